@@ -48,6 +48,8 @@ pub(crate) struct Queue {
     pub(crate) removing: RwLock<()>,
     /// The collection under way.
     pub(crate) collecting: Mutex<Collecting>,
+    /// Trees that no record named when the first collection since opening began.
+    pub(crate) unnamed: Mutex<Option<Vec<u64>>>,
 }
 
 impl Queue {
@@ -61,6 +63,7 @@ impl Queue {
             turn: AtomicUsize::new(0),
             removing: RwLock::new(()),
             collecting: Mutex::default(),
+            unnamed: Mutex::default(),
         }
     }
 

@@ -9,6 +9,7 @@
 //! on from its marking to the end of its sweep, and one that is under way in steps, and was
 //! overtaken by a call between two of them, begins anew.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use data::{Marked, Marking, Swept};
@@ -136,7 +137,7 @@ impl Fs {
         }
     }
 
-    /// Begins to mark what the trees of a pinned state name.
+    /// Begins to mark what the trees of a pinned state name: those that no record names, too.
     pub(crate) fn begin_marking(&self) -> FsResult<(Box<dyn Pinned>, Marking)> {
         let horizon = self.data.horizon();
         let pinned = self.store.pin().map_err(from_store)?;
@@ -149,6 +150,10 @@ impl Fs {
             trees.push(TreeId(record.tree));
         }
         drop(cursor);
+        // What a repair would put back is not given back before.
+        let known: BTreeSet<TreeId> = trees.iter().copied().collect();
+        let others = self.trees_without_records(&*pinned)?;
+        trees.extend(others.into_iter().filter(|tree| !known.contains(tree)));
         Ok((pinned, Marking::new(horizon, trees)))
     }
 

@@ -24,6 +24,7 @@ use crate::core::Core;
 use crate::files::{BLOB_PREFIX, Files, blob_name, path};
 use crate::ingest::Linked;
 use crate::manifest::{manifest_name, numbers, write_anew};
+use crate::newest::strays_below;
 use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, find};
 use crate::run::Run;
@@ -59,6 +60,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         let finding = unreadable(bad);
         report.add(Finding { what: format!("{}; {ANOTHER}", finding.what), ..finding });
     }
+    let strays = [newest.strays, strays_below(&files, newest.manifest.number)?].concat();
     let manifest = newest.manifest;
     report.trees = manifest.trees.len() as u64;
     let mut blobs: Vec<BlobEntry> = manifest.blobs.clone();
@@ -89,6 +91,11 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
             let found = finding(error)?;
             report.add(Finding { what: format!("{}; {HEAD}", found.what), ..found });
         }
+    }
+    let is_whole = report.findings_count == 0;
+    for stray in strays {
+        // Where anything is wrong with the state, it may be what the other is wanted for.
+        report.add(if is_whole { stray.finding() } else { unreadable(&stray.told()) });
     }
     let next = (manifest.next_blob, manifest.next_run);
     manifest_holds(&manifest_name(manifest.number), &entries, next, &mut report);
@@ -135,6 +142,10 @@ fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &m
 /// a newer one first; where the server does not take it, nothing is cut off.
 pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     let (files, newest) = find(env, options)?;
+    if let Some(stray) = newest.strays.first() {
+        // Whatever lay under its name may have ended behind the cut.
+        return Err(stray.told().into());
+    }
     let (volume, log) = (options.common.volume, options.common.log());
     let from = Lsn(newest.manifest.lsn);
     if files.blobs.answers_may_be_lost() {

@@ -31,6 +31,7 @@ mod lost;
 mod manifest;
 mod mem;
 mod merge;
+mod newest;
 mod options;
 mod outlook;
 mod passed;

@@ -1,4 +1,4 @@
-//! Manifests: writing the one that makes a state durable, and finding the newest.
+//! Manifests: writing the one that makes a state durable (`newest` finds it).
 //!
 //! A manifest is a blob under its number and never changes. The one with the greatest number is
 //! the state; it is written when everything that it names is durable, and those before it are
@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use device::{Blobs, Env, Found, Map, compare, part_of};
 use format::Corruption;
-use format::run_manifest::{BlobEntry, Decoded, RunManifest, TreeEntry, VERSION};
+use format::run_manifest::{BlobEntry, RunManifest, TreeEntry};
 use store::{Error, Lsn, Result, Writer};
 
 use crate::checkpoint::Durable;
@@ -35,6 +35,7 @@ use crate::core::{Catalog, Core};
 use crate::files::{BLOB_PREFIX, Files, path};
 use crate::given::begin;
 use crate::layer::{Layer, LayerId, Stack};
+use crate::newest::{Alone, Named, Newest, differs, read_named};
 
 /// What names of manifests begin with.
 pub(crate) const MANIFEST_PREFIX: &str = "manifest-";
@@ -46,7 +47,7 @@ pub(crate) fn manifest_name(number: u64) -> String {
 }
 
 /// Both names of a manifest, in the order in which they are made.
-fn both_names(number: u64) -> [String; 2] {
+pub(crate) fn both_names(number: u64) -> [String; 2] {
     [manifest_name(number), format!("{COPY_PREFIX}{number:016x}")]
 }
 
@@ -72,191 +73,6 @@ pub(crate) fn manifest_numbers(files: &Files) -> Result<BTreeSet<u64>> {
     let mut all = BTreeSet::from_iter(numbers(files, MANIFEST_PREFIX)?);
     all.extend(numbers(files, COPY_PREFIX)?);
     Ok(all)
-}
-
-/// The newest state.
-pub(crate) struct Newest {
-    pub(crate) manifest: RunManifest,
-    /// The greatest number that a manifest has, be it damaged.
-    pub(crate) greatest: u64,
-    /// Its bytes under one name.
-    pub(crate) bytes: u64,
-    /// Whether it is whole under both names, and the greatest.
-    pub(crate) is_twice: bool,
-    /// The name under which there is nothing.
-    absent: Option<String>,
-    /// Names under which something is that could not be read, and why.
-    pub(crate) unread: Vec<(String, Error)>,
-    /// What is damaged of it, or of one that was being made after it.
-    pub(crate) damaged: Vec<Corruption>,
-}
-
-impl Newest {
-    /// The damage of a manifest with a greater number, which is taken for one that was being made.
-    pub(crate) fn passed_over(&self) -> Option<&Corruption> {
-        self.damaged.first().filter(|_| self.manifest.number < self.greatest)
-    }
-
-    /// What is missing of it, where it is there once and nothing is wrong with it.
-    pub(crate) fn alone(&self) -> Option<Alone> {
-        let is_sound = self.damaged.is_empty() && self.unread.is_empty();
-        let name = self.absent.clone().filter(|_| is_sound)?;
-        Some(Alone { name, bytes: self.manifest.encode() })
-    }
-
-    /// The names under which something could not be read.
-    pub(crate) fn unread(&self) -> Vec<String> {
-        self.unread.iter().map(|(name, _)| name.clone()).collect()
-    }
-}
-
-/// One of both manifests of a state that is not there, for it had no room.
-pub(crate) struct Alone {
-    name: String,
-    bytes: Vec<u8>,
-}
-
-/// Makes the second manifest of the newest state, where a crash left it with the first alone.
-/// Where requests come late, whatever else was made may come yet: nothing is made here.
-pub(crate) fn complete(files: &Files, newest: &mut Newest) -> Result<()> {
-    if files.blobs.answers_may_be_lost() {
-        return Ok(());
-    }
-    if let Some(Alone { name, bytes }) = newest.alone() {
-        newest.is_twice = files.blobs.create(&name, &bytes)?;
-    }
-    Ok(())
-}
-
-/// Finds the newest state.
-pub(crate) fn newest(files: &Files) -> Result<Newest> {
-    let all = manifest_numbers(files)?;
-    let Some(&greatest) = all.last() else {
-        return Err(Error::Missing { file: path(MANIFEST_PREFIX) });
-    };
-    let mut damaged = Vec::new();
-    for &number in all.iter().rev() {
-        let (mut whole, mut bytes, mut there, mut foreign) = (Vec::new(), 0, 0, None);
-        let (mut absent, mut unread) = (None, Vec::new());
-        for name in both_names(number) {
-            match read_named(files, &name, number) {
-                Named::Absent => {
-                    absent = Some(name);
-                    continue;
-                }
-                Named::Whole(manifest, length) => {
-                    whole.push(manifest);
-                    bytes = length;
-                }
-                Named::Damaged(bad) => damaged.push(bad),
-                Named::Foreign(error) => foreign = Some(error),
-                Named::Unread(error) => unread.push((name, error)),
-            }
-            there += 1;
-        }
-        let differ = whole.len() == 2 && whole[0] != whole[1];
-        if differ {
-            damaged.push(differs(&both_names(number)[1]));
-        }
-        let is_twice = whole.len() == 2 && number == greatest && damaged.is_empty();
-        if let Some(manifest) = whole.into_iter().next() {
-            // What is not of this volume, or of a newer format, is none of its two.
-            damaged.extend(foreign.and_then(as_damage));
-            let absent = absent.filter(|_| number == greatest);
-            return Ok(Newest { manifest, greatest, bytes, is_twice, absent, unread, damaged });
-        }
-        // What could not be read may be whole, and the newest.
-        if let Some(error) = foreign.or_else(|| unread.pop().map(|(_, error)| error)) {
-            return Err(error);
-        }
-        // It was being made, and for it nothing was given up of the one before. Where requests come
-        // late, one that is there once may be anybody's.
-        if there > 1 || files.blobs.answers_may_be_lost() {
-            break;
-        }
-    }
-    Err(damaged.swap_remove(0).into())
-}
-
-/// What is under a name of a manifest.
-enum Named {
-    Absent,
-    /// With its bytes.
-    Whole(RunManifest, u64),
-    Damaged(Corruption),
-    /// Whole, and of another volume or number, or of a newer format.
-    Foreign(Error),
-    /// The read failed.
-    Unread(Error),
-}
-
-fn read_named(files: &Files, name: &str, number: u64) -> Named {
-    let bytes = match read_all(&*files.blobs, name) {
-        Ok(Some(bytes)) => bytes,
-        Ok(None) => return Named::Absent,
-        Err(error) => return Named::Unread(error.into()),
-    };
-    let length = bytes.len() as u64;
-    match RunManifest::decode(&bytes, files.volume, number) {
-        Ok(Decoded::Manifest(manifest)) => Named::Whole(manifest, length),
-        Ok(Decoded::Newer(found)) => {
-            Named::Foreign(Error::NewerFormat { file: path(name), found, known: VERSION })
-        }
-        Err(bad) => {
-            let bad = bad.located(&path(name), 0);
-            if is_whole_elsewhere(&bytes) {
-                Named::Foreign(bad.into())
-            } else {
-                Named::Damaged(bad)
-            }
-        }
-    }
-}
-
-fn read_all(blobs: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
-    let Some(length) = blobs.length(name)? else { return Ok(None) };
-    let mut bytes = vec![0; length as usize];
-    let read = blobs.read_at(name, &mut bytes, 0)?;
-    bytes.truncate(read);
-    Ok(Some(bytes))
-}
-
-/// Whether bytes are a whole manifest of whatever volume and number they name.
-fn is_whole_elsewhere(bytes: &[u8]) -> bool {
-    let named = RunManifest::named(bytes);
-    named.is_some_and(|(volume, number)| RunManifest::decode(bytes, volume, number).is_ok())
-}
-
-/// What stands beside a whole manifest of the same number in the place of the other.
-fn as_damage(error: Error) -> Option<Corruption> {
-    match error {
-        Error::Corrupt(bad) => Some((*bad).clone()),
-        Error::NewerFormat { file, found, known } => Some(Corruption {
-            file,
-            offset: 0,
-            structure: "manifest of runs",
-            expected: format!("version {known} or older, as the other has"),
-            found: format!("version {found}"),
-        }),
-        _ => None,
-    }
-}
-
-/// Both are whole, and say different things.
-fn differs(name: &str) -> Corruption {
-    Corruption {
-        file: path(name),
-        offset: 0,
-        structure: "manifest of runs",
-        expected: "what the other of this number says".to_owned(),
-        found: "something else".to_owned(),
-    }
-}
-
-/// Whether all that is there of a manifest can be read and is this volume's.
-pub(crate) fn is_own(files: &Files, number: u64) -> bool {
-    let of = |name: String| read_named(files, &name, number);
-    both_names(number).map(of).iter().all(|named| matches!(named, Named::Absent | Named::Whole(..)))
 }
 
 /// Deletes both of a number, but for what could not be read.
@@ -442,6 +258,7 @@ impl Core {
                 Named::Absent if may_lack => continue,
                 Named::Absent => Error::Missing { file: path(&name) },
                 Named::Damaged(bad) => bad.into(),
+                Named::Stray(stray) => stray.told().into(),
                 Named::Foreign(error) | Named::Unread(error) => error,
             };
             found(&name, wrong);

@@ -27,9 +27,10 @@ use crate::given::{begin, begin_new};
 use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
 use crate::manifest::{
-    COPY_PREFIX, MANIFEST_PREFIX, Newest, complete, delete_both, delete_damaged, is_own,
-    manifest_numbers, newest, numbers, write_anew,
+    COPY_PREFIX, MANIFEST_PREFIX, delete_both, delete_damaged, manifest_numbers, numbers,
+    write_anew,
 };
+use crate::newest::{Newest, complete, is_own, newest};
 use crate::options::Options;
 use crate::run::Run;
 
@@ -101,6 +102,9 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)>
 pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
     let (files, newest) = find(env, options)?;
     if !newest.is_twice {
+        if !newest.strays.is_empty() {
+            may_pass_over(&files, &newest)?;
+        }
         write_anew(env, &files, &newest)?;
     }
     if options.blobs.is_some() {
@@ -131,21 +135,26 @@ fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     for (name, error) in &newest.unread {
         tracing::warn!(%error, name, "a manifest cannot be read; the other says all");
     }
-    if let Some(damaged) = newest.passed_over() {
-        // It was being made, so all is there that the state before names; else it was finished,
-        // and what it made superfluous has gone.
-        for blob in &newest.manifest.blobs {
-            match files.check_blob(blob.number, blob.length) {
-                Err(Error::Corrupt(_) | Error::Missing { .. }) => {
-                    return Err(damaged.clone().into());
-                }
-                checked => checked?,
-            }
-        }
+    for stray in &newest.strays {
+        tracing::warn!(stray = %stray.told(), "left aside");
     }
+    may_pass_over(files, newest)?;
     match complete(files, newest) {
         Err(error) if error.is_no_space() => tracing::warn!(%error, "one manifest is all"),
         completed => completed?,
+    }
+    Ok(())
+}
+
+/// Refuses to pass over a manifest where anything is missing of the state before it: it was not
+/// being made then, but finished, and what it made superfluous has gone.
+fn may_pass_over(files: &Files, newest: &Newest) -> Result<()> {
+    let Some(passed) = newest.passed_over() else { return Ok(()) };
+    for blob in &newest.manifest.blobs {
+        match files.check_blob(blob.number, blob.length) {
+            Err(Error::Corrupt(_) | Error::Missing { .. }) => return Err(passed.into()),
+            checked => checked?,
+        }
     }
     Ok(())
 }

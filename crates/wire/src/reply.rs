@@ -230,13 +230,15 @@ pub struct Checked {
     pub data_bytes: u64,
     /// Files of the index that were read.
     pub index_files: u64,
-    /// The first of what is wrong: what can be mended before what cannot, in the order in which it
-    /// was met.
+    /// The first of what is wrong: some of what the medium does not give, then what can be mended
+    /// before what cannot, all in the order in which it was met.
     pub findings: Vec<CheckFinding>,
     /// How much is wrong.
     pub findings_count: u64,
-    /// How much of it can be mended.
+    /// How much of it a repair mends that gives nothing up.
     pub mendable_count: u64,
+    /// Whether the medium did not give some of the bytes: then a repair mends nothing.
+    pub unread: bool,
 }
 
 /// One thing that is wrong.
@@ -274,7 +276,7 @@ pub struct Collected {
 /// One thing that nothing names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Garbage {
-    /// `segment`, `pages`, `tree` or `index-file`.
+    /// `segment`, `pages`, `tree`, `lost-tree` (which is never deleted) or `index-file`.
     pub kind: String,
     /// Its file, or the tree's number.
     pub name: String,

@@ -2,7 +2,8 @@
 //!
 //! It marks from the trees of all subvolumes, snapshots among them, and tells what is left: pages
 //! of data segments, trees that no record names, files of the index that no base names. That is
-//! all, unless deletion is asked for.
+//! all, unless deletion is asked for. A tree that no record names is marked from, too, and deleted
+//! only if it is proven to hold no directory (`unnamed`): a repair puts any other back.
 //!
 //! 1. What is found is noted, with the time, in a commit of its own.
 //! 2. What was noted a grace period ago, and is found once more, is deleted; what is found no more
@@ -22,7 +23,9 @@ use inode::FsError;
 use store::{Batch, CheckProgress, Need, TreeId};
 
 use super::VolumeReport;
-use super::table::{Table, unnamed_trees};
+use super::look::Look;
+use super::table::Table;
+use super::unnamed::{Damage, top_of, unnamed_trees};
 use crate::error::{from_store, malformed};
 use crate::search_upkeep;
 use crate::subvol::VOLUME;
@@ -54,8 +57,11 @@ pub enum GarbageKind {
     Segment,
     /// Pages of a data segment.
     Pages,
-    /// A tree that no record names.
+    /// A tree that no record names, and that is proven to hold no directory.
     Tree,
+    /// One that holds some, or may: what a subvolume had whose record is gone. A repair of the
+    /// volume puts it back, and it is never deleted.
+    LostTree,
     /// A file of the index that no base names.
     IndexFile,
 }
@@ -67,6 +73,7 @@ impl GarbageKind {
             GarbageKind::Segment => "segment",
             GarbageKind::Pages => "pages",
             GarbageKind::Tree => "tree",
+            GarbageKind::LostTree => "lost-tree",
             GarbageKind::IndexFile => "index-file",
         }
     }
@@ -156,9 +163,11 @@ impl Fs {
                 found.push(Found::new(&key, segment.segment, kind, name, segment.dead_bytes));
             }
         }
-        for tree in unnamed_trees(&table, &*pin)? {
+        for tree in unnamed_trees(&table, &*pin, Damage::Ends)? {
             let key = key::candidate(CandidateKind::Tree, tree, 0);
-            found.push(Found::new(&key, tree, GarbageKind::Tree, tree.to_string(), 0));
+            let is_empty = top_of(&table, &*pin, tree)? == Look::Absent;
+            let kind = if is_empty { GarbageKind::Tree } else { GarbageKind::LostTree };
+            found.push(Found::new(&key, tree, kind, tree.to_string(), 0));
         }
         drop(pin);
         for (name, bytes) in search_upkeep::unnamed_files(self)? {
@@ -168,7 +177,7 @@ impl Fs {
         let live_bytes = marked.report().live_bytes;
         let mut report = GcReport { live_bytes, ..GcReport::default() };
         let noted = self.candidates()?;
-        for found in &mut found {
+        for found in found.iter_mut().filter(|found| found.may_go()) {
             found.garbage.since = noted.get(&found.key).copied();
         }
         if let Gc::Delete { grace } = how {
@@ -201,12 +210,14 @@ impl Fs {
             return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
         }
         let now = self.env.clock.now().0;
-        let keys: BTreeSet<&[u8]> = found.iter().map(|found| found.key.as_slice()).collect();
+        let keys = found.iter().filter(|found| found.may_go()).map(|found| found.key.as_slice());
+        let keys: BTreeSet<&[u8]> = keys.collect();
         let mut batch = Batch::new();
         for key in noted.keys().filter(|key| !keys.contains(key.as_slice())) {
             batch.delete(VOLUME, key);
         }
-        for found in found.iter().filter(|found| found.garbage.since.is_none()) {
+        let is_new = |found: &&Found| found.may_go() && found.garbage.since.is_none();
+        for found in found.iter().filter(is_new) {
             batch.put(VOLUME, &found.key, &candidate::encode(now));
         }
         if !batch.is_empty() {
@@ -215,7 +226,7 @@ impl Fs {
             self.store.sync(commit).map_err(from_store)?;
         }
         let grace = i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX);
-        for found in found {
+        for found in found.iter_mut().filter(|found| found.may_go()) {
             let since = *found.garbage.since.get_or_insert(now);
             if now.saturating_sub(since) < grace {
                 continue;
@@ -231,6 +242,7 @@ impl Fs {
                     swept.freed_bytes > 0
                 }
                 GarbageKind::Tree => self.drop_unnamed(found.number, &found.key)?,
+                GarbageKind::LostTree => unreachable!("it may not go"),
                 GarbageKind::IndexFile => {
                     let deleted = search_upkeep::delete_unnamed(self, &found.garbage.name)?;
                     report.freed_bytes += if deleted { found.garbage.bytes } else { 0 };
@@ -241,13 +253,17 @@ impl Fs {
         self.sync()
     }
 
-    /// Drops a tree that still no record names.
+    /// Drops a tree that still no record names, and that holds no directory.
     fn drop_unnamed(&self, tree: u64, key: &[u8]) -> FsResult<bool> {
         let _ledger = self.admin.lock();
         let pin = self.store.pin().map_err(from_store)?;
         let mut ignored = VolumeReport::default();
         let table = Table::read(self, &*pin, &mut ignored)?;
-        if ignored.problems_count > 0 || !unnamed_trees(&table, &*pin)?.contains(&tree) {
+        let is_whole = ignored.problems_count == 0 && table.lost.is_empty();
+        if !is_whole
+            || !unnamed_trees(&table, &*pin, Damage::Ends)?.contains(&tree)
+            || top_of(&table, &*pin, tree)? != Look::Absent
+        {
             return Ok(false);
         }
         drop(pin);
@@ -264,6 +280,11 @@ impl Found {
     fn new(key: &[u8], number: u64, kind: GarbageKind, name: String, bytes: u64) -> Found {
         let garbage = Garbage { kind, name, bytes, since: None, deleted: false };
         Found { key: key.to_vec(), number, garbage }
+    }
+
+    /// Whether it is noted, and deleted in its time.
+    fn may_go(&self) -> bool {
+        self.garbage.kind != GarbageKind::LostTree
     }
 }
 

@@ -1,7 +1,7 @@
 //! Extents of one file: they do not overlap, read as they should, and come to what the inode says.
 
 use format::entry_record::Target;
-use format::extent::{Extent, decode};
+use format::extent::{Extent, Stored, decode, encode_stored};
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
@@ -56,6 +56,9 @@ impl Checker<'_, '_> {
             }
             covered += length;
             end = offset.saturating_add(length);
+            if let Some(stored) = stored.filter(|stored| self.takes_from_another(tree, stored)) {
+                self.not_alone(tree, place, ino, (&scan.key, offset, stored))?;
+            }
             let Some(stored) = stored.filter(|stored| self.contents.is_suspect(stored)) else {
                 continue;
             };
@@ -125,6 +128,37 @@ impl Checker<'_, '_> {
             Err(store::Error::Corrupt(_)) => Ok(true),
             Err(error) => Err(from_store(error)),
         }
+    }
+
+    /// Whether freeing an extent would free what another inode has. Only where it is written to: in
+    /// a snapshot nothing is freed.
+    pub(super) fn takes_from_another(&self, tree: &Tree, stored: &Stored) -> bool {
+        if stored.reflinked || !self.contents.is_of_two(stored) {
+            return false;
+        }
+        let record = self.table.subvolumes.get(&tree.subvol);
+        record.is_some_and(|of| !of.read_only && stored.birth > of.last_clone_epoch)
+    }
+
+    /// An extent whose pages another inode has, too: it is said so, and a collection frees them.
+    fn not_alone(
+        &mut self,
+        tree: &Tree,
+        place: Owner<'_>,
+        ino: u64,
+        (key, offset, stored): (&[u8], u64, Stored),
+    ) -> FsResult<()> {
+        let end = offset.saturating_add(u64::from(stored.length));
+        let what = format!(
+            "bytes {offset} to {end} of the file are another's, too, and would be freed with it"
+        );
+        let mut value = Vec::new();
+        encode_stored(&mut value, &Stored { reflinked: true, ..stored });
+        let edits = vec![Edit::Put(tree.id, key.to_vec(), value)];
+        let (file, at) = self.fs.data.extent_place(&stored);
+        let problem = Problem::new(ProblemKind::Contents, what).in_file(&file, at);
+        let problem = problem.mended_by(Fix::Edits("note that they are shared", edits));
+        self.about_file(tree, place, ino, problem)
     }
 
     fn about_file(

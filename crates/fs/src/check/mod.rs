@@ -5,7 +5,7 @@
 //! 2. Contents are read, each stored range once (`data::check`), and pages are counted; files of
 //!    segments are theirs (`segments`).
 //! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`),
-//!    and the copies of its records (`copies`).
+//!    trees that it does not name (`unnamed`), and the copies of its records (`copies`).
 //! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
 //!    extents without an owner (`linked`), extents of files (`contents`). A snapshot is looked at
 //!    by what differs from a tree that was found right (`shared`).
@@ -16,7 +16,7 @@
 //! is not there.
 //!
 //! Memory is bounded by the volume's subvolumes, a bit or two for each inode number of one tree, a
-//! few bytes a node, and 4 KiB for 64 MiB of contents.
+//! few bytes a node, and 26 KiB for 64 MiB of contents.
 //!
 //! Mending (`repair`) is for a volume that nobody else has open. Each problem is mended by one
 //! commit (`mend`, `keep`), and then the volume is looked at again, until nothing is left that can
@@ -40,6 +40,7 @@ mod mounts;
 mod offline;
 mod problem;
 mod quota;
+mod quota_place;
 mod repair;
 mod segments;
 mod sets;
@@ -47,6 +48,7 @@ mod shared;
 mod small;
 mod table;
 mod tree;
+mod unnamed;
 mod unread;
 mod whereabouts;
 

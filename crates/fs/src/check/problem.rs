@@ -3,8 +3,9 @@
 use format::Corruption;
 use store::{TreeId, UNREAD};
 
-/// Problems beyond so many are counted but not kept: so many that can be mended, and so many
-/// others, of which no number hides one that can be. A repair looks again after it mended those.
+/// Problems beyond so many are counted but not kept: so many with a remedy, so many that the medium
+/// does not give, and so many others, so that no number of one sort hides another. A repair looks
+/// again after it mended those.
 const PROBLEMS_MAX: u64 = 10_000;
 
 /// What sort of thing is wrong.
@@ -267,8 +268,13 @@ pub struct VolumeReport {
     /// Whether the medium did not give some of the bytes: then nothing is mended, for what does not
     /// read may be what a repair would make anew, or take for gone.
     pub unread: bool,
-    /// How many of them can be mended.
+    /// How many of them a repair mends that gives nothing up.
     pub mendable_count: u64,
+    /// How many of them have a remedy, of whatever sort: also that the log is cut off, or that the
+    /// process which has the volume open writes anew.
+    pub remedies_count: u64,
+    /// How many of them are of the medium.
+    pub medium_count: u64,
     /// Whether it was ended before all was looked at.
     pub stopped: bool,
 }
@@ -281,14 +287,19 @@ impl VolumeReport {
 
     /// Adds a problem.
     pub(crate) fn add(&mut self, problem: Problem) {
-        let mendable_kept = self.mendable_count.min(PROBLEMS_MAX);
-        let kept = if problem.fix.is_some() {
-            self.mendable_count += 1;
-            mendable_kept
-        } else {
-            self.problems.len() as u64 - mendable_kept
-        };
+        let kept = |count: u64| count.min(PROBLEMS_MAX);
+        let (remedies, medium) = (kept(self.remedies_count), kept(self.medium_count));
         self.problems_count += 1;
+        let kept = if let Some(fix) = &problem.fix {
+            self.remedies_count += 1;
+            self.mendable_count += u64::from(!matches!(fix, Fix::Log | Fix::Checkpoint));
+            remedies
+        } else if problem.kind == ProblemKind::Medium {
+            self.medium_count += 1;
+            medium
+        } else {
+            self.problems.len() as u64 - remedies - medium
+        };
         self.unread |= problem.kind == ProblemKind::Medium;
         if kept < PROBLEMS_MAX {
             self.problems.push(problem);
@@ -296,18 +307,61 @@ impl VolumeReport {
     }
 
     /// Where the list of problems is at.
-    pub(super) fn at(&self) -> (usize, u64, u64) {
-        (self.problems.len(), self.problems_count, self.mendable_count)
+    pub(super) fn at(&self) -> (usize, [u64; 4]) {
+        let counts =
+            [self.problems_count, self.mendable_count, self.remedies_count, self.medium_count];
+        (self.problems.len(), counts)
     }
 
     /// Takes back the problems since the list was there.
-    pub(super) fn take_back(&mut self, (kept, problems, mendable): (usize, u64, u64)) {
+    pub(super) fn take_back(&mut self, (kept, counts): (usize, [u64; 4])) {
         self.problems.truncate(kept);
-        (self.problems_count, self.mendable_count) = (problems, mendable);
+        [self.problems_count, self.mendable_count, self.remedies_count, self.medium_count] = counts;
     }
 
     /// Whether problems were met that are not in the list.
     pub fn is_cut(&self) -> bool {
         self.problems_count > self.problems.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fix, PROBLEMS_MAX, Problem, ProblemKind, VolumeReport};
+
+    fn of(kind: ProblemKind, fix: Option<Fix>) -> Problem {
+        Problem { fix, ..Problem::new(kind, String::new()) }
+    }
+
+    #[test]
+    fn no_number_of_one_sort_hides_another() {
+        let sorts = [
+            (ProblemKind::Name, Some(Fix::DropIndex)),
+            (ProblemKind::Medium, None),
+            (ProblemKind::Structure, None),
+        ];
+        for last in 0..sorts.len() {
+            let mut report = VolumeReport::default();
+            for (at, (kind, fix)) in sorts.iter().enumerate().filter(|(at, _)| *at != last) {
+                for _ in 0..PROBLEMS_MAX + 7 * at as u64 + 3 {
+                    report.add(of(*kind, fix.clone()));
+                }
+            }
+            let kind = sorts[last].0;
+            report.add(of(kind, sorts[last].1.clone()));
+            let kept = report.problems.iter().filter(|problem| problem.kind == kind).count();
+            assert_eq!(kept, 1, "{kind:?}");
+            assert_eq!(report.problems.len() as u64, 2 * PROBLEMS_MAX + 1, "{kind:?}");
+            assert!(report.unread && report.is_cut(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_repair_does_not_do_is_not_counted_as_mended_by_it() {
+        let mut report = VolumeReport::default();
+        for fix in [Fix::Log, Fix::Checkpoint, Fix::LogHeader] {
+            report.add(of(ProblemKind::Unreadable, Some(fix)));
+        }
+        assert_eq!((report.mendable_count, report.remedies_count), (1, 3));
     }
 }

@@ -17,6 +17,7 @@ impl Checker<'_, '_> {
     /// waits to be removed, it is said that they were not compared, and why.
     pub(super) fn check_quotas(&mut self) -> FsResult<()> {
         self.check_quota_records()?;
+        self.check_quota_places()?;
         let differences = match self.fs.quota_differences(self.pin, &mut Counting::untold()) {
             Ok(differences) => differences,
             Err(error) => {

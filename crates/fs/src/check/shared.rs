@@ -287,7 +287,10 @@ impl Checker<'_, '_> {
             };
             let length = match decode(&scan.value) {
                 Ok(Extent::Inline(bytes)) => bytes.len() as u64,
-                Ok(Extent::Stored(stored)) if !self.contents.is_suspect(&stored) => {
+                Ok(Extent::Stored(stored))
+                    if !self.contents.is_suspect(&stored)
+                        && !self.takes_from_another(tree, &stored) =>
+                {
                     u64::from(stored.length)
                 }
                 _ => return Ok(false),

@@ -7,29 +7,21 @@ use format::base_record::BaseRecord;
 use format::candidate;
 use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
-use format::directory_record::DirectoryRecord;
 use format::inode_record::LinkedRecord;
-use format::key::{self, Counter, Parsed, Part};
+use format::key::{self, Counter, Part};
 use format::scan_record::ScanRecord;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::trash::TrashRecord;
 use format::usage;
-use store::{Error, KeyRange, LostRange, Pinned, TreeId};
+use store::{LostRange, Pinned, TreeId};
 
 use super::look::{self, Look, Scan, touches};
 use super::missing::{gone, only_in_copies, put_back};
-use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, VolumeReport};
-use crate::error::from_store;
-use crate::numbers::NUMBERS_END;
+use super::{Checker, Edit, Fix, Problem, ProblemKind, VolumeReport};
 use crate::own::COPY;
 use crate::subvol::VOLUME;
 use crate::subvolumes::COUNT_MAX;
 use crate::{Fs, FsResult};
-
-/// Numbers behind the last one that was handed out at which trees are looked for, too.
-const TREES_BEYOND: u64 = 64;
-/// Most numbers of trees that are tried from either end of those that were handed out.
-const TREES_LOOKED_FOR: u64 = 1 << 20;
 
 /// What the volume's tree holds.
 #[derive(Default)]
@@ -44,7 +36,7 @@ pub(super) struct Table {
     pub(super) detached: BTreeMap<u64, DetachedRecord>,
     usage: BTreeMap<u64, UsageRecord>,
     pub(super) bases: BTreeMap<u64, BaseRecord>,
-    scans: BTreeMap<u64, ScanRecord>,
+    pub(super) scans: BTreeMap<u64, ScanRecord>,
     segments: BTreeMap<u64, i64>,
     pub(super) counters: BTreeMap<u8, u64>,
     next_detached: u64,
@@ -350,63 +342,6 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// Trees that no record names: room, or what a subvolume had whose record is gone.
-    fn check_trees(&mut self) -> FsResult<()> {
-        if !self.table.lost.is_empty() {
-            return Ok(());
-        }
-        for tree in unnamed_trees(&self.table, self.pin)? {
-            let what = format!("tree {tree} exists, and no record names it");
-            let of_index = self.table.subvolumes.values().any(|record| record.base == tree);
-            let top = if of_index { Look::Absent } else { self.top_of(TreeId(tree))? };
-            let root = self.table.subvolumes.get(&self.table.root).map(|record| record.tree);
-            let fix = match (top, root) {
-                (Look::Found(top), Some(above)) => {
-                    let stray = Stray::Tree(tree, top);
-                    Some(Fix::Keep(self.table.root, TreeId(above), stray))
-                }
-                (Look::Absent, _) => Some(Fix::DropTree(TreeId(tree))),
-                (Look::Unknown | Look::Found(_), _) => None,
-            };
-            self.found(Problem { fix, ..Problem::new(ProblemKind::Lost, what) });
-        }
-        Ok(())
-    }
-
-    /// The directory that all others of a tree are below: one that is in itself, or else the first
-    /// that is in none of the tree.
-    fn top_of(&self, tree: TreeId) -> FsResult<Look<u64>> {
-        let mut scan = Scan::new(self.pin, tree, &key::DIRECTORIES_PREFIX)?;
-        let (mut top, mut any) = (None, false);
-        while scan.advance()? {
-            any = true;
-            let Ok(Parsed::Entry { directory, cookie: 0, part: Part::Attributes }) =
-                key::parse(&scan.key)
-            else {
-                continue;
-            };
-            let Ok(record) = DirectoryRecord::decode(&scan.value) else { continue };
-            if directory >= NUMBERS_END {
-                // A falsified number: no subvolume can have it for a root.
-                continue;
-            }
-            if record.parent == directory {
-                return Ok(Look::Found(directory));
-            }
-            if top.is_none()
-                && !record.detached
-                && look::directory(self.pin, tree, record.parent)? == Look::Absent
-            {
-                top = Some(directory);
-            }
-        }
-        Ok(match top {
-            Some(top) => Look::Found(top),
-            None if any || !scan.lost.is_empty() => Look::Unknown,
-            None => Look::Absent,
-        })
-    }
-
     /// What `pando gc` noted is to be read, or nothing is collected any more.
     fn check_gc_notes(&mut self) -> FsResult<()> {
         let mut scan = Scan::new(self.pin, VOLUME, &key::CANDIDATES_PREFIX)?;
@@ -419,34 +354,4 @@ impl Checker<'_, '_> {
         }
         Ok(())
     }
-}
-
-/// The trees that no record names.
-pub(super) fn unnamed_trees(table: &Table, pin: &dyn Pinned) -> FsResult<Vec<u64>> {
-    let mut named: BTreeSet<u64> = table.subvolumes.values().map(|record| record.tree).collect();
-    named.extend(table.bases.keys());
-    named.extend(table.scans.values().map(|scan| scan.pending));
-    named.extend(table.detached.values().filter_map(|record| match *record {
-        DetachedRecord::Tree { tree } => Some(tree),
-        _ => None,
-    }));
-    let next = table.counters.get(&key::counter(Counter::NextTree)[1]).copied().unwrap_or(0);
-    let mut unnamed = Vec::new();
-    // A falsified counter or record must not make this endless: of more numbers than so many the
-    // first and the last are looked at.
-    let end = next.saturating_add(TREES_BEYOND);
-    let first = key::FIRST_TREE..end.min(key::FIRST_TREE + TREES_LOOKED_FOR);
-    let last = end.saturating_sub(TREES_LOOKED_FOR).max(first.end)..end;
-    for tree in first.chain(last) {
-        if named.contains(&tree) {
-            continue;
-        }
-        let range = KeyRange { from: vec![0], to: Some(vec![0, 0]) };
-        match pin.scan(TreeId(tree), range) {
-            Ok(_) => unnamed.push(tree),
-            Err(Error::NoTree(_) | Error::Corrupt(_)) => {}
-            Err(error) => return Err(from_store(error)),
-        }
-    }
-    Ok(unnamed)
 }

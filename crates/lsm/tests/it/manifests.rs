@@ -459,3 +459,146 @@ fn a_damaged_manifest_that_is_passed_over_deletes_nothing() {
         }
     }
 }
+
+/// Puts a manifest under another name.
+fn put(device: &SimDevice, bytes: &[u8], path: &str) {
+    if !device.files().iter().any(|(other, _)| other == path) {
+        SimEnv::on(device.clone(), 1).env().device.create(path).expect("a file");
+    }
+    device.truncate(path, 0);
+    device.overwrite(path, 0, bytes);
+}
+
+/// A copy that somebody made under another number: it kept the store closed, and nothing said which
+/// file it was.
+#[test]
+fn a_manifest_under_another_name_is_left_aside() {
+    let (sim, store) = store(12);
+    let mut random = fastrand::Rng::with_seed(12);
+    let mut model = Model::new();
+    for round in 1..4 {
+        change(&store, &mut model, &mut random, round);
+        checked(&store);
+    }
+    // Of this only the log knows.
+    change(&store, &mut model, &mut random, 4);
+    drop(store);
+    let crashed = sim.device.after_crash(CrashPolicy::LoseAll, 3);
+    let state = newest(&crashed).pop().expect("there are two");
+    let bytes = crashed.read_file(&state);
+    let number = *manifests(&crashed).last_key_value().expect("there is one").0;
+    for other in [1, number - 1, number + 1, number + 2, 1 << 20] {
+        for name in ["manifest", "copy"] {
+            let device = crashed.copy();
+            let path = format!("lsm/{name}-{other:016x}");
+            put(&device, &bytes, &path);
+            let told = inspected(&SimEnv::on(device.copy(), 1)).findings;
+            assert_eq!(told.len(), 1, "{path}: {told:?}");
+            let is_it = told[0].file == path && told[0].what.ends_with(store::STRAY);
+            assert!(is_it, "{path}: {told:?}");
+            let before = blobs(&device);
+            let sim = SimEnv::on(device.copy(), 1);
+            let store = open(&sim);
+            for (tree, expected) in &model {
+                assert!(entries(&*store, *tree) == *expected, "{path}: tree {}", tree.0);
+            }
+            if other > number {
+                let after = blobs(&sim.device);
+                assert!(before.iter().all(|blob| after.contains(blob)), "{path}: deleted");
+            }
+            checked(&store);
+            settle(&store);
+            drop(store);
+            assert!(sim.device.read_file(&path) == bytes, "{path}: it was changed");
+            let again = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 3), 1);
+            let store = open(&again);
+            for (tree, expected) in &model {
+                assert!(entries(&*store, *tree) == *expected, "{path}: tree {}", tree.0);
+            }
+            assert!(again.device.read_file(&path) == bytes, "{path}: it was changed");
+            // With a log that is damaged, too, nothing is cut off.
+            let (log, _) = device
+                .files()
+                .into_iter()
+                .find(|(path, length)| {
+                    path.starts_with("log/") && !path.contains("spare") && *length > 0
+                })
+                .expect("there is a log");
+            device.flip_bit(&log, 8 * (format::log_segment::RECORDS_START + 20));
+            let cut = lsm::cut_log(&SimEnv::on(device.copy(), 1).env(), &options());
+            if other > number {
+                assert!(matches!(&cut, Err(Error::Corrupt(bad)) if bad.file == path), "{cut:?}");
+            }
+        }
+    }
+}
+
+/// What may have lain under the name, or under the number that it says, is not given up: the store
+/// stays closed, and it is said which file is to go, or to be named how.
+#[test]
+fn no_older_state_is_taken_where_a_manifest_under_another_name_may_be_missed() {
+    let (sim, store) = store(13);
+    let mut random = fastrand::Rng::with_seed(13);
+    let mut model = Model::new();
+    change(&store, &mut model, &mut random, 1);
+    checked(&store);
+    let older = sim.device.copy();
+    for round in 2..6 {
+        change(&store, &mut model, &mut random, round);
+        checked(&store);
+        settle(&store);
+    }
+    store.close().expect("close");
+    drop(store);
+    let refused = |device: &SimDevice, files_named: &[&str], place: &str| {
+        let before = files(device);
+        let sim = SimEnv::on(device.copy(), 1);
+        let refused = LsmStore::open(&sim.env(), &options());
+        let error = match refused {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{place}: it opened"),
+        };
+        assert!(files(&sim.device) == before, "{place}: something was changed");
+        let told = inspected(&sim).findings;
+        for name in files_named {
+            let is_told =
+                told.iter().any(|found| format!("{}: {}", found.file, found.what).contains(name));
+            assert!(is_told, "{place}: {name}: {told:?}, {error}");
+        }
+        assert!(!told.iter().any(|found| found.what.ends_with(store::STRAY)), "{place}: {told:?}");
+    };
+    let bytes_of = |device: &SimDevice, path: &str| device.read_file(path);
+    // The older one was copied over both of the newest, and lies under its own name, too.
+    let device = sim.device.copy();
+    let old = newest(&older);
+    for path in newest(&device) {
+        put(&device, &bytes_of(&older, &old[0]), &path);
+    }
+    for path in &old {
+        put(&device, &bytes_of(&older, path), path);
+    }
+    let both = newest(&device);
+    refused(&device, &[&both[0]], "copied over both");
+    // The newest was given the name of a number above and of one below that of an older one.
+    let both = newest(&sim.device);
+    let number = *manifests(&sim.device).last_key_value().expect("there is one").0;
+    let device = sim.device.copy();
+    let renamed = format!("lsm/manifest-{:016x}", number + 5);
+    put(&device, &bytes_of(&device, &both[0]), &renamed);
+    for path in &both {
+        device.delete(path);
+    }
+    refused(&device, &[&renamed, &format!("lsm/manifest-{number:016x}")], "nothing else is there");
+    for path in &old {
+        put(&device, &bytes_of(&older, path), path);
+    }
+    refused(&device, &[&renamed, &format!("lsm/manifest-{number:016x}")], "an older one is there");
+    // All is there of the older one.
+    let device = older.copy();
+    put(&device, &bytes_of(&sim.device, &both[0]), &renamed);
+    refused(
+        &device,
+        &[&renamed, &format!("lsm/manifest-{number:016x}")],
+        "an older state is there",
+    );
+}

@@ -45,7 +45,9 @@ nothing: what is removed gives its room back in the background. Reads and writes
 
 Without --delete it only says so. With it, what is found is noted with the time, and what was noted
 before --grace and is found again is deleted. Anything that cannot be read ends it, with nothing
-deleted.
+deleted. A tree that no record names and that has directories (lost-tree) is never deleted, nor is
+anything in it: it is what a subvolume had whose record is gone, and `pando fsck --repair` puts it
+into lost+found.
 
 Examples:
   pando gc /mnt/vol

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use fs::{Gc, VolumeReport};
+use fs::{Gc, Problem, ProblemKind, VolumeReport};
 use inode::Caller;
 use wire::{Answer, Body, Bytes, CheckFinding, Checked, Collected, Failure, FailureKind, Garbage};
 
@@ -91,9 +91,8 @@ pub(super) fn collect(
 
 /// A report as it goes over a connection.
 pub(crate) fn checked(report: &VolumeReport) -> Checked {
-    let mendable: Vec<bool> =
-        report.problems.iter().map(|found| found.remedy().is_some()).collect();
-    let kept = kept(&mendable, FINDINGS_MAX).into_iter().map(|at| &report.problems[at]);
+    let sorts: Vec<Sort> = report.problems.iter().map(Sort::of).collect();
+    let kept = kept(&sorts, FINDINGS_MAX).into_iter().map(|at| &report.problems[at]);
     let findings = kept.map(|found| CheckFinding {
         kind: found.kind.name().to_owned(),
         file: found.file.clone(),
@@ -122,27 +121,63 @@ pub(crate) fn checked(report: &VolumeReport) -> Checked {
         findings: findings.collect(),
         findings_count: report.problems_count,
         mendable_count: report.mendable_count,
+        unread: report.unread,
+    }
+}
+
+/// What sort of finding one is, for an answer that has not room for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Medium,
+    Mendable,
+    Other,
+}
+
+impl Sort {
+    fn of(found: &Problem) -> Sort {
+        match found.kind {
+            ProblemKind::Medium => Sort::Medium,
+            _ if found.remedy().is_some() => Sort::Mendable,
+            _ => Sort::Other,
+        }
     }
 }
 
 /// Which of the findings go into an answer that has room for so many: none that can be mended is
-/// left out for one that cannot.
-fn kept(mendable: &[bool], most: usize) -> Vec<usize> {
-    let those = |are: bool| (0..mendable.len()).filter(move |&at| mendable[at] == are);
-    let mut kept: Vec<usize> = those(true).chain(those(false)).take(most).collect();
+/// left out for one that cannot, but for the first of those of the medium, which keep a repair from
+/// mending anything.
+fn kept(sorts: &[Sort], most: usize) -> Vec<usize> {
+    let those = |sort: Sort| (0..sorts.len()).filter(move |&at| sorts[at] == sort);
+    let first = most.div_ceil(20);
+    let mut kept: Vec<usize> = those(Sort::Medium)
+        .take(first)
+        .chain(those(Sort::Mendable))
+        .chain(those(Sort::Medium).skip(first))
+        .chain(those(Sort::Other))
+        .take(most)
+        .collect();
     kept.sort_unstable();
     kept
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Sort::{Medium, Mendable, Other};
     use super::kept;
 
     #[test]
     fn what_can_be_mended_is_not_left_out_for_what_cannot() {
-        let mendable = [false, false, true, false, true];
-        assert_eq!(kept(&mendable, 9), [0, 1, 2, 3, 4]);
-        assert_eq!(kept(&mendable, 3), [0, 2, 4]);
-        assert_eq!(kept(&mendable, 1), [2]);
+        let sorts = [Other, Other, Mendable, Other, Mendable];
+        assert_eq!(kept(&sorts, 9), [0, 1, 2, 3, 4]);
+        assert_eq!(kept(&sorts, 3), [0, 2, 4]);
+        assert_eq!(kept(&sorts, 1), [2]);
+    }
+
+    #[test]
+    fn what_keeps_a_repair_from_mending_is_told_before_what_it_would_mend() {
+        let sorts = [Mendable, Other, Mendable, Medium, Medium];
+        assert_eq!(kept(&sorts, 5), [0, 1, 2, 3, 4]);
+        assert_eq!(kept(&sorts, 3), [0, 2, 3]);
+        assert_eq!(kept(&sorts, 1), [3]);
     }
 }

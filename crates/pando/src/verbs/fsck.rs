@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use client::{Connection, Opened};
 use device::Env;
-use fs::{Fs, Mended, ProblemKind, Repair};
+use fs::{Fs, Mended, Repair};
 use serde_json::json;
 use store::{Cut, IN_MEMORY};
 use wire::{Answer, Body, Call, CheckFinding, Checked, Failure, FailureKind};
@@ -171,6 +171,7 @@ fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
         "findings": found.findings_count,
         "findings_not_shown": not_shown(found),
         "mendable": found.mendable_count,
+        "unread": found.unread,
         "lost_bytes": found.lost_bytes,
         "trees": found.trees,
         "nodes": found.nodes,
@@ -234,8 +235,7 @@ const DISCARDS: &str = "--discard-log";
 
 /// What is to be done about what was found.
 fn hint(found: &Checked) -> String {
-    let medium = ProblemKind::Medium.name();
-    if found.findings.iter().any(|found| found.kind == medium) {
+    if found.unread {
         return failure::FIRST_A_COPY.to_owned();
     }
     if let Some(found) = found.findings.iter().find(|found| found.what.ends_with(IN_MEMORY)) {

@@ -1,5 +1,6 @@
 //! `pando gc`: what nothing names, told or deleted, by the volume's owner.
 
+use fs::GarbageKind;
 use serde_json::json;
 use wire::{Answer, Body, Call};
 
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
         Answer::Collected(collected) => collected,
         other => return Err(session::unexpected(&other)),
     };
-    let mut bytes = 0;
+    let (mut bytes, mut lost) = (0, 0);
     for found in &collected.garbage {
         bytes += found.bytes;
         output.object(&json!({
@@ -44,7 +45,10 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
             "since": found.since.map(output::time_rfc3339),
             "deleted": found.deleted,
         }))?;
+        let is_lost = found.kind == GarbageKind::LostTree.name();
+        lost += u64::from(is_lost);
         let state = match (found.deleted, found.since) {
+            _ if is_lost => "kept",
             (true, _) => "deleted",
             (false, Some(_)) => "noted",
             (false, None) => "found",
@@ -58,7 +62,14 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
         "garbage_bytes": bytes,
         "freed_bytes": collected.freed_bytes,
     }))?;
-    let verdict = if collected.garbage.is_empty() {
+    if lost > 0 {
+        let trees = output::count(lost, "tree", "trees");
+        output.line(&format!(
+            "{trees} without a record in which there are, or may be, directories: nothing of that \
+             is deleted; `pando fsck` says what can be put back"
+        ))?;
+    }
+    let verdict = if collected.garbage.len() as u64 == lost {
         "nothing is unnamed".to_owned()
     } else if args.delete {
         format!("{} unnamed, {} deleted", size(bytes), size(collected.freed_bytes))

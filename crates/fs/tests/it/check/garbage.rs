@@ -6,20 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::Env;
+use format::kept_twice::COPY_TREE;
 use format::key::{self, Counter};
 use format::subvolume_record::SubvolumeRecord;
 use fs::{Engine, FileSystem, Fs, GarbageKind, Gc, GcReport, OpenOptions};
 use store::{Batch, Durability, KeyRange, TreeId};
+use testing::model::Dump;
 use testing::{SimDevice, SimEnv};
 
+use super::records::subvolumes;
 use super::volume::{falsify, look, made, opened_with};
-use super::{assert_clean, check};
+use super::{assert_clean, check, repair};
+use crate::script::SNAPSHOTS;
 
 on_each_engine!(
     garbage_is_noted_and_deleted_after_its_time_and_not_before,
     nothing_is_deleted_where_something_cannot_be_read,
     a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_else,
     what_is_told_to_be_deleted_came_free_and_is_told_once,
+    what_a_repair_would_put_back_is_not_collected,
 );
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
@@ -38,7 +43,8 @@ fn open(device: &SimDevice) -> (Arc<Fs>, SimEnv) {
     (Fs::open(env, &options).expect("it opens"), sim)
 }
 
-/// Loses the extents of a subvolume that nothing was copied of, and the record of a tree.
+/// Loses the extents of a subvolume that nothing was copied of, and the record of a tree without
+/// directories.
 pub(super) fn lose(device: &SimDevice) {
     falsify(device, |store| {
         let mut batch = Batch::new();
@@ -59,7 +65,7 @@ pub(super) fn lose(device: &SimDevice) {
             batch.delete(trees[0], item.key);
         }
         drop(cursor);
-        batch.clone_tree(TREE, TreeId(key::FIRST_TREE + 50));
+        batch.clone_prefixes(TREE, TreeId(key::FIRST_TREE + 50), &[&key::EXTENTS_PREFIX]);
         let next = key::FIRST_TREE + 51;
         batch.put(VOLUME, &key::counter(Counter::NextTree), &next.to_le_bytes());
         store.commit(&batch).expect("there is room");
@@ -226,4 +232,73 @@ fn a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_e
     fs.close().unwrap();
     drop(fs);
     assert_clean(&device, "after the collection");
+}
+
+/// The subvolume whose record is gone, with all that is in it: its tree was dropped, and its
+/// contents were given back before by any collection.
+fn what_a_repair_would_put_back_is_not_collected(engine: Engine) {
+    let made = made(engine, 8);
+    for is_copy_left in [false, true] {
+        let place = format!("{engine:?}, a copy of the record is left: {is_copy_left}");
+        let (device, tree) = unnamed(&made.device, is_copy_left);
+        let (fs, sim) = open(&device);
+        // In the background, after removals.
+        fs.collect_garbage().expect("all can be read");
+        for how in [Gc::Report, Gc::Delete { grace: HOUR }, Gc::Delete { grace: HOUR }] {
+            let mut go_on = |_, _| ControlFlow::Continue(());
+            match fs.gc(how, &mut go_on) {
+                Ok(report) => {
+                    let of_trees = |found: &&fs::Garbage| found.name == tree.to_string();
+                    let told: Vec<_> = report.garbage.iter().filter(of_trees).collect();
+                    assert_eq!(told.len(), 1, "{place}: {report:?}");
+                    assert_eq!(told[0].kind, GarbageKind::LostTree, "{place}");
+                    assert!(told[0].since.is_none() && !told[0].deleted, "{place}: {told:?}");
+                }
+                Err(error) => assert!(is_copy_left, "{place}: {error}"),
+            }
+            sim.clock.advance(HOUR * 2);
+        }
+        for _ in 0..200 {
+            fs.background_step(64).unwrap();
+        }
+        fs.close().unwrap();
+        drop(fs);
+        repair(&device);
+        assert_clean(&device, &place);
+        let path = if is_copy_left {
+            vec![b"one".to_vec(), b"deep".to_vec(), b"sub".to_vec()]
+        } else {
+            vec![b"lost+found".to_vec(), format!("#tree-{tree}").into_bytes()]
+        };
+        let found = Dump::collect(&mut super::volume::open(&device).expect("it opens"), SNAPSHOTS);
+        let sub = [b"one".to_vec(), b"deep".to_vec(), b"sub".to_vec()];
+        let mut files = 0;
+        for (was, node) in made.right.nodes.iter().filter(|(was, _)| was.starts_with(&sub)) {
+            let now = [&path[..], &was[sub.len()..]].concat();
+            let other = found.nodes.get(&now).unwrap_or_else(|| panic!("{place}: {now:?}"));
+            assert!(node.bytes == other.bytes, "{place}: {now:?}");
+            files += u64::from(node.bytes.len() > 9000);
+        }
+        assert!(files >= 4, "{place}: {files} files with contents in segments");
+    }
+}
+
+/// Loses the record of the subvolume that was made empty, and its copy, too, or not. Its tree.
+fn unnamed(device: &SimDevice, is_copy_left: bool) -> (SimDevice, u64) {
+    let (device, mut tree) = (device.copy(), 0);
+    falsify(&device, |store| {
+        let is_it =
+            |(_, record): &(u64, SubvolumeRecord)| record.parent.0 != 0 && record.source.0 == 0;
+        let (id, record) = subvolumes(store).into_iter().find(is_it).expect("there is one");
+        let mut batch = Batch::new();
+        batch.delete(VOLUME, &key::subvolume(id));
+        store.commit(&batch).expect("there is room");
+        if is_copy_left {
+            let mut batch = Batch::new();
+            batch.put(TreeId(COPY_TREE), &key::subvolume(id), &record.encode());
+            store.commit(&batch).expect("there is room");
+        }
+        tree = record.tree;
+    });
+    (device, tree)
 }

@@ -213,3 +213,68 @@ fn extents_that_overlap_are_told_and_both_stay() {
         assert!(mended.after.is_clean(), "{base:?}:\n{}", told(&mended.after));
     }
 }
+
+/// Gives one file the extents of another, with the flag that both have them or without.
+fn share(made: &Made, with_flag: [bool; 2]) -> SimDevice {
+    let device = made.device.copy();
+    falsify(&device, |store| {
+        let (from, to) = (named(store, "large 1").ino, named(store, "large 3").ino);
+        let mut batch = Batch::new();
+        for (key, _) in extents_of(store, to) {
+            batch.delete(TREE, &key);
+        }
+        for (key, value) in extents_of(store, from) {
+            let Ok(Extent::Stored(stored)) = decode(&value) else { panic!("it is in a segment") };
+            let Ok(key::Parsed::Extent { offset, .. }) = key::parse(&key) else { panic!("a key") };
+            // As if they were written after the last clone was taken.
+            for (ino, reflinked) in [from, to].into_iter().zip(with_flag) {
+                let mut value = Vec::new();
+                let stored = format::extent::Stored { reflinked, birth: 1 << 20, ..stored };
+                encode_stored(&mut value, &stored);
+                batch.put(TREE, &key::extent(ino, offset), &value);
+            }
+        }
+        let epoch = key::counter(key::Counter::Epoch);
+        batch.put(store::TreeId(key::VOLUME_TREE), &epoch, &(1_u64 << 20).to_le_bytes());
+        store.commit(&batch).expect("there is room");
+    });
+    device
+}
+
+/// Removing one of the two freed what the other has.
+#[test]
+fn pages_that_two_inodes_have_are_told_and_are_not_freed_with_one() {
+    for base in [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm)] {
+        let made = made_on(43, &base);
+        for with_flag in [[false, false], [true, false], [false, true], [true, true]] {
+            let what = format!("{base:?}: {with_flag:?}");
+            let device = share(&made, with_flag);
+            let report = check(&device);
+            let shared = |problem: &&fs::Problem| problem.what.contains("are another's, too");
+            let found: Vec<_> = report.problems.iter().filter(shared).collect();
+            let paths: std::collections::BTreeSet<&[u8]> =
+                found.iter().map(|problem| problem.path.as_slice()).collect();
+            let of = [&b"/one/large 1"[..], b"/one/large 3"].into_iter().zip(with_flag);
+            let wanted = of.filter(|(_, flag)| !flag).map(|(path, _)| path).collect();
+            assert_eq!(paths, wanted, "{what}:\n{}", told(&report));
+            assert!(found.iter().all(|problem| problem.file.starts_with("data/")), "{what}");
+            let mended = repair(&device);
+            assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+            let opened = open(&device).expect("it opens");
+            let (fs, root) = (opened.fs(), Caller::root());
+            let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+            fs.unlink(&root, one, b"large 3").expect("it is there");
+            super::volume::settle(fs);
+            let file = fs.lookup(&root, one, b"large 1").expect("it is there").node;
+            let right = &made.right.nodes[&vec![b"one".to_vec(), b"large 1".to_vec()]].bytes;
+            let mut buffer = vec![1; right.len()];
+            let read = fs
+                .read(&root, file, 0, &mut buffer)
+                .unwrap_or_else(|error| panic!("{what}: what the other had is gone: {error}"));
+            assert!(read == right.len() && buffer == *right, "{what}: it reads otherwise");
+            fs.close().expect("it closes");
+            drop(opened);
+            assert!(check(&device).is_clean(), "{what}:\n{}", told(&check(&device)));
+        }
+    }
+}

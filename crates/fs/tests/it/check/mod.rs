@@ -16,6 +16,7 @@ mod salvaged;
 mod shared;
 mod spared;
 mod twice;
+mod unread_later;
 pub(crate) mod volume;
 
 use std::ops::ControlFlow;

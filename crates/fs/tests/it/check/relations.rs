@@ -8,10 +8,11 @@ use format::entry_record::{EntryRecord, Target};
 use format::extent::{Extent, decode, encode_stored};
 use format::inode_record::LinkedRecord;
 use format::key::{self, Counter, Part};
+use format::quota::{Charge, QuotaRecord};
 use format::subvolume_record::SubvolumeRecord;
 use fs::{Engine, FileSystem, Gc, QuotaLimits};
 use inode::{Caller, NodeId};
-use store::TreeId;
+use store::{Batch, Store, TreeId};
 use testing::SimDevice;
 
 use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
@@ -26,6 +27,7 @@ on_each_engine!(
     the_epoch_is_behind_all_that_was_written,
     a_clone_sets_no_epoch_back,
     that_quotas_are_not_compared_is_told,
+    a_quota_is_of_a_directory_that_carries_it,
     a_note_of_garbage_that_does_not_decode_is_removed,
 );
 
@@ -225,6 +227,92 @@ fn that_quotas_are_not_compared_is_told(engine: Engine) {
     });
     let report = told(&check(&device));
     assert!(report.contains("what is charged to quotas was not compared"), "{report}");
+}
+
+/// What was made in it was charged to nobody, or the limit was that of another directory.
+fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
+    let made = made(engine, 78);
+    let root = Caller::root();
+    let limits = QuotaLimits { files: Some(100_000), bytes: None };
+    let mut charged = 0;
+    {
+        let subject = open(&made.device).expect("it opens");
+        let fs = subject.fs();
+        let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+        fs.quota_set(&root, one, limits).expect("a quota is set");
+        charged = charged.max(fs.quota_get(one).expect("it is known").expect("it has one").files);
+        fs.close().expect("it is written");
+    }
+    assert!(check(&made.device).is_clean(), "{}", told(&check(&made.device)));
+    let quota = |store: &dyn Store| {
+        let domain = directory(store, named(store, "one").ino).charge.expect("it has one").domain;
+        let record = store.get(VOLUME, &key::quota(domain)).expect("read").expect("it has one");
+        (domain, QuotaRecord::decode(&record).expect("it decodes"))
+    };
+    type Falsify<'a> = &'a dyn Fn(&dyn Store, &mut Batch);
+    let carries = |of: Option<u64>| {
+        move |store: &dyn Store, batch: &mut Batch| {
+            let ino = named(store, "one").ino;
+            let record = directory(store, ino);
+            let charge = record.charge.and_then(|old| of.map(|domain| Charge { domain, ..old }));
+            put_directory(batch, ino, &DirectoryRecord { charge, ..record });
+        }
+    };
+    let is_of = |directory: fn(&dyn Store) -> u64| {
+        move |store: &dyn Store, batch: &mut Batch| {
+            let (domain, record) = quota(store);
+            let record = QuotaRecord { directory: directory(store), ..record };
+            batch.put(VOLUME, &key::quota(domain), &record.encode());
+        }
+    };
+    // Beside it is another one, which nothing says is a part of any quota.
+    let beside = made.device.copy();
+    let subject = open(&beside).expect("it opens");
+    let plain = subject.fs().mkdir(&root, NodeId::ROOT, b"plain", 0o755).expect("there is room");
+    subject.fs().close().expect("it is written");
+    drop(subject);
+    let cases: [(&str, Falsify<'_>); 5] = [
+        ("carries none", &carries(None)),
+        ("carries quota 999", &carries(Some(999))),
+        ("is gone", &is_of(|_| 1 << 30)),
+        ("carries none", &is_of(|store| named(store, "one").dir)),
+        ("carries none", &is_of(|store| named(store, "plain").ino)),
+    ];
+    for (n, (said, falsify)) in cases.into_iter().enumerate() {
+        let from = if n < 3 { &made.device } else { &beside };
+        let device = falsified(from, falsify);
+        let report = check(&device);
+        let found = report.problems.iter().find(|found| found.what.contains(said));
+        let found = found.unwrap_or_else(|| panic!("{said}:\n{}", told(&report)));
+        assert!(
+            found.subvolume != 0 && found.ino != 0 && found.what.contains("quota"),
+            "{found:?}"
+        );
+        mends(said, &device, said);
+        let subject = open(&device).expect("it opens");
+        let fs = subject.fs();
+        let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
+        let quota = fs.quota_get(one).expect("it is known").expect("it has one");
+        assert_eq!((quota.files, quota.limits), (charged, limits), "{said}");
+        assert_eq!(fs.quota_list(&root).expect("it is known").len(), 1, "{said}");
+        let top = fs.quota_get(NodeId::ROOT).expect("it is known");
+        assert!(top.is_none(), "{said}: {top:?}");
+        let other = (n >= 3).then(|| fs.quota_get(plain.node).expect("it is known"));
+        assert!(other.flatten().is_none(), "{said}");
+        fs.close().expect("it closes");
+        drop(subject);
+        if n < 3 {
+            is_as_it_was(&made, &device, said);
+        }
+    }
+    // One that was removed has its record still, and nothing is charged to it.
+    let device = made.device.copy();
+    let subject = open(&device).expect("it opens");
+    subject.fs().rmr(&root, NodeId::ROOT, b"one").expect("it is detached");
+    super::volume::settle(subject.fs());
+    subject.fs().close().expect("it closes");
+    drop(subject);
+    assert!(check(&device).is_clean(), "{}", told(&check(&device)));
 }
 
 fn a_note_of_garbage_that_does_not_decode_is_removed(engine: Engine) {

@@ -4,8 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
-use fs::{Fs, OpenOptions, Problem, ProblemKind, Repair, VolumeReport};
+use fs::{Fs, Gc, OpenOptions, Problem, ProblemKind, Repair, VolumeReport};
+use testing::model::Dump;
+use testing::{Fault, FaultOn, Op};
 
 use super::anatomy::{Place, places};
 use super::asked::open;
@@ -15,6 +18,8 @@ use super::media::Media;
 use super::own::{BASES, options};
 use super::own_later::zero;
 use crate::check::told;
+use crate::check::volume::{Looked, ask};
+use crate::script::{SNAPSHOTS, scale};
 
 /// Of these another one says the same, so that a read that fails is as good as damage, and what is
 /// written anew takes no other's place.
@@ -132,7 +137,7 @@ fn damage_beside_a_sector_that_does_not_read_is_found_and_is_not_mended() {
 }
 
 #[test]
-fn a_volume_in_use_tells_what_the_medium_does_not_give_and_collects_nothing() {
+fn a_volume_in_use_tells_what_the_medium_does_not_give() {
     for (seed, base) in (146..).zip(&BASES) {
         let volume = made(seed, base, false);
         let of_contents = |place: &Place| place.structure == "contents in a sealed segment";
@@ -152,6 +157,72 @@ fn a_volume_in_use_tells_what_the_medium_does_not_give_and_collects_nothing() {
             let is_told = report.problems.iter().any(|problem| is_of(problem, &place));
             assert!(is_told && report.unread, "{base:?}: {place:?}:\n{}", told(&report));
         }
-        drop(open(&volume.closed.copy()));
+    }
+}
+
+/// All that there is to collect was written while everything could be read.
+#[test]
+fn a_volume_in_use_collects_nothing_where_the_medium_does_not_give_who_has_it() {
+    for (seed, base) in (149..).zip(&BASES) {
+        let littered = made(seed, base, false).closed;
+        crate::check::garbage::lose(&littered.volume);
+        let right = Dump::collect(&mut open(&littered.copy()).expect("it opens"), SNAPSHOTS);
+        let of_tree = |place: &&Place| ["leaf", "block of a run"].contains(&place.structure);
+        let all = places(&littered);
+        let all: Vec<&Place> = all.iter().filter(of_tree).collect();
+        let (mut given_up, mut collected) = (0, 0);
+        for place in all.iter().step_by(all.len().div_ceil(scale(40, 1000) as usize)) {
+            let (what, media) = (format!("seed {seed}, {base:?}: {place:?}"), littered.copy());
+            let Ok(fs) = Fs::open(BadSector::env(&media, place), &options()) else { continue };
+            let before = bytes(&media);
+            let mut go_on = |_, _| ControlFlow::Continue(());
+            match fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on) {
+                Err(error) => {
+                    given_up += 1;
+                    assert!(error.to_string().contains(&place.path), "{what}: {error}");
+                    let contents = |files: &[(String, Vec<u8>)]| {
+                        let of = |(path, _): &&(String, Vec<u8>)| path.starts_with("data/");
+                        files.iter().filter(of).cloned().collect::<Vec<_>>()
+                    };
+                    let same = contents(&before) == contents(&bytes(&media));
+                    assert!(same, "{what}: contents were given back");
+                }
+                Ok(report) => collected += report.garbage.iter().filter(|one| one.deleted).count(),
+            }
+            drop(fs);
+            let mut subject = open(&media).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let mut looked = Looked::default();
+            ask(&mut subject, &right, &mut looked, &mut |_, _, _| {});
+            assert!(looked.is_same(), "{what}: {looked:?}");
+        }
+        println!("{base:?}: {given_up} collections given up, {collected} things deleted");
+        assert!(given_up > 0 && collected > 0, "{base:?}: {given_up}, {collected}");
+    }
+}
+
+/// What of a superblock is told does not depend on who looks: the other leads to the state, and
+/// both are written anew.
+#[test]
+fn a_superblock_that_does_not_read_is_told_alike_in_use_and_not() {
+    for (seed, base) in (152..).zip(&BASES) {
+        let volume = made(seed, base, false);
+        let all = places(&volume.closed);
+        for place in of(&all, "superblock") {
+            let (what, media) = (format!("{base:?}: {place:?}"), volume.closed.copy());
+            let offline = check(&media, place);
+            let fs = Fs::open(media.env(), &options()).expect("it is whole");
+            let fault = Fault::io(FaultOn::Only(Op::Read), 0).below(&place.path).forever();
+            media.volume.inject(fault);
+            let mut go_on = |_, _| ControlFlow::Continue(());
+            let online = fs.check_volume(&mut go_on).expect("the rest is checked");
+            media.volume.clear_faults();
+            for report in [&offline, &online] {
+                let found = report.problems.iter().find(|found| found.file == place.path);
+                let found = found.unwrap_or_else(|| panic!("{what}:\n{}", told(report)));
+                assert!(found.what.contains("a superblock could not be read"), "{what}: {found:?}");
+                assert_eq!(found.kind, ProblemKind::Unreadable, "{what}");
+                assert!(found.remedy().is_some() && !report.unread, "{what}: {found:?}");
+            }
+        }
     }
 }

@@ -1,0 +1,158 @@
+//! Trees that no record names: room, or what a subvolume had whose record is gone from both trees
+//! of the volume's own records.
+//!
+//! What has directories is somebody's, and a repair puts it back (decision 0101). So only what is
+//! proven to have none is dropped, by whomever; and what any of them names of contents is not given
+//! back as long as it is there.
+
+use std::collections::BTreeSet;
+
+use format::detached_record::DetachedRecord;
+use format::directory_record::DirectoryRecord;
+use format::key::{self, Counter, Parsed, Part};
+use store::{Error, KeyRange, Pinned, TreeId};
+
+use super::look::{self, Look, Scan};
+use super::table::Table;
+use super::{Checker, Fix, Problem, ProblemKind, Stray, VolumeReport};
+use crate::error::from_store;
+use crate::numbers::NUMBERS_END;
+use crate::{Fs, FsResult};
+
+/// Numbers behind the last one that was handed out at which trees are looked for, too.
+const TREES_BEYOND: u64 = 64;
+/// Most numbers of trees that are tried from either end of those that were handed out.
+const TREES_LOOKED_FOR: u64 = 1 << 20;
+
+impl Checker<'_, '_> {
+    /// Tells them.
+    pub(super) fn check_trees(&mut self) -> FsResult<()> {
+        if !self.table.lost.is_empty() {
+            return Ok(());
+        }
+        for tree in unnamed_trees(&self.table, self.pin, Damage::IsPassed)? {
+            let what = format!("tree {tree} exists, and no record names it");
+            let root = self.table.subvolumes.get(&self.table.root).map(|record| record.tree);
+            let fix = match (top_of(&self.table, self.pin, tree)?, root) {
+                (Look::Found(top), Some(above)) => {
+                    let stray = Stray::Tree(tree, top);
+                    Some(Fix::Keep(self.table.root, TreeId(above), stray))
+                }
+                (Look::Absent, _) => Some(Fix::DropTree(TreeId(tree))),
+                (Look::Unknown | Look::Found(_), _) => None,
+            };
+            self.found(Problem { fix, ..Problem::new(ProblemKind::Lost, what) });
+        }
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// Trees that a collection marks beside those that the records of subvolumes name: of which
+    /// only the copy of the record is left, or none. An operation names each tree that it makes in
+    /// the same commit, so there are none but those that were there when the volume was opened.
+    pub(crate) fn trees_without_records(&self, pin: &dyn Pinned) -> FsResult<Vec<TreeId>> {
+        let mut known = self.queue.unnamed.lock();
+        let trees = match &mut *known {
+            Some(trees) => trees,
+            none => {
+                let table = Table::read(self, pin, &mut VolumeReport::default())?;
+                let mut trees = unnamed_trees(&table, pin, Damage::Ends)?;
+                let of_copies =
+                    |id: &u64| table.from_copies.contains(key::subvolume(*id).as_slice());
+                let of_copies = table.subvolumes.iter().filter(|(id, _)| of_copies(id));
+                trees.extend(of_copies.map(|(_, record)| record.tree));
+                none.insert(trees)
+            }
+        };
+        let mut there = Vec::new();
+        for tree in trees {
+            if exists(pin, *tree, Damage::Ends)? {
+                there.push(TreeId(*tree));
+            }
+        }
+        Ok(there)
+    }
+}
+
+/// What is done where it cannot be read whether there is a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// None is known there, and nothing is concluded from that.
+    IsPassed,
+    /// It is the answer.
+    Ends,
+}
+
+/// The trees that no record names.
+pub(super) fn unnamed_trees(table: &Table, pin: &dyn Pinned, damage: Damage) -> FsResult<Vec<u64>> {
+    let mut named: BTreeSet<u64> = table.trees().map(|tree| tree.0).collect();
+    named.extend(table.bases.keys());
+    named.extend(table.scans.values().map(|scan| scan.pending));
+    named.extend(table.detached.values().filter_map(|record| match *record {
+        DetachedRecord::Tree { tree } => Some(tree),
+        _ => None,
+    }));
+    let next = table.counters.get(&key::counter(Counter::NextTree)[1]).copied().unwrap_or(0);
+    let mut unnamed = Vec::new();
+    // A falsified counter or record must not make this endless: of more numbers than so many the
+    // first and the last are looked at.
+    let end = next.saturating_add(TREES_BEYOND);
+    let first = key::FIRST_TREE..end.min(key::FIRST_TREE + TREES_LOOKED_FOR);
+    let last = end.saturating_sub(TREES_LOOKED_FOR).max(first.end)..end;
+    for tree in first.chain(last) {
+        if !named.contains(&tree) && exists(pin, tree, damage)? {
+            unnamed.push(tree);
+        }
+    }
+    Ok(unnamed)
+}
+
+fn exists(pin: &dyn Pinned, tree: u64, damage: Damage) -> FsResult<bool> {
+    let range = KeyRange { from: vec![0], to: Some(vec![0, 0]) };
+    match pin.scan(TreeId(tree), range) {
+        Ok(_) => Ok(true),
+        Err(Error::NoTree(_)) => Ok(false),
+        Err(Error::Corrupt(_)) if damage == Damage::IsPassed => Ok(false),
+        Err(error) => Err(from_store(error)),
+    }
+}
+
+/// The directory of an unnamed tree that all others of it are below: one that is in itself, or else
+/// the first that is in none of the tree. `Absent`: it is proven that it has no directories, or it
+/// is a base of the index, which is a copy.
+pub(super) fn top_of(table: &Table, pin: &dyn Pinned, tree: u64) -> FsResult<Look<u64>> {
+    if table.subvolumes.values().any(|record| record.base == tree) {
+        return Ok(Look::Absent);
+    }
+    let tree = TreeId(tree);
+    let mut scan = Scan::new(pin, tree, &key::DIRECTORIES_PREFIX)?;
+    let (mut top, mut any) = (None, false);
+    while scan.advance()? {
+        any = true;
+        let Ok(Parsed::Entry { directory, cookie: 0, part: Part::Attributes }) =
+            key::parse(&scan.key)
+        else {
+            continue;
+        };
+        let Ok(record) = DirectoryRecord::decode(&scan.value) else { continue };
+        if directory >= NUMBERS_END {
+            // A falsified number: no subvolume can have it for a root.
+            continue;
+        }
+        if record.parent == directory {
+            return Ok(Look::Found(directory));
+        }
+        if top.is_none()
+            && !record.detached
+            && look::directory(pin, tree, record.parent)? == Look::Absent
+        {
+            top = Some(directory);
+        }
+    }
+    Ok(match top {
+        Some(top) => Look::Found(top),
+        None if any || !scan.lost.is_empty() => Look::Unknown,
+        None => Look::Absent,
+    })
+}

@@ -1,0 +1,281 @@
+//! Finding the newest manifest among those that are there: whole, damaged, not to be read, or under
+//! a name that is not theirs.
+//!
+//! A file in which there is a manifest of this volume with another number (`Stray`) was put there
+//! by somebody: no store writes one. It is left aside, as if it were not there, where nothing else
+//! is under that number, it is older than the state that is found, and all is there that this one
+//! names, with the log behind it: for one that was finished, and lay under that name before, the
+//! log would have been given up. It is neither read nor written over, and nothing that nobody names
+//! is deleted by the opening that leaves it aside.
+
+use device::Blobs;
+use format::Corruption;
+use format::run_manifest::{Decoded, RunManifest, VERSION};
+use store::{Error, Finding, FindingKind, Result};
+
+use crate::files::{Files, path};
+use crate::manifest::{MANIFEST_PREFIX, both_names, manifest_name, manifest_numbers};
+
+/// The newest state.
+pub(crate) struct Newest {
+    pub(crate) manifest: RunManifest,
+    /// The greatest number that a manifest has, be it damaged.
+    pub(crate) greatest: u64,
+    /// Its bytes under one name.
+    pub(crate) bytes: u64,
+    /// Whether it is whole under both names, and the greatest.
+    pub(crate) is_twice: bool,
+    /// The name under which there is nothing.
+    absent: Option<String>,
+    /// Names under which something is that could not be read, and why.
+    pub(crate) unread: Vec<(String, Error)>,
+    /// What is damaged of it, or of one that was being made after it.
+    pub(crate) damaged: Vec<Corruption>,
+    /// Files with greater numbers in which older manifests of this volume are.
+    pub(crate) strays: Vec<Stray>,
+}
+
+impl Newest {
+    /// The damage of a manifest with a greater number, which is taken for one that was being made;
+    /// or a file in which there is none of its name.
+    pub(crate) fn passed_over(&self) -> Option<Corruption> {
+        let stray = || self.strays.first().map(Stray::told);
+        let passed = self.damaged.first().cloned().or_else(stray);
+        passed.filter(|_| self.manifest.number < self.greatest)
+    }
+
+    /// What is missing of it, where it is there once and nothing is wrong with it.
+    pub(crate) fn alone(&self) -> Option<Alone> {
+        let is_sound = self.damaged.is_empty() && self.unread.is_empty();
+        let name = self.absent.clone().filter(|_| is_sound)?;
+        Some(Alone { name, bytes: self.manifest.encode() })
+    }
+
+    /// The names under which something could not be read.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        self.unread.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// One of both manifests of a state that is not there, for it had no room.
+pub(crate) struct Alone {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Makes the second manifest of the newest state, where a crash left it with the first alone.
+/// Where requests come late, whatever else was made may come yet: nothing is made here.
+pub(crate) fn complete(files: &Files, newest: &mut Newest) -> Result<()> {
+    if files.blobs.answers_may_be_lost() {
+        return Ok(());
+    }
+    if let Some(Alone { name, bytes }) = newest.alone() {
+        newest.is_twice = files.blobs.create(&name, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Finds the newest state.
+pub(crate) fn newest(files: &Files) -> Result<Newest> {
+    let all = manifest_numbers(files)?;
+    let Some(&greatest) = all.last() else {
+        return Err(Error::Missing { file: path(MANIFEST_PREFIX) });
+    };
+    let (mut damaged, mut strays) = (Vec::new(), Vec::new());
+    for &number in all.iter().rev() {
+        let (mut whole, mut bytes, mut there, mut foreign) = (Vec::new(), 0, 0, None);
+        let (mut absent, mut unread, mut here) = (None, Vec::new(), Vec::new());
+        for name in both_names(number) {
+            match read_named(files, &name, number) {
+                Named::Absent => {
+                    absent = Some(name);
+                    continue;
+                }
+                Named::Whole(manifest, length) => {
+                    whole.push(manifest);
+                    bytes = length;
+                }
+                Named::Damaged(bad) => damaged.push(bad),
+                Named::Stray(stray) => here.push(stray),
+                Named::Foreign(error) => foreign = Some(error),
+                Named::Unread(error) => unread.push((name, error)),
+            }
+            there += 1;
+        }
+        let differ = whole.len() == 2 && whole[0] != whole[1];
+        if differ {
+            damaged.push(differs(&both_names(number)[1]));
+        }
+        let is_twice = whole.len() == 2 && number == greatest && damaged.is_empty();
+        if let Some(manifest) = whole.into_iter().next() {
+            if let Some(newer) = strays.iter().chain(&here).find(|stray| stray.of > number) {
+                return Err(newer.told().into());
+            }
+            // What is not of this volume or number, or of a newer format, is none of its two.
+            damaged.extend(foreign.and_then(as_damage));
+            damaged.extend(here.iter().map(Stray::told));
+            let absent = absent.filter(|_| number == greatest);
+            return Ok(Newest {
+                manifest,
+                greatest,
+                bytes,
+                is_twice: is_twice && here.is_empty(),
+                absent,
+                unread,
+                damaged,
+                strays,
+            });
+        }
+        // What could not be read may be whole, and the newest.
+        if let Some(error) = foreign.or_else(|| unread.pop().map(|(_, error)| error)) {
+            return Err(error);
+        }
+        let late = files.blobs.answers_may_be_lost();
+        if here.len() == there && !late {
+            // No store made anything under this number that it did not give up itself.
+            strays.append(&mut here);
+            continue;
+        }
+        damaged.extend(here.iter().map(Stray::told));
+        // It was being made, and for it nothing was given up of the one before. Where requests come
+        // late, one that is there once may be anybody's.
+        if there > 1 || late {
+            break;
+        }
+    }
+    damaged.extend(strays.iter().map(Stray::told));
+    Err(damaged.swap_remove(0).into())
+}
+
+/// A file in which there is a manifest of this volume that has another number than its name.
+#[derive(Debug, Clone)]
+pub(crate) struct Stray {
+    name: String,
+    number: u64,
+    /// The number that it says.
+    of: u64,
+}
+
+impl Stray {
+    /// What keeps the store closed, and what is to be done about it.
+    pub(crate) fn told(&self) -> Corruption {
+        let Stray { name, number, of } = self;
+        let own = path(&manifest_name(*of));
+        Corruption {
+            file: path(name),
+            offset: 0,
+            structure: "manifest of runs",
+            expected: format!("number {number:016x}"),
+            found: format!("{of:016x} (name it {own} if there is none, or move it away)"),
+        }
+    }
+
+    /// That it lies there, where nothing needs it.
+    pub(crate) fn finding(&self) -> Finding {
+        let Stray { name, of, .. } = self;
+        let what = format!("it is that of number {of:016x}; {}", store::STRAY);
+        Finding { kind: FindingKind::Structure, file: path(name), offset: 0, what }
+    }
+}
+
+/// Such files with lower numbers than that of the state. No opening reads them.
+pub(crate) fn strays_below(files: &Files, number: u64) -> Result<Vec<Stray>> {
+    let mut found = Vec::new();
+    for &number in manifest_numbers(files)?.range(..number) {
+        for name in both_names(number) {
+            if let Named::Stray(stray) = read_named(files, &name, number) {
+                found.push(stray);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What is under a name of a manifest.
+pub(crate) enum Named {
+    Absent,
+    /// With its bytes.
+    Whole(RunManifest, u64),
+    Damaged(Corruption),
+    /// Whole and of this volume, but of this other number.
+    Stray(Stray),
+    /// Whole, and of another volume, or of a newer format.
+    Foreign(Error),
+    /// The read failed.
+    Unread(Error),
+}
+
+pub(crate) fn read_named(files: &Files, name: &str, number: u64) -> Named {
+    let bytes = match read_all(&*files.blobs, name) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Named::Absent,
+        Err(error) => return Named::Unread(error.into()),
+    };
+    let length = bytes.len() as u64;
+    match RunManifest::decode(&bytes, files.volume, number) {
+        Ok(Decoded::Manifest(manifest)) => Named::Whole(manifest, length),
+        Ok(Decoded::Newer(found)) => {
+            Named::Foreign(Error::NewerFormat { file: path(name), found, known: VERSION })
+        }
+        Err(bad) => {
+            let bad = bad.located(&path(name), 0);
+            match whole_elsewhere(&bytes) {
+                None => Named::Damaged(bad),
+                Some((volume, of)) if volume == files.volume => {
+                    Named::Stray(Stray { name: name.to_owned(), number, of })
+                }
+                Some(_) => {
+                    let expected = "one of this volume".to_owned();
+                    let found = "one of another (move it to where it belongs)".to_owned();
+                    Named::Foreign(Corruption { expected, found, ..bad }.into())
+                }
+            }
+        }
+    }
+}
+
+fn read_all(blobs: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
+    let Some(length) = blobs.length(name)? else { return Ok(None) };
+    let mut bytes = vec![0; length as usize];
+    let read = blobs.read_at(name, &mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
+}
+
+/// Of which volume and number bytes are a whole manifest, whatever those are.
+fn whole_elsewhere(bytes: &[u8]) -> Option<([u8; 16], u64)> {
+    RunManifest::named(bytes)
+        .filter(|&(volume, number)| RunManifest::decode(bytes, volume, number).is_ok())
+}
+
+/// What stands beside a whole manifest of the same number in the place of the other.
+fn as_damage(error: Error) -> Option<Corruption> {
+    match error {
+        Error::Corrupt(bad) => Some((*bad).clone()),
+        Error::NewerFormat { file, found, known } => Some(Corruption {
+            file,
+            offset: 0,
+            structure: "manifest of runs",
+            expected: format!("version {known} or older, as the other has"),
+            found: format!("version {found}"),
+        }),
+        _ => None,
+    }
+}
+
+/// Both are whole, and say different things.
+pub(crate) fn differs(name: &str) -> Corruption {
+    Corruption {
+        file: path(name),
+        offset: 0,
+        structure: "manifest of runs",
+        expected: "what the other of this number says".to_owned(),
+        found: "something else".to_owned(),
+    }
+}
+
+/// Whether all that is there of a manifest can be read and is this volume's.
+pub(crate) fn is_own(files: &Files, number: u64) -> bool {
+    let of = |name: String| read_named(files, &name, number);
+    both_names(number).map(of).iter().all(|named| matches!(named, Named::Absent | Named::Whole(..)))
+}
