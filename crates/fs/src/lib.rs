@@ -37,7 +37,6 @@ mod permit;
 mod quota;
 mod quota_adopt;
 mod quota_check;
-mod quota_list;
 mod ranges;
 mod reclaim;
 mod room;

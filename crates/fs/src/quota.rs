@@ -14,7 +14,6 @@
 //! The quotas of users and groups (`owners`) are charged along.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
@@ -31,7 +30,6 @@ use crate::owners::{Owned, Owners};
 use crate::quota_adopt::Adopting;
 use crate::subvol::VOLUME;
 use crate::subvolumes::Member;
-use crate::trash::came_back;
 use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult, QuotaInfo, QuotaLimits};
@@ -55,11 +53,10 @@ pub(crate) struct Quotas {
 pub(crate) struct Domain {
     pub(crate) id: u64,
     pub(crate) subvolume: u64,
-    /// Changes where it comes back out of a trash, as another inode.
-    directory: AtomicU64,
+    pub(crate) directory: u64,
     /// While what was in the directory before is still being charged: the domain of that.
     adopting_from: Mutex<Option<u64>>,
-    pub(crate) account: Arc<Account>,
+    account: Arc<Account>,
 }
 
 impl Domain {
@@ -67,7 +64,7 @@ impl Domain {
         Domain {
             id,
             subvolume: record.subvolume,
-            directory: AtomicU64::new(record.directory),
+            directory: record.directory,
             adopting_from: Mutex::new(record.adopting_from),
             account: Arc::new(Account::new((record.files_max, record.bytes_max))),
         }
@@ -78,7 +75,7 @@ impl Domain {
         let (files_max, bytes_max) = self.account.limits();
         QuotaRecord {
             subvolume: self.subvolume,
-            directory: self.directory(),
+            directory: self.directory,
             files_max,
             bytes_max,
             adopting_from: self.adopting_from(),
@@ -88,16 +85,6 @@ impl Domain {
     /// While what was in the directory before is still being charged: the domain of that, 0: none.
     pub(crate) fn adopting_from(&self) -> Option<u64> {
         *self.adopting_from.lock()
-    }
-
-    /// The directory that it begins in.
-    pub(crate) fn directory(&self) -> u64 {
-        self.directory.load(Ordering::Acquire)
-    }
-
-    /// Says that it begins in another one, after the commit.
-    pub(crate) fn begins_in(&self, directory: u64) {
-        self.directory.store(directory, Ordering::Release);
     }
 
     /// What is in the directory is charged.
@@ -172,7 +159,7 @@ impl Quotas {
         let place = (node.subvol().0, node.ino().0);
         let all = self.all();
         all.into_iter().find(|domain| {
-            (domain.subvolume, domain.directory()) == place && domain.adopting_from().is_some()
+            (domain.subvolume, domain.directory) == place && domain.adopting_from().is_some()
         })
     }
 
@@ -227,7 +214,7 @@ impl Fs {
             return Err(COPIED);
         }
         for domain in self.quotas.all().iter().filter(|domain| domain.account.is_limited()) {
-            if self.is_below((domain.subvolume, domain.directory()), (subvolume, dir))? {
+            if self.is_below((domain.subvolume, domain.directory), (subvolume, dir))? {
                 return Err(COPIED);
             }
         }
@@ -281,7 +268,7 @@ impl Fs {
         };
         for domain in domains {
             let inherited = domain.subvolume != clone && domain.account.is_limited();
-            if inherited && self.is_below((clone, domain.directory()), of)? {
+            if inherited && self.is_below((clone, domain.directory), of)? {
                 return Err(COPIED);
             }
         }
@@ -493,7 +480,7 @@ impl Fs {
     /// Sets the limits, and begins a domain where there is none. What is in it is not charged yet.
     pub(crate) fn set_limits(&self, dir: NodeId, limits: QuotaLimits) -> FsResult<Arc<Domain>> {
         let max = account::encoded(limits);
-        let (mut made, mut back) = (None, false);
+        let mut made = None;
         let set = edit(self, dir, |edit| {
             let node = edit.node;
             let Inode::Directory(record, true) = &mut edit.inode else {
@@ -501,15 +488,10 @@ impl Fs {
             };
             let known = record.charge.and_then(|charge| self.quotas.get(charge.domain));
             // That of a clone or of a roll-back is the same quota.
-            if let Some(domain) = &known {
-                back = came_back(domain, (node, record), edit.view)?;
-            }
-            let own = known.filter(|domain| back || domain.directory() == node.ino().0);
+            let own = known.filter(|domain| domain.directory == node.ino().0);
             let own = own.or_else(|| self.quotas.adopting_at(node));
             if let Some(domain) = own {
-                let directory = if back { node.ino().0 } else { domain.directory() };
-                let (files_max, bytes_max) = max;
-                let record = QuotaRecord { directory, files_max, bytes_max, ..domain.record() };
+                let record = QuotaRecord { files_max: max.0, bytes_max: max.1, ..domain.record() };
                 edit.txn.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
                 return Ok(domain);
             }
@@ -535,17 +517,14 @@ impl Fs {
         if let (Err(_), Some(id)) = (&set, made) {
             self.quotas.domains.write().remove(&id);
         }
-        let (domain, attr) = set?;
-        if back {
-            domain.begins_in(attr.node.ino().0);
-        }
+        let (domain, _) = set?;
         domain.account.set_limits(max);
         Ok(domain)
     }
 
     /// The quota that a file or a directory is charged to, if any. Whoever got hold of it may ask.
     pub fn quota_get(&self, node: NodeId) -> FsResult<Option<QuotaInfo>> {
-        Ok(self.domain_at(node)?.map(|domain| crate::quota_list::info(&domain)))
+        Ok(self.domain_at(node)?.map(|domain| info(&domain)))
     }
 
     /// The domain that a node is in.
@@ -564,5 +543,46 @@ impl Fs {
             })
         })?;
         Ok(charge.and_then(|charge| self.quotas.get(charge.domain)))
+    }
+
+    /// All quotas of directories, but those whose directory is gone and to which nothing is
+    /// charged. Root may.
+    pub fn quota_list(&self, caller: &Caller) -> FsResult<Vec<QuotaInfo>> {
+        if !caller.is_root() {
+            return Err(FsError::NotPermitted("only root lists quotas"));
+        }
+        self.quotas.check_known()?;
+        let mut listed = Vec::new();
+        for domain in self.quotas.all() {
+            if !domain.account.is_unused() || self.has_directory(&domain)? {
+                listed.push(info(&domain));
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Whether the directory of a quota is still there.
+    fn has_directory(&self, domain: &Domain) -> FsResult<bool> {
+        let subvol = match self.subvol(inode::SubvolId(domain.subvolume)) {
+            Err(FsError::Stale) => return Ok(false),
+            subvol => subvol?,
+        };
+        let found = subvol.read(|tree| View::new(&*self.store, tree).directory(domain.directory));
+        match found {
+            Err(FsError::Stale) => Ok(false),
+            found => Ok(found?.is_some_and(|record| !record.detached)),
+        }
+    }
+}
+
+/// What is told of a domain.
+pub(crate) fn info(domain: &Domain) -> QuotaInfo {
+    let (files, bytes) = domain.account.used();
+    QuotaInfo {
+        id: domain.id,
+        directory: Fs::node_of(domain.subvolume, domain.directory),
+        limits: account::decoded(domain.account.limits()),
+        files,
+        bytes,
     }
 }

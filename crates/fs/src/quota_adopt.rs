@@ -132,7 +132,7 @@ impl Fs {
 
     /// Charges all that was in a directory before it got its quota.
     pub(crate) fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
-        let charged = || crate::quota_list::info(domain).files;
+        let charged = || crate::quota::info(domain).files;
         let mut before = charged();
         while domain.adopting_from().is_some() {
             let mut adopting = self.quotas.adopting.lock();
@@ -170,7 +170,7 @@ impl Fs {
                 if pass.clean {
                     return self.adopted(&pass.domain).map(|()| done + 1);
                 }
-                (pass.left, pass.clean) = (vec![pass.domain.directory()], true);
+                (pass.left, pass.clean) = (vec![pass.domain.directory], true);
                 continue;
             };
             match self.subvol(SubvolId(pass.domain.subvolume)) {
@@ -188,7 +188,7 @@ impl Fs {
         let mut all = self.quotas.all().into_iter();
         let domain = all.find(|domain| domain.adopting_from().is_some())?;
         Some(Pass {
-            left: vec![domain.directory()],
+            left: vec![domain.directory],
             domain,
             clean: true,
             below: Set::default(),
@@ -267,7 +267,7 @@ impl Pass {
         if self.moves != moves || self.below.len() > BELOW_MAX {
             (self.moves, self.below) = (moves, Set::default());
         }
-        let first = self.domain.directory();
+        let first = self.domain.directory;
         let (mut at, mut climbed) = (directory, Vec::new());
         while at != first && !self.below.contains(&at) {
             climbed.push(at);

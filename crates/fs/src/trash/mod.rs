@@ -19,7 +19,6 @@ mod list;
 mod mirror;
 mod place;
 mod purge;
-mod quotas;
 mod restore;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -41,7 +40,6 @@ use crate::{Fs, FsResult, TrashSetting};
 
 pub(crate) use self::keep::{Keeping, Kept, keep_tree};
 pub(crate) use self::place::{check_name, check_outside, is_all};
-pub(crate) use self::quotas::came_back;
 
 /// Name of the directory of a trash.
 pub(crate) const NAME: &[u8] = b".trash";

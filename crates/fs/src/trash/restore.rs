@@ -118,10 +118,6 @@ impl Fs {
             if let Some(there) = there.filter(|_| restored == Restored::default()) {
                 work.check_came(newest, there)?;
             }
-            // What came back is there, whatever becomes of that.
-            if let Err(error) = self.quotas_come_back(&whence.subvol, top) {
-                tracing::warn!(%error, directory = top, "its quota does not begin in it again");
-            }
         } else if restored.names == 0 {
             return Err(FsError::Exists);
         }

@@ -47,7 +47,7 @@ fn background(fs: &Fs) {
 }
 
 /// Removes as `rm -rf` does: names first, then their directory.
-pub(crate) fn remove_all(v: &Volume, parent: NodeId, name: &str) {
+fn remove_all(v: &Volume, parent: NodeId, name: &str) {
     let dir = v.find(parent, name).expect("it is there").node;
     for name in v.names(dir) {
         let entry = v.find(dir, &name).expect("it is there");

@@ -1,11 +1,11 @@
 //! What comes back out of a trash, and what is told where nothing does; what deep trees cost.
 
-use fs::{FileSystem, QuotaLimits, RenameMode, RestoreOptions, Restored};
+use fs::{FileSystem, RenameMode, RestoreOptions, Restored};
 use inode::{Caller, FsError, NodeId};
 
 use crate::quota::set;
 use crate::support::{ROOT, Volume, refused, volume};
-use crate::trash::{listed, on, path, remove_all, restore};
+use crate::trash::{listed, on, path, restore};
 
 const DAY: u64 = 86_400;
 
@@ -39,45 +39,6 @@ fn a_directory_of_which_all_came_back_has_nothing_more_in_the_trash() {
     v.fs.unlink(&Caller::root(), dir, b"f").expect("it goes");
     assert_eq!(restore(&v, "/d").expect("it was kept"), Restored { names: 1, left: 0 });
     refused(restore(&v, "/d"), &FsError::NotFound);
-}
-
-/// The directory comes back as another inode, and its quota had none.
-#[test]
-fn a_quota_begins_again_in_the_directory_that_comes_back() {
-    let v = volume();
-    let root = Caller::root();
-    on(&v, ROOT, DAY);
-    let home = v.dir(ROOT, "home").node;
-    let ada = v.dir(home, "ada").node;
-    set(&v.fs, ada, Some(10), None);
-    let sub = v.dir(ada, "sub").node;
-    v.file(sub, "f");
-    let quota = |fs: &fs::Fs| {
-        let all = fs.quota_list(&root).expect("a list");
-        assert_eq!(all.len(), 1, "{all:?}");
-        (all[0].id, fs.path_of(all[0].directory).expect("it is read"), all[0].files)
-    };
-    let before = quota(&v.fs);
-    assert_eq!((before.1.as_deref(), before.2), (Some(&b"/home/ada"[..]), 3));
-    for (removed, back) in [("ada", "/home/ada"), ("home", "/home"), ("home", "/")] {
-        let (parent, name) = if removed == "home" { (ROOT, "home") } else { (home_of(&v), "ada") };
-        remove_all(&v, parent, name);
-        assert_eq!(quota(&v.fs).2, 3, "what is in the trash is charged");
-        restore(&v, back).expect("it was kept");
-        assert_eq!(quota(&v.fs), before, "{back}");
-        assert_eq!(quota(&v.reopened()), before, "{back}");
-    }
-    let ada = v.find(home_of(&v), "ada").expect("it came back").node;
-    let limits = QuotaLimits { files: Some(3), bytes: None };
-    v.fs.quota_set(&root, ada, limits).expect("other limits");
-    assert_eq!(quota(&v.fs), before, "it is the same quota");
-    refused(v.fs.mkdir(&root, ada, b"more", 0o755), &FsError::QuotaExceeded);
-    assert_eq!(v.fs.quota_check().expect("a count"), []);
-    assert_eq!(listed(&v.fs, ROOT), [""; 0]);
-}
-
-fn home_of(v: &Volume) -> NodeId {
-    v.find(ROOT, "home").expect("it is there").node
 }
 
 /// Directories in one another, the first one first.
