@@ -11,8 +11,8 @@
 //! its first page. So two bits a page tell, 4 KiB of memory for 64 MiB of contents.
 //!
 //! Pages that two inodes name are freed with the one that has them without the flag that says so.
-//! That there are two is told by a byte of the inode's number for the first page of each range, 8 to
-//! 20 KiB more for 64 MiB, most where ranges are short; of 255 such pairs one is not noticed.
+//! That there are two is told by a byte of the inode's number for each page: 18 KiB more for 64 MiB;
+//! of 255 such pairs one is not noticed.
 
 use std::collections::BTreeMap;
 
@@ -120,13 +120,13 @@ impl ContentCheck {
                 .any(|(&(_, page), suspicion)| page + suspicion.pages > run.page)
     }
 
-    /// Whether the range that a view is of is named by another inode, too, and not by all with the
-    /// flag that says so.
+    /// Whether another inode names a page of a view, too.
     pub fn is_of_two(&self, stored: &Stored) -> bool {
-        let page = u32::from(stored.page);
+        let run = pages_of(stored);
+        let end = run.page.saturating_add(run.count).min(PAGES_MAX);
         self.owners
             .get(&stored.segment)
-            .is_some_and(|owners| owners.several.get(page) && owners.unflagged.get(page))
+            .is_some_and(|owners| (run.page..end).any(|page| owners.several.get(page)))
     }
 
     /// Pages of a segment that extents name.
@@ -171,69 +171,31 @@ impl ContentCheck {
     }
 }
 
-/// Which inodes name the ranges of a segment, by their first pages.
+/// Which inodes name the pages of a segment.
 struct Owners {
-    first: Firsts,
+    /// Of the first inode that was met at a page a byte of its number, or 0 for none.
+    first: Box<[u8]>,
     /// Whether another was met.
     several: Bitmap,
-    /// Whether one was met without the flag that there are others.
-    unflagged: Bitmap,
-}
-
-/// Of the first inode that was met at a page a byte of its number, which is not 0. Where ranges are
-/// long there are few.
-enum Firsts {
-    Few(BTreeMap<u32, u8>),
-    Many(Box<[u8]>),
-}
-
-/// So many take no more memory than all that there may be.
-const FEW: usize = 1500;
-
-impl Firsts {
-    /// Notes an inode where none was met; returns the one that was met first.
-    fn met(&mut self, page: u32, owner: u8) -> u8 {
-        if let Firsts::Few(few) = self
-            && few.len() >= FEW
-        {
-            let mut many = vec![0; PAGES_MAX as usize].into_boxed_slice();
-            for (&page, &owner) in &*few {
-                many[page as usize] = owner;
-            }
-            *self = Firsts::Many(many);
-        }
-        match self {
-            Firsts::Few(few) => *few.entry(page).or_insert(owner),
-            Firsts::Many(many) => {
-                let first = &mut many[page as usize];
-                if *first == 0 {
-                    *first = owner;
-                }
-                *first
-            }
-        }
-    }
 }
 
 impl Owners {
     fn new() -> Owners {
-        let first = Firsts::Few(BTreeMap::new());
-        Owners { first, several: Bitmap::new(), unflagged: Bitmap::new() }
+        let first = vec![0; PAGES_MAX as usize].into_boxed_slice();
+        Owners { first, several: Bitmap::new() }
     }
 
     fn met(&mut self, ino: u64, stored: &Stored) {
-        let page = u32::from(stored.page);
-        let run = PageRun { segment: stored.segment, page, count: 1 };
-        if page >= PAGES_MAX {
-            return;
-        }
         // Numbers of files that were made one after the other differ in it.
         let owner = (ino % 255) as u8 + 1;
-        if self.first.met(page, owner) != owner {
-            self.several.set(run);
-        }
-        if !stored.reflinked {
-            self.unflagged.set(run);
+        let run = pages_of(stored);
+        for page in run.page..run.page.saturating_add(run.count).min(PAGES_MAX) {
+            let first = &mut self.first[page as usize];
+            if *first == 0 {
+                *first = owner;
+            } else if *first != owner {
+                self.several.set(PageRun { page, count: 1, ..run });
+            }
         }
     }
 }
@@ -464,21 +426,4 @@ impl Found {
 /// An error in words.
 fn told(error: &Error) -> String {
     error.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_that_was_met_stays_however_many_there_are() {
-        let mut random = fastrand::Rng::with_seed(1);
-        let (mut firsts, mut model) = (Firsts::Few(BTreeMap::new()), BTreeMap::new());
-        for _ in 0..20_000 {
-            let (page, owner) = (random.u32(..PAGES_MAX), random.u8(1..));
-            let first = *model.entry(page).or_insert(owner);
-            assert_eq!(firsts.met(page, owner), first);
-        }
-        assert!(matches!(firsts, Firsts::Many(_)));
-    }
 }

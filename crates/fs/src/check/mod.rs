@@ -16,7 +16,7 @@
 //! is not there.
 //!
 //! Memory is bounded by the volume's subvolumes, a bit or two for each inode number of one tree, a
-//! few bytes a node, and 14 to 26 KiB for 64 MiB of contents.
+//! few bytes a node, and 24 KiB for 64 MiB of contents.
 //!
 //! Mending (`repair`) is for a volume that nobody else has open. Each problem is mended by one
 //! commit (`mend`, `keep`), and then the volume is looked at again, until nothing is left that can
