@@ -82,7 +82,14 @@ impl Edit<'_> {
     /// With a change of contents or owner: ends the file's capabilities, where the caller says so.
     pub(crate) fn end_capabilities(&mut self, caller: &Caller) -> FsResult<()> {
         if caller.ends.capabilities && self.file()?.inode.has_xattrs {
-            let mut xattrs = self.xattrs()?;
+            let mut xattrs = match self.xattrs() {
+                // What cannot be read of them nobody has either, and the contents are sound.
+                Err(FsError::Io(error)) => {
+                    tracing::warn!(ino = self.ino, %error, "attributes of a file that changes");
+                    return Ok(());
+                }
+                xattrs => xattrs?,
+            };
             if xattrs.remove(CAPABILITIES) {
                 self.set_xattrs(xattrs);
             }

@@ -81,11 +81,12 @@ pub(crate) struct Adapter {
     groups: Groups,
     /// Which listings of large directories carry attributes.
     advice: advice::Advice,
-    /// Told of files of which the kernel keeps what was refused.
+    /// Told of parts of files in snapshots of which the kernel keeps what was refused: number,
+    /// offset, length.
     on_refusal: OnceLock<OnRefusal>,
 }
 
-type OnRefusal = Box<dyn Fn(u64) + Send + Sync>;
+type OnRefusal = Box<dyn Fn(u64, u64, u64) + Send + Sync>;
 
 impl Adapter {
     /// An adapter for a mount whose root is `root`.
@@ -106,7 +107,7 @@ impl Adapter {
         }
     }
 
-    /// Has somebody told of files of which the kernel keeps what was refused, once.
+    /// Has somebody told of parts of files of which the kernel keeps what was refused.
     pub(crate) fn tell_of_refusals(&self, tell: OnRefusal) {
         let is_first = self.on_refusal.set(tell).is_ok();
         debug_assert!(is_first, "a mount is served once");

@@ -85,9 +85,9 @@ fn serve(
         .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
     let queue = Arc::new(Queue::new(Arc::clone(&adapter), session.notifier()));
     let told = Arc::downgrade(&queue);
-    adapter.tell_of_refusals(Box::new(move |number| {
+    adapter.tell_of_refusals(Box::new(move |number, offset, length| {
         if let Some(queue) = told.upgrade() {
-            queue.refused(number);
+            queue.refused(number, offset, length);
         }
     }));
     let turns = session.turns();

@@ -16,7 +16,7 @@
 //! Whoever changes something on behalf of a command calls [`Queue::settle`] before it answers, so
 //! that the change is visible through the mount when the command returns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +31,8 @@ use crate::transport::Notifier;
 
 /// Names kept before they are replaced by "all names", or by their directories.
 const NAMES_MAX: usize = 4096;
+/// Most parts of contents that wait.
+const PARTS_MAX: usize = 4096;
 
 /// What is to be told.
 #[derive(Debug, Default)]
@@ -40,6 +42,8 @@ struct Pending {
     nodes: BTreeSet<u64>,
     /// Nodes of which attributes changed; some of them may be among `nodes`, too.
     attributes: BTreeSet<u64>,
+    /// Ends of parts of contents, by node and offset.
+    parts: BTreeMap<(u64, u64), u64>,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +74,7 @@ impl Pending {
             && self.names.is_empty()
             && self.nodes.is_empty()
             && self.attributes.is_empty()
+            && self.parts.is_empty()
     }
 
     fn add_name(&mut self, parent: u64, name: &[u8]) {
@@ -165,16 +170,23 @@ impl Queue {
         for node in &pending.nodes {
             told(notifier.node(*node));
         }
+        for ((node, offset), end) in &pending.parts {
+            told(notifier.contents(*node, *offset, end - offset));
+        }
         for node in pending.attributes.difference(&pending.nodes) {
             told(notifier.attributes(*node));
         }
         gone
     }
 
-    /// Has the kernel forget what it keeps of the contents of a file: it was refused.
-    pub(crate) fn refused(&self, number: u64) {
+    /// Has the kernel forget what it keeps of a part of a file: it was refused.
+    pub(crate) fn refused(&self, number: u64, offset: u64, length: u64) {
         self.report(|pending| {
-            pending.nodes.insert(number);
+            // What is left out the kernel drops when it likes.
+            if pending.parts.len() < PARTS_MAX {
+                let end = pending.parts.entry((number, offset)).or_default();
+                *end = (*end).max(offset.saturating_add(length));
+            }
         });
     }
 
@@ -273,6 +285,10 @@ mod tests {
                 return Err(io::Error::from_raw_os_error(libc::ENODEV));
             }
             self.told.lock().push((node, true));
+            Ok(())
+        }
+
+        fn contents(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
             Ok(())
         }
 

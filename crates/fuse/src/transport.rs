@@ -52,6 +52,9 @@ pub(crate) trait Notifier: Send + Sync {
     /// Attributes and contents of an inode; of a directory, its listing.
     fn node(&self, node: u64) -> io::Result<()>;
 
+    /// A part of the contents of an inode.
+    fn contents(&self, node: u64, offset: u64, length: u64) -> io::Result<()>;
+
     /// Attributes of an inode alone; pages of its contents stay.
     fn attributes(&self, node: u64) -> io::Result<()>;
 

@@ -104,7 +104,11 @@ impl Fs {
         } else if is_shown {
             self.follow_shown_root(dir, new);
         }
-        if hangs == Hangs::Nowhere || is_shown {
+        let is_top = hangs == Hangs::Nowhere || is_shown;
+        // What cannot be read cannot be in a cache either, or will time out there. Read before the
+        // old one may be reclaimed.
+        let old_names = if is_top { self.names_in(dir).unwrap_or_default() } else { Vec::new() };
+        if is_top {
             self.nodes.transfer(dir, new);
         }
         self.queue.add_detached(1);
@@ -114,8 +118,8 @@ impl Fs {
         if let Hangs::In { subvol, dir, .. } = hangs {
             self.invalidate_entry(Fs::node_of(subvol, dir), &name);
         }
-        if hangs == Hangs::Nowhere || is_shown {
-            self.tell_rolled_back(dir, new);
+        if is_top {
+            self.tell_rolled_back(&old_names, new);
         }
         Ok(())
     }
@@ -171,13 +175,10 @@ impl Fs {
 
     /// Tells front ends of the root of the volume, or of a mount, in place of which another is:
     /// every name in it, old and new, means something else.
-    fn tell_rolled_back(&self, old: NodeId, new: NodeId) {
-        for directory in [old, new] {
-            // What cannot be read cannot be in a cache either, or will time out there.
-            let names = self.names_in(directory).unwrap_or_default();
-            for name in names {
-                self.invalidate_entry(new, &name);
-            }
+    fn tell_rolled_back(&self, old_names: &[Vec<u8>], new: NodeId) {
+        let new_names = self.names_in(new).unwrap_or_default();
+        for name in old_names.iter().chain(&new_names) {
+            self.invalidate_entry(new, name);
         }
         self.invalidate_node(new);
     }

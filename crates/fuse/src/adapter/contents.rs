@@ -100,8 +100,9 @@ impl Adapter {
         self.fs.write(&caller, self.node(number), offset, bytes).map_err(failed("write", number))
     }
 
-    /// As `write`, of what the kernel kept of stores into a map. What is refused is not in the
-    /// file: nor is it to be read from what the kernel keeps.
+    /// As `write`, of what the kernel kept of stores into a map. What is refused of a snapshot is
+    /// not in the file: nor is it to be read from what the kernel keeps. (No more is dropped: the
+    /// kernel would first write what was stored since, and wait for that.)
     pub(crate) fn write_kept(
         &self,
         who: Who,
@@ -112,8 +113,8 @@ impl Adapter {
     ) -> Answer<()> {
         let owner = self.owner_of(who, number);
         let done = owner.and_then(|owner| self.write(owner, number, offset, bytes, ends_rights));
-        if let (Err(_), Some(tell)) = (&done, self.on_refusal.get()) {
-            tell(number);
+        if let (Err(Errno(libc::EROFS)), Some(tell)) = (&done, self.on_refusal.get()) {
+            tell(number, offset, bytes.len() as u64);
         }
         done
     }

@@ -361,6 +361,12 @@ impl Notifier for KernelNotifier {
         })
     }
 
+    fn contents(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
+        self.tell(notify::INVAL_INODE, |message| {
+            message.u64(node).u64(offset).u64(length);
+        })
+    }
+
     fn attributes(&self, node: u64) -> io::Result<()> {
         // From a byte before the first on: the kernel takes that for attributes, no page.
         self.tell(notify::INVAL_INODE, |message| {

@@ -135,7 +135,9 @@ pub(super) fn restore(
     let restored = restored.map_err(|failure| match failure.kind {
         FailureKind::NotFound if about_source(&failure) => {
             let message = "it is not in the trash".to_owned();
-            Failure { message, ..failure }.at(path).hint("`pando trash list` shows what is")
+            Failure { message, ..failure }.at(path).hint(
+                "`pando trash list` shows what is; --since brings back what was removed earlier",
+            )
         }
         FailureKind::Exists => failure.hint("nothing is overwritten; choose another place, --to"),
         _ => failure,

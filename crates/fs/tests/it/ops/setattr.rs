@@ -1,9 +1,10 @@
 //! `setattr`: chmod, chown, truncate, utimens. The rules of who may are tested in `inode`.
 
 use device::Timestamp;
+use format::key::{self, Parsed, Part};
 use fs::{Allocate, FileSystem, SetXattr};
 use inode::{Caller, Ends, FsError, NodeId, SetAttr, SetTime};
-use store::Store;
+use store::{Batch, KeyRange, Read, Store, TreeId};
 
 use crate::support::{ROOT, refused, user, volume};
 
@@ -118,4 +119,30 @@ fn rights_end_with_the_change_of_contents_and_in_its_batch() {
             assert_eq!((seen(), commits), ((0o755, false), 1), "{what} of {length}");
         }
     }
+}
+
+/// Of attributes that do not decode nobody has a capability; the contents are sound.
+#[test]
+fn a_file_whose_attributes_are_damaged_takes_changes() {
+    let v = volume();
+    let bare = Caller { ends: Ends { set_id: true, capabilities: true }, ..Caller::root() };
+    let file = v.file(ROOT, "f").node;
+    v.fs.setxattr(&bare, file, b"user.some", b"value", SetXattr::Any).unwrap();
+    let tree = TreeId(key::FIRST_TREE);
+    let mut damage = Batch::new();
+    let mut cursor = v.store.scan(tree, KeyRange::all()).unwrap();
+    while let Some(item) = cursor.next().unwrap() {
+        if let Ok(Parsed::Entry { part: Part::Xattrs, .. }) = key::parse(item.key) {
+            damage.put(tree, item.key, b"\xff\xff\xff\xff\xff");
+        }
+    }
+    drop(cursor);
+    assert!(!damage.is_empty());
+    v.store.commit(&damage).unwrap();
+    assert!(v.fs.getxattr(&bare, file, b"user.some").is_err(), "they do not decode");
+    v.fs.write(&bare, file, 0, b"text").unwrap();
+    let owner = SetAttr { uid: Some(7), size: Some(2), ..SetAttr::default() };
+    v.fs.setattr(&bare, file, &owner).unwrap();
+    v.fs.fallocate(&bare, file, (0, 1), Allocate::Punch).unwrap();
+    assert_eq!(v.read(file), b"\0e");
 }
