@@ -301,7 +301,7 @@ impl Fs {
             reclaimed: self.reclaim.removed(),
             dropping: stats.dropping,
             prunes,
-            freeing_bytes: (data.waiting_bytes + data.dead_bytes).saturating_sub(data.stuck_bytes),
+            freeing_bytes: freeing(&data),
             freed_bytes: data.reclaimed_bytes,
             collecting,
             read_only: self.why_read_only(),
@@ -323,6 +323,11 @@ impl Fs {
                  `pando fsck` says what to do"
             )
         })
+    }
+
+    /// Bytes of contents that nothing names and whose room is not given back yet.
+    pub(crate) fn freeing_bytes(&self) -> u64 {
+        freeing(&self.data.stats())
     }
 
     /// Why the store takes no changes, where it does not.
@@ -515,4 +520,9 @@ fn relief(store: &Arc<dyn Store>) -> data::Relief {
             tracing::warn!(%error, "free room could not be given back");
         }
     })
+}
+
+/// Bytes of contents that wait to be given back, but those that cannot be.
+fn freeing(data: &data::Stats) -> u64 {
+    (data.waiting_bytes + data.dead_bytes).saturating_sub(data.stuck_bytes)
 }
