@@ -330,6 +330,17 @@ impl Fs {
         freeing(&self.data.stats())
     }
 
+    /// Refuses changes of a volume that was opened for reading, and says why.
+    #[inline]
+    pub(crate) fn may_change(&self) -> FsResult<()> {
+        if self.options.read_only { Err(self.takes_no_changes()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn takes_no_changes(&self) -> FsError {
+        FsError::ReadOnly(self.kept_from().unwrap_or("the volume was opened so").to_owned())
+    }
+
     /// Why the store takes no changes, where it does not.
     pub(crate) fn kept_from(&self) -> Option<&str> {
         self.kept_from.as_deref()
@@ -427,9 +438,7 @@ impl Fs {
     /// Begins a change of a subvolume.
     #[inline]
     pub(crate) fn enter<'a>(&self, subvol: &'a Subvol) -> FsResult<Entered<'a>> {
-        if self.options.read_only {
-            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
-        }
+        self.may_change()?;
         subvol.enter()
     }
 
