@@ -60,7 +60,9 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
 /// What whoever may not open the volume has to be, if that is what is wrong.
 fn not_theirs(failure: Failure) -> Failure {
     match failure.kind {
-        FailureKind::Permission => {
+        FailureKind::Permission
+            if failure.hint.is_empty() || failure.hint == failure::ONLY_ITS_USER =>
+        {
             failure.hint("only the volume's user, or root, checks and mends it, mounted or not")
         }
         _ => failure,
