@@ -54,7 +54,8 @@ mod twice;
 mod visit;
 mod write;
 
-pub use crate::check::{ONE_OF_TWO, check, cut_log, inspect, mend, mend_log};
+pub use crate::check::{KEPT, ONE_OF_TWO, OTHER_LEADS};
+pub use crate::check::{check, cut_log, inspect, mend, mend_log};
 pub use crate::layout::NodeWrites;
 pub use crate::options::Options;
 pub use crate::store::{BtreeStore, CacheStats};

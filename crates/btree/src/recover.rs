@@ -2,7 +2,8 @@
 //!
 //! The two superblocks say the same, but for a crash between writing one and the other, when one
 //! may be torn, or a checkpoint behind; then nothing that the older state needs was given up yet.
-//! So either of them is enough, and the newer is taken.
+//! So either of them is enough, and the newer is taken. One of another volume is as a torn one: it
+//! is replaced once the state that ours leads to was read.
 //!
 //! A superblock that is read need not be on the medium: who wrote it may have been killed before it
 //! was synced, or its sync may have failed, after which another has nothing to write. So the one
@@ -85,7 +86,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let space = Space::open(&nodes, superblock.directory)?;
     if space.groups.len() as u64 != superblock.groups {
         let found = format!("{} groups", space.groups.len());
-        return Err(damaged(NODES_FILE, format!("{} groups", superblock.groups), found));
+        return Err(damaged(NODES_FILE, format!("{} groups", superblock.groups), found).into());
     }
     let catalog = Root::on_disk(superblock.catalog, superblock.catalog_level);
     let state = State {
@@ -176,6 +177,15 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Chosen> {
             Ok(Decoded::Newer(found)) => {
                 return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
             }
+            Ok(Decoded::Superblock(found) | Decoded::InTurns(found))
+                if found.volume != options.common.volume =>
+            {
+                tracing::warn!(path, "a superblock is of another volume");
+                let expected = format!("volume {:02x?}", options.common.volume);
+                let of_another = damaged(path, expected, format!("{:02x?}", found.volume));
+                bad.get_or_insert(Bad::Damaged(of_another));
+                continue;
+            }
             Ok(Decoded::Superblock(superblock)) => superblock,
             Ok(Decoded::InTurns(superblock)) => {
                 in_turns = true;
@@ -187,18 +197,12 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Chosen> {
                 continue;
             }
         };
-        if superblock.volume != options.common.volume {
-            let expected = format!("volume {:02x?}", options.common.volume);
-            return Err(damaged(path, expected, format!("{:02x?}", superblock.volume)));
-        }
         if best.as_ref().is_none_or(|(_, best)| best.generation < superblock.generation) {
             best = Some((slot, superblock));
         }
     }
     match (best, bad) {
-        (Some((_, best)), None) if best.generation == 0 => {
-            Err(damaged(SUPERBLOCK_FILES[0], "a state".to_owned(), "none was written".to_owned()))
-        }
+        (Some((_, best)), None) if best.generation == 0 => Err(no_state().into()),
         (Some((slot, superblock)), bad) if superblock.generation > 0 => {
             let doubt = bad.as_ref().and_then(|bad| doubt(bad, slot, in_turns));
             Ok(Chosen { slot, superblock, doubt })
@@ -228,9 +232,18 @@ fn doubt(bad: &Bad, slot: usize, in_turns: bool) -> Option<String> {
     }
 }
 
-fn damaged(file: &str, expected: String, found: String) -> Error {
+fn damaged(file: &str, expected: String, found: String) -> Corruption {
     let (file, structure) = (file.to_owned(), "superblock");
-    Corruption { file, offset: 0, structure, expected, found }.into()
+    Corruption { file, offset: 0, structure, expected, found }
+}
+
+/// No superblock leads to a state.
+pub(crate) fn no_state() -> Corruption {
+    damaged(
+        SUPERBLOCK_FILES[0],
+        "one that leads to a state".to_owned(),
+        "none of the two".to_owned(),
+    )
 }
 
 /// How many trees and how much trash the catalog lists.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use format::key;
+use inode::FsError;
 use parking_lot::{Mutex, RwLock};
 
 use crate::collect::Collecting;
@@ -162,6 +163,14 @@ impl Fs {
     /// What fails does not keep the rest from being done: on a full medium a checkpoint has no
     /// room until other work has made some. The first failure is told when nothing was done.
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
+        let done = self.first_due(budget);
+        if matches!(done, Err(FsError::NoSpace)) {
+            self.reclaim.failures.note_no_room(self.env.clock.monotonic());
+        }
+        done
+    }
+
+    fn first_due(&self, budget: usize) -> FsResult<Progress> {
         let due_in = self.flush_if_due()?;
         let mut failed = None;
         // Whose turn it is, is only asked where no checkpoint is made.
@@ -262,6 +271,7 @@ impl Fs {
         }
         let cleaned = self.data.clean_step(&*self.store);
         if let Ok(true) = cleaned {
+            self.reclaim.failures.gave_back();
             return Ok(1);
         }
         // Cleaning may find no room where a collection gives some.

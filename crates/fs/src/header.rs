@@ -193,14 +193,20 @@ impl Headers {
         {
             return Ok(Some(header.clone()));
         }
+        let mut right: Option<&VolumeHeader> = None;
         for (_, found) in self.each() {
-            if let State::Whole(header) = &found.is
-                && engine::is_of(device, header.volume_id)?
-            {
-                return Ok(Some(header.clone()));
+            let State::Whole(header) = &found.is else { continue };
+            if !engine::is_of(device, header.volume_id)? {
+                continue;
+            }
+            match right {
+                // A superblock of each.
+                Some(one) if one.volume_id != header.volume_id => return Ok(None),
+                Some(_) => {}
+                None => right = Some(header),
             }
         }
-        Ok(None)
+        Ok(right.cloned())
     }
 
     /// What is wrong with either, beside the one that is right. Without that nothing is mended.

@@ -115,9 +115,7 @@ impl Fs {
     /// is nothing to do.
     pub fn index_flush(&self, node: NodeId) -> FsResult<()> {
         let Some(index) = &self.index else { return Ok(()) };
-        if self.options.read_only {
-            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
-        }
+        self.may_change()?;
         let (subvol, _) = self.place(node)?;
         let mut work = self.upkeep.work.lock();
         while work.job.is_some() {

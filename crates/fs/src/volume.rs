@@ -301,7 +301,7 @@ impl Fs {
             reclaimed: self.reclaim.removed(),
             dropping: stats.dropping,
             prunes,
-            freeing_bytes: (data.waiting_bytes + data.dead_bytes).saturating_sub(data.stuck_bytes),
+            freeing_bytes: freeing(&data),
             freed_bytes: data.reclaimed_bytes,
             collecting,
             read_only: self.why_read_only(),
@@ -323,6 +323,22 @@ impl Fs {
                  `pando fsck` says what to do"
             )
         })
+    }
+
+    /// Bytes of contents that nothing names and whose room is not given back yet.
+    pub(crate) fn freeing_bytes(&self) -> u64 {
+        freeing(&self.data.stats())
+    }
+
+    /// Refuses changes of a volume that was opened for reading, and says why.
+    #[inline]
+    pub(crate) fn may_change(&self) -> FsResult<()> {
+        if self.options.read_only { Err(self.takes_no_changes()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn takes_no_changes(&self) -> FsError {
+        FsError::ReadOnly(self.kept_from().unwrap_or("the volume was opened so").to_owned())
     }
 
     /// Why the store takes no changes, where it does not.
@@ -422,9 +438,7 @@ impl Fs {
     /// Begins a change of a subvolume.
     #[inline]
     pub(crate) fn enter<'a>(&self, subvol: &'a Subvol) -> FsResult<Entered<'a>> {
-        if self.options.read_only {
-            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
-        }
+        self.may_change()?;
         subvol.enter()
     }
 
@@ -523,4 +537,9 @@ fn relief(store: &Arc<dyn Store>) -> data::Relief {
             tracing::warn!(%error, "free room could not be given back");
         }
     })
+}
+
+/// Bytes of contents that wait to be given back, but those that cannot be.
+fn freeing(data: &data::Stats) -> u64 {
+    (data.waiting_bytes + data.dead_bytes).saturating_sub(data.stuck_bytes)
 }

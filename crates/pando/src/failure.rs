@@ -1,15 +1,25 @@
 //! Errors of the crates below as failures that a user understands.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use fs::OpenError;
 use fuse::MountError;
+use nix::unistd::{Uid, User};
 use wire::{Failure, FailureKind};
 
 /// What to do where the medium does not give what is there.
 pub(crate) const FIRST_A_COPY: &str = "the medium fails: copy the volume to another one, with \
      zeros for what does not read, and run `pando fsck --repair` on the copy";
+
+/// Who may open a volume.
+pub(crate) const ONLY_ITS_USER: &str =
+    "only the volume's user, or root, may open it; others may use it while it is mounted";
+
+/// What to do where nothing can be written to the medium.
+const NO_WRITES: &str = "the medium takes no writes, and a volume is used on one that does: copy \
+     the volume there; `pando fsck` checks it where it is";
 
 /// What to do where a volume is damaged.
 const CHECK_IT: &str = "`pando fsck` tells what is wrong and whether `--repair` mends it; else \
@@ -68,12 +78,47 @@ pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
         format!("{} {}: {}", error.operation, volume.join(&error.path).display(), error.message),
     );
     match failure.kind {
-        FailureKind::Permission => failure.hint(
-            "only the volume's user, or root, may open it; others may use it while it is mounted",
-        ),
+        FailureKind::Permission => {
+            let hint = of_another(volume, &error.path);
+            failure.hint(hint.unwrap_or_else(|| ONLY_ITS_USER.to_owned()))
+        }
+        FailureKind::ReadOnly => failure.hint(NO_WRITES),
         FailureKind::Damaged => failure.hint(FIRST_A_COPY),
         _ => failure,
     }
+}
+
+/// What to do where the volume's user may not open one of its files: that is of somebody else, or
+/// its permissions keep him from it.
+fn of_another(volume: &Path, path: &str) -> Option<String> {
+    let user = rustix::process::geteuid().as_raw();
+    if user == 0 || volume.metadata().ok()?.uid() != user {
+        return None;
+    }
+    let name = |uid: u32| {
+        let known = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+        known.map_or_else(|| format!("user {uid}"), |user| user.name)
+    };
+    // What is at fault may be a directory on the way.
+    let mut at = volume.to_path_buf();
+    for part in Path::new(path).components() {
+        at.push(part);
+        let found = at.metadata().ok()?;
+        if found.uid() != user {
+            let (whose, user) = (name(found.uid()), name(user));
+            let at = at.display();
+            return Some(format!(
+                "{at} belongs to {whose}, and the volume to {user}, who may not open it: have root \
+                 run `chown {user} {at}`"
+            ));
+        }
+        let needed = if found.is_dir() { 0o700 } else { 0o600 };
+        if found.mode() & needed != needed {
+            let (user, at) = (name(user), at.display());
+            return Some(format!("{user} may not open {at}: `chmod u+rwX {at}` lets him"));
+        }
+    }
+    None
 }
 
 /// Says of a log that is elsewhere, and not there now, where it was to be.

@@ -51,7 +51,7 @@ fn wrong(
         Err(malformed) => return Some(format!("a superblock is torn or damaged: {malformed}")),
     };
     if superblock.volume != core.options.common.volume {
-        return Some(format!("a superblock of volume {:02x?}", superblock.volume));
+        return Some(format!("a superblock of another volume, {:02x?}", superblock.volume));
     }
     // Opening has written both, and so has each checkpoint.
     let (there, ours) = ((superblock.generation, superblock.lsn), (state.generation, state.lsn.0));

@@ -10,6 +10,9 @@ use super::walk::Walk;
 use crate::nodes::{NODES_FILE, Nodes, unit_offset};
 use crate::space::{PAGE_UNITS, Page, Space};
 
+/// Ends what is said of room that a repair leaves as it is, for what cannot be read may lead there.
+pub const KEPT: &str = "it is kept until what cannot be read is gone";
+
 /// The map of one state: what its pages hold, and how much free room the directory states.
 pub(super) struct Pages {
     groups: Vec<(std::result::Result<Page, Finding>, u16)>,
@@ -54,6 +57,7 @@ impl Walk<'_, '_> {
         if self.report.stopped {
             return self.report;
         }
+        let whole = self.is_whole();
         for (group, (page, free)) in pages.groups.iter().enumerate() {
             let first = group as u64 * GROUP_UNITS as u64;
             let expected = self.expected(first);
@@ -64,7 +68,7 @@ impl Walk<'_, '_> {
                     continue;
                 }
             };
-            self.group(first, &expected, page);
+            self.group(first, &expected, page, whole);
             for &unit in pages.gathered.range(first..first + GROUP_UNITS as u64) {
                 let start = (unit - first) as usize;
                 if expected[start..].iter().take(PAGE_UNITS.into()).any(|&count| count != 0) {
@@ -111,7 +115,14 @@ impl Walk<'_, '_> {
         expected
     }
 
-    fn group(&mut self, first: u64, expected: &[u32], page: &[u32]) {
+    /// Whether all that is referred to could be read, so far as was walked.
+    pub(super) fn is_whole(&self) -> bool {
+        self.report.findings.iter().all(|found| found.kind != FindingKind::Unreadable)
+            && self.report.findings_count == self.report.findings.len() as u64
+    }
+
+    /// Compares a group. Where not all is `whole`, what nothing leads to may be below the rest.
+    fn group(&mut self, first: u64, expected: &[u32], page: &[u32], whole: bool) {
         let mut at = 0;
         while at < expected.len() {
             let (wanted, found) = (expected[at], page[at]);
@@ -122,7 +133,11 @@ impl Walk<'_, '_> {
                 let end = (at..expected.len()).find(|&at| !lost(at)).unwrap_or(expected.len());
                 let bytes = ((end - at) * UNIT_BYTES) as u64;
                 self.report.lost_bytes += bytes;
-                let what = format!("unit {unit}: {bytes} bytes are in use, and nothing leads here");
+                let mut what =
+                    format!("unit {unit}: {bytes} bytes are in use, and nothing leads here");
+                if !whole {
+                    what = format!("{what}; {KEPT}");
+                }
                 self.found(FindingKind::Lost, unit, what);
                 at = end;
                 continue;

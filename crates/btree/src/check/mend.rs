@@ -20,7 +20,7 @@ use format::catalog::RootRecord;
 use format::map_directory::Entry;
 use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS};
 use format::superblock::{SUPERBLOCK_BYTES, Superblock};
-use store::{Cut, Error, FindingKind, Log, Lsn, Result};
+use store::{Cut, Error, Finding, Log, Lsn, Result};
 
 use super::counts::Pages;
 use super::offline::{Newest, newest};
@@ -28,7 +28,7 @@ use super::walk::{Roots, Walk};
 use crate::checkpoint::{SUPERBLOCK_FILES, write_superblocks};
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
-use crate::recover::{LOG_DIRECTORY, open_file, open_superblocks};
+use crate::recover::{LOG_DIRECTORY, no_state, open_file, open_superblocks};
 use crate::space::{MapRoom, Space, Work, directory_units};
 use crate::twice::BadCopy;
 
@@ -38,23 +38,43 @@ use crate::twice::BadCopy;
 /// read, and cannot be after it was written anew, is returned with the error: nothing else was
 /// changed then, for such a store takes no changes.
 pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
+    let newest = newest_or_none(env, options, &mut Vec::new())?;
+    if newest.beside_another && !leads_to_nodes(env, &newest.superblock)? {
+        // That one may be the volume's, and this one have come from elsewhere.
+        return Err(no_state().into());
+    }
     for path in SUPERBLOCK_FILES {
         if env.device.metadata(path)?.is_none() {
             env.device.create(path)?.sync_data()?;
             env.device.sync_dir("btree")?;
         }
     }
-    mend_counts(env, options)
+    mend_counts(env, newest)
+}
+
+/// The newest superblock that is whole; fails where there is none.
+fn newest_or_none(env: &Env, options: &Options, found: &mut Vec<Finding>) -> Result<Newest> {
+    newest(env, options, found)?.ok_or_else(|| no_state().into())
+}
+
+/// Whether a node is there to which a superblock leads: its pointers vouch for them.
+fn leads_to_nodes(env: &Env, superblock: &Superblock) -> Result<bool> {
+    let nodes = Nodes::new(open_file(env, NODES_FILE)?);
+    for pointer in [superblock.catalog, superblock.directory] {
+        match nodes.read(pointer, |_, _| Ok(())) {
+            Ok(()) => return Ok(true),
+            Err(Error::Corrupt(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 /// Cuts a damaged log off before its first damage, and gives up what is behind it. Fails, with
 /// nothing changed, when the log is likely that of a later state than the one that was found.
 pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     let mut found = Vec::new();
-    let Some(Newest { superblock, .. }) = newest(env, options, &mut found)? else {
-        let file = SUPERBLOCK_FILES[0].to_owned();
-        return Err(Error::Missing { file });
-    };
+    let Newest { superblock, .. } = newest_or_none(env, options, &mut found)?;
     let from = Lsn(superblock.lsn);
     // A superblock that is not whole may have been the newer one.
     let certain = found.is_empty();
@@ -63,20 +83,13 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
 
 /// Writes headers of the log's files anew, of which a check says that nothing else is damaged.
 pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
-    let Some(newest) = newest(env, options, &mut Vec::new())? else {
-        return Err(Error::Missing { file: SUPERBLOCK_FILES[0].to_owned() });
-    };
+    let newest = newest_or_none(env, options, &mut Vec::new())?;
     let (volume, log) = (options.common.volume, options.common.log());
     Log::write_headers(env, LOG_DIRECTORY, volume, &log, Lsn(newest.superblock.lsn))
 }
 
-fn mend_counts(env: &Env, options: &Options) -> Result<Option<device::Error>> {
-    let mut found = Vec::new();
-    let Some(newest) = newest(env, options, &mut found)? else {
-        let file = SUPERBLOCK_FILES[0].to_owned();
-        return Err(Error::Missing { file });
-    };
-    let Newest { slot, superblock, in_turns, unread } = newest;
+fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
+    let Newest { slot, superblock, in_turns, unread, .. } = newest;
     if in_turns && let Some(error) = &unread {
         return Err(error.clone().into());
     }
@@ -174,8 +187,7 @@ fn count(nodes: &Nodes, superblock: &Superblock) -> Result<State> {
         // It may read the next time.
         return Err(error.into());
     }
-    let whole = walk.report.findings.iter().all(|found| found.kind != FindingKind::Unreadable)
-        && walk.report.findings_count == walk.report.findings.len() as u64;
+    let whole = walk.is_whole();
     let counted = walk.met.iter().map(|(&unit, met)| (unit, met.units, met.count));
     Ok(State { expected: counted.collect(), whole, bad_copies: walk.bad_copies })
 }

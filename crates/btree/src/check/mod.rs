@@ -26,8 +26,9 @@ use std::ops::ControlFlow;
 
 use store::{CheckProgress, CheckReport, Result};
 
+pub use counts::KEPT;
 pub use mend::{cut_log, mend, mend_log};
-pub use offline::inspect;
+pub use offline::{OTHER_LEADS, inspect};
 pub use walk::ONE_OF_TWO;
 
 use crate::BtreeStore;

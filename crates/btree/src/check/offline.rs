@@ -13,6 +13,9 @@ use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, open_file};
 use crate::space::Space;
 
+/// Ends what is said of a superblock that `mend` writes anew from the other one.
+pub const OTHER_LEADS: &str = "the other one leads to the state";
+
 /// Checks the store in a volume: the newest state that a superblock leads to, and the log after
 /// it. Fails when a file is missing, or of a newer format, or the medium does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
@@ -57,6 +60,8 @@ pub(super) struct Newest {
     pub(super) in_turns: bool,
     /// Why the other one could not be read.
     pub(super) unread: Option<device::Error>,
+    /// Whether the other one is of another volume.
+    pub(super) beside_another: bool,
 }
 
 /// The newest superblock that is whole; what is wrong with the other one is a finding.
@@ -67,52 +72,41 @@ pub(super) fn newest(
 ) -> Result<Option<Newest>> {
     let mut best: Option<(usize, Superblock)> = None;
     let mut unread = None;
-    let mut in_turns = false;
+    let (mut in_turns, mut beside_another) = (false, false);
+    let mut bad = Vec::new();
     for (slot, path) in SUPERBLOCK_FILES.into_iter().enumerate() {
-        let mut bytes = [0; SUPERBLOCK_BYTES];
-        let file = match open_file(env, path) {
-            // As a torn one: the other leads to the state.
-            Err(Error::Missing { file }) => {
-                let what = "a superblock is torn or damaged: the file is missing".to_owned();
-                found.push(Finding { kind: FindingKind::Unreadable, file, offset: 0, what });
-                continue;
+        let what = match read(env, path)? {
+            Is::Whole(superblock, _) if superblock.volume != options.common.volume => {
+                beside_another = true;
+                format!("a superblock of another volume, {:02x?}", superblock.volume)
             }
-            file => file?,
-        };
-        let decoded = match file.read_at(&mut bytes, 0) {
-            Ok(read) => Superblock::decode(&bytes[..read]),
-            Err(error) if error.is_shortage() => return Err(error.into()),
-            Err(error) => {
-                let what = format!("a superblock could not be read: {error}");
-                let (kind, file) = (FindingKind::Unreadable, path.to_owned());
-                found.push(Finding { kind, file, offset: 0, what });
-                unread = Some(error);
-                continue;
-            }
-        };
-        let what = match decoded {
-            Ok(Decoded::Newer(found)) => {
-                return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
-            }
-            Ok(whole @ (Decoded::Superblock(superblock) | Decoded::InTurns(superblock))) => {
-                in_turns |= matches!(whole, Decoded::InTurns(_));
-                if superblock.volume == options.common.volume {
-                    let newer =
-                        |(_, best): &(usize, Superblock)| best.generation < superblock.generation;
-                    if best.as_ref().is_none_or(newer) {
-                        best = Some((slot, superblock));
-                    }
-                    continue;
+            Is::Whole(superblock, is_in_turns) => {
+                in_turns |= is_in_turns;
+                let newer =
+                    |(_, best): &(usize, Superblock)| best.generation < superblock.generation;
+                if best.as_ref().is_none_or(newer) {
+                    best = Some((slot, superblock));
                 }
-                format!("a superblock of volume {:02x?}", superblock.volume)
+                continue;
             }
-            Err(malformed) => format!("a superblock is torn or damaged: {malformed}"),
+            Is::Damaged(why) => format!("a superblock is torn or damaged: {why}"),
+            Is::Unread(error) => {
+                let what = format!("a superblock could not be read: {error}");
+                unread = Some(error);
+                what
+            }
         };
         let (kind, file) = (FindingKind::Unreadable, path.to_owned());
-        found.push(Finding { kind, file, offset: 0, what });
+        bad.push(Finding { kind, file, offset: 0, what });
     }
     // Generation 0 is what a store begins with, and leads nowhere.
     let best = best.filter(|(_, best)| best.generation > 0);
+    if best.is_some() {
+        for bad in &mut bad {
+            bad.what = format!("{}; {OTHER_LEADS}", bad.what);
+        }
+    }
+    found.append(&mut bad);
     if best.is_none() {
         // Perhaps it does when it can be read.
         if let Some(error) = unread {
@@ -122,7 +116,38 @@ pub(super) fn newest(
         let (kind, file) = (FindingKind::Unreadable, SUPERBLOCK_FILES[0].to_owned());
         found.push(Finding { kind, file, offset: 0, what });
     }
-    Ok(best.map(|(slot, superblock)| Newest { slot, superblock, in_turns, unread }))
+    let newest = |(slot, superblock)| Newest { slot, superblock, in_turns, unread, beside_another };
+    Ok(best.map(newest))
+}
+
+/// What is there of a superblock.
+enum Is {
+    /// With whether it may have been written in turns with the other one.
+    Whole(Superblock, bool),
+    Damaged(String),
+    Unread(device::Error),
+}
+
+/// Reads a superblock. Fails where it is of a newer format, or for want of something.
+fn read(env: &Env, path: &str) -> Result<Is> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    let file = match open_file(env, path) {
+        // As a torn one: the other leads to the state.
+        Err(Error::Missing { .. }) => return Ok(Is::Damaged("the file is missing".to_owned())),
+        file => file?,
+    };
+    match file.read_at(&mut bytes, 0) {
+        Ok(read) => match Superblock::decode(&bytes[..read]) {
+            Ok(Decoded::Newer(found)) => {
+                Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION })
+            }
+            Ok(Decoded::Superblock(superblock)) => Ok(Is::Whole(superblock, false)),
+            Ok(Decoded::InTurns(superblock)) => Ok(Is::Whole(superblock, true)),
+            Err(malformed) => Ok(Is::Damaged(malformed.to_string())),
+        },
+        Err(error) if error.is_shortage() => Err(error.into()),
+        Err(error) => Ok(Is::Unread(error)),
+    }
 }
 
 /// Walks a state and compares its map.

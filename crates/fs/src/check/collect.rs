@@ -206,9 +206,7 @@ impl Fs {
         marked: &data::Marked,
         report: &mut GcReport,
     ) -> FsResult<()> {
-        if self.options.read_only {
-            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
-        }
+        self.may_change()?;
         let now = self.env.clock.now().0;
         let keys = found.iter().filter(|found| found.may_go()).map(|found| found.key.as_slice());
         let keys: BTreeSet<&[u8]> = keys.collect();

@@ -70,14 +70,11 @@ pub enum Repair {
 pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
     let counts = finding.what.starts_with("reference counts of group")
         || finding.what.starts_with("the directory of reference counts")
-        || finding.file.starts_with("btree/super-")
-            && ["superblock is torn", "superblock could not be read"]
-                .iter()
-                .any(|what| finding.what.contains(what))
+        || finding.what.ends_with(btree::OTHER_LEADS)
         || finding.what == btree::ONE_OF_TWO
         || finding.what.ends_with(lsm::ANOTHER)
         || finding.what.ends_with(lsm::HEAD);
-    if finding.kind == FindingKind::Medium {
+    if finding.kind == FindingKind::Medium || finding.what.ends_with(btree::KEPT) {
         return None;
     }
     if finding.what.ends_with(IN_MEMORY) {

@@ -18,8 +18,11 @@ pub(crate) fn access(fs: &Fs, caller: &Caller, node: NodeId, mask: u32) -> FsRes
         inode.owned().allows(caller, mask, || permit::of_inode(fs, view, node, ino, &inode))
     })?;
     let writes = mask & inode::permissions::WRITE != 0;
-    if writes && (subvol.read_only || fs.options.read_only) {
-        return Err(FsError::ReadOnly("a snapshot, or a volume opened so".to_owned()));
+    if writes && subvol.read_only {
+        return Err(FsError::ReadOnly("a snapshot".to_owned()));
+    }
+    if writes {
+        fs.may_change()?;
     }
     if allowed { Ok(()) } else { Err(FsError::AccessDenied) }
 }

@@ -115,8 +115,9 @@ fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     let done = remove(fs, work, sequence, record, budget).inspect_err(|error| {
         let full = matches!(error, FsError::NoSpace);
         let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
-        work.failed.insert(sequence, fs.env.clock.monotonic() + rest);
-        fs.reclaim.failures.note(sequence, error);
+        let now = fs.env.clock.monotonic();
+        work.failed.insert(sequence, now + rest);
+        fs.reclaim.failures.note(sequence, error, now);
     })?;
     fs.reclaim.failures.went_on(sequence);
     fs.reclaim.removed.fetch_add(done, Ordering::Relaxed);

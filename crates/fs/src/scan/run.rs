@@ -83,9 +83,7 @@ impl Fs {
     /// Begins a scan into the volume's root, which must be empty or an index of the same source.
     /// One at a time.
     pub fn scan_begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
-        if self.options.read_only {
-            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
-        }
+        self.may_change()?;
         if options.source.len() > SOURCE_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }

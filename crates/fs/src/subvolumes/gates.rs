@@ -27,9 +27,7 @@ impl<'a> Gates<'a> {
         quiet: &'a [Arc<Subvol>],
         changed: Option<&'a Arc<Subvol>>,
     ) -> FsResult<Gates<'a>> {
-        if fs.options.read_only {
-            return Err(FsError::ReadOnly("the volume was opened so".to_owned()));
-        }
+        fs.may_change()?;
         let mut order: Vec<(&Arc<Subvol>, bool)> =
             quiet.iter().map(|subvol| (subvol, true)).collect();
         if let Some(subvol) = changed {

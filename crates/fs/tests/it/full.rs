@@ -413,3 +413,44 @@ fn who_finds_no_room_on_a_medium_that_fails_is_told_soon(engine: Engine) {
         assert!(failed > 0, "{path}: nothing failed");
     }
 }
+
+/// Whoever waited for the room of what was removed waited without a word. (The log-structured
+/// engine keeps enough for that.)
+#[test]
+fn a_removal_that_waits_for_room_is_told_after_a_while_and_until_there_is_some() {
+    let device = SimDevice::new(1);
+    let mut options = options(Durability::Async);
+    options.index = None;
+    let subject = FsSubject::format(&device, &options, &Base::Engine(Engine::Btree));
+    let (fs, clock, root) = (subject.fs(), subject.clock(), Caller::root());
+    let dir = fs.mkdir(&root, NodeId::ROOT, b"tree", 0o755).expect("there is room").node;
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let mut random = fastrand::Rng::with_seed(1);
+    for n in 0..1500 {
+        let file = fs.mknod(&root, dir, format!("f{n}").as_bytes(), &new);
+        let file = file.expect("there is room").node;
+        // No engine can pack it.
+        let bytes: Vec<u8> = (0..2000).map(|_| random.u8(..)).collect();
+        fs.write(&root, file, 0, &bytes).expect("there is room");
+        fs.forget(file, 1);
+    }
+    fs.forget(dir, 1);
+    fs.sync().expect("there is room");
+    fs.rmr(&root, NodeId::ROOT, b"tree").expect("it goes");
+    device.set_capacity(Some(device.used_bytes()));
+    let wait = |seconds: u32| {
+        for _ in 0..seconds {
+            some_background(fs, 16);
+            clock.sleep(Duration::from_secs(1));
+        }
+    };
+    wait(5);
+    assert!(fs.stuck().is_none(), "others may make room yet");
+    wait(15);
+    let stuck = fs.stuck();
+    assert!(matches!(stuck, Some((1.., FsError::NoSpace))), "{stuck:?}");
+    device.set_capacity(None);
+    wait(30);
+    assert!(fs.stuck().is_none(), "{:?}", fs.stuck());
+    assert_eq!(fs.status().expect("it tells").detached, 0);
+}

@@ -1,9 +1,12 @@
 //! Making and opening volumes: what is no volume, or is damaged, is refused by name.
 
+use std::ops::ControlFlow;
+use std::time::Duration;
+
 use device::Device;
-use fs::{FileSystem, FormatOptions, Fs, OpenError, OpenOptions};
-use inode::Caller;
-use testing::{SimEnv, sim_env};
+use fs::{FileSystem, FormatOptions, Fs, Gc, OpenError, OpenOptions};
+use inode::{Caller, FsError};
+use testing::{Fault, FaultOn, Op, SimEnv, sim_env};
 
 use crate::support::ROOT;
 
@@ -139,7 +142,29 @@ fn a_volume_opened_read_only_takes_no_changes() {
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let fs = Fs::open(env.env(), &options).expect("a volume");
     let refused = fs.mkdir(&Caller::root(), ROOT, b"d", 0o755);
-    assert!(matches!(refused, Err(inode::FsError::ReadOnly(_))));
+    assert!(matches!(refused, Err(FsError::ReadOnly(_))));
     assert!(fs.getattr(&Caller::root(), ROOT).is_ok());
     fs.background_step(10).expect("nothing to do");
+}
+
+/// It was said that the volume was opened so, and nobody had.
+#[test]
+fn what_keeps_a_volume_from_changes_is_told_to_who_would_make_one() {
+    let env = sim_env(9);
+    Fs::format(&env.env(), &FormatOptions::default()).expect("an empty directory");
+    env.device.inject(Fault::io(FaultOn::Only(Op::Read), 0).forever().below("btree/super-1"));
+    let fs = Fs::open(env.env(), &OpenOptions::default()).expect("the other is enough");
+    let mut go_on = |_, _| ControlFlow::Continue(());
+    let root = Caller::root();
+    let refused = [
+        fs.mkdir(&root, ROOT, b"a", 0o755).map(drop),
+        fs.snapshot_create(&root, ROOT, b"s").map(drop),
+        fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on).map(drop),
+        fs.access(&root, ROOT, 2),
+    ];
+    for (at, refused) in refused.into_iter().enumerate() {
+        let Err(FsError::ReadOnly(why)) = refused else { panic!("call {at}: {refused:?}") };
+        assert!(why.contains("btree/super-1 could not be read"), "call {at}: {why}");
+        assert!(why.contains("`pando fsck --repair`"), "call {at}: {why}");
+    }
 }

@@ -60,7 +60,9 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
 /// What whoever may not open the volume has to be, if that is what is wrong.
 fn not_theirs(failure: Failure) -> Failure {
     match failure.kind {
-        FailureKind::Permission => {
+        FailureKind::Permission
+            if failure.hint.is_empty() || failure.hint == failure::ONLY_ITS_USER =>
+        {
             failure.hint("only the volume's user, or root, checks and mends it, mounted or not")
         }
         _ => failure,
@@ -341,8 +343,18 @@ fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<
     let is_refused = |(problem, _): &(fs::Problem, String)| {
         problem.remedy().is_some_and(|remedy| remedy.contains(DISCARDS))
     };
+    let failed = |finding: &&CheckFinding| {
+        let is_it = |(problem, _): &&(fs::Problem, String)| {
+            problem.what == finding.what && problem.file == finding.file
+        };
+        mended.failed.iter().any(|failed| is_it(&failed))
+    };
+    // What was tried just now fails the next time, too.
+    let failed = after.findings.iter().filter(failed).count() as u64;
     let hint = if mended.failed.iter().any(is_refused) {
         "nothing was cut off the log, and nothing else mended: why is said above".to_owned()
+    } else if failed > 0 && failed >= after.mendable_count && !after.unread {
+        "what can be mended was tried: why that failed is said above".to_owned()
     } else {
         hint(&after)
     };

@@ -58,9 +58,19 @@ fn status(volume: &Path) -> Result<Box<Status>> {
     }
 }
 
+/// How long there may be no room before it is no longer waited for: what was removed may make some.
+const ROOM_PATIENCE: Duration = Duration::from_secs(12);
+
 /// What to say where something that was removed holds its room.
 fn cannot(volume: &Path, stuck: Stuck) -> Failure {
     let Stuck { trees, failure } = stuck;
+    if failure.kind == FailureKind::NoSpace {
+        let message = "what was removed cannot be reclaimed now, for that takes some room itself";
+        return Failure::new(failure.kind, format!("{message}: {}", failure.message)).hint(
+            "it stays removed: free some room on the medium of the volume, and its own room comes \
+             back by itself; the owner of the volume tries again every second",
+        );
+    }
     let (trees, hold) = match trees {
         1 => ("a tree that was removed cannot be reclaimed".to_owned(), "it holds its room"),
         more => (
@@ -82,7 +92,7 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
 
 /// Shows how far the reclaim is until the room of what was removed is back. It goes on when this
 /// is interrupted. What others remove meanwhile is not waited for, once the trees are gone, nor is
-/// what cannot be reclaimed: so many trees were stuck before.
+/// what cannot be reclaimed: so many trees were stuck before. Without room nothing is.
 fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
     let clock = SystemClock::new();
     let bar = output.progress("records reclaimed");
@@ -93,8 +103,16 @@ fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
         output,
     )?;
     let (mut first, mut enough) = (None, None);
+    let begin = clock.monotonic();
     loop {
         let Status { background, stuck, .. } = *status(volume)?;
+        if let Some(stuck) = &stuck
+            && stuck.failure.kind == FailureKind::NoSpace
+            && clock.monotonic().saturating_sub(begin) >= ROOM_PATIENCE
+        {
+            bar.finish_and_clear();
+            return Err(cannot(volume, stuck.clone()));
+        }
         let stuck_trees = stuck.as_ref().map_or(0, |stuck| stuck.trees);
         let left = background.trees().saturating_sub(stuck_trees);
         let Background { reclaimed, freeing_bytes, freed_bytes, .. } = background;

@@ -195,7 +195,8 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         }
     }
     let stuck = status.stuck.as_ref().map(|stuck| {
-        format!("{} trees cannot be reclaimed: {}", number(stuck.trees), stuck.failure.message)
+        let trees = output::count(stuck.trees, "tree", "trees");
+        format!("{trees} cannot be reclaimed: {}", stuck.failure.message)
     });
     let told = [("STUCK", &stuck), ("DAMAGED", &status.damaged), ("READ-ONLY", &status.read_only)];
     for (label, why) in told {

@@ -370,3 +370,19 @@ fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
     let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
     assert!(copied.success());
 }
+
+/// It was said that a repair mends them, and that one which is there was missing.
+#[test]
+fn what_no_superblock_leads_to_is_not_told_as_mendable() {
+    let world = filled("btree");
+    leave(&world);
+    for name in ["btree/super-0", "btree/super-1"] {
+        flip(&world.volume.join(name), 40);
+    }
+    for how in [&["fsck", world.vol()][..], &["fsck", "--repair", world.vol()]] {
+        let said = world.run(how);
+        assert_eq!(said.code, 5, "{}", said.err);
+        assert!(said.out.contains("no superblock leads to a state"), "{}", said.out);
+        assert!(!said.out.contains("is missing") && !said.err.contains("mends"), "{said:?}");
+    }
+}

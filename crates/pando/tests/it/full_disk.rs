@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use crate::world::{World, is_root};
+use crate::world::{PANDO, World, answer, is_root};
 
 on_each_engine!(
     a_full_disk_loses_nothing_and_recovers,
@@ -164,4 +164,66 @@ fn a_mount_point_inside_the_volume_is_refused() {
     let inside = world.volume.join("log");
     let said = world.fails(1, &["mount", world.vol(), inside.to_str().unwrap()]);
     assert!(said.contains("inside the volume"), "{said}");
+}
+
+/// It waited for ever without a word, and nothing said why.
+#[test]
+fn a_removal_that_is_waited_for_ends_where_there_is_no_room_to_go_on() {
+    let Some(medium) = Medium::of(40) else { return };
+    let world = World::below(medium.path());
+    world.format("btree");
+    let source = tempfile::tempdir().unwrap();
+    for number in 0..1500 {
+        // What no engine packs.
+        fs::write(source.path().join(format!("f{number}")), &contents(number)[..3000]).unwrap();
+    }
+    world.ok(&["import", source.path().to_str().unwrap(), &world.at("/d")]);
+    let ballast = medium.path().join("ballast");
+    let mut file = fs::File::options().write(true).create_new(true).open(&ballast).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    drop(file);
+    let arguments = ["100", PANDO, "rmr", "--wait", &world.at("/d")];
+    let removed = answer(&Command::new("timeout").args(arguments).output().unwrap());
+    assert_eq!(removed.code, 7, "it waits for ever, or there was room: {removed:?}");
+    assert!(removed.err.contains("free some room"), "{}", removed.err);
+    let told = world.ok(&["status", world.vol()]);
+    assert!(told.contains("STUCK") && told.contains("no space"), "{told}");
+    fs::remove_file(&ballast).unwrap();
+    crate::world::wait_until("its room is back", || {
+        let status = world.status();
+        status["stuck"].is_null() && status["background"]["detached"] == 0
+    });
+}
+
+/// It was said that a file could not be written, and not what to do.
+#[test]
+fn a_volume_on_a_medium_that_takes_no_writes_is_refused_with_what_to_do() {
+    let Some(medium) = Medium::of(40) else { return };
+    let world = World::below(medium.path());
+    world.format("btree");
+    for is_there in [true, false] {
+        let lock = world.volume.join("owner.lock");
+        if is_there {
+            fs::write(&lock, "").unwrap();
+        } else {
+            fs::remove_file(&lock).unwrap();
+        }
+        let remount = |how: &str| {
+            let how = format!("remount,{how}");
+            let done = Command::new("mount").args(["-o", &how]).arg(medium.path()).status();
+            assert!(done.unwrap().success(), "{how}");
+        };
+        remount("ro");
+        for verb in [&["ls"][..], &["status"], &["find"]] {
+            let place = if verb[0] == "status" { world.vol().to_owned() } else { world.at("/") };
+            let said = world.fails(7, &[verb, &[&place]].concat());
+            assert!(said.contains("takes no writes") && said.contains("copy"), "{said}");
+        }
+        let mounted = world.run(&["mount", "-o", "ro", world.vol(), world.mnt()]);
+        assert_eq!(mounted.code, 7, "{}", mounted.err);
+        assert!(mounted.err.contains("takes no writes"), "{}", mounted.err);
+        assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));
+        remount("rw");
+        assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));
+    }
 }

@@ -235,3 +235,31 @@ fn an_owner_of_roots_gives_way_to_whose_the_volume_is() {
     assert_ne!(world.owner(), Some(pid));
     assert_eq!(nobody.ok(&["ls", &world.at("/")]), "d\n");
 }
+
+/// The volume's user was told that only the volume's user may open it.
+#[test]
+fn a_file_of_somebody_else_in_a_volume_is_named_with_what_to_do() {
+    if !is_root() {
+        return;
+    }
+    let world = World::without_volume();
+    let nobody = Nobody::new(&world);
+    let theirs = world.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    chown(&theirs, Some(NOBODY), Some(NOBODY)).unwrap();
+    let volume = theirs.to_str().unwrap();
+    nobody.ok(&["format", "--engine", "btree", volume]);
+    let nodes = theirs.join("btree/nodes");
+    chown(&nodes, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&nodes, PermissionsExt::from_mode(0o600)).unwrap();
+    for verb in [&["ls"][..], &["status"], &["fsck"], &["fsck", "--repair"]] {
+        let place = if verb[0] == "ls" { format!("{volume}:/") } else { volume.to_owned() };
+        let said = nobody.run(&[verb, &[&place]].concat());
+        assert_eq!(said.code, 4, "{verb:?}: {}", said.err);
+        let (file, err) = (nodes.to_str().unwrap(), &said.err);
+        assert!(err.contains(&format!("{file} belongs to root")), "{verb:?}: {err}");
+        assert!(err.contains("chown") && !err.contains("only the volume's user"), "{err}");
+    }
+    chown(&nodes, Some(NOBODY), Some(NOBODY)).unwrap();
+    nobody.ok(&["ls", &format!("{volume}:/")]);
+}

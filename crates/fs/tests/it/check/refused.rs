@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use format::superblock::{Decoded, Superblock};
-use fs::{Engine, Fs, Mended, OpenError, Repair};
-use testing::{Fault, FaultOn, Op, SimDevice};
+use fs::{Engine, FormatOptions, Fs, Mended, OpenError, OpenOptions, Repair};
+use testing::{Fault, FaultOn, Op, SimDevice, SimEnv};
 
 use super::volume::{look, made};
 use super::{env_of, told};
@@ -101,4 +101,123 @@ fn a_superblock_that_stays_unreadable_is_told_with_what_to_do() {
             assert!(look(&device, &made.right).is_same(), "{path}");
         }
     }
+}
+
+fn put(device: &SimDevice, path: &str, from: &SimDevice) {
+    let bytes = from.read_file(path);
+    device.truncate(path, bytes.len() as u64);
+    device.overwrite(path, 0, &bytes);
+}
+
+/// A volume with another id: those that are filled have the same.
+fn another(seed: u64) -> SimDevice {
+    let device = SimDevice::new(seed);
+    let env = SimEnv::on(device.clone(), seed).env();
+    Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
+    let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
+    fs.close().expect("there is room");
+    device
+}
+
+/// It closed the volume, and nothing was said to mend it.
+#[test]
+fn a_superblock_of_another_volume_is_as_a_torn_one() {
+    let (made, other) = (made(Engine::Btree, 34), another(35));
+    for path in SUPERBLOCKS {
+        let device = made.crashed.copy();
+        put(&device, path, &other);
+        assert!(super::volume::open(&device.copy()).is_ok(), "{path}: it opens by the other");
+        let mended = repaired(&device, Repair::Do);
+        let of_it = mended.before.problems.iter().find(|found| found.file == path);
+        let of_it = of_it.unwrap_or_else(|| panic!("{path}: {}", told(&mended.before)));
+        assert!(of_it.what.contains("of another volume") && of_it.remedy().is_some(), "{of_it:?}");
+        assert!(mended.after.is_clean(), "{path}: {}", told(&mended.after));
+        assert!(look(&device, &made.right).is_same(), "{path}");
+    }
+}
+
+/// That a volume with files of another one is neither repaired nor opened nor written to.
+fn is_left_alone(paths: &[&str]) {
+    let (made, other) = (made(Engine::Btree, 36), another(37));
+    let device = made.device.copy();
+    for path in paths {
+        put(&device, path, &other);
+    }
+    let before = files(&device);
+    let mended = repaired(&device, Repair::Do);
+    assert!(!mended.after.is_clean() && mended.mended.is_empty(), "{}", told(&mended.after));
+    assert!(files(&device) == before, "{paths:?}: something was written");
+    assert!(super::volume::open(&device).is_err(), "{paths:?}: it opens");
+    assert!(files(&device) == before, "{paths:?}: opening has written something");
+}
+
+#[test]
+fn superblocks_of_another_volume_are_never_written_over() {
+    is_left_alone(&SUPERBLOCKS);
+}
+
+/// Which volume it is, the superblocks do not tell then.
+#[test]
+fn nothing_is_written_where_each_header_has_a_superblock() {
+    is_left_alone(&["volume.pando", "btree/super-0"]);
+}
+
+/// All that says whose the volume is, but for one superblock.
+#[test]
+fn a_superblock_is_not_written_over_by_one_that_leads_nowhere() {
+    is_left_alone(&["volume.pando", "volume.copy", "btree/super-0"]);
+}
+
+/// It was said that a repair mends both, and that one that was there was missing; where one was
+/// not, an empty one was left.
+#[test]
+fn nothing_is_promised_or_made_where_no_superblock_leads_to_a_state() {
+    let made = made(Engine::Btree, 38);
+    for gone in [None, Some(0), Some(1)] {
+        let device = made.device.copy();
+        for (at, path) in SUPERBLOCKS.into_iter().enumerate() {
+            if gone == Some(at) {
+                device.delete(path);
+            } else {
+                device.flip_bit(path, 8 * 40);
+            }
+        }
+        let before = files(&device);
+        let mended = repaired(&device, Repair::Do);
+        let words = told(&mended.after);
+        assert!(words.contains("no superblock leads to a state"), "{words}");
+        assert_eq!(mended.after.remedies_count, 0, "{words}");
+        assert!(mended.mended.is_empty() && mended.failed.is_empty(), "{:?}", mended.failed);
+        assert!(files(&device) == before, "{gone:?}: something was written");
+    }
+}
+
+/// Each repair said that it had mended the same room, which it keeps.
+#[test]
+fn room_that_a_repair_keeps_is_not_told_as_mended() {
+    let made = made(Engine::Btree, 39);
+    let whole = made.device.read_file("btree/nodes");
+    let is_leaf = |at: &usize| {
+        whole[*at..].starts_with(&format::node::MAGIC) && whole[at + 6] == 1 && whole[at + 7] == 0
+    };
+    let mut kept = 0;
+    for at in (0..whole.len()).step_by(format::node::UNIT_BYTES).filter(is_leaf) {
+        let device = made.device.copy();
+        device.overwrite("btree/nodes", at as u64, &[0; 64]);
+        let found = super::check(&device);
+        if found.is_clean() {
+            continue;
+        }
+        repaired(&device, Repair::Do);
+        let again = repaired(&device, Repair::Do);
+        let third = super::check(&device);
+        let lost = |report: &fs::VolumeReport| {
+            report.problems.iter().filter(|one| one.what.ends_with(btree::KEPT)).count()
+        };
+        kept += lost(&third);
+        let engine = |one: &&fs::Problem| one.remedy().is_some_and(|it| it.contains("count anew"));
+        assert!(!again.mended.iter().any(|one| engine(&one)), "{at}: {}", told(&again.before));
+        assert!(!third.problems.iter().any(|one| engine(&one)), "{at}: {}", told(&third));
+    }
+    assert!(kept > 0, "no damage hides a node");
 }
