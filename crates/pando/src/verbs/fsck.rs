@@ -254,7 +254,7 @@ fn hint(found: &Checked) -> String {
         return format!("`pando fsck --repair` mends {mendable} of them");
     }
     if found.findings.iter().all(|finding| finding.what.ends_with(store::STRAY)) {
-        return "nothing is lost: remove what is named".to_owned();
+        return "nothing is lost: move away what is named".to_owned();
     }
     "nothing of that can be mended: restore what is named from a copy".to_owned()
 }

@@ -18,8 +18,11 @@
 //! numbers that are given up are used again, and these may hold records that were numbered like
 //! those to come.
 //!
-//! A file that has another segment's name is left aside; where it is what is missing, nothing is
-//! cut off before it has its own. What has records behind the cut goes, whatever its name.
+//! Beside a file that is no segment of its name (`stray`) nothing is cut off before it has its own
+//! name or is somewhere else. What has records behind the cut goes, whatever its name.
+//!
+//! What seems to be superfluous by its name is read, too: where it has records that would be left
+//! nowhere, nothing is cut off.
 //!
 //! A log that begins behind the state is not damaged: it belongs to a later state, whose root was
 //! lost. To cut it off would destroy what is whole, so it is refused, with nothing changed.
@@ -31,9 +34,10 @@ use format::log_record::{HEADER_BYTES, RecordHeader};
 use format::log_segment::{self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
 use format::{COUNTED_MAX, Corruption};
 
-use super::beginning::{Head, Stray, begins_with, has_its_length, read_beginning, set_aside};
+use super::beginning::{Head, begins_with, has_its_length, read_beginning};
 use super::recover::{Listed, Scan, find, list, search};
 use super::segment::Files;
+use super::stray::{Stray, set_aside};
 use super::{Log, LogOptions};
 use crate::{Error, Lsn, Result};
 
@@ -141,7 +145,7 @@ impl Plan {
     /// `usual`: how long segments are, for those that do not say so any more.
     fn of(files: &Files, usual: u64, from: Lsn, certain: bool) -> Result<Plan> {
         let Listed { mut firsts, kept, spares } = list(files)?;
-        let strays = set_aside(files, &mut firsts, Err)?;
+        let strays = set_aside(files, &mut firsts, from, Err)?;
         refuse_strays(&strays)?;
         let begin = begin_of(files, &firsts, from)?;
         let needed = firsts.split_off(begin.saturating_sub(1));
@@ -172,10 +176,19 @@ impl Plan {
             missing += lacks(files, usual, *first, path)?;
         }
         let cut = Cut { missing, is_file_gone, ..given_up(files, &whole, &gone, last)? };
+        let kept = kept.iter().map(|&first| (first, files.kept_path(first)));
+        // What has no records may be anything, and is left.
+        let mut below = firsts;
+        for Stray { path, name, .. } in &strays {
+            if look(files, path, RECORDS_START, (*name).clamp(1, COUNTED_MAX))?.last > 0 {
+                below.push(*name);
+            }
+        }
+        let below = below.into_iter();
+        let below = below.map(|first| (first, files.segment_path(first)));
+        let older = superfluous(files, kept.chain(below), needed.first(), (from, last))?;
         let spares = spares.iter().map(|name| format!("{}/{name}", files.directory));
-        let kept = kept.iter().map(|&first| files.kept_path(first));
-        let older = firsts.iter().map(|&first| files.segment_path(first));
-        let superseded = spares.chain(kept).chain(older).collect();
+        let superseded = spares.chain(older).collect();
         let gone = gone.into_iter().map(|(_, path)| path).collect();
         Ok(Plan { superseded, rescued, whole, gone, cut })
     }
@@ -194,14 +207,49 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
     Ok(begin)
 }
 
-/// Refuses to cut off beside a file that has another name than it says: it may be whole where the
-/// one of that name is not, or have what is missing; and records that were given up must not lie
-/// there when their numbers are used again.
+/// Refuses to cut off beside a file that is not what its name says: it may be whole where the one
+/// of its own name is not, or have what is missing; records that were given up must not lie there
+/// when their numbers are used again; and that it is no segment may be known only by what goes.
 fn refuse_strays(strays: &[Stray]) -> Result<()> {
-    match strays.first() {
+    match strays.iter().find(|stray| !stray.is_harmless()) {
         Some(stray) => Err(stray.told(true).into()),
         None => Ok(()),
     }
+}
+
+/// Those of the files that are superfluous by their names which have records, all of which the
+/// state has, or are left. Refused where one has others: it is not what its name says, or the one
+/// that the log would begin with is not. Where a cut of damage within the state was ended in
+/// between, the file that it began with is there, too, with the same records.
+fn superfluous(
+    files: &Files,
+    older: impl Iterator<Item = (u64, String)>,
+    begin: Option<&u64>,
+    (from, last): (Lsn, Lsn),
+) -> Result<Vec<String>> {
+    let behind = |path: &str, first: u64| -> Result<u64> {
+        let next = first.max(from.0 + 1).min(COUNTED_MAX);
+        Ok(look(files, path, RECORDS_START, next)?.last)
+    };
+    let held = match begin {
+        Some(&first) => behind(&files.segment_path(first), first)?,
+        None => 0,
+    };
+    let mut gone = Vec::new();
+    for (first, path) in older {
+        let has = behind(&path, first)?;
+        if has > last.0.max(held) {
+            let expected =
+                format!("none behind record {last}, which another file has", last = last.0);
+            let found =
+                format!("records up to {has}: move it away, or what is not right beside it");
+            return Err(
+                Corruption { file: path, offset: 0, structure: "log", expected, found }.into()
+            );
+        }
+        gone.push(path);
+    }
+    Ok(gone)
 }
 
 /// Whether the next record, which there was, is in no file: behind the last whole one nothing is,
