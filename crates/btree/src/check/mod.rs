@@ -26,7 +26,7 @@ use std::ops::ControlFlow;
 
 use store::{CheckProgress, CheckReport, Result};
 
-pub use mend::{cut_log, mend, mend_log};
+pub use mend::{cost_of_cut, cut_log, mend, mend_log};
 pub use offline::inspect;
 pub use walk::ONE_OF_TWO;
 

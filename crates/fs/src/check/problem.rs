@@ -267,6 +267,8 @@ pub struct VolumeReport {
     /// Whether the medium did not give some of the bytes: then nothing is mended, for what does not
     /// read may be what a repair would make anew, or take for gone.
     pub unread: bool,
+    /// Where the log is damaged: what cutting it off would cost, or why that would be refused.
+    pub log_cut: Option<Result<store::Cut, String>>,
     /// How many of them can be mended.
     pub mendable_count: u64,
     /// Whether it was ended before all was looked at.

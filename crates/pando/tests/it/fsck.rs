@@ -239,6 +239,22 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
         assert!(says("`pando fsck --repair --discard-log` does that, and gives up"), "{found:?}");
         assert!(!says("`pando fsck --repair` mends"), "{found:?}");
     }
+    let vol = world.vol();
+    let of = |command: &[&str], name: &str| {
+        let answer = world.run(command);
+        let lines = answer.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        let mut lines = lines.filter_map(|line: serde_json::Value| line.get(name).cloned());
+        lines.next().unwrap_or_else(|| panic!("{command:?}: {answer:?}"))
+    };
+    let repair = ["fsck", "--json", "--repair", vol, "--discard-log"];
+    let costs = [&["fsck", "--json", vol], &repair[..4]].map(|of_| of(of_, "log_would_be_cut"));
+    let dry = ["fsck", "--json", "--repair", vol, "--discard-log", "--dry-run"];
+    let told = world.run(&["fsck", "--repair", "--discard-log", "--dry-run", vol]);
+    assert!(told.out.contains("with --discard-log the log would end with record "), "{told:?}");
+    assert_eq!(costs[0], costs[1]);
+    assert_eq!(costs[0], of(&dry, "log_would_be_cut"));
+    assert!(costs[0]["given_up_bytes"].as_u64().unwrap() > 0, "{costs:?}");
+    assert_eq!(costs[0], of(&repair, "log_cut"));
     // Without its files nothing is known of what was in it.
     for path in &files {
         std::fs::remove_file(path).unwrap();

@@ -29,9 +29,11 @@
 
 use std::sync::Arc;
 
-use device::Env;
+use device::{Env, Overlay};
 use format::log_record::{HEADER_BYTES, RecordHeader};
-use format::log_segment::{self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
+use format::log_segment::{
+    self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader, VERSION,
+};
 use format::{COUNTED_MAX, Corruption};
 
 use super::beginning::{Head, begins_with, has_its_length, read_beginning};
@@ -60,21 +62,20 @@ pub struct Cut {
 }
 
 impl Log {
-    /// Refuses what [`Log::cut_off`] would refuse, and fails where it could not read: for an
-    /// engine that has to change something before it cuts the log off.
-    pub fn may_be_cut_off(
+    /// What [`Log::cut_off`] would come to, with nothing changed. Refuses what that would refuse,
+    /// and fails where it could not read.
+    pub fn cost_of_cut(
         env: &Env,
         directory: &str,
         volume: [u8; 16],
         options: &LogOptions,
         from: Lsn,
         certain: bool,
-    ) -> Result<()> {
-        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
-        if files.device.metadata(directory)?.is_none() {
-            return Ok(());
-        }
-        Plan::of(&files, options.segment_bytes, from, certain).map(drop)
+    ) -> Result<Cut> {
+        // It is made where nothing of it reaches the medium.
+        let device = Arc::new(Overlay::new(Arc::clone(&env.device)));
+        let files = Files::new(device, directory, volume, options.key);
+        cut_off(&files, options, from, certain)
     }
 
     /// Cuts the log off at its first damage behind `from`, which is that of the newest durable
@@ -90,41 +91,47 @@ impl Log {
         certain: bool,
     ) -> Result<Cut> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
-        if files.device.metadata(directory)?.is_none() {
-            files.device.create_dir(directory)?;
-        }
-        let plan = Plan::of(&files, options.segment_bytes, from, certain)?;
-        for path in &plan.superseded {
-            files.device.remove(path)?;
-        }
-        files.device.sync_dir(directory)?;
-        if let Some(rescued) = plan.rescued {
-            rescued.begin_log(&files, from.0 + 1)?;
-            return Log::cut_off(env, directory, volume, options, from, certain);
-        }
-        let last = plan.whole.len().saturating_sub(1);
-        for (at, part) in plan.whole.iter().enumerate() {
-            if at == last || part.differs || part.header.is_some() {
-                part.end_here(&files)?;
-            }
-        }
-        for (at, path) in plan.gone.iter().enumerate().rev() {
-            if at == 0 && plan.whole.is_empty() {
-                // Names go for good in any order: without this one the others would be taken for
-                // the log of a later state.
-                files.device.sync_dir(directory)?;
-            }
-            files.device.remove(path)?;
-        }
-        files.device.sync_dir(directory)?;
-        if plan.whole.is_empty() {
-            let spare = files.make_spare(options.segment_bytes)?;
-            files.name_spare(from.0 + 1, &spare)?;
-        }
-        let Cut { last, known, bytes, missing, .. } = plan.cut;
+        let cut = cut_off(&files, options, from, certain)?;
+        let Cut { last, known, bytes, missing, .. } = cut;
         tracing::warn!(last = last.0, known = known.0, bytes, missing, "the log was cut off");
-        Ok(plan.cut)
+        Ok(cut)
     }
+}
+
+fn cut_off(files: &Files, options: &LogOptions, from: Lsn, certain: bool) -> Result<Cut> {
+    let (device, directory) = (&*files.device, &files.directory);
+    if device.metadata(directory)?.is_none() {
+        device.create_dir(directory)?;
+    }
+    let plan = Plan::of(files, options.segment_bytes, from, certain)?;
+    for path in &plan.superseded {
+        device.remove(path)?;
+    }
+    device.sync_dir(directory)?;
+    if let Some(rescued) = plan.rescued {
+        rescued.begin_log(files, from.0 + 1)?;
+        return cut_off(files, options, from, certain);
+    }
+    let last = plan.whole.len().saturating_sub(1);
+    for (at, part) in plan.whole.iter().enumerate() {
+        if at == last || part.differs || part.header.is_some() {
+            part.end_here(files)?;
+        }
+    }
+    for (at, path) in plan.gone.iter().enumerate().rev() {
+        if at == 0 && plan.whole.is_empty() {
+            // Names go for good in any order: without this one the others would be taken for the
+            // log of a later state.
+            device.sync_dir(directory)?;
+        }
+        device.remove(path)?;
+    }
+    device.sync_dir(directory)?;
+    if plan.whole.is_empty() {
+        let spare = files.make_spare(options.segment_bytes)?;
+        files.name_spare(from.0 + 1, &spare)?;
+    }
+    Ok(plan.cut)
 }
 
 /// What is to be done.
@@ -391,6 +398,9 @@ fn lacks(files: &Files, usual: u64, first: u64, path: &str) -> Result<u64> {
     let read = file.read_at(&mut head, 0)?;
     Ok(match SegmentHeader::decode(&head[..read]) {
         Ok(Decoded::Header(header)) if header.first == first => header.bytes,
+        Ok(Decoded::Newer(found)) => {
+            return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
+        }
         _ if there < RECORDS_START => usual,
         _ => there,
     }
