@@ -212,6 +212,35 @@ fn a_copy_under_another_name_is_left_aside() {
     }
 }
 
+/// What can be told of it, and what cannot (`docs/format/log.md`).
+#[test]
+fn an_old_copy_of_a_segment_is_told_where_another_file_or_the_state_has_more() {
+    let sim = testing::sim_env(29);
+    let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
+    let append = |upto: u64| {
+        for lsn in log.last().0 + 1..=upto {
+            log.append(&payload(lsn), crate::Room::Normal).unwrap();
+        }
+        log.sync(log.last()).unwrap();
+        let writer = log.writer.lock();
+        writer.segments.back().unwrap().path.clone()
+    };
+    let put_back = |path: &str, old: &SimDevice, from: u64| {
+        let device = sim.device.copy();
+        device.overwrite(path, 0, &old.read_file(path));
+        looked(&device, from).end
+    };
+    let middle = append(500);
+    let old = sim.device.copy();
+    let last = append(COUNT - 10);
+    assert!(middle != last);
+    let older = sim.device.copy();
+    assert_eq!(append(COUNT), last, "the seed makes it the same segment");
+    assert!(put_back(&middle, &old, 0).is_err());
+    assert!(put_back(&last, &older, COUNT).is_err());
+    assert_eq!(put_back(&last, &older, 0).unwrap().replayed, COUNT - 10);
+}
+
 /// A segment that was given another name is not given up, and not taken for what its name says.
 #[test]
 fn a_segment_under_another_name_is_asked_for() {
