@@ -55,7 +55,7 @@ mod visit;
 mod write;
 
 pub use crate::check::{KEPT, ONE_OF_TWO, OTHER_LEADS};
-pub use crate::check::{check, cut_log, inspect, mend, mend_log};
+pub use crate::check::{check, cost_of_cut, cut_log, inspect, mend, mend_log};
 pub use crate::layout::NodeWrites;
 pub use crate::options::Options;
 pub use crate::store::{BtreeStore, CacheStats};

@@ -11,8 +11,8 @@
 //! its first page. So two bits a page tell, 4 KiB of memory for 64 MiB of contents.
 //!
 //! Pages that two inodes name are freed with the one that has them without the flag that says so.
-//! That there are two is told by a byte of the inode's number for each page: 18 KiB more for 64 MiB;
-//! of 255 such pairs one is not noticed.
+//! That there are two is told by a byte of the inode's number for each page: 18 KiB more for 64
+//! MiB; of 255 such pairs one is not noticed.
 
 use std::collections::BTreeMap;
 

@@ -155,6 +155,15 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<store::Cut, Op
     })
 }
 
+/// What cutting the log off would come to, with nothing changed.
+pub(crate) fn cost_of_cut(env: &Env, header: &VolumeHeader) -> Result<store::Cut, OpenError> {
+    let common = common(env, header, &OpenOptions::default())?;
+    Ok(match header.engine {
+        EngineKind::Btree => btree::cost_of_cut(env, &btree(common))?,
+        EngineKind::Lsm => lsm::cost_of_cut(env, &lsm(common))?,
+    })
+}
+
 /// Writes headers of the log's files anew, where that is all that is damaged of one.
 pub(crate) fn mend_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;

@@ -60,7 +60,7 @@ pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, M
     let adapter = Arc::new(Adapter::new(Arc::clone(&fs), root, &options));
     let channel = attach::attach(&mount_point, &options)?;
     // From here on a failure must take the mount away again.
-    match serve(fs, adapter, channel, &mount_point, &options) {
+    match serve(fs, &adapter, channel, &mount_point, &options) {
         Ok(mount) => Ok(mount),
         Err(error) => {
             if let Err(error) = detach::detach_lazily(&mount_point) {
@@ -73,7 +73,7 @@ pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, M
 
 fn serve(
     fs: Arc<dyn FileSystem>,
-    adapter: Arc<Adapter>,
+    adapter: &Arc<Adapter>,
     channel: std::os::fd::OwnedFd,
     mount_point: &Path,
     options: &MountOptions,
@@ -81,9 +81,9 @@ fn serve(
     let clone_channel = options.clone_fd && options.threads > 1 && attach::can_clone();
     let workers = Workers { threads: options.threads, clone_channel };
     let session = KernelTransport
-        .negotiate(channel, Arc::clone(&adapter), workers)
+        .negotiate(channel, Arc::clone(adapter), workers)
         .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
-    let queue = Arc::new(Queue::new(Arc::clone(&adapter), session.notifier()));
+    let queue = Arc::new(Queue::new(Arc::clone(adapter), session.notifier()));
     let told = Arc::downgrade(&queue);
     adapter.tell_of_refusals(Box::new(move |number, offset, length| {
         if let Some(queue) = told.upgrade() {

@@ -149,10 +149,17 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     let (volume, log) = (options.common.volume, options.common.log());
     let from = Lsn(newest.manifest.lsn);
     if files.blobs.answers_may_be_lost() {
-        Log::may_be_cut_off(env, LOG_DIRECTORY, volume, &log, from, true)?;
+        Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, from, true)?;
         write_anew(env, &files, &newest).map_err(not_cut)?;
     }
     Log::cut_off(env, LOG_DIRECTORY, volume, &log, from, true)
+}
+
+/// What [`cut_log`] would come to, with nothing changed.
+pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
+    let (_, newest) = find(env, options)?;
+    let (volume, log) = (options.common.volume, options.common.log());
+    Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn), true)
 }
 
 /// Writes headers of the log's files anew, of which a check says that nothing else is damaged.

@@ -24,8 +24,8 @@ pub use error::{Error, Result, UNREAD};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use journal::{Journal, Writer};
 pub use log::{
-    Cut, HEADER_ANEW, Log, LogKey, LogOptions, LogStats, MISNAMED, Recovery, Replay, Room, STRAY,
-    Verified,
+    Cut, HEADER_ANEW, Log, LogKey, LogOptions, LogStats, MISNAMED, NOT_OURS, Recovery, Replay,
+    Room, STRAY, Verified,
 };
 pub use options::{DIRTY_BYTES_MIN, EngineOptions, ROOM_LOOK_EVERY, kept_for_checkpoints};
 pub use pattern::{Matching, Pattern, Patterns};

@@ -73,12 +73,23 @@ fn leads_to_nodes(env: &Env, superblock: &Superblock) -> Result<bool> {
 /// Cuts a damaged log off before its first damage, and gives up what is behind it. Fails, with
 /// nothing changed, when the log is likely that of a later state than the one that was found.
 pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
+    let (from, certain) = cut_from(env, options)?;
+    Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, certain)
+}
+
+/// What [`cut_log`] would come to, with nothing changed.
+pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
+    let (from, certain) = cut_from(env, options)?;
+    let (volume, log) = (options.common.volume, options.common.log());
+    Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, from, certain)
+}
+
+/// With which record the state ends that was found, and whether there can be no later one.
+fn cut_from(env: &Env, options: &Options) -> Result<(Lsn, bool)> {
     let mut found = Vec::new();
     let Newest { superblock, .. } = newest_or_none(env, options, &mut found)?;
-    let from = Lsn(superblock.lsn);
     // A superblock that is not whole may have been the newer one.
-    let certain = found.is_empty();
-    Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, certain)
+    Ok((Lsn(superblock.lsn), found.is_empty()))
 }
 
 /// Writes headers of the log's files anew, of which a check says that nothing else is damaged.

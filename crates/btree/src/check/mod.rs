@@ -27,7 +27,7 @@ use std::ops::ControlFlow;
 use store::{CheckProgress, CheckReport, Result};
 
 pub use counts::KEPT;
-pub use mend::{cut_log, mend, mend_log};
+pub use mend::{cost_of_cut, cut_log, mend, mend_log};
 pub use offline::{OTHER_LEADS, inspect};
 pub use walk::ONE_OF_TWO;
 

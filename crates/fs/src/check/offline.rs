@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use device::{Env, Overlay};
+use format::volume::VolumeHeader;
 use store::{CheckProgress, CheckReport, Finding, FindingKind};
 
 use super::unread::PastUnread;
@@ -50,9 +51,13 @@ impl Fs {
         let device = Arc::new(Overlay::new(Arc::clone(&env.device)));
         let over = Env { device, ..env.clone() };
         let options = OpenOptions { read_only: true, index: None, ..OpenOptions::default() };
-        let fs = match Fs::open_by(over, header, &options, |store| store) {
+        let fs = match Fs::open_by(over, header.clone(), &options, |store| store) {
             Ok(fs) => fs,
-            Err(error) => return refused(error, store, bad),
+            Err(error) => {
+                let mut report = refused(error, store, bad)?;
+                tell_cut(&looked, &header, &mut report);
+                return Ok(report);
+            }
         };
         let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
             let pin = PastUnread::new(&*pin);
@@ -61,6 +66,15 @@ impl Fs {
             fs.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
         });
         checked.map_err(|error| OpenError::Inconsistent(error.to_string()))
+    }
+}
+
+/// Tells what it costs to cut the log off, where that is damaged.
+fn tell_cut(env: &Env, header: &VolumeHeader, report: &mut VolumeReport) {
+    let is_damaged = report.problems.iter().any(|problem| problem.fix == Some(super::Fix::Log));
+    if is_damaged && !report.unread {
+        let cost = crate::engine::cost_of_cut(env, header);
+        report.log_cut = Some(cost.map_err(|error| error.to_string()));
     }
 }
 

@@ -268,6 +268,8 @@ pub struct VolumeReport {
     /// Whether the medium did not give some of the bytes: then nothing is mended, for what does not
     /// read may be what a repair would make anew, or take for gone.
     pub unread: bool,
+    /// Where the log is damaged: what cutting it off would cost, or why that would be refused.
+    pub log_cut: Option<Result<store::Cut, String>>,
     /// How many of them a repair mends that gives nothing up.
     pub mendable_count: u64,
     /// How many of them have a remedy, of whatever sort: also that the log is cut off, or that the

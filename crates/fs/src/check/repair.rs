@@ -82,7 +82,9 @@ pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
     }
     if finding.file.starts_with("log") {
         let is_stray = finding.what.ends_with(store::STRAY)
-            || finding.kind == FindingKind::Structure && finding.what.contains(store::MISNAMED);
+            || finding.kind == FindingKind::Structure
+                && (finding.what.contains(store::MISNAMED)
+                    || finding.what.ends_with(store::NOT_OURS));
         return if finding.what.ends_with(store::HEADER_ANEW) {
             Some(Fix::LogHeader)
         } else {

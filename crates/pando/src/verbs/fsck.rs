@@ -47,14 +47,23 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         || interrupt::says("nothing was changed", "run it again to check anew", &bar, output);
     let found = match env.device.try_lock("owner.lock") {
         Ok(Some(_alone)) => offline(&volume, &env, &mut show).map_err(not_theirs),
-        Ok(None) => listen().and_then(|()| through_owner(&volume, &mut show)),
+        Ok(None) => listen().and_then(|()| through_owner(&volume, &mut show)).map(in_use),
         Err(error) => {
             let failure = failure::device(&volume, &error);
-            listen().and_then(|()| as_another(&volume, failure, &mut show))
+            listen().and_then(|()| as_another(&volume, failure, &mut show)).map(in_use)
         }
     };
     bar.finish_and_clear();
-    report(&volume, &found?, args.dry_run, output)
+    let (found, cut) = found?;
+    report(&volume, &found, cut.as_ref(), args.dry_run, output)
+}
+
+/// What it would cost to cut the log off, where it is damaged, or why that would be refused.
+type CutCost = std::result::Result<Cut, String>;
+
+/// Whoever has the volume open needs nothing of its log.
+fn in_use(found: Checked) -> (Checked, Option<CutCost>) {
+    (found, None)
 }
 
 /// What whoever may not open the volume has to be, if that is what is wrong.
@@ -100,7 +109,11 @@ fn stopped(what: &str) -> Failure {
     Failure::new(FailureKind::Interrupted, format!("interrupted; {what}"))
 }
 
-fn offline(volume: &Path, env: &Env, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
+fn offline(
+    volume: &Path,
+    env: &Env,
+    show: &mut dyn FnMut(u64, u64),
+) -> Result<(Checked, Option<CutCost>)> {
     let _log = log_place::hold(volume, &*env.clock, Claim::Leave)?;
     let mut progress = interruptible(show)?;
     let report =
@@ -108,7 +121,7 @@ fn offline(volume: &Path, env: &Env, show: &mut dyn FnMut(u64, u64)) -> Result<C
     if report.stopped {
         return Err(stopped("nothing was changed").hint("run it again to check anew"));
     }
-    Ok(checked(&report))
+    Ok((checked(&report), report.log_cut))
 }
 
 fn repair(volume: &Path, env: &Env, how: Repair, show: &mut dyn FnMut(u64, u64)) -> Result<Mended> {
@@ -256,12 +269,18 @@ fn hint(found: &Checked) -> String {
         return format!("`pando fsck --repair` mends {mendable} of them");
     }
     if found.findings.iter().all(|finding| finding.what.ends_with(store::STRAY)) {
-        return "nothing is lost: remove what is named".to_owned();
+        return "nothing is lost: move away what is named".to_owned();
     }
     "nothing of that can be mended: restore what is named from a copy".to_owned()
 }
 
-fn report(volume: &Path, found: &Checked, remedies: bool, output: &mut Output) -> Result<()> {
+fn report(
+    volume: &Path,
+    found: &Checked,
+    cut: Option<&CutCost>,
+    remedies: bool,
+    output: &mut Output,
+) -> Result<()> {
     for finding in &found.findings {
         tell(finding, "finding", output)?;
         if remedies {
@@ -273,15 +292,36 @@ fn report(volume: &Path, found: &Checked, remedies: bool, output: &mut Output) -
         }
     }
     tell_more(found, output)?;
+    tell_cost(cut, output)?;
     summary(volume, found, output)?;
     verdict(volume, found, hint(found), output)
 }
 
-/// What was given up of the log.
-fn tell_cut(cut: &Cut, output: &mut Output) -> Result<()> {
+/// Tells what it would cost to cut the log off.
+fn tell_cost(cut: Option<&CutCost>, output: &mut Output) -> Result<()> {
+    match cut {
+        Some(Ok(cut)) => tell_cut(cut, CutIs::Asked, output),
+        Some(Err(why)) => {
+            output.object(&json!({ "log_would_not_be_cut": why }))?;
+            output.line(&format!("the log would not be cut off: {why}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a log was cut off, or somebody wants to know what that would cost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CutIs {
+    Asked,
+    Done,
+}
+
+/// What was given up of the log, or would be.
+fn tell_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
     let Cut { last, known, bytes, missing, is_file_gone } = *cut;
+    let name = if is == CutIs::Done { "log_cut" } else { "log_would_be_cut" };
     output.object(&json!({
-        "log_cut": {
+        name: {
             "last": last.0,
             "given_up_to": known.0,
             "given_up_bytes": bytes,
@@ -295,10 +335,11 @@ fn tell_cut(cut: &Cut, output: &mut Output) -> Result<()> {
         "no whole record".to_owned()
     };
     let bytes = if bytes > 0 { format!("up to {}", size(bytes)) } else { size(0_u64) };
-    output.line(&format!(
-        "the log ends with record {} now; given up behind it: {bytes}, {records}",
-        last.0,
-    ))?;
+    let ends = match is {
+        CutIs::Done => format!("the log ends with record {} now", last.0),
+        CutIs::Asked => format!("with {DISCARDS} the log would end with record {}", last.0),
+    };
+    output.line(&format!("{ends}; given up behind it: {bytes}, {records}"))?;
     if missing > 0 {
         let missing = size(missing);
         output.line(&format!("what its file lost, up to {missing} of records, is not known"))?;
@@ -322,7 +363,9 @@ fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<
     }
     tell_more(&told, output)?;
     if let Some(cut) = &mended.cut {
-        tell_cut(cut, output)?;
+        tell_cut(cut, CutIs::Done, output)?;
+    } else {
+        tell_cost(mended.before.log_cut.as_ref(), output)?;
     }
     for (problem, why) in &mended.failed {
         output

@@ -12,7 +12,7 @@ on_each_engine!(
     a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it,
     a_damaged_header_of_the_log_is_mended_and_costs_nothing,
     what_a_damaged_log_costs_is_said_before_and_after,
-    a_copy_beside_the_log_is_told_and_nothing_else,
+    a_file_beside_the_log_is_told_and_nothing_else,
     how_many_findings_are_not_shown_is_told,
     a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection,
 );
@@ -239,6 +239,22 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
         assert!(says("`pando fsck --repair --discard-log` does that, and gives up"), "{found:?}");
         assert!(!says("`pando fsck --repair` mends"), "{found:?}");
     }
+    let vol = world.vol();
+    let of = |command: &[&str], name: &str| {
+        let answer = world.run(command);
+        let lines = answer.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        let mut lines = lines.filter_map(|line: serde_json::Value| line.get(name).cloned());
+        lines.next().unwrap_or_else(|| panic!("{command:?}: {answer:?}"))
+    };
+    let repair = ["fsck", "--json", "--repair", vol, "--discard-log"];
+    let costs = [&["fsck", "--json", vol], &repair[..4]].map(|of_| of(of_, "log_would_be_cut"));
+    let dry = ["fsck", "--json", "--repair", vol, "--discard-log", "--dry-run"];
+    let told = world.run(&["fsck", "--repair", "--discard-log", "--dry-run", vol]);
+    assert!(told.out.contains("with --discard-log the log would end with record "), "{told:?}");
+    assert_eq!(costs[0], costs[1]);
+    assert_eq!(costs[0], of(&dry, "log_would_be_cut"));
+    assert!(costs[0]["given_up_bytes"].as_u64().unwrap() > 0, "{costs:?}");
+    assert_eq!(costs[0], of(&repair, "log_cut"));
     // Without its files nothing is known of what was in it.
     for path in &files {
         std::fs::remove_file(path).unwrap();
@@ -252,20 +268,32 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
     assert!(mended.ends_with("clean\n"), "{mended}");
 }
 
-fn a_copy_beside_the_log_is_told_and_nothing_else(engine: &str) {
+fn a_file_beside_the_log_is_told_and_nothing_else(engine: &str) {
     let world = filled(engine);
     let files = log_files(&world);
-    let copy = world.volume.join("log/0000000000000005.log");
-    std::fs::copy(&files[0], &copy).unwrap();
-    for command in [&["fsck", world.vol()][..], &["fsck", "--repair", world.vol()]] {
-        let found = world.run(command);
-        assert_eq!(found.code, 5, "{found:?}");
-        assert!(found.out.contains("nothing needs it here: remove it"), "{found:?}");
-        assert!(found.err.contains("nothing is lost: remove what is named"), "{found:?}");
+    let other = filled(engine);
+    let foreign = std::fs::read(&log_files(&other)[0]).unwrap();
+    let copy = std::fs::read(&files[0]).unwrap();
+    let stray = world.volume.join("log/0000000000000005.log");
+    for bytes in [copy, foreign, Vec::new(), b"a list of things to do".to_vec()] {
+        std::fs::write(&stray, &bytes).unwrap();
+        let vol = world.vol();
+        let checks: [&[&str]; 3] = [
+            &["fsck", vol],
+            &["fsck", "--repair", vol],
+            &["fsck", "--repair", "--discard-log", vol],
+        ];
+        for command in checks {
+            let found = world.run(command);
+            assert_eq!(found.code, 5, "{found:?}");
+            assert!(found.out.contains("nothing needs it here: move it away"), "{found:?}");
+            assert!(found.err.contains("nothing is lost: move away what is named"), "{found:?}");
+        }
+        assert_eq!(world.names("/one").len(), 300);
+        world.kill_owner();
+        assert_eq!(std::fs::read(&stray).unwrap(), bytes);
     }
-    assert_eq!(world.names("/one").len(), 300);
-    world.kill_owner();
-    std::fs::remove_file(&copy).unwrap();
+    std::fs::remove_file(&stray).unwrap();
     assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));
 }
 

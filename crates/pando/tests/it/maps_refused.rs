@@ -6,8 +6,8 @@ use std::fs;
 use crate::maps::{LENGTH, Map};
 use crate::world::{World, wait_until};
 
-/// Any user who stored more than his quota had everybody's clones and snapshots fail as of a damaged
-/// volume.
+/// Any user who stored more than his quota had everybody's clones and snapshots fail, as of a
+/// damaged volume.
 #[test]
 fn clones_and_snapshots_of_others_are_made_whatever_is_refused_of_a_map() {
     let world = World::new();
@@ -21,7 +21,8 @@ fn clones_and_snapshots_of_others_are_made_whatever_is_refused_of_a_map() {
     world.ok(&["quota", "set", limited.to_str().unwrap(), "--bytes", "100000"]);
     for (n, verb) in ["clone", "snapshot", "sync"].into_iter().enumerate() {
         let file = limited.join("f");
-        fs::File::create(&file).unwrap().set_len(LENGTH as u64).unwrap();
+        fs::write(&file, "").unwrap();
+        fs::File::options().write(true).open(&file).unwrap().set_len(LENGTH as u64).unwrap();
         let mut map = Map::of(&file);
         map.store(7);
         // Closed, and nobody asked what became of it.

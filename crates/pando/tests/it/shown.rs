@@ -7,7 +7,8 @@ use crate::world::World;
 
 /// Writes a file and makes it durable.
 fn put(world: &World, name: &str, contents: &str) {
-    let mut file = File::create(world.below_mount(name)).unwrap();
+    let options = File::options().write(true).create(true).truncate(true).clone();
+    let mut file = options.open(world.below_mount(name)).unwrap();
     file.write_all(contents.as_bytes()).unwrap();
     file.sync_all().unwrap();
 }

@@ -111,6 +111,8 @@ pub(super) struct State {
     /// Whether the segment in which the buffer ends is the one that was kept back: what is left of
     /// it is for records that delete too.
     pub(super) in_reserve: bool,
+    /// Whether the next record begins a segment: what there is was found damaged.
+    renew: bool,
     /// Why nothing can be written any more.
     pub(super) failed: Option<Arc<str>>,
     /// Why no more records are taken; those that were are written.
@@ -155,7 +157,7 @@ impl State {
     /// How many bytes others may take without the lock: as many as need nothing else than to be
     /// counted.
     pub(super) fn lendable(&self) -> u64 {
-        if self.in_reserve || self.dirty_since.is_none() || self.check().is_err() {
+        if self.in_reserve || self.renew || self.dirty_since.is_none() || self.check().is_err() {
             return 0;
         }
         let [due, most] = self.bounds.map(|bound| bound.saturating_sub(self.buffered) as u64);
@@ -179,6 +181,7 @@ impl State {
     fn cut(&mut self, spare: Spare) {
         self.room = spare.bytes.saturating_sub(RECORDS_START);
         self.cuts.push(Cut { first: self.next, spare });
+        self.renew = false;
     }
 
     /// Takes a spare segment that holds `need` bytes, if one may be used.
@@ -210,6 +213,7 @@ impl Log {
             spares: Vec::new(),
             dirty_since: None,
             in_reserve: false,
+            renew: false,
             writing: false,
             waiters: 0,
             group: 0,
@@ -300,7 +304,7 @@ impl Log {
         state.check()?;
         let fits = state.buffered == 0 || state.buffered + bytes <= self.options.buffer_bytes_max;
         let may = !state.in_reserve || room == Room::Reserve;
-        Ok(fits && may && bytes as u64 <= state.room)
+        Ok(fits && may && !state.renew && bytes as u64 <= state.room)
     }
 
     /// Whether so much is buffered that it should be written.
@@ -327,6 +331,8 @@ impl Log {
                 let made = state.unlocked(|| self.prepare(bytes as u64));
                 match made {
                     Ok(()) => {}
+                    // The damaged one has room, and nobody is refused for it.
+                    Err(Error::NoSpace(_)) if state.renew => state.renew = false,
                     Err(Error::NoSpace(what)) if room == Room::Reserve => {
                         if self.has_room(state, bytes, room)? {
                             // Somebody else has begun the segment that was kept back.
@@ -383,6 +389,12 @@ impl Log {
             tracing::warn!(%error, "segments that are only kept cannot be given up");
             false
         })
+    }
+
+    /// Has the next record begin a segment, so that the one before is superfluous with the next
+    /// checkpoint: what recovery needs of it was found damaged.
+    pub(super) fn renew(&self) {
+        self.state.lock().renew = true;
     }
 
     /// Called after a commit was applied and its locks were released: waits for the medium in

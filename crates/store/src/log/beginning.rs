@@ -14,12 +14,9 @@
 use device::File;
 use format::Corruption;
 use format::log_record::Record;
-use format::log_segment::{
-    Decoded, HEADER_BYTES, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader, VERSION,
-};
+use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader, VERSION};
 
-use super::segment::{Files, SEGMENT_SUFFIX};
-use super::verify::{MISNAMED, STRAY};
+use super::segment::Files;
 use crate::{Error, Result};
 
 /// What a segment begins with.
@@ -35,16 +32,6 @@ pub(super) struct BadHeader {
     pub(super) damage: Corruption,
     pub(super) path: String,
     pub(super) header: SegmentHeader,
-}
-
-/// A file that has the name of another segment than it says that it is.
-#[derive(Debug)]
-pub(super) struct Stray {
-    pub(super) path: String,
-    /// The record that it begins with by its own header.
-    pub(super) first: u64,
-    /// Whether there is a file that has that name.
-    pub(super) is_copy: bool,
 }
 
 /// Reads a whole segment and checks its header and length.
@@ -127,71 +114,4 @@ pub(super) fn has_its_length(
     length == usual
         || SegmentHeader::stated_bytes(bytes) == Some(length)
         || mark.is_ok_and(|mark| mark.header.is_mark() && mark.header.lsn + 1 == next)
-}
-
-/// Takes out of `firsts` the segments whose own headers say that they begin with another record:
-/// copies, or files that were given other names. `unread` tells what is to become of a file that
-/// cannot be read.
-pub(super) fn set_aside(
-    files: &Files,
-    firsts: &mut Vec<u64>,
-    unread: fn(Error) -> Result<Option<u64>>,
-) -> Result<Vec<Stray>> {
-    let mut strays = Vec::new();
-    let names = firsts.clone();
-    for &name in &names {
-        if let Some(first) = own_first(files, name).or_else(unread)? {
-            firsts.retain(|&other| other != name);
-            strays.push(Stray { path: files.segment_path(name), first, is_copy: false });
-        }
-    }
-    for stray in &mut strays {
-        stray.is_copy = firsts.contains(&stray.first);
-    }
-    Ok(strays)
-}
-
-/// The record that a segment begins with by its own header, where that is whole, of this volume,
-/// and not what the name says.
-fn own_first(files: &Files, name: u64) -> Result<Option<u64>> {
-    let mut head = [0; HEADER_BYTES];
-    let read = files.device.open(&files.segment_path(name))?.read_at(&mut head, 0)?;
-    Ok(match SegmentHeader::decode(&head[..read]) {
-        Ok(Decoded::Header(header)) if header.volume == files.volume && header.first != name => {
-            Some(header.first)
-        }
-        _ => None,
-    })
-}
-
-impl Stray {
-    /// Whether it may have what follows a log that ends before a record.
-    pub(super) fn goes_on_from(&self, next: u64) -> bool {
-        !self.is_copy && self.first >= next
-    }
-
-    /// Why a log is not whole without it, that ends before a record.
-    pub(super) fn missed(&self, next: u64) -> Corruption {
-        let expected = format!("record {next} and what follows in files of their own names");
-        let found = format!("a file with record {} under another name", self.first);
-        Corruption { file: self.path.clone(), offset: 0, structure: "log", expected, found }
-    }
-
-    /// What it is, and what is to be done about it. Where the log is not whole without it, it may
-    /// be what is missing.
-    pub(super) fn told(&self, is_missed: bool) -> Corruption {
-        let Stray { path, first, is_copy } = self;
-        let name = format!("{first:016x}{SEGMENT_SUFFIX}");
-        let expected = match (is_missed, is_copy) {
-            (false, _) => format!("that of its name; {STRAY}"),
-            (true, false) => format!("that of its name; {MISNAMED}{name}"),
-            (true, true) => format!(
-                "that of its name; {MISNAMED}{name} if it is whole and the one there is not, or \
-                 take it away"
-            ),
-        };
-        let found = format!("the file with record {first}");
-        let structure = "log segment header";
-        Corruption { file: path.clone(), offset: 0, structure, expected, found }
-    }
 }

@@ -22,7 +22,9 @@ struct Named {
 
 impl Log {
     /// Reads the records that recovery needs after a checkpoint's, `from`, up to the last that is
-    /// durable. `found` is told what is damaged, at most once a segment.
+    /// durable. `found` is told what is damaged, at most once a segment. Where that is the
+    /// last one the next record begins another, so that recovery needs none of these behind the
+    /// checkpoint that has it.
     pub fn verify_beside(&self, from: Lsn, found: &mut dyn FnMut(Error)) {
         let last = self.durable().0;
         self.verify_segments(&self.needed(from), last, found);
@@ -42,9 +44,16 @@ impl Log {
             if let Err(error) = self.verify_segment(segment, end.min(last))
                 && self.is_needed(segment.first)
             {
+                if self.is_last(segment.first) {
+                    self.renew();
+                }
                 found(error);
             }
         }
+    }
+
+    fn is_last(&self, first: u64) -> bool {
+        self.writer.lock().segments.back().is_some_and(|segment| segment.first == first)
     }
 
     fn is_needed(&self, first: u64) -> bool {
@@ -127,6 +136,43 @@ mod tests {
         log.trim(Lsn(third)).unwrap();
         sim.env().device.remove(&paths[4]).unwrap();
         assert!(found(&log, third)[0].contains(&paths[4]));
+    }
+
+    /// Nothing made the segment superfluous that was in use: after the next closing nothing opened.
+    #[test]
+    fn what_is_damaged_is_superfluous_behind_the_next_checkpoint() {
+        let strikes: [fn(&testing::SimEnv, &str); 5] = [
+            |sim, path| sim.device.overwrite(path, RECORDS_START + 2000, &[0; 1024]),
+            |sim, path| sim.device.overwrite(path, 0, &[0; 8192]),
+            |sim, path| sim.device.overwrite(path, 0, &[0; 12 << 10]),
+            |sim, path| sim.device.truncate(path, 5000),
+            |sim, path| sim.device.delete(path),
+        ];
+        for (seed, strike) in (3..).zip(strikes) {
+            let sim = testing::sim_env(seed);
+            let log = log(&sim);
+            append(&log, 40);
+            log.sync(log.last()).unwrap();
+            let path = log.writer.lock().segments.back().unwrap().path.clone();
+            strike(&sim, &path);
+            assert_eq!(found(&log, 0).len(), 1, "{seed}");
+            append(&log, 1);
+            log.sync(log.last()).unwrap();
+            let last = log.last();
+            log.trim(last).unwrap();
+            assert_eq!(found(&log, last.0), Vec::<String>::new(), "{seed}");
+            append(&log, 1);
+            log.close().unwrap();
+            drop(log);
+            let mut replayed = 0;
+            let mut replay = |lsn: Lsn, _: &[u8]| {
+                replayed = lsn.0;
+                Ok(())
+            };
+            let options = LogOptions { segment_bytes: 16 << 10, ..LogOptions::default() };
+            Log::open(&sim.env(), "log", [7; 16], &options, last, &mut replay).unwrap();
+            assert_eq!(replayed, last.0 + 1, "{seed}");
+        }
     }
 
     #[test]

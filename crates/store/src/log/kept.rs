@@ -107,10 +107,15 @@ impl Log {
         let any = !gone.is_empty();
         self.recycle(gone)?;
         for &first in &named {
-            self.files
-                .device
-                .rename(&self.files.segment_path(first), &self.files.kept_path(first))?;
+            let (from, to) = (self.files.segment_path(first), self.files.kept_path(first));
+            let renamed = self.files.device.rename(&from, &to);
             let mut writer = self.writer.lock();
+            if renamed.as_ref().is_err_and(device::Error::is_not_found) {
+                // Somebody took it away; it is not needed any more.
+                writer.kept.segments.retain(|kept| kept.first != first);
+                continue;
+            }
+            renamed?;
             for segment in writer.kept.segments.iter_mut().filter(|kept| kept.first == first) {
                 segment.path = self.files.kept_path(first);
             }

@@ -27,11 +27,10 @@ use format::log_record::{HEADER_BYTES, Record, RecordHeader};
 use format::log_segment::{RECORDS_START, SegmentHeader};
 use format::{Corruption, Malformed};
 
-use super::beginning::{
-    BadHeader, Head, Stray, begins_with, has_its_length, of_length, read_beginning, set_aside,
-};
+use super::beginning::{BadHeader, Head, begins_with, has_its_length, of_length, read_beginning};
 use super::kept::Kept;
 use super::segment::{Files, KEPT_SUFFIX, SEGMENT_SUFFIX, SPARE_PREFIX, Segment, Spare, Writer};
+use super::stray::{Stray, set_aside};
 use super::sums::Sums;
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
@@ -94,7 +93,7 @@ impl Log {
     ) -> Result<(Log, Recovery)> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let Listed { mut firsts, kept, spares } = list(&files)?;
-        let strays = leave_strays(&files, &mut firsts)?;
+        let strays = leave_strays(&files, &mut firsts, from)?;
         let needed = split_needed(&files, &mut firsts, from)?;
         // The last name may never have become durable, and what is appended there goes with it.
         files.device.sync_dir(directory)?;
@@ -121,7 +120,7 @@ impl Log {
     ) -> Result<()> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let Listed { mut firsts, .. } = list(&files)?;
-        let strays = leave_strays(&files, &mut firsts)?;
+        let strays = leave_strays(&files, &mut firsts, from)?;
         let needed = split_needed(&files, &mut firsts, from)?;
         files.device.sync_dir(directory)?;
         let mut visit = visit;
@@ -184,12 +183,12 @@ impl Log {
     }
 }
 
-/// Takes out what has another segment's name. A file that cannot be read is none, for it may be
-/// one that nobody needs.
-fn leave_strays(files: &Files, firsts: &mut Vec<u64>) -> Result<Vec<Stray>> {
-    let strays = set_aside(files, firsts, |_| Ok(None))?;
-    for Stray { path, first, .. } in &strays {
-        tracing::warn!(path, first, "a file of the log begins with another record than its name");
+/// Takes out what is no segment of its name. A file that cannot be read is none of these, for it
+/// may be one that nobody needs.
+fn leave_strays(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<Stray>> {
+    let strays = set_aside(files, firsts, from, |_| Ok(()))?;
+    for Stray { path, is, .. } in &strays {
+        tracing::warn!(path, ?is, "a file of the log is not what its name says");
     }
     Ok(strays)
 }

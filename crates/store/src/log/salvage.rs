@@ -18,22 +18,28 @@
 //! numbers that are given up are used again, and these may hold records that were numbered like
 //! those to come.
 //!
-//! A file that has another segment's name is left aside; where it is what is missing, nothing is
-//! cut off before it has its own. What has records behind the cut goes, whatever its name.
+//! Beside a file that is no segment of its name (`stray`) nothing is cut off before it has its own
+//! name or is somewhere else. What has records behind the cut goes, whatever its name.
+//!
+//! What seems to be superfluous by its name is read, too: where it has records that would be left
+//! nowhere, nothing is cut off.
 //!
 //! A log that begins behind the state is not damaged: it belongs to a later state, whose root was
 //! lost. To cut it off would destroy what is whole, so it is refused, with nothing changed.
 
 use std::sync::Arc;
 
-use device::Env;
+use device::{Env, Overlay};
 use format::log_record::{HEADER_BYTES, RecordHeader};
-use format::log_segment::{self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
+use format::log_segment::{
+    self, Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader, VERSION,
+};
 use format::{COUNTED_MAX, Corruption};
 
-use super::beginning::{Head, Stray, begins_with, has_its_length, read_beginning, set_aside};
+use super::beginning::{Head, begins_with, has_its_length, read_beginning};
 use super::recover::{Listed, Scan, find, list, search};
 use super::segment::Files;
+use super::stray::{Stray, set_aside};
 use super::{Log, LogOptions};
 use crate::{Error, Lsn, Result};
 
@@ -56,21 +62,20 @@ pub struct Cut {
 }
 
 impl Log {
-    /// Refuses what [`Log::cut_off`] would refuse, and fails where it could not read: for an
-    /// engine that has to change something before it cuts the log off.
-    pub fn may_be_cut_off(
+    /// What [`Log::cut_off`] would come to, with nothing changed. Refuses what that would refuse,
+    /// and fails where it could not read.
+    pub fn cost_of_cut(
         env: &Env,
         directory: &str,
         volume: [u8; 16],
         options: &LogOptions,
         from: Lsn,
         certain: bool,
-    ) -> Result<()> {
-        let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
-        if files.device.metadata(directory)?.is_none() {
-            return Ok(());
-        }
-        Plan::of(&files, options.segment_bytes, from, certain).map(drop)
+    ) -> Result<Cut> {
+        // It is made where nothing of it reaches the medium.
+        let device = Arc::new(Overlay::new(Arc::clone(&env.device)));
+        let files = Files::new(device, directory, volume, options.key);
+        cut_off(&files, options, from, certain)
     }
 
     /// Cuts the log off at its first damage behind `from`, which is that of the newest durable
@@ -86,41 +91,47 @@ impl Log {
         certain: bool,
     ) -> Result<Cut> {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
-        if files.device.metadata(directory)?.is_none() {
-            files.device.create_dir(directory)?;
-        }
-        let plan = Plan::of(&files, options.segment_bytes, from, certain)?;
-        for path in &plan.superseded {
-            files.device.remove(path)?;
-        }
-        files.device.sync_dir(directory)?;
-        if let Some(rescued) = plan.rescued {
-            rescued.begin_log(&files, from.0 + 1)?;
-            return Log::cut_off(env, directory, volume, options, from, certain);
-        }
-        let last = plan.whole.len().saturating_sub(1);
-        for (at, part) in plan.whole.iter().enumerate() {
-            if at == last || part.differs || part.header.is_some() {
-                part.end_here(&files)?;
-            }
-        }
-        for (at, path) in plan.gone.iter().enumerate().rev() {
-            if at == 0 && plan.whole.is_empty() {
-                // Names go for good in any order: without this one the others would be taken for
-                // the log of a later state.
-                files.device.sync_dir(directory)?;
-            }
-            files.device.remove(path)?;
-        }
-        files.device.sync_dir(directory)?;
-        if plan.whole.is_empty() {
-            let spare = files.make_spare(options.segment_bytes)?;
-            files.name_spare(from.0 + 1, &spare)?;
-        }
-        let Cut { last, known, bytes, missing, .. } = plan.cut;
+        let cut = cut_off(&files, options, from, certain)?;
+        let Cut { last, known, bytes, missing, .. } = cut;
         tracing::warn!(last = last.0, known = known.0, bytes, missing, "the log was cut off");
-        Ok(plan.cut)
+        Ok(cut)
     }
+}
+
+fn cut_off(files: &Files, options: &LogOptions, from: Lsn, certain: bool) -> Result<Cut> {
+    let (device, directory) = (&*files.device, &files.directory);
+    if device.metadata(directory)?.is_none() {
+        device.create_dir(directory)?;
+    }
+    let plan = Plan::of(files, options.segment_bytes, from, certain)?;
+    for path in &plan.superseded {
+        device.remove(path)?;
+    }
+    device.sync_dir(directory)?;
+    if let Some(rescued) = plan.rescued {
+        rescued.begin_log(files, from.0 + 1)?;
+        return cut_off(files, options, from, certain);
+    }
+    let last = plan.whole.len().saturating_sub(1);
+    for (at, part) in plan.whole.iter().enumerate() {
+        if at == last || part.differs || part.header.is_some() {
+            part.end_here(files)?;
+        }
+    }
+    for (at, path) in plan.gone.iter().enumerate().rev() {
+        if at == 0 && plan.whole.is_empty() {
+            // Names go for good in any order: without this one the others would be taken for the
+            // log of a later state.
+            device.sync_dir(directory)?;
+        }
+        device.remove(path)?;
+    }
+    device.sync_dir(directory)?;
+    if plan.whole.is_empty() {
+        let spare = files.make_spare(options.segment_bytes)?;
+        files.name_spare(from.0 + 1, &spare)?;
+    }
+    Ok(plan.cut)
 }
 
 /// What is to be done.
@@ -141,7 +152,7 @@ impl Plan {
     /// `usual`: how long segments are, for those that do not say so any more.
     fn of(files: &Files, usual: u64, from: Lsn, certain: bool) -> Result<Plan> {
         let Listed { mut firsts, kept, spares } = list(files)?;
-        let strays = set_aside(files, &mut firsts, Err)?;
+        let strays = set_aside(files, &mut firsts, from, Err)?;
         refuse_strays(&strays)?;
         let begin = begin_of(files, &firsts, from)?;
         let needed = firsts.split_off(begin.saturating_sub(1));
@@ -172,10 +183,19 @@ impl Plan {
             missing += lacks(files, usual, *first, path)?;
         }
         let cut = Cut { missing, is_file_gone, ..given_up(files, &whole, &gone, last)? };
+        let kept = kept.iter().map(|&first| (first, files.kept_path(first)));
+        // What has no records may be anything, and is left.
+        let mut below = firsts;
+        for Stray { path, name, .. } in &strays {
+            if look(files, path, RECORDS_START, (*name).clamp(1, COUNTED_MAX))?.last > 0 {
+                below.push(*name);
+            }
+        }
+        let below = below.into_iter();
+        let below = below.map(|first| (first, files.segment_path(first)));
+        let older = superfluous(files, kept.chain(below), needed.first(), (from, last))?;
         let spares = spares.iter().map(|name| format!("{}/{name}", files.directory));
-        let kept = kept.iter().map(|&first| files.kept_path(first));
-        let older = firsts.iter().map(|&first| files.segment_path(first));
-        let superseded = spares.chain(kept).chain(older).collect();
+        let superseded = spares.chain(older).collect();
         let gone = gone.into_iter().map(|(_, path)| path).collect();
         Ok(Plan { superseded, rescued, whole, gone, cut })
     }
@@ -194,14 +214,49 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
     Ok(begin)
 }
 
-/// Refuses to cut off beside a file that has another name than it says: it may be whole where the
-/// one of that name is not, or have what is missing; and records that were given up must not lie
-/// there when their numbers are used again.
+/// Refuses to cut off beside a file that is not what its name says: it may be whole where the one
+/// of its own name is not, or have what is missing; records that were given up must not lie there
+/// when their numbers are used again; and that it is no segment may be known only by what goes.
 fn refuse_strays(strays: &[Stray]) -> Result<()> {
-    match strays.first() {
+    match strays.iter().find(|stray| !stray.is_harmless()) {
         Some(stray) => Err(stray.told(true).into()),
         None => Ok(()),
     }
+}
+
+/// Those of the files that are superfluous by their names which have records, all of which the
+/// state has, or are left. Refused where one has others: it is not what its name says, or the one
+/// that the log would begin with is not. Where a cut of damage within the state was ended in
+/// between, the file that it began with is there, too, with the same records.
+fn superfluous(
+    files: &Files,
+    older: impl Iterator<Item = (u64, String)>,
+    begin: Option<&u64>,
+    (from, last): (Lsn, Lsn),
+) -> Result<Vec<String>> {
+    let behind = |path: &str, first: u64| -> Result<u64> {
+        let next = first.max(from.0 + 1).min(COUNTED_MAX);
+        Ok(look(files, path, RECORDS_START, next)?.last)
+    };
+    let held = match begin {
+        Some(&first) => behind(&files.segment_path(first), first)?,
+        None => 0,
+    };
+    let mut gone = Vec::new();
+    for (first, path) in older {
+        let has = behind(&path, first)?;
+        if has > last.0.max(held) {
+            let expected =
+                format!("none behind record {last}, which another file has", last = last.0);
+            let found =
+                format!("records up to {has}: move it away, or what is not right beside it");
+            return Err(
+                Corruption { file: path, offset: 0, structure: "log", expected, found }.into()
+            );
+        }
+        gone.push(path);
+    }
+    Ok(gone)
 }
 
 /// Whether the next record, which there was, is in no file: behind the last whole one nothing is,
@@ -343,6 +398,9 @@ fn lacks(files: &Files, usual: u64, first: u64, path: &str) -> Result<u64> {
     let read = file.read_at(&mut head, 0)?;
     Ok(match SegmentHeader::decode(&head[..read]) {
         Ok(Decoded::Header(header)) if header.first == first => header.bytes,
+        Ok(Decoded::Newer(found)) => {
+            return Err(Error::NewerFormat { file: path.to_owned(), found, known: VERSION });
+        }
         _ if there < RECORDS_START => usual,
         _ => there,
     }

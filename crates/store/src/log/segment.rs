@@ -216,9 +216,13 @@ impl Log {
             wanted
         };
         for segment in gone {
+            // Somebody took it away, or cut it short; it is not needed any more.
+            let Some(there) = self.files.device.metadata(&segment.path)? else { continue };
+            let is_whole = there.length == segment.bytes;
             // Whole segments first, so that each serves for what it is long enough for.
             let at = wanted.iter().rposition(|&bytes| bytes <= segment.bytes);
-            if let Some(at) = at.filter(|_| segment.bytes <= self.options.segment_bytes) {
+            let may = is_whole && segment.bytes <= self.options.segment_bytes;
+            if let Some(at) = at.filter(|_| may) {
                 let (bytes, path) = (wanted.remove(at), self.files.spare_path());
                 self.files.device.rename(&segment.path, &path)?;
                 if bytes < segment.bytes {

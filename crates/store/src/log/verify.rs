@@ -10,18 +10,21 @@ use device::Env;
 use format::Corruption;
 use format::batch::Ops;
 
-use super::beginning::{BadHeader, set_aside};
+use super::beginning::BadHeader;
 use super::recover::{Listed, Replay, Scan, list, split_needed};
 use super::segment::Files;
+use super::stray::set_aside;
 use super::{Log, LogOptions, Recovery};
 use crate::{Finding, FindingKind, Lsn, Result};
 
 /// What is said of a header that is damaged where all that it says is known.
 pub const HEADER_ANEW: &str = "all records of it are whole without it";
-/// What is said of a file that has the name of another segment, and is not needed.
-pub const STRAY: &str = "nothing needs it here: remove it";
+/// What is said of a file that has the name of a segment, is none of that name, and is not needed.
+pub const STRAY: &str = "nothing needs it here: move it away";
 /// What is said before the name that a file should have.
 pub const MISNAMED: &str = "give it its own name: ";
+/// What is said of a file of another volume that has the name of a segment that may be needed.
+pub const NOT_OURS: &str = "move it away, and put back what it may have replaced";
 
 /// What a look at a log came to.
 #[derive(Debug)]
@@ -98,7 +101,7 @@ fn look(
     (headers, findings): (&mut Vec<BadHeader>, &mut Vec<Finding>),
 ) -> Result<Recovery> {
     let Listed { mut firsts, .. } = list(files)?;
-    let strays = set_aside(files, &mut firsts, |_| Ok(None))?;
+    let strays = set_aside(files, &mut firsts, from, |_| Ok(()))?;
     let end = split_needed(files, &mut firsts, from).and_then(|needed| {
         let mut scan = Scan::new(files, from, replay, options.segment_bytes);
         (scan.headers, scan.strays) = (Some(headers), &strays);
@@ -116,4 +119,4 @@ fn found(kind: FindingKind, bad: Corruption) -> Finding {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -37,7 +37,15 @@ pub(in crate::log) fn env(device: &SimDevice) -> Env {
 }
 
 pub(in crate::log) fn cut(device: &SimDevice, from: u64) -> Result<Cut> {
-    Log::cut_off(&env(device), "log", VOLUME, &options(), Lsn(from), true)
+    let other = device.copy();
+    let before = files(&other);
+    let cost = Log::cost_of_cut(&env(&other), "log", VOLUME, &options(), Lsn(from), true);
+    assert!(files(&other) == before, "asking for the cost changed something");
+    let cut = Log::cut_off(&env(device), "log", VOLUME, &options(), Lsn(from), true);
+    if let Ok(cut) = &cut {
+        assert_eq!(cost.unwrap(), *cut, "what was told before");
+    }
+    cut
 }
 
 /// The record that is replayed last, when all from the first one are, as they were.

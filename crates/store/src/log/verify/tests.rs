@@ -8,7 +8,7 @@ use super::super::salvage::tests::*;
 use super::*;
 use crate::Error;
 
-fn looked(device: &SimDevice, from: u64) -> Verified {
+pub(in crate::log) fn looked(device: &SimDevice, from: u64) -> Verified {
     let device = Arc::clone(&env(device).device);
     let files = Files::new(device, "log", VOLUME, options().key);
     verified(&files, &options(), Lsn(from), &mut |_: Lsn, _: &[u8]| Ok(()))
@@ -77,7 +77,8 @@ fn a_header_is_written_anew_only_where_all_it_says_is_known() {
         hurt(&device);
         let before = files(&device);
         let found = looked(&device, 0);
-        assert!(found.end.is_err() && found.findings.is_empty(), "{what}: {found:?}");
+        assert!(found.end.is_err(), "{what}: {found:?}");
+        assert!(found.findings.iter().all(|one| one.what.ends_with(NOT_OURS)), "{what}");
         mend(&device).ok();
         assert!(files(&device) == before, "{what}: something was written");
     };
@@ -190,7 +191,7 @@ fn copy(device: &SimDevice, from: &str, to: u64) -> String {
 #[test]
 fn a_copy_under_another_name_is_left_aside() {
     let (whole, segments) = made(26);
-    let of_none = [5, segments[1].0 + 3, COUNT + 1, COUNT + 700];
+    let of_none = [5, segments[1].0 + 3, COUNT + 2, COUNT + 700];
     for (_, path) in &segments {
         for (to, from) in of_none.iter().flat_map(|&to| [(to, 0), (to, 10), (to, COUNT)]) {
             let device = whole.copy();
@@ -209,6 +210,35 @@ fn a_copy_under_another_name_is_left_aside() {
             assert!(device.read_file(&stray) == bytes, "{stray}: not left as it is");
         }
     }
+}
+
+/// What can be told of it, and what cannot (`docs/format/log.md`).
+#[test]
+fn an_old_copy_of_a_segment_is_told_where_another_file_or_the_state_has_more() {
+    let sim = testing::sim_env(29);
+    let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
+    let append = |upto: u64| {
+        for lsn in log.last().0 + 1..=upto {
+            log.append(&payload(lsn), crate::Room::Normal).unwrap();
+        }
+        log.sync(log.last()).unwrap();
+        let writer = log.writer.lock();
+        writer.segments.back().unwrap().path.clone()
+    };
+    let put_back = |path: &str, old: &SimDevice, from: u64| {
+        let device = sim.device.copy();
+        device.overwrite(path, 0, &old.read_file(path));
+        looked(&device, from).end
+    };
+    let middle = append(500);
+    let old = sim.device.copy();
+    let last = append(COUNT - 10);
+    assert!(middle != last);
+    let older = sim.device.copy();
+    assert_eq!(append(COUNT), last, "the seed makes it the same segment");
+    assert!(put_back(&middle, &old, 0).is_err());
+    assert!(put_back(&last, &older, COUNT).is_err());
+    assert_eq!(put_back(&last, &older, 0).unwrap().replayed, COUNT - 10);
 }
 
 /// A segment that was given another name is not given up, and not taken for what its name says.

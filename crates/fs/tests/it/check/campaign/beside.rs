@@ -123,6 +123,39 @@ fn segments(media: &Media) -> BTreeSet<String> {
     paths.filter(|path| path.starts_with("log/") && !path.contains("spare")).collect()
 }
 
+/// Whoever did as the check says had a volume that did not open: nothing made the segment
+/// superfluous that the process had open.
+#[test]
+fn a_damaged_log_is_superfluous_after_a_change_and_closing() {
+    for (seed, base) in (159..).zip(&BASES) {
+        for how in 0..5 {
+            let (media, fs, found) = in_use(seed, base);
+            let of_log = |place: &&Place| place.structure.ends_with("of the log");
+            let last = found.iter().rfind(of_log).expect("there is a log").path.clone();
+            match how {
+                0 => zero(&media, found.iter().rfind(of_log).expect("there is a log")),
+                1 => media.volume.overwrite(&last, 0, &[0; 64]),
+                2 => media.volume.overwrite(&last, 0, &[0; 12 << 10]),
+                3 => media.volume.truncate(&last, 5000),
+                _ => media.volume.delete(&last),
+            }
+            let what = format!("{base:?}, {last}, {how}");
+            let report = checked(&fs);
+            assert!(report.problems.iter().any(|problem| problem.file == last), "{what}");
+            fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is room");
+            fs.close().unwrap_or_else(|error| panic!("{what}: {error}"));
+            drop(fs);
+            let after = super::run::check(&media);
+            assert!(after.is_clean(), "{what}:\n{}", told(&after));
+            let fs = Fs::open(media.copy().env(), &options());
+            let fs = fs.unwrap_or_else(|error| panic!("{what}: {error}"));
+            for name in [&b"a"[..], b"d", b"after"] {
+                fs.lookup(&Caller::root(), NodeId::ROOT, name).expect("nothing is lost");
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_is_found_while_others_write_and_make_checkpoints() {
     for (seed, base) in (156..).zip(&BASES) {

@@ -1,0 +1,190 @@
+//! Files that have the name of a segment and are none of that name: what somebody copied here, made
+//! by mistake, or gave another name.
+//!
+//! A name says nothing. What a file says itself does, and what the segment before it has: a segment
+//! gets its name after the one before it ended, so where that has the record of the name, or one
+//! behind it, no segment ever began there. Nor is one needed that begins before the one from which
+//! the log is read. Such a file is left where it is, and told. Where neither is known, what has the
+//! name of a segment and is none may be one that was destroyed: the log is damaged there.
+
+use format::log_segment::{Decoded, HEADER_BYTES, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
+use format::{COUNTED_MAX, Corruption};
+
+use super::beginning::begins_with;
+use super::recover::search;
+use super::segment::{Files, SEGMENT_SUFFIX};
+use super::verify::{MISNAMED, NOT_OURS, STRAY};
+use crate::{Error, Lsn, Result};
+
+/// A file that has the name of a segment, and is none of that name.
+#[derive(Debug)]
+pub(super) struct Stray {
+    pub(super) path: String,
+    /// The record that its name is of.
+    pub(super) name: u64,
+    pub(super) is: Is,
+    /// Whether it is known that no segment of its name is needed. Else the log is read as if it
+    /// were one.
+    pub(super) is_aside: bool,
+    /// Whether it is before all that is needed.
+    pub(super) is_below: bool,
+}
+
+/// What a file is that is no segment of its name.
+#[derive(Debug)]
+pub(super) enum Is {
+    /// A segment that begins with another record, by its own header, and whether there is a file
+    /// of that name.
+    Another { first: u64, is_copy: bool },
+    /// One of another volume, by its header.
+    Foreign,
+    /// One of a newer version, of whichever volume.
+    Newer,
+    /// Nothing that says what it is.
+    Nothing(&'static str),
+}
+
+/// Takes out of `firsts` what is no segment of its name, and is not needed as one; the state ends
+/// with `from`. What is another volume's is told in any case. `unread` tells what is to become of
+/// a file that cannot be read.
+pub(super) fn set_aside(
+    files: &Files,
+    firsts: &mut Vec<u64>,
+    from: Lsn,
+    unread: fn(Error) -> Result<()>,
+) -> Result<Vec<Stray>> {
+    let (mut found, mut proven) = (Vec::new(), Vec::new());
+    for &name in &*firsts {
+        match what_is(files, name) {
+            Ok(Some(is)) => found.push((name, is)),
+            Ok(None) => proven.push(name),
+            Err(error) => {
+                unread(error)?;
+                proven.push(name);
+            }
+        }
+    }
+    let begin = proven.iter().rfind(|&&first| first <= from.0.saturating_add(1)).copied();
+    let mut strays = Vec::new();
+    for (name, mut is) in found {
+        let is_below = begin.is_some_and(|begin| name < begin);
+        let is_aside = match &mut is {
+            Is::Another { first, is_copy } => {
+                *is_copy = proven.contains(first);
+                true
+            }
+            _ => {
+                is_below
+                    || is_within(files, &proven, name).or_else(|error| {
+                        unread(error)?;
+                        Ok::<bool, Error>(false)
+                    })?
+            }
+        };
+        if is_aside {
+            firsts.retain(|&other| other != name);
+        }
+        if is_aside || matches!(is, Is::Foreign) {
+            strays.push(Stray { path: files.segment_path(name), name, is, is_aside, is_below });
+        }
+    }
+    Ok(strays)
+}
+
+/// What a file is that is no segment of its name: its header is of another, or it has neither a
+/// header nor the record of its name.
+fn what_is(files: &Files, name: u64) -> Result<Option<Is>> {
+    let file = files.device.open(&files.segment_path(name))?;
+    let mut head = [0; HEADER_BYTES];
+    let read = file.read_at(&mut head, 0)?;
+    Ok(match SegmentHeader::decode(&head[..read]) {
+        Ok(Decoded::Header(header)) if header.volume != files.volume => Some(Is::Foreign),
+        Ok(Decoded::Header(SegmentHeader { first, .. })) => {
+            (first != name).then_some(Is::Another { first, is_copy: false })
+        }
+        Ok(Decoded::Newer(_)) => Some(Is::Newer),
+        Err(_) if read == 0 => Some(Is::Nothing("an empty file")),
+        Err(_) => {
+            let bytes = bytes_of(files, name)?;
+            (!begins_with(files.seed, &bytes, name))
+                .then_some(Is::Nothing("neither a header nor that record"))
+        }
+    })
+}
+
+/// Whether the segment before a number has that record, or one behind it, so that no segment ever
+/// began with it. Records of an earlier use of a file are numbered lower than its first.
+fn is_within(files: &Files, proven: &[u64], name: u64) -> Result<bool> {
+    let Some(&before) = proven.iter().rfind(|&&first| first < name) else { return Ok(false) };
+    if name > COUNTED_MAX {
+        return Ok(false);
+    }
+    let bytes = bytes_of(files, before)?;
+    let records = bytes.get(RECORDS_START as usize..).unwrap_or_default();
+    Ok(search(files.seed, records, name).last >= name)
+}
+
+fn bytes_of(files: &Files, name: u64) -> Result<Vec<u8>> {
+    let file = files.device.open(&files.segment_path(name))?;
+    let mut bytes = vec![0; file.len()?.min(SEGMENT_BYTES_MAX) as usize];
+    let read = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+impl Stray {
+    /// Whether it may have what follows a log that ends before a record, or lies in the place of
+    /// what has.
+    pub(super) fn goes_on_from(&self, next: u64) -> bool {
+        match self.is {
+            Is::Another { first, is_copy } => self.name == next || !is_copy && first >= next,
+            _ => false,
+        }
+    }
+
+    /// Whether a cut may be made beside it: it says nothing, and nothing before it goes.
+    pub(super) fn is_harmless(&self) -> bool {
+        self.is_below && matches!(self.is, Is::Nothing(_))
+    }
+
+    /// Why a log is not whole without it, that ends before a record.
+    pub(super) fn missed(&self, next: u64) -> Corruption {
+        let expected = format!("record {next} and what follows in files of their own names");
+        let found = self.found();
+        let found = format!("{found} under another name");
+        Corruption { file: self.path.clone(), offset: 0, structure: "log", expected, found }
+    }
+
+    fn found(&self) -> String {
+        match &self.is {
+            Is::Another { first, .. } => format!("a file with record {first}"),
+            Is::Foreign => "a file of another volume's log".to_owned(),
+            Is::Newer => "a file of a newer version".to_owned(),
+            Is::Nothing(what) => (*what).to_owned(),
+        }
+    }
+
+    /// What it is, and what is to be done about it. Where the log is not whole without it, it may
+    /// be what is missing.
+    pub(super) fn told(&self, is_missed: bool) -> Corruption {
+        let expected = match self.is {
+            Is::Another { first, is_copy } if is_missed => {
+                let name = format!("{first:016x}{SEGMENT_SUFFIX}");
+                let or = if is_copy {
+                    " if it is whole and the one there is not, or take it away"
+                } else {
+                    ""
+                };
+                format!("that of its name; {MISNAMED}{name}{or}")
+            }
+            _ if !self.is_aside => format!("that of its name; {NOT_OURS}"),
+            _ => format!("that of its name; {STRAY}"),
+        };
+        let structure = "log segment header";
+        let (file, found) = (self.path.clone(), self.found());
+        Corruption { file, offset: 0, structure, expected, found }
+    }
+}
+
+#[cfg(test)]
+mod tests;
