@@ -245,7 +245,7 @@ pub const CANDIDATES_PREFIX: [u8; 1] = [CANDIDATE];
 pub const LINKED_PREFIX: [u8; 1] = [LINKED];
 
 /// Key of one of the volume's counters.
-pub fn counter(counter: Counter) -> [u8; 2] {
+pub const fn counter(counter: Counter) -> [u8; 2] {
     [COUNTER, counter.byte()]
 }
 

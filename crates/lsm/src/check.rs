@@ -158,6 +158,9 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
 /// What [`cut_log`] would come to, with nothing changed.
 pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
     let (_, newest) = find(env, options)?;
+    if let Some(stray) = newest.strays.first() {
+        return Err(stray.told().into());
+    }
     let (volume, log) = (options.common.volume, options.common.log());
     Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn), true)
 }

@@ -3,9 +3,9 @@
 //!
 //! A quota's record stays when its directory is removed, and a clone or a roll-back may have that
 //! without it. So only what contradicts is told: inodes are charged to a quota in the subvolume in
-//! which its directory should be, no directory there waits to be removed, and the directory carries
-//! another quota, or none; or it is proven to be gone, and other directories carry the quota.
-//! (Files alone may: in the trash, or where a repair kept them.)
+//! which its directory should be, no directory there waits to be removed, and the directory is there
+//! and carries another quota, or none. (One that is gone may have been removed: what is charged is in
+//! a trash, or is held.)
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ struct Displaced {
     domain: u64,
     record: QuotaRecord,
     tree: TreeId,
-    /// What its directory is; `None`: it is gone.
-    directory: Option<DirectoryRecord>,
+    /// What its directory is.
+    directory: DirectoryRecord,
     /// Inodes that are charged to it in the subvolume.
     charged: i64,
 }
@@ -61,12 +61,9 @@ impl Checker<'_, '_> {
         let known = count_subvolumes(self.pin, &mut found, &mut Counting::untold()).is_ok();
         for one in displaced {
             let Displaced { domain, record, ref directory, charged, .. } = one;
-            let how = match directory {
-                None => "is gone".to_owned(),
-                Some(directory) => match domain_of(directory) {
-                    Charge::NO_DOMAIN => "carries none".to_owned(),
-                    other => format!("carries quota {other}"),
-                },
+            let how = match domain_of(directory) {
+                Charge::NO_DOMAIN => "carries none".to_owned(),
+                other => format!("carries quota {other}"),
             };
             let (subvolume, ino) = (record.subvolume, record.directory);
             let what = format!(
@@ -74,14 +71,8 @@ impl Checker<'_, '_> {
                  charged to it"
             );
             let fix = if known { self.put_right(&one, &found)? } else { None };
-            if directory.is_none() && fix.is_none() {
-                continue;
-            }
             let problem = Problem { ino, fix, ..Problem::new(ProblemKind::Quota, what) };
-            let problem = match directory {
-                Some(_) => self.at(problem, (subvolume, ino), b"")?,
-                None => Problem { subvolume, ..problem },
-            };
+            let problem = self.at(problem, (subvolume, ino), b"")?;
             self.found(problem);
         }
         Ok(())
@@ -101,12 +92,11 @@ impl Checker<'_, '_> {
         }
         let tree = TreeId(of.tree);
         let directory = match look::directory(self.pin, tree, record.directory)? {
-            Look::Unknown => return Ok(None),
+            Look::Unknown | Look::Absent => return Ok(None),
             Look::Found(directory) if directory.detached || domain_of(&directory) == domain => {
                 return Ok(None);
             }
-            Look::Found(directory) => Some(directory),
-            Look::Absent => None,
+            Look::Found(directory) => directory,
         };
         Ok(Some(Displaced { domain, record, tree, directory, charged }))
     }
@@ -115,9 +105,7 @@ impl Checker<'_, '_> {
     /// and something this; or else the record is that of the first directory that carries it.
     fn put_right(&self, one: &Displaced, found: &Found) -> FsResult<Option<Fix>> {
         let Displaced { domain, record, tree, directory, .. } = one;
-        if let Some(directory) = directory
-            && self.all_carry(*tree, record.directory, *domain)?
-        {
+        if self.all_carry(*tree, record.directory, *domain)? {
             let subvolume = directory.charge.map_or(record.subvolume, |old| old.subvolume);
             let charge = Some(Charge { domain: *domain, subvolume });
             let value = DirectoryRecord { charge, ..*directory }.encode();

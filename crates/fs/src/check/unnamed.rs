@@ -6,6 +6,7 @@
 //! back as long as it is there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
@@ -15,12 +16,15 @@ use store::{Error, KeyRange, Pinned, TreeId};
 use super::look::{self, Look, Scan};
 use super::table::Table;
 use super::{Checker, Fix, Problem, ProblemKind, Stray, VolumeReport};
-use crate::error::from_store;
+use crate::error::{from_store, inconsistent};
 use crate::numbers::NUMBERS_END;
+use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
 /// Numbers behind the last one that was handed out at which trees are looked for, too.
 const TREES_BEYOND: u64 = 64;
+/// The counter of the number that the next tree gets.
+const NEXT_TREE: u8 = key::counter(Counter::NextTree)[1];
 /// Most numbers of trees that are tried from either end of those that were handed out.
 const TREES_LOOKED_FOR: u64 = 1 << 20;
 
@@ -57,6 +61,17 @@ impl Fs {
             Some(trees) => trees,
             none => {
                 let table = Table::read(self, pin, &mut VolumeReport::default())?;
+                // Which trees there are is known only where all of these records are.
+                if let Some(lost) = table.lost.first() {
+                    return Err(from_store(Error::Corrupt(Arc::clone(&lost.damage))));
+                }
+                if !table.counters.contains_key(&NEXT_TREE) {
+                    return Err(inconsistent(
+                        VOLUME,
+                        "no counter tells how many trees there are",
+                        0,
+                    ));
+                }
                 let mut trees = unnamed_trees(&table, pin, Damage::Ends)?;
                 let of_copies =
                     |id: &u64| table.from_copies.contains(key::subvolume(*id).as_slice());
@@ -93,7 +108,7 @@ pub(super) fn unnamed_trees(table: &Table, pin: &dyn Pinned, damage: Damage) -> 
         DetachedRecord::Tree { tree } => Some(tree),
         _ => None,
     }));
-    let next = table.counters.get(&key::counter(Counter::NextTree)[1]).copied().unwrap_or(0);
+    let next = table.counters.get(&NEXT_TREE).copied().unwrap_or(0);
     let mut unnamed = Vec::new();
     // A falsified counter or record must not make this endless: of more numbers than so many the
     // first and the last are looked at.

@@ -249,7 +249,7 @@ fn verdict(volume: &Path, found: &Checked, hint: String, output: &mut Output) ->
 const DISCARDS: &str = "--discard-log";
 
 /// What is to be done about what was found.
-fn hint(found: &Checked) -> String {
+fn hint(found: &Checked, cut: Option<&CutCost>) -> String {
     if found.unread {
         return failure::FIRST_A_COPY.to_owned();
     }
@@ -258,6 +258,11 @@ fn hint(found: &Checked) -> String {
     }
     let remedies = || found.findings.iter().map(|finding| finding.remedy.as_str());
     let discards = remedies().filter(|remedy| remedy.contains(DISCARDS)).count();
+    if discards > 0 && matches!(cut, Some(Err(_))) {
+        return "the log is damaged, and would not be cut off: why is said above; nothing else is \
+                mended before that is put right"
+            .to_owned();
+    }
     if discards > 0 {
         return "the log is damaged, and nothing else is mended before it is cut off: `pando fsck \
                 --repair --discard-log` does that, and gives up what was changed behind the \
@@ -294,7 +299,7 @@ fn report(
     tell_more(found, output)?;
     tell_cost(cut, output)?;
     summary(volume, found, output)?;
-    verdict(volume, found, hint(found), output)
+    verdict(volume, found, hint(found, cut), output)
 }
 
 /// Tells what it would cost to cut the log off.
@@ -399,7 +404,7 @@ fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<
     } else if failed > 0 && failed >= after.mendable_count && !after.unread {
         "what can be mended was tried: why that failed is said above".to_owned()
     } else {
-        hint(&after)
+        hint(&after, mended.after.log_cut.as_ref())
     };
     verdict(volume, &after, hint, output)
 }

@@ -21,7 +21,8 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     for path in &args.paths {
         let place = Place::to_change(path)?;
         if args.wait && volumes.iter().all(|(volume, _)| *volume != place.volume) {
-            let stuck = status(&place.volume)?.stuck.map_or(0, |stuck| stuck.trees);
+            let stuck = status(&place.volume)?.stuck.filter(|stuck| !is_for_room(stuck));
+            let stuck = stuck.map_or(0, |stuck| stuck.trees);
             volumes.push((place.volume.clone(), stuck));
         }
         let snapshots = match session::ask(&place, &Call::Remove { path: &place.inner })? {
@@ -56,6 +57,11 @@ fn status(volume: &Path) -> Result<Box<Status>> {
         Answer::Status(status) => Ok(status),
         other => Err(session::unexpected(&other)),
     }
+}
+
+/// Whether all that waits is stuck, for want of room.
+fn is_for_room(stuck: &Stuck) -> bool {
+    stuck.failure.kind == FailureKind::NoSpace
 }
 
 /// How long there may be no room before it is no longer waited for: what was removed may make some.
@@ -107,12 +113,14 @@ fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
     loop {
         let Status { background, stuck, .. } = *status(volume)?;
         if let Some(stuck) = &stuck
-            && stuck.failure.kind == FailureKind::NoSpace
+            && is_for_room(stuck)
             && clock.monotonic().saturating_sub(begin) >= ROOM_PATIENCE
         {
             bar.finish_and_clear();
             return Err(cannot(volume, stuck.clone()));
         }
+        // For want of room all that waits is stuck, and what was removed may make some.
+        let stuck = stuck.filter(|stuck| !is_for_room(stuck));
         let stuck_trees = stuck.as_ref().map_or(0, |stuck| stuck.trees);
         let left = background.trees().saturating_sub(stuck_trees);
         let Background { reclaimed, freeing_bytes, freed_bytes, .. } = background;
