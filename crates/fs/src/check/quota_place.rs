@@ -3,9 +3,9 @@
 //!
 //! A quota's record stays when its directory is removed, and a clone or a roll-back may have that
 //! without it. So only what contradicts is told: inodes are charged to a quota in the subvolume in
-//! which its directory should be, no directory there waits to be removed, and the directory is there
-//! and carries another quota, or none. (One that is gone may have been removed: what is charged is in
-//! a trash, or is held.)
+//! which its directory should be, no directory there waits to be removed, and the directory is
+//! there and carries another quota, or none. (One that is gone may have been removed: what is
+//! charged is in a trash, or is held.)
 
 use std::collections::BTreeMap;
 

@@ -28,6 +28,7 @@ on_each_engine!(
     a_clone_sets_no_epoch_back,
     that_quotas_are_not_compared_is_told,
     a_quota_is_of_a_directory_that_carries_it,
+    a_quota_whose_directory_is_in_a_trash_is_no_finding,
     a_note_of_garbage_that_does_not_decode_is_removed,
 );
 
@@ -312,10 +313,14 @@ fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
     subject.fs().close().expect("it closes");
     drop(subject);
     assert!(check(&device).is_clean(), "{}", told(&check(&device)));
-    // Nor is one gone that is in a trash: what is there is charged to it.
-    let device = made.device.copy();
+}
+
+/// What is there is charged to it, and its directory is gone; a repair gave it to another one.
+fn a_quota_whose_directory_is_in_a_trash_is_no_finding(engine: Engine) {
+    let (device, root) = (made(engine, 78).device, Caller::root());
     let subject = open(&device).expect("it opens");
     let fs = subject.fs();
+    let limits = QuotaLimits { files: Some(100_000), bytes: None };
     let (new, small) = (fs.mkdir(&root, NodeId::ROOT, b"new", 0o755), b"some small contents");
     let new = new.expect("there is room").node;
     fs.quota_set(&root, new, limits).expect("a quota is set");
