@@ -15,6 +15,7 @@ use inode::permissions::EXECUTE;
 use inode::{Caller, FsError, NodeId, SubvolId};
 use store::KeyRange;
 
+use super::leads::Leads;
 use super::nested;
 use super::snapshot::{info, number};
 use crate::error::{from_store, inconsistent, malformed};
@@ -48,23 +49,15 @@ impl Fs {
         if groups.is_empty() {
             return Ok(found);
         }
-        let mut standing = Standing::read(self)?;
-        let mut sought = Vec::new();
+        let standing = Standing::read(self)?;
+        let (mut roots, mut leads) = (BTreeMap::new(), None);
         for ((lineage, ino), snapshots) in groups {
-            let mut seen = Vec::new();
-            let there = standing.directory(lineage, ino, caller, &mut seen);
-            sought.push((lineage, ino, snapshots, there, seen));
-        }
-        if sought.iter().any(|(.., there, _)| !matches!(there, Ok(Some(_)))) {
-            standing = Standing::read(self)?;
-        }
-        let mut roots = BTreeMap::new();
-        for (lineage, ino, snapshots, there, before) in sought {
-            let mut seen = Vec::new();
-            let there = match there {
-                Ok(None) => match standing.directory(lineage, ino, caller, &mut seen) {
-                    Ok(None) if seen == before => Ok(None),
-                    _ => self.standing_directory(lineage, ino, caller),
+            let there = match standing.directory(lineage, ino, caller) {
+                // One state for all: what is renamed meanwhile is in it once.
+                Ok(None) => match self.lead_to(&mut leads, lineage, ino) {
+                    Ok(false) => Ok(None),
+                    Ok(true) => self.standing_directory(lineage, ino, caller),
+                    Err(error) => Err(error),
                 },
                 Err(FsError::Stale) => self.standing_directory(lineage, ino, caller),
                 there => there,
@@ -117,21 +110,27 @@ impl Fs {
         }
     }
 
-    /// The directory of a lineage and number, if it can be come to. It is not, only if the same
-    /// is seen twice: what is renamed meanwhile may be nowhere where one looks.
+    /// Whether names lead to a directory, in a state that is read once.
+    fn lead_to(&self, leads: &mut Option<Leads>, lineage: u64, ino: u64) -> FsResult<bool> {
+        let leads = match leads {
+            Some(leads) => leads,
+            none => none.insert(Leads::read(self)?),
+        };
+        leads.to(lineage, ino)
+    }
+
+    /// The directory of a lineage and number, if it can be come to. It is not, only if no name
+    /// leads there in one state: what is renamed meanwhile may be nowhere where one looks.
     fn standing_directory(
         &self,
         lineage: u64,
         ino: u64,
         caller: &Caller,
     ) -> FsResult<Option<There>> {
-        let mut before = None;
         for _ in 0..ATTEMPTS_MAX {
-            let mut seen = Vec::new();
-            match Standing::read(self)?.directory(lineage, ino, caller, &mut seen) {
-                Ok(None) if before.as_ref() == Some(&seen) => return Ok(None),
-                Ok(None) => before = Some(seen),
-                Err(FsError::Stale) => before = None,
+            match Standing::read(self)?.directory(lineage, ino, caller) {
+                Ok(None) if !Leads::read(self)?.to(lineage, ino)? => return Ok(None),
+                Ok(None) | Err(FsError::Stale) => {}
                 found => return found,
             }
         }
@@ -189,9 +188,6 @@ struct Standing<'a> {
     by_lineage: BTreeMap<u64, Vec<u64>>,
 }
 
-/// A step on a way up: a subvolume, and what its record, or that of a directory in it, says.
-type Seen = [u64; 4];
-
 /// A directory that is there.
 struct There {
     subvol: u64,
@@ -227,16 +223,10 @@ impl Standing<'_> {
         Ok(Standing { fs, root: fs.root().subvol().0, live, by_lineage })
     }
 
-    /// The directory of a lineage and number, if it can be come to, and what was seen.
-    fn directory(
-        &self,
-        lineage: u64,
-        ino: u64,
-        caller: &Caller,
-        seen: &mut Vec<Seen>,
-    ) -> FsResult<Option<There>> {
+    /// The directory of a lineage and number, if it can be come to.
+    fn directory(&self, lineage: u64, ino: u64, caller: &Caller) -> FsResult<Option<There>> {
         for &subvol in self.by_lineage.get(&lineage).into_iter().flatten() {
-            if let Some((path, open)) = self.path_of(subvol, ino, caller, seen)? {
+            if let Some((path, open)) = self.path_of(subvol, ino, caller)? {
                 return Ok(Some(There { subvol, path: open.then_some(path) }));
             }
         }
@@ -248,7 +238,7 @@ impl Standing<'_> {
         let mut roots = BTreeMap::new();
         for &id in self.by_lineage.get(&lineage).into_iter().flatten() {
             let Some(root) = self.live.get(&id).map(|record| record.root) else { continue };
-            match self.path_of(id, root, &Caller::root(), &mut Vec::new()) {
+            match self.path_of(id, root, &Caller::root()) {
                 Ok(Some(_)) => {
                     roots.insert(root, id);
                 }
@@ -268,14 +258,14 @@ impl Standing<'_> {
         caller: &Caller,
     ) -> FsResult<Option<Vec<u8>>> {
         let sought = |ino: u64| roots.contains_key(&ino);
-        let above = self.names_above(id, record.root, caller, sought, &mut Vec::new());
+        let above = self.names_above(id, record.root, caller, sought);
         let Above { top, names, open } = match above {
             Ok(Some(above)) => above,
             // The snapshot can be used though what was above it cannot be read.
             Ok(None) | Err(FsError::Io(_) | FsError::Stale) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let found = self.path_of(roots[&top], top, caller, &mut Vec::new());
+        let found = self.path_of(roots[&top], top, caller);
         let (mut path, way) = match found {
             Ok(Some(found)) => found,
             Ok(None) | Err(FsError::Io(_) | FsError::Stale) => return Ok(None),
@@ -287,13 +277,7 @@ impl Standing<'_> {
 
     /// The path of a directory of a live subvolume, and whether the caller may go there; `None`
     /// when no names lead there.
-    fn path_of(
-        &self,
-        subvol: u64,
-        dir: u64,
-        caller: &Caller,
-        seen: &mut Vec<Seen>,
-    ) -> FsResult<Option<(Vec<u8>, bool)>> {
+    fn path_of(&self, subvol: u64, dir: u64, caller: &Caller) -> FsResult<Option<(Vec<u8>, bool)>> {
         let (mut names, mut open) = (Vec::new(), true);
         let (mut subvol, mut dir) = (subvol, dir);
         let mut passed = BTreeSet::new();
@@ -303,7 +287,7 @@ impl Standing<'_> {
                 return Err(inconsistent(VOLUME, "subvolumes lie in one another", record.root));
             }
             let root = record.root;
-            let above = self.names_above(subvol, dir, caller, |ino| ino == root, seen)?;
+            let above = self.names_above(subvol, dir, caller, |ino| ino == root)?;
             let Some(above) = above else { return Ok(None) };
             names.extend(above.names);
             open &= above.open;
@@ -311,7 +295,6 @@ impl Standing<'_> {
                 break;
             }
             let (above, directory, cookie) = record.parent;
-            seen.push([subvol, above, directory, cookie]);
             if !self.live.contains_key(&above) {
                 return Ok(None);
             }
@@ -349,7 +332,6 @@ impl Standing<'_> {
         dir: u64,
         caller: &Caller,
         sought: impl Fn(u64) -> bool,
-        seen: &mut Vec<Seen>,
     ) -> FsResult<Option<Above>> {
         self.fs.subvol(SubvolId(subvol))?.read(|tree| {
             let view = View::new(&*self.fs.store, tree);
@@ -360,7 +342,6 @@ impl Standing<'_> {
                 let Some(record) = record.filter(|record| record.parent != at) else {
                     return Ok(None);
                 };
-                seen.push([subvol, at, record.parent, record.parent_cookie]);
                 let mut name = NameBuf::empty();
                 let entry = view.entry_at(record.parent, record.parent_cookie, &mut name)?;
                 let leads = entry.is_some_and(|entry| {

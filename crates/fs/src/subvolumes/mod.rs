@@ -9,6 +9,7 @@ mod copy;
 mod create;
 mod gates;
 mod kept;
+mod leads;
 mod ledger;
 mod link;
 mod nested;
