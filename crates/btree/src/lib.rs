@@ -54,7 +54,6 @@ mod twice;
 mod visit;
 mod write;
 
-pub use crate::check::{KEPT, ONE_OF_TWO, OTHER_LEADS};
 pub use crate::check::{check, cost_of_cut, cut_log, inspect, mend, mend_log};
 pub use crate::layout::NodeWrites;
 pub use crate::options::Options;

@@ -40,6 +40,8 @@ pub struct Suspicion {
     pub pages: u32,
     /// What was wrong, with file and offset.
     pub what: String,
+    /// Whether two ranges of contents overlap here, and each of them may read as it should.
+    pub overlaps: bool,
 }
 
 /// What is wrong with the file of a segment.
@@ -145,13 +147,13 @@ impl ContentCheck {
         self.live.keys().copied()
     }
 
-    fn suspect(&mut self, run: PageRun, what: String) {
+    fn suspect(&mut self, run: PageRun, what: String, overlaps: bool) {
         if self.bad.len() >= BAD_MAX {
             self.overflowed = true;
             return;
         }
         let known = self.bad.entry((run.segment, run.page));
-        let known = known.or_insert(Suspicion { pages: run.count, what });
+        let known = known.or_insert(Suspicion { pages: run.count, what, overlaps });
         known.pages = known.pages.max(run.count);
     }
 
@@ -238,17 +240,17 @@ impl Data {
                 let file = self.segments.path(stored.segment);
                 let offset = u64::from(page) * u64::from(PAGE_BYTES);
                 let what = format!("{file}, byte {offset}: two ranges of contents overlap here");
-                check.suspect(pages_of(&stored), what);
+                check.suspect(pages_of(&stored), what, true);
             }
             match self.verify_extent(&stored) {
                 Ok(()) => check.bytes += u64::from(stored.length),
                 Err(error @ (Error::Corrupt(_) | Error::Missing { .. })) => {
-                    check.suspect(pages_of(&stored), told(&error));
+                    check.suspect(pages_of(&stored), told(&error), false);
                 }
                 Err(Error::Device(error)) if !error.is_not_found() && !error.is_unread() => {
                     return Err(error.into());
                 }
-                Err(error) => check.suspect(pages_of(&stored), told(&error)),
+                Err(error) => check.suspect(pages_of(&stored), told(&error), false),
             }
         }
         Ok(more)

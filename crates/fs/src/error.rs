@@ -1,7 +1,7 @@
 //! Errors from below as answers of the namespace.
 
 use format::Malformed;
-use inode::FsError;
+use inode::{FsError, IoFailure};
 use store::TreeId;
 
 /// A store's error as an answer. A tree that is gone means that its subvolume was removed, or
@@ -14,7 +14,17 @@ pub(crate) fn from_store(error: store::Error) -> FsError {
     match error {
         store::Error::ReadOnly(why) => FsError::ReadOnly(why.to_string()),
         store::Error::NoTree(_) => FsError::Stale,
-        other => FsError::Io(other.to_string()),
+        other => FsError::Io(IoFailure { place: place(&other), what: other.to_string() }),
+    }
+}
+
+/// The file and byte that a store's error is about.
+fn place(error: &store::Error) -> Option<(String, u64)> {
+    match error {
+        store::Error::Corrupt(bad) => Some((bad.file.clone(), bad.offset)),
+        store::Error::Missing { file } => Some((file.clone(), 0)),
+        store::Error::Device(error) => Some((error.path.clone(), error.offset.unwrap_or(0))),
+        _ => None,
     }
 }
 
@@ -22,11 +32,11 @@ pub(crate) fn from_store(error: store::Error) -> FsError {
 /// program wrote them so; where they lie in a file, the store knows.
 #[cold]
 pub(crate) fn malformed(tree: TreeId, error: &Malformed) -> FsError {
-    FsError::Io(format!("tree {}: {error}", tree.0))
+    FsError::Io(format!("tree {}: {error}", tree.0).into())
 }
 
 /// Records that contradict one another.
 #[cold]
 pub(crate) fn inconsistent(tree: TreeId, what: &str, ino: u64) -> FsError {
-    FsError::Io(format!("tree {}: {what}: inode {ino}", tree.0))
+    FsError::Io(format!("tree {}: {what}: inode {ino}", tree.0).into())
 }

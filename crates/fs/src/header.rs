@@ -88,7 +88,7 @@ pub(crate) fn mend(device: &dyn Device) -> Result<(), OpenError> {
     let opening = headers.opening();
     let Some(right) = headers.right(device)? else {
         let why = "nothing tells which of the two headers is the volume's".to_owned();
-        return Err(opening.err().unwrap_or(OpenError::Inconsistent(why)));
+        return Err(opening.err().unwrap_or(OpenError::Inconsistent(why.into())));
     };
     let bytes = right.encode();
     for (path, found) in headers.each() {

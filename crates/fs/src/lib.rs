@@ -63,7 +63,7 @@ pub use api::{
     SetXattr, StatFs, SyncScope, WalkControl,
 };
 pub use check::{
-    Garbage, GarbageKind, Gc, GcReport, Mended, Problem, ProblemKind, Repair, VolumeReport,
+    Action, Garbage, GarbageKind, Gc, GcReport, Mended, Problem, ProblemKind, Repair, VolumeReport,
 };
 pub use engine::LOG_DIRECTORY;
 pub use find::{Find, Matches};

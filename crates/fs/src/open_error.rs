@@ -50,7 +50,7 @@ pub enum OpenError {
     },
     /// Records of the volume contradict one another, or could not be read.
     #[error("the volume's records are damaged: {0}")]
-    Inconsistent(String),
+    Inconsistent(inode::IoFailure),
     /// An option is out of range.
     #[error("invalid option: {0}")]
     InvalidOption(&'static str),
@@ -60,6 +60,16 @@ pub enum OpenError {
     /// The operating system failed a call.
     #[error(transparent)]
     Device(#[from] device::Error),
+}
+
+impl OpenError {
+    /// What the namespace could not do with the volume's records, with the place if that is known.
+    pub(crate) fn inconsistent(error: inode::FsError) -> OpenError {
+        OpenError::Inconsistent(match error {
+            inode::FsError::Io(failure) => failure,
+            other => other.to_string().into(),
+        })
+    }
 }
 
 impl From<store::Error> for OpenError {

@@ -320,7 +320,7 @@ impl Fs {
         counting: &mut Counting<'_>,
     ) -> FsResult<()> {
         if !caller.is_root() {
-            return Err(FsError::NotPermitted("only root sets quotas"));
+            return Err(FsError::RootOnly("only root sets quotas"));
         }
         let _setting = self.quotas.setting();
         self.count_owners(counting)?;
@@ -346,7 +346,7 @@ impl Fs {
             Owner::Group(group) => caller.in_group(group),
         };
         if !caller.is_root() && !own {
-            return Err(FsError::NotPermitted("only root asks for the quotas of others"));
+            return Err(FsError::RootOnly("only root asks for the quotas of others"));
         }
         self.quotas.check_known()?;
         if !self.quotas.owners.is_counted() {
@@ -360,7 +360,7 @@ impl Fs {
     /// counted on this volume.
     pub fn owner_quota_list(&self, caller: &Caller) -> FsResult<Vec<OwnerQuota>> {
         if !caller.is_root() {
-            return Err(FsError::NotPermitted("only root lists quotas"));
+            return Err(FsError::RootOnly("only root lists quotas"));
         }
         self.quotas.check_known()?;
         if !self.quotas.owners.is_counted() {

@@ -196,9 +196,8 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
 const DEPTH_MAX: usize = 1 << 20;
 
 /// Why a copy is refused.
-const COPIED: FsError = FsError::NotPermitted(
-    "a quota holds here, and a copy is charged to nobody: only root takes it",
-);
+const COPIED: FsError =
+    FsError::RootOnly("a quota holds here, and a copy is charged to nobody: only root takes it");
 
 impl Fs {
     /// Refuses a snapshot or a clone to whom it would let hold more than a limit allows: what a
@@ -549,7 +548,7 @@ impl Fs {
     /// charged. Root may.
     pub fn quota_list(&self, caller: &Caller) -> FsResult<Vec<QuotaInfo>> {
         if !caller.is_root() {
-            return Err(FsError::NotPermitted("only root lists quotas"));
+            return Err(FsError::RootOnly("only root lists quotas"));
         }
         self.quotas.check_known()?;
         let mut listed = Vec::new();

@@ -122,7 +122,7 @@ impl Fs {
         counting: &mut Counting<'_>,
     ) -> FsResult<()> {
         if !caller.is_root() {
-            return Err(FsError::NotPermitted("only root sets quotas"));
+            return Err(FsError::RootOnly("only root sets quotas"));
         }
         let setting = self.quotas.setting();
         let domain = self.set_limits(dir, limits)?;

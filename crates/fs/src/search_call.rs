@@ -90,6 +90,6 @@ pub fn from_search(error: search::Error) -> FsError {
         search::Error::Store(error) => crate::error::from_store(error),
         search::Error::Device(error) if error.is_no_space() => FsError::NoSpace,
         search::Error::NotFound => FsError::NotFound,
-        other => FsError::Io(other.to_string()),
+        other => FsError::Io(other.to_string().into()),
     }
 }

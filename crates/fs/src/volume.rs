@@ -106,7 +106,7 @@ impl Fs {
         options: &OpenOptions,
         hash: NameHash,
     ) -> Result<Arc<Fs>, OpenError> {
-        let damaged = |error: FsError| OpenError::Inconsistent(error.to_string());
+        let damaged = OpenError::inconsistent;
         // Damage that the store works around: nothing may be changed, as where nobody wants to.
         let kept_from = match own.noted().told() {
             Some(told) if own::is_of_own(&store.unknown()) => Some(Arc::from(told)),
@@ -120,7 +120,7 @@ impl Fs {
         let root = read_root(&*store).map_err(damaged)?;
         if root > SubvolId::MAX.0 {
             let what = format!("the root is said to be subvolume {root}");
-            return Err(OpenError::Inconsistent(what));
+            return Err(OpenError::Inconsistent(what.into()));
         }
         let admin = Admin::open(&*store).map_err(damaged)?;
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
@@ -198,7 +198,7 @@ impl Fs {
         let note = self.store.get(VOLUME, &UNCOUNTED_KEY).map_err(from_store)?;
         if note.is_some() {
             self.own.noted().set_uncounted();
-            self.quotas.set_unknown(FsError::Io(own::UNCOUNTED.to_owned()));
+            self.quotas.set_unknown(FsError::Io(own::UNCOUNTED.to_owned().into()));
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(crate) fn number(error: &FsError) -> Errno {
         FsError::IsDirectory => libc::EISDIR,
         FsError::NotEmpty => libc::ENOTEMPTY,
         FsError::AccessDenied => libc::EACCES,
-        FsError::NotPermitted(_) => libc::EPERM,
+        FsError::NotPermitted(_) | FsError::RootOnly(_) => libc::EPERM,
         FsError::InvalidArgument(_) => libc::EINVAL,
         FsError::NameTooLong => libc::ENAMETOOLONG,
         FsError::CrossSubvolume(_) => libc::EXDEV,

@@ -25,6 +25,9 @@ pub enum FsError {
     /// EPERM: only the owner or root may.
     #[error("operation not permitted: {0}")]
     NotPermitted(&'static str),
+    /// EPERM: only root may, no owner of anything.
+    #[error("operation not permitted: {0}")]
+    RootOnly(&'static str),
     /// EINVAL.
     #[error("invalid argument: {0}")]
     InvalidArgument(&'static str),
@@ -79,7 +82,28 @@ pub enum FsError {
     /// EINTR: the caller gave up.
     #[error("interrupted")]
     Interrupted,
-    /// EIO: damage, or a failed read, with where it lies.
+    /// EIO: damage, or a failed read.
     #[error("{0}")]
-    Io(String),
+    Io(IoFailure),
+}
+
+/// What could not be read, and where. The words are for people; code looks at the place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoFailure {
+    /// What failed, in words that name the place.
+    pub what: String,
+    /// The file below the volume directory, and the byte in it; `None` where no file is known.
+    pub place: Option<(String, u64)>,
+}
+
+impl std::fmt::Display for IoFailure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.what)
+    }
+}
+
+impl From<String> for IoFailure {
+    fn from(what: String) -> IoFailure {
+        IoFailure { what, place: None }
+    }
 }

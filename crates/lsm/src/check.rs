@@ -16,7 +16,9 @@ use format::cluster_filter::hash;
 use format::run_block::Stored;
 use format::run_index::{DeletedRange, RunIndex};
 use format::run_manifest::{BlobEntry, LogRows, RunEntry};
-use store::{CheckProgress, CheckReport, Cut, Error, Finding, FindingKind, Log, Lsn, Result};
+use store::{
+    CheckProgress, CheckReport, Cut, Error, Finding, FindingKind, Log, Lsn, Remedy, Result,
+};
 
 use crate::check_rows::{LogCheck, RowCheck};
 use crate::checkpoint::Durable;
@@ -29,11 +31,6 @@ use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, find};
 use crate::run::Run;
 use crate::store::LsmStore;
-
-/// What is said of a manifest that is damaged where nothing is lost by it.
-pub const ANOTHER: &str = "another manifest says all";
-/// What is said of the head of a blob that is damaged: nothing is known by it.
-pub const HEAD: &str = "what is in it is whole without it";
 
 /// Checks a store, with no progress to tell.
 pub fn check(store: &LsmStore) -> Result<CheckReport> {
@@ -57,8 +54,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         report.add(finding(error.clone())?);
     }
     for bad in &newest.damaged {
-        let finding = unreadable(bad);
-        report.add(Finding { what: format!("{}; {ANOTHER}", finding.what), ..finding });
+        report.add(rebuilt(unreadable(bad), "another manifest says all"));
     }
     let strays = [newest.strays, strays_below(&files, newest.manifest.number)?].concat();
     let manifest = newest.manifest;
@@ -81,15 +77,16 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     }
     match looked.end {
         Ok(recovery) => report.log_records = recovery.replayed,
-        Err(error @ (Error::Corrupt(_) | Error::Device(_))) => report.add(finding(error)?),
+        Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
+            report.add(finding(error)?.with(Remedy::CutLog));
+        }
         Err(error) => return Err(error),
     }
     for blob in &blobs {
         if let Err(error) = files.check_length(blob.number, blob.length) {
             report.add(finding(error)?);
         } else if let Err(error) = files.check_head(blob.number) {
-            let found = finding(error)?;
-            report.add(Finding { what: format!("{}; {HEAD}", found.what), ..found });
+            report.add(rebuilt(finding(error)?, WHOLE_WITHOUT_HEAD));
         }
     }
     let is_whole = report.findings_count == 0;
@@ -116,7 +113,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
 fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &mut CheckReport) {
     let mut add = |what: String| {
         let (kind, file) = (FindingKind::Structure, path(name));
-        report.add(Finding { kind, file, offset: 0, what });
+        report.add(Finding::new(kind, file, 0, what));
     };
     let mut by_place: Vec<&RunEntry> = entries.iter().collect();
     by_place.sort_unstable_by_key(|run| (run.blob, run.start));
@@ -237,7 +234,9 @@ impl Core {
         self.look_at_manifests(state, &mut |name, error| match finding(error) {
             // What no opening could read is written anew under the next number.
             Ok(found) if found.kind == FindingKind::Medium => report.add(found),
-            Ok(found) => report.add(Finding { file: path(name), ..found }.in_memory()),
+            Ok(found) => {
+                report.add(Finding { file: path(name), ..found }.with(Remedy::Checkpoint));
+            }
             Err(error) => failed = Some(error),
         });
         failed.map_or(Ok(()), Err)
@@ -247,8 +246,7 @@ impl Core {
     fn log_beside(&self, from: Lsn, report: &mut CheckReport) -> Result<()> {
         let mut failed = None;
         self.log().verify_beside(from, &mut |error| match finding(error) {
-            Ok(found) if found.kind == FindingKind::Medium => report.add(found),
-            Ok(found) => report.add(found.in_memory()),
+            Ok(found) => report.add(found.with(Remedy::Checkpoint)),
             Err(error) => failed = Some(error),
         });
         failed.map_or(Ok(()), Err)
@@ -265,8 +263,7 @@ impl Core {
             if state.blobs.contains_key(&number) && !state.stuck.has(number) {
                 drop(state);
                 let found = finding(error)?;
-                let of = if is_there { format!("; {HEAD}") } else { String::new() };
-                report.add(Finding { what: found.what + &of, ..found });
+                report.add(if is_there { rebuilt(found, WHOLE_WITHOUT_HEAD) } else { found });
             }
         }
         Ok(())
@@ -399,12 +396,8 @@ fn blocks(
 
 impl Of<'_> {
     fn wrong(&self, offset: u64, what: &str) -> Finding {
-        Finding {
-            kind: FindingKind::Structure,
-            file: path(&blob_name(self.entry.blob)),
-            offset,
-            what: format!("run {}: {what}", self.entry.number),
-        }
+        let (kind, file) = (FindingKind::Structure, path(&blob_name(self.entry.blob)));
+        Finding::new(kind, file, offset, format!("run {}: {what}", self.entry.number))
     }
 
     /// Checks the deleted ranges, and the last key and the counts of a run that could be read.
@@ -443,20 +436,24 @@ impl Of<'_> {
 pub(crate) fn finding(error: Error) -> Result<Finding> {
     match error.as_damage() {
         Error::Corrupt(bad) => Ok(unreadable(&bad)),
-        Error::NewerFormat { file, found, known } => Ok(Finding {
-            kind: FindingKind::Unreadable,
-            file,
-            offset: 0,
-            what: format!("version {found} instead of {known}"),
-        }),
-        Error::Missing { file } => Ok(Finding {
-            kind: FindingKind::Unreadable,
-            file,
-            offset: 0,
-            what: "the file is missing".to_owned(),
-        }),
+        Error::NewerFormat { file, found, known } => {
+            let what = format!("version {found} instead of {known}");
+            Ok(Finding::new(FindingKind::Unreadable, file, 0, what))
+        }
+        Error::Missing { file } => {
+            let what = "the file is missing".to_owned();
+            Ok(Finding::new(FindingKind::Unreadable, file, 0, what))
+        }
         error => Err(error),
     }
+}
+
+/// Why the head of a blob can be written again.
+const WHOLE_WITHOUT_HEAD: &str = "what is in it is whole without it";
+
+/// A finding of what the offline repair writes again, with why it can.
+fn rebuilt(finding: Finding, why: &str) -> Finding {
+    Finding { what: format!("{}; {why}", finding.what), ..finding }.with(Remedy::Rebuild)
 }
 
 fn unreadable(bad: &format::Corruption) -> Finding {

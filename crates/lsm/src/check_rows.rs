@@ -78,15 +78,12 @@ impl LogCheck {
             if !holds && !found.damaged {
                 let of = if is_all { "its blocks" } else { "a part of its blocks" };
                 let (rows, bytes) = (stated.rows, stated.bytes);
-                report.add(Finding {
-                    kind: FindingKind::Count,
-                    file: path(&blob_name(stated.log)),
-                    offset: 0,
-                    what: format!(
-                        "{of} have {} rows of {} bytes, and {rows} of {bytes} are stated of all",
-                        found.rows, found.bytes
-                    ),
-                });
+                let what = format!(
+                    "{of} have {} rows of {} bytes, and {rows} of {bytes} are stated of all",
+                    found.rows, found.bytes
+                );
+                let file = path(&blob_name(stated.log));
+                report.add(Finding::new(FindingKind::Count, file, 0, what));
             }
         }
     }
@@ -173,12 +170,9 @@ impl<'a> RowCheck<'a> {
                 rows.collect::<Vec<_>>().join(", ")
             };
             let number = self.entry.number;
-            report.add(Finding {
-                kind: FindingKind::Count,
-                file: path(&blob_name(self.entry.blob)),
-                offset: self.entry.index,
-                what: format!("run {number}: points to {}, not {}", show(&found), show(stated)),
-            });
+            let what = format!("run {number}: points to {}, not {}", show(&found), show(stated));
+            let file = path(&blob_name(self.entry.blob));
+            report.add(Finding::new(FindingKind::Count, file, self.entry.index, what));
         }
     }
 }

@@ -11,7 +11,7 @@
 use device::Blobs;
 use format::Corruption;
 use format::run_manifest::{Decoded, RunManifest, VERSION};
-use store::{Error, Finding, FindingKind, Result};
+use store::{Error, Finding, FindingKind, Remedy, Result};
 
 use crate::files::{Files, path};
 use crate::manifest::{MANIFEST_PREFIX, both_names, manifest_name, manifest_numbers};
@@ -173,8 +173,8 @@ impl Stray {
     /// That it lies there, where nothing needs it.
     pub(crate) fn finding(&self) -> Finding {
         let Stray { name, of, .. } = self;
-        let what = format!("it is that of number {of:016x}; {}", store::STRAY);
-        Finding { kind: FindingKind::Structure, file: path(name), offset: 0, what }
+        let what = format!("it is that of number {of:016x}");
+        Finding::new(FindingKind::Structure, path(name), 0, what).with(Remedy::MoveAway)
     }
 }
 

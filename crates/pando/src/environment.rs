@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue};
 use wire::{Failure, FailureKind};
 
 use crate::failure::Result;
@@ -45,11 +46,16 @@ pub(crate) fn check(given: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a message is about the value of a variable that is wrong, by the option that it stands
-/// for.
-pub(crate) fn is_about(message: &str) -> bool {
+/// Whether an error is about the wrong value of a variable, by the option that it stands for.
+pub(crate) fn is_about(error: &clap::Error) -> bool {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (argument, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
+    let named = argument.split_whitespace().next();
     ALL.iter().any(|(variable, option, read)| {
-        let value = std::env::var(variable).unwrap_or_default();
-        read(&value).is_err() && message.contains(&format!("'{value}'")) && message.contains(option)
+        let of_variable = std::env::var(variable).unwrap_or_default();
+        read(&of_variable).is_err() && value == of_variable && named == Some(*option)
     })
 }

@@ -53,7 +53,7 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
 /// that it stands for.
 fn of_environment(error: &clap::Error) -> Option<Failure> {
     let is_value = error.kind() == ErrorKind::ValueValidation;
-    environment::check(&[]).err().filter(|_| is_value && environment::is_about(&error.to_string()))
+    environment::check(&[]).err().filter(|_| is_value && environment::is_about(error))
 }
 
 fn main() -> ExitCode {

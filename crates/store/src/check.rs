@@ -9,10 +9,6 @@ use crate::UNREAD;
 /// Findings beyond this many are counted but not kept.
 const FINDINGS_MAX: usize = 1000;
 
-/// Ends what is said of a finding beside commits that costs nothing as long as the store is open:
-/// what is in memory says the same, or what is later.
-pub const IN_MEMORY: &str = "what the process that has the volume open needs of it is in memory";
-
 /// What kind of thing is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FindingKind {
@@ -41,6 +37,41 @@ impl FindingKind {
     }
 }
 
+/// What repairs a finding. The code that finds it decides; nothing is concluded from its words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Nothing in the store restores it.
+    None,
+    /// It is derived from the rest of the store, so the engine's offline repair writes it again.
+    Rebuild,
+    /// A checkpoint of the open store writes it again or makes it unnecessary: memory holds all
+    /// that is needed of it.
+    Checkpoint,
+    /// Only the header of a log segment is damaged, and all that it says is known without it.
+    RewriteLogHeader,
+    /// Truncate the log at the damage; later changes are lost.
+    CutLog,
+    /// The store does not need the file: a person may move it away.
+    MoveAway,
+    /// A person must rename, restore or move the file, as the words of the finding say.
+    ByHand,
+    /// Unreferenced space that is kept, because something unreadable may refer to it.
+    Keep,
+}
+
+impl Remedy {
+    /// What a report adds to the words of the finding; empty where they say it all.
+    fn note(self) -> &'static str {
+        match self {
+            Remedy::None | Remedy::Rebuild | Remedy::CutLog | Remedy::ByHand => "",
+            Remedy::Checkpoint => "; the daemon that has the volume open holds it in memory",
+            Remedy::RewriteLogHeader => "; all records of it are whole without it",
+            Remedy::MoveAway => "; nothing needs it here: move it away",
+            Remedy::Keep => "; it is kept until what cannot be read is gone",
+        }
+    }
+}
+
 /// One thing that is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
@@ -50,11 +81,30 @@ pub struct Finding {
     pub file: String,
     /// Where in the file, in bytes.
     pub offset: u64,
-    /// What is wrong, in words.
+    /// What is wrong, in words. For people alone: see [`Finding::text`].
     pub what: String,
+    /// What repairs it.
+    pub remedy: Remedy,
 }
 
 impl Finding {
+    /// A finding at a byte of a file that nothing repairs.
+    pub fn new(kind: FindingKind, file: String, offset: u64, what: String) -> Finding {
+        Finding { kind, file, offset, what, remedy: Remedy::None }
+    }
+
+    /// The same with what repairs it. Nothing repairs bytes that the device does not return.
+    #[must_use]
+    pub fn with(self, remedy: Remedy) -> Finding {
+        let is_unread = self.kind == FindingKind::Medium;
+        Finding { remedy: if is_unread { Remedy::None } else { remedy }, ..self }
+    }
+
+    /// All that a report says of it: what is wrong, and what follows from the remedy.
+    pub fn text(&self) -> String {
+        format!("{}{}", self.what, self.remedy.note())
+    }
+
     /// Damage as a finding; `of` says of what, and may be empty.
     pub fn of_damage(of: &str, bad: &Corruption) -> Finding {
         let Corruption { file, offset, structure, expected, found } = bad;
@@ -66,15 +116,7 @@ impl Finding {
             format!("{of}{colon}{structure}: {found} instead of {expected}")
         };
         let kind = if is_unread { FindingKind::Medium } else { FindingKind::Unreadable };
-        Finding { kind, file: file.clone(), offset: *offset, what }
-    }
-}
-
-impl Finding {
-    /// Says that it costs nothing as long as the store is open.
-    #[must_use]
-    pub fn in_memory(self) -> Finding {
-        Finding { what: format!("{}; {IN_MEMORY}", self.what), ..self }
+        Finding::new(kind, file.clone(), *offset, what)
     }
 }
 

@@ -19,14 +19,11 @@ mod store;
 mod types;
 
 pub use batch::{Batch, BatchFull, Need};
-pub use check::{CheckProgress, CheckReport, Finding, FindingKind, IN_MEMORY};
+pub use check::{CheckProgress, CheckReport, Finding, FindingKind, Remedy};
 pub use error::{Error, Result, UNREAD};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use journal::{Journal, Writer};
-pub use log::{
-    Cut, HEADER_ANEW, Log, LogKey, LogOptions, LogStats, MISNAMED, NOT_OURS, Recovery, Replay,
-    Room, STRAY, Verified,
-};
+pub use log::{Cut, Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room, Verified};
 pub use options::{DIRTY_BYTES_MIN, EngineOptions, ROOM_LOOK_EVERY, kept_for_checkpoints};
 pub use pattern::{Matching, Pattern, Patterns};
 pub use range::{KeyRange, prefix_end};

@@ -119,7 +119,9 @@ impl From<&FsError> for FailureKind {
             FsError::NotDirectory => FailureKind::NotDirectory,
             FsError::IsDirectory => FailureKind::IsDirectory,
             FsError::NotEmpty => FailureKind::NotEmpty,
-            FsError::AccessDenied | FsError::NotPermitted(_) => FailureKind::Permission,
+            FsError::AccessDenied | FsError::NotPermitted(_) | FsError::RootOnly(_) => {
+                FailureKind::Permission
+            }
             FsError::InvalidArgument(_)
             | FsError::NameTooLong
             | FsError::Loop
@@ -142,6 +144,7 @@ impl From<&FsError> for FailureKind {
 
 impl From<FsError> for Failure {
     fn from(error: FsError) -> Failure {
-        Failure::new(FailureKind::from(&error), error.to_string())
+        let failure = Failure::new(FailureKind::from(&error), error.to_string());
+        if matches!(error, FsError::RootOnly(_)) { failure.hint("run it as root") } else { failure }
     }
 }

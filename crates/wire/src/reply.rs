@@ -258,8 +258,26 @@ pub struct CheckFinding {
     pub ino: u64,
     /// What is wrong.
     pub what: String,
-    /// What a repair does; empty: nothing mends it.
+    /// What a repair does; empty: nothing repairs it.
     pub remedy: String,
+    /// What to do about it.
+    pub action: CheckAction,
+}
+
+/// What to do about a finding. Programs decide by this, never by words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckAction {
+    /// Nothing repairs it.
+    None,
+    /// `fsck --repair` repairs it and gives nothing up.
+    Repair,
+    /// Truncate the log, on explicit request: later changes are lost.
+    DiscardLog,
+    /// A checkpoint of the daemon that has the volume open.
+    Checkpoint,
+    /// Nothing is lost; a person moves the named file away.
+    MoveAway,
 }
 
 /// What a collection found and did.

@@ -106,7 +106,7 @@ impl World {
         match done {
             Ok(()) => self.succeeded += 1,
             Err(FsError::Io(error)) if self.damage.is_none() => {
-                self.damage = Some(error);
+                self.damage = Some(error.what);
             }
             Err(_) => {}
         }

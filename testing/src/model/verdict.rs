@@ -43,7 +43,7 @@ pub fn blame(error: &FsError) -> ErrorKind {
         FsError::IsDirectory => ErrorKind::IsDirectory,
         FsError::NotEmpty => ErrorKind::NotEmpty,
         FsError::AccessDenied => ErrorKind::AccessDenied,
-        FsError::NotPermitted(_) => ErrorKind::NotPermitted,
+        FsError::NotPermitted(_) | FsError::RootOnly(_) => ErrorKind::NotPermitted,
         FsError::InvalidArgument(_) => ErrorKind::InvalidArgument,
         FsError::NameTooLong => ErrorKind::NameTooLong,
         FsError::CrossSubvolume(_) => ErrorKind::CrossSubvolume,

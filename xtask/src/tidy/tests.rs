@@ -35,6 +35,11 @@ fn bad_files_are_found() {
     breaks("a.rs", &format!("{good}// mod old;\n"), "commented out");
     let thrown = format!("{good}fn f() {{\n    {}a, b);\n}}\n", concat!("matches", "!("));
     breaks("a.rs", &thrown, "thrown away");
+    for compared in ["one.what.ends_with(LOST)", "failure.message.as_str() == \"no\""] {
+        let text = format!("{good}fn f() {{\n    let is = {compared};\n}}\n");
+        breaks("crates/a/src/a.rs", &text, "decide by a value");
+        assert!(source::check("crates/a/tests/it/a.rs", &text).is_empty());
+    }
     let used =
         format!("{good}fn f() {{\n    let x =\n    {}a, b);\n}}\n", concat!("matches", "!("));
     assert!(source::check("a.rs", &used).is_empty());

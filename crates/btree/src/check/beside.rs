@@ -2,7 +2,7 @@
 //! the store open does without; after a crash nobody does.
 
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
-use store::{Error, Finding, FindingKind, Lsn, Result};
+use store::{Error, Finding, FindingKind, Lsn, Remedy, Result};
 
 use super::offline::finding;
 use crate::checkpoint::{SUPERBLOCK_FILES, State};
@@ -34,7 +34,7 @@ pub(super) fn superblocks(core: &Core, state: &State, found: &mut Vec<Finding>) 
         };
         let Some(what) = what else { continue };
         let (kind, file) = (FindingKind::Unreadable, path.to_owned());
-        found.push(Finding { kind, file, offset: 0, what }.in_memory());
+        found.push(Finding::new(kind, file, 0, what).with(Remedy::Checkpoint));
     }
     Ok(())
 }
@@ -65,12 +65,11 @@ pub(super) fn log(core: &Core, from: Lsn, found: &mut Vec<Finding>) -> Result<()
     core.log().verify_beside(from, &mut |error| match error {
         Error::Missing { file } => {
             let what = "the log: the file is missing".to_owned();
-            let finding = Finding { kind: FindingKind::Unreadable, file, offset: 0, what };
-            found.push(finding.in_memory());
+            let finding = Finding::new(FindingKind::Unreadable, file, 0, what);
+            found.push(finding.with(Remedy::Checkpoint));
         }
         error => match finding("the log", error) {
-            Ok(finding) if finding.kind == FindingKind::Medium => found.push(finding),
-            Ok(finding) => found.push(finding.in_memory()),
+            Ok(finding) => found.push(finding.with(Remedy::Checkpoint)),
             Err(error) => failed = Some(error),
         },
     });

@@ -4,14 +4,11 @@ use std::collections::BTreeSet;
 
 use format::node::UNIT_BYTES;
 use format::space_map::{CONTINUATION, COUNT_MAX, GROUP_UNITS};
-use store::{CheckReport, Error, Finding, FindingKind, Result};
+use store::{CheckReport, Error, Finding, FindingKind, Remedy, Result};
 
 use super::walk::Walk;
 use crate::nodes::{NODES_FILE, Nodes, unit_offset};
 use crate::space::{PAGE_UNITS, Page, Space};
-
-/// Ends what is said of room that a repair leaves as it is, for what cannot be read may lead there.
-pub const KEPT: &str = "it is kept until what cannot be read is gone";
 
 /// The map of one state: what its pages hold, and how much free room the directory states.
 pub(super) struct Pages {
@@ -28,10 +25,11 @@ impl Pages {
             let page = space.page_briefly(nodes.file.as_ref(), group as u64);
             let page = match page.map_err(Error::as_damage) {
                 Ok(page) => Ok(page),
-                Err(Error::Corrupt(bad)) => Err(Finding {
-                    what: format!("reference counts of group {group}: {bad}"),
-                    ..Finding::of_damage("", &bad)
-                }),
+                Err(Error::Corrupt(bad)) => {
+                    let what = format!("reference counts of group {group}: {bad}");
+                    let finding = Finding { what, ..Finding::of_damage("", &bad) };
+                    Err(finding.with(Remedy::Rebuild))
+                }
                 Err(error) => return Err(error),
             };
             groups.push((page, space.groups[group].free));
@@ -133,12 +131,9 @@ impl Walk<'_, '_> {
                 let end = (at..expected.len()).find(|&at| !lost(at)).unwrap_or(expected.len());
                 let bytes = ((end - at) * UNIT_BYTES) as u64;
                 self.report.lost_bytes += bytes;
-                let mut what =
-                    format!("unit {unit}: {bytes} bytes are in use, and nothing leads here");
-                if !whole {
-                    what = format!("{what}; {KEPT}");
-                }
-                self.found(FindingKind::Lost, unit, what);
+                let what = format!("unit {unit}: {bytes} bytes are in use, and nothing leads here");
+                let remedy = if whole { Remedy::Rebuild } else { Remedy::Keep };
+                self.add(FindingKind::Lost, unit, what, remedy);
                 at = end;
                 continue;
             }
@@ -160,9 +155,14 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Adds a finding about a unit.
+    /// Adds a finding about a unit. Counts follow from the nodes, and nothing else does.
     pub(super) fn found(&mut self, kind: FindingKind, unit: u64, what: String) {
-        let (file, offset) = (NODES_FILE.to_owned(), unit_offset(unit));
-        self.report.add(Finding { kind, file, offset, what });
+        let is_count = kind == FindingKind::Count;
+        self.add(kind, unit, what, if is_count { Remedy::Rebuild } else { Remedy::None });
+    }
+
+    fn add(&mut self, kind: FindingKind, unit: u64, what: String, remedy: Remedy) {
+        let finding = Finding::new(kind, NODES_FILE.to_owned(), unit_offset(unit), what);
+        self.report.add(finding.with(remedy));
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn walk(core: &Core, report: &mut CheckReport) {
 
 fn found(report: &mut CheckReport, id: TreeId, what: &str) {
     let (file, kind) = ("memory".to_owned(), FindingKind::Structure);
-    report.add(Finding { kind, file, offset: 0, what: format!("tree {}: {what}", id.0) });
+    report.add(Finding::new(kind, file, 0, format!("tree {}: {what}", id.0)));
 }
 
 /// Returns whether something below is not on disk as it is. Recurses once a level.

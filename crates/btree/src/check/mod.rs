@@ -26,10 +26,8 @@ use std::ops::ControlFlow;
 
 use store::{CheckProgress, CheckReport, Result};
 
-pub use counts::KEPT;
 pub use mend::{cost_of_cut, cut_log, mend, mend_log};
-pub use offline::{OTHER_LEADS, inspect};
-pub use walk::ONE_OF_TWO;
+pub use offline::inspect;
 
 use crate::BtreeStore;
 use crate::core::Core;

@@ -3,7 +3,7 @@
 use device::Env;
 use format::catalog::RootRecord;
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
-use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, Result};
+use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, Remedy, Result};
 
 use super::counts::Pages;
 use super::walk::{Roots, Walk};
@@ -12,9 +12,6 @@ use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, open_file};
 use crate::space::Space;
-
-/// Ends what is said of a superblock that `mend` writes anew from the other one.
-pub const OTHER_LEADS: &str = "the other one leads to the state";
 
 /// Checks the store in a volume: the newest state that a superblock leads to, and the log after
 /// it. Fails when a file is missing, or of a newer format, or the medium does not answer.
@@ -34,7 +31,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         found.extend(looked.findings);
         match looked.end {
             Ok(recovery) => report.log_records = recovery.replayed,
-            Err(error) => found.push(finding("the log", error)?),
+            Err(error) => found.push(finding("the log", error)?.with(Remedy::CutLog)),
         }
     }
     for finding in found {
@@ -97,13 +94,14 @@ pub(super) fn newest(
             }
         };
         let (kind, file) = (FindingKind::Unreadable, path.to_owned());
-        bad.push(Finding { kind, file, offset: 0, what });
+        bad.push(Finding::new(kind, file, 0, what));
     }
     // Generation 0 is what a store begins with, and leads nowhere.
     let best = best.filter(|(_, best)| best.generation > 0);
     if best.is_some() {
         for bad in &mut bad {
-            bad.what = format!("{}; {OTHER_LEADS}", bad.what);
+            bad.what.push_str("; the other one leads to the state");
+            bad.remedy = Remedy::Rebuild;
         }
     }
     found.append(&mut bad);
@@ -114,7 +112,7 @@ pub(super) fn newest(
         }
         let what = "no superblock leads to a state".to_owned();
         let (kind, file) = (FindingKind::Unreadable, SUPERBLOCK_FILES[0].to_owned());
-        found.push(Finding { kind, file, offset: 0, what });
+        found.push(Finding::new(kind, file, 0, what));
     }
     let newest = |(slot, superblock)| Newest { slot, superblock, in_turns, unread, beside_another };
     Ok(best.map(newest))
@@ -167,12 +165,13 @@ fn state(
                     space.groups.len()
                 );
                 let (kind, file) = (FindingKind::Structure, NODES_FILE.to_owned());
-                found.push(Finding { kind, file, offset: 0, what });
+                found.push(Finding::new(kind, file, 0, what));
             }
             Pages::take(&nodes, &mut space)?
         }
         Err(error) => {
-            found.push(finding("the directory of reference counts", error)?);
+            let finding = finding("the directory of reference counts", error)?;
+            found.push(finding.with(Remedy::Rebuild));
             Pages::none()
         }
     };

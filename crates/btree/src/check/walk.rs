@@ -6,16 +6,13 @@ use std::collections::BTreeMap;
 use format::catalog::{CatalogKey, RootRecord};
 use format::node::{Header, InteriorBody, LeafBody, LeafValue, UNIT_BYTES};
 use format::{Malformed, Pointer};
-use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Result};
+use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Remedy, Result};
 
 use super::counts::Pages;
 use crate::entries::entry_weight;
 use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
 use crate::nodes::{NODES_FILE, Nodes, expect_value};
 use crate::twice::BadCopy;
-
-/// What is said of a node one copy of which is damaged: `mend` writes it anew from the other.
-pub const ONE_OF_TWO: &str = "one of two copies of a node of the catalog is damaged";
 
 /// Nodes between two reports of progress.
 const NODES_A_REPORT: u64 = 64;
@@ -231,12 +228,10 @@ impl<'n, 'p> Walk<'n, 'p> {
     /// Looks at both copies of a node of the catalog.
     fn copies(&mut self, pointer: Pointer) -> Result<()> {
         if let Some(bad) = self.nodes.bad_copy(pointer)? {
-            self.report.add(Finding {
-                kind: FindingKind::Structure,
-                file: NODES_FILE.to_owned(),
-                offset: bad.offset,
-                what: ONE_OF_TWO.to_owned(),
-            });
+            let what = "one of two copies of a node of the catalog is damaged".to_owned();
+            let kind = FindingKind::Structure;
+            let finding = Finding::new(kind, NODES_FILE.to_owned(), bad.offset, what);
+            self.report.add(finding.with(Remedy::Rebuild));
             self.bad_copies.push(bad);
         }
         Ok(())

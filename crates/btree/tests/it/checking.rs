@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use btree::{BtreeStore, ONE_OF_TWO, inspect};
+use btree::{BtreeStore, inspect};
 use format::node::{HEADER_BYTES, MAGIC, UNIT_BYTES};
 use store::{CheckReport, Finding, FindingKind, Store, TreeId};
 use testing::{Op, SimEnv};
@@ -119,7 +119,10 @@ fn damage_is_found_and_named_by_file_and_offset() {
         for &offset in all.iter().take(12) {
             flip(&sim, "btree/nodes", offset + HEADER_BYTES as u64 + 9);
             let report = inspected(&sim);
-            let is_of_it = |f: &&Finding| f.kind == FindingKind::Unreadable || f.what == ONE_OF_TWO;
+            let is_of_it = |f: &&Finding| {
+                let is_copy = f.remedy == store::Remedy::Rebuild;
+                f.kind == FindingKind::Unreadable || f.kind == FindingKind::Structure && is_copy
+            };
             let unreadable: Vec<_> = report.findings.iter().filter(is_of_it).collect();
             if let [finding] = unreadable[..] {
                 assert_eq!((finding.file.as_str(), finding.offset), ("btree/nodes", offset));

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use btree::{BtreeStore, ONE_OF_TWO, inspect, mend};
+use btree::{BtreeStore, inspect, mend};
 use format::Pointer;
 use format::node::{self, HEADER_BYTES, InteriorBody, UNIT_BYTES};
 use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
@@ -99,8 +99,8 @@ fn either_copy_of_a_node_of_the_catalog_is_enough() {
                     sim.device.flip_bit(NODES, (bad + seed * 7 % length) * 8);
                 }
                 let report = looked_at(&sim);
-                let found = report.findings.iter().map(|one| (one.offset, &*one.what));
-                assert_eq!(found.collect::<Vec<_>>(), [(bad, ONE_OF_TWO)], "{place}");
+                let found = report.findings.iter().map(|one| (one.offset, one.remedy));
+                assert_eq!(found.collect::<Vec<_>>(), [(bad, store::Remedy::Rebuild)], "{place}");
                 // Opened as it is, changed, and cut off.
                 let opened = SimEnv::on(sim.device.copy(), seed);
                 let store = BtreeStore::open(&opened.env(), &options).expect("it opens");

@@ -137,7 +137,7 @@ impl Fs {
                 format!(" ({}, byte {})", first.file, first.offset)
             };
             let what = format!("{}{place}: nothing is taken for garbage", first.what);
-            return Err(FsError::Io(what));
+            return Err(FsError::Io(what.into()));
         }
         let total = table.content_bytes() / 16;
         let mut done = 0;
@@ -152,7 +152,7 @@ impl Fs {
         }
         let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
         if let Some(bad) = marked.unproven().first() {
-            return Err(FsError::Io(format!("{bad}: nothing is taken for garbage")));
+            return Err(FsError::Io(format!("{bad}: nothing is taken for garbage").into()));
         }
         let mut found = Vec::new();
         for segment in &marked.report().segments {

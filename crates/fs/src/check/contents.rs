@@ -75,7 +75,7 @@ impl Checker<'_, '_> {
                 }
                 Err(error) => error.to_string(),
                 Ok(()) => match self.contents.bad.get(&(stored.segment, u32::from(stored.page))) {
-                    Some(suspicion) if suspicion.what.contains("overlap") => suspicion.what.clone(),
+                    Some(suspicion) if suspicion.overlaps => suspicion.what.clone(),
                     _ => continue,
                 },
             };

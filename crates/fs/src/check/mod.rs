@@ -56,7 +56,7 @@ use data::ContentCheck;
 use store::{CheckProgress, Pinned, TreeId};
 
 pub use collect::{Garbage, GarbageKind, Gc, GcReport};
-pub use problem::{Problem, ProblemKind, VolumeReport};
+pub use problem::{Action, Problem, ProblemKind, VolumeReport};
 pub use repair::{Mended, Repair};
 
 pub(crate) use problem::{Edit, Fix, Stray};
@@ -147,11 +147,7 @@ impl Fs {
     ) -> FsResult<VolumeReport> {
         let mut report = VolumeReport { stopped: store.stopped, ..VolumeReport::default() };
         for finding in &store.findings {
-            let kind = ProblemKind::from(finding.kind);
-            let problem = Problem::new(kind, finding.what.clone());
-            let mut problem = problem.in_file(&finding.file, finding.offset);
-            problem.fix = repair::of_engine(finding);
-            report.add(problem);
+            report.add(Problem::of_store(finding));
         }
         report.problems_count = report.problems_count.max(store.findings_count);
         report.unread |= store.unread;

@@ -65,7 +65,7 @@ impl Fs {
             let done = store.bytes;
             fs.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
         });
-        checked.map_err(|error| OpenError::Inconsistent(error.to_string()))
+        checked.map_err(OpenError::inconsistent)
     }
 }
 
@@ -92,10 +92,7 @@ fn refused(
     }
     let headers_count = report.problems_count;
     for finding in &store.findings {
-        let problem = Problem::new(ProblemKind::from(finding.kind), finding.what.clone());
-        let mut problem = problem.in_file(&finding.file, finding.offset);
-        problem.fix = super::repair::of_engine(finding);
-        report.add(problem);
+        report.add(Problem::of_store(finding));
     }
     let told = |file: &str, offset| {
         store.findings.iter().any(|finding| finding.file == file && finding.offset == offset)
@@ -131,15 +128,9 @@ fn refused(
             let problem = Problem::new(ProblemKind::Unreadable, format!("{of} is missing"));
             Some(problem.in_file(file, 0))
         }
-        OpenError::Inconsistent(what) => {
-            // What could not be read is named in it, with its place, which the store found, too.
-            let place = store.findings.iter().find(|found| {
-                let damaged = format!("{} is damaged at byte {}:", found.file, found.offset);
-                what.contains(&damaged) || what.contains(&format!("{} is missing", found.file))
-            });
-            let (file, offset) =
-                place.map_or((String::new(), 0), |found| (found.file.clone(), found.offset));
-            Some(Problem::new(ProblemKind::Structure, what).in_file(&file, offset))
+        OpenError::Inconsistent(failure) => {
+            let (file, offset) = failure.place.unwrap_or_default();
+            Some(Problem::new(ProblemKind::Structure, failure.what).in_file(&file, offset))
         }
         other => return Err(other),
     };

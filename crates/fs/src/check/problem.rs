@@ -87,8 +87,38 @@ pub struct Problem {
     pub ino: u64,
     /// What is wrong, in words.
     pub what: String,
-    /// What mends it; `None`: nothing does, and what is lost is lost.
+    /// The repair; `None`: nothing repairs it, and what is lost is lost.
     pub(crate) fix: Option<Fix>,
+    /// Whether it is a file that nothing needs, which a person may move away.
+    pub(crate) is_stray: bool,
+}
+
+/// What to do about a problem. Callers decide by this, never by words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing repairs it.
+    None,
+    /// `fsck --repair` repairs it and gives nothing up.
+    Repair,
+    /// Truncate the log, on explicit request: later changes are lost.
+    DiscardLog,
+    /// A checkpoint of the daemon that has the volume open.
+    Checkpoint,
+    /// Nothing is lost; a person moves the named file away.
+    MoveAway,
+}
+
+impl Action {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::None => "none",
+            Action::Repair => "repair",
+            Action::DiscardLog => "discard-log",
+            Action::Checkpoint => "checkpoint",
+            Action::MoveAway => "move-away",
+        }
+    }
 }
 
 impl Problem {
@@ -103,7 +133,37 @@ impl Problem {
             ino: 0,
             what,
             fix: None,
+            is_stray: false,
         }
+    }
+
+    /// A finding of the store's own check.
+    pub(crate) fn of_store(finding: &store::Finding) -> Problem {
+        let problem = Problem::new(ProblemKind::from(finding.kind), finding.text());
+        Problem {
+            fix: super::repair::of_engine(finding.remedy),
+            is_stray: finding.remedy == store::Remedy::MoveAway,
+            ..problem.in_file(&finding.file, finding.offset)
+        }
+    }
+
+    /// What to do about it.
+    pub fn action(&self) -> Action {
+        match &self.fix {
+            None if self.is_stray => Action::MoveAway,
+            None => Action::None,
+            Some(Fix::Log) => Action::DiscardLog,
+            Some(Fix::Checkpoint) => Action::Checkpoint,
+            Some(_) => Action::Repair,
+        }
+    }
+
+    /// Whether another report has the same problem: kind and place, whatever the words.
+    pub fn is_same(&self, other: &Problem) -> bool {
+        let of = |problem: &Problem| {
+            (problem.kind, problem.offset, problem.subvolume, problem.ino, problem.action())
+        };
+        of(self) == of(other) && self.file == other.file && self.path == other.path
     }
 
     /// Damage of this kind, or that the medium does not give what is there.

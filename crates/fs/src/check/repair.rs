@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use device::Env;
 use inode::FsError;
-use store::{CheckProgress, Finding, FindingKind, IN_MEMORY};
+use store::{CheckProgress, Remedy};
 
 use super::{Edit, Fix, Problem, VolumeReport};
 use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
@@ -66,39 +66,14 @@ pub enum Repair {
     DoAndCutLog,
 }
 
-/// What mends a finding of the store's own check.
-pub(super) fn of_engine(finding: &Finding) -> Option<Fix> {
-    let counts = finding.what.starts_with("reference counts of group")
-        || finding.what.starts_with("the directory of reference counts")
-        || finding.what.ends_with(btree::OTHER_LEADS)
-        || finding.what == btree::ONE_OF_TWO
-        || finding.what.ends_with(lsm::ANOTHER)
-        || finding.what.ends_with(lsm::HEAD);
-    if finding.kind == FindingKind::Medium || finding.what.ends_with(btree::KEPT) {
-        return None;
-    }
-    if finding.what.ends_with(IN_MEMORY) {
-        return Some(Fix::Checkpoint);
-    }
-    if finding.file.starts_with("log") {
-        let is_stray = finding.what.ends_with(store::STRAY)
-            || finding.kind == FindingKind::Structure
-                && (finding.what.contains(store::MISNAMED)
-                    || finding.what.ends_with(store::NOT_OURS));
-        return if finding.what.ends_with(store::HEADER_ANEW) {
-            Some(Fix::LogHeader)
-        } else {
-            (!is_stray).then_some(Fix::Log)
-        };
-    }
-    if finding.file.starts_with("lsm/") && !counts {
-        // What is in blobs never changes, and what a manifest says of them stands nowhere else.
-        return None;
-    }
-    match finding.kind {
-        FindingKind::Count | FindingKind::Lost => Some(Fix::Engine),
-        FindingKind::Unreadable | FindingKind::Structure if counts => Some(Fix::Engine),
-        FindingKind::Unreadable | FindingKind::Structure | FindingKind::Medium => None,
+/// The repair of a finding of the store's own check.
+pub(super) fn of_engine(remedy: Remedy) -> Option<Fix> {
+    match remedy {
+        Remedy::None | Remedy::MoveAway | Remedy::ByHand | Remedy::Keep => None,
+        Remedy::Rebuild => Some(Fix::Engine),
+        Remedy::Checkpoint => Some(Fix::Checkpoint),
+        Remedy::RewriteLogHeader => Some(Fix::LogHeader),
+        Remedy::CutLog => Some(Fix::Log),
     }
 }
 
@@ -192,7 +167,7 @@ impl Fs {
                     None => fs.mend_all(&mut mended, progress),
                 };
                 let done = done.and_then(|()| fs.close());
-                done.map_err(|error| OpenError::Inconsistent(error.to_string()))?;
+                done.map_err(OpenError::inconsistent)?;
             }
             Err(
                 OpenError::Damaged(_)

@@ -33,7 +33,7 @@ pub(crate) fn mknod(
             return Err(FsError::InvalidArgument("directories and links have calls of their own"));
         }
         Kind::CharDevice | Kind::BlockDevice if !caller.is_root() && !whiteout::is_one(new) => {
-            return Err(FsError::NotPermitted("only root makes devices"));
+            return Err(FsError::RootOnly("only root makes devices"));
         }
         _ => {}
     }

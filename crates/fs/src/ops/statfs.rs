@@ -38,7 +38,7 @@ fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
 
 /// The room of the medium, and the inodes of the volume's root subvolume.
 pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
-    let space = fs.env.device.space().map_err(|error| FsError::Io(error.to_string()))?;
+    let space = fs.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))?;
     // What was removed and waits to be given back is free: who needs it gets it. Not what stays
     // until a segment is worth to be written anew.
     let data = fs.data.stats();

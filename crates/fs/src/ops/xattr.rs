@@ -182,7 +182,7 @@ fn set_mode(edit: &mut Edit<'_>, mode: impl FnOnce(u32) -> u32) {
 }
 
 fn access_list(xattrs: &XattrRecord) -> FsResult<Acl> {
-    let damage = || FsError::Io("an access list is missing or damaged".to_owned());
+    let damage = || FsError::Io("an access list is missing or damaged".to_owned().into());
     let bytes = xattrs.get(ACCESS).ok_or_else(damage)?;
     Acl::decode(bytes).ok().flatten().ok_or_else(damage)
 }
@@ -260,7 +260,7 @@ fn check_set(edit: &Edit<'_>, caller: &Caller, space: Space) -> FsResult<()> {
             owned.check(caller, WRITE, || edit.acl())
         }
         Space::Trusted | Space::Security if !caller.is_root() => {
-            Err(FsError::NotPermitted("only root sets this attribute"))
+            Err(FsError::RootOnly("only root sets this attribute"))
         }
         Space::Access | Space::Default if owned.kind == Kind::Symlink => Err(NO_LIST),
         Space::Access | Space::Default if !owned.is_owner(caller) => {

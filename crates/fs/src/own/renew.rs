@@ -39,14 +39,12 @@ const COMMIT_BYTES: usize = 1 << 20;
 /// Makes the damaged one of the two trees anew; refused where both are.
 pub(crate) fn renew(engine: &dyn Store) -> std::result::Result<(), OpenError> {
     if let Some(why) = engine.read_only() {
-        return Err(OpenError::Inconsistent(why.to_string()));
+        return Err(OpenError::Inconsistent(why.to_string().into()));
     }
     match (damage(engine, VOLUME)?, damage(engine, COPY)?) {
         (Some(own), Some(copy)) => Err(both(own, &copy).into()),
         (Some(own), None) if !are_there(engine)? => Err(own.into()),
-        (Some(_), None) => {
-            renew_own(engine).map_err(|error| OpenError::Inconsistent(error.to_string()))
-        }
+        (Some(_), None) => renew_own(engine).map_err(OpenError::inconsistent),
         (None, Some(_)) => Ok(renew_copies(engine)?),
         (None, None) => Ok(remove_others(engine)?),
     }
@@ -59,8 +57,7 @@ pub(crate) fn drop_unknown(engine: &dyn Store) -> std::result::Result<bool, Open
     let mut batch = Batch::new();
     match engine.unknown()[..] {
         [VOLUME] if damage(engine, COPY)?.is_none() && are_there(engine)? => {
-            gather_others(engine, &mut batch, &mut |_| Ok(()))
-                .map_err(|error| OpenError::Inconsistent(error.to_string()))?;
+            gather_others(engine, &mut batch, &mut |_| Ok(())).map_err(OpenError::inconsistent)?;
             batch.drop_tree(VOLUME);
         }
         [COPY] if damage(engine, VOLUME)?.is_none() => say_none_and_drop(engine, &mut batch)?,

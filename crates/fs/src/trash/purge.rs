@@ -93,7 +93,8 @@ impl Fs {
             }
         }
         self.trash.look_at.store(now.saturating_add(LOOK_EVERY), Ordering::Release);
-        let space = self.env.device.space().map_err(|error| FsError::Io(error.to_string()))?;
+        let space =
+            self.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))?;
         // What waits to be punched will be free without it.
         let free = space.free_bytes.saturating_add(self.bytes_to_come());
         let full = free < space.total_bytes / FREE_PART && !self.queue.has_new_orphans();

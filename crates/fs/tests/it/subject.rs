@@ -182,7 +182,7 @@ impl FsSubject {
         }
         self.reopen().map_err(|error| match error {
             // A fault that a test ordered.
-            OpenError::Device(error) => FsError::Io(error.to_string()),
+            OpenError::Device(error) => FsError::Io(error.to_string().into()),
             error => panic!("a closed volume opens: {error}"),
         })
     }

@@ -277,7 +277,7 @@ impl MemoryFs {
         for (cookie, name, number) in entries {
             let node = nodes.get_mut(&number).expect("named nodes exist");
             if self.unlistable == Some(&name) {
-                return Err(FsError::Io("a name that cannot be read".to_owned()));
+                return Err(FsError::Io("a name that cannot be read".to_owned().into()));
             }
             let plus = plus && self.unreadable != Some(&name);
             let attr = plus.then_some(&node.attr);
@@ -436,7 +436,9 @@ impl FileSystem for MemoryFs {
     fn read(&self, c: &Caller, node: NodeId, offset: u64, buffer: &mut [u8]) -> FsResult<usize> {
         assert_eq!(c.enforce, Enforce::Kernel, "rights were checked at open");
         if self.damaged.load(Ordering::Relaxed) {
-            return Err(FsError::Io("checksum mismatch in data/open/1.seg at 4096".to_owned()));
+            return Err(FsError::Io(
+                "checksum mismatch in data/open/1.seg at 4096".to_owned().into(),
+            ));
         }
         let mut state = self.state.lock();
         let bytes = &state.node(node)?.bytes;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use format::run_manifest::RunManifest;
-use lsm::{ANOTHER, LsmStore, mend};
+use lsm::{LsmStore, mend};
 use parking_lot::Mutex;
 use store::{Error, Store, TreeId};
 use testing::run::for_seeds;
@@ -200,7 +200,8 @@ fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
         let found = inspected(&SimEnv::on(device.copy(), 1)).findings;
         // One that is gone is what a crash leaves, too.
         assert_eq!(found.len(), usize::from(!matches!(rot, Rot::Gone)), "{place}: {found:?}");
-        let told = found.iter().all(|found| found.file == *path && found.what.ends_with(ANOTHER));
+        let told =
+            found.iter().all(|found| found.file == *path && found.remedy == store::Remedy::Rebuild);
         assert!(told, "{place}: {found:?}");
         let opened = opens(device.copy(), &model, &place);
         mend(&SimEnv::on(device.clone(), 1).env(), &options()).expect("there is one");
@@ -494,7 +495,7 @@ fn a_manifest_under_another_name_is_left_aside() {
             put(&device, &bytes, &path);
             let told = inspected(&SimEnv::on(device.copy(), 1)).findings;
             assert_eq!(told.len(), 1, "{path}: {told:?}");
-            let is_it = told[0].file == path && told[0].what.ends_with(store::STRAY);
+            let is_it = told[0].file == path && told[0].remedy == store::Remedy::MoveAway;
             assert!(is_it, "{path}: {told:?}");
             let before = blobs(&device);
             let sim = SimEnv::on(device.copy(), 1);
@@ -565,7 +566,10 @@ fn no_older_state_is_taken_where_a_manifest_under_another_name_may_be_missed() {
                 told.iter().any(|found| format!("{}: {}", found.file, found.what).contains(name));
             assert!(is_told, "{place}: {name}: {told:?}, {error}");
         }
-        assert!(!told.iter().any(|found| found.what.ends_with(store::STRAY)), "{place}: {told:?}");
+        assert!(
+            !told.iter().any(|found| found.remedy == store::Remedy::MoveAway),
+            "{place}: {told:?}"
+        );
     };
     let bytes_of = |device: &SimDevice, path: &str| device.read_file(path);
     // The older one was copied over both of the newest, and lies under its own name, too.

@@ -483,8 +483,8 @@ fn named(failure: Failure, snapshot: &[u8], who: &str) -> Failure {
 /// Says who may, to one who may not, and what to do about a name that is taken.
 fn advise(failure: Failure, who: &str) -> Failure {
     match failure.kind {
-        // It says itself who.
-        FailureKind::Permission if failure.message.contains("only root") => failure,
+        // It says itself who may.
+        FailureKind::Permission if !failure.hint.is_empty() => failure,
         FailureKind::Permission => failure.hint(who),
         FailureKind::Exists => failure.hint("choose another name, or remove that one first"),
         _ => failure,

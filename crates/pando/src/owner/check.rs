@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use fs::{Gc, Problem, ProblemKind, VolumeReport};
 use inode::Caller;
-use wire::{Answer, Body, Bytes, CheckFinding, Checked, Collected, Failure, FailureKind, Garbage};
+use wire::{
+    Answer, Body, Bytes, CheckAction, CheckFinding, Checked, Collected, Failure, FailureKind,
+    Garbage,
+};
 
 use super::connection::Replies;
 use super::server::Server;
@@ -102,6 +105,13 @@ pub(crate) fn checked(report: &VolumeReport) -> Checked {
         ino: found.ino,
         what: found.what.clone(),
         remedy: found.remedy().unwrap_or_default(),
+        action: match found.action() {
+            fs::Action::None => CheckAction::None,
+            fs::Action::Repair => CheckAction::Repair,
+            fs::Action::DiscardLog => CheckAction::DiscardLog,
+            fs::Action::Checkpoint => CheckAction::Checkpoint,
+            fs::Action::MoveAway => CheckAction::MoveAway,
+        },
     });
     let store = &report.store;
     Checked {

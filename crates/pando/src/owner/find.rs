@@ -214,7 +214,7 @@ impl Searching<'_, '_> {
         self.total.quit |= taker.quit;
         self.quit = taker.quit || taker.failed.is_some();
         if let Some(error) = taker.failed {
-            return Err(FsError::Io(error));
+            return Err(FsError::Io(error.into()));
         }
         let Outcome { matched, clusters, clusters_read, walked, rows_tested, unreadable, .. } =
             found?;

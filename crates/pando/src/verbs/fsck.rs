@@ -11,8 +11,8 @@ use client::{Connection, Opened};
 use device::Env;
 use fs::{Fs, Mended, Repair};
 use serde_json::json;
-use store::{Cut, IN_MEMORY};
-use wire::{Answer, Body, Call, CheckFinding, Checked, Failure, FailureKind};
+use store::Cut;
+use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, FailureKind};
 
 use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
@@ -162,6 +162,7 @@ fn tell(finding: &CheckFinding, verb: &str, output: &mut Output) -> Result<()> {
         "ino": finding.ino,
         "what": finding.what,
         "remedy": finding.remedy,
+        "action": finding.action,
     }))?;
     let mut place = Vec::new();
     if !finding.file.is_empty() {
@@ -245,25 +246,22 @@ fn verdict(volume: &Path, found: &Checked, hint: String, output: &mut Output) ->
     Err(Failure::new(FailureKind::Damaged, message).hint(hint))
 }
 
-/// What its remedy says of a damaged log: that only who asks for it has it cut off.
-const DISCARDS: &str = "--discard-log";
-
 /// What is to be done about what was found.
 fn hint(found: &Checked, cut: Option<&CutCost>) -> String {
     if found.unread {
         return failure::FIRST_A_COPY.to_owned();
     }
-    if let Some(found) = found.findings.iter().find(|found| found.what.ends_with(IN_MEMORY)) {
+    let find = |action| found.findings.iter().find(|finding| finding.action == action);
+    if let Some(found) = find(CheckAction::Checkpoint) {
         return found.remedy.clone();
     }
-    let remedies = || found.findings.iter().map(|finding| finding.remedy.as_str());
-    let discards = remedies().filter(|remedy| remedy.contains(DISCARDS)).count();
-    if discards > 0 && matches!(cut, Some(Err(_))) {
+    let discards = find(CheckAction::DiscardLog).is_some();
+    if discards && matches!(cut, Some(Err(_))) {
         return "the log is damaged, and would not be cut off: why is said above; nothing else is \
                 mended before that is put right"
             .to_owned();
     }
-    if discards > 0 {
+    if discards {
         return "the log is damaged, and nothing else is mended before it is cut off: `pando fsck \
                 --repair --discard-log` does that, and gives up what was changed behind the \
                 damage, also what was acknowledged"
@@ -273,7 +271,7 @@ fn hint(found: &Checked, cut: Option<&CutCost>) -> String {
     if mendable > 0 {
         return format!("`pando fsck --repair` mends {mendable} of them");
     }
-    if found.findings.iter().all(|finding| finding.what.ends_with(store::STRAY)) {
+    if found.findings.iter().all(|finding| finding.action == CheckAction::MoveAway) {
         return "nothing is lost: move away what is named".to_owned();
     }
     "nothing of that can be mended: restore what is named from a copy".to_owned()
@@ -342,7 +340,7 @@ fn tell_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
     let bytes = if bytes > 0 { format!("up to {}", size(bytes)) } else { size(0_u64) };
     let ends = match is {
         CutIs::Done => format!("the log ends with record {} now", last.0),
-        CutIs::Asked => format!("with {DISCARDS} the log would end with record {}", last.0),
+        CutIs::Asked => format!("with --discard-log the log would end with record {}", last.0),
     };
     output.line(&format!("{ends}; given up behind it: {bytes}, {records}"))?;
     if missing > 0 {
@@ -388,17 +386,11 @@ fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<
         let were = output::count(count, "finding was", "findings were");
         output.line(&format!("{were} mended"))?;
     }
-    let is_refused = |(problem, _): &(fs::Problem, String)| {
-        problem.remedy().is_some_and(|remedy| remedy.contains(DISCARDS))
-    };
-    let failed = |finding: &&CheckFinding| {
-        let is_it = |(problem, _): &&(fs::Problem, String)| {
-            problem.what == finding.what && problem.file == finding.file
-        };
-        mended.failed.iter().any(|failed| is_it(&failed))
-    };
+    let is_refused =
+        |(problem, _): &(fs::Problem, String)| problem.action() == fs::Action::DiscardLog;
+    let failed = |found: &&fs::Problem| mended.failed.iter().any(|(tried, _)| tried.is_same(found));
     // What was tried just now fails the next time, too.
-    let failed = after.findings.iter().filter(failed).count() as u64;
+    let failed = mended.after.problems.iter().filter(failed).count() as u64;
     let hint = if mended.failed.iter().any(is_refused) {
         "nothing was cut off the log, and nothing else mended: why is said above".to_owned()
     } else if failed > 0 && failed >= after.mendable_count && !after.unread {

@@ -28,4 +28,4 @@ pub use append::{Log, Room};
 pub use options::{LogKey, LogOptions, LogStats, Recovery};
 pub use recover::Replay;
 pub use salvage::Cut;
-pub use verify::{HEADER_ANEW, MISNAMED, NOT_OURS, STRAY, Verified};
+pub use verify::Verified;

@@ -219,7 +219,7 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
 /// when their numbers are used again; and that it is no segment may be known only by what goes.
 fn refuse_strays(strays: &[Stray]) -> Result<()> {
     match strays.iter().find(|stray| !stray.is_harmless()) {
-        Some(stray) => Err(stray.told(true).into()),
+        Some(stray) => Err(stray.damage(true).into()),
         None => Ok(()),
     }
 }

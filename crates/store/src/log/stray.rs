@@ -13,8 +13,7 @@ use format::{COUNTED_MAX, Corruption};
 use super::beginning::begins_with;
 use super::recover::search;
 use super::segment::{Files, SEGMENT_SUFFIX};
-use super::verify::{MISNAMED, NOT_OURS, STRAY};
-use crate::{Error, Lsn, Result};
+use crate::{Error, Lsn, Remedy, Result};
 
 /// A file that has the name of a segment, and is none of that name.
 #[derive(Debug)]
@@ -164,9 +163,15 @@ impl Stray {
         }
     }
 
-    /// What it is, and what is to be done about it. Where the log is not whole without it, it may
-    /// be what is missing.
-    pub(super) fn told(&self, is_missed: bool) -> Corruption {
+    /// What repairs it. Where the log is not whole without it (`is_missed`), it may be what is
+    /// missing.
+    pub(super) fn remedy(&self, is_missed: bool) -> Remedy {
+        let is_another = matches!(self.is, Is::Another { .. });
+        if is_another && is_missed || !self.is_aside { Remedy::ByHand } else { Remedy::MoveAway }
+    }
+
+    /// What it is, and what a person does where [`Stray::remedy`] leaves that to one.
+    pub(super) fn damage(&self, is_missed: bool) -> Corruption {
         let expected = match self.is {
             Is::Another { first, is_copy } if is_missed => {
                 let name = format!("{first:016x}{SEGMENT_SUFFIX}");
@@ -175,10 +180,12 @@ impl Stray {
                 } else {
                     ""
                 };
-                format!("that of its name; {MISNAMED}{name}{or}")
+                format!("that of its name; give it its own name: {name}{or}")
             }
-            _ if !self.is_aside => format!("that of its name; {NOT_OURS}"),
-            _ => format!("that of its name; {STRAY}"),
+            _ if !self.is_aside => {
+                "that of its name; move it away, and put back what it may have replaced".to_owned()
+            }
+            _ => "that of its name".to_owned(),
         };
         let structure = "log segment header";
         let (file, found) = (self.path.clone(), self.found());

@@ -15,16 +15,7 @@ use super::recover::{Listed, Replay, Scan, list, split_needed};
 use super::segment::Files;
 use super::stray::set_aside;
 use super::{Log, LogOptions, Recovery};
-use crate::{Finding, FindingKind, Lsn, Result};
-
-/// What is said of a header that is damaged where all that it says is known.
-pub const HEADER_ANEW: &str = "all records of it are whole without it";
-/// What is said of a file that has the name of a segment, is none of that name, and is not needed.
-pub const STRAY: &str = "nothing needs it here: move it away";
-/// What is said before the name that a file should have.
-pub const MISNAMED: &str = "give it its own name: ";
-/// What is said of a file of another volume that has the name of a segment that may be needed.
-pub const NOT_OURS: &str = "move it away, and put back what it may have replaced";
+use crate::{Finding, FindingKind, Lsn, Remedy, Result};
 
 /// What a look at a log came to.
 #[derive(Debug)]
@@ -86,8 +77,7 @@ fn verified(files: &Files, options: &LogOptions, from: Lsn, replay: &mut dyn Rep
     let (mut headers, mut findings) = (Vec::new(), Vec::new());
     let end = look(files, options, from, replay, (&mut headers, &mut findings));
     for BadHeader { damage, .. } in headers {
-        let finding = found(FindingKind::Unreadable, damage);
-        findings.push(Finding { what: format!("{}; {HEADER_ANEW}", finding.what), ..finding });
+        findings.push(found(FindingKind::Unreadable, damage, Remedy::RewriteLogHeader));
     }
     Verified { findings, end }
 }
@@ -108,14 +98,16 @@ fn look(
         scan.segments(&needed)?;
         Ok(scan.recovery)
     });
-    let told = strays.iter().map(|stray| stray.told(end.is_err()));
-    findings.extend(told.map(|stray| found(FindingKind::Structure, stray)));
+    findings.extend(strays.iter().map(|stray| {
+        let is_missed = end.is_err();
+        found(FindingKind::Structure, stray.damage(is_missed), stray.remedy(is_missed))
+    }));
     end
 }
 
-fn found(kind: FindingKind, bad: Corruption) -> Finding {
+fn found(kind: FindingKind, bad: Corruption, remedy: Remedy) -> Finding {
     let what = format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected);
-    Finding { kind, file: bad.file, offset: bad.offset, what }
+    Finding::new(kind, bad.file, bad.offset, what).with(remedy)
 }
 
 #[cfg(test)]

@@ -195,7 +195,7 @@ fn a_copy_beside_the_log_costs_nothing(engine: Engine) {
         assert!(mended.cut.is_none() && mended.failed.is_empty(), "{place}: {mended:?}");
         assert_eq!(mended.after.problems_count, 1, "{place}:\n{}", told(&mended.after));
         let problem = &mended.after.problems[0];
-        assert!(problem.file == copy && problem.what.ends_with(store::STRAY), "{problem:?}");
+        assert!(problem.file == copy && problem.action() == fs::Action::MoveAway, "{problem:?}");
         assert_eq!(left(&device, &place), FILES, "{place}");
         assert!(device.read_file(&copy) == whole.read_file(&path), "{place}: was changed");
     }

@@ -65,7 +65,10 @@ fn what_is_no_segment_costs_nothing_beside_a_log_that_is_whole() {
                     let found = looked(&device, from);
                     assert_eq!(found.end.unwrap().replayed, COUNT - from, "{what}");
                     let [finding] = &found.findings[..] else { panic!("{what}") };
-                    assert!(finding.file == path && finding.what.ends_with(STRAY), "{finding:?}");
+                    assert!(
+                        finding.file == path && finding.remedy == Remedy::MoveAway,
+                        "{finding:?}"
+                    );
                     match cut(&device, from) {
                         Ok(cut) => assert_eq!((cut.last, cut.known), (Lsn(COUNT), Lsn(COUNT))),
                         Err(_) => assert!(files(&device) == before, "{what}: cut"),
@@ -94,7 +97,7 @@ fn a_segment_that_was_destroyed_is_missed() {
                 let what = format!("{what} as {path}, from {from}");
                 let found = looked(&device, from);
                 assert!(found.end.is_err(), "{what}: {found:?}");
-                assert!(found.findings.iter().all(|one| !one.what.ends_with(STRAY)), "{what}");
+                assert!(found.findings.iter().all(|one| one.remedy != Remedy::MoveAway), "{what}");
                 assert!(opened(&device, from).is_err(), "{what}");
                 let before = files(&device);
                 match cut(&device, from) {
@@ -155,7 +158,7 @@ fn a_copy_in_the_place_of_the_last_segment_is_missed() {
         let found = looked(&device, 0);
         let error = found.end.unwrap_err().to_string();
         assert!(error.contains(&format!("record {last}")), "{error}");
-        assert!(found.findings.iter().all(|one| !one.what.ends_with(STRAY)));
+        assert!(found.findings.iter().all(|one| one.remedy != Remedy::MoveAway));
         assert!(opened(&device, 0).is_err());
         let before = files(&device);
         assert!(cut(&device, 0).is_err() && files(&device) == before);

@@ -43,7 +43,10 @@ fn a_damaged_header_costs_no_record() {
             assert_eq!(found.end.unwrap().replayed, COUNT, "{what}");
             assert_eq!(found.findings.len(), 1, "{what}");
             let finding = &found.findings[0];
-            assert!(finding.file == *path && finding.what.ends_with(HEADER_ANEW), "{finding:?}");
+            assert!(
+                finding.file == *path && finding.remedy == Remedy::RewriteLogHeader,
+                "{finding:?}"
+            );
             assert!(files(&device) == before, "{what}: a look changed something");
             // Whoever cuts it off loses nothing either.
             let other = device.copy();
@@ -78,7 +81,7 @@ fn a_header_is_written_anew_only_where_all_it_says_is_known() {
         let before = files(&device);
         let found = looked(&device, 0);
         assert!(found.end.is_err(), "{what}: {found:?}");
-        assert!(found.findings.iter().all(|one| one.what.ends_with(NOT_OURS)), "{what}");
+        assert!(found.findings.iter().all(|one| one.remedy == Remedy::ByHand), "{what}");
         mend(&device).ok();
         assert!(files(&device) == before, "{what}: something was written");
     };
@@ -201,7 +204,7 @@ fn a_copy_under_another_name_is_left_aside() {
             assert_eq!(found.end.unwrap().replayed, COUNT - from, "{stray}");
             assert_eq!(found.findings.len(), 1, "{stray}");
             let finding = &found.findings[0];
-            assert!(finding.file == stray && finding.what.ends_with(STRAY), "{finding:?}");
+            assert!(finding.file == stray && finding.remedy == Remedy::MoveAway, "{finding:?}");
             assert!(matches!(cut(&device, from), Err(Error::Corrupt(_))), "{stray}");
             assert!(device.read_file(path) == whole.read_file(path), "{stray}");
             if from == 0 {
@@ -252,7 +255,7 @@ fn a_segment_under_another_name_is_asked_for() {
         let found = looked(&device, 0);
         // That the last one is missing nothing says, but that it is there.
         assert!(found.end.is_err() && replayed(&device).is_err(), "{path}");
-        let name = format!("{MISNAMED}{first:016x}.log");
+        let name = format!("give it its own name: {first:016x}.log");
         assert!(found.findings[0].what.ends_with(&name), "{:?}", found.findings);
         let before = files(&device);
         assert!(matches!(cut(&device, 0), Err(Error::Corrupt(_))), "{path}");
@@ -278,8 +281,8 @@ fn a_copy_beside_a_damaged_segment_is_kept_for_who_decides() {
         let found = looked(&device, 0);
         assert!(found.end.is_err(), "{path}");
         let told = found.findings.iter().find(|finding| finding.file == stray).unwrap();
-        let name = format!("{MISNAMED}{first:016x}.log if it is whole");
-        assert!(told.what.contains(&name) && !told.what.contains(STRAY), "{told:?}");
+        let name = format!("give it its own name: {first:016x}.log if it is whole");
+        assert!(told.what.contains(&name) && told.remedy == Remedy::ByHand, "{told:?}");
         let before = files(&device);
         assert!(matches!(cut(&device, 0), Err(Error::Corrupt(_))), "{path}");
         assert!(files(&device) == before, "{path}: something was changed");
