@@ -3,11 +3,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Its name in the volume directory.
@@ -56,14 +56,10 @@ impl Listening {
     }
 
     fn make(directory: OwnedFd) -> io::Result<Listening> {
-        let listener = UnixListener::bind(short_path(directory.as_fd()))?;
-        match open_to_all(directory.as_fd()) {
-            Ok(made) => Ok(Listening { directory, listener, made }),
-            Err(error) => {
-                // Nobody would listen there, and nobody make another one.
-                unlink(directory.as_fd()).unwrap_or_default();
-                Err(error)
-            }
+        let listener = bind_open_to_all(&short_path(directory.as_fd()))?;
+        match there(directory.as_fd())? {
+            Some(made) => Ok(Listening { directory, listener, made }),
+            None => Err(Errno::NOENT.into()),
         }
     }
 
@@ -102,22 +98,19 @@ impl Listening {
     }
 }
 
-/// Lets every user connect, which needs write permission; who may do what is decided for each
-/// request. Tells device and number of the socket.
+/// Makes a socket to which every user may connect, which takes the right to write to it; what each
+/// may do is decided for each request.
 ///
-/// Whose the directory is may put a symbolic link in its place at any moment, and the superuser
-/// would open what that leads to: what is changed is held, and looked at before.
-fn open_to_all(directory: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = rustix::fs::openat(directory, SOCKET, flags, Mode::empty())?;
-    let found = rustix::fs::fstat(&held)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
-        let message = format!("something else was put in the place of {SOCKET}");
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
-    }
-    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o666))?;
-    Ok((found.st_dev, found.st_ino))
+/// The socket has its mode from the beginning. To change the mode of what has its name afterwards
+/// would be to change, as the superuser, whatever the owner of the directory put there meanwhile.
+fn bind_open_to_all(path: &Path) -> io::Result<UnixListener> {
+    /// The mask is one of the process. Nothing relies on it: files are created with their modes.
+    static MASK: Mutex<()> = Mutex::new(());
+    let _alone = MASK.lock();
+    let before = rustix::process::umask(Mode::empty());
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    bound
 }
 
 /// Device and number of what has the socket's name.

@@ -45,7 +45,7 @@ impl DirectDevice {
     fn direct(&self, path: &str, file: Arc<dyn File>) -> Result<Arc<dyn File>> {
         let direct = self
             .local
-            .open_at(path, OFlags::RDONLY | OFlags::DIRECT, 0)
+            .open_at(path, OFlags::RDONLY | OFlags::DIRECT)
             .map_err(|error| Error::new("open for direct reads", path, error))?;
         let (path, reads) = (path.to_owned(), Arc::clone(&self.reads));
         Ok(Arc::new(DirectFile { file, direct, path, reads }))

@@ -11,6 +11,7 @@ mod direct;
 mod error;
 mod fanotify;
 mod file;
+mod guarded;
 mod latch;
 mod local;
 mod map;

@@ -5,17 +5,17 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags, SeekFrom, Stat,
-    StatVfs, Uid,
+    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, StatVfs,
 };
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::guarded::{self, GiveTo};
 use crate::{Device, Error, File, Lock, Metadata, Result, Space};
 
 /// The one directory that may be a symbolic link: that of a log that is elsewhere. Any other that
@@ -28,7 +28,7 @@ pub struct LocalDevice {
     root: OwnedFd,
     /// Who gets what the superuser makes in somebody else's directory: its owner and group, so
     /// that he can still open it.
-    give_to: Option<(u32, u32)>,
+    give_to: GiveTo,
 }
 
 impl LocalDevice {
@@ -49,12 +49,44 @@ impl LocalDevice {
         self.root.as_fd()
     }
 
-    /// What is held is given, and not what somebody put in its place meanwhile.
-    fn give(&self, held: &impl AsFd, path: &str) -> Result<()> {
-        let Some((uid, gid)) = self.give_to else { return Ok(()) };
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        rustix::fs::fchown(held, Some(uid), Some(gid))
-            .map_err(|error| Error::new("give to the directory's owner", path, error.into()))
+    /// Opens a file for appending, of its owner only, created where there is none; one that is
+    /// longer than `bytes_max` is emptied.
+    pub fn append(&self, path: &str, bytes_max: u64) -> Result<fs::File> {
+        let failed = |error: io::Error| Error::new("open", path, error);
+        let flags = OFlags::WRONLY | OFlags::APPEND;
+        let file = self.open_or_create(path, flags, 0o600).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() > bytes_max {
+            file.set_len(0).map_err(failed)?;
+        }
+        Ok(file)
+    }
+
+    /// Reads a small file, which need not be open to writing: its first `bytes_max` bytes.
+    pub fn read(&self, path: &str, bytes_max: usize) -> Result<Vec<u8>> {
+        let failed = |error: io::Error| Error::new("read", path, error);
+        let file = self.open_at(path, OFlags::RDONLY).map_err(failed)?;
+        let mut bytes = vec![0; bytes_max];
+        let read = file.read_at(&mut bytes, 0).map_err(failed)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// Sets the permission bits of the directory itself, whatever its path leads to by now.
+    pub fn set_mode(&self, mode: u32) -> Result<()> {
+        // A descriptor that holds only a place takes no `fchmod`.
+        let path = format!("/proc/self/fd/{}", self.root.as_raw_fd());
+        fs::set_permissions(path, PermissionsExt::from_mode(mode))
+            .map_err(|error| Error::new("set the mode of", "", error))
+    }
+
+    /// Gives an open directory to the owner of this one, as what is created in here. The caller
+    /// created it a moment ago, in `parent`.
+    pub fn give_dir(&self, created: BorrowedFd<'_>, parent: BorrowedFd<'_>) -> Result<()> {
+        if self.give_to.is_none() {
+            return Ok(());
+        }
+        guarded::give_empty_dir(created, parent, self.give_to)
+            .map_err(|error| Error::new("give to the volume's owner", "", error))
     }
 
     /// Locks the directory itself, as whoever has it open.
@@ -64,13 +96,15 @@ impl LocalDevice {
         Ok(directory)
     }
 
-    /// Opens the file at a path, or makes it, as the flags say.
-    pub(crate) fn open_at(&self, path: &str, flags: OFlags, mode: u32) -> io::Result<fs::File> {
+    /// Opens the file at a path.
+    pub(crate) fn open_at(&self, path: &str, flags: OFlags) -> io::Result<fs::File> {
         let (parent, name) = self.parent(path)?;
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mode = Mode::from_raw_mode(mode);
-        let opened = retry_on_intr(|| rustix::fs::openat(parent.as_fd(), name, flags, mode))?;
-        Ok(fs::File::from(opened))
+        guarded::open(parent.as_fd(), name, flags)
+    }
+
+    fn open_or_create(&self, path: &str, flags: OFlags, mode: u32) -> io::Result<fs::File> {
+        let (parent, name) = self.parent(path)?;
+        guarded::open_or_create(parent.as_fd(), name, (flags, mode), self.give_to)
     }
 
     /// Opens a directory, one part of its path after the other, none of them a link but for the
@@ -119,7 +153,7 @@ impl LocalDevice {
 
     /// A file to lock where nothing can be made: the one that is there, or the directory.
     fn open_to_lock(&self, path: &str) -> io::Result<(fs::File, bool)> {
-        match self.open_at(path, OFlags::RDONLY, 0) {
+        match self.open_at(path, OFlags::RDONLY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Ok((self.open_dir("", OFlags::RDONLY)?.into(), true))
             }
@@ -160,9 +194,9 @@ fn below(path: &str) -> &str {
 
 impl Device for LocalDevice {
     fn open(&self, path: &str) -> Result<Arc<dyn File>> {
-        let (file, read_only) = match self.open_at(path, OFlags::RDWR, 0) {
+        let (file, read_only) = match self.open_at(path, OFlags::RDWR) {
             // As a medium that fails is left by the operating system: what is there can be read.
-            Err(error) if is_read_only(&error) => (self.open_at(path, OFlags::RDONLY, 0), true),
+            Err(error) if is_read_only(&error) => (self.open_at(path, OFlags::RDONLY), true),
             opened => (opened, false),
         };
         let file = file.map_err(|error| Error::new("open", path, error))?;
@@ -170,10 +204,10 @@ impl Device for LocalDevice {
     }
 
     fn create(&self, path: &str) -> Result<Arc<dyn File>> {
-        let file = self
-            .open_at(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o600)
-            .map_err(|error| Error::new("open", path, error))?;
-        self.give(&file, path)?;
+        let failed = |error: io::Error| Error::new("create", path, error);
+        let (parent, name) = self.parent(path).map_err(|error| failed(error.into()))?;
+        let file = guarded::create(parent.as_fd(), name, (OFlags::RDWR, 0o600), self.give_to)
+            .map_err(failed)?;
         Ok(Arc::new(LocalFile { file, path: path.to_owned(), read_only: false }))
     }
 
@@ -211,15 +245,16 @@ impl Device for LocalDevice {
     }
 
     fn create_dir(&self, directory: &str) -> Result<()> {
-        let failed = |error: Errno| Error::new("create directory", directory, error.into());
-        let (parent, name) = self.parent(directory).map_err(failed)?;
-        match rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(0o700)) {
-            Err(Errno::EXIST) if self.open_dir(directory, OFlags::PATH).is_ok() => Ok(()),
-            Err(error) => Err(failed(error)),
-            Ok(()) => {
-                let held = self.open_dir(directory, OFlags::RDONLY).map_err(failed)?;
-                self.give(&held, directory)
+        let failed = |error: io::Error| Error::new("create directory", directory, error);
+        let (parent, name) = self.parent(directory).map_err(|error| failed(error.into()))?;
+        match guarded::create_dir(parent.as_fd(), name, 0o700, self.give_to) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists
+                    && self.open_dir(directory, OFlags::PATH).is_ok() =>
+            {
+                Ok(())
             }
+            created => created.map_err(failed),
         }
     }
 
@@ -266,15 +301,11 @@ impl Device for LocalDevice {
     }
 
     fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {
-        let flags = OFlags::RDWR | OFlags::CREATE;
-        let opened = self.open_at(path, flags, 0o644);
+        let opened = self.open_or_create(path, OFlags::RDWR, 0o644);
         let read_only = opened.as_ref().is_err_and(is_read_only);
         let opened =
             if read_only { self.open_to_lock(path) } else { opened.map(|file| (file, false)) };
         let (file, is_directory) = opened.map_err(|error| Error::new("open", path, error))?;
-        if !read_only {
-            self.give(&file, path)?;
-        }
         let failed = |error: Errno| Error::new("lock", path, error.into());
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}

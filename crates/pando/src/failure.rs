@@ -78,6 +78,10 @@ pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
         format!("{} {}: {}", error.operation, volume.join(&error.path).display(), error.message),
     );
     match failure.kind {
+        // The device refused it, and not the operating system.
+        FailureKind::Permission if error.os.is_none() => failure.hint(
+            "somebody put it into the directory of the volume: look what it is, and remove it",
+        ),
         FailureKind::Permission => {
             let hint = of_another(volume, &error.path);
             failure.hint(hint.unwrap_or_else(|| ONLY_ITS_USER.to_owned()))

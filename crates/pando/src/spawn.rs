@@ -2,12 +2,11 @@
 //! first words on its standard output are how the start went.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use client::Launch;
+use device::LocalDevice;
 
 use crate::environment;
 use crate::failure::Result;
@@ -51,14 +50,6 @@ pub(crate) fn owner(volume: &Path, extra: &[OsString]) -> Result<Launch> {
 
 /// The log; nowhere when it cannot be written, for that must not keep a volume from opening.
 fn log_file(volume: &Path) -> Stdio {
-    let path = volume.join(LOG_FILE);
-    let long = path.metadata().is_ok_and(|found| found.len() > LOG_BYTES_MAX);
-    let mut options = OpenOptions::new();
-    options.create(true).mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-    if long {
-        options.write(true).truncate(true);
-    } else {
-        options.append(true);
-    }
-    options.open(path).map_or_else(|_| Stdio::null(), Stdio::from)
+    let opened = LocalDevice::open(volume).and_then(|it| it.append(LOG_FILE, LOG_BYTES_MAX));
+    opened.map_or_else(|_| Stdio::null(), Stdio::from)
 }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,26 +106,37 @@ fn the_socket_of_another_owner_stays() {
     assert!(newest.restored().unwrap().is_some());
 }
 
-/// Whose the directory is may put a link in the place of the socket while the superuser makes it.
+/// The owner of the directory may put a link in the place of the socket while the superuser makes
+/// it: a symbolic link, or another name of a socket of the superuser's.
 #[test]
 fn what_a_link_in_the_place_of_the_socket_leads_to_is_not_opened_to_all() {
     let temporary = tempfile::tempdir_in("/dev/shm").unwrap();
-    let volume = temporary.path().join("volume");
-    std::fs::create_dir(&volume).unwrap();
     let secret = temporary.path().join("secret");
     std::fs::write(&secret, b"").unwrap();
-    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
-    let (socket, link) = (volume.join(client::SOCKET), volume.join("link"));
-    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    stays_closed(temporary.path(), &secret, |secret, link| {
+        std::os::unix::fs::symlink(secret, link).unwrap();
+    });
+    let secret = temporary.path().join("socket");
+    let _listener = UnixListener::bind(&secret).unwrap();
+    stays_closed(temporary.path(), &secret, |secret, link| {
+        std::fs::hard_link(secret, link).unwrap();
+    });
+}
+
+fn stays_closed(place: &Path, secret: &Path, make_link: fn(&Path, &Path)) {
+    let volume = tempfile::tempdir_in(place).unwrap();
+    std::fs::set_permissions(secret, PermissionsExt::from_mode(0o600)).unwrap();
+    let (socket, link) = (volume.path().join(client::SOCKET), volume.path().join("link"));
+    make_link(secret, &link);
     let ended = Arc::new(AtomicBool::new(false));
-    let (flag, secret_there) = (Arc::clone(&ended), secret.clone());
+    let (flag, secret_there) = (Arc::clone(&ended), secret.to_owned());
     let other = device::spawn("other", move || {
         while !flag.load(Ordering::Relaxed) {
             let (at, how) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
             // It fails while there is no socket.
             if rustix::fs::renameat_with(at, &link, at, &socket, how).is_ok() {
                 std::fs::remove_file(&link).unwrap();
-                std::os::unix::fs::symlink(&secret_there, &link).unwrap();
+                make_link(&secret_there, &link);
             }
         }
     });
@@ -132,12 +144,20 @@ fn what_a_link_in_the_place_of_the_socket_leads_to_is_not_opened_to_all() {
     let mut mode = 0o600;
     while mode == 0o600 && clock.monotonic() < Duration::from_secs(2) {
         // It may be told that something else is there.
-        bind(&volume).map(drop).unwrap_or_default();
-        mode = std::fs::metadata(&secret).unwrap().permissions().mode() & 0o777;
+        bind(volume.path()).map(drop).unwrap_or_default();
+        mode = std::fs::metadata(secret).unwrap().permissions().mode() & 0o777;
     }
     ended.store(true, Ordering::Relaxed);
     other.join().unwrap();
     assert_eq!(mode, 0o600);
+}
+
+#[test]
+fn every_user_may_connect_whatever_the_mask_of_the_process() {
+    let temporary = tempfile::tempdir().unwrap();
+    let _listening = bind(temporary.path()).unwrap();
+    let mode = std::fs::metadata(temporary.path().join(client::SOCKET)).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o222, 0o222);
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod blobs_open;
 #[cfg(test)]
 mod direct;
 #[cfg(test)]
+mod guarded;
+#[cfg(test)]
 mod local;
 mod overlay;
 #[cfg(test)]

@@ -6,14 +6,18 @@
 //! link to the log still leads to the log of the first. Two volumes would overwrite each other's
 //! records there.
 
+use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use device::{Clock, Device, LocalDevice};
-use rustix::fs::FlockOperation;
+use device::Clock;
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
@@ -24,11 +28,34 @@ const BACK: &str = "volume.";
 /// How long one that ends may take to let go of the log after it let go of the volume.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The log is ours as long as this lives.
+/// The log is ours as long as this lives. All that is done in its directory is done through this
+/// descriptor: its path may lead elsewhere by now, where another user owns a directory above.
 #[derive(Debug)]
 pub(crate) struct LogHeld(File);
 
 impl LogHeld {
+    /// The directory.
+    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// The names in the directory.
+    pub(crate) fn names(&self) -> std::io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if !matches!(&name[..], b"." | b"..") {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Removes a file of the directory.
+    pub(crate) fn remove(&self, name: &OsString) -> std::io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
     /// Whether what is locked is what is at a path now.
     pub(crate) fn is_of(&self, log: &Path) -> Result<bool> {
         let failed = |error| failure::io("open", log, &error);
@@ -71,7 +98,8 @@ pub(crate) fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Opt
         return Ok(None);
     }
     let log = std::fs::canonicalize(&link).map_err(|error| failure::io("open", &link, &error))?;
-    is_theirs(volume, &log)?;
+    let open = |error| failure::io("open", &log, &error);
+    is_theirs(volume, &log, &log.metadata().map_err(open)?)?;
     let begin = clock.monotonic();
     let held = loop {
         if let Some(held) = try_lock(&log)? {
@@ -82,22 +110,21 @@ pub(crate) fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Opt
         }
         clock.sleep(Duration::from_millis(3));
     };
-    match back(&log)? {
+    // Another directory may have been put there meanwhile.
+    is_theirs(volume, &log, &held.0.metadata().map_err(open)?)?;
+    match back(&log, &held)? {
         Back::Of(number, path) => check(volume, &log, number, &path)?,
-        Back::Nobody if claim == Claim::Write => link_back(volume, &log)?,
+        Back::Nobody if claim == Claim::Write => link_back(volume, &log, &held)?,
         Back::Nobody | Back::Empty => {}
     }
     Ok(Some(held))
 }
 
 /// Refuses to follow, as the superuser, the link of somebody else's volume to what is not theirs:
-/// they could have files made anywhere. What is locked and written to is looked at again, by the
-/// device; this is what says it well.
-fn is_theirs(volume: &Path, log: &Path) -> Result<()> {
-    let owner = |path: &Path| {
-        path.metadata().map(|it| it.uid()).map_err(|error| failure::io("open", path, &error))
-    };
-    let (theirs, owner) = (owner(volume)?, owner(log)?);
+/// they could have files made anywhere.
+fn is_theirs(volume: &Path, log: &Path, found: &Metadata) -> Result<()> {
+    let of_volume = volume.metadata().map_err(|error| failure::io("open", volume, &error))?;
+    let (theirs, owner) = (of_volume.uid(), found.uid());
     if theirs == 0 || theirs == owner || !rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -122,12 +149,14 @@ fn found(at: std::io::Result<Metadata>, path: &Path) -> Result<Option<Metadata>>
 }
 
 /// Locks the directory of a log; `None` while somebody else has it.
-#[expect(clippy::disallowed_methods, reason = "a directory, which is locked and not read")]
 pub(crate) fn try_lock(log: &Path) -> Result<Option<LogHeld>> {
-    let directory = File::open(log).map_err(|error| failure::io("open", log, &error))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(log, flags, Mode::empty())
+        .map_err(|error| failure::io("open", log, &error.into()))?;
+    let directory = File::from(directory);
     match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(LogHeld(directory))),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(failure::io("lock", log, &error.into())),
     }
 }
@@ -140,20 +169,17 @@ pub(crate) fn in_use(log: &Path) -> Failure {
 }
 
 /// Writes whose the log is.
-pub(crate) fn link_back(volume: &Path, log: &Path) -> Result<()> {
+pub(crate) fn link_back(volume: &Path, log: &Path, held: &LogHeld) -> Result<()> {
     let failed = |error| failure::io("open", volume, &error);
     let volume = std::fs::canonicalize(volume).map_err(failed)?;
     let number = volume.metadata().map_err(failed)?.ino();
-    let link = log.join(format!("{BACK}{number}"));
-    match std::os::unix::fs::symlink(&volume, &link) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(failure::io("create", &link, &error));
-        }
-        _ => {}
+    let name = format!("{BACK}{number}");
+    match rustix::fs::symlinkat(&volume, &held.0, &name) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(failure::io("create", &log.join(name), &error.into())),
     }
     // Before a record is written there: after a loss of power a copy must not come first.
-    let synced = LocalDevice::open(log).and_then(|device| device.sync_dir(""));
-    synced.map_err(|error| failure::device(log, &error))
+    held.0.sync_all().map_err(|error| failure::io("sync", log, &error))
 }
 
 /// What a directory says of whose log it is.
@@ -166,15 +192,15 @@ enum Back {
     Empty,
 }
 
-fn back(log: &Path) -> Result<Back> {
+fn back(log: &Path, held: &LogHeld) -> Result<Back> {
     let failed = |error| failure::io("read", log, &error);
     let mut back = Back::Empty;
-    for entry in std::fs::read_dir(log).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
+    for name in held.names().map_err(failed)? {
         let number = name.to_str().and_then(|name| name.strip_prefix(BACK)?.parse().ok());
         if let Some(number) = number {
-            return Ok(Back::Of(number, std::fs::read_link(entry.path()).map_err(failed)?));
+            let target = rustix::fs::readlinkat(&held.0, &name, Vec::new());
+            let target = target.map_err(|error| failed(error.into()))?.into_bytes();
+            return Ok(Back::Of(number, OsString::from_vec(target).into()));
         }
         back = Back::Nobody;
     }

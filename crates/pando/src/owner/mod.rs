@@ -233,6 +233,6 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
 
 /// Whether the process in a lock file is worth naming.
 fn lock_holder(volume: &Path) -> Option<u32> {
-    let text = std::fs::read_to_string(volume.join(elect::LOCK)).ok()?;
-    text.trim().parse().ok()
+    let text = LocalDevice::open(volume).and_then(|it| it.read(elect::LOCK, 32)).ok()?;
+    std::str::from_utf8(&text).ok()?.trim().parse().ok()
 }

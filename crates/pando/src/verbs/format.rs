@@ -2,8 +2,9 @@
 
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use device::{Device, Env, LocalDevice};
 use fs::{Engine, FormatOptions, Fs, Layout};
@@ -93,15 +94,15 @@ fn with_log_in(
     make: impl FnOnce() -> Result<String>,
 ) -> Result<String> {
     // Until the end: of two who make volumes one gets the directory, and may remove it again.
-    let (_held, made) = take_directory(log_dir, &mut log_place::try_lock)?;
+    let (held, made) = take_directory(log_dir, &mut log_place::try_lock)?;
     let link = voldir.join(fs::LOG_DIRECTORY);
-    let given = if made { give_to_owner_of(voldir, log_dir) } else { Ok(()) };
-    let linked = given.and_then(|()| link_to_empty(&link, log_dir));
+    let given = if made { give_to_owner_of(voldir, log_dir, &held) } else { Ok(()) };
+    let linked = given.and_then(|()| link_to_empty(&link, log_dir, &held));
     let done = linked.and_then(|()| {
         let done = make();
         if done.is_err() {
             std::fs::remove_file(&link).unwrap_or_default();
-            remove_log(log_dir);
+            remove_log(&held);
         }
         done
     });
@@ -110,7 +111,7 @@ fn with_log_in(
         Err(_) => {}
         // A volume that stands is not taken back: where there was no room for the link back, who
         // opens it first makes one.
-        Ok(_) => log_place::link_back(voldir, log_dir).unwrap_or_default(),
+        Ok(_) => log_place::link_back(voldir, log_dir, &held).unwrap_or_default(),
     }
     done
 }
@@ -135,31 +136,33 @@ fn take_directory(
 }
 
 /// Removes the files of a log, from a directory that was empty; nothing that others put there.
-fn remove_log(log_dir: &Path) {
-    for left in std::fs::read_dir(log_dir).into_iter().flatten().flatten() {
-        let name = left.file_name();
-        let name = name.to_string_lossy();
-        if name.ends_with(".log") || name.starts_with("spare-") {
-            std::fs::remove_file(left.path()).unwrap_or_default();
+fn remove_log(held: &LogHeld) {
+    for name in held.names().unwrap_or_default() {
+        let text = name.to_string_lossy();
+        if text.ends_with(".log") || text.starts_with("spare-") {
+            held.remove(&name).unwrap_or_default();
         }
     }
 }
 
-/// Gives what the superuser made to whose volume it is for, so that he can still open it.
-fn give_to_owner_of(voldir: &Path, directory: &Path) -> Result<()> {
-    let failed = |error| failure::io("give to the owner of the volume", directory, &error);
-    let owner = std::fs::metadata(voldir).map_err(failed)?;
-    if owner.uid() == 0 || !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    std::os::unix::fs::chown(directory, Some(owner.uid()), Some(owner.gid())).map_err(failed)
+/// Gives the directory that the superuser created to the owner of the volume, who can then still
+/// open it.
+fn give_to_owner_of(voldir: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
+    let above = log_dir.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    LocalDevice::open(voldir)
+        .and_then(|volume| {
+            let above = LocalDevice::open(above)?;
+            volume.give_dir(held.directory(), above.directory())
+        })
+        .map_err(|error| failure::device(log_dir, &error))
 }
 
-fn link_to_empty(link: &Path, log_dir: &Path) -> Result<()> {
+fn link_to_empty(link: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
     let failed = |error| failure::io("open", log_dir, &error);
     // The link must lead there from anywhere.
     let log_dir = std::fs::canonicalize(log_dir).map_err(failed)?;
-    if std::fs::read_dir(&log_dir).map_err(failed)?.next().is_some() {
+    if !held.names().map_err(failed)?.is_empty() {
         let message = format!("{} is not empty", log_dir.display());
         return Err(Failure::new(FailureKind::NotEmpty, message)
             .hint("each volume needs a directory of its own for its log"));
@@ -178,7 +181,9 @@ fn link_to_empty(link: &Path, log_dir: &Path) -> Result<()> {
 
 fn format(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Result<String> {
     let Plan { engine, layout, .. } = *plan;
-    let env = Env::system(voldir).map_err(|error| failure::device(voldir, &error))?;
+    let failed = |error| failure::device(voldir, &error);
+    let device = Arc::new(LocalDevice::open(voldir).map_err(failed)?);
+    let env = Env::on(Arc::<LocalDevice>::clone(&device));
     let options = FormatOptions {
         engine,
         layout,
@@ -195,7 +200,8 @@ fn format(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Result<String>
             _ => failure,
         }
     })?;
-    open_to_search(voldir)?;
+    // Every user may reach the socket, and nobody else list or read what is in the directory.
+    device.set_mode(0o711).map_err(failed)?;
     Ok(id.to_string())
 }
 
@@ -230,14 +236,10 @@ fn not_made(directory: &Path, error: &std::io::Error) -> Failure {
     }
 }
 
-/// Lets every user reach the socket, and nobody else list or read what is in the directory.
-fn open_to_search(voldir: &Path) -> Result<()> {
-    std::fs::set_permissions(voldir, PermissionsExt::from_mode(0o711))
-        .map_err(|error| failure::io("set the mode of", voldir, &error))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn broken() -> Result<String> {

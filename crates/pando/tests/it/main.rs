@@ -46,6 +46,7 @@ mod mounts;
 mod newcomer;
 mod other_users;
 mod owner;
+mod planted;
 mod quota;
 mod removed_snapshots;
 mod search_box;

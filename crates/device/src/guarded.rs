@@ -1,0 +1,156 @@
+//! Files in a directory that another user may control: the one way to open, create and give them.
+//!
+//! That user may put anything there at any moment: a symbolic link, a second name of a file that
+//! belongs to somebody else, a FIFO that blocks whoever opens it, a device that acts when it is
+//! opened. So [`open`]
+//! 1. opens the name for its inode alone (`O_PATH`), which waits for nothing and starts nothing;
+//! 2. checks that inode;
+//! 3. opens the same inode for use, through that descriptor: the name is not looked up again.
+//!
+//! Only what this process itself created with `O_EXCL` is given to the owner of the directory.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::fs::{Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::{Errno, retry_on_intr};
+
+/// How often a name may appear and vanish while it is opened or created.
+const TRIES: usize = 100;
+
+/// Who gets what the superuser creates in another user's directory: user and group.
+pub(crate) type GiveTo = Option<(u32, u32)>;
+
+/// Opens a file that is there.
+pub(crate) fn open(directory: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<File> {
+    let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = retry_on_intr(|| rustix::fs::openat(directory, name, look, Mode::empty()))?;
+    check(&rustix::fs::fstat(directory)?, &rustix::fs::fstat(&held)?)?;
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()))?;
+    Ok(File::from(opened))
+}
+
+/// Creates a file that must not be there.
+pub(crate) fn create(
+    directory: BorrowedFd<'_>,
+    name: &str,
+    (flags, mode): (OFlags, u32),
+    give_to: GiveTo,
+) -> io::Result<File> {
+    let flags = flags
+        | OFlags::CREATE
+        | OFlags::EXCL
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(mode);
+    let created = retry_on_intr(|| rustix::fs::openat(directory, name, flags, mode))?;
+    give(&created, give_to)?;
+    Ok(File::from(created))
+}
+
+/// Opens a file, or creates it where there is none.
+pub(crate) fn open_or_create(
+    directory: BorrowedFd<'_>,
+    name: &str,
+    (flags, mode): (OFlags, u32),
+    give_to: GiveTo,
+) -> io::Result<File> {
+    for _ in 0..TRIES {
+        match open(directory, name, flags) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        match create(directory, name, (flags, mode), give_to) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created,
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+/// Creates a directory that must not be there.
+pub(crate) fn create_dir(
+    parent: BorrowedFd<'_>,
+    name: &str,
+    mode: u32,
+    give_to: GiveTo,
+) -> io::Result<()> {
+    rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))?;
+    if give_to.is_none() {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = retry_on_intr(|| rustix::fs::openat(parent, name, flags, Mode::empty()))?;
+    give_empty_dir(held.as_fd(), parent, give_to)
+}
+
+/// Gives an open directory that was just created. No call creates and opens a directory in one
+/// step, so that its parent's owner may have put another one in its place: one of the superuser's
+/// that is empty and on the same file system that user could have removed and created himself.
+pub(crate) fn give_empty_dir(
+    held: BorrowedFd<'_>,
+    parent: BorrowedFd<'_>,
+    give_to: GiveTo,
+) -> io::Result<()> {
+    let (found, above) = (rustix::fs::fstat(held)?, rustix::fs::fstat(parent)?);
+    let ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_dev == above.st_dev;
+    if !ours || !is_empty(held)? {
+        return Err(refused("another directory was put in its place"));
+    }
+    give(&held, give_to)
+}
+
+fn is_empty(directory: BorrowedFd<'_>) -> io::Result<bool> {
+    for entry in Dir::read_from(directory)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn give(held: &impl AsFd, give_to: GiveTo) -> io::Result<()> {
+    let Some((uid, gid)) = give_to else { return Ok(()) };
+    Ok(rustix::fs::fchown(held, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
+}
+
+/// Whether an inode may be opened that was found in a directory.
+fn check(directory: &Stat, found: &Stat) -> io::Result<()> {
+    let kind = match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => None,
+        FileType::Directory => return Err(Errno::ISDIR.into()),
+        FileType::Symlink => Some("a symbolic link"),
+        FileType::Fifo => Some("a FIFO"),
+        FileType::Socket => Some("a socket"),
+        _ => Some("a device"),
+    };
+    if let Some(kind) = kind {
+        return Err(refused(&format!("it is {kind}, and not a file")));
+    }
+    let me = rustix::process::geteuid().as_raw();
+    let others_write = directory.st_mode & 0o022 != 0;
+    if directory.st_uid == me && !others_write {
+        // Nobody else puts anything there; copies that share files by hard links are read.
+        return Ok(());
+    }
+    if found.st_nlink != 1 {
+        let message = format!("it has {} names (hard links)", found.st_nlink);
+        return Err(refused(&message));
+    }
+    if ![0, me, directory.st_uid].contains(&found.st_uid) {
+        let message = format!(
+            "it belongs to user {}, and the directory to user {}",
+            found.st_uid, directory.st_uid
+        );
+        return Err(refused(&message));
+    }
+    Ok(())
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
