@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Its name in the volume directory.
@@ -20,9 +20,20 @@ fn short_path(directory: BorrowedFd<'_>) -> PathBuf {
 
 /// Connects to the owner of a volume; `None` when nobody listens.
 pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(volume, flags, Mode::empty())?;
-    match UnixStream::connect(short_path(directory.as_fd())) {
+    let directory = open_directory(volume)?;
+    // A link that the owner of the directory put there leads to the daemon of another volume: what
+    // was meant for this one would be done there.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = match rustix::fs::openat(&directory, SOCKET, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened?,
+    };
+    let found = rustix::fs::fstat(&socket)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::Socket || found.st_nlink != 1 {
+        // The daemon puts its socket there again.
+        return Ok(None);
+    }
+    match UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())) {
         Ok(stream) => Ok(Some(stream)),
         Err(error)
             if matches!(
@@ -33,6 +44,18 @@ pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
             Ok(None)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Opens the directory of a volume, whose path is free of symbolic links: one that was put there
+/// since the path was resolved is not followed, for it may lead to another volume.
+fn open_directory(volume: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let how = ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(rustix::fs::CWD, volume, flags, Mode::empty(), how) {
+        // Filters of system calls in old containers do not know it.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::open(volume, flags, Mode::empty()),
+        opened => opened,
     }
 }
 

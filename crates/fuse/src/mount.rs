@@ -156,6 +156,11 @@ impl Mount {
         &self.place
     }
 
+    /// Whether it is the mount of a device number, as in `0:53`.
+    pub fn is_device(&self, device: &[u8]) -> bool {
+        self.device.as_ref().is_some_and(|own| own.as_bytes() == device)
+    }
+
     /// The directory of the volume that it shows as its root, if that is another.
     pub fn subdir(&self) -> Option<&Path> {
         self.subdir.as_deref()

@@ -26,6 +26,11 @@ pub struct MountInfo {
     pub subdir: Option<PathBuf>,
     /// Whether nothing may be changed through this mount (`mount -o ro`, or a remount later).
     pub read_only: bool,
+    /// Major and minor number of the mount, as in `0:53`.
+    pub device: String,
+    /// Who mounted it, on the kernel's word. All else that the source says is on the word of this
+    /// user, who may have named any volume.
+    pub user: Option<u32>,
 }
 
 /// One line of mountinfo.
@@ -40,6 +45,7 @@ pub(crate) struct Record {
     pub(crate) kind: String,
     pub(crate) source: Vec<u8>,
     read_only: bool,
+    user: Option<u32>,
 }
 
 /// The mount of ours that a path lies in, or `None`. The path need not exist, and its mount may
@@ -54,11 +60,6 @@ pub fn find_mount(path: &Path) -> Option<MountInfo> {
 /// Where a volume is mounted.
 pub fn mounts_of(volume_dir: &Path) -> Vec<MountInfo> {
     records_of(volume_dir).map(|record| info(&record, &record.mount_point)).collect()
-}
-
-/// Where a volume is mounted, and the number of the device that each mount shows, as in `0:53`.
-pub(crate) fn devices_of(volume_dir: &Path) -> Vec<(PathBuf, String)> {
-    records_of(volume_dir).map(|record| (record.mount_point, record.device)).collect()
 }
 
 /// What else is mounted below a mount that shows the device: where in the volume, and where that
@@ -179,8 +180,12 @@ fn parse_line(line: &[u8]) -> Option<Record> {
     let kind = String::from_utf8(unescape(fields.next()?)).ok()?;
     let source = unescape(fields.next()?);
     // A bind mount may be read-only by itself, or the file system is.
-    let read_only = has_ro(options) || fields.next().is_some_and(has_ro);
-    Some(Record { id, parent, device, root, mount_point, kind, source, read_only })
+    let of_super = fields.next().unwrap_or_default();
+    let read_only = has_ro(options) || has_ro(of_super);
+    let mut of_super = of_super.split(|byte| *byte == b',');
+    let user = of_super.find_map(|option| number(option.strip_prefix(b"user_id=")?));
+    let user = user.and_then(|user| user.try_into().ok());
+    Some(Record { id, parent, device, root, mount_point, kind, source, read_only, user })
 }
 
 fn has_ro(options: &[u8]) -> bool {
@@ -236,8 +241,9 @@ fn info(record: &Record, path: &Path) -> MountInfo {
     // A bind mount of a directory of ours has that directory as its root.
     inner_path.extend(record.root.strip_prefix("/").ok());
     inner_path.extend(path.strip_prefix(&record.mount_point).ok());
-    let (mount_point, read_only) = (record.mount_point.clone(), record.read_only);
-    MountInfo { volume_dir, mount_point, inner_path, subdir, read_only }
+    let (mount_point, device) = (record.mount_point.clone(), record.device.clone());
+    let (read_only, user) = (record.read_only, record.user);
+    MountInfo { volume_dir, mount_point, inner_path, subdir, read_only, device, user }
 }
 
 fn path(bytes: &[u8]) -> PathBuf {
@@ -267,6 +273,7 @@ mod tests {
 36 21 0:53 / /mnt/ro ro,relatime - fuse.pando /srv/r rw,user_id=0
 37 21 0:54 / /mnt/ro-too rw,relatime shared:3 - fuse.pando /srv/s ro,user_id=0
 38 21 0:55 / /mnt/rot rw,nosuid - fuse.pando /srv/ro,ro rw,user_id=0
+41 21 0:62 / /mnt/forged rw,nosuid - fuse.pando /srv/v,user_id=0 rw,user_id=1000,group_id=0
 broken line
 ";
 
@@ -275,6 +282,13 @@ broken line
         let read_only = |path| found(path).expect("it is ours").read_only;
         assert!(read_only("/mnt/ro/x") && read_only("/mnt/ro-too"));
         assert!(!read_only("/mnt/sub/x") && !read_only("/bind") && !read_only("/mnt/rot"));
+    }
+
+    #[test]
+    fn who_mounted_is_read_from_what_the_kernel_says_and_not_from_the_source() {
+        let user = |path| found(path).expect("it is ours").user;
+        assert_eq!((user("/mnt/ro/x"), user("/mnt/forged")), (Some(0), Some(1000)));
+        assert_eq!(user("/mnt/sub"), None);
     }
 
     fn found(path: &str) -> Option<MountInfo> {

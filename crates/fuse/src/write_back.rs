@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::{MountError, mountinfo};
+use crate::{MountError, MountInfo};
 
 /// What became of it.
 #[derive(Debug)]
@@ -26,9 +26,11 @@ pub enum WriteBack {
 }
 
 /// Has the kernel hand over what it keeps of the mounts of a volume. `inside` may be a directory
-/// of one, for who may not open its root.
-pub fn write_back(volume_dir: &Path, inside: &Path) -> Result<WriteBack, MountError> {
-    let mut left = mountinfo::devices_of(volume_dir);
+/// of one, for who may not open its root. The mounts are opened, which takes an answer of whoever
+/// serves them: the caller knows that they are the volume's.
+pub fn write_back(mounts: &[MountInfo], inside: &Path) -> Result<WriteBack, MountError> {
+    let mut left: Vec<(PathBuf, String)> =
+        mounts.iter().map(|mount| (mount.mount_point.clone(), mount.device.clone())).collect();
     if left.is_empty() {
         return Ok(WriteBack::Taken);
     }

@@ -14,6 +14,7 @@ mod index;
 mod index_cache;
 mod interrupt;
 mod log;
+mod mounts;
 mod output;
 mod owner;
 mod place;

@@ -10,6 +10,7 @@ use format::volume::{COPY, FILE, UNFINISHED};
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
+use crate::mounts;
 use crate::session::Target;
 
 /// Where a PATH argument leads.
@@ -78,7 +79,7 @@ impl Place {
         if let Some((volume, inner)) = split(argument) {
             return Ok(Place { volume: absolute(&volume)?, inner, typed: argument.to_owned() });
         }
-        if let Some(place) = below_mount(argument) {
+        if let Some(place) = below_mount(argument)? {
             return Ok(place);
         }
         Err(nowhere(argument))
@@ -171,6 +172,7 @@ impl Place {
         }
         match Place::locate(argument) {
             Ok(place) => Ok(place.volume),
+            Err(failure) if failure.kind == FailureKind::Permission => Err(failure),
             Err(_) if argument.is_dir() => Err(not_a_volume(argument)),
             // No colon: a path of which it was meant that a volume is there.
             Err(_) if !argument.as_os_str().as_bytes().contains(&b':') && is_absent(argument) => {
@@ -198,7 +200,7 @@ pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
 /// Refuses an argument that leads through a mount which takes no changes: the owner would make them
 /// all the same, for others.
 fn check_changes(argument: &Path) -> Result<()> {
-    match mount_of(argument) {
+    match mount_of(argument)? {
         Some((found, _)) if found.read_only => {
             let message = format!("{} is mounted read-only", found.mount_point.display());
             let failure = Failure::new(FailureKind::ReadOnly, message)
@@ -250,24 +252,27 @@ fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
     None
 }
 
-fn below_mount(argument: &Path) -> Option<Place> {
-    let (found, last) = mount_of(argument)?;
+fn below_mount(argument: &Path) -> Result<Option<Place>> {
+    let Some((found, last)) = mount_of(argument)? else { return Ok(None) };
     let mut inner = found.inner_path;
     inner.extend(last);
-    let (volume, inner) = (found.volume_dir, inner.into_os_string().into_vec());
-    Some(Place { volume, inner, typed: argument.to_owned() })
+    // Where it is not there any more, whoever opens it says so.
+    let volume = std::fs::canonicalize(&found.volume_dir).unwrap_or(found.volume_dir);
+    let inner = inner.into_os_string().into_vec();
+    Ok(Some(Place { volume, inner, typed: argument.to_owned() }))
 }
 
 /// The mount that an argument leads into, and the name in it that was not followed: a symbolic link
 /// at the end is the subject itself, so only what stands before is.
-fn mount_of(argument: &Path) -> Option<(fuse::MountInfo, Option<&OsStr>)> {
-    match argument.file_name().filter(|_| argument.is_symlink()) {
+fn mount_of(argument: &Path) -> Result<Option<(fuse::MountInfo, Option<&OsStr>)>> {
+    let (place, last) = match argument.file_name().filter(|_| argument.is_symlink()) {
         Some(last) => {
             let parent = argument.parent().filter(|parent| !parent.as_os_str().is_empty());
-            Some((fuse::find_mount(parent.unwrap_or(Path::new(".")))?, Some(last)))
+            (parent.unwrap_or(Path::new(".")), Some(last))
         }
-        None => Some((fuse::find_mount(argument)?, None)),
-    }
+        None => (argument, None),
+    };
+    Ok(mounts::find(place)?.map(|found| (found, last)))
 }
 
 fn absolute(volume: &Path) -> Result<PathBuf> {

@@ -9,7 +9,7 @@ use wire::{Answer, Body, Call, Failure, FailureKind};
 
 use crate::failure::{self, Result};
 use crate::output::Output;
-use crate::spawn;
+use crate::{mounts, spawn};
 
 /// What a call is made of: a volume, or a place in one.
 pub(crate) trait Target {
@@ -65,7 +65,8 @@ pub(crate) fn with<T>(volume: &Path, mut work: impl FnMut(Connection) -> Result<
 /// Has the kernel hand over what programs have stored into mapped files of a volume, for a call
 /// that acts on what is in it. `argument` is what names the volume.
 pub(crate) fn write_back(volume: &Path, argument: &Path, output: &mut Output) -> Result<()> {
-    match fuse::write_back(volume, argument).map_err(|error| failure::mount(&error))? {
+    let mounts = mounts::of(volume);
+    match fuse::write_back(&mounts, argument).map_err(|error| failure::mount(&error))? {
         fuse::WriteBack::Taken => {}
         // It may be of anybody, of any file: no reason to refuse this call.
         fuse::WriteBack::Refused(error) => {

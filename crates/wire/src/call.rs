@@ -301,4 +301,10 @@ pub enum Call<'a> {
         /// Of a directory, what was removed from it since then.
         since: Option<i64>,
     },
+    /// Whether the daemon serves the mount of a device number, as in `0:53`: asked before what the
+    /// source of another user's mount says is believed. It fails if not.
+    ServesMount {
+        /// The number.
+        device: &'a [u8],
+    },
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use wire::{Answer, Call, Failure, FailureKind, Kind};
 
 use crate::failure::Result;
+use crate::mounts;
 use crate::place::Place;
 use crate::session;
 
@@ -16,11 +17,11 @@ pub(crate) fn refuse(source: &Path, destination: &Place) -> Result<()> {
     if !canonical.is_dir() {
         return Ok(());
     }
-    let within = match fuse::find_mount(&canonical) {
+    let within = match mounts::find(&canonical)? {
         Some(found) if found.volume_dir == destination.volume => {
             is_above(found.inner_path.as_os_str().as_encoded_bytes(), destination)?
         }
-        _ => fuse::mounts_of(&destination.volume).iter().any(|mount| {
+        _ => mounts::of(&destination.volume).iter().any(|mount| {
             let shown = mount.subdir.as_deref().unwrap_or(Path::new("/"));
             mount.mount_point.starts_with(&canonical)
                 && is_above(shown.as_os_str().as_encoded_bytes(), destination) == Ok(true)

@@ -94,6 +94,7 @@ pub(super) fn answer(
             Ok(answer)
         }
         Call::HandOver => hand_over(server, caller),
+        Call::ServesMount { device } => serves_mount(server, device),
         Call::Check => check::check(server, caller, replies),
         Call::Collect { delete_after } => check::collect(server, caller, delete_after, replies),
         Call::Sync => fs.sync().map(|()| Answer::Nothing).map_err(Failure::from),
@@ -111,6 +112,14 @@ fn settled(server: &Server) -> Answered<()> {
     server.settle();
     server.background().wake();
     Ok(())
+}
+
+/// Whether we serve a mount.
+fn serves_mount(server: &Server, device: &[u8]) -> Answered<Answer> {
+    if server.mount().is_some_and(|mount| mount.is_device(device)) {
+        return Ok(Answer::Nothing);
+    }
+    Err(Failure::new(FailureKind::NotFound, "the daemon does not serve that mount"))
 }
 
 /// The requests that take from the trash.

@@ -153,7 +153,7 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
 /// What is asked for, for people; `None` of what is not waited for when the owner is to leave.
 fn name(call: &Call<'_>) -> Option<&'static str> {
     Some(match call {
-        Call::HandOver => return None,
+        Call::HandOver | Call::ServesMount { .. } => return None,
         Call::ImportOpen { .. } => "an import",
         Call::ScanOpen { .. } => "an update of its index",
         Call::Find(_) | Call::List { .. } | Call::History { .. } => "a search",

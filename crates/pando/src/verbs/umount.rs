@@ -12,6 +12,7 @@ use wire::{Failure, FailureKind};
 
 use crate::cli::UmountArgs;
 use crate::failure::{self, Result};
+use crate::mounts;
 use crate::output::Output;
 use crate::place::Place;
 
@@ -23,7 +24,7 @@ const USERS_MAX: usize = 3;
 
 pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
     let (volume, mount_points) = find(&args.path)?;
-    let owner = owner(&volume);
+    let owner = volume.as_deref().and_then(owner);
     let mut lazily = false;
     for mount_point in &mount_points {
         let lazy = args.lazy || is_dead(mount_point);
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         let unmounted = fuse::unmount(mount_point, in_use).map_err(|error| refused(&error))?;
         lazily |= unmounted == Unmounted::Lazy;
         output.object(&json!({
-            "volume": volume.to_string_lossy(),
+            "volume": volume.as_deref().map(Path::to_string_lossy),
             "mount_point": mount_point.to_string_lossy(),
             "in_use": unmounted == Unmounted::Lazy,
         }))?;
@@ -81,12 +82,14 @@ fn refused(error: &MountError) -> Failure {
 }
 
 /// The volume that an argument names, and its mounts that are to go.
-fn find(path: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<PathBuf>)> {
     let absolute = std::path::absolute(path).map_err(|error| failure::io("open", path, &error))?;
     if let Some(found) = fuse::find_mount(&absolute) {
         let is_root = std::fs::canonicalize(&absolute).unwrap_or(absolute) == found.mount_point;
         if is_root {
-            return Ok((found.volume_dir, vec![found.mount_point]));
+            // Who may unmount it may, whatever its source says; only its daemon is waited for.
+            let volume = mounts::is_believed(&found).then_some(found.volume_dir);
+            return Ok((volume, vec![found.mount_point]));
         }
     }
     let volume = Place::volume(path).map_err(|failure| {
@@ -97,12 +100,12 @@ fn find(path: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
             Failure::new(FailureKind::NotFound, message)
         }
     })?;
-    let mounts = fuse::mounts_of(&volume);
+    let mounts = mounts::of(&volume);
     if mounts.is_empty() {
         let message = format!("{} is not mounted", volume.display());
         return Err(Failure::new(FailureKind::NotFound, message));
     }
-    Ok((volume, mounts.into_iter().map(|mount| mount.mount_point).collect()))
+    Ok((Some(volume), mounts.into_iter().map(|mount| mount.mount_point).collect()))
 }
 
 /// The process that has the volume mounted.

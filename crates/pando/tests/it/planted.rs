@@ -25,6 +25,11 @@ enum Plant {
 impl Plant {
     const ALL: [Plant; 4] = [Plant::HardLink, Plant::Symlink, Plant::Fifo, Plant::Device];
 
+    /// What is tried in the place of every file; the others at the top alone.
+    fn is_everywhere(self) -> bool {
+        matches!(self, Plant::HardLink)
+    }
+
     fn put(self, at: &Path, secret: &Path) {
         let node = |kind| {
             let number = rustix::fs::makedev(1, 3);
@@ -84,15 +89,19 @@ fn nothing_of_roots_is_given_away_or_overwritten_through_a_volume_of_another() {
         let mut names = Vec::new();
         files(&world.volume, &mut names);
         assert!(names.iter().any(|name| name.ends_with("owner.lock")), "{names:?}");
-        let aside = world.path().join("aside");
+        let (aside, mut used) = (world.path().join("aside"), 0);
         for name in &names {
-            for plant in Plant::ALL {
+            let at_top = name.parent() == Some(&world.volume);
+            for plant in Plant::ALL.into_iter().filter(|plant| at_top || plant.is_everywhere()) {
                 // The other verbs repair what is not there: the volume is put back after each.
                 let copied = Command::new("cp").arg("-a").args([&world.volume, &aside]).status();
                 assert!(copied.unwrap().success());
                 fs::remove_file(name).unwrap();
                 plant.put(name, &secret);
                 for verb in [&["status", world.vol()][..], &["fsck", "--repair", world.vol()]] {
+                    if !at_top && verb.len() == 2 {
+                        continue;
+                    }
                     let code = root_runs(verb);
                     assert_ne!(code, 124, "{name:?} {plant:?}: {verb:?} hangs");
                 }
@@ -100,14 +109,84 @@ fn nothing_of_roots_is_given_away_or_overwritten_through_a_volume_of_another() {
                 let state = (found.uid(), found.mode() & 0o7777);
                 assert_eq!(state, (0, 0o600), "{name:?} {plant:?}");
                 assert_eq!(fs::read(&secret).unwrap(), b"secret", "{name:?} {plant:?}");
-                if let Some(pid) = world.owner() {
-                    crate::world::wait_until("it leaves", || !crate::world::is_alive(pid));
-                }
-                fs::remove_dir_all(&world.volume).unwrap();
+                used += 1;
+                fs::rename(&world.volume, world.path().join(format!("used-{used}"))).unwrap();
                 fs::rename(&aside, &world.volume).unwrap();
             }
         }
         assert!(world.ok(&["fsck", world.vol()]).contains("clean"));
         ok(&["ls", &world.at("/d")]);
+    }
+}
+
+/// A user's own FUSE mount that shows root's volume as its source led verbs of root's on paths
+/// below it into that volume.
+#[test]
+fn a_mount_of_another_user_is_of_a_volume_only_if_its_daemon_says_so() {
+    if !is_root() || crate::world::reason("SKIP_FUSE").is_some() {
+        return;
+    }
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/x")]);
+    let nobody = Nobody::new(&world);
+    let theirs = world.path().join("theirs");
+    let (volume, mount) = (theirs.join("v"), theirs.join("m"));
+    fs::create_dir_all(&mount).unwrap();
+    for path in [&theirs, &mount] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let (volume, mount) = (volume.to_str().unwrap(), mount.to_str().unwrap());
+    let ok = |arguments: &[&str]| {
+        let answer = nobody.run(arguments);
+        assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
+    };
+    ok(&["format", volume]);
+    let forged = format!("fsname={}", world.vol());
+    let mounted = nobody.run(&["mount", "-o", &forged, volume, mount]);
+    if mounted.code != 0 && mounted.err.contains("/dev/fuse") {
+        return;
+    }
+    assert_eq!(mounted.code, 0, "{}", mounted.err);
+    let below = format!("{mount}/x");
+    for verb in [&["rmr", &below][..], &["snapshot", "create", &below, "s"], &["status", mount]] {
+        let answer = world.run(verb);
+        assert_eq!(answer.code, 4, "{verb:?}: {} {}", answer.out, answer.err);
+        assert!(answer.err.contains("no daemon of that volume confirms it"), "{}", answer.err);
+    }
+    // Nor does root's daemon, where there is one, with a mount or without.
+    if world.mount() {
+        assert_eq!(world.run(&["rmr", &below]).code, 4);
+        // What is asked of root's volume does not wait for the mount of another.
+        world.ok(&["sync", world.vol()]);
+        world.umount();
+    }
+    assert_eq!(world.names("/"), ["x"]);
+    // Root unmounts it, and does not wait for the daemon of another volume.
+    world.ok(&["umount", mount]);
+    // One that tells the truth is believed.
+    ok(&["subvolume", "create", &format!("{volume}:/mine")]);
+    ok(&["mount", volume, mount]);
+    world.ok(&["status", mount]);
+    world.ok(&["rmr", &format!("{mount}/mine")]);
+    world.ok(&["umount", mount]);
+}
+
+/// A link in the place of the socket led what was meant for one volume to the daemon of another.
+#[test]
+fn a_socket_of_another_volume_is_not_used() {
+    let world = World::new();
+    let other = World::new();
+    for world in [&world, &other] {
+        world.ok(&["subvolume", "create", &world.at("/x")]);
+    }
+    let socket = other.volume.join("control.sock");
+    let planted = world.volume.join("control.sock");
+    for link in [symlink::<&Path, &Path>, |from: &Path, to: &Path| fs::hard_link(from, to)] {
+        world.kill_owner();
+        fs::remove_file(&planted).unwrap();
+        link(&socket, &planted).unwrap();
+        world.ok(&["subvolume", "create", &world.at("/y")]);
+        assert_eq!(other.names("/"), ["x"]);
+        world.ok(&["rmr", &world.at("/y")]);
     }
 }

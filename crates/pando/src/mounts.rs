@@ -1,0 +1,55 @@
+//! Mounts that are believed to be of the volume that their source names.
+//!
+//! Any user may mount a FUSE file system of their own with any source (`-o fsname=`). Root who runs
+//! a verb on a path below that mount would act on the volume that was named. So a mount is believed
+//! only where the kernel says that root or the caller made it, or where the daemon of the volume
+//! confirms that it serves a mount of that device number.
+
+use std::path::Path;
+
+use client::{Connection, Opened};
+use fuse::MountInfo;
+use wire::{Call, Failure, FailureKind};
+
+use crate::failure::Result;
+
+/// The mount of ours that a path lies in, or `None`. One that nobody confirms is an error.
+pub(crate) fn find(path: &Path) -> Result<Option<MountInfo>> {
+    match fuse::find_mount(path) {
+        Some(found) if !is_believed(&found) => Err(not_confirmed(&found)),
+        found => Ok(found),
+    }
+}
+
+/// Where a volume is mounted; mounts that only say so are left out.
+pub(crate) fn of(volume: &Path) -> Vec<MountInfo> {
+    fuse::mounts_of(volume).into_iter().filter(is_believed).collect()
+}
+
+/// Whether a mount is of the volume that its source names.
+pub(crate) fn is_believed(found: &MountInfo) -> bool {
+    let me = rustix::process::geteuid().as_raw();
+    if found.user == Some(0) || found.user == Some(me) {
+        return true;
+    }
+    // A link on the way could lead to one volume now and to another one later.
+    let canonical = std::fs::canonicalize(&found.volume_dir);
+    if canonical.is_ok_and(|path| path != found.volume_dir) {
+        return false;
+    }
+    let Ok(Opened::Connected(mut connection)) = Connection::open(&found.volume_dir) else {
+        return false;
+    };
+    let asked = connection.ask(Call::ServesMount { device: found.device.as_bytes() });
+    asked.is_ok()
+}
+
+fn not_confirmed(found: &MountInfo) -> Failure {
+    let (mount_point, volume) = (found.mount_point.display(), found.volume_dir.display());
+    let who = found.user.map_or("an unknown user".to_owned(), |user| format!("user {user}"));
+    let message = format!(
+        "{who} mounted {mount_point} as the volume {volume}, and no daemon of that volume confirms it"
+    );
+    Failure::new(FailureKind::Permission, message)
+        .hint(format!("where you mean that volume, say {volume}:/path"))
+}
