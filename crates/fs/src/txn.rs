@@ -16,6 +16,7 @@ use inode::Caller;
 use store::{Batch, CommitToken, Lane, MergeKind, Need, TreeId};
 
 use crate::account::Change;
+use crate::arrivals::Arrival;
 use crate::error::from_store;
 use crate::subvol::VOLUME;
 use crate::view::{Found, NameBuf, Vacancy, View};
@@ -126,6 +127,9 @@ impl<'a> Txn<'a> {
         cookie: u64,
         entry: &EntryRecord<'_>,
     ) {
+        if let Target::Subvolume(id) = entry.target {
+            self.fs.arrivals.note(Arrival::Mounted(id), None);
+        }
         self.scratch.value.clear();
         entry.encode(&mut self.scratch.value);
         let key = key::entry(dir, cookie, Part::Attributes);
@@ -233,8 +237,15 @@ impl<'a> Txn<'a> {
 
     /// Writes a directory's own record.
     pub(crate) fn put_directory(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
+        self.fs.arrivals.note(Arrival::Written(tree, ino), Some(record.uid));
         let key = key::directory(ino, Part::Attributes);
         self.scratch.batch.put(tree, &key, &record.encode());
+    }
+
+    /// Writes the record of a directory that comes to another place with all below it.
+    pub(crate) fn put_moved(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
+        self.fs.arrivals.note(Arrival::Moved(tree, ino), None);
+        self.put_directory(tree, ino, record);
     }
 
     /// Writes the record of an inode with several names, or none.

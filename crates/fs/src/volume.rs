@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use search::index::Index;
 use store::{KeyRange, Store};
 
+use crate::arrivals::Arrivals;
 use crate::background::Queue;
 use crate::error::{from_store, malformed};
 use crate::locks::LockTable;
@@ -56,6 +57,8 @@ pub struct Fs {
     pub(crate) numbers: Numbers,
     /// Held by whatever makes or removes subvolumes.
     pub(crate) admin: Admin,
+    /// What walks over trees must know of changes behind them.
+    pub(crate) arrivals: Arrivals,
     pub(crate) reclaim: Reclaim,
     /// The scan of an index, of which there is one at a time.
     pub(crate) scans: Slot,
@@ -145,6 +148,7 @@ impl Fs {
             subvols: SubvolTable::new(),
             numbers,
             admin,
+            arrivals: Arrivals::default(),
             reclaim: Reclaim::new(),
             scans: Slot::default(),
             queue: Queue::new(),

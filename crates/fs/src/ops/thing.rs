@@ -104,7 +104,7 @@ impl Thing {
                 txn.put_entry(tree, dir, cookie, &entry(Target::Directory));
                 let record =
                     DirectoryRecord { parent: dir, parent_cookie: cookie, ctime: now, ..*record };
-                txn.put_directory(tree, ino, &record);
+                txn.put_moved(tree, ino, &record);
             }
             Thing::File { inode, nlink, linked: true, .. } => {
                 txn.put_entry(tree, dir, cookie, &entry(Target::Linked(inode.kind)));

@@ -13,6 +13,7 @@ mod leads;
 mod ledger;
 mod link;
 mod nested;
+mod owned;
 mod rename;
 mod rmr;
 mod rollback;

@@ -1,20 +1,32 @@
 //! `rmr`: takes a directory away with all below it, in one commit; its room comes back in the
 //! background.
 
+use std::sync::Arc;
+
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
-use super::access::check_owns_all;
 use super::gates::Gates;
+use super::owned::OwnedTree;
 use super::snapshot::{commit, detach};
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::parent_directory;
 use crate::room::Search;
+use crate::subvol::Subvol;
 use crate::txn::Txn;
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, RmrInfo, permit};
+
+/// How an attempt to remove a directory ended.
+enum Removal {
+    Done(RmrInfo),
+    /// The name leads to another directory by now.
+    Another,
+    /// So much changed below that who owns it is to be checked first.
+    Changed,
+}
 
 impl Fs {
     /// Removes a directory with all below it, at once; its room is given back later, or it moves
@@ -43,14 +55,23 @@ impl Fs {
         name: &[u8],
     ) -> FsResult<Option<RmrInfo>> {
         let name = self.old_name(name)?.as_bytes();
-        let seen = self.rmr_victim(caller, parent, name)?;
+        let (seen, mut owned) = self.rmr_victim(caller, parent, name)?;
         let Target::Directory = seen.target else { return Ok(None) };
         let (subvol, dir) = self.place(parent)?;
-        let entered = self.enter(&subvol)?;
-        let view = View::new(&*self.store, entered.tree);
+        let (mut members, mut gates);
+        loop {
+            members = owned.members();
+            gates = Gates::pass(self, &members, Some(&subvol))?;
+            if owned.holds()? {
+                break;
+            }
+            drop(gates);
+            owned.catch_up()?;
+        }
+        let view = View::new(&*self.store, subvol.tree());
         let entries = view.directory(seen.ino)?.ok_or(FsError::NotFound)?.entries as u64;
         let kept = crate::trash::keep_tree(self, (&subvol, view), (dir, name), &seen)?;
-        drop(entered);
+        drop(gates);
         if kept {
             self.invalidate_entry(subvol.node(dir), name);
             self.invalidate_node(subvol.node(dir));
@@ -67,56 +88,81 @@ impl Fs {
     ) -> FsResult<RmrInfo> {
         let name = self.old_name(name)?.as_bytes();
         let (subvol, dir) = self.place(parent)?;
-        let hash = self.hash.hash(name);
-        let id = subvol.id.0;
         loop {
-            let seen = self.rmr_victim(caller, parent, name)?;
-            let mut ledger = self.admin.lock();
-            let gates = Gates::pass(self, &[], Some(&subvol))?;
-            let locks = self.locks.lock(&[
-                (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
-                (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
-                (Lock::Object { subvol: id, ino: seen.ino }, Mode::Exclusive),
-                (Lock::Place { subvol: id, ino: seen.ino }, Mode::Exclusive),
-            ]);
-            let view = View::new(&*self.store, subvol.tree());
-            let directory = parent_directory(self, &subvol, view, caller, dir)?;
-            let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-            if found.ino != seen.ino || found.target != seen.target {
-                continue;
+            let (seen, mut owned) = self.rmr_victim(caller, parent, name)?;
+            loop {
+                match self.rmr_owned(caller, (&subvol, dir), name, (&seen, &mut owned))? {
+                    Removal::Done(info) => return Ok(info),
+                    Removal::Another => break,
+                    Removal::Changed => owned.catch_up()?,
+                }
             }
-            let (root_subvol, victim) = self.root_record(view, &found)?;
-            permit::removal(view, dir, &directory, caller, victim.uid)?;
-            let mut txn = Txn::new(self);
-            txn.erase_entry(view, dir, &found, false)?;
-            txn.touch_directory(view.tree, dir, -1, -1);
-            let detached = if let Some(child) = root_subvol {
-                detach(self, &mut ledger, &mut txn, child)?
-            } else {
-                let record = DirectoryRecord { detached: true, ..victim };
-                txn.put_directory(view.tree, found.ino, &record);
-                let waits = DetachedRecord::Directory {
-                    subvolume: id,
-                    directory: found.ino,
-                    kept_while_held: false,
-                };
-                ledger.detach(txn.batch(), waits)
-            };
-            commit(&ledger, &mut txn)?;
-            if let Some(child) = root_subvol {
-                ledger.moved(child, None);
-            }
-            self.queue.add_detached(1);
-            self.trash.directories_moved();
-            drop((locks, gates, ledger));
-            self.invalidate_entry(subvol.node(dir), name);
-            self.invalidate_node(subvol.node(dir));
-            return Ok(RmrInfo { detached, entries: victim.entries as u64 });
         }
     }
 
+    /// Removes a directory all of which the caller owned when that was checked.
+    fn rmr_owned(
+        &self,
+        caller: &Caller,
+        (subvol, dir): (&Arc<Subvol>, u64),
+        name: &[u8],
+        (seen, owned): (&Found, &mut OwnedTree<'_>),
+    ) -> FsResult<Removal> {
+        let (hash, id) = (self.hash.hash(name), subvol.id.0);
+        let mut ledger = self.admin.lock();
+        let members = owned.members();
+        let gates = Gates::pass(self, &members, Some(subvol))?;
+        if !owned.holds()? {
+            return Ok(Removal::Changed);
+        }
+        let locks = self.locks.lock(&[
+            (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
+            (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
+            (Lock::Object { subvol: id, ino: seen.ino }, Mode::Exclusive),
+            (Lock::Place { subvol: id, ino: seen.ino }, Mode::Exclusive),
+        ]);
+        let view = View::new(&*self.store, subvol.tree());
+        let directory = parent_directory(self, subvol, view, caller, dir)?;
+        let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
+        if found.ino != seen.ino || found.target != seen.target {
+            return Ok(Removal::Another);
+        }
+        let (root_subvol, victim) = self.root_record(view, &found)?;
+        permit::removal(view, dir, &directory, caller, victim.uid)?;
+        let mut txn = Txn::new(self);
+        txn.erase_entry(view, dir, &found, false)?;
+        txn.touch_directory(view.tree, dir, -1, -1);
+        let detached = if let Some(child) = root_subvol {
+            detach(self, &mut ledger, &mut txn, child)?
+        } else {
+            let record = DirectoryRecord { detached: true, ..victim };
+            txn.put_directory(view.tree, found.ino, &record);
+            let waits = DetachedRecord::Directory {
+                subvolume: id,
+                directory: found.ino,
+                kept_while_held: false,
+            };
+            ledger.detach(txn.batch(), waits)
+        };
+        commit(&ledger, &mut txn)?;
+        if let Some(child) = root_subvol {
+            ledger.moved(child, None);
+        }
+        self.queue.add_detached(1);
+        self.trash.directories_moved();
+        drop((locks, gates, ledger));
+        self.invalidate_entry(subvol.node(dir), name);
+        self.invalidate_node(subvol.node(dir));
+        Ok(Removal::Done(RmrInfo { detached, entries: victim.entries as u64 }))
+    }
+
     /// What is to be removed, if the caller may; the walk that this takes is done without locks.
-    fn rmr_victim(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Found> {
+    fn rmr_victim<'a>(
+        &'a self,
+        caller: &'a Caller,
+        parent: NodeId,
+        name: &[u8],
+    ) -> FsResult<(Found, OwnedTree<'a>)> {
         let (subvol, dir) = self.place(parent)?;
         let view = View::new(&*self.store, subvol.tree());
         let directory = parent_directory(self, &subvol, view, caller, dir)?;
@@ -128,8 +174,8 @@ impl Fs {
         let (child, victim) = self.root_record(view, &found)?;
         permit::removal(view, dir, &directory, caller, victim.uid)?;
         let within = child.map_or(subvol.id, SubvolId);
-        check_owns_all(self, caller, within, found.ino)?;
-        Ok(found)
+        let owned = OwnedTree::check(self, caller, within, found.ino)?;
+        Ok((found, owned))
     }
 
     /// The record of the directory that an entry leads to, and the subvolume that it is the

@@ -13,11 +13,12 @@ use format::key::{self, Counter, Parsed, Part};
 use inode::{Caller, FsError, NodeId, SubvolId};
 use store::KeyRange;
 
-use super::access::{check_owns_all, directory_of};
+use super::access::directory_of;
 use super::copy::{self, Copied, Purpose};
 use super::gates::Gates;
 use super::ledger::Ledger;
 use super::nested::{self, Member};
+use super::owned::OwnedTree;
 use super::snapshot::{commit, detach};
 use crate::error::{from_store, inconsistent, malformed};
 use crate::locks::{Lock, Mode};
@@ -45,7 +46,23 @@ impl Fs {
             return Err(FsError::ReadOnly("a snapshot is not rolled back".to_owned()));
         }
         directory_of(self, &subvol, ino)?;
-        check_owns_all(self, caller, subvol.id, ino)?;
+        let mut owned = OwnedTree::check(self, caller, subvol.id, ino)?;
+        while !self.rollback_owned(caller, dir, snapshot, &mut owned)? {
+            owned.catch_up()?;
+        }
+        Ok(())
+    }
+
+    /// As `rollback`, of a tree that the caller owns. `false`: so much changed in it since that
+    /// was checked that nothing was done.
+    fn rollback_owned(
+        &self,
+        caller: &Caller,
+        dir: NodeId,
+        snapshot: &[u8],
+        owned: &mut OwnedTree<'_>,
+    ) -> FsResult<bool> {
+        let (subvol, ino) = self.place(dir)?;
         self.check_copy(caller, subvol.id.0, ino)?;
         let mut ledger = self.admin.lock();
         let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
@@ -59,10 +76,14 @@ impl Fs {
             0 => None,
             above => Some(self.subvol(SubvolId(above))?),
         };
-        let quiet = [std::sync::Arc::clone(&subvol)];
+        let mut quiet = vec![std::sync::Arc::clone(&subvol)];
+        quiet.extend(owned.members());
         // Where a plain directory was, its own subvolume gets the name that leads to the copy.
         let changed = if is_root { above.as_ref() } else { quiet.first() };
         let gates = Gates::pass(self, &quiet, changed)?;
+        if !owned.holds()? {
+            return Ok(false);
+        }
         let record = directory_of(self, &subvol, ino)?;
         let hangs = match (is_root, old.record.parent) {
             (true, (0, ..)) if dir == self.root() => Hangs::Nowhere,
@@ -121,7 +142,7 @@ impl Fs {
         if is_top {
             self.tell_rolled_back(&old_names, new);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Points the name, or the volume's root, to the copy.

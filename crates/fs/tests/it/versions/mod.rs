@@ -4,6 +4,7 @@ mod clone;
 mod counts;
 mod history;
 mod kept;
+mod owned;
 mod prune;
 mod rmr;
 mod rollback;

@@ -1,0 +1,105 @@
+//! Directories that change or arrive while a thread checks who owns a tree.
+//!
+//! `rmr` and `rollback` walk a tree without locks to see that the caller owns every directory of
+//! it. What changes behind the walk is noted here, by the batch that changes it and while its
+//! subvolume's gate is passed: whoever then holds the gates exclusively knows all of it. Nothing
+//! is noted while no such walk is under way.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use store::TreeId;
+
+/// Most directories that are noted for one walk: with more it starts over.
+const NOTED_MAX: usize = 1 << 16;
+
+/// A directory that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// A directory's record, of a directory that does not belong to the caller.
+    Written(TreeId, u64),
+    /// A directory with all below it, at another place.
+    Moved(TreeId, u64),
+    /// A subvolume, mounted by an entry.
+    Mounted(u64),
+}
+
+/// What was noted for one walk.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived {
+    /// In the order of the changes.
+    pub(crate) found: Vec<Arrival>,
+    /// Whether something was left out.
+    pub(crate) overflowed: bool,
+}
+
+struct Watch {
+    id: usize,
+    /// Whose directories are not noted.
+    uid: u32,
+    arrived: Arrived,
+}
+
+/// The walks under way.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    active: AtomicUsize,
+    next: AtomicUsize,
+    watches: Mutex<Vec<Watch>>,
+}
+
+impl Arrivals {
+    /// Begins to note what changes, but directories that a user owns. A change that passed its
+    /// gate before may be missed: the caller waits for those.
+    pub(crate) fn watch(&self, uid: u32) -> usize {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut watches = self.watches.lock();
+        watches.push(Watch { id, uid, arrived: Arrived::default() });
+        self.active.store(watches.len(), Ordering::SeqCst);
+        id
+    }
+
+    /// Ends a watch.
+    pub(crate) fn end(&self, id: usize) {
+        let mut watches = self.watches.lock();
+        watches.retain(|watch| watch.id != id);
+        self.active.store(watches.len(), Ordering::SeqCst);
+    }
+
+    /// Takes what was noted.
+    pub(crate) fn take(&self, id: usize) -> Arrived {
+        let mut watches = self.watches.lock();
+        let watch = watches.iter_mut().find(|watch| watch.id == id);
+        watch.map(|watch| std::mem::take(&mut watch.arrived)).unwrap_or_default()
+    }
+
+    /// Takes back what was taken: it is to be looked at later.
+    pub(crate) fn put_back(&self, id: usize, arrived: &Arrived) {
+        for watch in self.watches.lock().iter_mut().filter(|watch| watch.id == id) {
+            watch.arrived.overflowed |= arrived.overflowed;
+            watch.arrived.found.extend_from_slice(&arrived.found);
+        }
+    }
+
+    /// Notes a change; `uid` is the owner where that is known to be all that matters.
+    #[inline]
+    pub(crate) fn note(&self, arrival: Arrival, uid: Option<u32>) {
+        if self.active.load(Ordering::SeqCst) > 0 {
+            self.note_watched(arrival, uid);
+        }
+    }
+
+    #[cold]
+    fn note_watched(&self, arrival: Arrival, uid: Option<u32>) {
+        for watch in &mut *self.watches.lock() {
+            if uid == Some(watch.uid) {
+                continue;
+            }
+            if watch.arrived.found.len() < NOTED_MAX {
+                watch.arrived.found.push(arrival);
+            } else {
+                watch.arrived.overflowed = true;
+            }
+        }
+    }
+}

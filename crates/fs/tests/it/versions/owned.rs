@@ -1,0 +1,138 @@
+//! Removal and roll-back of a tree in which another user makes directories at the same time.
+//!
+//! The owner's check is a walk. What the other user made behind it used to be destroyed: a
+//! directory that he had seen under its name.
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use fs::{FileSystem, FsResult, RenameMode};
+use inode::{FsError, NodeId, SetAttr};
+
+use super::{filled, forget, give, home, root};
+use crate::support::{Volume, refused, user, volume};
+
+const OWNER: u32 = 1000;
+const OTHER: u32 = 1001;
+const BELOW: usize = 2000;
+const ROUNDS: u64 = 60;
+
+/// A tree of one user, in whose directories another may make names.
+fn open_tree(v: &Volume, name: &str) -> NodeId {
+    let top = v.dir(home(), name).node;
+    give(v, top, OWNER);
+    for at in 0..BELOW {
+        let below = v.dir(top, &format!("d{at}")).node;
+        let changes = SetAttr { uid: Some(OWNER), mode: Some(0o777), ..SetAttr::default() };
+        v.fs.setattr(&root(), below, &changes).expect("root may");
+        forget(v, below);
+    }
+    top
+}
+
+/// Makes a directory in a tree by its path, and returns whether the tree was still there under its
+/// name afterwards.
+fn make_and_see(v: &Volume, (name, tree): (&str, NodeId), below: &str) -> bool {
+    let other = user(OTHER);
+    let made = || -> FsResult<bool> {
+        let top = v.fs.lookup(&other, home(), name.as_bytes())?.node;
+        let dir = v.fs.lookup(&other, top, below.as_bytes())?.node;
+        v.fs.mkdir(&other, dir, b"made", 0o700)?;
+        Ok(top == tree)
+    };
+    made().unwrap_or(false)
+        && v.fs.lookup(&other, home(), name.as_bytes()).is_ok_and(|entry| entry.node == tree)
+}
+
+/// Has one user take a tree away while another makes a directory in it, many times; a tree in which
+/// that was seen stays.
+fn race(v: &Volume, prepare: impl Fn(NodeId), take: impl Fn(&str, NodeId) -> FsResult<()> + Sync) {
+    let (mut refusals, mut random) = (0, fastrand::Rng::with_seed(1));
+    let mut tree = None;
+    for round in 0..ROUNDS {
+        let (name, top) = tree.take().unwrap_or_else(|| {
+            let name = format!("tree{round}");
+            let top = open_tree(v, &name);
+            prepare(top);
+            (name, top)
+        });
+        let walk = walk_time(v, top);
+        let (start, below) = (Barrier::new(2), format!("d{}", random.usize(..BELOW)));
+        let pause = walk.mul_f64(random.f64());
+        let (seen, taken) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                start.wait();
+                let clock = SystemClock::new();
+                let begin = clock.monotonic();
+                while clock.monotonic().saturating_sub(begin) < pause {
+                    std::hint::spin_loop();
+                }
+                make_and_see(v, (&name, top), &below)
+            });
+            start.wait();
+            let taken = take(&name, top);
+            (other.join().expect("no panic"), taken)
+        });
+        match taken {
+            Ok(()) => assert!(!seen, "round {round}: a directory of another user was destroyed"),
+            Err(FsError::NotPermitted(_)) => {
+                refusals += 1;
+                let below = v.find(top, &below).expect("the tree stays").node;
+                v.fs.rmdir(&root(), below, b"made").expect("what was refused for");
+                forget(v, below);
+                tree = Some((name, top));
+            }
+            Err(error) => panic!("round {round}: {error}"),
+        }
+    }
+    println!("{refusals} of {ROUNDS} were refused");
+}
+
+/// How long the owner's check takes: a roll-back to no snapshot ends after it.
+fn walk_time(v: &Volume, top: NodeId) -> Duration {
+    let clock = SystemClock::new();
+    let begin = clock.monotonic();
+    refused(v.fs.rollback(&user(OWNER), top, b"none"), &FsError::NotFound);
+    clock.monotonic().saturating_sub(begin)
+}
+
+#[test]
+fn rmr_takes_nothing_away_that_another_user_made_meanwhile() {
+    let v = volume();
+    race(&v, |_| (), |name, _| v.fs.rmr(&user(OWNER), home(), name.as_bytes()).map(|_| ()));
+}
+
+#[test]
+fn rmr_into_the_trash_takes_nothing_away_that_another_user_made_meanwhile() {
+    let v = volume();
+    v.fs.trash_set(&root(), home(), Some(3600)).expect("a trash");
+    race(&v, |_| (), |name, _| v.fs.rmr(&user(OWNER), home(), name.as_bytes()).map(|_| ()));
+}
+
+#[test]
+fn rollback_takes_nothing_away_that_another_user_made_meanwhile() {
+    let v = volume();
+    let snapshot = |top| {
+        v.fs.snapshot_create(&user(OWNER), top, b"one").expect("its own");
+    };
+    race(&v, snapshot, |_, top| v.fs.rollback(&user(OWNER), top, b"one"));
+}
+
+/// A directory that belongs to the caller comes into the tree with one below that does not, and a
+/// subvolume is mounted in it: both are looked at whole.
+#[test]
+fn what_is_moved_into_a_tree_is_looked_at_whole() {
+    let v = volume();
+    let top = open_tree(&v, "tree");
+    let outside = filled(&v, home(), "outside", 1);
+    give(&v, outside, OWNER);
+    v.dir(outside, "roots");
+    v.fs.rename(&root(), (home(), b"outside"), (top, b"in"), RenameMode::Replace).expect("moved");
+    refused(v.fs.rmr(&user(OWNER), home(), b"tree"), &FsError::NotPermitted(""));
+    v.fs.rename(&root(), (top, b"in"), (home(), b"outside"), RenameMode::Replace).expect("back");
+    v.fs.subvolume_create(&root(), top, b"s", 0o755).expect("a subvolume");
+    refused(v.fs.rmr(&user(OWNER), home(), b"tree"), &FsError::NotPermitted(""));
+    v.fs.rmr(&root(), top, b"s").expect("root may");
+    v.fs.rmr(&user(OWNER), home(), b"tree").expect("all is its own");
+}
