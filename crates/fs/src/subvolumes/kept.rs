@@ -82,6 +82,7 @@ impl Fs {
                 }
                 let path = match &there {
                     Some(there) => there.path.clone(),
+                    None if !standing.shows(id, &record, caller)? => None,
                     None => standing.path_then(id, &record, &roots[&lineage], caller)?,
                 };
                 found.push(KeptSnapshot {
@@ -96,15 +97,22 @@ impl Fs {
     }
 
     /// The node of the directory that a snapshot is of, where that was not removed. By number
-    /// nobody comes to it who may not go there by its path.
+    /// a caller reaches it only where the path is open to it. Of a directory that was removed,
+    /// [`Standing::was_open`] decides.
     pub(super) fn directory_of_snapshot(
         &self,
         caller: &Caller,
-        record: &SubvolumeRecord,
+        (id, record): (SubvolId, &SubvolumeRecord),
     ) -> FsResult<Option<NodeId>> {
         match self.standing_directory(record.lineage, record.root, caller)? {
             Some(There { path: None, .. }) if !caller.is_root() => {
-                Err(FsError::NotPermitted("the way to its directory is closed"))
+                Err(FsError::NotPermitted("the path to its directory is closed"))
+            }
+            None if !caller.is_root() && !Standing::read(self)?.was_open(id, record, caller)? => {
+                Err(FsError::NotPermitted(
+                    "directories of others above it were removed too, or are closed: only root \
+                     reaches it by number",
+                ))
             }
             there => Ok(there.map(|there| Fs::node_of(there.subvol, record.root))),
         }
@@ -312,6 +320,46 @@ impl Standing<'_> {
         let mut path = b"/".to_vec();
         append(&mut path, &names);
         Ok(Some((path, open)))
+    }
+
+    /// Whether a caller may know the path that a removed directory had.
+    fn shows(&self, id: u64, record: &SubvolumeRecord, caller: &Caller) -> FsResult<bool> {
+        match self.was_open(SubvolId(id), record, caller) {
+            _ if caller.is_root() => Ok(true),
+            Err(FsError::Io(_) | FsError::Stale) => Ok(false),
+            open => open,
+        }
+    }
+
+    /// Whether the removal of a snapshot's directory opened nothing to the caller. Permissions of
+    /// directories that were removed are not known: their owners may have changed them since the
+    /// snapshot was taken. So those that were removed with it, as the snapshot shows the path, must
+    /// have been the caller's own, and the rest of the path must be open. Where the path is not
+    /// known, because the snapshot was pruned or a whole subvolume was removed, it is not open.
+    fn was_open(&self, id: SubvolId, record: &SubvolumeRecord, caller: &Caller) -> FsResult<bool> {
+        let subvol = self.fs.subvol(id)?;
+        let mut at = record.root;
+        for _ in 0..DEPTH_MAX {
+            let found = subvol.read(|tree| View::new(&*self.fs.store, tree).directory(at))?;
+            let Some(found) = found else { return Ok(false) };
+            if at != record.root
+                && (found.uid != caller.uid || !self.searchable(id.0, at, caller)?)
+            {
+                return Ok(false);
+            }
+            let above = found.parent;
+            if above == at || found.parent_cookie == 0 {
+                return Ok(false);
+            }
+            match self.directory(record.lineage, above, caller)? {
+                Some(There { subvol, path: Some(_) }) => {
+                    return self.searchable(subvol, above, caller);
+                }
+                Some(There { path: None, .. }) => return Ok(false),
+                None => at = above,
+            }
+        }
+        Err(inconsistent(VOLUME, "directories lie in one another", record.root))
     }
 
     fn searchable(&self, subvol: u64, dir: u64, caller: &Caller) -> FsResult<bool> {

@@ -88,13 +88,14 @@ impl Fs {
         Ok(found)
     }
 
-    /// The root of a snapshot, by the snapshot's number: for those whose directory is gone, and
-    /// for who may search the directory while it is there. Takes one look-up.
+    /// The root of a snapshot, by the snapshot's number: for callers that may search the directory,
+    /// and where it was removed for its owner, unless directories of others above it were removed
+    /// with it. Takes one look-up.
     pub fn snapshot_entry(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<Entry> {
         let entry = self.snapshot_entry_of(caller, snapshot)?;
         if !caller.is_root() {
             let record = read_record(&*self.store, snapshot)?.ok_or(FsError::NotFound)?;
-            if let Some(directory) = self.directory_of_snapshot(caller, &record)? {
+            if let Some(directory) = self.directory_of_snapshot(caller, (snapshot, &record))? {
                 let search = inode::permissions::EXECUTE;
                 crate::ops::access::access(self, caller, directory, search)?;
             }
@@ -140,7 +141,7 @@ impl Fs {
     pub fn snapshot_delete_number(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<()> {
         let record = read_record(&*self.store, snapshot)?.filter(|record| record.snapshot);
         let record = record.filter(|record| !record.detached).ok_or(FsError::NotFound)?;
-        if let Some(directory) = self.directory_of_snapshot(caller, &record)? {
+        if let Some(directory) = self.directory_of_snapshot(caller, (snapshot, &record))? {
             // The name may mean another one by now.
             let meant = Some(snapshot.0);
             return match self.delete_of_directory(caller, directory, &record.name, meant) {

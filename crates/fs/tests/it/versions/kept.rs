@@ -146,19 +146,27 @@ fn a_directory_of_a_clone_had_its_path_there_and_a_moved_one_is_not_removed() {
 #[test]
 fn who_owns_what_it_shows_has_a_snapshot_of_a_removed_directory() {
     let v = volume();
-    let private = v.fs.mkdir(&root(), home(), b"private", 0o700).expect("a directory").node;
-    let dir = v.dir(private, "d").node;
+    let public = v.fs.mkdir(&root(), home(), b"public", 0o711).expect("a directory").node;
+    let dir = v.dir(public, "d").node;
     give(&v, dir, 1000);
     let taken = v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
     give(&v, dir, 1001);
     // While the directory is there, its snapshots are those of its owner.
     let denied = FsError::NotPermitted("");
     refused(v.fs.snapshot_delete_number(&user(1000), taken.subvol), &denied);
-    removed(&v, private, "d", dir);
+    removed(&v, public, "d", dir);
     let seen = listed(&v, &user(1000), SnapshotsOf::Removed);
     assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0].path, None, "the way there was closed to him");
-    assert_eq!(paths(&v, SnapshotsOf::Removed), expected(&[("one", Some("/private/d"))]));
+    assert_eq!(seen[0].path.as_deref(), Some(&b"/public/d"[..]));
+    let shut = |mode| {
+        let mode = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        v.fs.setattr(&root(), public, &mode).expect("it is there");
+    };
+    shut(0o700);
+    assert_eq!(listed(&v, &user(1000), SnapshotsOf::Removed)[0].path, None, "a closed path");
+    refused(by_number(&v, &user(1000), taken.subvol), &denied);
+    shut(0o711);
+    assert_eq!(paths(&v, SnapshotsOf::Removed), expected(&[("one", Some("/public/d"))]));
     assert!(listed(&v, &user(1001), SnapshotsOf::All).is_empty());
     refused(v.fs.snapshot_delete_number(&user(1001), taken.subvol), &denied);
     let kept = by_number(&v, &user(1000), taken.subvol).expect("it is his");
@@ -195,9 +203,48 @@ fn a_number_leads_nobody_past_a_closed_directory() {
     forget(&v, dir);
     forget(&v, private);
     v.fs.rmr(&root(), home(), b"private").expect("a directory");
-    forget(&v, resolved("").expect("it is his"));
-    assert!(resolved("/../new").is_err(), "what was in the directory");
-    v.fs.snapshot_delete_number(&owner, taken.subvol).expect("it is his");
+    for reclaimed in [false, true] {
+        refused(resolved(""), &FsError::NotPermitted(""));
+        assert!(resolved("/../new").is_err(), "what was in the directory");
+        refused(v.fs.snapshot_delete_number(&owner, taken.subvol), &FsError::NotPermitted(""));
+        if !reclaimed {
+            settle(&v);
+        }
+    }
+    assert!(by_number(&v, &root(), taken.subvol).is_ok());
+    v.fs.snapshot_delete_number(&root(), taken.subvol).expect("root may");
+}
+
+/// Directories above that were removed as well, and subvolumes: what their owners closed stays
+/// closed, and what was the caller's own stays open.
+#[test]
+fn the_removal_of_what_is_above_opens_nothing() {
+    let owner = user(1000);
+    for (above, open) in [(1000, true), (1001, false), (0, false)] {
+        let v = volume();
+        let top = v.dir(home(), "top").node;
+        let middle = v.dir(top, "middle").node;
+        let dir = v.dir(middle, "d").node;
+        give(&v, dir, 1000);
+        give(&v, middle, above);
+        let taken = v.fs.snapshot_create(&owner, dir, b"one").expect("its own");
+        for held in [dir, middle] {
+            forget(&v, held);
+        }
+        v.fs.rmr(&root(), top, b"middle").expect("a directory");
+        settle(&v);
+        assert_eq!(by_number(&v, &owner, taken.subvol).is_ok(), open, "below one of {above}");
+        let path = listed(&v, &owner, SnapshotsOf::Removed)[0].path.clone();
+        assert_eq!(path.as_deref(), open.then_some(&b"/top/middle/d"[..]));
+    }
+    let v = volume();
+    let top = v.dir(home(), "top").node;
+    let sub = v.fs.subvolume_create(&root(), top, b"s", 0o755).expect("a subvolume").node;
+    give(&v, sub, 1000);
+    let taken = v.fs.snapshot_create(&owner, sub, b"one").expect("its own");
+    forget(&v, sub);
+    removed(&v, home(), "top", top);
+    refused(by_number(&v, &owner, taken.subvol), &FsError::NotPermitted(""));
 }
 
 /// Who deletes what is told as removed would have lost snapshots of what is there.
