@@ -12,7 +12,7 @@ use format::quota::{BYTES_AT, Charged, FILES_AT};
 use inode::FsError;
 use store::{Lane, MergeKind};
 
-use crate::{FsResult, QuotaLimits};
+use crate::{FsResult, LimitChange, QuotaChange, QuotaLimits};
 
 /// No limit, as records have it.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
@@ -140,9 +140,14 @@ pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Limits as records have them.
-pub(crate) fn encoded(limits: QuotaLimits) -> (u64, u64) {
-    (limits.files.unwrap_or(UNLIMITED), limits.bytes.unwrap_or(UNLIMITED))
+/// Limits after a change, as records have them.
+pub(crate) fn changed((files, bytes): (u64, u64), change: QuotaChange) -> (u64, u64) {
+    let one = |before, change| match change {
+        LimitChange::Keep => before,
+        LimitChange::Remove => UNLIMITED,
+        LimitChange::Set(most) => most,
+    };
+    (one(files, change.files), one(bytes, change.bytes))
 }
 
 /// Limits as callers have them.

@@ -350,6 +350,34 @@ pub struct QuotaLimits {
     pub bytes: Option<u64>,
 }
 
+/// What becomes of a limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LimitChange {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// There is none from now on.
+    Remove,
+    /// It is this from now on.
+    Set(u64),
+}
+
+/// What becomes of the limits of a quota.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuotaChange {
+    /// Of files, directories and other inodes.
+    pub files: LimitChange,
+    /// Of bytes.
+    pub bytes: LimitChange,
+}
+
+impl From<QuotaLimits> for QuotaChange {
+    fn from(limits: QuotaLimits) -> QuotaChange {
+        let set = |limit: Option<u64>| limit.map_or(LimitChange::Remove, LimitChange::Set);
+        QuotaChange { files: set(limits.files), bytes: set(limits.bytes) }
+    }
+}
+
 /// A quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaInfo {

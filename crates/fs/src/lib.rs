@@ -6,6 +6,7 @@
 
 mod account;
 mod api;
+mod arrivals;
 mod attributes;
 mod background;
 mod check;
@@ -72,9 +73,10 @@ pub use header::is_volume;
 pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{
-    Atime, CloneInfo, Engine, Follow, FormatOptions, KeptSnapshot, Layout, OpenOptions, OwnerQuota,
-    Progress, QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored,
-    RmrInfo, SnapshotInfo, SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
+    Atime, CloneInfo, Engine, Follow, FormatOptions, KeptSnapshot, Layout, LimitChange,
+    OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo, QuotaLimits,
+    QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, SnapshotInfo, SnapshotsOf, TrashSetting,
+    VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
 pub use ops::totals::is_total;

@@ -29,7 +29,7 @@ use crate::error::{from_store, malformed};
 use crate::quota_check::Counting;
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
-use crate::{Fs, FsResult, OwnerQuota, QuotaLimits};
+use crate::{Fs, FsResult, OwnerQuota, QuotaChange, QuotaLimits};
 
 const OFF: u8 = 0;
 const COUNTING: u8 = 1;
@@ -298,33 +298,36 @@ impl Fs {
         owner: Owner,
         limits: QuotaLimits,
     ) -> FsResult<()> {
-        self.set_owner_limits(caller, (owner, limits), &mut Counting::untold())
+        self.set_owner_limits(caller, (owner, limits.into()), &mut Counting::untold()).map(drop)
     }
 
-    /// As [`Fs::owner_quota_set`]. `progress` is told how many inodes were counted and about how
-    /// many there are, and may end the count: then no limit is set.
+    /// As [`Fs::owner_quota_set`], of some limits alone; returns those that hold. `progress`
+    /// receives how many inodes were counted and about how many there are, and may end the count:
+    /// then no limit is set.
     pub fn owner_quota_set_telling(
         &self,
         caller: &Caller,
         owner: Owner,
-        limits: QuotaLimits,
+        change: QuotaChange,
         progress: CheckProgress<'_>,
-    ) -> FsResult<()> {
-        self.set_owner_limits(caller, (owner, limits), &mut Counting::told(progress))
+    ) -> FsResult<QuotaLimits> {
+        self.set_owner_limits(caller, (owner, change), &mut Counting::told(progress))
     }
 
     fn set_owner_limits(
         &self,
         caller: &Caller,
-        (owner, limits): (Owner, QuotaLimits),
+        (owner, change): (Owner, QuotaChange),
         counting: &mut Counting<'_>,
-    ) -> FsResult<()> {
+    ) -> FsResult<QuotaLimits> {
         if !caller.is_root() {
             return Err(FsError::RootOnly("only root sets quotas"));
         }
         let _setting = self.quotas.setting();
         self.count_owners(counting)?;
-        let encoded = account::encoded(limits);
+        let known = self.quotas.owners.known(owner);
+        let before = known.map_or((UNLIMITED, UNLIMITED), |account| account.limits());
+        let encoded = account::changed(before, change);
         let mut txn = Txn::new(self);
         if encoded == (UNLIMITED, UNLIMITED) {
             txn.batch().delete(VOLUME, &key::owner_limits(owner));
@@ -335,7 +338,7 @@ impl Fs {
         }
         txn.commit()?;
         self.quotas.owners.account(owner).set_limits(encoded);
-        Ok(())
+        Ok(account::decoded(encoded))
     }
 
     /// What a user or a group is charged; `None`: owners are not counted on this volume. Root may

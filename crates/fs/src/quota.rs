@@ -23,7 +23,7 @@ use format::quota::{Charge, Charged, QuotaRecord};
 use inode::{Caller, FsError, NodeId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use crate::account::{self, Account, Change, signed};
+use crate::account::{self, Account, Change, UNLIMITED, signed};
 use crate::edit::edit;
 use crate::load::Inode;
 use crate::owners::{Owned, Owners};
@@ -32,7 +32,7 @@ use crate::subvol::VOLUME;
 use crate::subvolumes::Member;
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult, QuotaInfo, QuotaLimits};
+use crate::{Fs, FsResult, QuotaChange, QuotaInfo};
 
 /// The quotas of a volume.
 #[derive(Default)]
@@ -294,7 +294,7 @@ impl Fs {
 
     /// Whether a directory is below another, maybe in a subvolume that is mounted there. What is
     /// gone is not.
-    fn is_below(&self, mut at: (u64, u64), above: (u64, u64)) -> FsResult<bool> {
+    pub(crate) fn is_below(&self, mut at: (u64, u64), above: (u64, u64)) -> FsResult<bool> {
         for _ in 0..DEPTH_MAX {
             if at == above {
                 return Ok(true);
@@ -476,9 +476,9 @@ impl Txn<'_> {
 }
 
 impl Fs {
-    /// Sets the limits, and begins a domain where there is none. What is in it is not charged yet.
-    pub(crate) fn set_limits(&self, dir: NodeId, limits: QuotaLimits) -> FsResult<Arc<Domain>> {
-        let max = account::encoded(limits);
+    /// Changes the limits, and begins a domain where there is none. What is in it is not charged
+    /// yet. The caller holds the lock of [`Quotas::setting`].
+    pub(crate) fn set_limits(&self, dir: NodeId, change: QuotaChange) -> FsResult<Arc<Domain>> {
         let mut made = None;
         let set = edit(self, dir, |edit| {
             let node = edit.node;
@@ -490,10 +490,12 @@ impl Fs {
             let own = known.filter(|domain| domain.directory == node.ino().0);
             let own = own.or_else(|| self.quotas.adopting_at(node));
             if let Some(domain) = own {
+                let max = account::changed(domain.account.limits(), change);
                 let record = QuotaRecord { files_max: max.0, bytes_max: max.1, ..domain.record() };
                 edit.txn.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
-                return Ok(domain);
+                return Ok((domain, max));
             }
+            let max = account::changed((UNLIMITED, UNLIMITED), change);
             let id = self.numbers.next_ino(&*self.store)?;
             let (subvolume, directory) = (node.subvol().0, node.ino().0);
             let quota = QuotaRecord {
@@ -511,12 +513,12 @@ impl Fs {
                 let marked = edit.txn.mark(id, (subvolume, directory), record.charge, 0)?;
                 record.charge = Some(marked);
             }
-            Ok(domain)
+            Ok((domain, max))
         });
         if let (Err(_), Some(id)) = (&set, made) {
             self.quotas.domains.write().remove(&id);
         }
-        let (domain, _) = set?;
+        let ((domain, max), _) = set?;
         domain.account.set_limits(max);
         Ok(domain)
     }

@@ -33,7 +33,7 @@ use crate::quota_check::Counting;
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult, QuotaLimits};
+use crate::{Fs, FsResult, QuotaChange, QuotaLimits};
 
 /// Entries after which a batch is committed.
 const CHUNK: usize = 1024;
@@ -100,34 +100,37 @@ impl Fs {
     /// Sets the limits of a quota directory, or makes a directory one: what is in it is charged
     /// then, by steps beside which everything else goes on. Root may.
     pub fn quota_set(&self, caller: &Caller, dir: NodeId, limits: QuotaLimits) -> FsResult<()> {
-        self.set_quota(caller, (dir, limits), &mut Counting::untold())
+        self.set_quota(caller, (dir, limits.into()), &mut Counting::untold()).map(drop)
     }
 
-    /// As [`Fs::quota_set`]. `progress` is told how many inodes were charged; how many there are
-    /// is not known. It may end that: then the background goes on with it.
+    /// As [`Fs::quota_set`], of some limits alone; returns those that hold. `progress` receives how
+    /// many inodes were charged; how many there are is not known. It may end that: then the
+    /// background continues it.
     pub fn quota_set_telling(
         &self,
         caller: &Caller,
         dir: NodeId,
-        limits: QuotaLimits,
+        change: QuotaChange,
         progress: CheckProgress<'_>,
-    ) -> FsResult<()> {
-        self.set_quota(caller, (dir, limits), &mut Counting::told(progress))
+    ) -> FsResult<QuotaLimits> {
+        self.set_quota(caller, (dir, change), &mut Counting::told(progress))
     }
 
     fn set_quota(
         &self,
         caller: &Caller,
-        (dir, limits): (NodeId, QuotaLimits),
+        (dir, change): (NodeId, QuotaChange),
         counting: &mut Counting<'_>,
-    ) -> FsResult<()> {
+    ) -> FsResult<QuotaLimits> {
         if !caller.is_root() {
             return Err(FsError::RootOnly("only root sets quotas"));
         }
         let setting = self.quotas.setting();
-        let domain = self.set_limits(dir, limits)?;
+        let domain = self.set_limits(dir, change)?;
+        let limits = crate::quota::info(&domain).limits;
         drop(setting);
-        self.adopt_all(&domain, counting)
+        self.adopt_all(&domain, counting)?;
+        Ok(limits)
     }
 
     /// Charges all that was in a directory before it got its quota.

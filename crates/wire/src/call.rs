@@ -5,14 +5,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Find, QuotaOwner, Top};
+use crate::{Bytes, Find, LimitChange, QuotaOwner, Top};
 
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -241,28 +241,28 @@ pub enum Call<'a> {
         /// How much of the source could not be read.
         unread: u64,
     },
-    /// Sets the limits of a directory; answered when durable. `None`: no limit.
+    /// Sets limits of a directory; answered when durable.
     QuotaSet {
         /// The directory.
         path: &'a [u8],
         /// Most inodes.
-        files: Option<u64>,
+        files: LimitChange,
         /// Most bytes.
-        bytes: Option<u64>,
+        bytes: LimitChange,
     },
     /// The quota that a path is charged to.
     QuotaGet {
         /// The path.
         path: &'a [u8],
     },
-    /// Sets the limits of a user or a group; answered when durable. `None`: no limit.
+    /// Sets limits of a user or a group; answered when durable.
     OwnerQuotaSet {
         /// Who.
         owner: QuotaOwner,
         /// Most inodes.
-        files: Option<u64>,
+        files: LimitChange,
         /// Most bytes.
-        bytes: Option<u64>,
+        bytes: LimitChange,
     },
     /// What a user or a group is charged.
     OwnerQuotaGet {

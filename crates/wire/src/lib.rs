@@ -31,8 +31,8 @@ pub use history::{Change, Version};
 pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
     Answer, Background, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info,
-    KeptSnapshot, ListEntry, Merges, Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Snapshot,
-    StatAnswer, Status, Stuck, ValueLogs,
+    KeptSnapshot, LimitChange, ListEntry, Merges, Quota, QuotaDifference, QuotaOf, QuotaOwner,
+    Reply, Snapshot, StatAnswer, Status, Stuck, ValueLogs,
 };
 pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,

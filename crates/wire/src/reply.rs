@@ -134,6 +134,13 @@ pub enum Answer {
         /// Whether anything differed from what was known.
         changed: bool,
     },
+    /// To `QuotaSet` and `OwnerQuotaSet`: the limits that hold.
+    QuotaLimits {
+        /// Most inodes; `None`: no limit.
+        files: Option<u64>,
+        /// Most bytes; `None`: no limit.
+        bytes: Option<u64>,
+    },
     /// To `QuotaGet`, `OwnerQuotaGet` and `QuotaList`.
     Quotas(Vec<Quota>),
     /// To `QuotaCheck`: where the records differ from what was counted.
@@ -158,6 +165,18 @@ pub enum QuotaOwner {
     User(u32),
     /// A group, by number.
     Group(u32),
+}
+
+/// What becomes of a limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LimitChange {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// There is none from now on.
+    Remove,
+    /// It is this from now on.
+    Set(u64),
 }
 
 /// What is charged together.

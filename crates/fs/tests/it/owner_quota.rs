@@ -501,7 +501,7 @@ fn who_has_inodes_counted_is_told_how_far_it_is_and_may_end_it() {
     }
     let limits = QuotaLimits { files: Some(10_000), bytes: None };
     let mut told = Vec::new();
-    let ended = v.fs.owner_quota_set_telling(&root, ADA, limits, &mut |done, total| {
+    let ended = v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut |done, total| {
         told.push((done, total));
         std::ops::ControlFlow::Break(())
     });
@@ -513,14 +513,14 @@ fn who_has_inodes_counted_is_told_how_far_it_is_and_may_end_it() {
         told.push((done, total));
         std::ops::ControlFlow::Continue(())
     };
-    v.fs.owner_quota_set_telling(&root, ADA, limits, &mut go_on).expect("counted");
+    v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut go_on).expect("counted");
     v.fs.quota_check_telling(&mut go_on).expect("counted");
     let whole = [(4096, 9002), (8192, 9002), (9002, 9002)];
     assert_eq!(told, [whole, whole].concat());
     assert_eq!(used(&v.fs, ADA), (9001, 0));
     // A directory: who ends it is answered, and the background goes on.
     let mut told = 0;
-    let ended = v.fs.quota_set_telling(&root, dir, limits, &mut |done, _| {
+    let ended = v.fs.quota_set_telling(&root, dir, limits.into(), &mut |done, _| {
         told = done;
         std::ops::ControlFlow::Break(())
     });

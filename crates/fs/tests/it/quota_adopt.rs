@@ -291,8 +291,9 @@ fn what_is_not_charged_yet_does_not_move_behind_what_is() {
         }
     }
     let limits = QuotaLimits { files: Some(100_000), bytes: None };
-    let halted =
-        v.fs.quota_set_telling(&root, dir, limits, &mut |_, _| std::ops::ControlFlow::Break(()));
+    let halted = v
+        .fs
+        .quota_set_telling(&root, dir, limits.into(), &mut |_, _| std::ops::ControlFlow::Break(()));
     refused(halted, &FsError::Interrupted);
     let is_charged = |name: &&String| used(&v.fs, v.find(dir, name).unwrap().node).is_some();
     let (charged, left): (Vec<&String>, Vec<&String>) = names.iter().partition(is_charged);

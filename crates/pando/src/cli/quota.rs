@@ -4,17 +4,18 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 use nix::unistd::{Group, User};
-use wire::QuotaOwner;
+use wire::{LimitChange, QuotaOwner};
 
 const SET_HELP: &str = "\
 Root sets quotas: of a directory with all that is in it and is made in it, or with --user or --group
-of all that somebody owns on the volume. What is there already is counted first, which is a walk.
-A limit that is not given is none; to set one anew, give both. Limits of users and groups do not
-hold for root; those of directories hold for everybody.
+of all that a user or a group owns on the volume. What is there already is counted first, which is a
+walk. A limit that is not named stays as it is; `none` removes it. The limits that hold then are
+printed. Limits of users and groups do not hold for root; those of directories hold for everybody.
 
 Examples:
   pando quota set /mnt/vol/home/ada --bytes 10G --files 100000
-  pando quota set /data/vol:/home/ada --bytes 20G
+  pando quota set /data/vol:/home/ada --bytes 20G       the limit of files stays
+  pando quota set /mnt/vol/home/ada --files none        the limit of bytes stays
   pando quota set /mnt/vol --user ada --bytes 50G
   pando quota set /mnt/vol --group 1200 --files 1000000";
 
@@ -70,14 +71,24 @@ pub(crate) struct QuotaSetArgs {
     #[command(flatten)]
     pub(crate) owner: OwnerArgs,
     /// Most files, directories and other inodes
-    #[arg(long, value_name = "N", group = "limits")]
-    pub(crate) files: Option<u64>,
-    /// Most bytes of contents, such as 500M or 1.5G, in powers of 1024
-    #[arg(long, value_name = "SIZE", value_parser = bytes, group = "limits")]
-    pub(crate) bytes: Option<u64>,
-    /// No limits: what is there goes on being counted
+    #[arg(long, value_name = "N|none", value_parser = files, group = "limits")]
+    files: Option<LimitChange>,
+    /// Most bytes, such as 500M or 1.5G, in powers of 1024
+    #[arg(long, value_name = "SIZE|none", value_parser = bytes, group = "limits")]
+    bytes: Option<LimitChange>,
+    /// No limits, as with `none` for both: what is there is still counted
     #[arg(long, conflicts_with_all = ["files", "bytes"], group = "limits")]
-    pub(crate) unlimited: bool,
+    unlimited: bool,
+}
+
+impl QuotaSetArgs {
+    /// What becomes of the limits of files and of bytes.
+    pub(crate) fn changes(&self) -> (LimitChange, LimitChange) {
+        if self.unlimited {
+            return (LimitChange::Remove, LimitChange::Remove);
+        }
+        (self.files.unwrap_or_default(), self.bytes.unwrap_or_default())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -113,9 +124,20 @@ fn group(text: &str) -> Result<u32, String> {
     })
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
-    inode::parse_limit(text)
-        .ok_or_else(|| "a whole number of bytes is wanted, such as 512 or 1.5G".to_owned())
+fn files(text: &str) -> Result<LimitChange, String> {
+    let most = || text.parse().ok().map(LimitChange::Set);
+    none(text).or_else(most).ok_or_else(|| "expected a whole number of files, or `none`".to_owned())
+}
+
+fn bytes(text: &str) -> Result<LimitChange, String> {
+    let most = || inode::parse_limit(text).map(LimitChange::Set);
+    none(text).or_else(most).ok_or_else(|| {
+        "expected a whole number of bytes, such as 512 or 1.5G, or `none`".to_owned()
+    })
+}
+
+fn none(text: &str) -> Option<LimitChange> {
+    (text == "none").then_some(LimitChange::Remove)
 }
 
 #[cfg(test)]

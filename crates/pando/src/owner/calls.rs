@@ -77,9 +77,9 @@ pub(super) fn answer(
         Call::QuotaList => quota::all(fs, caller),
         Call::QuotaCheck => quota::check(fs, caller, replies),
         Call::QuotaSet { .. } | Call::OwnerQuotaSet { .. } => {
-            quota::set(fs, caller, call, replies)?;
+            let answer = quota::set(fs, caller, call, replies)?;
             settled(server)?;
-            Ok(Answer::Nothing)
+            Ok(answer)
         }
         Call::TrashList { path } => trash::list(fs, caller, path, replies),
         Call::TrashEmpty { .. } | Call::Restore { .. } => {

@@ -1,9 +1,10 @@
 //! What is answered about quotas.
 
-use fs::{Follow, Fs, Owner, OwnerQuota, QuotaInfo, QuotaLimits};
+use fs::{Follow, Fs, Owner, OwnerQuota, QuotaChange, QuotaInfo};
 use inode::{Caller, FsError, NodeId};
 use wire::{
-    Answer, Bytes, Call, Failure, FailureKind, Quota, QuotaDifference, QuotaOf, QuotaOwner,
+    Answer, Bytes, Call, Failure, FailureKind, LimitChange, Quota, QuotaDifference, QuotaOf,
+    QuotaOwner,
 };
 
 use super::calls::{Held, at};
@@ -75,31 +76,45 @@ pub(super) fn all(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
     Ok(Answer::Quotas(all))
 }
 
-/// Sets the limits of a user or a group, or of a directory. What is counted or charged for that
-/// goes on beside everything else, and the caller is told how far it is.
+/// A change of limits as the volume takes it.
+fn change(files: LimitChange, bytes: LimitChange) -> QuotaChange {
+    let one = |limit| match limit {
+        LimitChange::Keep => fs::LimitChange::Keep,
+        LimitChange::Remove => fs::LimitChange::Remove,
+        LimitChange::Set(most) => fs::LimitChange::Set(most),
+    };
+    QuotaChange { files: one(files), bytes: one(bytes) }
+}
+
+/// Sets limits of a user or a group, or of a directory, and answers those that hold. What is
+/// counted or charged for that goes on beside everything else, and the caller sees how far it is.
 pub(super) fn set(
     fs: &Fs,
     caller: &Caller,
     call: &Call<'_>,
     replies: &mut Replies,
-) -> Result<(), Failure> {
+) -> Result<Answer, Failure> {
     let mut gone = None;
     let mut progress = |done, total| told(replies, &mut gone, done, total);
     let set = match *call {
         Call::OwnerQuotaSet { owner: of, files, bytes } => {
-            let limits = QuotaLimits { files, bytes };
-            let set = fs.owner_quota_set_telling(caller, owner(of), limits, &mut progress);
+            let change = change(files, bytes);
+            let set = fs.owner_quota_set_telling(caller, owner(of), change, &mut progress);
             set.map_err(Failure::from)
         }
         Call::QuotaSet { path, files, bytes } => {
-            let limits = QuotaLimits { files, bytes };
+            let change = change(files, bytes);
             // How many there will be is not known.
             let mut progress = |done, _| progress(done, 0);
-            at(fs, caller, path, |node| fs.quota_set_telling(caller, node, limits, &mut progress))
+            at(fs, caller, path, |node| fs.quota_set_telling(caller, node, change, &mut progress))
         }
         _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
     };
-    gone.map_or(set, Err)
+    if let Some(gone) = gone {
+        return Err(gone);
+    }
+    let limits = set?;
+    Ok(Answer::QuotaLimits { files: limits.files, bytes: limits.bytes })
 }
 
 /// Counts all quotas anew: a walk over the volume, for root.

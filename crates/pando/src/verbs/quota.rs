@@ -89,22 +89,37 @@ fn counted(target: &impl Target, call: &Call<'_>, output: &mut Output) -> Result
 }
 
 fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
-    let (files, bytes) = (args.files, args.bytes);
-    let mut object = json!({ "files_max": files, "bytes_max": bytes });
-    let of = if let Some(owner) = args.owner.named() {
+    let (files, bytes) = args.changes();
+    let mut object = json!({});
+    let (answer, of) = if let Some(owner) = args.owner.named() {
         let volume = Place::volume_to_change(&args.path)?;
-        counted(&volume, &Call::OwnerQuotaSet { owner, files, bytes }, output)?;
+        let answer = counted(&volume, &Call::OwnerQuotaSet { owner, files, bytes }, output)?;
         put_of(&mut object, QuotaOf::Owner(owner));
-        told(QuotaOf::Owner(owner))
+        (answer, told(QuotaOf::Owner(owner)))
     } else {
         let place = Place::to_change(&args.path)?;
         let path = &place.inner[..];
-        counted(&place, &Call::QuotaSet { path, files, bytes }, output)?;
+        let answer = counted(&place, &Call::QuotaSet { path, files, bytes }, output)?;
         output::put_bytes(&mut object, "quota", place.typed());
-        printable(place.typed())
+        (answer, printable(place.typed()))
     };
+    let Answer::QuotaLimits { files, bytes } = answer else {
+        return Err(session::unexpected(&answer));
+    };
+    object["files_max"] = files.into();
+    object["bytes_max"] = bytes.into();
     output.object(&object)?;
-    output.line(&format!("set the quota of {of}"))
+    output.line(&format!("set the quota of {of}: {} files, {}", most(files), most_bytes(bytes)))
+}
+
+/// A limit of files, for people.
+fn most(files: Option<u64>) -> String {
+    files.map_or("no limit of".to_owned(), |files| format!("at most {}", output::number(files)))
+}
+
+/// A limit of bytes, for people.
+fn most_bytes(bytes: Option<u64>) -> String {
+    bytes.map_or("no limit of bytes".to_owned(), |bytes| format!("at most {}", size(bytes)))
 }
 
 /// Of what a quota is, for people: names where there are any.

@@ -29,6 +29,7 @@ fn quota(world: &World) {
     let got = world.json(&["quota", "get", &world.at("/q/a")]).remove(0);
     assert_eq!((&got["files"], &got["bytes"]), (&2.into(), &1000.into()));
     assert_eq!((&got["files_max"], &got["bytes_max"]), (&4.into(), &1024.into()));
+    limits_that_are_not_named_stay(world, &[&dir]);
     let args = import("/q/b", 25);
     let refused = world.run(&args);
     assert!(refused.code != 0 && refused.err.contains("quota"), "{}", refused.err);
@@ -43,6 +44,28 @@ fn quota(world: &World) {
     assert_eq!(world.json(&["quota", "get", &dir])[0]["bytes"], 1024);
     assert!(world.ok(&["quota", "check", volume]).contains("as counted"));
     world.ok(&["fsck", volume]);
+}
+
+/// One limit is set, removed and set again: the other stays, and both are printed each time. The
+/// quota has the limits 4 and 1K, before and afterwards.
+fn limits_that_are_not_named_stay(world: &World, of: &[&str]) {
+    let set = |limits: &[&str]| {
+        let said = world.json(&[&["quota", "set"], of, limits].concat()).remove(0);
+        let got = world.json(&[&["quota", "get"], of].concat()).remove(0);
+        for key in ["files_max", "bytes_max"] {
+            assert_eq!(said[key], got[key], "{limits:?}: what is printed holds");
+        }
+        (got["files_max"].as_u64(), got["bytes_max"].as_u64())
+    };
+    assert_eq!(set(&["--bytes", "3K"]), (Some(4), Some(3072)));
+    assert_eq!(set(&["--files", "5"]), (Some(5), Some(3072)));
+    assert_eq!(set(&["--files", "none"]), (None, Some(3072)));
+    assert_eq!(set(&["--bytes", "none"]), (None, None));
+    let said = world.ok(&[&["quota", "set"], of, &["--files", "4"]].concat());
+    assert!(said.contains("at most 4 files, no limit of bytes"), "{said}");
+    let said = world.ok(&[&["quota", "set"], of, &["--bytes", "1K"]].concat());
+    assert!(said.contains("at most 4 files, at most 1.0 KiB"), "{said}");
+    assert_eq!(world.run(&[&["quota", "set"], of, &["--files", "many"]].concat()).code, 2);
 }
 
 #[test]
@@ -74,6 +97,8 @@ fn users_and_groups_have_quotas() {
         (&got["user"], &got["files"], &got["files_max"]),
         (&4242.into(), &0.into(), &10.into())
     );
+    world.ok(&["quota", "set", volume, "--user", "4242", "--files", "4", "--bytes", "1K"]);
+    limits_that_are_not_named_stay(&world, &[volume, "--user", "4242"]);
     let root = world.json(&["quota", "get", volume, "--user", "root"]).remove(0);
     assert_eq!((&root["files"], &root["files_max"]), (&1.into(), &serde_json::Value::Null));
     let listed = world.json(&["quota", "list", volume]);
