@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use store::{Cursor, Read, Result};
 
-use crate::window::{Contents, Record, extents_before, reaching};
+use crate::window::{Contents, Record, extents_between, reaching};
 use crate::{Data, FileRef};
 
 /// One extent of a file.
@@ -56,14 +56,14 @@ fn info(record: &Record) -> ExtentInfo {
 }
 
 impl Data {
-    /// The extents of a file that end after `from`. What lies between them is holes.
+    /// The extents of a file that end after `from` and start before `to`. Between them are holes.
     pub fn extents<'a>(
         &self,
         store: &'a dyn Read,
         file: FileRef,
-        from: u64,
+        (from, to): (u64, u64),
     ) -> Result<ExtentCursor<'a>> {
-        let mut cursor = extents_before(store, file, u64::MAX)?;
+        let mut cursor = extents_between(store, file, from, to)?;
         cursor.seek(&format::key::extent(file.ino, from))?;
         let mut first = VecDeque::new();
         if let Some(item) = cursor.prev()? {
@@ -75,15 +75,15 @@ impl Data {
         Ok(ExtentCursor { file, cursor, first })
     }
 
-    /// As [`Data::extents`], for whoever takes for a hole what none of them covers: of a damaged
-    /// file, in which extents overlap, all that reach beyond `from` are among them.
+    /// As [`Data::extents`], for a caller that takes for a hole what none of them covers: of a
+    /// damaged file, in which extents overlap, all that reach beyond `from` are among them.
     pub fn extents_to_read<'a>(
         &self,
         store: &'a dyn Read,
         file: FileRef,
-        from: u64,
+        (from, to): (u64, u64),
     ) -> Result<ExtentCursor<'a>> {
-        let mut cursor = extents_before(store, file, u64::MAX)?;
+        let mut cursor = extents_between(store, file, from, to)?;
         cursor.seek(&format::key::extent(file.ino, from))?;
         let first = reaching(store, file, from, from)?.iter().map(info).collect();
         Ok(ExtentCursor { file, cursor, first })
@@ -91,7 +91,7 @@ impl Data {
 
     /// Bytes of the file that are not holes. Visits every extent.
     pub fn allocated_bytes(&self, store: &dyn Read, file: FileRef) -> Result<u64> {
-        let mut extents = self.extents(store, file, 0)?;
+        let mut extents = self.extents(store, file, (0, u64::MAX))?;
         let mut total = 0;
         while let Some(extent) = extents.next()? {
             total += extent.length;

@@ -20,7 +20,7 @@ use format::key;
 use parking_lot::Mutex;
 use store::{Read, Result};
 
-use crate::window::{Contents, Record, extents_before};
+use crate::window::{Contents, Record, extents_between};
 use crate::write::growable;
 use crate::{Data, ExtentOwner, FileRef};
 
@@ -161,7 +161,8 @@ impl InlineRun {
         if !records.iter().any(touches) {
             return Ok(run);
         }
-        let mut cursor = extents_before(store, file, offset)?;
+        let lowest = offset.saturating_sub(RUN_BYTES_MAX);
+        let mut cursor = extents_between(store, file, lowest, offset)?;
         cursor.seek(&key::extent(file.ino, offset))?;
         let mut start = offset;
         while let Some(item) = cursor.prev()? {

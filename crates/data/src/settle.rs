@@ -5,7 +5,7 @@ use format::key;
 use store::{Batch, Read, Result};
 
 use crate::cut::Edits;
-use crate::window::{Contents, Record, extents_before};
+use crate::window::{Contents, Record, extents_between};
 use crate::{Data, ExtentOwner, FileRef, Freed};
 
 /// Inline bytes that one step moves at most, give or take one extent.
@@ -34,7 +34,7 @@ impl Data {
         batch: &mut Batch,
     ) -> Result<Settled> {
         self.check_writable()?;
-        let mut cursor = extents_before(store, file, u64::MAX)?;
+        let mut cursor = extents_between(store, file, from, u64::MAX)?;
         cursor.seek(&key::extent(file.ino, from))?;
         let mut edits = Edits::new(file);
         let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();

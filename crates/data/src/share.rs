@@ -106,18 +106,9 @@ impl Data {
 
     /// How much of a range has few enough extents for one batch.
     fn share_step(&self, store: &dyn Read, side: Side, length: u64) -> Result<u64> {
-        let mut extents = self.extents(store, side.file, side.offset)?;
-        let mut count = 0;
-        while let Some(extent) = extents.next()? {
-            if extent.offset >= side.offset + length {
-                break;
-            }
-            count += 1;
-            if count == STEP_EXTENTS {
-                return Ok((extent.end() - side.offset).min(length));
-            }
-        }
-        Ok(length)
+        let range = (side.offset, side.offset + length);
+        let (end, _) = self.end_of_step(store, side.file, range, STEP_EXTENTS)?;
+        Ok(end.map_or(length, |end| (end - side.offset).min(length)))
     }
 }
 

@@ -9,7 +9,7 @@ use format::key;
 use store::{Batch, Read, Result};
 
 use crate::cut::Edits;
-use crate::window::{Record, extents_before, window_to_read};
+use crate::window::{Record, extents_between, window_to_read};
 use crate::write::CHUNK_REACH;
 use crate::{Data, ExtentOwner, FileRef, Freed};
 
@@ -23,6 +23,8 @@ pub struct Truncated {
     pub freed: Freed,
     /// The size that the file has after this batch; above the size asked for when more is left.
     pub size: u64,
+    /// Extents between that size and here are removed.
+    pub end: u64,
 }
 
 /// What a step of a punch did.
@@ -60,10 +62,10 @@ impl Data {
     ) -> Result<Truncated> {
         let (old, new) = sizes;
         if new >= old {
-            return Ok(Truncated { freed: Freed::default(), size: new });
+            return Ok(Truncated { freed: Freed::default(), size: new, end: old });
         }
-        let mut cursor = extents_before(store, file, u64::MAX)?;
-        cursor.seek(&key::extent(file.ino, u64::MAX))?;
+        let mut cursor = extents_between(store, file, new, old)?;
+        cursor.seek(&key::extent(file.ino, old))?;
         let mut reached = new;
         let mut count = 0;
         while let Some(item) = cursor.prev()? {
@@ -78,8 +80,37 @@ impl Data {
             }
         }
         drop(cursor);
-        let freed = cut_out(store, file, (reached, u64::MAX), owner, batch)?;
-        Ok(Truncated { freed, size: reached })
+        // Extents start behind the end of a damaged file alone. They go with the last step, so that
+        // not every step passes over what the steps before it removed.
+        let (size, end) = if reached > new {
+            (reached, old)
+        } else {
+            match self.end_of_step(store, file, (old, u64::MAX), STEP_EXTENTS - count)?.0 {
+                Some(end) => (old, end),
+                None => (new, u64::MAX),
+            }
+        };
+        let freed = cut_out(store, file, (size, end), owner, batch)?;
+        Ok(Truncated { freed, size, end })
+    }
+
+    /// Where so many extents of a range end, if it has as many, and how many were met.
+    pub(crate) fn end_of_step(
+        &self,
+        store: &dyn Read,
+        file: FileRef,
+        range: (u64, u64),
+        extents: usize,
+    ) -> Result<(Option<u64>, usize)> {
+        let mut cursor = self.extents(store, file, range)?;
+        let mut met = 0;
+        while let Some(extent) = cursor.next()? {
+            met += 1;
+            if met == extents {
+                return Ok((Some(extent.end()), met));
+            }
+        }
+        Ok((None, met))
     }
 
     /// Makes `range.0..range.1` a hole, or the first part of it.
@@ -92,22 +123,10 @@ impl Data {
         batch: &mut Batch,
     ) -> Result<Punched> {
         let (from, to) = range;
-        let mut extents = self.extents(store, file, from)?;
-        let mut done_to = to;
-        let mut count = 0;
-        while let Some(extent) = extents.next()? {
-            if extent.offset >= to {
-                break;
-            }
-            count += 1;
-            if count == STEP_EXTENTS {
-                done_to = extent.end().min(to);
-                break;
-            }
-        }
-        drop(extents);
+        let (end, extents) = self.end_of_step(store, file, range, STEP_EXTENTS)?;
+        let done_to = end.map_or(to, |end| end.min(to));
         let freed = cut_out(store, file, (from, done_to), owner, batch)?;
-        Ok(Punched { freed, done_to, extents: count })
+        Ok(Punched { freed, done_to, extents })
     }
 
     /// Removes the extents of a file that has no names and no users any more.
@@ -121,7 +140,13 @@ impl Data {
         self.forget(file);
         let Punched { freed, done_to, extents } =
             self.punch(store, file, (0, u64::MAX), owner, batch)?;
-        Ok(Released { freed, more: done_to < u64::MAX, extents })
+        let more = done_to < u64::MAX;
+        if more {
+            // As a range, so that the next step does not pass over each of these keys.
+            let [from, to] = [0, done_to].map(|offset| key::extent(file.ino, offset));
+            batch.delete_range(file.tree, &from, &to);
+        }
+        Ok(Released { freed, more, extents })
     }
 }
 

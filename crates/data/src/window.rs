@@ -59,13 +59,17 @@ impl Record {
     }
 }
 
-/// A cursor over the extents of a file that start before `to`.
-pub(crate) fn extents_before<'a>(
+/// A cursor over the extents of a file that start before `to` and may reach beyond `from`. It is
+/// bounded on both sides: a log-structured store passes over what was removed beside the range one
+/// key at a time.
+pub(crate) fn extents_between<'a>(
     store: &'a dyn Read,
     file: FileRef,
+    from: u64,
     to: u64,
 ) -> Result<Box<dyn Cursor + 'a>> {
-    let range = KeyRange::between(&key::extent(file.ino, 0), &key::extent(file.ino, to));
+    let lowest = from.saturating_sub(LENGTH_MAX - 1);
+    let range = KeyRange::between(&key::extent(file.ino, lowest), &key::extent(file.ino, to));
     store.scan(file.tree, range)
 }
 
@@ -125,14 +129,15 @@ pub(crate) fn reaching(
     Ok(records)
 }
 
-/// The extents that overlap `from..to`, and where the last one starts that starts before `from`.
+/// The extents that overlap `from..to`, and where the last one starts that starts before `from`, of
+/// those that may reach so far.
 fn window_and_last(
     store: &dyn Read,
     file: FileRef,
     from: u64,
     to: u64,
 ) -> Result<(Vec<Record>, Option<u64>)> {
-    let mut cursor = extents_before(store, file, to)?;
+    let mut cursor = extents_between(store, file, from, to)?;
     cursor.seek(&key::extent(file.ino, from))?;
     let (mut records, mut last) = (Vec::new(), None);
     // Extents do not overlap: of those that start before the range only the last can reach in.

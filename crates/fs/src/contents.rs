@@ -104,13 +104,10 @@ impl Edit<'_> {
 
     /// Bytes of a range that extents cover, each once: in a damaged file they may overlap.
     pub(crate) fn covered(&self, from: u64, to: u64) -> FsResult<u64> {
-        let mut extents =
-            self.fs.data.extents(self.view.store, self.file_ref(), from).map_err(from_store)?;
+        let (data, file) = (&self.fs.data, self.file_ref());
+        let mut extents = data.extents(self.view.store, file, (from, to)).map_err(from_store)?;
         let (mut covered, mut at) = (0, from);
         while let Some(extent) = extents.next().map_err(from_store)? {
-            if extent.offset >= to {
-                break;
-            }
             let end = extent.end().min(to);
             covered += end.saturating_sub(extent.offset.max(at));
             at = at.max(end);
@@ -222,7 +219,7 @@ pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
         .truncate(store, file, (inode.size, size), owner, edit.txn.batch())
         .map_err(from_store)?;
     edit.freed = Some(cut.freed);
-    let gone = edit.covered(cut.size, u64::MAX)?;
+    let gone = edit.covered(cut.size, cut.end)?;
     let inode = &mut edit.file()?.inode;
     inode.size = cut.size;
     inode.allocated = inode.allocated.saturating_sub(gone);

@@ -332,10 +332,15 @@ impl Core {
 
 /// The exchange of a group for its run.
 pub(crate) fn exchange(old: Vec<Arc<Layer>>, id: u64, run: Option<Arc<Run>>) -> Exchange {
-    let origin: Vec<u64> = old.iter().flat_map(|layer| layer.origin.iter().copied()).collect();
-    let origin = if origin.len() > ORIGINS_MAX { Arc::from([id]) } else { Arc::from(origin) };
+    let origin = origin(&old, id);
     let new = run.map(|run| Arc::new(Layer::run(id, origin, run)));
     Exchange { old, new }
+}
+
+/// What a layer is made of that says what others say together.
+pub(crate) fn origin(of: &[Arc<Layer>], id: u64) -> Arc<[u64]> {
+    let origin: Vec<u64> = of.iter().flat_map(|layer| layer.origin.iter().copied()).collect();
+    if origin.len() > ORIGINS_MAX { Arc::from([id]) } else { Arc::from(origin) }
 }
 
 /// Most layers that one remembers to be made of.

@@ -38,7 +38,7 @@ impl Core {
             // The durable state has what was dropped until the next one.
             self.checkpoint_locked(&mut state)?;
         }
-        if more || self.collect(&mut state, collected) {
+        if more || self.collect(&mut state, collected) || self.flatten_step(&mut state) {
             return Ok(true);
         }
         drop(state);

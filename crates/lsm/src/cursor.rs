@@ -135,9 +135,7 @@ impl TreeCursor {
                 self.chunk.entries.clear();
                 return Ok(());
             }
-            (Position::End, Direction::Backward, _) => {
-                self.range.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded)
-            }
+            (Position::End, Direction::Backward, _) => end(&self.range),
             (_, _, Some(key)) => Bound::Excluded(key),
             (_, _, None) => unreachable!("only the end has no key"),
         };
@@ -146,6 +144,8 @@ impl TreeCursor {
             Chunk { direction, bytes: Vec::new(), entries: Vec::new(), at: 0, last: false };
         let mut beyond = self.read(bound, &mut chunk)?;
         while let Some(edge) = beyond {
+            // All of it was deleted. What is deleted further on takes ever fewer looks.
+            self.size = (self.size * 2).min(CHUNK_ENTRIES_MAX);
             beyond = self.read(Bound::Excluded(&edge), &mut chunk)?;
         }
         self.size = (self.size * 2).min(CHUNK_ENTRIES_MAX);
@@ -162,10 +162,13 @@ impl TreeCursor {
         let stack = match &self.source {
             Source::Pinned(stack) => Arc::clone(stack),
             Source::Live(tree) => {
-                let part = tree.part(direction, bound, self.size)?;
+                let bounds = match direction {
+                    Direction::Forward => (bound, end(&self.range)),
+                    Direction::Backward => (Bound::Included(self.range.from.as_slice()), bound),
+                };
+                let part = tree.part(direction, bounds, self.size)?;
                 views.push(View::Memory(Arc::new(part.mem)));
-                // Behind an edge that is outside of the range nothing of it is left.
-                edge = part.edge.filter(|edge| self.range.contains(edge));
+                edge = part.edge;
                 part.stack
             }
         };
@@ -218,6 +221,11 @@ impl TreeCursor {
         let nothing = chunk.entries.is_empty() && !chunk.last;
         Ok(edge.filter(|_| nothing))
     }
+}
+
+/// Where a range ends.
+fn end(range: &KeyRange) -> Bound<&[u8]> {
+    range.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded)
 }
 
 /// The directory of a range, where all its keys begin with one.

@@ -44,6 +44,11 @@ impl Layer {
         Layer { id, origin: Arc::from([id]), memory, run: OnceLock::new() }
     }
 
+    /// What others, of which that is the origin, say together.
+    pub(crate) fn merged(id: LayerId, origin: Arc<[LayerId]>, mem: Mem) -> Layer {
+        Layer { origin, ..Layer::memory(id, mem) }
+    }
+
     pub(crate) fn run(id: LayerId, origin: Arc<[LayerId]>, run: Arc<Run>) -> Layer {
         Layer { id, origin, memory: RwLock::new(None), run: OnceLock::from(run) }
     }
@@ -123,7 +128,7 @@ impl View {
     /// What it deletes from the layers below.
     pub(crate) fn ranges(&self) -> Result<&Ranges> {
         match self {
-            View::Memory(mem) => Ok(&*mem.ranges),
+            View::Memory(mem) => Ok(&mem.ranges),
             View::Run(run) => Ok(run.ranges()?),
         }
     }

@@ -20,6 +20,7 @@ mod cursor;
 mod diff;
 mod exchange;
 mod files;
+mod flatten;
 mod forest;
 mod given;
 mod hollow;

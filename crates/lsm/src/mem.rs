@@ -38,8 +38,7 @@ pub(crate) enum Known<T> {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mem {
     pub(crate) entries: BTreeMap<Key, Value>,
-    /// Shared with readers, and copied where one is reading when it changes.
-    pub(crate) ranges: Arc<Ranges>,
+    pub(crate) ranges: Ranges,
     bytes: usize,
     /// Keys whose values are not known, and why. In a store that takes changes there are none.
     unknown: Option<Arc<BTreeMap<Key, Error>>>,
@@ -55,7 +54,7 @@ pub(crate) enum Below {
 impl Mem {
     /// A tree of some of its entries, which ascend, and all else that it says of them.
     pub(crate) fn part(&self, entries: Vec<(Key, Value)>) -> Mem {
-        let (ranges, unknown) = (Arc::clone(&self.ranges), self.unknown.clone());
+        let (ranges, unknown) = (self.ranges.clone(), self.unknown.clone());
         Mem { entries: entries.into_iter().collect(), ranges, bytes: 0, unknown }
     }
 
@@ -155,7 +154,7 @@ impl Mem {
             self.delete(&key, Below::Nothing);
         }
         if below == Below::Layers {
-            Arc::make_mut(&mut self.ranges).add(from, to);
+            self.ranges.add(from, to);
             self.bytes += from.len() + to.map_or(0, <[u8]>::len) + ENTRY_BYTES;
         }
     }

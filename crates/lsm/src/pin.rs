@@ -29,6 +29,12 @@ pub(crate) struct Pin {
 
 impl Pin {
     pub(crate) fn new(core: &Arc<Core>) -> Pin {
+        let pin = Pin::of_all(core);
+        core.flatten();
+        pin
+    }
+
+    fn of_all(core: &Arc<Core>) -> Pin {
         let _gate = core.gate.write();
         let mut changed = core.in_flight.lock().clone();
         for (id, tree) in &*core.changed.lock() {

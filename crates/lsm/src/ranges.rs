@@ -2,14 +2,18 @@
 //!
 //! Invariants: ranges ascend, are not empty, and neither overlap nor touch. A range without an end
 //! goes on to the last key.
+//!
+//! The map is persistent: a cursor takes the ranges of an active tree as they are at a moment, in
+//! constant time, and the commit that adds the next one copies a path of the map and not all of it.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
+
+use rpds::RedBlackTreeMapSync;
 
 /// Disjoint ranges of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
-    by_start: BTreeMap<Box<[u8]>, Option<Box<[u8]>>>,
+    by_start: RedBlackTreeMapSync<Box<[u8]>, Option<Box<[u8]>>>,
 }
 
 /// A range: its first key, and the first key behind it where there is one.
@@ -21,7 +25,7 @@ impl Ranges {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_start.len()
+        self.by_start.size()
     }
 
     /// The ranges, ascending.
@@ -55,9 +59,9 @@ impl Ranges {
                 end = None;
             }
             let next = next.clone();
-            self.by_start.remove(&next);
+            self.by_start.remove_mut(&next);
         }
-        self.by_start.insert(start, end);
+        self.by_start.insert_mut(start, end);
     }
 
     /// The range that a key is in.

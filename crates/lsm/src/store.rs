@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
 use crate::ingest::Place;
+use crate::layer::Stack;
 use crate::options::Options;
 use crate::pin::Pin;
 use crate::recover;
@@ -39,6 +40,18 @@ impl LsmStore {
     /// Blocks of runs that were read from the medium since opening.
     pub fn blocks_read(&self) -> u64 {
         self.core.files.loads.load(Ordering::Relaxed)
+    }
+
+    /// Entries of a tree in memory that cursors and pins copied since opening.
+    pub fn entries_copied(&self, tree: TreeId) -> u64 {
+        let copied = self.core.tree(tree).map_or(0, |tree| tree.copied.load(Ordering::Relaxed));
+        copied + self.core.ids.moved.load(Ordering::Relaxed)
+    }
+
+    /// Layers of a tree that are in memory.
+    pub fn layers_in_memory(&self, tree: TreeId) -> usize {
+        let layers = |stack: &Stack| stack.layers.iter().filter(|layer| layer.in_memory()).count();
+        self.core.tree(tree).map_or(0, |tree| layers(&tree.state.read().stack))
     }
 }
 

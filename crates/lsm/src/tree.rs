@@ -3,8 +3,12 @@
 //! A clone, a pinned state and a checkpoint all begin by *freezing*: the active tree becomes the
 //! newest layer, and an empty one takes its place. So that states that come and go leave no trail
 //! of small layers, a tree takes back a newest layer that nobody else holds any more, and copies
-//! one that others hold but that is hardly larger than what is frozen; not one that a checkpoint is
-//! writing, perhaps as one run with those below it, which would stay in memory.
+//! those that others hold but that are hardly larger than what is above them; not one that a
+//! checkpoint is writing, perhaps as one run with those below it, which would stay in memory.
+//!
+//! A layer that is copied becomes part of one half as large again, so an entry is copied a few times
+//! before it is in a layer that is too large for that, however often the tree is frozen. Larger
+//! layers are merged without holding up commits (`flatten`).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,11 +30,13 @@ pub(crate) struct Ids {
     next: AtomicU64,
     /// No layer from this number on is in the checkpoint that is being made; where none is, 0.
     in_flight: AtomicU64,
+    /// Entries of layers in memory that were copied or moved to others.
+    pub(crate) moved: AtomicU64,
 }
 
 impl Ids {
     pub(crate) fn new(next: LayerId) -> Ids {
-        Ids { next: AtomicU64::new(next), in_flight: AtomicU64::new(0) }
+        Ids { next: AtomicU64::new(next), in_flight: AtomicU64::new(0), moved: AtomicU64::new(0) }
     }
 
     /// The number of a new layer.
@@ -76,6 +82,8 @@ pub(crate) struct Tree {
     /// Whether it differs from what the last freeze of a checkpoint saw.
     pub(crate) changed: AtomicBool,
     pub(crate) dropped: AtomicBool,
+    /// Entries of the active tree that cursors copied.
+    pub(crate) copied: AtomicU64,
 }
 
 /// A part of an active tree, copied so that nothing is locked while the rest is read.
@@ -100,6 +108,7 @@ impl Tree {
             commit: Mutex::new(()),
             changed: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            copied: AtomicU64::new(0),
         }
     }
 
@@ -122,25 +131,25 @@ impl Tree {
         Ok(stack.get(key, found)? == Known::Value(()))
     }
 
-    /// Copies up to `most` entries of the active tree, from a bound on.
+    /// Copies the first entries of the active tree that are within bounds, up to `most`.
     pub(crate) fn part(
         &self,
         direction: Direction,
-        bound: Bound<&[u8]>,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
         most: usize,
     ) -> Result<Part> {
         let state = self.state.read();
         self.exists()?;
-        let bounds = match direction {
-            Direction::Forward => (bound, Bound::Unbounded),
-            Direction::Backward => (Bound::Unbounded, bound),
-        };
-        let range = state.active.entries.range::<[u8], _>(bounds);
-        let owned = |(key, value): (&Key, &Value)| (key.clone(), value.clone());
-        let mut entries: Vec<(Key, Value)> = match direction {
-            Direction::Forward => range.take(most).map(owned).collect(),
-            Direction::Backward => range.rev().take(most).map(owned).collect(),
-        };
+        let mut entries: Vec<(Key, Value)> = Vec::new();
+        if !is_empty(bounds) {
+            let range = state.active.entries.range::<[u8], _>(bounds);
+            let owned = |(key, value): (&Key, &Value)| (key.clone(), value.clone());
+            match direction {
+                Direction::Forward => entries.extend(range.take(most).map(owned)),
+                Direction::Backward => entries.extend(range.rev().take(most).map(owned)),
+            }
+        }
+        self.copied.fetch_add(entries.len() as u64, Ordering::Relaxed);
         let more = entries.len() == most;
         let edge = entries.last().filter(|_| more).map(|(key, _)| key.clone());
         if direction == Direction::Backward {
@@ -179,24 +188,63 @@ pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &Ids) {
             Some(still) => mem = still,
         }
     }
-    let mut layers = Vec::with_capacity(stack.layers.len() + 1);
-    let mut below = stack.layers.as_slice();
-    if let Some((top, rest)) = below.split_first()
-        && !ids.is_in_flight(top)
-        && let Some(older) = top.as_memory()
-        && older.entries.len() <= 2 * mem.entries.len()
-        && older.entries.len() + mem.entries.len() <= MOVED_MAX
-    {
-        let mut both = (*older).clone();
-        both.absorb(mem, if rest.is_empty() { Below::Nothing } else { Below::Layers });
-        mem = both;
-        below = rest;
+    let copied = small_layers(&stack.layers, &mem, ids);
+    let below = &stack.layers[copied.len()..];
+    if !copied.is_empty() {
+        let lowest = if below.is_empty() { Below::Nothing } else { Below::Layers };
+        let older = copied.iter().map(|older| &**older);
+        mem = merged(older, Some(mem), lowest);
+        ids.moved.fetch_add(mem.entries.len() as u64, Ordering::Relaxed);
     }
+    let mut layers = Vec::with_capacity(below.len() + 1);
     if !mem.is_empty() {
         layers.push(Arc::new(Layer::memory(ids.take(), mem)));
     }
     layers.extend_from_slice(below);
     *stack = Arc::new(Stack { layers });
+}
+
+/// The newest layers, each at most twice as large as all that is above it, that may be copied.
+fn small_layers(layers: &[Arc<Layer>], newest: &Mem, ids: &Ids) -> Vec<Arc<Mem>> {
+    let mut entries = newest.entries.len();
+    let mut small = Vec::new();
+    for layer in layers {
+        if ids.is_in_flight(layer) {
+            break;
+        }
+        let Some(older) = layer.as_memory() else { break };
+        let more = older.entries.len();
+        if more > 2 * entries || entries + more > MOVED_MAX {
+            break;
+        }
+        entries += more;
+        small.push(older);
+    }
+    small
+}
+
+/// What layers in memory, newest first, and one that is newer say together.
+pub(crate) fn merged<'m>(
+    older: impl DoubleEndedIterator<Item = &'m Mem>,
+    newest: Option<Mem>,
+    below: Below,
+) -> Mem {
+    let mut oldest_first = older.rev();
+    let mut all = oldest_first.next().cloned().unwrap_or_default();
+    for newer in oldest_first.cloned().chain(newest) {
+        all.absorb(newer, below);
+    }
+    all
+}
+
+/// Whether no key is within bounds, among them those that begin behind their end.
+fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match bounds {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))
+        | (Bound::Excluded(from), Bound::Included(to)) => from >= to,
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+    }
 }
 
 /// Adds what is newest to the newest layer, if that is in memory and nobody else has it; else
@@ -211,6 +259,7 @@ fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &Ids) -> Option<Mem> {
     if mem.entries.len() < newest.entries.len() {
         return Some(newest);
     }
+    ids.moved.fetch_add(newest.entries.len() as u64, Ordering::Relaxed);
     mem.absorb(newest, below);
     layer.renumber(ids.take());
     None
@@ -226,7 +275,10 @@ mod tests {
         let tree = Tree::new(TreeId(1), Arc::default());
         tree.state.write().active.put(b"key", b"value");
         let get = || tree.get(b"key", &mut |_| ());
-        let part = || tree.part(Direction::Forward, Bound::Unbounded, 10).map(|part| part.mem);
+        let part = || {
+            tree.part(Direction::Forward, (Bound::Unbounded, Bound::Unbounded), 10)
+                .map(|part| part.mem)
+        };
         assert!(get().unwrap());
         assert_eq!(part().unwrap().entries.len(), 1);
         // As it is done when a batch drops it.

@@ -182,7 +182,8 @@ fn where_extents_overlap_no_hole_is_told_and_nothing_is_copied_in_half() {
     let mut volume = Volume::new(12);
     let (file, long, _) = overlapped(&mut volume);
     for from in [0, 15_000, 20_400, 20_500, 30_000, 89_000, 95_000] {
-        let mut extents = volume.data.extents_to_read(&*volume.store, file, from).unwrap();
+        let mut extents =
+            volume.data.extents_to_read(&*volume.store, file, (from, u64::MAX)).unwrap();
         let mut at = from;
         while let Some(extent) = extents.next().unwrap() {
             if extent.offset > at {
@@ -272,7 +273,7 @@ fn an_extent_beyond_all_offsets_goes_with_its_file() {
     store::Store::commit(&*volume.store, &batch).unwrap();
     verify(&*volume.store, &volume.data, &volume.now);
     assert_eq!(volume.data.allocated_bytes(&*volume.store, file).unwrap(), 58_000);
-    let mut all = volume.data.extents_to_read(&*volume.store, file, 1 << 62).unwrap();
+    let mut all = volume.data.extents_to_read(&*volume.store, file, (1 << 62, u64::MAX)).unwrap();
     while let Some(extent) = all.next().unwrap() {
         assert!(extent.end() > extent.offset);
     }

@@ -8,7 +8,7 @@ use crate::support::{Volume, check_records, pattern};
 const FILE: FileRef = FileRef { tree: TreeId(32), ino: 1 };
 
 fn extents(volume: &Volume, from: u64) -> Vec<(u64, u64, bool)> {
-    let mut cursor = volume.data.extents(&*volume.store, FILE, from).unwrap();
+    let mut cursor = volume.data.extents(&*volume.store, FILE, (from, u64::MAX)).unwrap();
     let mut all = Vec::new();
     while let Some(extent) = cursor.next().unwrap() {
         all.push((extent.offset, extent.length, extent.inline));

@@ -8,7 +8,7 @@ use crate::support::{Volume, check_records, pattern};
 
 fn inline_bytes(volume: &Volume, ino: u64) -> u64 {
     let file = FileRef { tree: TreeId(32), ino };
-    let mut cursor = volume.data.extents(&*volume.store, file, 0).unwrap();
+    let mut cursor = volume.data.extents(&*volume.store, file, (0, u64::MAX)).unwrap();
     let mut total = 0;
     while let Some(extent) = cursor.next().unwrap() {
         total += if extent.inline { extent.length } else { 0 };
@@ -77,7 +77,7 @@ fn tiny_appends_without_fsync_stay_in_few_records() {
     volume.verify();
     for ino in 1..3 {
         let file = FileRef { tree: TreeId(32), ino };
-        let mut cursor = volume.data.extents(&*volume.store, file, 0).unwrap();
+        let mut cursor = volume.data.extents(&*volume.store, file, (0, u64::MAX)).unwrap();
         let mut count = 0;
         while cursor.next().unwrap().is_some() {
             count += 1;

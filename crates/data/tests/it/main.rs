@@ -9,6 +9,7 @@ mod files;
 mod gc;
 mod inline;
 mod model;
+mod reach;
 mod recover;
 mod share;
 mod space;

@@ -41,12 +41,9 @@ pub(crate) fn seek(
         }
         let extents = data::FileRef { tree, ino };
         let mut extents =
-            fs.data.extents_to_read(view.store, extents, offset).map_err(from_store)?;
+            fs.data.extents_to_read(view.store, extents, (offset, size)).map_err(from_store)?;
         let mut at = offset;
         while let Some(extent) = extents.next().map_err(from_store)? {
-            if extent.offset >= size {
-                break;
-            }
             if what == Seek::Data {
                 return Ok(extent.offset.max(offset));
             }

@@ -11,6 +11,7 @@ mod full_server;
 mod held;
 mod ingest;
 mod killed;
+mod layers;
 mod manifests;
 mod many;
 mod merging;
