@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{Device, File, Result};
+use crate::{Device, File, Result, descriptors};
 
 /// Immutable named objects.
 pub trait Blobs: Send + Sync {
@@ -121,7 +121,7 @@ pub const STAGED: &str = ".staged";
 pub struct LocalBlobs {
     device: Arc<dyn Device>,
     directory: String,
-    open: Mutex<OpenFiles>,
+    open: Arc<Mutex<OpenFiles>>,
 }
 
 /// Files that are open, by name, and when each was asked for last.
@@ -129,6 +129,8 @@ pub struct LocalBlobs {
 struct OpenFiles {
     files: BTreeMap<String, (Arc<dyn File>, u64)>,
     now: u64,
+    /// How many objects were deleted: one that was opened before that is not kept.
+    deleted: u64,
 }
 
 impl OpenFiles {
@@ -151,6 +153,13 @@ impl OpenFiles {
     }
 }
 
+impl descriptors::OpenFiles for Mutex<OpenFiles> {
+    fn close_all(&self) -> usize {
+        let files = std::mem::take(&mut self.lock().files);
+        files.len()
+    }
+}
+
 impl LocalBlobs {
     /// Objects in `directory`, which is created when absent. All that are there are durable on
     /// return, if the directory's own name is: where an earlier process made it and may have been
@@ -165,7 +174,9 @@ impl LocalBlobs {
             // it stands for is given up on the strength of its being there.
             device.sync_dir(directory)?;
         }
-        Ok(LocalBlobs { device, directory: directory.to_owned(), open: Mutex::default() })
+        let open = Arc::default();
+        descriptors::may_be_closed(&open);
+        Ok(LocalBlobs { device, directory: directory.to_owned(), open })
     }
 
     fn path(&self, name: &str) -> String {
@@ -177,8 +188,14 @@ impl LocalBlobs {
         if let Some(file) = open.get(name) {
             return Ok(file);
         }
+        let deleted = open.deleted;
+        // Not under the lock: where descriptors run out, others are closed.
+        drop(open);
         let file = self.device.open(&self.path(name))?;
-        open.keep(name, Arc::clone(&file));
+        let mut open = self.open.lock();
+        if open.deleted == deleted {
+            open.keep(name, Arc::clone(&file));
+        }
         Ok(file)
     }
 }
@@ -238,8 +255,12 @@ impl Blobs for LocalBlobs {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        self.open.lock().files.remove(name);
-        match self.device.remove(&self.path(name)) {
+        let removed = self.device.remove(&self.path(name));
+        let mut open = self.open.lock();
+        open.files.remove(name);
+        open.deleted += 1;
+        drop(open);
+        match removed {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
             Ok(()) => self.device.sync_dir(&self.directory),

@@ -14,7 +14,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::{Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
+
+use crate::descriptors;
 
 /// How often a name may appear and vanish while it is opened or created.
 const TRIES: usize = 100;
@@ -25,11 +27,11 @@ pub(crate) type GiveTo = Option<(u32, u32)>;
 /// Opens a file that is there.
 pub(crate) fn open(directory: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<File> {
     let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = retry_on_intr(|| rustix::fs::openat(directory, name, look, Mode::empty()))?;
+    let held = descriptors::open(|| rustix::fs::openat(directory, name, look, Mode::empty()))?;
     check(&rustix::fs::fstat(directory)?, &rustix::fs::fstat(&held)?)?;
     let path = format!("/proc/self/fd/{}", held.as_raw_fd());
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()))?;
+    let opened = descriptors::open(|| rustix::fs::open(&path, flags, Mode::empty()))?;
     Ok(File::from(opened))
 }
 
@@ -47,7 +49,7 @@ pub(crate) fn create(
         | OFlags::NONBLOCK
         | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);
-    let created = retry_on_intr(|| rustix::fs::openat(directory, name, flags, mode))?;
+    let created = descriptors::open(|| rustix::fs::openat(directory, name, flags, mode))?;
     give(&created, give_to)?;
     Ok(File::from(created))
 }
@@ -84,7 +86,7 @@ pub(crate) fn create_dir(
         return Ok(());
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = retry_on_intr(|| rustix::fs::openat(parent, name, flags, Mode::empty()))?;
+    let held = descriptors::open(|| rustix::fs::openat(parent, name, flags, Mode::empty()))?;
     give_empty_dir(held.as_fd(), parent, give_to)
 }
 

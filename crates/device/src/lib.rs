@@ -7,6 +7,7 @@
 
 mod blobs;
 mod clock;
+mod descriptors;
 mod direct;
 mod error;
 mod fanotify;
@@ -22,6 +23,7 @@ mod thread;
 
 pub use blobs::{Blobs, Found, LocalBlobs, ReadPart, STAGED, compare, part_of};
 pub use clock::{Clock, SystemClock, Timestamp};
+pub use descriptors::raise_descriptor_limit;
 pub use direct::DirectDevice;
 pub use error::{Error, Result};
 pub use fanotify::{FileSystemEvent, FileSystemWatch, readable};

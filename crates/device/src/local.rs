@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::guarded::{self, GiveTo};
-use crate::{Device, Error, File, Lock, Metadata, Result, Space};
+use crate::{Device, Error, File, Lock, Metadata, Result, Space, descriptors};
 
 /// The one directory that may be a symbolic link: that of a log that is elsewhere. Any other that
 /// somebody put in the place of a file or a directory must not lead the superuser astray.
@@ -121,7 +121,7 @@ impl LocalDevice {
                 | if may_be_link { OFlags::empty() } else { OFlags::NOFOLLOW };
             let from = held.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
             let open = || rustix::fs::openat(from, below(part), flags, Mode::empty());
-            let opened = retry_on_intr(open)?;
+            let opened = descriptors::open(open)?;
             if may_be_link {
                 self.is_for_us(&opened)?;
             }
