@@ -4,6 +4,8 @@
 //! Letters are bytes, or characters of UTF-8; a byte that is no part of a character is a letter
 //! of its own. Most patterns are a literal with stars around it, and are matched as such.
 
+mod linear;
+
 use std::collections::BTreeSet;
 
 use memchr::memmem;
@@ -33,6 +35,10 @@ pub struct GlobError(usize);
 
 /// Longest pattern, in bytes.
 const BYTES_MAX: usize = 64 << 10;
+
+/// Most parts of a pattern that is not a literal with stars around it: matching takes time in
+/// proportion to them.
+const PARTS_MAX: usize = 8192;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Source {
@@ -94,6 +100,11 @@ pub(super) enum Class {
     Xdigit,
 }
 
+/// Steps after which matching is begun again in time that is bounded: so many, and so many for each
+/// byte of the text.
+const STEPS_MAX: usize = 4096;
+const STEPS_A_BYTE: usize = 16;
+
 /// Longest name of a class.
 const CLASS_BYTES_MAX: usize = 6;
 
@@ -108,6 +119,9 @@ impl Glob {
         }
         let source = Source { pattern: pattern.to_vec(), ignore_case, letters };
         let shape = shape(&source);
+        if matches!(&shape, Shape::General(parts) if parts.len() > PARTS_MAX) {
+            return Err(GlobError(pattern.len()));
+        }
         Ok(Glob { source, shape })
     }
 
@@ -474,11 +488,18 @@ impl Class {
     }
 }
 
-/// Matches with one point of return, the last star: more are never needed.
+/// Matches with one point of return, the last star: more are never needed. That is fast for nearly
+/// all patterns and texts; where it takes much longer than reading the text, it is begun again in
+/// a manner whose time is bounded.
 fn general(parts: &[Part], text: &[u8], source: &Source) -> bool {
+    let mut steps = STEPS_MAX + STEPS_A_BYTE * text.len();
     let (mut at, mut rest) = (0, text);
     let mut back: Option<(usize, &[u8])> = None;
     loop {
+        steps -= 1;
+        if steps == 0 {
+            return linear::matches(parts, text, source);
+        }
         match parts.get(at) {
             Some(Part::Many) => {
                 at += 1;

@@ -108,3 +108,44 @@ fn a_literal_is_quoted() {
     let glob = Glob::containing(b"*", false, Letters::Utf8).unwrap();
     assert!(glob.matches(b"a*b") && !glob.matches(b"ab"));
 }
+
+/// Patterns and texts that make trying again after each letter take the square of their length:
+/// with it this takes minutes.
+#[test]
+fn what_is_hard_to_match_is_matched_in_time_that_grows_with_the_text() {
+    let text = "a".repeat(400_000);
+    for set in ["b", "[!a]", "[b-z]"] {
+        let pattern = format!("*{}{set}*c", "[a-x]".repeat(4000));
+        for letters in [Letters::Bytes, Letters::Utf8] {
+            let glob = Glob::new(pattern.as_bytes(), false, letters).unwrap();
+            assert!(!glob.matches(text.as_bytes()));
+            let end = if set == "b" { "bc" } else { "zc" };
+            assert!(glob.matches([&text, end].concat().as_bytes()), "{set}");
+        }
+    }
+}
+
+/// Both manners of matching say the same of random patterns and texts.
+#[test]
+fn patterns_match_alike_in_both_manners() {
+    let mut rng = fastrand::Rng::with_seed(17);
+    let pieces = ["a", "b", "\u{e9}", "*", "*", "?", "[ab]", "[!a]", "[[:upper:]]"];
+    let (mut yes, mut all) = (0, 0);
+    for _ in 0..20_000 {
+        let pattern: String =
+            (0..rng.usize(0..8)).map(|_| pieces[rng.usize(..pieces.len())]).collect();
+        let letters = [&b"a"[..], b"b", b"A", "\u{e9}".as_bytes(), b"\xff"];
+        let text: Vec<u8> =
+            (0..rng.usize(0..10)).flat_map(|_| letters[rng.usize(..5)].iter().copied()).collect();
+        for letters in [Letters::Bytes, Letters::Utf8] {
+            let glob = Glob::new(pattern.as_bytes(), rng.bool(), letters).unwrap();
+            let super::Shape::General(parts) = &glob.shape else { continue };
+            let matches = glob.matches(&text);
+            let same = super::linear::matches(parts, &text, &glob.source);
+            assert_eq!(matches, same, "{pattern} and {}", text.escape_ascii());
+            all += 1;
+            yes += u32::from(matches);
+        }
+    }
+    assert!(all > 10_000 && yes > all / 20, "{yes} of {all}");
+}
