@@ -11,6 +11,7 @@ use store::CommitToken;
 use crate::edit::Edit;
 use crate::error::from_store;
 use crate::subvol::Subvol;
+use crate::view::View;
 use crate::{Fs, FsResult};
 
 /// Longest contents that live in the tree, in bytes: one page, so that what is longer can be
@@ -102,17 +103,10 @@ impl Edit<'_> {
         FileRef { tree: self.view.tree, ino: self.ino }
     }
 
-    /// Bytes of a range that extents cover, each once: in a damaged file they may overlap.
+    /// Bytes of a range that extents cover.
     pub(crate) fn covered(&self, from: u64, to: u64) -> FsResult<u64> {
-        let (data, file) = (&self.fs.data, self.file_ref());
-        let mut extents = data.extents(self.view.store, file, (from, to)).map_err(from_store)?;
-        let (mut covered, mut at) = (0, from);
-        while let Some(extent) = extents.next().map_err(from_store)? {
-            let end = extent.end().min(to);
-            covered += end.saturating_sub(extent.offset.max(at));
-            at = at.max(end);
-        }
-        Ok(covered)
+        let file = self.file_ref();
+        covered(self.fs, self.view, file, (from, to), usize::MAX).map(|(covered, _)| covered)
     }
 
     /// Plans extents for bytes, and counts them.
@@ -145,6 +139,29 @@ impl Edit<'_> {
         }
         Ok(())
     }
+}
+
+/// Bytes of a range that extents cover, each once: in a damaged file they may overlap. Of no more
+/// than so many extents; up to where that is.
+pub(crate) fn covered(
+    fs: &Fs,
+    view: View<'_>,
+    file: FileRef,
+    (from, to): (u64, u64),
+    extents_max: usize,
+) -> FsResult<(u64, u64)> {
+    let mut extents = fs.data.extents(view.store, file, (from, to)).map_err(from_store)?;
+    let (mut covered, mut at, mut count) = (0, from, 0);
+    while let Some(extent) = extents.next().map_err(from_store)? {
+        let end = extent.end().min(to);
+        covered += end.saturating_sub(extent.offset.max(at));
+        at = at.max(end);
+        count += 1;
+        if count == extents_max {
+            return Ok((covered, at));
+        }
+    }
+    Ok((covered, to))
 }
 
 /// Writes bytes into a file, growing it where needed.

@@ -3,13 +3,19 @@
 //! Segments are written in order and nothing in them is kept free for a file, so that allocating
 //! reserves nothing: it fails when there is not room enough now, and grows the file with a hole.
 
+use data::FileRef;
 use inode::permissions::WRITE;
 use inode::{Caller, FsError, Kind, NodeId};
 
 use crate::contents::{self, FILE_BYTES_MAX, Step};
 use crate::edit::{Edit, edit};
-use crate::ranges;
-use crate::{Allocate, Fs, FsResult};
+use crate::load::load;
+use crate::locks::Lock;
+use crate::view::View;
+use crate::{Allocate, Fs, FsResult, permit, ranges};
+
+/// Extents that are counted while a file is locked: some milliseconds.
+const STEP_EXTENTS: usize = 4096;
 
 /// Does what `mode` says with `length` bytes at `offset`.
 pub(crate) fn fallocate(
@@ -26,19 +32,48 @@ pub(crate) fn fallocate(
         .checked_add(length)
         .filter(|&end| end <= FILE_BYTES_MAX)
         .ok_or(FsError::FileTooLarge)?;
-    let room = match mode {
+    let (room, held) = match mode {
         Allocate::Grow | Allocate::Keep => {
             let room = super::statfs::statfs(fs)?;
-            room.blocks_available.saturating_mul(u64::from(room.block_bytes))
+            let room = room.blocks_available.saturating_mul(u64::from(room.block_bytes));
+            // Counted only where it decides: a file may have millions of extents.
+            let fits = end - offset <= room;
+            (room, if fits { 0 } else { held(fs, caller, node, (offset, end))? })
         }
-        Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => u64::MAX,
+        Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => (u64::MAX, 0),
     };
     loop {
-        let (step, _) = edit(fs, node, |edit| apply(edit, caller, (offset, end), mode, room))?;
+        let (step, _) =
+            edit(fs, node, |edit| apply(edit, caller, (offset, end), mode, (room, held)))?;
         if step == Step::Done {
             return Ok(());
         }
     }
+}
+
+/// Bytes of a range that extents of a file cover. They are counted in steps, between which others
+/// get at the file and at what shares its lock: what changes meanwhile may count or not, as the
+/// room that is left may.
+fn held(fs: &Fs, caller: &Caller, node: NodeId, (offset, end): (u64, u64)) -> FsResult<u64> {
+    let (mut held, mut at) = (0, offset);
+    while at < end {
+        let (subvol, ino) = fs.place(node)?;
+        let node = subvol.node(ino);
+        let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
+        let (more, reached) = subvol.read(|tree| {
+            let view = View::new(&*fs.store, tree);
+            let inode = load(fs, view, node, ino)?;
+            let owned = inode.owned();
+            if owned.kind != Kind::File {
+                return Ok((0, end));
+            }
+            owned.check(caller, WRITE, || permit::of_inode(fs, view, node, ino, &inode))?;
+            contents::covered(fs, view, FileRef { tree, ino }, (at, end), STEP_EXTENTS)
+        })?;
+        held += more;
+        at = reached;
+    }
+    Ok(held)
 }
 
 fn apply(
@@ -46,7 +81,7 @@ fn apply(
     caller: &Caller,
     (offset, end): (u64, u64),
     mode: Allocate,
-    room: u64,
+    (room, held): (u64, u64),
 ) -> FsResult<Step> {
     edit.txn.on_behalf(caller);
     let owned = edit.inode.owned();
@@ -59,11 +94,8 @@ fn apply(
     let inode = edit.file()?.inode;
     match mode {
         Allocate::Grow | Allocate::Keep => {
-            let held = if inode.has_extents {
-                edit.covered(offset, end)?
-            } else {
-                inode.size.min(end).saturating_sub(offset)
-            };
+            let held =
+                if inode.has_extents { held } else { inode.size.min(end).saturating_sub(offset) };
             if (end - offset).saturating_sub(held) > room {
                 return Err(FsError::NoSpace);
             }
