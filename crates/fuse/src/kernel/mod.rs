@@ -15,6 +15,7 @@ mod reply;
 mod request;
 mod serve;
 mod session;
+mod shares;
 mod slow;
 
 pub use loopback::Loopback;

@@ -16,6 +16,7 @@ use super::clone_channel::clone_channel;
 use super::numbers::{MAJOR, MINOR, MINOR_MIN, MINOR_WITH_EPOCH, feature, notify, op};
 use super::reply::Reply;
 use super::request::{Arguments, Request};
+use super::shares::Shares;
 use super::slow::{self, Queue};
 use crate::adapter::Adapter;
 use crate::transport::{Notifier, Session, Transport, Workers};
@@ -175,8 +176,10 @@ impl Session for KernelSession {
             });
         }
         let queue = Queue::default();
+        let shares = Shares::new(channels.len() + 1);
         device::scope(|scope| {
             let (queue, adapter, agreed) = (&queue, &*self.adapter, self.agreed);
+            let shares = &shares;
             let turns = &*self.turns;
             let mut result = Ok(());
             for _ in 0..slow::THREADS {
@@ -187,15 +190,16 @@ impl Session for KernelSession {
             }
             let others: Vec<_> = channels
                 .into_iter()
-                .map(|channel| {
-                    let work = move || Worker::new(adapter, channel, agreed, queue).run(turns);
+                .enumerate()
+                .map(|(number, channel)| {
+                    let worker = Worker::new(adapter, channel, agreed, queue);
+                    let work = move || worker.run(turns, (shares, number + 1));
                     device::spawn_in(scope, "fuse", work)
                 })
                 .collect();
-            let own = self
-                .channel
-                .try_clone()
-                .and_then(|channel| Worker::new(adapter, channel, agreed, queue).run(turns));
+            let own = self.channel.try_clone().and_then(|channel| {
+                Worker::new(adapter, channel, agreed, queue).run(turns, (shares, 0))
+            });
             result = result.and(own);
             for other in others {
                 let ended = other.and_then(|other| {
@@ -226,14 +230,15 @@ impl<'a> Worker<'a> {
         Worker { adapter, channel, agreed, queue, buffer, reply }
     }
 
-    fn run(mut self, turns: &Turns) -> io::Result<()> {
+    fn run(mut self, turns: &Turns, (shares, number): (&Shares, usize)) -> io::Result<()> {
         let serving = turns.enter();
         loop {
             serving.take();
             let Some(length) = read(&self.channel, &mut self.buffer)? else { return Ok(()) };
             serving.taken();
             let (channel, message) = (&self.channel, &self.buffer[..length]);
-            match Request::parse(message) {
+            // Held until the request is answered.
+            let share = match Request::parse(message) {
                 Some(request) if request.opcode == op::INTERRUPT => {
                     self.queue.interrupt(&request);
                     continue;
@@ -242,8 +247,16 @@ impl<'a> Worker<'a> {
                     self.queue.put(&request, message, channel);
                     continue;
                 }
-                _ => {}
-            }
+                Some(request) => {
+                    let share = shares.take(number, &request);
+                    if share.is_none() {
+                        self.queue.put(&request, message, channel);
+                        continue;
+                    }
+                    share
+                }
+                None => None,
+            };
             let features = self.agreed.features;
             answer(
                 self.adapter,
@@ -254,6 +267,7 @@ impl<'a> Worker<'a> {
                     send_built(channel, reply, unique, error, body);
                 },
             );
+            drop(share);
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fs::FileSystem;
 use fuse::{MountError, Unmounted, mount};
 use inode::{Caller, NodeId, SetAttr};
 
-use crate::memory::MemoryFs;
-use crate::rig::{NOBODY, OpenDevice, as_user, mounted, options_at, places};
+use crate::memory::{LONG, MemoryFs};
+use crate::rig::{NOBODY, OpenDevice, PATIENCE, as_user, mounted, options_at, places};
 
 #[test]
 fn an_ordinary_user_mounts_through_the_helper() {
@@ -116,4 +117,41 @@ fn a_descriptor_keeps_the_rights_of_its_open() {
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"OPENED");
     });
+}
+
+/// One user cuts as many files as there are threads, each of which takes long.
+#[test]
+fn long_requests_of_one_user_leave_threads_to_others() {
+    const FILES: usize = 6;
+    let Some(rig) = mounted("threads=2,allow_other") else { return };
+    rig.write("other", b"text");
+    for number in 0..FILES {
+        let path = rig.path(&number.to_string());
+        std::fs::write(&path, b"").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    }
+    let held = rig.fs.gate.lock();
+    std::thread::scope(|scope| {
+        for number in 0..FILES {
+            let path = rig.path(&number.to_string());
+            scope.spawn(move || {
+                as_user(NOBODY, &[], || {
+                    let file = std::fs::File::options().write(true).open(path).unwrap();
+                    file.set_len(LONG).unwrap();
+                });
+            });
+        }
+        // One of the threads that serve, and two of those for what takes long.
+        rig.eventually("they are at it", |fs| fs.at_gate.load(Ordering::Relaxed) == 3);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let other = rig.path("other");
+        scope.spawn(move || sender.send(std::fs::read(other).unwrap()));
+        let read = receiver.recv_timeout(PATIENCE);
+        let at_gate = rig.fs.at_gate.load(Ordering::Relaxed);
+        drop(held);
+        assert_eq!((read.as_deref(), at_gate), (Ok(&b"text"[..]), 3));
+    });
+    for number in 0..FILES {
+        assert_eq!(std::fs::metadata(rig.path(&number.to_string())).unwrap().len(), LONG);
+    }
 }
