@@ -31,6 +31,8 @@ pub enum Opened {
     NoOwner,
     /// An owner closed the connection before it said welcome: it is leaving, or died.
     Leaving,
+    /// The daemon takes no more connections, of this user or of all, and says which limit it is.
+    Refused(Failure),
 }
 
 impl Connection {
@@ -54,11 +56,11 @@ impl Connection {
             last_id: 0,
         };
         encode(&Hello { magic: HELLO_MAGIC, version: VERSION }, &mut connection.sent);
-        let hello = write_frame(&mut connection.writer, &connection.sent)
-            .map_err(FrameError::from)
-            .and_then(|()| read_frame(&mut connection.reader, &mut connection.received));
-        match hello {
+        // A daemon that refuses a connection closes it without reading: what it says is there.
+        let sent = write_frame(&mut connection.writer, &connection.sent);
+        match read_frame(&mut connection.reader, &mut connection.received) {
             Ok(()) => {}
+            Err(_) if sent.is_err() => return Ok(Opened::Leaving),
             Err(error) if error.is_gone() => return Ok(Opened::Leaving),
             Err(error) => return Err(Failure::new(FailureKind::Protocol, error.to_string())),
         }
@@ -75,6 +77,9 @@ impl Connection {
             );
             return Err(Failure::new(FailureKind::Protocol, message)
                 .hint("unmount the volume and mount it with one version of pando"));
+        }
+        if pid == 0 {
+            return Ok(connection.receive().map_or_else(Opened::Refused, |_| Opened::Leaving));
         }
         Ok(Opened::Connected(connection))
     }
@@ -113,21 +118,31 @@ impl Connection {
     pub fn receive(&mut self) -> Result<Reply> {
         read_frame(&mut self.reader, &mut self.received).map_err(|error| self.gone(&error))?;
         let reply: Reply = decode(&self.received).map_err(|error| not_ours(&error))?;
-        if reply.body == Body::Leaving {
-            let pid = self.welcome.pid;
-            let message = format!("the owner of the volume (pid {pid}) is leaving");
-            return Err(Failure::new(FailureKind::Leaving, message));
+        match reply.body {
+            Body::Leaving => {
+                let pid = self.welcome.pid;
+                let message = format!("the owner of the volume (pid {pid}) is leaving");
+                Err(Failure::new(FailureKind::Leaving, message))
+            }
+            Body::Failed(failure) if reply.id == 0 => Err(failure),
+            body => Ok(Reply { id: reply.id, body }),
         }
-        Ok(reply)
     }
 
-    /// Why the other side closed: it may have said so before.
+    /// Why the daemon closed the connection: it may have said so before.
     fn last_words(&mut self, error: &FrameError) -> Failure {
         loop {
-            match self.receive() {
-                Ok(_) => {}
-                Err(failure) if failure.kind == FailureKind::Leaving => return failure,
+            match read_frame(&mut self.reader, &mut self.received) {
                 Err(_) => return self.gone(error),
+                Ok(()) => match decode::<Reply>(&self.received) {
+                    Ok(Reply { id: 0, body: Body::Failed(failure) }) => return failure,
+                    Ok(Reply { body: Body::Leaving, .. }) => {
+                        let message = "the daemon of the volume is leaving";
+                        return Failure::new(FailureKind::Leaving, message);
+                    }
+                    Ok(_) => {}
+                    Err(error) => return not_ours(&error),
+                },
             }
         }
     }

@@ -16,6 +16,10 @@ use crate::{Connection, Launch, Opened, Result};
 /// How long to try before giving up: far longer than an owner takes to leave.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long to wait for a place where a daemon takes no more connections: other commands of the
+/// user end meanwhile, nearly always.
+const REFUSED_PATIENCE: Duration = Duration::from_secs(10);
+
 /// First and longest pause between two tries.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
@@ -26,12 +30,16 @@ pub fn connect_or_spawn(
     clock: &dyn Clock,
     spawn: &mut dyn FnMut() -> Result<Launch>,
 ) -> Result<Connection> {
-    let deadline = clock.monotonic() + PATIENCE;
+    let begin = clock.monotonic();
+    let deadline = begin + PATIENCE;
     let mut pause = PAUSE.0;
     loop {
         match Connection::open(volume)? {
             Opened::Connected(connection) => return Ok(connection),
-            Opened::Leaving => {}
+            Opened::Refused(failure) if clock.monotonic() > begin + REFUSED_PATIENCE => {
+                return Err(failure);
+            }
+            Opened::Leaving | Opened::Refused(_) => {}
             Opened::NoOwner => match spawn()? {
                 // Straight on: it listens now.
                 Launch::Ready { .. } => continue,

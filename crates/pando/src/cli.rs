@@ -6,6 +6,7 @@ mod check;
 mod index;
 mod quota;
 mod search;
+mod session;
 mod snapshot;
 mod trash;
 
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
+pub(crate) use session::SessionVerb;
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
@@ -82,6 +84,9 @@ pub(crate) enum Verb {
     /// Show the state of a volume and of its owner
     #[command(after_help = "Examples:\n  pando status /data/vol\n  pando status /mnt/vol --json")]
     Status(VolumeArg),
+    /// Who uses a volume through its daemon, and ending that
+    #[command(subcommand, after_help = session::HELP)]
+    Session(SessionVerb),
     /// Show what is known of a path: subvolume, snapshots, attributes
     #[command(after_help = "Example:\n  pando info /mnt/vol/project")]
     Info(PathArg),

@@ -82,6 +82,7 @@ fn main() -> ExitCode {
         Verb::Mount(args) => verbs::mount::run(&args, &mut output),
         Verb::Umount(args) => verbs::umount::run(&args, &mut output),
         Verb::Status(args) => verbs::status::run(&args, &mut output),
+        Verb::Session(verb) => verbs::session::run(&verb, &mut output),
         Verb::Info(args) => verbs::info::run(&args, &mut output),
         Verb::Ls(args) => verbs::ls::run(&args, &mut output),
         Verb::Stat(args) => verbs::stat::run(&args, &mut output),

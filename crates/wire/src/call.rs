@@ -12,7 +12,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: owner and command are the same
 /// program nearly always, and where they are not, the message says which to restart.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct Welcome {
     pub magic: [u8; 8],
     /// [`VERSION`] of the owner.
     pub version: u32,
-    /// The owner's process.
+    /// The owner's process. 0: it refuses the connection, and one reply says why.
     pub pid: u32,
     /// Where the owner has the volume mounted.
     pub mount_point: Option<Bytes>,
@@ -179,6 +179,14 @@ pub enum Call<'a> {
     Sync,
     /// Asks an owner that has no mount to leave, so that the caller can mount.
     HandOver,
+    /// The connections of others than this one: all, for root and whose the volume is, and for
+    /// anybody else the caller's.
+    Sessions,
+    /// Ends one of those.
+    SessionEnd {
+        /// Its number.
+        id: u64,
+    },
     /// Checks all that the volume has on the medium; progress is streamed.
     Check,
     /// Finds what nothing names; progress is streamed.

@@ -32,7 +32,7 @@ pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
     Answer, Background, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info,
     KeptSnapshot, LimitChange, ListEntry, Merges, Quota, QuotaDifference, QuotaOf, QuotaOwner,
-    Reply, Snapshot, StatAnswer, Status, Stuck, ValueLogs,
+    Reply, Session, Snapshot, StatAnswer, Status, Stuck, ValueLogs,
 };
 pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,

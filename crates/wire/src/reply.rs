@@ -21,7 +21,7 @@ pub struct Reply {
 pub enum Body {
     /// End: done.
     Done(Answer),
-    /// End: not done.
+    /// End: not done. With the id 0, which no request has: the end of the connection, and why.
     Failed(Failure),
     /// End of the connection: the owner leaves, and did nothing of what it was asked since its
     /// last answer. The successor is to be asked.
@@ -74,6 +74,8 @@ pub enum Answer {
     Nothing,
     /// To `Status`.
     Status(Box<Status>),
+    /// To `Sessions`.
+    Sessions(Vec<Session>),
     /// To `Remove`.
     Removed {
         /// Snapshots of what was removed that stay.
@@ -156,6 +158,25 @@ pub enum Answer {
         /// Names that stay in the trash, as there is something else where they were.
         left: u64,
     },
+}
+
+/// A connection to the daemon of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Its number.
+    pub id: u64,
+    /// The user.
+    pub uid: u32,
+    /// The process, 0 where it is in another pid namespace.
+    pub pid: i32,
+    /// The request under way, for people; `None`: it is idle.
+    pub request: Option<String>,
+    /// Whether it goes on when the mount goes, and so keeps the volume open.
+    pub holds: bool,
+    /// For how long the request has been under way, or the connection idle, in seconds.
+    pub seconds: u64,
+    /// For how long it has sent nothing to do, in seconds.
+    pub silent_seconds: u64,
 }
 
 /// A user or a group.

@@ -82,7 +82,8 @@ impl Import<'_> {
         output: &mut Output,
     ) -> Result<Outcome> {
         let clock = SystemClock::new();
-        source::allow_deep_trees();
+        // The walk holds a descriptor a level.
+        device::raise_descriptor_limit();
         let counter = count::start(self.source, self.bar, interrupted);
         let mut walk = walk::Walk::new(connection, self.bar, interrupted, output);
         let walked = walk.run(self.source, self.destination);

@@ -8,20 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
-use rustix::process::{Resource, Rlimit};
 use wire::{ImportAttr, Kind};
 
 /// Extended attributes of one inode, names and values.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Lets the walk hold a descriptor a level for as many levels as the system permits.
-pub(super) fn allow_deep_trees() {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
-        tracing::debug!(%error, "the limit of open files stays");
-    }
-}
 
 /// A directory of the source.
 pub(super) struct Directory {

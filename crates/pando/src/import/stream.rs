@@ -2,8 +2,10 @@
 //! the owner has not answered yet.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use client::Connection;
+use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
 use wire::{Answer, Body, Call, Failure, FailureKind, Item, ItemError, Items, ListEntry};
 
@@ -20,6 +22,10 @@ const BATCH_ITEMS: u64 = 512;
 /// is what the owner has done.
 const WINDOW: usize = 8;
 
+/// Where nothing had to be sent for so long the daemon hears that the walk goes on: it ends an
+/// import that is silent for five minutes.
+const SILENT_FOR: Duration = Duration::from_secs(60);
+
 /// The stream to the owner.
 pub(super) struct Stream {
     connection: Connection,
@@ -30,6 +36,9 @@ pub(super) struct Stream {
     errors: Vec<ItemError>,
     more_errors: u64,
     bar: ProgressBar,
+    clock: SystemClock,
+    /// When the daemon last heard of this.
+    sent: Duration,
 }
 
 impl Stream {
@@ -42,7 +51,22 @@ impl Stream {
             errors: Vec::new(),
             more_errors: 0,
             bar: bar.clone(),
+            clock: SystemClock::new(),
+            sent: Duration::ZERO,
         }
+    }
+
+    /// Says that the walk goes on, where there was nothing to send for long.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        if self.clock.monotonic().saturating_sub(self.sent) < SILENT_FOR {
+            return Ok(());
+        }
+        if self.items.as_bytes().is_empty() {
+            self.flush()?;
+        } else {
+            self.send()?;
+        }
+        self.drain()
     }
 
     /// Sends an item, soon.
@@ -107,10 +131,14 @@ impl Stream {
             return Ok(());
         }
         self.connection.send(Call::Import { items: self.items.as_bytes() })?;
-        let id = self.connection.send(Call::ImportFlush)?;
-        self.open.push_back((id, self.count));
         self.items.clear();
-        self.count = 0;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let id = self.connection.send(Call::ImportFlush)?;
+        self.open.push_back((id, std::mem::take(&mut self.count)));
+        self.sent = self.clock.monotonic();
         Ok(())
     }
 

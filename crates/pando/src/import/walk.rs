@@ -127,6 +127,7 @@ impl<'a> Walk<'a> {
                 // Directories keep the times of now, so that nothing half done looks complete.
                 return Ok(());
             }
+            self.stream.go_on()?;
             let Some(name) = level.names.next() else {
                 self.leave()?;
                 continue;

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
-use rustix::process::{Resource, Rlimit};
 
 /// Descriptors left for everything else.
 const SPARE: usize = 64;
@@ -40,12 +39,7 @@ pub(super) struct Budget {
 impl Budget {
     /// What the system permits, raised to what it can be raised to.
     pub(super) fn new() -> Arc<Budget> {
-        let limit = rustix::process::getrlimit(Resource::Nofile);
-        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-        let current = match rustix::process::setrlimit(Resource::Nofile, raised) {
-            Ok(()) => limit.maximum,
-            Err(_) => limit.current,
-        };
+        let current = device::raise_descriptor_limit();
         let current = current.map_or(HELD_MAX, |most| usize::try_from(most).unwrap_or(HELD_MAX));
         let most = current.saturating_sub(SPARE).min(HELD_MAX);
         Arc::new(Budget { held: AtomicUsize::new(0), most })

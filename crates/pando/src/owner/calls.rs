@@ -11,7 +11,8 @@ use wire::{
 };
 
 use super::connection::Replies;
-use super::server::{Server, Task};
+use super::server::Server;
+use super::sessions::Who;
 use super::trash;
 use super::{check, clusters, find, find_from, history, list, mounted, quota, snapshots, totals};
 
@@ -316,10 +317,9 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     if server.mount().is_some() {
         return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
     }
-    let own = rustix::process::geteuid().as_raw();
     // Whose the directory of the volume is may have it mounted, whoever looked into it before.
-    let whose = server.directory_uid();
-    if !caller.is_root() && caller.uid != own && Some(caller.uid) != whose {
+    if !server.trusts(caller.uid) {
+        let own = rustix::process::geteuid().as_raw();
         let pid = std::process::id();
         let known = User::from_uid(Uid::from_raw(own)).ok().flatten();
         let user = known.map_or_else(|| format!("user {own}"), |user| user.name);
@@ -332,14 +332,17 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     }
     match server.hand_over() {
         Ok(()) => Ok(Answer::Nothing),
-        Err((Task { what, pid, .. }, lasts)) => {
+        Err((session, Who { uid, pid, .. }, busy, lasts)) => {
             let message = format!(
-                "process {} owns the volume, and is in the middle of {what} for process {pid}, \
-                 for {} s now",
+                "process {} owns the volume, and is in the middle of {} for process {pid} of user \
+                 {uid}, for {} s now",
                 std::process::id(),
+                busy.task.what,
                 lasts.as_secs()
             );
-            Err(Failure::new(FailureKind::Busy, message).hint("try again when that has ended"))
+            let end = format!("`pando session end {} {session}`", server.volume().display());
+            let hint = format!("try again when that has ended, or end it with {end}");
+            Err(Failure::new(FailureKind::Busy, message).hint(hint))
         }
     }
 }

@@ -17,10 +17,17 @@ use wire::{
 use super::calls;
 use super::import::Import;
 use super::scan::{self, Scan};
-use super::server::{Server, Task};
+use super::server::Server;
+use super::sessions::{Load, Task};
 
 /// How soon a connection has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a connection may ask for nothing. Commands ask one thing after the other.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How long an import may send nothing: its source may be slow, but not without end.
+const SILENT_IMPORT_MAX: Duration = Duration::from_secs(300);
 
 /// How soon the other side has to read what it asked for: a pager that is left open must not keep
 /// the volume from being mounted for ever.
@@ -51,6 +58,17 @@ impl Replies {
     fn say_leaving(&mut self) -> io::Result<()> {
         self.id = 0;
         self.send(Body::Leaving)?;
+        self.writer.flush()
+    }
+
+    /// Says why the daemon ends the connection, and what to do about what was under way on it.
+    fn say_end(&mut self, message: String, work: &Work<'_>) -> io::Result<()> {
+        self.id = 0;
+        let failure = Failure::new(FailureKind::Other, message);
+        self.send(Body::Failed(match work.import {
+            Some(_) => failure.hint("the same import, run again, goes on where it was"),
+            None => failure,
+        }))?;
         self.writer.flush()
     }
 
@@ -88,6 +106,30 @@ impl Work<'_> {
     fn is_none(&self) -> bool {
         self.import.is_none() && self.scan.is_none()
     }
+
+    /// How long nothing may come. Scans are of root and whose the daemon is, and wait for sources
+    /// of any kind.
+    fn silence_max(&self) -> Option<Duration> {
+        match self {
+            Work { scan: Some(_), .. } => None,
+            Work { import: Some(_), .. } => Some(SILENT_IMPORT_MAX),
+            _ => Some(SILENCE_MAX),
+        }
+    }
+}
+
+/// Refuses a connection, and says why as far as the other side reads it; nothing waits for that.
+pub(super) fn refuse(stream: &UnixStream, failure: Failure) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let welcome = Welcome { magic: HELLO_MAGIC, version: VERSION, pid: 0, mount_point: None };
+    let mut message = Vec::new();
+    encode(&welcome, &mut message);
+    let mut out = Vec::new();
+    write_frame(&mut out, &message)?;
+    message.clear();
+    encode(&Reply { id: 0, body: Body::Failed(failure) }, &mut message);
+    write_frame(&mut out, &message)?;
+    (&mut &*stream).write_all(&out)
 }
 
 /// Serves a connection to its end.
@@ -98,9 +140,7 @@ pub(super) fn serve(server: &Server, id: u64, stream: UnixStream) {
 }
 
 fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameError> {
-    let peer = client::peer(stream.as_fd())?;
-    let pid = peer.pid;
-    let caller = caller(peer);
+    let caller = caller(client::peer(stream.as_fd())?);
     // Whoever connects and says nothing must not keep a place from others.
     stream.set_read_timeout(Some(HELLO_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;
@@ -111,19 +151,15 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
     if !welcome(server, &frame, &mut replies)? {
         return Ok(());
     }
-    reader.get_ref().set_read_timeout(None)?;
+    reader.get_ref().set_read_timeout(Some(SILENCE_MAX))?;
     let mut work = Work::default();
     loop {
         if reader.buffer().is_empty() {
             replies.writer.flush()?;
         }
-        if let Err(error) = read_frame(&mut reader, &mut frame) {
-            // Our own end of reading, when the owner leaves: the other side is told.
-            return if work.is_none() && server.is_leaving() {
-                Ok(replies.say_leaving()?)
-            } else {
-                Err(error)
-            };
+        let read = read_frame(&mut reader, &mut frame);
+        if read.is_err() || server.session_ended_by(id).is_some() {
+            return end(server, id, read, &work, &mut replies);
         }
         let request: Request<'_> = match decode(&frame) {
             Ok(request) => request,
@@ -135,25 +171,97 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
             }
         };
         let goes_on = matches!(request.call, Call::ImportOpen { .. } | Call::ScanOpen { .. });
-        let task = name(&request.call).map(|what| Task { what, pid, goes_on });
-        if work.is_none() && task.is_some() && !server.set_busy(id, task) {
+        let load = load(&request.call);
+        let task = name(&request.call).map(|what| Task { what, goes_on });
+        let was_idle = work.is_none();
+        if was_idle && task.is_some() && !server.set_busy(id, task) {
             return Ok(replies.say_leaving()?);
         }
-        if !work.is_none() {
+        if !was_idle && has_something_to_do(&request.call) {
             server.heard(id);
         }
         replies.id = request.id;
-        answer(server, &caller, request.call, &mut work, &mut replies)?;
+        match request.call {
+            Call::Sessions => replies.send(Body::Done(Answer::Sessions(server.sessions(id))))?,
+            Call::SessionEnd { id: other } => {
+                let ended = server.end_session(other, id).map(|()| Answer::Nothing);
+                replies.send(ended.map_or_else(Body::Failed, Body::Done))?;
+            }
+            call => match server.begin(id, load) {
+                Ok(()) => answer(server, &caller, call, &mut work, &mut replies)?,
+                Err(failure) => replies.send(Body::Failed(failure))?,
+            },
+        }
+        if work.is_none() != was_idle {
+            reader.get_ref().set_read_timeout(work.silence_max())?;
+        }
         if work.is_none() && !server.set_busy(id, None) {
             return Ok(replies.say_leaving()?);
         }
     }
 }
 
+/// Ends a connection, and says why where it is we who end it.
+fn end(
+    server: &Server,
+    id: u64,
+    read: Result<(), FrameError>,
+    work: &Work<'_>,
+    replies: &mut Replies,
+) -> Result<(), FrameError> {
+    let pid = std::process::id();
+    if let Some(uid) = server.session_ended_by(id) {
+        let message = format!("user {uid} ended this session with the daemon (pid {pid})");
+        return Ok(replies.say_end(message, work)?);
+    }
+    match read {
+        // Our own end of reading, when the owner leaves: the other side is told.
+        Err(_) if work.is_none() && server.is_leaving() => Ok(replies.say_leaving()?),
+        Err(FrameError::Broken(error)) if is_timeout(&error) => {
+            let seconds = work.silence_max().unwrap_or_default().as_secs();
+            let message = format!("the daemon (pid {pid}) heard nothing for {seconds} s");
+            tracing::info!(%message, session = id, "a session ends");
+            Ok(replies.say_end(message, work)?)
+        }
+        read => read,
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Whether a message of an import or a scan gives the daemon something to do: to ask whether all
+/// is done is not progress.
+fn has_something_to_do(call: &Call<'_>) -> bool {
+    match call {
+        Call::Import { items } | Call::Scan { items } => !items.is_empty(),
+        Call::ImportFlush | Call::ScanFlush => false,
+        _ => true,
+    }
+}
+
+/// What a request costs.
+fn load(call: &Call<'_>) -> Load {
+    match call {
+        Call::Find(find) if find.order.is_some() => Load::Ordered,
+        Call::Find(_)
+        | Call::List { recursive: true, .. }
+        | Call::Totals { .. }
+        | Call::History { .. }
+        | Call::Check
+        | Call::Collect { .. }
+        | Call::QuotaCheck => Load::Search,
+        _ => Load::Light,
+    }
+}
+
 /// What is asked for, for people; `None` of what is not waited for when the owner is to leave.
 fn name(call: &Call<'_>) -> Option<&'static str> {
     Some(match call {
-        Call::HandOver | Call::ServesMount { .. } => return None,
+        Call::HandOver | Call::ServesMount { .. } | Call::Sessions | Call::SessionEnd { .. } => {
+            return None;
+        }
         Call::ImportOpen { .. } => "an import",
         Call::ScanOpen { .. } => "an update of its index",
         Call::Find(_) | Call::List { .. } | Call::History { .. } => "a search",

@@ -54,6 +54,7 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
                 ask_to_leave(&start.volume, connection, &**clock, begin)?;
             }
             Opened::Connected(_) => return Ok(Elected::Taken),
+            Opened::Refused(failure) => return Err(failure),
             // It starts, or leaves.
             Opened::NoOwner | Opened::Leaving => {}
         }
@@ -76,8 +77,10 @@ pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
                 .map_err(|error| failure::device(volume, &error))?;
             return Ok(lock);
         }
-        if let Opened::Connected(connection) = Connection::open(volume)? {
-            ask_to_leave(volume, connection, &**clock, begin)?;
+        match Connection::open(volume)? {
+            Opened::Connected(connection) => ask_to_leave(volume, connection, &**clock, begin)?,
+            Opened::Refused(failure) => return Err(failure),
+            Opened::NoOwner | Opened::Leaving => {}
         }
         if clock.monotonic().saturating_sub(begin) > PATIENCE {
             return Err(stuck(volume));

@@ -26,6 +26,10 @@ const PART_BYTES: usize = 64 << 10;
 /// Longest path that is told: directories can be made below one another without end.
 pub(super) const PATH_BYTES_MAX: usize = 512 << 10;
 
+/// Longest path as it is shown that a caller may name: as long as an argument of a command may be.
+/// Patterns are compared with it and what is below.
+const SHOWN_BYTES_MAX: usize = 128 << 10;
+
 /// What a caller is told of a search. How much was read to find nothing says what there is of which
 /// he may see nothing.
 fn shown(total: FoundOutcome, caller: &Caller) -> FoundOutcome {
@@ -44,6 +48,10 @@ pub(super) fn find(
 ) -> Result<Answer, Failure> {
     if find.expr == Expr::no() || !find.expr.within_bounds() {
         return Err(Failure::new(FailureKind::Invalid, "an expression without meaning"));
+    }
+    if find.from.iter().any(|from| from.shown.0.len() > SHOWN_BYTES_MAX) {
+        let message = format!("a path of more than {SHOWN_BYTES_MAX} bytes to search from");
+        return Err(Failure::new(FailureKind::Invalid, message));
     }
     if find.order.is_some() && find.limit.is_none_or(|limit| limit > wire::ORDERED_MAX) {
         let message = format!("no more than {} rows are ordered", wire::ORDERED_MAX);

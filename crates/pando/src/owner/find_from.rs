@@ -1,7 +1,7 @@
 //! Where a search begins: a path, `DIR@SNAPSHOT`, or a path in every snapshot that may hold it.
 
 use fs::{Follow, Fs, FsResult, KeptSnapshot, SnapshotsOf};
-use inode::{Caller, FsError, NodeId};
+use inode::{Caller, FsError, NAME_BYTES_MAX, NodeId};
 use wire::{Failure, FailureKind, Find, FindFrom, Snapshots};
 
 use super::calls::about;
@@ -9,6 +9,13 @@ use super::snapshots;
 
 /// Signs of a path that are tried, from its end.
 const SIGNS_MAX: usize = 8;
+
+/// Names that are walked in search of what `DIR@SNAPSHOT` in one path means: each directory above
+/// is tried, so that their number grows with the square of the path's length.
+const WALKED_MAX: usize = 1 << 20;
+
+/// Most names of a path that is looked for in all snapshots: each directory on it is asked.
+const NAMES_MAX: usize = 1024;
 
 /// A path to search from.
 pub(super) struct Place {
@@ -49,6 +56,11 @@ pub(super) fn places(
         Err(error) => return Err(about(error, &shown)),
     }
     if find.snapshots == Snapshots::All {
+        let names = components(&path).len();
+        if names > NAMES_MAX {
+            let message = format!("a path of {names} names in all snapshots: {NAMES_MAX} at most");
+            return Err(Failure::new(FailureKind::Invalid, message).at(&from.shown.0));
+        }
         let live = !places.is_empty();
         of_snapshots(fs, caller, &path, &from.shown.0, &mut places);
         if !live && places.is_empty() {
@@ -102,7 +114,7 @@ fn inside(fs: &Fs, components: &[&[u8]], above: usize, snapshot: &[u8], rest: &[
 }
 
 /// What `DIR@SNAPSHOT` within a path means: the snapshot of that directory, or of the nearest one
-/// above that has one of the name.
+/// above that has one of the name. Beyond [`WALKED_MAX`] none is found.
 pub(super) fn in_snapshot(
     fs: &Fs,
     caller: &Caller,
@@ -110,29 +122,35 @@ pub(super) fn in_snapshot(
     follow: Follow,
 ) -> Option<Vec<u8>> {
     let signs = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
+    let mut left = WALKED_MAX;
+    let mut try_path = |candidate: Vec<u8>, names: usize| {
+        left = left.checked_sub(names + 1)?;
+        Some(node(fs, caller, &candidate, follow).is_ok().then_some(candidate))
+    };
+    // Asked for once: there may be any number.
+    let mut all_removed: Option<Vec<KeptSnapshot>> = None;
     for (at, _) in signs.take(SIGNS_MAX) {
         let behind = &path[at + 1..];
         let end = behind.iter().position(|&byte| byte == b'/').unwrap_or(behind.len());
         let (snapshot, rest) = behind.split_at(end);
-        if matches!(snapshot, b"" | b"." | b"..") {
+        if matches!(snapshot, b"" | b"." | b"..") || snapshot.len() > NAME_BYTES_MAX {
             continue;
         }
         let directory = components(&path[..at]);
+        let names = directory.len() + components(rest).len();
         for above in (0..=directory.len()).rev() {
-            let candidate = inside(fs, &directory, above, snapshot, rest);
-            if node(fs, caller, &candidate, follow).is_ok() {
-                return Some(candidate);
+            if let Some(found) = try_path(inside(fs, &directory, above, snapshot, rest), names)? {
+                return Some(found);
             }
         }
         // The last one of the name, where a directory of that path was removed more than once.
-        let mut removed = removed(fs, caller);
-        removed.retain(|kept| kept.snapshot.name == snapshot);
-        for kept in removed.iter().rev() {
+        let removed = all_removed.get_or_insert_with(|| removed(fs, caller));
+        for kept in removed.iter().rev().filter(|kept| kept.snapshot.name == snapshot) {
             let Some(of) = kept.path.as_deref().map(components) else { continue };
             if let Some(below) = directory.strip_prefix(&of[..]) {
                 let candidate = [&in_removed(fs, kept, below)[..], rest].concat();
-                if node(fs, caller, &candidate, follow).is_ok() {
-                    return Some(candidate);
+                if let Some(found) = try_path(candidate, names)? {
+                    return Some(found);
                 }
             }
         }

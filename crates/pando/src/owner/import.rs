@@ -22,9 +22,24 @@ use super::list;
 /// Most errors that are told in full between two flushes.
 const ERRORS_MAX: usize = 100;
 
+/// Most bytes of their paths.
+const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
+
+/// Longest path of one; of a longer one the end is told.
+const ERROR_PATH_BYTES_MAX: usize = 4096;
+
+/// Most directories below one another that an import is in.
+const LEVELS_MAX: usize = 65_536;
+
+/// Most files that an import holds because more names of them may come.
+const HELD_MAX: usize = 1 << 20;
+
 /// Permission bits until an item has its own.
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
+
+const TOO_DEEP: &str = "an import goes 65,536 directories deep and no deeper";
+const TOO_MANY_HELD: &str = "an import follows the names of 1,048,576 files with several links";
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 
@@ -40,6 +55,7 @@ pub(super) struct Import<'a> {
     /// The name that the only item is to get, when not a directory is imported.
     single: Option<Vec<u8>>,
     errors: Vec<ItemError>,
+    error_paths_bytes: usize,
     more_errors: u64,
 }
 
@@ -76,6 +92,7 @@ impl<'a> Import<'a> {
             held: BTreeMap::new(),
             single: None,
             errors: Vec::new(),
+            error_paths_bytes: 0,
             more_errors: 0,
         };
         if path.iter().all(|&byte| byte == b'/') {
@@ -131,6 +148,9 @@ impl<'a> Import<'a> {
         let Some(parent) = parent else {
             return Err(Failure::new(FailureKind::Protocol, "there is no directory to enter from"));
         };
+        if self.levels.len() >= LEVELS_MAX {
+            return Err(about(FsError::InvalidArgument(TOO_DEEP), name));
+        }
         let (node, existed) =
             self.make_directory(parent, name).map_err(|error| about(error, name))?;
         self.descend(node, name, self.inherits());
@@ -143,6 +163,7 @@ impl<'a> Import<'a> {
     /// What failed since this was last asked.
     pub(super) fn take_errors(&mut self) -> Answer {
         let errors = std::mem::take(&mut self.errors);
+        self.error_paths_bytes = 0;
         Answer::Imported { errors, more: std::mem::take(&mut self.more_errors) }
     }
 
@@ -278,6 +299,11 @@ impl<'a> Import<'a> {
             self.left_out += 1;
             return;
         }
+        if self.levels.len() >= LEVELS_MAX {
+            self.failed(name, &FsError::InvalidArgument(TOO_DEEP));
+            self.left_out = 1;
+            return;
+        }
         match self.make_directory(self.parent(), name) {
             Ok((node, _)) => self.descend(node, name, self.inherits()),
             Err(error) => {
@@ -332,7 +358,7 @@ impl<'a> Import<'a> {
         self.fs.invalidate_entry(self.parent(), &name);
         self.fs.invalidate_node(node);
         match done {
-            Ok(()) => self.hold(node, hold),
+            Ok(()) => self.hold(&name, node, hold),
             Err(error) => {
                 self.fs.forget(node, 1);
                 self.failed(&name, &error);
@@ -351,13 +377,18 @@ impl<'a> Import<'a> {
         let made = make(self, &name);
         self.fs.invalidate_entry(self.parent(), &name);
         match made {
-            Ok(node) => self.hold(node, hold),
+            Ok(node) => self.hold(&name, node, hold),
             Err(error) => self.failed(&name, &error),
         }
     }
 
-    fn hold(&mut self, node: NodeId, hold: u64) {
-        let gone = if hold == 0 { Some(node) } else { self.held.insert(hold, node) };
+    fn hold(&mut self, name: &[u8], node: NodeId, hold: u64) {
+        let full = hold != 0 && self.held.len() >= HELD_MAX && !self.held.contains_key(&hold);
+        if full {
+            // It is there; other names of it will not be.
+            self.failed(name, &FsError::InvalidArgument(TOO_MANY_HELD));
+        }
+        let gone = if hold == 0 || full { Some(node) } else { self.held.insert(hold, node) };
         if let Some(node) = gone {
             self.fs.forget(node, 1);
         }
@@ -437,20 +468,29 @@ impl<'a> Import<'a> {
         self.fs.setattr(&self.caller, node, &changes(attr)).map(drop)
     }
 
+    /// The path of a name where the import is, or its end.
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        let names = self.levels.iter().map(|level| level.name.as_slice()).chain([name]);
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        for part in names.rev().filter(|part| !part.is_empty()) {
+            bytes += part.len() + 1;
+            if bytes > ERROR_PATH_BYTES_MAX {
+                parts.push(&b"..."[..]);
+                break;
+            }
+            parts.push(part);
+        }
+        parts.reverse();
+        parts.join(&b'/')
+    }
+
     fn failed(&mut self, name: &[u8], error: &FsError) {
-        if self.errors.len() >= ERRORS_MAX {
+        if self.errors.len() >= ERRORS_MAX || self.error_paths_bytes >= ERROR_PATHS_BYTES_MAX {
             self.more_errors += 1;
             return;
         }
-        let mut path = Vec::new();
-        for part in self.levels.iter().map(|level| level.name.as_slice()).chain([name]) {
-            if !part.is_empty() {
-                if !path.is_empty() {
-                    path.push(b'/');
-                }
-                path.extend_from_slice(part);
-            }
-        }
+        let path = self.path_of(name);
+        self.error_paths_bytes += path.len();
         let full =
             matches!(error, FsError::NoSpace | FsError::LimitReached(_) | FsError::QuotaExceeded);
         let fatal = full || matches!(error, FsError::ReadOnly(_));

@@ -2,13 +2,20 @@
 
 use fs::{FileSystem, Follow, Fs, FsResult, WalkControl};
 use inode::{Attr, Caller, FsError, Kind, NodeId};
-use wire::{Body, Bytes, Failure, ListEntry};
+use wire::{Body, Bytes, Failure, FailureKind, ListEntry};
 
 use super::calls::{Held, about};
 use super::connection::Replies;
+use super::find::{PATH_BYTES_MAX, last_bytes};
 
 /// Entries that are read at once.
 const ENTRIES_AT_ONCE: usize = 512;
+
+/// Directories of one directory that are read at once, to be listed in order of their names.
+const DIRECTORIES_AT_ONCE: usize = 1024;
+
+/// Bytes of names of directories that wait to be listed; beyond, they are read one by one.
+const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes of names and targets in one message.
 const PART_BYTES: usize = 256 << 10;
@@ -27,59 +34,142 @@ pub(super) fn list(
         let entries = vec![ListEntry { name, attr: (&held.entry.attr).into(), target: None }];
         return replies.part(Body::Entries { directory: Bytes::default(), entries });
     }
-    let mut walk = Walk { fs, caller, below: Vec::new(), recursive };
-    walk.directory(held.entry.node, b"", replies).map_err(|failure| failure.at(path))?;
+    let mut walk = Walk::new(fs, caller, recursive);
+    walk.directory(held.entry.node, replies).map_err(|failure| failure.at(path))?;
     walk.rest(replies)
 }
 
-/// Directories that are still to be listed, each with a look-up of ours.
+/// A listing of a directory and those below, depth first. Its memory is bounded, however wide and
+/// deep the tree is: there is one path, and of each directory on it some names that come next.
 struct Walk<'a> {
     fs: &'a Fs,
     caller: &'a Caller,
-    below: Vec<(Vec<u8>, NodeId)>,
     recursive: bool,
+    /// Where it is, below where it began.
+    path: Vec<u8>,
+    /// The directories on that path.
+    levels: Vec<Level>,
+    /// Bytes of names that wait.
+    waiting_bytes: usize,
+}
+
+/// A directory that has others in it.
+struct Level {
+    /// Held by a look-up of ours, unless the caller of the listing holds it.
+    node: NodeId,
+    ours: bool,
+    path_bytes: usize,
+    /// The next directories in it, the first one last.
+    names: Vec<Vec<u8>>,
+    /// Where there are more of them, if there may be.
+    next: Option<u64>,
 }
 
 impl Drop for Walk<'_> {
     fn drop(&mut self) {
-        for (_, node) in &self.below {
-            self.fs.forget(*node, 1);
+        for level in self.levels.iter().filter(|level| level.ours) {
+            self.fs.forget(level.node, 1);
         }
     }
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(fs: &'a Fs, caller: &'a Caller, recursive: bool) -> Walk<'a> {
+        Walk { fs, caller, recursive, path: Vec::new(), levels: Vec::new(), waiting_bytes: 0 }
+    }
+
     /// Lists what was found below until there is no more. A directory that cannot be listed, or is
     /// gone by now, is told as skipped: the others are still of use.
     fn rest(&mut self, replies: &mut Replies) -> Result<(), Failure> {
-        while let Some((relative, node)) = self.below.pop() {
-            let listed = self.directory(node, &relative, replies);
-            self.fs.forget(node, 1);
-            if let Err(failure) = listed {
-                replies.part(Body::Skipped(failure.at(&relative)))?;
-            }
+        while !self.levels.is_empty() {
+            self.step(replies)?;
         }
         Ok(())
     }
 
-    fn directory(
-        &mut self,
-        node: NodeId,
-        relative: &[u8],
-        replies: &mut Replies,
-    ) -> Result<(), Failure> {
-        let (fs, recursive) = (self.fs, self.recursive);
-        let below = &mut self.below;
-        let first_new = below.len();
-        entries(self.fs, self.caller, node, relative, replies, &mut |name, child, kind| {
-            if recursive && kind == Kind::Directory {
-                below.push((path_below(relative, name), child));
-            } else {
-                fs.forget(child, 1);
+    /// Lists the next directory, or finds out which that is.
+    fn step(&mut self, replies: &mut Replies) -> Result<(), Failure> {
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
+        self.path.truncate(level.path_bytes);
+        let Some(name) = level.names.pop() else {
+            if let Some(cookie) = level.next.take() {
+                if let Err(error) = self.more(cookie) {
+                    let failure = about(by_name(error), last_bytes(&self.path));
+                    replies.part(Body::Skipped(failure))?;
+                }
+            } else if let Some(level) = self.levels.pop().filter(|level| level.ours) {
+                self.fs.forget(level.node, 1);
             }
+            return Ok(());
+        };
+        let node = level.node;
+        self.waiting_bytes -= name.len();
+        if !self.path.is_empty() {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(&name);
+        let listed = if self.path.len() > PATH_BYTES_MAX {
+            let message = format!("a path of {} bytes is not listed", self.path.len());
+            Err(Failure::new(FailureKind::Invalid, message))
+        } else {
+            self.enter(node, &name, replies)
+        };
+        if let Err(failure) = listed {
+            replies.part(Body::Skipped(failure.at(last_bytes(&self.path))))?;
+        }
+        Ok(())
+    }
+
+    /// Lists a directory by its name in another one.
+    fn enter(&mut self, parent: NodeId, name: &[u8], replies: &mut Replies) -> Result<(), Failure> {
+        let found = self.fs.lookup(self.caller, parent, name);
+        let entry = found.map_err(|error| about(by_name(error), b""))?;
+        // Something else may have got its name.
+        let listed = match entry.attr.kind {
+            Kind::Directory => self.directory(entry.node, replies),
+            _ => Ok(()),
+        };
+        match self.levels.last_mut().filter(|level| level.node == entry.node && !level.ours) {
+            Some(level) => level.ours = true,
+            None => self.fs.forget(entry.node, 1),
+        }
+        listed
+    }
+
+    /// Lists the directory that the path leads to, and notes that there are others in it.
+    fn directory(&mut self, node: NodeId, replies: &mut Replies) -> Result<(), Failure> {
+        let (fs, mut any) = (self.fs, false);
+        entries(fs, self.caller, node, &self.path, replies, &mut |_, child, kind| {
+            any |= kind == Kind::Directory;
+            fs.forget(child, 1);
         })?;
-        // Taken from the end, so that directories come in order of their names.
-        below[first_new..].sort_unstable_by(|one, other| other.0.cmp(&one.0));
+        if self.recursive && any {
+            let (path_bytes, names, next) = (self.path.len(), Vec::new(), Some(0));
+            self.levels.push(Level { node, ours: false, path_bytes, names, next });
+        }
+        Ok(())
+    }
+
+    /// Reads which directories come next, in order of their names as far as they are read at once.
+    fn more(&mut self, cookie: u64) -> FsResult<()> {
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
+        let most = if self.waiting_bytes < WAITING_BYTES_MAX { DIRECTORIES_AT_ONCE } else { 1 };
+        let (mut last, mut full) = (cookie, false);
+        let names = &mut level.names;
+        self.fs.readdir(self.caller, level.node, cookie, &mut |entry| {
+            if entry.kind == Kind::Directory {
+                if names.len() == most {
+                    full = true;
+                    return WalkControl::Stop;
+                }
+                names.push(entry.name.to_vec());
+            }
+            last = entry.cookie;
+            WalkControl::Continue
+        })?;
+        level.next = full.then_some(last);
+        level.names.sort_unstable_by(|one, other| other.cmp(one));
+        self.waiting_bytes += level.names.iter().map(Vec::len).sum::<usize>();
         Ok(())
     }
 }
@@ -210,23 +300,23 @@ mod tests {
         let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
         let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default()).unwrap();
         let root = Caller::root();
-        let [_, gone, _] = [&b"a"[..], b"b", b"c"].map(|name| {
+        for name in [&b"a"[..], b"b", b"c"] {
             let node = fs.mkdir(&root, NodeId::ROOT, name, 0o755).unwrap().node;
             fs.forget(node, 1);
             if name != b"b" {
                 let below = fs.mkdir(&root, node, b"below", 0o755).unwrap().node;
                 fs.forget(below, 1);
             }
-            node
-        });
-        let mut walk = Walk { fs: &fs, caller: &root, below: Vec::new(), recursive: true };
+        }
+        let mut walk = Walk::new(&fs, &root, true);
         let (seen, skipped) = sent(|replies| {
-            walk.directory(NodeId::ROOT, b"", replies).unwrap();
-            // It was removed before the listing held what it had read.
-            fs.forget(gone, 1);
+            walk.directory(NodeId::ROOT, replies).unwrap();
+            walk.more(0).unwrap();
+            walk.levels[0].next = None;
             fs.rmdir(&root, NodeId::ROOT, b"b").unwrap();
             walk.rest(replies).unwrap();
         });
+        drop(walk);
         let names = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
         let mut seen: Vec<_> = seen.iter().map(|path| names(path)).collect();
         seen.sort();
@@ -234,6 +324,44 @@ mod tests {
         let told: Vec<_> = skipped.iter().map(|told| (told.kind, names(&told.path.0))).collect();
         assert_eq!(told, [(FailureKind::NotFound, "b".to_owned())]);
         assert_eq!(skipped[0].message, "no such file or directory");
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
+
+    /// Of a deep tree the path is in memory once, and of a wide one some names.
+    #[test]
+    fn what_waits_to_be_listed_is_bounded() {
+        const DEEP: usize = 100;
+        let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
+        let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
+        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default()).unwrap();
+        let root = Caller::root();
+        let make = |parent, name: &[u8]| {
+            let node = fs.mkdir(&root, parent, name, 0o755).unwrap().node;
+            fs.forget(node, 1);
+            node
+        };
+        let mut deep = NodeId::ROOT;
+        for _ in 0..DEEP {
+            deep = make(deep, &[b'd'; 50]);
+        }
+        for number in 0..2 * DIRECTORIES_AT_ONCE + 10 {
+            make(deep, format!("{number}").as_bytes());
+        }
+        let mut walk = Walk::new(&fs, &root, true);
+        let mut most = 0;
+        let (seen, skipped) = sent(|replies| {
+            walk.directory(NodeId::ROOT, replies).unwrap();
+            while !walk.levels.is_empty() {
+                let waiting: usize = walk.levels.iter().map(|level| level.names.len()).sum();
+                most = most.max(waiting);
+                let before = walk.levels.len();
+                walk.step(replies).unwrap();
+                assert!(walk.levels.len() <= before + 1);
+            }
+        });
+        drop(walk);
+        assert_eq!((seen.len(), skipped.len()), (DEEP + 2 * DIRECTORIES_AT_ONCE + 10, 0));
+        assert!(most <= DIRECTORIES_AT_ONCE + DEEP, "{most}");
         assert_eq!(fs.status().unwrap().nodes, 0);
     }
 

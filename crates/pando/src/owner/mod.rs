@@ -29,6 +29,7 @@ mod questions;
 mod quota;
 mod scan;
 mod server;
+mod sessions;
 mod signals;
 mod snapshots;
 mod totals;
@@ -84,6 +85,7 @@ pub(crate) struct MountStart {
 /// Owns a volume until it is time to leave. `tell` hears once how the start went, unless it
 /// failed, which is returned.
 pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
+    device::raise_descriptor_limit();
     let device = LocalDevice::open(&start.volume);
     let device = Arc::new(device.map_err(|error| failure::device(&start.volume, &error))?);
     let env = Env::on(Arc::<LocalDevice>::clone(&device));
@@ -172,18 +174,18 @@ fn serve(
     tracing::info!(volume = %start.volume.display(), ?reason, "owner leaves");
     match reason {
         Event::HandOver | Event::Idle => {
-            server.leave(&|_, _| false);
+            server.leave();
             Ok(())
         }
         Event::Signal => {
             unmount(server);
-            server.leave(&|_, _| true);
+            server.leave();
             Ok(())
         }
         Event::Unmounted(ended) => {
-            // An import goes on to its end, unless we are told to end ourselves.
-            let told = || matches!(inbox.try_recv(), Ok(Event::Signal));
-            server.leave(&|registry, now| !registry.goes_on(now) || told());
+            // An import goes on to its end, while others are answered.
+            server.go_on(inbox);
+            server.leave();
             ended.map_err(|message| Failure::new(FailureKind::Other, message))
         }
     }

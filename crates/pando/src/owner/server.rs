@@ -1,11 +1,11 @@
 //! The socket's side of an owner: accepts connections, knows which of them are in the middle of
 //! something, and decides when it is time to leave.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,11 +18,9 @@ use wire::{Failure, FailureKind};
 
 use super::background::Background;
 use super::door::Door;
+use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
-
-/// Most connections at once; more wait in the socket's queue.
-const CONNECTIONS_MAX: usize = 256;
 
 /// How long a command waits until it sees what was done through the mount, and until its effect is
 /// seen there: to drop pages the kernel may have to write them first, on a disk that has other
@@ -37,8 +35,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// no owner meanwhile.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// An import of which nothing is heard for so long stands still.
-const STANDS_STILL: Duration = Duration::from_secs(30);
+/// How long a session that is ended may take before its connection is cut off, and after that.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a search waits until others of its user have ended.
+const LOAD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What ends an owner.
 #[derive(Debug)]
@@ -62,54 +63,20 @@ pub(super) struct Server {
     /// How long it stays without a request, if it does not stay for ever.
     idle: Option<Duration>,
     mount: OnceLock<Arc<fuse::Mount>>,
+    /// The mount is gone, and the daemon goes on for sessions that are under way.
+    unmounted: AtomicBool,
     background: Background,
     registry: Mutex<Registry>,
     changed: Condvar,
     door: Arc<Door>,
 }
 
-pub(super) struct Registry {
-    open: BTreeMap<u64, Open>,
-    last_id: u64,
+struct Registry {
+    sessions: Sessions,
     leaving: bool,
     /// How many wait until all rest, so that the owner can leave: nothing is begun.
     pausing: u32,
     last_active: Duration,
-}
-
-impl Registry {
-    /// Whether something is under way that goes on when the mount goes, and of which something was
-    /// heard lately: who stands still must not keep the volume from others.
-    pub(super) fn goes_on(&self, now: Duration) -> bool {
-        let lately = |busy: Busy| now.saturating_sub(busy.heard) < STANDS_STILL;
-        let goes_on = |busy: Busy| busy.task.goes_on && lately(busy);
-        self.open.values().any(|open| open.busy.is_some_and(goes_on))
-    }
-}
-
-struct Open {
-    stream: UnixStream,
-    busy: Option<Busy>,
-}
-
-/// What a connection is in the middle of.
-#[derive(Debug, Clone, Copy)]
-struct Busy {
-    task: Task,
-    since: Duration,
-    /// When the last message of it came.
-    heard: Duration,
-}
-
-/// Something that was asked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Task {
-    /// What it is, for people.
-    pub(super) what: &'static str,
-    /// The process that asked for it.
-    pub(super) pid: i32,
-    /// It goes on when the mount goes: what it has not done yet would be missing.
-    pub(super) goes_on: bool,
 }
 
 impl Server {
@@ -121,8 +88,8 @@ impl Server {
         door: Arc<Door>,
     ) -> Arc<Server> {
         let last_active = clock.monotonic();
-        let registry =
-            Registry { open: BTreeMap::new(), last_id: 0, leaving: false, pausing: 0, last_active };
+        let sessions = Sessions::default();
+        let registry = Registry { sessions, leaving: false, pausing: 0, last_active };
         Arc::new(Server {
             volume: start.volume.clone(),
             fs,
@@ -130,6 +97,7 @@ impl Server {
             events,
             idle: start.idle.filter(|_| start.mount.is_none()),
             mount: OnceLock::new(),
+            unmounted: AtomicBool::new(false),
             background: Background::new(),
             registry: Mutex::new(registry),
             changed: Condvar::new(),
@@ -159,12 +127,12 @@ impl Server {
 
     /// The mount, if there is one.
     pub(super) fn mount(&self) -> Option<&Arc<fuse::Mount>> {
-        self.mount.get()
+        self.mount.get().filter(|_| !self.unmounted.load(Ordering::Relaxed))
     }
 
     /// Where the volume is mounted.
     pub(super) fn mount_point(&self) -> Option<&Path> {
-        self.mount.get().map(|mount| mount.mount_point())
+        self.mount().map(|mount| mount.mount_point())
     }
 
     pub(super) fn set_mount(&self, mount: Arc<fuse::Mount>) {
@@ -173,7 +141,7 @@ impl Server {
 
     /// Waits until the kernel has dropped what it cached of things that changed behind its back.
     pub(super) fn settle(&self) {
-        if let Some(mount) = self.mount.get()
+        if let Some(mount) = self.mount()
             && !mount.settle(SETTLE_PATIENCE)
         {
             tracing::warn!("the kernel is slow to drop what it cached");
@@ -182,7 +150,7 @@ impl Server {
 
     /// Waits until what the kernel has handed over is in the volume.
     pub(super) fn catch_up(&self) {
-        if let Some(mount) = self.mount.get()
+        if let Some(mount) = self.mount()
             && !mount.catch_up(&*self.clock, SETTLE_PATIENCE)
         {
             tracing::warn!("requests of the kernel take long");
@@ -191,25 +159,79 @@ impl Server {
 
     /// Has the owner leave, unless something is under way that takes long: then that is told, with
     /// how long it lasts, and the owner stays for everybody. Short requests are waited for.
-    pub(super) fn hand_over(&self) -> std::result::Result<(), (Task, Duration)> {
+    pub(super) fn hand_over(&self) -> std::result::Result<(), (u64, Who, Busy, Duration)> {
         let mut registry = self.registry.lock();
         registry.pausing += 1;
         loop {
-            let busy = registry.open.values().filter_map(|open| open.busy);
-            let Some(Busy { task, since, .. }) = busy.min_by_key(|busy| busy.since) else {
+            let now = self.clock.monotonic();
+            let Some((id, who, busy)) = registry.sessions.first_at_work(now) else {
                 // What is not begun by now is left to the next owner.
                 self.events.send(Event::HandOver).unwrap_or_default();
                 return Ok(());
             };
-            let lasts = self.clock.monotonic().saturating_sub(since);
+            let lasts = now.saturating_sub(busy.since);
             if lasts >= SHORT {
                 registry.pausing -= 1;
                 drop(registry);
                 self.changed.notify_all();
-                return Err((task, lasts));
+                return Err((id, who, busy, lasts));
             }
             self.changed.wait_for(&mut registry, SHORT.saturating_sub(lasts));
         }
+    }
+
+    /// Whether a user may see and end the sessions of all: root, and whose the volume or this
+    /// process is.
+    pub(super) fn trusts(&self, uid: u32) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        uid == 0 || uid == own || Some(uid) == self.directory_uid()
+    }
+
+    /// The sessions that one may see who asks over a session of his own.
+    pub(super) fn sessions(&self, asks: u64) -> Vec<wire::Session> {
+        let registry = self.registry.lock();
+        let Some(who) = registry.sessions.get(asks).map(|session| session.who) else {
+            return Vec::new();
+        };
+        registry.sessions.shown(who, asks, self.clock.monotonic())
+    }
+
+    /// Ends a session, as the user of another one asks. What it has done stays.
+    pub(super) fn end_session(&self, id: u64, asks: u64) -> Result<()> {
+        let mut registry = self.registry.lock();
+        let who = registry.sessions.get(asks).map(|session| session.who);
+        let target = registry.sessions.get(id).map(|session| session.who);
+        let may = |who: &Who, target: &Who| who.trusted || who.uid == target.uid;
+        let (Some(who), Some(_)) =
+            (who, target.filter(|target| who.is_some_and(|w| may(&w, target))))
+        else {
+            let message = format!("there is no session {id}, or it is another user's");
+            return Err(Failure::new(FailureKind::NotFound, message));
+        };
+        registry.sessions.end(id, who.uid);
+        for last in [false, true] {
+            let deadline = self.clock.monotonic() + END_PATIENCE;
+            while registry.sessions.get(id).is_some() {
+                let rest = deadline.saturating_sub(self.clock.monotonic());
+                if rest.is_zero() {
+                    break;
+                }
+                self.changed.wait_for(&mut registry, rest);
+            }
+            if !last {
+                registry.sessions.cut_off(id);
+            }
+        }
+        if registry.sessions.get(id).is_some() {
+            let message = format!("session {id} ends with the request that it is in the middle of");
+            return Err(Failure::new(FailureKind::Busy, message).hint("look again in a while"));
+        }
+        Ok(())
+    }
+
+    /// Which user ended a session, if one did.
+    pub(super) fn session_ended_by(&self, id: u64) -> Option<u32> {
+        self.registry.lock().sessions.ended_by(id)
     }
 
     /// Whose the directory of the volume is.
@@ -261,39 +283,40 @@ impl Server {
     }
 
     fn admit(self: &Arc<Server>, stream: UnixStream) {
-        let mut registry = self.registry.lock();
-        while registry.open.len() >= CONNECTIONS_MAX && !registry.leaving {
-            self.changed.wait(&mut registry);
+        if let Err(error) = self.try_admit(stream) {
+            tracing::warn!(%error, "a connection was not accepted");
         }
+    }
+
+    fn try_admit(self: &Arc<Server>, stream: UnixStream) -> io::Result<()> {
+        let client::Peer { uid, pid, .. } = client::peer(stream.as_fd())?;
+        let who = Who { uid, pid, trusted: self.trusts(uid) };
+        let mut registry = self.registry.lock();
         if registry.leaving {
             // Closed before the welcome: the client tries again and meets our successor.
-            return;
+            return Ok(());
         }
-        let second = match stream.try_clone() {
-            Ok(second) => second,
-            Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
-                return;
-            }
-        };
-        registry.last_id += 1;
-        let id = registry.last_id;
-        registry.open.insert(id, Open { stream: second, busy: None });
+        let added = registry.sessions.add(stream.try_clone()?, who, self.clock.monotonic());
         drop(registry);
+        let id = match added {
+            Ok(id) => id,
+            Err(failure) => return connection::refuse(&stream, failure),
+        };
         let server = Arc::clone(self);
         let spawned = device::spawn("connection", move || {
             connection::serve(&server, id, stream);
             server.remove(id);
         });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for a connection");
             self.remove(id);
+            return Err(error);
         }
+        Ok(())
     }
 
     fn remove(&self, id: u64) {
         let mut registry = self.registry.lock();
-        registry.open.remove(&id);
+        registry.sessions.remove(id);
         registry.last_active = self.clock.monotonic();
         drop(registry);
         self.changed.notify_all();
@@ -311,22 +334,32 @@ impl Server {
         if registry.leaving && task.is_some() {
             return false;
         }
-        if let Some(open) = registry.open.get_mut(&id) {
-            open.busy = task.map(|task| Busy { task, since: now, heard: now });
-        }
-        if registry.pausing > 0 {
+        registry.sessions.set_busy(id, task, now);
+        if task.is_none() || registry.pausing > 0 {
             self.changed.notify_all();
         }
         !registry.leaving
     }
 
-    /// Notes that a connection goes on with what it is in the middle of.
+    /// Begins what a connection is in the middle of, as soon as there are few enough of its kind.
+    pub(super) fn begin(&self, id: u64, load: Load) -> Result<()> {
+        let mut registry = self.registry.lock();
+        let deadline = self.clock.monotonic() + LOAD_PATIENCE;
+        loop {
+            let begun = registry.sessions.begin(id, load);
+            let rest = deadline.saturating_sub(self.clock.monotonic());
+            let ended = registry.leaving || registry.sessions.ended_by(id).is_some();
+            if begun.is_ok() || rest.is_zero() || ended {
+                return begun;
+            }
+            self.changed.wait_for(&mut registry, rest);
+        }
+    }
+
+    /// Notes that a connection sent more to do of what it is in the middle of.
     pub(super) fn heard(&self, id: u64) {
         let now = self.clock.monotonic();
-        let mut registry = self.registry.lock();
-        if let Some(busy) = registry.open.get_mut(&id).and_then(|open| open.busy.as_mut()) {
-            busy.heard = now;
-        }
+        self.registry.lock().sessions.heard(id, now);
     }
 
     /// Whether nothing new is begun any more.
@@ -343,12 +376,12 @@ impl Server {
                 Some(idle) => {
                     let registry = self.registry.lock();
                     let quiet = self.clock.monotonic().saturating_sub(registry.last_active);
-                    if registry.open.is_empty() && quiet >= idle {
+                    if registry.sessions.is_empty() && quiet >= idle {
                         return Event::Idle;
                     }
                     let rest = idle.saturating_sub(quiet);
                     // A connection that closes starts the time afresh.
-                    if registry.open.is_empty() { rest } else { rest.max(idle / 4) }
+                    if registry.sessions.is_empty() { rest } else { rest.max(idle / 4) }
                 }
             };
             match inbox.recv_timeout(patience.clamp(Duration::from_millis(1), LOOK_EVERY)) {
@@ -361,35 +394,43 @@ impl Server {
         }
     }
 
-    /// Takes no more connections, closes those at rest, and waits for requests under way: until
-    /// they end, or, from when there is reason to hurry, for at most [`LAZY_PATIENCE`].
-    pub(super) fn leave(&self, hurry: &dyn Fn(&Registry, Duration) -> bool) {
+    /// After the mount is gone: answers on as a daemon without a mount until nothing is under way
+    /// that goes on, or an event comes that ends it.
+    pub(super) fn go_on(self: &Arc<Server>, inbox: &Receiver<Event>) {
+        self.unmounted.store(true, Ordering::Relaxed);
+        while self.registry.lock().sessions.goes_on(self.clock.monotonic()) {
+            self.keep_socket();
+            if inbox.recv_timeout(SHORT).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Takes no more connections, closes idle ones, and waits for requests under way: first until
+    /// short ones end, then until long ones that are given up have ended, but no longer than
+    /// [`LAZY_PATIENCE`].
+    pub(super) fn leave(&self) {
         let mut registry = self.registry.lock();
         registry.leaving = true;
         self.door
             .close()
             .map_err(|error| failure::io("remove the socket of", &self.volume, &error))
             .unwrap_or_else(|failure| tracing::warn!(%failure, "the socket stays"));
-        // A request that is on its way already is still read, and answered with our leave.
-        for open in registry.open.values().filter(|open| open.busy.is_none()) {
-            open.stream.shutdown(Shutdown::Read).unwrap_or_default();
-        }
         self.changed.notify_all();
-        let mut deadline = None;
-        while !registry.open.is_empty() {
-            if deadline.is_none() && hurry(&registry, self.clock.monotonic()) {
-                // Even imports end here.
-                for open in registry.open.values() {
-                    open.stream.shutdown(Shutdown::Read).unwrap_or_default();
+        for (idle_only, patience) in [(true, SHORT), (false, LAZY_PATIENCE)] {
+            // A request that is on its way already is still read, and answered with our leave.
+            registry.sessions.end_reading(idle_only);
+            let deadline = self.clock.monotonic() + patience;
+            while !registry.sessions.is_empty() {
+                let rest = deadline.saturating_sub(self.clock.monotonic());
+                if rest.is_zero() {
+                    break;
                 }
-                deadline = Some(self.clock.monotonic() + LAZY_PATIENCE);
+                self.changed.wait_for(&mut registry, rest);
             }
-            let rest = deadline.map(|deadline| deadline.saturating_sub(self.clock.monotonic()));
-            if rest.is_some_and(|rest| rest.is_zero()) {
-                tracing::warn!(open = registry.open.len(), "requests are cut off");
-                return;
-            }
-            self.changed.wait_for(&mut registry, rest.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
+        }
+        if !registry.sessions.is_empty() {
+            tracing::warn!(open = registry.sessions.len(), "requests are cut off");
         }
     }
 

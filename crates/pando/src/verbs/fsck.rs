@@ -86,6 +86,7 @@ fn as_another(volume: &Path, failure: Failure, show: &mut dyn FnMut(u64, u64)) -
     }
     match Connection::open(volume)? {
         Opened::Connected(_) => through_owner(volume, show),
+        Opened::Refused(refused) => Err(refused),
         Opened::NoOwner | Opened::Leaving => Err(not_theirs(failure)),
     }
 }

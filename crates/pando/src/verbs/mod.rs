@@ -13,6 +13,7 @@ pub(crate) mod history;
 pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod search;
+pub(crate) mod session;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod summary;

@@ -8,16 +8,23 @@ use client::{Connection, Opened};
 use device::{Clock, SystemClock};
 use fuse::{InUse, MountError, Unmounted};
 use serde_json::json;
-use wire::{Failure, FailureKind};
+use wire::{Failure, FailureKind, Session};
 
 use crate::cli::UmountArgs;
 use crate::failure::{self, Result};
 use crate::mounts;
 use crate::output::Output;
 use crate::place::Place;
+use crate::verbs::session;
 
-/// How long to wait for an owner to write what it holds.
+/// How long to wait for a daemon to write what it holds, and for an import of the caller.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long to wait for imports of others.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(20);
+
+/// After how long it is said what the command waits for.
+const SAY_AFTER: Duration = Duration::from_secs(2);
 
 /// How many processes are named that keep a mount.
 const USERS_MAX: usize = 3;
@@ -42,7 +49,7 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         output.remark("it is in use: its owner leaves when the last open file is closed");
         return Ok(());
     }
-    owner.map_or(Ok(()), |pid| wait_for_end(pid, &SystemClock::new()))
+    owner.map_or(Ok(()), |pid| wait_for_end(&volume, pid, &SystemClock::new(), output))
 }
 
 /// Whether nobody answers there any more: who has files open there can do nothing with them.
@@ -119,18 +126,63 @@ fn owner(volume: &Path) -> Option<u32> {
     }
 }
 
-fn wait_for_end(pid: u32, clock: &dyn Clock) -> Result<()> {
-    let deadline = clock.monotonic() + PATIENCE;
+/// Waits until a daemon has closed the volume. It goes on while an import is under way: the command
+/// says whose, and does not wait for imports of others as long as for the caller's.
+fn wait_for_end(volume: &Path, pid: u32, clock: &dyn Clock, output: &mut Output) -> Result<()> {
+    let begin = clock.monotonic();
+    let own = rustix::process::geteuid().as_raw();
+    let mut next_look = SAY_AFTER;
+    let mut said = false;
     while is_alive(pid) {
-        if clock.monotonic() > deadline {
-            let message = format!("unmounted, but its owner (pid {pid}) is at work still");
-            return Err(Failure::new(FailureKind::Busy, message).hint(
-                "an import goes on to its end; the volume is closed when the process is gone",
-            ));
+        let waited = clock.monotonic().saturating_sub(begin);
+        if waited > next_look {
+            next_look = waited + Duration::from_secs(1);
+            // Where the daemon does not answer any more it is about to end.
+            let sessions = holding(volume, pid);
+            if let Some(first) = sessions.first() {
+                if !said {
+                    let what = session::text(first);
+                    output.remark(&format!("waiting for session {what}"));
+                    said = true;
+                }
+                let others = sessions.iter().any(|session| session.uid != own);
+                if waited > PATIENCE || (others && waited > PATIENCE_WITH_OTHERS) {
+                    return Err(held_by(volume, pid, first));
+                }
+            }
+        }
+        if waited > PATIENCE {
+            let message = format!("unmounted, but its daemon (pid {pid}) is at work still");
+            return Err(Failure::new(FailureKind::Busy, message)
+                .hint("the volume is closed when the process is gone"));
         }
         clock.sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+/// The sessions for which a daemon goes on without its mount; none where another one answers.
+fn holding(volume: &Path, pid: u32) -> Vec<Session> {
+    match Connection::open(volume) {
+        Ok(Opened::Connected(connection)) if connection.welcome().pid == pid => {}
+        _ => return Vec::new(),
+    }
+    let mut sessions = session::of(volume).unwrap_or_default();
+    sessions.retain(|session| session.holds);
+    sessions
+}
+
+fn held_by(volume: &Path, pid: u32, session: &Session) -> Failure {
+    let message = format!(
+        "unmounted, but its daemon (pid {pid}) keeps the volume open for session {}",
+        session::text(session)
+    );
+    let hint = format!(
+        "the volume is closed when that has ended; `pando session end {} {}` ends it",
+        volume.display(),
+        session.id
+    );
+    Failure::new(FailureKind::Busy, message).hint(hint)
 }
 
 /// Whether a process runs: any of its threads, of which the first may end before those that hold

@@ -52,6 +52,7 @@ mod removed_snapshots;
 mod search_box;
 mod search_dir;
 mod search_limits;
+mod sessions;
 mod shown;
 mod streaming;
 mod streaming_bounds;

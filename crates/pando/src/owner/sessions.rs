@@ -1,0 +1,375 @@
+//! The connections to a daemon: who has them, what each is in the middle of, and how many there
+//! may be.
+//!
+//! Each connection costs a thread, four descriptors and up to 2 MiB, so their number is bounded.
+//! One user gets a part of them, and all users together leave some to root and to the user whose
+//! the volume is: they can always look at the volume, unmount it and end the sessions of others.
+
+use std::collections::BTreeMap;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use wire::{Failure, FailureKind};
+
+/// Most connections at once.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Of those, such as only root and whose the volume is get.
+const CONNECTIONS_RESERVED: usize = 32;
+
+/// Most connections of one other user at once.
+const CONNECTIONS_OF_USER_MAX: usize = 64;
+
+/// Most searches, counts, checks and recursive listings of one user at once, and of all users: each
+/// keeps a processor busy.
+const SEARCHES_OF_USER_MAX: usize = 8;
+const SEARCHES_MAX: usize = 32;
+
+/// The same of searches that are answered in an order: each may keep 128 MiB.
+const ORDERED_OF_USER_MAX: usize = 2;
+const ORDERED_MAX: usize = 8;
+
+/// An import that has sent nothing to do for so long does not keep the volume from others.
+const STANDS_STILL: Duration = Duration::from_secs(30);
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Who {
+    /// The user.
+    pub(super) uid: u32,
+    /// The process.
+    pub(super) pid: i32,
+    /// Whether it is root, or whose the volume or the daemon is.
+    pub(super) trusted: bool,
+}
+
+/// What a request costs the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Little, or what goes on as fast as the other side sends or reads.
+    Light,
+    /// A processor, for as long as it lasts.
+    Search,
+    /// That, and memory.
+    Ordered,
+}
+
+/// Something that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    /// What it is, for people.
+    pub(super) what: &'static str,
+    /// It goes on when the mount goes: what it has not done yet would be missing.
+    pub(super) goes_on: bool,
+}
+
+/// What a connection is in the middle of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Busy {
+    pub(super) task: Task,
+    pub(super) since: Duration,
+    /// When it last sent something to do.
+    heard: Duration,
+}
+
+impl Busy {
+    /// Whether nothing is done, as the other side sends nothing to do.
+    fn stands_still(&self, now: Duration) -> bool {
+        self.task.goes_on && now.saturating_sub(self.heard) >= STANDS_STILL
+    }
+}
+
+/// A connection.
+pub(super) struct Session {
+    stream: UnixStream,
+    pub(super) who: Who,
+    /// When it began, or last ended a request.
+    rests_since: Duration,
+    pub(super) busy: Option<Busy>,
+    /// What it has begun that costs more than a little.
+    load: Load,
+    /// Which user ended it.
+    ended_by: Option<u32>,
+}
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Sessions {
+    open: BTreeMap<u64, Session>,
+    last_id: u64,
+}
+
+impl Sessions {
+    /// Adds a connection, and gives it a number; or says which limit it is beyond.
+    pub(super) fn add(
+        &mut self,
+        stream: UnixStream,
+        who: Who,
+        now: Duration,
+    ) -> Result<u64, Failure> {
+        self.refuse(who)?;
+        self.last_id += 1;
+        let session = Session {
+            stream,
+            who,
+            rests_since: now,
+            busy: None,
+            load: Load::Light,
+            ended_by: None,
+        };
+        self.open.insert(self.last_id, session);
+        Ok(self.last_id)
+    }
+
+    fn refuse(&self, who: Who) -> Result<(), Failure> {
+        let refused =
+            |message: String, hint: &str| Err(Failure::new(FailureKind::Busy, message).hint(hint));
+        let Who { uid, trusted, .. } = who;
+        let of_user = self.open.values().filter(|open| open.who.uid == uid).count();
+        if !trusted && of_user >= CONNECTIONS_OF_USER_MAX {
+            let message = format!(
+                "user {uid} has {of_user} connections to the daemon of the volume, the most that \
+                 one user may have"
+            );
+            return refused(message, "wait until other commands of this user have ended");
+        }
+        let others = self.open.values().filter(|open| !open.who.trusted).count();
+        if !trusted && others >= CONNECTIONS_MAX - CONNECTIONS_RESERVED {
+            let message = format!(
+                "the daemon of the volume has {others} connections, the most that it takes from \
+                 users who are neither root nor the volume's"
+            );
+            return refused(message, "try again when commands of others have ended");
+        }
+        if self.open.len() >= CONNECTIONS_MAX {
+            let message =
+                format!("the daemon of the volume has {CONNECTIONS_MAX} connections, the most");
+            return refused(message, "`pando session list` shows them, `session end` ends one");
+        }
+        Ok(())
+    }
+
+    /// Removes a connection that ended.
+    pub(super) fn remove(&mut self, id: u64) {
+        self.open.remove(&id);
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// One of them, if it is there still.
+    pub(super) fn get(&self, id: u64) -> Option<&Session> {
+        self.open.get(&id)
+    }
+
+    /// Notes what a connection is in the middle of, if anything.
+    pub(super) fn set_busy(&mut self, id: u64, task: Option<Task>, now: Duration) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.busy = task.map(|task| Busy { task, since: now, heard: now });
+            open.rests_since = now;
+            open.load = Load::Light;
+        }
+    }
+
+    /// Begins what a connection is in the middle of, unless its user, or all users, have as much
+    /// under way as they may have.
+    pub(super) fn begin(&mut self, id: u64, load: Load) -> Result<(), Failure> {
+        let Some(who) = self.open.get(&id).map(|open| open.who) else { return Ok(()) };
+        let limits = [
+            (Load::Search, "searches and counts", SEARCHES_OF_USER_MAX, SEARCHES_MAX),
+            (Load::Ordered, "ordered searches", ORDERED_OF_USER_MAX, ORDERED_MAX),
+        ];
+        for (of, what, of_user_max, max) in limits {
+            if load == Load::Light || who.trusted || (of == Load::Ordered && load != of) {
+                continue;
+            }
+            let counts = |open: &&Session| match of {
+                Load::Ordered => open.load == Load::Ordered,
+                _ => open.load != Load::Light,
+            };
+            let under_way = || self.open.values().filter(counts).filter(|open| !open.who.trusted);
+            let own = under_way().filter(|open| open.who.uid == who.uid).count();
+            let message = if own >= of_user_max {
+                format!("user {} has {own} {what} under way, the most of one user", who.uid)
+            } else if under_way().count() >= max {
+                format!("{max} {what} are under way in the daemon, the most of all users")
+            } else {
+                continue;
+            };
+            let hint = "try again when one of them has ended; `pando session list` shows them";
+            return Err(Failure::new(FailureKind::Busy, message).hint(hint));
+        }
+        if let Some(open) = self.open.get_mut(&id) {
+            open.load = load;
+        }
+        Ok(())
+    }
+
+    /// Notes that a connection sent something to do.
+    pub(super) fn heard(&mut self, id: u64, now: Duration) {
+        if let Some(busy) = self.open.get_mut(&id).and_then(|open| open.busy.as_mut()) {
+            busy.heard = now;
+        }
+    }
+
+    /// The one of those at work that began first. One that stands still is not at work.
+    pub(super) fn first_at_work(&self, now: Duration) -> Option<(u64, Who, Busy)> {
+        let busy = self.open.iter().filter_map(|(id, open)| Some((*id, open.who, open.busy?)));
+        busy.filter(|(.., busy)| !busy.stands_still(now)).min_by_key(|(.., busy)| busy.since)
+    }
+
+    /// Whether something is under way that goes on when the mount goes. What stands still does not
+    /// keep the volume from others.
+    pub(super) fn goes_on(&self, now: Duration) -> bool {
+        let goes_on = |busy: Busy| busy.task.goes_on && !busy.stands_still(now);
+        self.open.values().any(|open| open.busy.is_some_and(goes_on))
+    }
+
+    /// Ends a connection for a user. `false`: there is none of that number.
+    pub(super) fn end(&mut self, id: u64, by: u32) -> bool {
+        let Some(open) = self.open.get_mut(&id) else { return false };
+        open.ended_by = Some(by);
+        // It reads no more, so what is under way is given up and the reason goes out.
+        open.stream.shutdown(Shutdown::Read).unwrap_or_default();
+        true
+    }
+
+    /// Cuts a connection off that does not end: it waits for the other side to read.
+    pub(super) fn cut_off(&self, id: u64) {
+        if let Some(open) = self.open.get(&id) {
+            open.stream.shutdown(Shutdown::Both).unwrap_or_default();
+        }
+    }
+
+    /// Which user ended a connection, if one did.
+    pub(super) fn ended_by(&self, id: u64) -> Option<u32> {
+        self.open.get(&id)?.ended_by
+    }
+
+    /// Has connections read no more: all of them, or those that are idle.
+    pub(super) fn end_reading(&self, idle_only: bool) {
+        for open in self.open.values().filter(|open| !idle_only || open.busy.is_none()) {
+            open.stream.shutdown(Shutdown::Read).unwrap_or_default();
+        }
+    }
+
+    /// What a user may see of them, but for the connection that asks.
+    pub(super) fn shown(&self, to: Who, asks: u64, now: Duration) -> Vec<wire::Session> {
+        let shown = |id: u64, open: &Session| {
+            let since = open.busy.map_or(open.rests_since, |busy| busy.since);
+            let heard = open.busy.map_or(open.rests_since, |busy| busy.heard);
+            wire::Session {
+                id,
+                uid: open.who.uid,
+                pid: open.who.pid,
+                request: open.busy.map(|busy| busy.task.what.to_owned()),
+                holds: open.busy.is_some_and(|busy| busy.task.goes_on),
+                seconds: now.saturating_sub(since).as_secs(),
+                silent_seconds: now.saturating_sub(heard).as_secs(),
+            }
+        };
+        let seen = |open: &Session| to.trusted || open.who.uid == to.uid;
+        let open = self.open.iter().filter(|(id, open)| **id != asks && seen(open));
+        open.map(|(id, open)| shown(*id, open)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1000);
+
+    const IMPORT: Task = Task { what: "an import", goes_on: true };
+
+    fn add(sessions: &mut Sessions, uid: u32, trusted: bool) -> Result<u64, Failure> {
+        let (ours, _) = UnixStream::pair().unwrap();
+        sessions.add(ours, Who { uid, pid: 1, trusted }, NOW)
+    }
+
+    #[test]
+    fn one_user_gets_a_part_and_all_users_leave_some_to_root() {
+        let mut sessions = Sessions::default();
+        for uid in 1..=4 {
+            for _ in 0..64 {
+                if add(&mut sessions, uid, false).is_err() {
+                    break;
+                }
+            }
+            let refused = add(&mut sessions, uid, false).unwrap_err();
+            assert_eq!(refused.kind, FailureKind::Busy);
+            let limit = if uid == 4 { "has 224 connections" } else { "has 64 connections" };
+            assert!(refused.message.contains(limit), "{}", refused.message);
+        }
+        assert_eq!(sessions.len(), 224);
+        for _ in 0..32 {
+            add(&mut sessions, 0, true).unwrap();
+        }
+        let refused = add(&mut sessions, 0, true).unwrap_err();
+        assert!(refused.message.contains("256 connections"), "{}", refused.message);
+    }
+
+    #[test]
+    fn others_see_their_own_sessions_only() {
+        let mut sessions = Sessions::default();
+        let [root, one, other] = [(0, true), (1, false), (2, false)]
+            .map(|(uid, trusted)| add(&mut sessions, uid, trusted).unwrap());
+        let seen = |uid, trusted, asks| {
+            let shown = sessions.shown(Who { uid, pid: 1, trusted }, asks, NOW);
+            shown.into_iter().map(|session| session.id).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(0, true, root), [one, other]);
+        assert_eq!(seen(1, false, 0), [one]);
+        assert!(seen(2, false, other).is_empty());
+    }
+
+    #[test]
+    fn one_user_has_a_part_of_the_searches_that_are_under_way() {
+        let mut sessions = Sessions::default();
+        let mut begin = |uid, load| {
+            let id = add(&mut sessions, uid, uid == 0).unwrap();
+            (id, sessions.begin(id, load).map_err(|failure| failure.message))
+        };
+        let two = [begin(1, Load::Ordered), begin(1, Load::Ordered)];
+        assert!(two.iter().all(|(_, begun)| begun.is_ok()));
+        let refused = begin(1, Load::Ordered).1.unwrap_err();
+        assert!(refused.contains("2 ordered searches"), "{refused}");
+        for _ in 0..6 {
+            begin(1, Load::Search).1.unwrap();
+        }
+        let refused = begin(1, Load::Search).1.unwrap_err();
+        assert!(refused.contains("8 searches and counts"), "{refused}");
+        begin(1, Load::Light).1.unwrap();
+        begin(0, Load::Ordered).1.unwrap();
+        for uid in [2, 3, 4] {
+            for _ in 0..8 {
+                begin(uid, Load::Search).1.unwrap();
+            }
+        }
+        let refused = begin(5, Load::Search).1.unwrap_err();
+        assert!(refused.contains("32 searches and counts"), "{refused}");
+        sessions.set_busy(two[0].0, None, NOW);
+        let id = add(&mut sessions, 5, false).unwrap();
+        sessions.begin(id, Load::Ordered).unwrap();
+    }
+
+    #[test]
+    fn what_stands_still_holds_nothing() {
+        let mut sessions = Sessions::default();
+        let id = add(&mut sessions, 1, false).unwrap();
+        sessions.set_busy(id, Some(IMPORT), NOW);
+        let later = NOW + STANDS_STILL;
+        assert!(sessions.goes_on(NOW) && sessions.first_at_work(NOW).is_some());
+        assert!(!sessions.goes_on(later) && sessions.first_at_work(later).is_none());
+        sessions.heard(id, later);
+        assert!(sessions.goes_on(later));
+    }
+}

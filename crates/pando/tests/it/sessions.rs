@@ -1,0 +1,297 @@
+//! What one user may take of a daemon, and who ends sessions: other users, root and the user whose
+//! the volume is always get an answer, can unmount, and mount again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::{Connection, Opened};
+use device::{Clock, SystemClock};
+use wire::{Answer, Body, Call, FailureKind, Item, Items};
+
+use crate::other_users::Nobody;
+use crate::world::{NOBODY, World, is_root};
+
+/// Does something as a user of that number.
+fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let (group, id) = (rustix::fs::Gid::from_raw(user), rustix::fs::Uid::from_raw(user));
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(id, id, id).unwrap();
+            work()
+        });
+        worker.join().unwrap()
+    })
+}
+
+fn connect(volume: &Path) -> Option<Connection> {
+    match Connection::open(volume).unwrap() {
+        Opened::Connected(connection) => Some(connection),
+        Opened::Refused(failure) => {
+            assert_eq!(failure.kind, FailureKind::Busy);
+            let limit = ["64 connections", "224 connections"];
+            assert!(limit.iter().any(|limit| failure.message.contains(limit)), "{failure:?}");
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A volume with a directory in which everybody may write.
+fn open_to_all() -> World {
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::set_permissions(&source, PermissionsExt::from_mode(0o777)).unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/open")]);
+    world
+}
+
+fn begin_import(connection: &mut Connection, path: &[u8]) {
+    let answer = connection.ask(Call::ImportOpen { path, directory: true });
+    assert!(matches!(answer, Ok(Answer::Entered { .. })), "{answer:?}");
+}
+
+#[test]
+fn one_user_takes_a_part_of_the_connections_and_root_is_answered() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    world.ok(&["ls", &world.at("/")]);
+    let volume = &world.volume;
+    let silent =
+        |user| as_user(user, || (0..300).filter_map(|_| connect(volume)).collect::<Vec<_>>());
+    let held = silent(NOBODY);
+    assert_eq!(held.len(), 64);
+    let clock = SystemClock::new();
+    world.ok(&["status", world.vol()]);
+    let other = as_user(NOBODY - 1, || connect(volume).unwrap().ask(Call::Status));
+    assert!(matches!(other, Ok(Answer::Status(_))), "{other:?}");
+    assert!(clock.monotonic() < Duration::from_secs(10), "{:?}", clock.monotonic());
+    let more: Vec<_> = (1..4).map(|less| silent(NOBODY - less)).collect();
+    assert_eq!(more.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 32]);
+    world.ok(&["status", world.vol()]);
+    // A command of the user waits for a while, and then says which limit it is.
+    let refused = Nobody::new(&world).run(&["status", world.vol()]);
+    assert!(refused.code == 6 && refused.err.contains("64 connections"), "{}", refused.err);
+    drop(more);
+    drop(held);
+    assert!(as_user(NOBODY, || connect(volume)).is_some(), "they are free again");
+}
+
+#[test]
+fn a_session_that_asks_for_nothing_ends_by_itself() {
+    let world = World::new();
+    world.ok(&["ls", &world.at("/")]);
+    let mut silent = connect(&world.volume).unwrap();
+    silent.ask(Call::Status).unwrap();
+    let failure = silent.receive().unwrap_err();
+    assert!(failure.message.contains("heard nothing for 60 s"), "{failure:?}");
+}
+
+/// Asks again and again whether all is done, of nothing.
+#[test]
+fn an_import_that_does_nothing_holds_no_volume() {
+    if !is_root() {
+        return;
+    }
+    let world = open_to_all();
+    if !world.mount() {
+        return;
+    }
+    let mut import = as_user(NOBODY, || connect(&world.volume).unwrap());
+    begin_import(&mut import, b"/open/copy");
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while import.ask(Call::ImportFlush).is_ok() && !ended.load(Ordering::Relaxed) {
+                SystemClock::new().sleep(Duration::from_millis(200));
+            }
+        });
+        let _end = End(&ended);
+        let clock = SystemClock::new();
+        let unmounted = world.run(&["umount", world.mnt()]);
+        let took = clock.monotonic();
+        assert!(took < Duration::from_secs(60), "{took:?}: {}", unmounted.err);
+        let clock = SystemClock::new();
+        let status = world.status();
+        assert!(clock.monotonic() < Duration::from_secs(10), "{:?}", clock.monotonic());
+        if unmounted.code != 0 {
+            assert_eq!(status["owner"]["mount_point"], serde_json::Value::Null);
+            let said = &unmounted.err;
+            assert!(unmounted.code == 6 && said.contains("pando session end"), "{said}");
+        }
+        let clock = SystemClock::new();
+        while world.run(&["mount", world.vol(), world.mnt()]).code != 0 {
+            assert!(clock.monotonic() < Duration::from_secs(60), "it cannot be mounted");
+        }
+    });
+    world.umount();
+}
+
+/// Has other threads end when a test does.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Goes on making files, so that it is at work.
+fn goes_on(mut import: Connection, ended: &AtomicBool) -> String {
+    for number in 0.. {
+        let mut items = Items::default();
+        let name = format!("{number}").into_bytes();
+        let attr = wire::ImportAttr { mode: 0o644, owner: None, atime: 0, mtime: 0 };
+        items.push(&Item::File { name: &name, attr, xattrs: Vec::new(), data: b"x", hold: 0 });
+        let done = import.send(Call::Import { items: items.as_bytes() });
+        if let Err(failure) = done.and_then(|_| import.ask(Call::ImportFlush)) {
+            return failure.message;
+        }
+        if ended.load(Ordering::Relaxed) {
+            return "the test failed".to_owned();
+        }
+        SystemClock::new().sleep(Duration::from_millis(100));
+    }
+    String::new()
+}
+
+#[test]
+fn root_ends_the_session_of_anybody_and_the_volume_is_used_meanwhile() {
+    if !is_root() {
+        return;
+    }
+    let world = open_to_all();
+    if !world.mount() {
+        return;
+    }
+    let mut import = as_user(NOBODY, || connect(&world.volume).unwrap());
+    begin_import(&mut import, b"/open/copy");
+    let ended = AtomicBool::new(false);
+    let last_words = std::thread::scope(|scope| {
+        let at_work = scope.spawn(|| goes_on(import, &ended));
+        let _end = End(&ended);
+        let unmounted = world.run(&["umount", world.mnt()]);
+        assert_eq!(unmounted.code, 6, "{}", unmounted.err);
+        let said = unmounted.err;
+        assert!(said.contains("an import for") && said.contains("session end"), "{said}");
+        assert_eq!(world.status()["owner"]["mount_point"], serde_json::Value::Null);
+        assert!(world.names("/open/copy").len() > 1);
+        let refused = world.fails(6, &["mount", world.vol(), world.mnt()]);
+        assert!(refused.contains("an import for process"), "{refused}");
+        let sessions = world.json(&["session", "list", world.vol()]);
+        let held: Vec<_> = sessions.iter().filter(|session| session["holds"] == true).collect();
+        assert_eq!((held.len(), &held[0]["uid"]), (1, &NOBODY.into()), "{sessions:?}");
+        let id = held[0]["id"].to_string();
+        let other = as_user(NOBODY - 1, || {
+            let call = Call::SessionEnd { id: id.parse().unwrap() };
+            connect(&world.volume).unwrap().ask(call).unwrap_err()
+        });
+        assert_eq!(other.kind, FailureKind::NotFound, "{other:?}");
+        world.ok(&["session", "end", world.vol(), &id]);
+        at_work.join().unwrap()
+    });
+    assert!(last_words.contains("user 0 ended this session"), "{last_words}");
+    assert!(world.mount());
+    assert!(world.below_mount("open/copy/0").exists(), "what it did stays");
+    world.umount();
+}
+
+/// Who asks for much and reads nothing is cut off.
+#[test]
+fn a_session_that_waits_for_its_reader_is_ended_too() {
+    let world = open_to_all();
+    let source = world.path().join("many");
+    fs::create_dir(&source).unwrap();
+    for number in 0..5000 {
+        fs::write(source.join(format!("{number:0200}")), b"").unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/many")]);
+    let mut slow = connect(&world.volume).unwrap();
+    slow.send(Call::List { path: b"/many", recursive: false }).unwrap();
+    assert!(matches!(slow.receive().unwrap().body, Body::Entries { .. }));
+    let sessions = world.json(&["session", "list", world.vol()]);
+    let listing = sessions.iter().find(|session| session["request"] == "a search").unwrap();
+    world.ok(&["session", "end", world.vol(), &listing["id"].to_string()]);
+    let left = world.json(&["session", "list", world.vol()]);
+    assert!(left.iter().all(|session| session["id"] != listing["id"]), "{left:?}");
+}
+
+/// A user begins more searches than one may have under way, and reads none of them.
+#[test]
+fn searches_of_one_user_leave_some_to_others() {
+    if !is_root() {
+        return;
+    }
+    let world = open_to_all();
+    let source = world.path().join("many");
+    fs::create_dir(&source).unwrap();
+    for number in 0..4000 {
+        fs::write(source.join(format!("{number:0250}")), b"").unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/many")]);
+    let begin = |user| {
+        let mut connection = as_user(user, || connect(&world.volume).unwrap());
+        connection.send(Call::List { path: b"/many/..", recursive: true }).unwrap();
+        connection
+    };
+    let mut held: Vec<_> = (0..8).map(|_| begin(NOBODY)).collect();
+    for connection in &mut held {
+        assert!(matches!(connection.receive().unwrap().body, Body::Entries { .. }));
+    }
+    let refused = begin(NOBODY).receive().unwrap().body;
+    let Body::Failed(refused) = refused else { panic!("{refused:?}") };
+    assert!(refused.message.contains("8 searches and counts"), "{refused:?}");
+    assert!(matches!(begin(NOBODY - 1).receive().unwrap().body, Body::Entries { .. }));
+    world.ok(&["ls", "-R", &world.at("/open")]);
+    drop(held);
+    assert!(matches!(begin(NOBODY).receive().unwrap().body, Body::Entries { .. }));
+}
+
+/// A path of many names and signs that mean a snapshot was tried at each directory above.
+#[test]
+fn a_long_path_with_signs_of_snapshots_is_answered_soon() {
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/d")]);
+    let path = format!("/{}x@y{}", "d/../".repeat(6000), "@z".repeat(200));
+    let clock = SystemClock::new();
+    let mut connection = connect(&world.volume).unwrap();
+    let failure = connection.ask(Call::Stat { path: path.as_bytes() }).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::NotFound);
+    // Without a bound it takes minutes; with it some seconds of a slow machine.
+    assert!(clock.monotonic() < Duration::from_secs(45), "{:?}", clock.monotonic());
+}
+
+/// Errors of an import that are far below are told in a message that can be sent.
+#[test]
+fn errors_deep_in_an_import_take_little() {
+    let world = open_to_all();
+    let mut import = connect(&world.volume).unwrap();
+    begin_import(&mut import, b"/open/copy");
+    let name = [b'd'; 250];
+    for _ in 0..4 {
+        let mut items = Items::default();
+        for _ in 0..500 {
+            items.push(&Item::Enter { name: &name });
+        }
+        import.send(Call::Import { items: items.as_bytes() }).unwrap();
+    }
+    let mut items = Items::default();
+    for _ in 0..200 {
+        items.push(&Item::Link { name: b"l", held: 7 });
+    }
+    import.send(Call::Import { items: items.as_bytes() }).unwrap();
+    let Answer::Imported { errors, more } = import.ask(Call::ImportFlush).unwrap() else {
+        panic!("another answer");
+    };
+    let bytes: usize = errors.iter().map(|error| error.path.0.len()).sum();
+    assert_eq!(errors.len() as u64 + more, 200);
+    assert!(bytes < 100 << 10, "{bytes} bytes of paths");
+    assert!(errors[0].path.0.starts_with(b"...") && errors[0].path.0.ends_with(b"/l"));
+}
