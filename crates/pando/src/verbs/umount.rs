@@ -49,7 +49,10 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         output.remark("it is in use: its owner leaves when the last open file is closed");
         return Ok(());
     }
-    owner.map_or(Ok(()), |pid| wait_for_end(&volume, pid, &SystemClock::new(), output))
+    match (volume, owner) {
+        (Some(volume), Some(pid)) => wait_for_end(&volume, pid, &SystemClock::new(), output),
+        _ => Ok(()),
+    }
 }
 
 /// Whether nobody answers there any more: who has files open there can do nothing with them.
