@@ -67,6 +67,7 @@ fn root_runs(arguments: &[&str]) -> i32 {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the volume is put back")]
 fn nothing_of_roots_is_given_away_or_overwritten_through_a_volume_of_another() {
     if !is_root() {
         return;
