@@ -1,7 +1,7 @@
 //! Something that nothing leads to any more and that waits to be reclaimed
 //! (`docs/format/detached-record.md`).
 
-use crate::key::{INO_MAX, SUBVOLUME_MAX};
+use crate::key::{INO_MAX, can_be_subvolume};
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -88,7 +88,7 @@ impl DetachedRecord {
         };
         reader.end()?;
         let is_tree = matches!(record, DetachedRecord::Tree { .. });
-        if !is_tree && number > SUBVOLUME_MAX || directory > INO_MAX {
+        if !is_tree && !can_be_subvolume(number) || directory > INO_MAX {
             return Err(reader.malformed("what can be detached", format!("{record:?}")));
         }
         Ok(record)

@@ -2,7 +2,7 @@
 //! the inode has no other name and is not a directory.
 
 use crate::inode_record::{FileKind, InodeRecord};
-use crate::key::{INO_MAX, SUBVOLUME_MAX};
+use crate::key::{INO_MAX, can_be_subvolume};
 use crate::layout::Field;
 use crate::{Malformed, Reader, Writer};
 
@@ -141,7 +141,7 @@ impl<'a> EntryHead<'a> {
             (None, 0) => Target::Tombstone,
             (Some(FileKind::Directory), 0) => Target::Directory,
             (Some(FileKind::Directory), SUBVOLUME) => match self.rest.varint()? {
-                subvolume @ ..=SUBVOLUME_MAX => Target::Subvolume(subvolume),
+                subvolume if can_be_subvolume(subvolume) => Target::Subvolume(subvolume),
                 other => return Err(self.rest.malformed("a subvolume", other.to_string())),
             },
             (Some(kind), LINKED) if kind != FileKind::Directory => Target::Linked(kind),

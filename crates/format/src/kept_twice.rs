@@ -20,7 +20,7 @@ pub const UNCOUNTED_KEY: [u8; 1] = [b'V'];
 pub const ROOT_BYTES: usize = 16;
 /// The two numbers of the counter of the root.
 pub const LAYOUT: &[Field] =
-    &[Field::fixed("subvolume", "u64 LE", 8), Field::fixed("copies", "u64 LE", 8)];
+    &[Field::fixed("subvolume", "u64 LE", 8), Field::fixed("flags", "u64 LE", 8)];
 const _: () = assert!(size_of(LAYOUT) == ROOT_BYTES);
 
 /// Whether the record under a key of the volume's own tree has a copy.
@@ -45,16 +45,25 @@ pub struct RootCounter {
     pub subvolume: u64,
     /// Whether the second tree has a copy of each record that is to have one.
     pub copies: bool,
+    /// Whether a subvolume has a number of a later generation, or a record with a maker: programs
+    /// that know of neither are kept from the volume.
+    pub excludes_older: bool,
 }
 
+// DO NOT CHANGE THESE VALUES: they are on disk.
+const COPIES: u64 = 1;
+const EXCLUDES_OLDER: u64 = 2;
+
 impl RootCounter {
-    /// Its bytes on the medium. Without copies it is what programs write that know of none; with
+    /// Its bytes on disk. Without copies it is what programs write that know of none; with
     /// copies they refuse it, for they would change one of both.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(ROOT_BYTES);
         bytes.put_u64(self.subvolume);
-        if self.copies {
-            bytes.put_u64(1);
+        let copies = if self.copies { COPIES } else { 0 };
+        let excludes = if self.excludes_older { EXCLUDES_OLDER } else { 0 };
+        if copies | excludes != 0 {
+            bytes.put_u64(copies | excludes);
         }
         bytes
     }
@@ -64,14 +73,15 @@ impl RootCounter {
         let mut reader = Reader::new("counter of the root", bytes);
         let subvolume = reader.u64()?;
         if reader.remaining() == 0 {
-            return Ok(RootCounter { subvolume, copies: false });
+            return Ok(RootCounter { subvolume, copies: false, excludes_older: false });
         }
-        let copies = reader.u64()?;
-        if copies != 1 {
-            return Err(reader.malformed("1, for one copy", copies.to_string()));
+        let flags = reader.u64()?;
+        if flags == 0 || flags > COPIES | EXCLUDES_OLDER {
+            return Err(reader.malformed("known flags", flags.to_string()));
         }
         reader.end()?;
-        Ok(RootCounter { subvolume, copies: true })
+        let excludes_older = flags & EXCLUDES_OLDER != 0;
+        Ok(RootCounter { subvolume, copies: flags & COPIES != 0, excludes_older })
     }
 }
 
@@ -82,13 +92,19 @@ mod tests {
 
     #[test]
     fn a_counter_is_as_before_without_copies_and_strange_ones_are_refused() {
-        for copies in [false, true] {
-            let root = RootCounter { subvolume: 7, copies };
+        for (copies, excludes_older) in [(false, false), (true, false), (false, true), (true, true)]
+        {
+            let root = RootCounter { subvolume: 7, copies, excludes_older };
             let bytes = root.encode();
-            assert_eq!(bytes.len(), if copies { 16 } else { 8 });
+            assert_eq!(bytes.len(), if copies || excludes_older { 16 } else { 8 });
             assert_eq!(RootCounter::decode(&bytes), Ok(root));
         }
-        assert_eq!(RootCounter { subvolume: 7, copies: false }.encode(), 7_u64.to_le_bytes());
+        let plain = RootCounter { subvolume: 7, copies: false, excludes_older: false };
+        assert_eq!(plain.encode(), 7_u64.to_le_bytes());
+        for flags in [0_u64, 4, 5] {
+            let bytes = [7_u64.to_le_bytes(), flags.to_le_bytes()].concat();
+            assert!(RootCounter::decode(&bytes).is_err(), "{flags}");
+        }
         for length in [0, 7, 9, 15, 16, 17, 24] {
             assert!(RootCounter::decode(&vec![0; length]).is_err(), "{length}");
         }

@@ -39,8 +39,31 @@ pub const FIRST_TREE: u64 = 32;
 /// The greatest number of an inode: 40 bits.
 pub const INO_MAX: u64 = (1 << 40) - 1;
 
-/// The greatest number of a subvolume; those above, in 24 bits, are virtual.
-pub const SUBVOLUME_MAX: u64 = (1 << 23) - 2;
+/// Bits of a subvolume's number that are its slot: what the kernel's numbers of inodes hold of it.
+pub const SLOT_BITS: u32 = 23;
+/// The greatest slot: the next one belongs to the virtual directories.
+pub const SLOT_MAX: u64 = (1 << SLOT_BITS) - 2;
+/// The greatest number of a subvolume: a slot and 32 bits of generation.
+pub const SUBVOLUME_MAX: u64 = ((1 << 32) - 1) * (1 << SLOT_BITS) + SLOT_MAX;
+
+/// The slot of a subvolume. No two that exist at one time have the same.
+#[inline]
+pub const fn slot(subvolume: u64) -> u64 {
+    subvolume & ((1 << SLOT_BITS) - 1)
+}
+
+/// How often the numbers of subvolumes had passed a slot when this one was given out.
+#[inline]
+pub const fn generation(subvolume: u64) -> u64 {
+    subvolume >> SLOT_BITS
+}
+
+/// Whether a subvolume can have this number. 0 is none, and is a number where none is allowed.
+#[inline]
+pub const fn can_be_subvolume(number: u64) -> bool {
+    let slot = slot(number);
+    number <= SUBVOLUME_MAX && slot <= SLOT_MAX && (slot > 0 || number == 0)
+}
 
 /// Bytes of a `D` key.
 pub const ENTRY_KEY_BYTES: usize = 18;
@@ -455,7 +478,7 @@ pub fn parse_orphan(key: &[u8]) -> Result<(u64, u64), Malformed> {
     let subvolume = u64::from_be_bytes(reader.array()?);
     let ino = u64::from_be_bytes(reader.array()?);
     reader.end()?;
-    if subvolume > SUBVOLUME_MAX || ino > INO_MAX {
+    if !can_be_subvolume(subvolume) || ino > INO_MAX {
         return Err(reader.malformed("an inode of a subvolume", format!("{subvolume}, {ino}")));
     }
     Ok((subvolume, ino))
@@ -502,8 +525,8 @@ fn concat<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::{
-        INO_MAX, Parsed, Part, SUBVOLUME_MAX, back_reference, entry, extent, linked, orphan, parse,
-        parse_orphan,
+        INO_MAX, Parsed, Part, SLOT_BITS, SLOT_MAX, SUBVOLUME_MAX, back_reference,
+        can_be_subvolume, entry, extent, generation, linked, orphan, parse, parse_orphan, slot,
     };
 
     #[test]
@@ -551,5 +574,20 @@ mod tests {
         assert!(parse_orphan(&orphan(SUBVOLUME_MAX, INO_MAX)).is_ok());
         assert!(parse_orphan(&orphan(SUBVOLUME_MAX + 1, 2)).is_err());
         assert!(parse_orphan(&orphan(1, INO_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn a_number_of_a_subvolume_is_a_generation_and_a_slot() {
+        let again = 1 << SLOT_BITS | 77;
+        assert_eq!((slot(again), generation(again)), (77, 1));
+        assert_eq!((slot(77), generation(77)), (77, 0));
+        assert_eq!(generation(SUBVOLUME_MAX), u64::from(u32::MAX));
+        for number in [0, 1, SLOT_MAX, again, SUBVOLUME_MAX] {
+            assert!(can_be_subvolume(number), "{number:#x}");
+        }
+        // Of the virtual directories; a slot that is none; beyond 32 bits of generation.
+        for number in [SLOT_MAX + 1, 1 << SLOT_BITS, SUBVOLUME_MAX + 1, u64::MAX] {
+            assert!(!can_be_subvolume(number), "{number:#x}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A subvolume: the volume's root, a snapshot, a clone (`docs/format/subvolume-record.md`), and
 //! the counters of what is in it (`docs/format/subvolume-record.md`).
 
-use crate::key::{FIRST_TREE, INO_MAX, SUBVOLUME_MAX};
+use crate::key::{FIRST_TREE, INO_MAX, can_be_subvolume};
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -22,6 +22,7 @@ pub const LAYOUT: &[Field] = &[
     Field::variable("name_length", "varint"),
     Field::variable("name", "bytes"),
     Field::variable("base", "u64 LE"),
+    Field::variable("maker", "u32 LE"),
 ];
 
 /// Layout of the counters of what is in a subvolume.
@@ -52,7 +53,8 @@ const PRUNED: u32 = 4;
 const DETACHED: u32 = 8;
 const INDEX: u32 = 16;
 const HAS_BASE: u32 = 32;
-const KNOWN: u32 = 63;
+const HAS_MAKER: u32 = 64;
+const KNOWN: u32 = 127;
 
 /// A subvolume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +92,8 @@ pub struct SubvolumeRecord {
     pub name: Vec<u8>,
     /// Tree of the base that the index describes it by; 0: none.
     pub base: u64,
+    /// The user who made it and whose share it counts to; 0: the superuser, or it is not known.
+    pub maker: u32,
 }
 
 impl SubvolumeRecord {
@@ -119,6 +123,7 @@ impl SubvolumeRecord {
             (self.detached, DETACHED),
             (self.index, INDEX),
             (self.base != 0, HAS_BASE),
+            (self.maker != 0, HAS_MAKER),
         ] {
             if on {
                 flags |= flag;
@@ -128,6 +133,9 @@ impl SubvolumeRecord {
         out.put_bytes(&self.name);
         if self.base != 0 {
             out.put_u64(self.base);
+        }
+        if self.maker != 0 {
+            out.put_u32(self.maker);
         }
         out
     }
@@ -147,13 +155,15 @@ impl SubvolumeRecord {
         if flags & !KNOWN != 0 {
             return Err(reader.malformed("known flags", format!("{flags:#x}")));
         }
-        if tree < FIRST_TREE || root > INO_MAX || parent.0 > SUBVOLUME_MAX || parent.1 > INO_MAX {
+        let inodes = root.max(parent.1);
+        if tree < FIRST_TREE || inodes > INO_MAX || !can_be_subvolume(parent.0) {
             let found = format!("tree {tree}, root {root}, in {parent:?}");
             return Err(reader.malformed("numbers within bounds", found));
         }
         let length = reader.length(NAME_BYTES_MAX)?;
         let name = reader.take(length)?.to_vec();
         let base = if flags & HAS_BASE == 0 { 0 } else { reader.u64()? };
+        let maker = if flags & HAS_MAKER == 0 { 0 } else { reader.u32()? };
         reader.end()?;
         Ok(SubvolumeRecord {
             tree,
@@ -171,6 +181,7 @@ impl SubvolumeRecord {
             index: flags & INDEX != 0,
             name,
             base,
+            maker,
         })
     }
 }

@@ -206,6 +206,7 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
         index: false,
         name: Vec::new(),
         base: 0,
+        maker: 0,
     };
     batch.put(VOLUME, &key::subvolume(ROOT_SUBVOLUME), &record.encode());
     for (counter, value) in [

@@ -137,8 +137,12 @@ impl Search<'_> {
             return self.one(entry, shown, depth);
         }
         let node = self.fs.real(entry.node);
-        let start =
-            Start { subvolume: node.subvol().0, directory: node.ino().0, path: shown, depth };
+        let start = Start {
+            subvolume: self.fs.subvol_of(node)?.id.0,
+            directory: node.ino().0,
+            path: shown,
+            depth,
+        };
         let find = self.find;
         let request = Request {
             start,
@@ -222,7 +226,7 @@ impl Search<'_> {
             return Ok(outcome);
         }
         let node = self.fs.real(snapdir::directory_of(entry.node));
-        let subvol = self.fs.subvol(node.subvol())?;
+        let subvol = self.fs.subvol_of(node)?;
         let (directory, cookie) = match self.fs.nodes.location(entry.node) {
             Some(Location::Entry { dir, cookie }) => (dir, cookie),
             _ => (0, 0),
@@ -242,7 +246,7 @@ impl Search<'_> {
             Some(mode) => mode,
         };
         let details = One { stored: Stored { records }, is_virtual };
-        let subvolume = entry.node.subvol().0;
+        let subvolume = subvol.id.0;
         let found = Match { row: &row, path: shown, depth, subvolume, details: &details };
         let context = Context::of(&found, self.caller, self.find.accounts);
         outcome.rows_tested = 1;

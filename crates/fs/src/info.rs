@@ -1,5 +1,6 @@
 //! What a volume is made with, opened with, and tells about itself: the types beside the calls.
 
+use crate::SubvolumeBounds;
 use device::Timestamp;
 use format::owner_quota::Owner;
 use inode::{NodeId, SubvolId};
@@ -123,6 +124,8 @@ pub struct OpenOptions {
     pub prune_records: usize,
     /// How the index for searches is kept; `None`: not at all, and searches walk.
     pub index: Option<search::index::IndexOptions>,
+    /// How many subvolumes users make and have.
+    pub subvolumes: SubvolumeBounds,
 }
 
 impl Default for OpenOptions {
@@ -139,6 +142,7 @@ impl Default for OpenOptions {
             data: data::Options::default(),
             prune_records: 4096,
             index: Some(search::index::IndexOptions::default()),
+            subvolumes: SubvolumeBounds::default(),
         }
     }
 }

@@ -50,6 +50,7 @@ mod search_due;
 mod search_limits;
 mod search_links;
 mod search_upkeep;
+mod slots;
 mod snapdir;
 mod subvol;
 mod subvolumes;
@@ -87,5 +88,6 @@ pub use scan::{
 pub use search_call::from_search;
 pub use search_dir::{Questions, is_volatile};
 pub use snapdir::{is_virtual as takes_snapshots, name_of_number};
+pub use subvolumes::SubvolumeBounds;
 pub use volume::Fs;
 pub use wanted::while_wanted;

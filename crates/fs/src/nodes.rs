@@ -344,14 +344,14 @@ impl NodeTable {
         held
     }
 
-    /// The subvolumes of which somebody holds a node.
-    pub(crate) fn held_subvolumes(&self) -> Set<u64> {
+    /// The slots of the subvolumes of which somebody holds a node.
+    pub(crate) fn held_slots(&self) -> Set<u64> {
         let mut held = Set::default();
         for shard in &self.shards {
             let shard = shard.lock();
             #[expect(clippy::iter_over_hash_type, reason = "they go into a set")]
             for node in shard.keys() {
-                held.insert(NodeId(*node).subvol().0);
+                held.insert(NodeId(*node).slot().0);
             }
         }
         held

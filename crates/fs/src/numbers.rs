@@ -18,8 +18,8 @@ use crate::subvol::VOLUME;
 pub(crate) const ROOT_INO: u64 = 2;
 /// Numbers in a range: one more commit in so many creations.
 const RANGE: u64 = 1 << 16;
-/// Where numbers end: the uppermost four bits are the shards'.
-pub(crate) const NUMBERS_END: u64 = Ino::MAX.0 >> 4;
+/// Where numbers end: those that the kernel's numbers of inodes hold.
+pub(crate) const NUMBERS_END: u64 = Ino::MAX.0;
 
 /// What hands out inode numbers.
 pub(crate) struct Numbers {
@@ -102,11 +102,11 @@ impl Numbers {
     }
 }
 
-/// The subvolume of the volume's root.
-pub(crate) fn read_root(store: &dyn Store) -> FsResult<u64> {
+/// The counter of the volume's root.
+pub(crate) fn read_root(store: &dyn Store) -> FsResult<RootCounter> {
     let bytes = store.get(VOLUME, &key::counter(Counter::Root)).map_err(from_store)?;
     let root = bytes.and_then(|bytes| RootCounter::decode(&bytes).ok());
-    root.map(|root| root.subvolume).ok_or_else(|| inconsistent(VOLUME, "a counter is missing", 0))
+    root.ok_or_else(|| inconsistent(VOLUME, "a counter is missing", 0))
 }
 
 /// A counter of the volume, but that of the root.

@@ -8,7 +8,7 @@ use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::quota::Charge;
 use format::xattr_record::XattrRecord;
-use inode::NodeId;
+use inode::{NodeId, SubvolId};
 use store::TreeId;
 
 use crate::error::from_store;
@@ -87,14 +87,14 @@ impl LastName {
 
 /// A node that nobody holds any more, and that lay under its own number.
 pub(crate) fn released(fs: &Fs, node: NodeId) {
-    let (subvol, ino) = (node.subvol().0, node.ino().0);
-    let nameless = fs.subvol(node.subvol()).and_then(|subvol| {
+    let ino = node.ino().0;
+    let nameless = fs.subvol_of(node).and_then(|subvol| {
         let view = View::new(&*fs.store, subvol.tree());
-        view.linked(ino)
+        Ok((subvol.id, view.linked(ino)?))
     });
     // On an error the inode waits for the next opening, which finds its `O` record.
-    if let Ok(Some(LinkedRecord { nlink: 0, .. })) = nameless {
-        fs.queue.push_orphan(subvol, ino);
+    if let Ok((subvol, Some(LinkedRecord { nlink: 0, .. }))) = nameless {
+        fs.queue.push_orphan(subvol.0, ino);
     }
 }
 
@@ -137,7 +137,7 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<Removed> {
     let node = Fs::node_of(subvol_id, ino);
     let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
-    let subvol = match fs.subvol(node.subvol()) {
+    let subvol = match fs.subvol(SubvolId(subvol_id)) {
         Ok(subvol) => subvol,
         // The subvolume went with all that was in it.
         Err(inode::FsError::Stale) => return txn.commit().map(|_| Removed::default()),

@@ -155,8 +155,7 @@ impl Quotas {
     }
 
     /// The domain of a directory whose contents are still being charged.
-    fn adopting_at(&self, node: NodeId) -> Option<Arc<Domain>> {
-        let place = (node.subvol().0, node.ino().0);
+    fn adopting_at(&self, place: (u64, u64)) -> Option<Arc<Domain>> {
         let all = self.all();
         all.into_iter().find(|domain| {
             (domain.subvolume, domain.directory) == place && domain.adopting_from().is_some()
@@ -488,7 +487,8 @@ impl Fs {
             let known = record.charge.and_then(|charge| self.quotas.get(charge.domain));
             // That of a clone or of a roll-back is the same quota.
             let own = known.filter(|domain| domain.directory == node.ino().0);
-            let own = own.or_else(|| self.quotas.adopting_at(node));
+            let (subvolume, directory) = (self.subvol_of(node)?.id.0, node.ino().0);
+            let own = own.or_else(|| self.quotas.adopting_at((subvolume, directory)));
             if let Some(domain) = own {
                 let max = account::changed(domain.account.limits(), change);
                 let record = QuotaRecord { files_max: max.0, bytes_max: max.1, ..domain.record() };
@@ -497,7 +497,6 @@ impl Fs {
             }
             let max = account::changed((UNLIMITED, UNLIMITED), change);
             let id = self.numbers.next_ino(&*self.store)?;
-            let (subvolume, directory) = (node.subvol().0, node.ino().0);
             let quota = QuotaRecord {
                 subvolume,
                 directory,

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use device::Timestamp;
-use inode::{Attr, Caller, FsError, Kind, NodeId, SubvolId};
+use inode::{Attr, Caller, FsError, Kind, NodeId, Slot};
 use parking_lot::Mutex;
 use search::cluster::Fields;
 use search::query::{Accounts, Expr};
@@ -34,7 +34,7 @@ use crate::{DirEntry, Entry, Find, Fs, FsResult, WalkControl};
 /// Its name at the root, unless something there is called that.
 pub(crate) const NAME: &[u8] = b".search";
 
-/// The subvolume that its nodes are shown in: one above all that exist.
+/// The slot that its nodes are shown in: one above all that subvolumes have.
 const SUBVOL: u64 = (1 << 24) - 1;
 /// Bits of a node's number that say which link of a query it is.
 const LINK_BITS: u32 = 20;
@@ -70,7 +70,7 @@ pub trait Questions: Send + Sync {
 /// Whether a node stands in `.search`, or is it: whoever caches must ask again at every use.
 #[inline]
 pub fn is_volatile(node: NodeId) -> bool {
-    node.subvol() == SubvolId(SUBVOL)
+    node.slot() == Slot(SUBVOL)
 }
 
 /// The queries that callers named.

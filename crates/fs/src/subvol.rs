@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use device::Map;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use inode::{FsError, Ino, NodeId, SubvolId};
+use inode::{FsError, Ino, NodeId, Slot, SubvolId};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use store::{Store, TreeId};
 
 use crate::FsResult;
 use crate::error::{from_store, inconsistent, malformed};
+use crate::nodes::NodeTable;
+use crate::slots::Slots;
 
 /// The volume's own tree.
 pub(crate) const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
@@ -155,21 +157,35 @@ impl Subvol {
 
 /// The subvolumes that were used.
 pub(crate) struct SubvolTable {
+    /// By their slots.
     loaded: RwLock<Map<u64, Arc<Subvol>>>,
+    /// Which of the others has which slot, and which slots are free.
+    pub(crate) slots: Slots,
 }
 
 impl SubvolTable {
     /// An empty table.
-    pub(crate) fn new() -> SubvolTable {
-        SubvolTable { loaded: RwLock::new(Map::default()) }
+    pub(crate) fn new(slots: Slots) -> SubvolTable {
+        SubvolTable { loaded: RwLock::new(Map::default()), slots }
     }
 
     /// A subvolume, loaded on first use.
     #[inline]
     pub(crate) fn get(&self, store: &dyn Store, id: SubvolId) -> FsResult<Arc<Subvol>> {
-        if let Some(subvol) = self.loaded.read().get(&id.0) {
+        match self.loaded.read().get(&id.slot().0) {
+            Some(subvol) if subvol.id == id => return Ok(Arc::clone(subvol)),
+            _ => {}
+        }
+        self.load(store, id)
+    }
+
+    /// The subvolume that has a slot.
+    #[inline]
+    pub(crate) fn of_slot(&self, store: &dyn Store, slot: Slot) -> FsResult<Arc<Subvol>> {
+        if let Some(subvol) = self.loaded.read().get(&slot.0) {
             return Ok(Arc::clone(subvol));
         }
+        let id = self.slots.number(store, slot)?.ok_or(FsError::Stale)?;
         self.load(store, id)
     }
 
@@ -177,19 +193,25 @@ impl SubvolTable {
     fn load(&self, store: &dyn Store, id: SubvolId) -> FsResult<Arc<Subvol>> {
         // The lock is held over the read, so that a removal cannot come between.
         let mut loaded = self.loaded.write();
-        if let Some(subvol) = loaded.get(&id.0) {
-            return Ok(Arc::clone(subvol));
-        }
+        let other = match loaded.get(&id.slot().0) {
+            Some(subvol) if subvol.id == id => return Ok(Arc::clone(subvol)),
+            other => other.is_some(),
+        };
         let record = read_record(store, id)?.ok_or(FsError::Stale)?;
+        if other {
+            return Err(inconsistent(VOLUME, "two subvolumes have one slot", id.0));
+        }
         let subvol = Arc::new(Subvol::new(id, &record));
-        loaded.insert(id.0, Arc::clone(&subvol));
+        loaded.insert(id.slot().0, Arc::clone(&subvol));
         Ok(subvol)
     }
 
     /// The first inode number that was handed out in a subvolume that was used, as any was in
     /// which something changes: what is below was inherited.
     pub(crate) fn first_own_ino(&self, id: u64) -> Option<u64> {
-        self.loaded.read().get(&id).map(|subvol| subvol.first_own_ino)
+        let loaded = self.loaded.read();
+        let subvol = loaded.get(&key::slot(id)).filter(|subvol| subvol.id.0 == id);
+        subvol.map(|subvol| subvol.first_own_ino)
     }
 
     /// The subvolume that lives in a tree, if it was used.
@@ -203,11 +225,16 @@ impl SubvolTable {
         None
     }
 
-    /// Forgets a subvolume that was removed; its record is gone.
-    pub(crate) fn remove(&self, id: SubvolId) {
-        if let Some(subvol) = self.loaded.write().remove(&id.0) {
+    /// Forgets a subvolume that was removed; its record is gone. Its slot is given out again when
+    /// nobody holds a node of it.
+    pub(crate) fn remove(&self, nodes: &NodeTable, id: SubvolId) {
+        let mut loaded = self.loaded.write();
+        if loaded.get(&id.slot().0).is_some_and(|subvol| subvol.id == id)
+            && let Some(subvol) = loaded.remove(&id.slot().0)
+        {
             subvol.set_gone();
         }
+        self.slots.free(nodes, id);
     }
 }
 
@@ -216,7 +243,7 @@ pub(crate) fn read_record(store: &dyn Store, id: SubvolId) -> FsResult<Option<Su
     let bytes = store.get(VOLUME, &key::subvolume(id.0)).map_err(from_store)?;
     let Some(bytes) = bytes else { return Ok(None) };
     let record = SubvolumeRecord::decode(&bytes).map_err(|error| malformed(VOLUME, &error))?;
-    if id > SubvolId::MAX || Ino(record.root) > Ino::MAX {
+    if !key::can_be_subvolume(id.0) || Ino(record.root) > Ino::MAX {
         return Err(inconsistent(VOLUME, "a subvolume that none can be", id.0));
     }
     Ok(Some(record))

@@ -28,6 +28,7 @@ use crate::scan::Slot;
 use crate::search_bases;
 use crate::search_dir::Searches;
 use crate::search_upkeep::Upkeep;
+use crate::slots::Slots;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
 use crate::trash::Trash;
@@ -120,12 +121,13 @@ impl Fs {
             own.no_copies(&error);
         }
         let numbers = Numbers::open(&*store).map_err(damaged)?;
-        let root = read_root(&*store).map_err(damaged)?;
-        if root > SubvolId::MAX.0 {
+        let root = read_root(&*store).map_err(damaged)?.subvolume;
+        if !key::can_be_subvolume(root) {
             let what = format!("the root is said to be subvolume {root}");
             return Err(OpenError::Inconsistent(what.into()));
         }
         let admin = Admin::open(&*store).map_err(damaged)?;
+        let next_subvolume = admin.lock().next_subvolume();
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
         let data = Data::open_local(&env, &*store, data_options)?;
         store.set_barrier(Arc::<Data>::clone(&data));
@@ -145,7 +147,7 @@ impl Fs {
             hash,
             locks: LockTable::new(),
             nodes: NodeTable::new(),
-            subvols: SubvolTable::new(),
+            subvols: SubvolTable::new(Slots::open(next_subvolume)),
             numbers,
             admin,
             arrivals: Arrivals::default(),
@@ -222,7 +224,7 @@ impl Fs {
     /// Takes no changes where opening met damage of the volume's records: a change of one that
     /// cannot be read would be refused, or would not know what was there.
     fn keep_from_damaged_records(&mut self) -> FsResult<()> {
-        let usage = key::usage(self.root().subvol().0);
+        let usage = key::usage(self.root_subvol()?.id.0);
         self.is_worked_around(self.store.get_with(VOLUME, &usage, &mut |_| ()).map(drop))?;
         if self.own.noted().is_whole() {
             return Ok(());
@@ -413,7 +415,24 @@ impl Fs {
         if snapdir::is_virtual(node) {
             return Err(FsError::NotPermitted("a directory of snapshots"));
         }
-        Ok((self.subvol(node.subvol())?, node.ino().0))
+        Ok((self.subvol_of(node)?, node.ino().0))
+    }
+
+    /// The subvolume of a node, which is neither the alias of the root nor a virtual directory.
+    #[inline]
+    pub(crate) fn subvol_of(&self, node: NodeId) -> FsResult<Arc<Subvol>> {
+        self.subvols.of_slot(&*self.store, node.slot())
+    }
+
+    /// The number of the subvolume that the node of a file or a directory is in.
+    pub fn subvolume_of(&self, node: NodeId) -> FsResult<SubvolId> {
+        let node = self.real(snapdir::directory_of(node));
+        self.subvol_of(node).map(|subvol| subvol.id)
+    }
+
+    /// The subvolume of the volume's root.
+    pub(crate) fn root_subvol(&self) -> FsResult<Arc<Subvol>> {
+        self.subvol_of(self.root())
     }
 
     /// The node behind the alias of the root.

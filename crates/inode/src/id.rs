@@ -1,17 +1,24 @@
 //! Numbers of inodes and subvolumes.
 
 /// An inode inside its subvolume; a clone has the same numbers as its source. Never reused in a
-/// volume. 40 bits, of which the uppermost 4 are reserved for shards.
+/// volume. 40 bits; records and keys have room for 64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
-/// A subvolume: the volume's root, a snapshot, a clone. Never reused in a volume. 24 bits.
+/// A subvolume: the volume's root, a snapshot, a clone. Never reused in a volume. 55 bits: a slot
+/// (the lowest 23) and a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubvolId(pub u64);
 
-/// An inode as users and the kernel see it, unique over all subvolumes of a volume: the
-/// subvolume in the upper 24 bits, the inode in the lower 40. The root of a file system is
-/// always [`NodeId::ROOT`], whatever subvolume and inode it is.
+/// What the kernel's numbers of inodes hold of a subvolume: 23 bits, which no two subvolumes share
+/// that exist at one time, and one bit more for virtual directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u64);
+
+/// An inode as users and the kernel see it, unique over all subvolumes of a volume that exist at
+/// one time: the slot of the subvolume in the upper 24 bits, the inode in the lower 40. It is not
+/// stored, for slots are used again. The root of a file system is always [`NodeId::ROOT`],
+/// whatever subvolume and inode it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -21,9 +28,20 @@ impl Ino {
 }
 
 impl SubvolId {
-    /// The greatest number of an ordinary subvolume; those above are virtual directories, the
-    /// last of them queries.
+    /// The greatest number.
     pub const MAX: SubvolId = SubvolId(format::key::SUBVOLUME_MAX);
+
+    /// Its slot.
+    #[inline]
+    pub fn slot(self) -> Slot {
+        Slot(format::key::slot(self.0))
+    }
+
+    /// What tells it from those that had its slot before.
+    #[inline]
+    pub fn generation(self) -> u64 {
+        format::key::generation(self.0)
+    }
 }
 
 impl NodeId {
@@ -33,13 +51,13 @@ impl NodeId {
     /// The number shown for an inode.
     pub fn new(subvol: SubvolId, ino: Ino) -> NodeId {
         assert!(ino <= Ino::MAX, "inode {} is out of range", ino.0);
-        assert!(subvol.0 < 1 << 24, "subvolume {} is out of range", subvol.0);
-        NodeId(subvol.0 << 40 | ino.0)
+        NodeId(subvol.slot().0 << 40 | ino.0)
     }
 
-    /// The subvolume part.
-    pub fn subvol(self) -> SubvolId {
-        SubvolId(self.0 >> 40)
+    /// The slot of its subvolume.
+    #[inline]
+    pub fn slot(self) -> Slot {
+        Slot(self.0 >> 40)
     }
 
     /// The inode part.

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-use inode::{Caller, NodeId};
+use inode::{Caller, NodeId, SubvolId};
 
 use crate::cluster::{Fields, Like};
 use crate::error::Result;
@@ -141,5 +141,5 @@ impl Match<'_> {
 
 /// The inode number that users see.
 pub fn shown(subvolume: u64, ino: u64) -> NodeId {
-    NodeId(subvolume << 40 | ino)
+    NodeId(SubvolId(subvolume).slot().0 << 40 | ino)
 }

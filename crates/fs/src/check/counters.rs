@@ -1,5 +1,7 @@
 //! Counters: no number is handed out that is in use, and no epoch begins again.
 
+use std::collections::BTreeMap;
+
 use format::key::{self, Counter};
 
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
@@ -35,6 +37,20 @@ impl Checker<'_, '_> {
             let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
             let fix = Fix::Edits("set the counter", edits);
             self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
+        }
+    }
+
+    /// No two subvolumes have one slot: the kernel could not tell their inodes apart. Only damage
+    /// makes two, and which of them is right is not known.
+    pub(super) fn check_slots(&mut self) {
+        let mut slots = BTreeMap::new();
+        let numbers = self.table.subvolumes.keys();
+        let twice: Vec<_> = numbers
+            .filter_map(|id| Some((slots.insert(key::slot(*id), *id)?, *id)))
+            .map(|(one, other)| format!("subvolumes {one} and {other} have one slot"))
+            .collect();
+        for what in twice {
+            self.found(Problem::new(ProblemKind::Subvolume, what));
         }
     }
 

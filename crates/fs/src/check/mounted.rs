@@ -26,7 +26,7 @@ impl Fs {
         (name, tree, root): (&str, u64, u64),
     ) -> FsResult<()> {
         let mut ledger = self.admin.lock();
-        let id = ledger.new_subvolume()?;
+        let id = ledger.new_subvolume(self)?;
         let ended = self.admin.end_epoch(&ledger, txn.batch());
         let target = Target::Subvolume(id);
         let cookie = self.name(&mut txn, view, kept, (name, root, target))?;
@@ -46,6 +46,7 @@ impl Fs {
             index: false,
             name: name.as_bytes().to_vec(),
             base: 0,
+            maker: 0,
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
         let usage = UsageRecord { files: 0, bytes: 0, counted: false };

@@ -51,7 +51,7 @@ pub(super) struct Table {
 impl Table {
     /// Reads it. What cannot be read or does not decode is told.
     pub(super) fn read(fs: &Fs, pin: &dyn Pinned, report: &mut VolumeReport) -> FsResult<Table> {
-        let mut table = Table { root: fs.root().subvol().0, ..Table::default() };
+        let mut table = Table { root: fs.root_subvol()?.id.0, ..Table::default() };
         let mut scan = Scan::new(pin, VOLUME, &[])?;
         let mut malformed_records = Vec::new();
         while scan.advance()? {
@@ -247,6 +247,7 @@ impl Checker<'_, '_> {
         self.check_detached()?;
         self.check_bases()?;
         self.check_counters();
+        self.check_slots();
         self.check_epoch();
         self.check_gc_notes()?;
         self.check_trees()

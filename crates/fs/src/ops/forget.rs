@@ -9,8 +9,7 @@ use crate::{Fs, orphan};
 pub(crate) fn forget(fs: &Fs, node: NodeId, lookups: u64) {
     let node = fs.real(node);
     let Some(location) = fs.nodes.forget(node, lookups) else { return };
-    if let (Location::Entry { .. } | Location::Linked, Ok(subvol)) =
-        (location, fs.subvol(node.subvol()))
+    if let (Location::Entry { .. } | Location::Linked, Ok(subvol)) = (location, fs.subvol_of(node))
     {
         fs.data.forget(data::FileRef { tree: subvol.tree(), ino: node.ino().0 });
     }

@@ -10,7 +10,7 @@ use crate::{Fs, FsResult, SyncScope};
 pub(crate) fn fsync(fs: &Fs, node: NodeId, _scope: SyncScope) -> FsResult<()> {
     let node = fs.real(node);
     if let Some(Location::Entry { .. } | Location::Linked) = fs.nodes.location(node) {
-        let tree = fs.subvol(node.subvol())?.tree();
+        let tree = fs.subvol_of(node)?.tree();
         fs.data.note_fsync(data::FileRef { tree, ino: node.ino().0 });
     }
     fs.sync()

@@ -3,7 +3,7 @@
 
 use format::key;
 use format::subvolume_record::UsageRecord;
-use inode::{FsError, Ino, NAME_BYTES_MAX, NodeId};
+use inode::{FsError, NAME_BYTES_MAX, NodeId};
 
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult, QuotaInfo, StatFs};
@@ -46,7 +46,7 @@ pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     let free = space.free_bytes.saturating_add(coming).min(space.total_bytes);
     // What is kept for the superuser is not in use, either: `df` would say that it is.
     let unused = free.saturating_add(space.reserved_bytes).min(space.total_bytes);
-    let subvol = fs.root().subvol();
+    let subvol = fs.root_subvol()?.id;
     let view = crate::view::View::new(&*fs.store, VOLUME);
     let usage = match view.read(&key::usage(subvol.0), UsageRecord::decode) {
         // What is hidden by damage is not counted.
@@ -54,7 +54,7 @@ pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
         usage => usage?,
     };
     let inodes = usage.unwrap_or_default().files.max(0) as u64;
-    let left = (Ino::MAX.0 >> 4).saturating_sub(fs.numbers.peek());
+    let left = crate::numbers::NUMBERS_END.saturating_sub(fs.numbers.peek());
     Ok(StatFs {
         block_bytes: BLOCK_BYTES as u32,
         blocks: space.total_bytes / BLOCK_BYTES,

@@ -297,7 +297,7 @@ fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) ->
 fn tell(fs: &Fs, subvol: &Subvol) {
     fs.invalidate_node(subvol.root_node());
     // Names that nobody could come to are counted no more.
-    let linked = |node: NodeId, place| node.subvol() == subvol.id && place == Location::Linked;
+    let linked = |node: NodeId, place| node.slot() == subvol.id.slot() && place == Location::Linked;
     for node in fs.nodes.held(linked) {
         fs.invalidate_attributes(node);
     }

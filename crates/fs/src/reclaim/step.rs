@@ -150,8 +150,8 @@ fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
                 !kept_while_held || !fs.nodes.is_held(Fs::node_of(subvolume, directory))
             }
             DetachedRecord::Subvolume { subvolume } => {
-                let held = held.get_or_insert_with(|| fs.nodes.held_subvolumes());
-                !held.contains(&subvolume)
+                let held = held.get_or_insert_with(|| fs.nodes.held_slots());
+                !held.contains(&key::slot(subvolume))
             }
             DetachedRecord::Tree { tree } => {
                 !work.pruner.uses(tree) && work.leaving.get(&tree).is_none_or(|&until| now >= until)

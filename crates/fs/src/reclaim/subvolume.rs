@@ -41,7 +41,8 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
     txn.batch().drop_tree(TreeId(record.tree));
     subvolumes::commit(&ledger, &mut txn)?;
     subvol.set_gone();
-    fs.subvols.remove(subvol.id);
+    ledger.removed(record.maker);
+    fs.subvols.remove(&fs.nodes, subvol.id);
     for &child in &children {
         ledger.moved(child, None);
         fs.queue.add_detached(1);

@@ -64,7 +64,7 @@ pub struct ScanDone {
 impl Fs {
     /// What the index in the volume's root knows of its scans; `None` when it is no index.
     pub fn scan_info(&self) -> FsResult<Option<ScanInfo>> {
-        let root = self.subvol(self.root().subvol())?;
+        let root = self.root_subvol()?;
         Ok(self.scan_record(&root)?.as_ref().map(ScanInfo::from))
     }
 
@@ -99,7 +99,7 @@ impl Fs {
 
     fn begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
         let mut ledger = self.admin.lock();
-        let Member { subvol, mut record } = Member::get(self, self.root().subvol().0)?;
+        let Member { subvol, mut record } = Member::get(self, self.root_subvol()?.id.0)?;
         let gate = subvol.quiesce();
         let known = self.scan_record(&subvol)?;
         match &known {

@@ -85,7 +85,7 @@ impl Told {
             }
             Told::All => {
                 fs.invalidate_node(subvol.root_node());
-                for node in fs.nodes.held(|node, _| node.subvol() == subvol.id) {
+                for node in fs.nodes.held(|node, _| node.slot() == subvol.id.slot()) {
                     fs.invalidate_node(node);
                 }
                 fs.invalidate_all_names();

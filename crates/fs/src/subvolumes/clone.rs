@@ -99,7 +99,7 @@ impl Fs {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
         self.check_copy(caller, subvol.id.0, dir)?;
-        let mut ledger = self.admin.lock();
+        let mut ledger = self.admin.lock_for(self, caller)?;
         for _ in 0..ATTEMPTS_MAX {
             let members = nested::below(self, &mut ledger, &subvol, dir)?;
             let mut quiet = vec![Arc::clone(&subvol)];

@@ -65,7 +65,7 @@ pub(crate) fn plan(
     let mut sources = Vec::new();
     let mut root = None;
     for (at, member) in std::iter::once(source).chain(nested).enumerate() {
-        let id = ledger.new_subvolume()?;
+        let id = ledger.new_subvolume(fs)?;
         let tree = ledger.new_tree();
         copies.insert(member.subvol.id.0, (id, tree.0));
         txn.batch().clone_tree(member.subvol.tree(), tree);
@@ -93,6 +93,7 @@ pub(crate) fn plan(
             index: from.index,
             name: if at == 0 { purpose.name.to_vec() } else { from.name.clone() },
             base: inherited_base(fs, ledger, from)?,
+            maker: ledger.maker(),
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
         inherit_usage(fs, txn, member, (id, directory))?;

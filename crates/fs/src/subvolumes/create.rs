@@ -28,7 +28,7 @@ impl Fs {
     ) -> FsResult<Entry> {
         let mount = Mount::new(self, parent, name)?;
         let ino = self.numbers.next_ino(&*self.store)?;
-        let mut ledger = self.admin.lock();
+        let mut ledger = self.admin.lock_for(self, caller)?;
         let gates = Gates::pass(self, &[], Some(&mount.subvol))?;
         let locks = self.locks.lock(&mount.locks());
         let vacancy = mount.vacancy(self, caller)?;
@@ -37,7 +37,7 @@ impl Fs {
         let from = (mount.dir, &above);
         let view = View::new(&*self.store, mount.subvol.tree());
         let inherited = permit::inherit(view, caller, from, mode & 0o1777, FileKind::Directory)?;
-        let id = ledger.new_subvolume()?;
+        let id = ledger.new_subvolume(self)?;
         txn.on_behalf(caller);
         let charge = txn.charge_new(id, &above, ((caller.uid, inherited.gid), 0))?;
         let record = DirectoryRecord {
@@ -80,6 +80,7 @@ impl Fs {
             index: false,
             name: name.to_vec(),
             base: 0,
+            maker: ledger.maker(),
         };
         txn.batch().put(VOLUME, &key::subvolume(id), &subvolume.encode());
         let usage = UsageRecord { files: 1, bytes: 0, counted: true };

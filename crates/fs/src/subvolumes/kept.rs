@@ -228,7 +228,7 @@ impl Standing<'_> {
             }
             Ok(())
         })?;
-        Ok(Standing { fs, root: fs.root().subvol().0, live, by_lineage })
+        Ok(Standing { fs, root: fs.root_subvol()?.id.0, live, by_lineage })
     }
 
     /// The directory of a lineage and number, if it can be come to.

@@ -2,19 +2,21 @@
 //! mounted in which. Whoever makes, moves or removes a subvolume holds its lock, so that such
 //! changes happen one after the other; each is short.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::detached_record::DetachedRecord;
+use format::kept_twice::RootCounter;
 use format::key::{self, Counter};
 use format::subvolume_record::SubvolumeRecord;
-use inode::{FsError, SubvolId};
+use inode::{Caller, FsError, SubvolId};
 use parking_lot::{Mutex, MutexGuard};
 use store::{Batch, Need, Store, TreeId};
 
+use super::shares::Shares;
 use crate::error::{inconsistent, malformed};
-use crate::numbers::read_counter;
+use crate::numbers::{read_counter, read_root};
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
@@ -32,9 +34,16 @@ pub(crate) struct Ledger {
     next_subvolume: u64,
     next_tree: u64,
     next_detached: u64,
-    /// What was counted to in commits that were made, or may have been: who is refused after he
-    /// took numbers, as for want of room, has not used them up.
+    /// What was counted to in commits that were made, or may have been: a caller that is refused
+    /// after it took numbers, as for want of space, has not used them up.
     committed: Cell<[u64; 3]>,
+    /// Who makes subvolumes, and how many users have.
+    shares: RefCell<Shares>,
+    /// Whether the counter of the root keeps programs out that know only the numbers of
+    /// generation 0, and records without a maker.
+    excludes_older: Cell<bool>,
+    /// The volume's root, where the next batch is to say so.
+    root_to_write: Cell<Option<u64>>,
     /// Where subvolumes are mounted; unknown until somebody asks.
     mounts: Option<Mounts>,
 }
@@ -89,7 +98,16 @@ impl Admin {
         let next_tree = read_counter(store, Counter::NextTree)?;
         let next_detached = read_counter(store, Counter::NextDetached)?;
         let committed = Cell::new([next_subvolume, next_tree, next_detached]);
-        let ledger = Ledger { next_subvolume, next_tree, next_detached, committed, mounts: None };
+        let ledger = Ledger {
+            next_subvolume,
+            next_tree,
+            next_detached,
+            committed,
+            shares: RefCell::default(),
+            excludes_older: Cell::new(read_root(store)?.excludes_older),
+            root_to_write: Cell::new(None),
+            mounts: None,
+        };
         let counts = [next_subvolume, next_tree, next_detached, epoch];
         if ledger.next_tree < key::FIRST_TREE || counts.iter().any(|count| *count > COUNT_MAX) {
             let what = format!("counters that were never counted to, {counts:?}");
@@ -104,7 +122,16 @@ impl Admin {
         let [subvolume, tree, detached] = ledger.committed.get();
         (ledger.next_subvolume, ledger.next_tree) = (subvolume, tree);
         ledger.next_detached = detached;
+        ledger.shares.get_mut().begin();
+        ledger.root_to_write.set(None);
         ledger
+    }
+
+    /// The ledger, for a caller that makes subvolumes: bounds hold for it.
+    pub(crate) fn lock_for(&self, fs: &Fs, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
+        let mut ledger = self.lock();
+        ledger.shares.get_mut().begin_for(fs, caller)?;
+        Ok(ledger)
     }
 
     /// A repair set a counter: nothing before it is handed out.
@@ -146,13 +173,47 @@ impl Admin {
 }
 
 impl Ledger {
-    /// A number for a new subvolume.
-    pub(crate) fn new_subvolume(&mut self) -> FsResult<u64> {
-        if self.next_subvolume > SubvolId::MAX.0 {
-            return Err(FsError::LimitReached("all numbers of subvolumes were handed out"));
+    /// Who makes subvolumes, for their records.
+    pub(crate) fn maker(&self) -> u32 {
+        self.shares.borrow().maker()
+    }
+
+    /// A number for a new subvolume: the next one whose slot no other subvolume has.
+    pub(crate) fn new_subvolume(&mut self, fs: &Fs) -> FsResult<u64> {
+        self.shares.get_mut().check(fs)?;
+        for _ in 0..=key::SLOT_MAX + 1 {
+            if self.next_subvolume > SubvolId::MAX.0 {
+                return Err(FsError::LimitReached("all numbers of subvolumes were given out"));
+            }
+            let number = self.next_subvolume;
+            self.next_subvolume += 1;
+            if fs.subvols.slots.take(&*fs.store, &fs.nodes, number)? {
+                self.shares.get_mut().took();
+                let is_new = key::generation(number) > 0 || self.maker() != 0;
+                if is_new && !self.excludes_older.get() && self.root_to_write.get().is_none() {
+                    self.root_to_write.set(Some(fs.root_subvol()?.id.0));
+                }
+                return Ok(number);
+            }
         }
-        self.next_subvolume += 1;
-        Ok(self.next_subvolume - 1)
+        Err(FsError::LimitReached("as many subvolumes exist as can at one time; remove some"))
+    }
+
+    /// Adds to a batch that another subvolume is the volume's root.
+    pub(crate) fn set_root(&mut self, batch: &mut Batch, subvolume: u64) {
+        let excludes_older = self.excludes_older.get() || self.root_to_write.take().is_some();
+        put_root(batch, subvolume, excludes_older);
+        self.root_to_write.set(excludes_older.then_some(subvolume));
+    }
+
+    /// Notes that a subvolume was removed, after the commit.
+    pub(crate) fn removed(&mut self, maker: u32) {
+        self.shares.get_mut().removed(maker);
+    }
+
+    /// The next number that may be given out.
+    pub(crate) fn next_subvolume(&self) -> u64 {
+        self.next_subvolume
     }
 
     /// A number for a new tree.
@@ -173,6 +234,10 @@ impl Ledger {
     /// Says that the counters were committed, or that nobody knows.
     pub(crate) fn wrote(&self) {
         self.committed.set([self.next_subvolume, self.next_tree, self.next_detached]);
+        self.shares.borrow_mut().wrote();
+        if self.root_to_write.take().is_some() {
+            self.excludes_older.set(true);
+        }
     }
 
     /// Adds the counters to the batch that uses them. [`Ledger::wrote`] follows.
@@ -183,6 +248,9 @@ impl Ledger {
             (Counter::NextDetached, self.next_detached),
         ] {
             batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
+        }
+        if let Some(root) = self.root_to_write.get() {
+            put_root(batch, root, true);
         }
     }
 
@@ -217,4 +285,9 @@ impl Ledger {
             mounts.set(subvol, to);
         }
     }
+}
+
+fn put_root(batch: &mut Batch, subvolume: u64, excludes_older: bool) {
+    let root = RootCounter { subvolume, copies: false, excludes_older };
+    batch.put(VOLUME, &key::counter(Counter::Root), &root.encode());
 }

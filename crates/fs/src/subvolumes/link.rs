@@ -14,7 +14,8 @@ use crate::{Fs, FsResult, permit};
 
 /// The directory above the root of a subvolume; the root itself where there is none.
 pub(crate) fn parent_of_root(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
-    let record = read_record(&*fs.store, node.subvol())?.ok_or(FsError::Stale)?;
+    let id = fs.subvol_of(node)?.id;
+    let record = read_record(&*fs.store, id)?.ok_or(FsError::Stale)?;
     if record.parent.0 != 0 {
         return Ok(Fs::node_of(record.parent.0, record.parent.1));
     }

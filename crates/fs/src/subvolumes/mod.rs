@@ -17,6 +17,7 @@ mod owned;
 mod rename;
 mod rmr;
 mod rollback;
+mod shares;
 mod snapshot;
 
 pub(crate) use gates::Gates;
@@ -24,4 +25,5 @@ pub(crate) use ledger::{Admin, COUNT_MAX, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
 pub(crate) use nested::Member;
 pub(crate) use rename::rename_across;
+pub use shares::SubvolumeBounds;
 pub(crate) use snapshot::{commit, detach};

@@ -9,7 +9,7 @@
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryHead, EntryRecord, Target};
-use format::key::{self, Counter, Parsed, Part};
+use format::key::{self, Parsed, Part};
 use inode::{Caller, FsError, NodeId, SubvolId};
 use store::KeyRange;
 
@@ -22,7 +22,6 @@ use super::owned::OwnedTree;
 use super::snapshot::{commit, detach};
 use crate::error::{from_store, inconsistent, malformed};
 use crate::locks::{Lock, Mode};
-use crate::subvol::VOLUME;
 use crate::txn::Txn;
 use crate::view::{NameBuf, View};
 use crate::{Fs, FsResult};
@@ -64,7 +63,7 @@ impl Fs {
     ) -> FsResult<bool> {
         let (subvol, ino) = self.place(dir)?;
         self.check_copy(caller, subvol.id.0, ino)?;
-        let mut ledger = self.admin.lock();
+        let mut ledger = self.admin.lock_for(self, caller)?;
         let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let source = Member::get(self, id)?;
@@ -111,7 +110,7 @@ impl Fs {
         let purpose = Purpose { snapshot: false, same_lineage: true, parent, name: b"" };
         let from = (&source, source.record.root, &nested[..]);
         let copied = copy::plan(self, &mut ledger, &mut txn, from, &purpose)?;
-        let name = self.hang(&mut txn, hangs, &copied)?;
+        let name = self.hang(&mut ledger, &mut txn, hangs, &copied)?;
         self.detach_old(&mut ledger, &mut txn, &old, (ino, is_root), &record)?;
         commit(&ledger, &mut txn)?;
         copied.settle(self, &mut ledger);
@@ -146,10 +145,15 @@ impl Fs {
     }
 
     /// Points the name, or the volume's root, to the copy.
-    fn hang(&self, txn: &mut Txn<'_>, hangs: Hangs, copied: &Copied) -> FsResult<Vec<u8>> {
+    fn hang(
+        &self,
+        ledger: &mut Ledger,
+        txn: &mut Txn<'_>,
+        hangs: Hangs,
+        copied: &Copied,
+    ) -> FsResult<Vec<u8>> {
         let Hangs::In { subvol, dir, cookie } = hangs else {
-            let root = key::counter(Counter::Root);
-            txn.batch().put(VOLUME, &root, &copied.id.to_le_bytes());
+            ledger.set_root(txn.batch(), copied.id);
             return Ok(Vec::new());
         };
         let above = self.subvol(SubvolId(subvol))?;

@@ -38,7 +38,7 @@ impl Fs {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         self.check_copy(caller, subvol.id.0, ino)?;
-        let mut ledger = self.admin.lock();
+        let mut ledger = self.admin.lock_for(self, caller)?;
         let key = key::snapshot_name(subvol.lineage, ino, name);
         if self.snapshot_id(&key)?.is_some() {
             return Err(FsError::Exists);
@@ -347,7 +347,7 @@ mod tests {
         for meant in [plain.subvol, other.subvol] {
             let path = [b"/.snapshots/", &snapdir::name_of_number(meant)[..]].concat();
             let found = fs.resolve(&root, &path, Follow::Yes).expect("it is there");
-            assert_eq!(found.node.subvol(), meant);
+            assert_eq!(found.node.slot(), meant.slot());
             fs.forget(found.node, 1);
         }
         for name in [&b"#1"[..], b"#18446744073709551615"] {
@@ -363,6 +363,6 @@ mod tests {
         fs.snapshot_delete(&root, dir, &name).expect("it is there");
         let path = [b"/.snapshots/", &name[..]].concat();
         let found = fs.resolve(&root, &path, Follow::Yes).expect("the other one is there");
-        assert_eq!(found.node.subvol(), other.subvol);
+        assert_eq!(found.node.slot(), other.subvol.slot());
     }
 }

@@ -1,5 +1,6 @@
-//! The last inode and the last subvolume that a volume can have: counters are set near their ends,
-//! for nobody counts so far. What is beyond is refused as `docs/limits.md` says, and changes
+//! The last inode and the last subvolume that a volume can have, and slots that are used again:
+//! counters are set near their ends, for nobody counts so far. What is beyond is refused as
+//! `docs/limits.md` says, and changes
 //! nothing: neither what is there, nor the trash, of which no number would come.
 
 use format::key::{self, Counter};
@@ -15,8 +16,8 @@ use crate::script::{SNAPSHOTS, options};
 use crate::subject::{Base, FsSubject};
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
-/// Where numbers of inodes end: 2^36 and no more, of which the last is not used.
-const INODES_END: u64 = Ino::MAX.0 >> 4;
+/// Where numbers of inodes end: 2^40 and no more, of which the last is not used.
+const INODES_END: u64 = Ino::MAX.0;
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
 /// A volume with some of everything.
@@ -140,7 +141,7 @@ fn the_last_subvolume_is_made_and_the_next_is_refused() {
         fs.subvolume_create(&root, inside, b"last but one", 0o755).expect("there are numbers");
         let other = fs.mkdir(&root, NodeId::ROOT, b"other", 0o755).expect("room").node;
         let last = fs.clone_dir(&root, other, NodeId::ROOT, b"last").expect("the last number").root;
-        assert_eq!(last.0 >> 40, SubvolId::MAX.0, "{place}");
+        assert_eq!(last.slot(), SubvolId::MAX.slot(), "{place}");
         let file = fs.mknod(&root, last, b"in the last", &FILE).expect("room").node;
         fs.write(&root, file, 0, b"contents").expect("room");
         fs.forget(file, 1);
@@ -156,6 +157,60 @@ fn the_last_subvolume_is_made_and_the_next_is_refused() {
         check_no_subvolume(subject.fs(), directory(subject.fs()), &place);
         closed(subject);
         assert_clean(&device, &format!("{place}, opened again"));
+    }
+}
+
+/// Numbers go on where the slots end, and pass over slots that are occupied: on disk and by number
+/// each subvolume is itself, and is found by its slot after the next opening.
+#[test]
+fn slots_are_used_again_and_numbers_are_not() {
+    for engine in Engine::ALL {
+        let place = format!("{engine:?}");
+        let (device, base) = filled(engine);
+        let root = Caller::root();
+        set_counter(&device, Counter::NextSubvolume, key::SLOT_MAX);
+        let mut subject = opened(&device, &base);
+        let fs = subject.fs();
+        let inside = directory(fs);
+        let last = fs.snapshot_create(&root, inside, b"last").expect("a snapshot");
+        assert_eq!(last.subvol, SubvolId(key::SLOT_MAX), "{place}");
+        // 1 is the root and 2 the snapshot that the volume was made with.
+        let first = fs.snapshot_create(&root, inside, b"first").expect("a snapshot");
+        assert_eq!(first.subvol, SubvolId((1 << key::SLOT_BITS) + 3), "{place}");
+        let clone = fs.clone_dir(&root, inside, NodeId::ROOT, b"clone").expect("a clone");
+        let made = fs.subvolume_create(&root, NodeId::ROOT, b"made", 0o755).expect("room").node;
+        assert_eq!(clone.root.slot().0, 4, "{place}");
+        assert_eq!(fs.subvolume_of(made).expect("it is there").0, (1 << key::SLOT_BITS) + 5);
+        let file = fs.mknod(&root, clone.root, b"file", &FILE).expect("room").node;
+        fs.write(&root, file, 0, b"contents").expect("room");
+        fs.forget(file, 1);
+        let before = Dump::collect(&mut subject, SNAPSHOTS);
+        closed(subject);
+        assert_clean(&device, &place);
+
+        // A slot of generation 0 that its subvolume has left is used in the next round.
+        let subject = opened(&device, &base);
+        subject.fs().snapshot_delete(&root, directory(subject.fs()), b"s").expect("it is there");
+        closed(subject);
+        set_counter(&device, Counter::NextSubvolume, (2 << key::SLOT_BITS) + 1);
+        let mut subject = opened(&device, &base);
+        subject.background(50).expect("background work goes well");
+        let fs = subject.fs();
+        let inside = directory(fs);
+        let again = fs.snapshot_create(&root, inside, b"s").expect("a snapshot");
+        assert_eq!(again.subvol, SubvolId((2 << key::SLOT_BITS) + 2), "{place}");
+        let next = fs.snapshot_create(&root, inside, b"next").expect("a snapshot");
+        assert_eq!(next.subvol, SubvolId((2 << key::SLOT_BITS) + 6), "{place}: 3 to 5 are taken");
+        fs.snapshot_delete(&root, inside, b"next").expect("it is there");
+        assert_eq!(before.differences(&Dump::collect(&mut subject, SNAPSHOTS)), [""; 0]);
+        // By number, the one that had the slot before is not the one that has it now.
+        let fs = subject.fs();
+        let gone = fs.snapshot_entry(&root, SubvolId(2)).map(drop);
+        assert!(matches!(gone, Err(FsError::NotFound)), "{place}: {gone:?}");
+        fs.snapshot_entry(&root, again.subvol).expect("it is there");
+        subject.background(50).expect("background work goes well");
+        closed(subject);
+        assert_clean(&device, &place);
     }
 }
 
@@ -191,7 +246,7 @@ fn who_is_refused_uses_no_number_up() {
         refused(&last, &place);
         let other = fs.mkdir(&root, NodeId::ROOT, b"other", 0o755).expect("room").node;
         let last = fs.clone_dir(&root, other, NodeId::ROOT, b"last").expect("the last number").root;
-        assert_eq!(last.0 >> 40, SubvolId::MAX.0, "{place}");
+        assert_eq!(last.slot(), SubvolId::MAX.slot(), "{place}");
         closed(subject);
         assert_clean(&device, &place);
     }
@@ -269,7 +324,7 @@ fn a_number_of_no_subvolume_and_no_virtual_directory_is_stale() {
         let subject = opened(&device, &base);
         let (fs, root) = (subject.fs(), Caller::root());
         let there = directory(fs);
-        for node in [NodeId((SubvolId::MAX.0 + 1) << 40 | 1), NodeId(u64::MAX >> 1)] {
+        for node in [NodeId((key::SLOT_MAX + 1) << 40 | 1), NodeId(u64::MAX >> 1)] {
             let place = format!("{engine:?}, node {:x}", node.0);
             let stale = |what: &str, result: Result<(), FsError>| {
                 assert!(matches!(result, Err(FsError::Stale)), "{what}: {place}: {result:?}");

@@ -568,7 +568,7 @@ fn charges_out_of_all_bounds_stop_nothing() {
     let clone = v.fs.clone_dir(&root, dir, ROOT, b"clone").unwrap().root;
     v.fs.forget(clone, 1);
     let least = Charged { files: i64::MIN, bytes: i64::MIN };
-    put(&v, &key::owner_charges(clone.subvol().0, ADA), &least.encode());
+    put(&v, &key::owner_charges(clone.slot().0, ADA), &least.encode());
     let again = v.reopened();
     again.rmr(&root, ROOT, b"clone").expect("it goes");
     background(&again);

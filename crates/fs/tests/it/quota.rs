@@ -392,7 +392,7 @@ fn a_count_that_is_wrong_or_damaged_is_found_and_does_not_keep_the_volume_closed
     set(&v.fs, dir, Some(10), None);
     v.file(dir, "f");
     let id = v.fs.quota_get(dir).expect("a node").expect("a quota").id;
-    let key = format::key::quota_charges(id, dir.subvol().0);
+    let key = format::key::quota_charges(id, dir.slot().0);
     for value in [Charged { files: 5, bytes: 1 }, Charged { files: -3, bytes: 0 }] {
         let mut batch = Batch::new();
         batch.put(TreeId(format::key::VOLUME_TREE), &key, &value.encode());

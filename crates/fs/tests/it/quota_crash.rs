@@ -132,7 +132,7 @@ fn a_wrong_charge_is_mended_and_the_limit_holds_again(engine: Engine) {
     fs.close().expect("it closes");
     drop(subject);
     let QuotaOf::Directory(id) = right[0].0 else { panic!("a quota of a directory") };
-    let charges = key::quota_charges(id, dir.subvol().0);
+    let charges = key::quota_charges(id, dir.slot().0);
     for wrong in [Charged { files: 7, bytes: 9 }, Charged { files: -1, bytes: 0 }] {
         falsify(&device, |store| {
             let mut batch = Batch::new();

@@ -194,7 +194,7 @@ fn a_directory_without_a_name_gets_no_quota() {
 fn begun(v: &Volume, dir: NodeId) -> (Arc<Fs>, u64) {
     let id = 1 << 30;
     let record = QuotaRecord {
-        subvolume: dir.subvol().0,
+        subvolume: dir.slot().0,
         directory: dir.ino().0,
         files_max: 5,
         bytes_max: u64::MAX,

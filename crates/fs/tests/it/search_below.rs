@@ -101,7 +101,7 @@ impl Changing {
             for (name, kind) in names {
                 let entry = self.fs().lookup(&Caller::root(), directory, &name);
                 let node = entry.expect("it is there").node;
-                if node.subvol() == top.subvol() {
+                if node.slot() == top.slot() {
                     next.extend((kind == Kind::Directory).then_some(node));
                     found.push((directory, name, kind, node));
                 }

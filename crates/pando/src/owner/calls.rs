@@ -229,10 +229,11 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
     let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
     let copied = fs.copied_from(node).map_err(|error| about(error, path))?;
+    let subvolume = fs.subvolume_of(attr.node).map_err(|error| about(error, path))?;
     let copied = copied.filter(|from| Held::exactly(fs, caller, from, Follow::No).is_ok());
     Ok(Answer::Info(Box::new(Info {
         attr: (&attr).into(),
-        subvolume: attr.node.subvol().0,
+        subvolume: subvolume.0,
         ino: attr.node.ino().0,
         xattrs: xattrs.map(Bytes::from).collect(),
         target,

@@ -22,9 +22,9 @@ pub(super) fn refuse(server: &Server, caller: &Caller, call: &Call<'_>) -> Answe
         Call::Rollback { path, .. } => {
             refuse_below(server, caller, path, (Follow::Yes, Top::Stays))
         }
-        Call::SnapshotDeleteNumber { number } => {
-            refuse_where(server, b"", Top::Refused, |node| node.subvol().0 == number)
-        }
+        Call::SnapshotDeleteNumber { number } => refuse_where(server, b"", Top::Refused, |node| {
+            server.fs().subvolume_of(node).is_ok_and(|subvolume| subvolume.0 == number)
+        }),
         Call::SnapshotDelete { path, name } | Call::SnapshotRename { path, from: name, .. } => {
             let path = [path, server.fs().snapshot_dir(), name].join(&b'/');
             refuse_below(server, caller, &path, (Follow::No, Top::Refused))

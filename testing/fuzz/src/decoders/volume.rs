@@ -259,7 +259,12 @@ fn make_small(random: &mut Rng) -> Vec<u8> {
             };
             record.encode()
         }
-        3 => RootCounter { subvolume: number(random), copies: random.bool() }.encode(),
+        3 => RootCounter {
+            subvolume: number(random),
+            copies: random.bool(),
+            excludes_older: random.bool(),
+        }
+        .encode(),
         _ => (number(random) >> 1).to_le_bytes().to_vec(),
     }
 }

@@ -314,7 +314,7 @@ fn subvolumes_in_a_circle_are_not_followed(engine: Engine) {
         let mut above = NodeId::ROOT;
         for name in [&b"moved"[..], b"outer", b"inner"] {
             let entry = fs.subvolume_create(&root, above, name, 0o755).expect("there is room");
-            numbers.push(entry.node.subvol().0);
+            numbers.push(entry.node.slot().0);
             if name != b"moved" {
                 above = entry.node;
             }

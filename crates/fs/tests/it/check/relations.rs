@@ -57,7 +57,7 @@ fn subvolumes_that_are_in_one_another_come_back(engine: Engine) {
         for name in [&b"outer"[..], b"inner"] {
             let made = subject.fs().subvolume_create(&root, above, name, 0o755).expect("room");
             above = made.node;
-            numbers.push(above.subvol().0);
+            numbers.push(above.slot().0);
         }
         file(subject.fs(), above, "in both", b"kept");
         subject.fs().close().expect("it is written");
@@ -215,7 +215,7 @@ fn that_quotas_are_not_compared_is_told(engine: Engine) {
         let limits = QuotaLimits { files: Some(100_000), bytes: None };
         fs.quota_set(&root, one, limits).expect("a quota is set");
         let clone = fs.lookup(&root, NodeId::ROOT, b"clone").expect("it is there").node;
-        removed = removed.max(clone.subvol().0);
+        removed = removed.max(clone.slot().0);
         fs.rmr(&root, NodeId::ROOT, b"clone").expect("it is detached");
         fs.close().expect("it is written");
     }

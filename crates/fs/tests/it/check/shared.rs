@@ -107,7 +107,7 @@ fn clones_cost_what_differs_in_them() {
 /// What is found when something is changed in the tree of a copy, and nowhere else.
 fn found(v: &Volume, clones: bool, wrong: impl FnOnce(TreeId, &mut Batch)) -> VolumeReport {
     let of = if clones {
-        v.find(ROOT, "s3").expect("it is there").node.subvol()
+        inode::SubvolId(v.find(ROOT, "s3").expect("it is there").node.slot().0)
     } else {
         let top = v.find(ROOT, "top").expect("it is there").node;
         let all = v.fs.snapshot_list(&Caller::root(), top).expect("a list");

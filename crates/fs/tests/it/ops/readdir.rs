@@ -224,7 +224,7 @@ fn a_subvolume_that_cannot_be_read_hides_no_name() {
     let snapshots = fresh.lookup(&root, dir.node, b".snapshots").expect("it is there").node;
     let subvolume = |parent, name: &[u8]| {
         let found = v.fs.lookup(&root, parent, name).expect("it is there");
-        found.attr.node.subvol().0
+        found.attr.node.slot().0
     };
     let ids = [
         subvolume(snapshots, b"s2"),

@@ -8,6 +8,7 @@ mod owned;
 mod prune;
 mod rmr;
 mod rollback;
+mod shares;
 mod snapshot;
 mod subvolume;
 mod virtual_dir;

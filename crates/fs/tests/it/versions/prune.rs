@@ -9,7 +9,7 @@ use crate::support::{Volume, volume};
 
 /// Records of a subvolume's tree.
 fn records(v: &Volume, node: NodeId) -> usize {
-    let key = format::key::subvolume(node.subvol().0);
+    let key = format::key::subvolume(node.slot().0);
     let tree = TreeId(format::key::VOLUME_TREE);
     let bytes = v.store.get(tree, &key).expect("the store reads").expect("a record");
     let record = format::subvolume_record::SubvolumeRecord::decode(&bytes).expect("a record");
@@ -224,7 +224,7 @@ fn a_read_error_anywhere_loses_nothing_and_holds_nothing_up() {
 
 /// How many extents a subvolume's tree has.
 fn extents(v: &Volume, node: NodeId) -> usize {
-    let key = format::key::subvolume(node.subvol().0);
+    let key = format::key::subvolume(node.slot().0);
     let tree = TreeId(format::key::VOLUME_TREE);
     let bytes = v.store.get(tree, &key).expect("the store reads").expect("a record");
     let record = format::subvolume_record::SubvolumeRecord::decode(&bytes).expect("a record");

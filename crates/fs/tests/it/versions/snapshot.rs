@@ -178,8 +178,8 @@ fn a_snapshot_of_a_number_that_none_can_have_is_damage() {
         if at.starts_with(&key::SNAPSHOT_NAMES_PREFIX) {
             let id = u64::from_le_bytes(value[..].try_into().expect("a number"));
             let record = v.store.get(tree, &key::subvolume(id)).expect("it reads");
-            batch.put(tree, &key::subvolume(id + (1 << 32)), &record.expect("a record"));
-            batch.put(tree, &at, &(id + (1 << 32)).to_le_bytes());
+            batch.put(tree, &key::subvolume(id + (1 << 56)), &record.expect("a record"));
+            batch.put(tree, &at, &(id + (1 << 56)).to_le_bytes());
         }
     }
     v.store.commit(&batch).expect("it is committed");
