@@ -95,7 +95,7 @@ if [ "$failed" -eq 0 ]; then
   lsm=PANDO_ENGINE=lsm
   suite $lsm PJDFSTEST_USERS=root pjdfstest.sh
   suite $lsm fsx.sh "${FSX_LSM_SECONDS:-15}" "${FSX_SEED:-1}"
-  suite $lsm PROGRAMS_USERS=root programs.sh calls coherence totals extents
+  suite $lsm PROGRAMS_USERS=root programs.sh calls coherence totals extents handles
   suite $lsm own_mount.sh
   suite $lsm under_load.sh 1 "${LOAD_SEED:-1}" 400
   suite $lsm acl.sh 2000 "${ACL_SEED:-1}"

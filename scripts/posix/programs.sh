@@ -13,7 +13,7 @@ mount_pando suid,dev
 repository=$PWD
 # Sources to copy, where every user may read them.
 cp -r "$repository/crates/fs/src/ops" "$work/sources"
-for script in calls coherence atime totals extents; do
+for script in calls coherence atime totals extents handles; do
   cp "$repository/scripts/posix/$script.py" "$work"
 done
 chmod -R a+rX "$work/sources" "$work"/*.py
@@ -229,6 +229,12 @@ part_totals() { python3 "$scripts/totals.py" "$mnt" "$pando" || fail "totals of 
 
 part_extents() { python3 "$scripts/extents.py" "$mnt" "$pando" || fail "copies share no extents"; }
 
+# Handles take the rights of root.
+part_handles() {
+  is_root || return 0
+  python3 "$scripts/handles.py" "$mnt" "$pando" "$volume" "$mnt" || fail "file handles"
+}
+
 part_atime() {
   python3 "$scripts/atime.py" "$mnt" relatime || fail "times of reading"
   is_root || return 0
@@ -269,7 +275,7 @@ part_as() { # USER PART
 }
 
 for user in ${PROGRAMS_USERS:-root nobody}; do
-  for part in "${@:-archives git sqlite cargo tools calls coherence totals extents atime}"; do
+  for part in "${@:-archives git sqlite cargo tools calls coherence totals extents handles atime}"; do
     for one in $part; do
       start=$(date +%s%N)
       part_as "$user" "$one"

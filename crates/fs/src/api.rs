@@ -155,6 +155,17 @@ pub trait FileSystem: Send + Sync {
     /// Finds a name in a directory. `.` and `..` are answered too.
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry>;
 
+    /// Finds a node by its number alone, at or below a directory, where a handle was kept that
+    /// the front end does not hold any more. Takes one look-up. `Stale`: there is none.
+    fn find_by_number(&self, _top: NodeId, _node: NodeId) -> FsResult<Entry> {
+        Err(FsError::Stale)
+    }
+
+    /// What tells a node from those that had its number before.
+    fn generation(&self, _node: NodeId) -> u64 {
+        0
+    }
+
     /// Takes `lookups` look-ups of a node back.
     fn forget(&self, node: NodeId, lookups: u64);
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use device::Timestamp;
-use inode::{Attr, Caller, FsError, NodeId, SetAttr};
+use inode::{Attr, Caller, FsError, NodeId, SetAttr, SubvolId};
 
 use crate::ops::{
     access, copy_range, fallocate, forget, fsync, getattr, link, lookup, mkdir, mknod, read,
@@ -12,13 +12,25 @@ use crate::ops::{
 };
 use crate::{
     Allocate, Atime, DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode,
-    Seek, SetXattr, StatFs, SyncScope, WalkControl, search_dir, snapdir,
+    Seek, SetXattr, StatFs, SyncScope, WalkControl, handles, search_dir, snapdir,
 };
 
 /// What is answered to who would change what is found by a query.
 const REFUSED: FsError = FsError::NotPermitted("a query is only looked at");
 
 impl FileSystem for Fs {
+    fn find_by_number(&self, top: NodeId, node: NodeId) -> FsResult<Entry> {
+        handles::find(self, top, node)
+    }
+
+    #[inline]
+    fn generation(&self, node: NodeId) -> u64 {
+        if self.subvols.slots.are_first() || search_dir::is_volatile(node) {
+            return 0;
+        }
+        self.subvolume_of(node).map_or(0, SubvolId::generation)
+    }
+
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
         if search_dir::is_volatile(parent) {
             return search_dir::lookup(self, caller, parent, name);

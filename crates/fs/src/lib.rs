@@ -19,6 +19,7 @@ mod engine;
 mod error;
 mod filesystem;
 mod find;
+mod handles;
 mod header;
 mod history;
 mod info;

@@ -62,6 +62,8 @@ pub(crate) struct Timeouts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) node: u64,
+    /// What tells it in handles from those that had its number before.
+    pub(crate) generation: u64,
     pub(crate) attr: Attr,
 }
 
@@ -202,8 +204,14 @@ impl Adapter {
         }
     }
 
-    fn named(entry: &fs::Entry) -> Named {
-        Named { node: entry.node.0, attr: entry.attr }
+    fn named(&self, entry: &fs::Entry) -> Named {
+        let (node, generation) = (self.number(entry.node), self.generation(entry.node));
+        Named { node, generation, attr: entry.attr }
+    }
+
+    /// The generation of a node. The root's is 0: the kernel makes it without asking.
+    fn generation(&self, node: NodeId) -> u64 {
+        if self.number(node) == ROOT { 0 } else { self.fs.generation(node) }
     }
 }
 

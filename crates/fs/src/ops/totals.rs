@@ -17,7 +17,7 @@ use crate::{Fs, FsResult, snapdir};
 const PREFIX: &[u8] = b"user.pando.";
 
 /// Nobody is asked whether users exist.
-struct NoAccounts;
+pub(crate) struct NoAccounts;
 
 impl Accounts for NoAccounts {
     fn has_user(&self, _uid: u32) -> bool {

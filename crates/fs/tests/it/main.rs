@@ -31,6 +31,7 @@ mod column;
 mod crash;
 mod damage;
 mod full;
+mod handles;
 mod header;
 mod log_elsewhere;
 mod model;

@@ -64,9 +64,9 @@ impl Adapter {
     fn shown(&self, number: u64, attr: Attr) -> Named {
         if number == ROOT {
             self.root_shown.store(attr.node.0, Ordering::Relaxed);
-            return Named { node: attr.node.0, attr };
+            return Named { node: attr.node.0, generation: 0, attr };
         }
-        Named { node: number, attr }
+        Named { node: number, generation: 0, attr }
     }
 
     /// Whether somebody may do what the bits of `mask` say.

@@ -20,6 +20,8 @@ pub(crate) struct Listed<'a> {
     pub(crate) name: &'a [u8],
     /// The number to show.
     pub(crate) node: u64,
+    /// Its generation, where it has attributes.
+    pub(crate) generation: u64,
     /// What it is.
     pub(crate) kind: Kind,
     /// Position after it.
@@ -50,6 +52,7 @@ impl Adapter {
             let control = take(&Listed {
                 name: entry.name,
                 node: entry.node.0,
+                generation: entry.attr.map_or(0, |_| self.generation(entry.node)),
                 kind: entry.kind,
                 offset: entry.cookie,
                 attr: entry.attr,
@@ -91,6 +94,7 @@ impl Adapter {
             let dot = Listed {
                 name: b".",
                 node: own,
+                generation: 0,
                 kind: Kind::Directory,
                 offset: AFTER_DOT,
                 attr: None,
@@ -102,6 +106,7 @@ impl Adapter {
         let dot_dot = Listed {
             name: b"..",
             node: self.parent_number(who, number, own),
+            generation: 0,
             kind: Kind::Directory,
             offset: AFTER_DOT_DOT,
             attr: None,

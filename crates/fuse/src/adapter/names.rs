@@ -12,19 +12,34 @@ const WHITEOUT_NO_REPLACE: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
 impl Adapter {
     /// Looks a name up; `None` says that it does not exist and that this may be remembered.
     pub(crate) fn lookup(&self, who: Who, parent: u64, name: &[u8]) -> Answer<Option<Named>> {
+        if name == b"." {
+            return self.find_by_number(parent).map(Some);
+        }
         let directory = self.node(parent);
         let volatile = fs::is_volatile(directory);
         let caller = if volatile { self.searcher(who) } else { self.caller(who) };
         match self.fs.lookup(&caller, directory, name) {
             Ok(entry) => {
                 self.advice.looked_up(parent);
-                Ok(Some(Adapter::named(&entry)))
+                let named = self.named(&entry);
+                if named.node == ROOT {
+                    // Above a directory that a handle led to; see `forget`.
+                    self.fs.forget(entry.node, 1);
+                }
+                Ok(Some(named))
             }
             Err(FsError::NotFound) if volatile => Err(Errno::NOT_FOUND),
             Err(FsError::NotFound) if self.timeouts.negative.is_zero() => Err(Errno::NOT_FOUND),
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(errno::report("lookup", parent, &error)),
         }
+    }
+
+    /// Finds what the kernel, or a program that it trusts with handles, knows the number of. The
+    /// root is always held, so nobody asks for it.
+    fn find_by_number(&self, number: u64) -> Answer<Named> {
+        let found = self.fs.find_by_number(self.root(), self.node(number));
+        found.map(|entry| self.named(&entry)).map_err(failed("find", number))
     }
 
     /// The kernel gives look-ups back. Those of the root it never took.
@@ -45,7 +60,7 @@ impl Adapter {
     ) -> Answer<Named> {
         let new = NewNode { kind: Kind::File, mode: mode & 0o7777, rdev: 0 };
         match self.fs.mknod(&self.maker(maker), self.node(parent), name, &new) {
-            Ok(entry) => Ok(Adapter::named(&entry)),
+            Ok(entry) => Ok(self.named(&entry)),
             // Somebody else made the file since the kernel looked. At ESTALE it looks once more
             // and opens what it finds, with all the checks that an existing file needs.
             Err(FsError::Exists) if !exclusive => Err(Errno::STALE),
@@ -66,7 +81,7 @@ impl Adapter {
         let new = NewNode { kind, mode: mode & 0o7777, rdev };
         self.fs
             .mknod(&self.maker(maker), self.node(parent), name, &new)
-            .map(|entry| Adapter::named(&entry))
+            .map(|entry| self.named(&entry))
             .map_err(failed("mknod", parent))
     }
 
@@ -74,7 +89,7 @@ impl Adapter {
     pub(crate) fn tmpfile(&self, maker: &Maker, parent: u64, mode: u32) -> Answer<Named> {
         self.fs
             .tmpfile(&self.maker(maker), self.node(parent), mode & 0o7777)
-            .map(|entry| Adapter::named(&entry))
+            .map(|entry| self.named(&entry))
             .map_err(failed("tmpfile", parent))
     }
 
@@ -94,7 +109,7 @@ impl Adapter {
         }
         self.fs
             .mkdir(&caller, parent_node, name, mode & 0o7777)
-            .map(|entry| Adapter::named(&entry))
+            .map(|entry| self.named(&entry))
             .map_err(failed("mkdir", parent))
     }
 
@@ -108,7 +123,7 @@ impl Adapter {
     ) -> Answer<Named> {
         self.fs
             .symlink(&self.caller(who), self.node(parent), name, target)
-            .map(|entry| Adapter::named(&entry))
+            .map(|entry| self.named(&entry))
             .map_err(failed("symlink", parent))
     }
 
@@ -116,7 +131,7 @@ impl Adapter {
     pub(crate) fn link(&self, who: Who, number: u64, parent: u64, name: &[u8]) -> Answer<Named> {
         self.fs
             .link(&self.caller(who), self.node(number), self.node(parent), name)
-            .map(|entry| Adapter::named(&entry))
+            .map(|entry| self.named(&entry))
             .map_err(failed("link", parent))
     }
 

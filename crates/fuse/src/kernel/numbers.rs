@@ -65,6 +65,7 @@ pub(super) mod notify {
 /// Features that both sides must have, by their bits in `flags` and `flags2`.
 pub(super) mod feature {
     pub(crate) const ASYNC_READ: u64 = 1;
+    pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;

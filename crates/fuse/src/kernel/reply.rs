@@ -86,18 +86,19 @@ impl Reply {
 
     /// `fuse_entry_out`: a name that leads to a node.
     pub(super) fn entry(&mut self, named: &Named, times: &Timeouts) {
-        self.entry_head(named.node, times.entry, times.attr);
+        self.entry_head((named.node, named.generation), times.entry, times.attr);
         self.attr(named.node, &named.attr);
     }
 
-    fn entry_head(&mut self, node: u64, entry: Duration, attr: Duration) {
-        self.u64(node).u64(0).u64(entry.as_secs()).u64(attr.as_secs());
+    fn entry_head(&mut self, node: (u64, u64), entry: Duration, attr: Duration) {
+        let (node, generation) = node;
+        self.u64(node).u64(generation).u64(entry.as_secs()).u64(attr.as_secs());
         self.u32(entry.subsec_nanos()).u32(attr.subsec_nanos());
     }
 
     /// `fuse_entry_out` that says that there is no such name, and that this may be kept.
     pub(super) fn no_entry(&mut self, kept: Duration) {
-        self.entry_head(0, kept, kept);
+        self.entry_head((0, 0), kept, kept);
         self.zeros(88);
     }
 
@@ -137,7 +138,8 @@ impl Reply {
         }
         match (times, entry.attr) {
             (Some(times), Some(attr)) => {
-                self.entry(&Named { node: entry.node, attr: *attr }, times);
+                let (node, generation) = (entry.node, entry.generation);
+                self.entry(&Named { node, generation, attr: *attr }, times);
             }
             // Without them the kernel takes the number and the kind alone.
             (Some(_), None) => {
@@ -198,7 +200,7 @@ mod tests {
             ctime: Timestamp(1),
             btime: Timestamp(2),
         };
-        let named = Named { node: 7, attr };
+        let named = Named { node: 7, generation: 0, attr };
         let kept = Duration::from_millis(1500);
         let times = Timeouts { attr: kept, entry: kept, negative: kept };
         let length = |build: &dyn Fn(&mut Reply)| {
@@ -211,8 +213,14 @@ mod tests {
         assert_eq!(length(&|reply| reply.no_entry(kept)), 128);
         assert_eq!(length(&|reply| reply.attributes(&named, kept)), 104);
         assert_eq!(length(&|reply| reply.statx(&named, kept)), 288);
-        let entry =
-            Listed { name: b"abc", node: 7, kind: Kind::File, offset: 3, attr: Some(&attr) };
+        let entry = Listed {
+            name: b"abc",
+            node: 7,
+            generation: 0,
+            kind: Kind::File,
+            offset: 3,
+            attr: Some(&attr),
+        };
         assert_eq!(length(&|reply| assert!(reply.listed(&entry, None, 32))), 32);
         assert_eq!(length(&|reply| assert!(reply.listed(&entry, Some(&times), 160))), 160);
         assert_eq!(length(&|reply| assert!(!reply.listed(&entry, None, 31))), 0);

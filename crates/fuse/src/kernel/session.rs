@@ -40,6 +40,7 @@ const BACKGROUND_MAX: u16 = u16::MAX;
 /// choice of listings with attributes (whoever reads all names before it looks at the first file,
 /// as find, du, tar and Go do, pays a look-up for each).
 const FEATURES: u64 = feature::ASYNC_READ
+    | feature::EXPORT_SUPPORT
     | feature::BIG_WRITES
     | feature::DONT_MASK
     | feature::DO_READDIRPLUS

@@ -54,6 +54,8 @@ struct State {
 pub(super) fn is_slow(request: &Request<'_>) -> bool {
     let volatile = || fs::is_volatile(NodeId(request.node));
     match request.opcode {
+        // By its number, of what the kernel does not hold: that takes a search.
+        op::LOOKUP if request.arguments.clone().name() == Ok(b".") => true,
         op::LOOKUP | op::READDIR | op::READDIRPLUS => volatile(),
         op::GETXATTR => {
             let mut arguments = request.arguments;
