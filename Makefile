@@ -7,7 +7,7 @@ HOURS ?= 1
 # Scripts look for programs in target/, wherever else this user has things built.
 unexport CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 
-.PHONY: help setup suites build demo test bench soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-programs suites-outside limits soak
+.PHONY: help setup suites build install uninstall deb demo test bench soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-posix soak-programs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -20,13 +20,22 @@ setup: ## Install missing system packages (apt, as root or by sudo), or name the
 build: setup ## Build target/release/pando
 	$(CARGO) build --release --package pando
 
+install: ## Install pando, mount.pando, man pages, completions, systemd units below PREFIX (/usr/local), in DESTDIR
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" bash scripts/install.sh install
+
+uninstall: ## Remove what `make install` installed
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" bash scripts/install.sh uninstall
+
+deb: build ## Pack the same as target/pando_VERSION_ARCH.deb
+	@bash scripts/install.sh deb
+
 demo: setup ## Import DIR (default /usr/share) into a volume; snapshot, clone, roll back, kill and recover it
 	@CARGO="$(CARGO)" KEEP="$(KEEP)" bash scripts/demo.sh "$(DIR)"
 
 suites: ## Build the POSIX suites (pjdfstest, fsx) into target/tools
 	@bash scripts/setup.sh suites
 
-test: suites ## All that CI runs: format, lints, docs, every test, real mounts, 20 kills
+test: suites ## All that CI runs: format, lints, docs, tests, real mounts, POSIX suites (15 minutes on idle cores)
 	@CARGO="$(CARGO)" bash scripts/test.sh
 
 bench: build ## In-process and mount benchmarks beside their yardsticks, one JSON object a line
@@ -59,4 +68,8 @@ limits: setup ## Limits at their edge: 10 million entries in one directory, 1,04
 	$(CARGO) build --release --package pando
 	@PANDO=target/release/pando bash scripts/posix/limits.sh full
 
-soak: soak-crash soak-damage soak-kill ## All three
+soak-posix: suites ## The POSIX suites of both engines at their full length (half an hour)
+	$(CARGO) build --workspace
+	@bash scripts/posix/lanes.sh whole
+
+soak: soak-crash soak-damage soak-kill soak-fuzz ## These four

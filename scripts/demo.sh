@@ -3,16 +3,40 @@
 #   scripts/demo.sh [DIR]      KEEP=1 leaves the volume and the mount behind
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/steps.sh
 source_dir=$(realpath "${1:-/usr/share}")
 cargo=${CARGO:-cargo}
 [ -d "$source_dir" ] || { echo "demo: $source_dir is not a directory" >&2; exit 2; }
 
+# build: says before how much there is to do, and while it is done how far it is
+build() {
+  local all built=0 failed=0 line begin=$SECONDS last=$SECONDS
+  all=$($cargo tree --package pando --edges normal,build --prefix none 2>/dev/null | sort -u | wc -l)
+  step "building target/demo/pando: $all crates the first time, a few minutes on two idle cores"
+  while IFS= read -r line; do
+    case $line in
+      *Compiling*)
+        built=$((built + 1))
+        [ $((SECONDS - last)) -lt 4 ] || echo "   $built of $all crates after $((SECONDS - begin)) s:${line#*Compiling}"
+        [ $((SECONDS - last)) -lt 4 ] || last=$SECONDS
+        ;;
+      "demo: the build failed") failed=1 ;;
+      *Downloading* | *Downloaded* | *Updating* | *Blocking* | *Finished*) ;;
+      *) printf '%s\n' "$line" ;;
+    esac
+  done < <($cargo build --profile demo --package pando 2>&1 || echo "demo: the build failed")
+  [ "$failed" -eq 0 ] || { echo "demo: the program could not be built" >&2 && exit 1; }
+}
+
 pando=${PANDO:-}
 if [ -z "$pando" ]; then
-  echo "== building target/release/pando"
-  $cargo build --release --package pando --quiet
-  pando=$PWD/target/release/pando
+  build
+  pando=$PWD/target/demo/pando
 fi
+steps_end
+entries=$(find "$source_dir" 2>/dev/null | wc -l)
+echo "   $source_dir has $entries entries; with the usual tools beside it the demo takes some minutes for"
+echo "   some hundred thousand of them"
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-demo.XXXXXX")
 chmod 755 "$work"
@@ -24,6 +48,7 @@ mkdir "$mount"
 mounted=no
 cleanup() {
   status=$?
+  steps_quiet
   if [ "${KEEP:-}" = 1 ]; then
     echo
     echo "kept: volume $volume, mounted on $mount (pando umount $mount; rm -r $work)"
@@ -52,20 +77,20 @@ pretty() { # microseconds
 }
 row() { rows+=("$1|$2|$3"); }
 
-echo "== formatting a volume in $volume"
+step "formatting a volume in $volume"
 measure "$pando" format "$volume"
 row "format a volume" "$(pretty "$took")" "-"
 
 if reason=$("$pando" mount "$volume" "$mount" 2>&1); then
   mounted=yes
   inside() { printf '%s/%s' "$mount" "$1"; }
-  echo "== mounted on $mount"
+  step "mounted on $mount"
 else
   inside() { printf '%s:/%s' "$volume" "$1"; }
-  echo "== cannot mount here, going on through the library: $reason"
+  step "cannot mount here, going on through the library: $reason"
 fi
 
-echo "== importing $source_dir"
+step "importing $source_dir"
 measure "$pando" import "$source_dir" "$(inside tree)"
 imported=$took
 measure cp -a "$source_dir" "$plain"
@@ -83,7 +108,7 @@ fi
 measure verb_list
 row "pando ls -lR | find -ls" "$(pretty "$took")" "$(pretty "$plain_list")"
 
-echo "== search: the same expression by pando find and by find"
+step "search: the same expression by pando find and by find"
 asked=(-type f -name '*a*' -size +8k -printf '%P\n')
 find_ours() { "$pando" find "$(inside tree)" "${asked[@]}" >"$work/found"; }
 find_plain() { find "$plain" "${asked[@]}" >"$work/found-plain"; }
@@ -118,7 +143,7 @@ same() {
   if [ "$1" = "$2" ]; then echo "   ok: $3"; else echo "demo: NOT the same: $3" >&2; exit 1; fi
 }
 if [ $mounted = yes ]; then
-  echo "== comparing the import with its source"
+  step "comparing the import with its source"
   diff -r --no-dereference "$plain" "$mount/tree" >"$work/diff" 2>&1 || true
   if [ -s "$work/diff" ] && grep -qv -e 'recursive directory loop' -e 'is a fifo' -e 'is a socket' -e 'special file' "$work/diff"; then
     head -5 "$work/diff" >&2
@@ -128,7 +153,7 @@ if [ $mounted = yes ]; then
   echo "   ok: diff -r finds no difference"
 fi
 
-echo "== snapshot, change, look again"
+step "snapshot, change, look again"
 before=$(sum tree)
 measure "$pando" snapshot create "$(inside tree)" monday
 snapshot_time=$took
@@ -146,7 +171,7 @@ else
   same "$(sum tree/.snapshots/monday)" "$before" "the snapshot shows what was there before the change"
 fi
 
-echo "== clone, write in the clone"
+step "clone, write in the clone"
 measure "$pando" clone "$(inside tree)" "$(inside fork)"
 row "clone of $files entries | cp -a" "$(pretty "$took")" "$(pretty "$copy_time")"
 changed=$(sum tree)
@@ -157,13 +182,13 @@ else
 fi
 same "$(sum tree)" "$changed" "writing in the clone did not touch its source"
 
-echo "== roll back"
+step "roll back"
 measure "$pando" rollback "$(inside tree)" monday
 row "roll back to the snapshot" "$(pretty "$took")" "-"
 same "$(sum tree)" "$before" "the tree is what it was at the snapshot"
 
 if [ $mounted = yes ]; then
-  echo "== kill -9 the mount, mount again"
+  step "kill -9 the mount, mount again"
   "$pando" sync "$mount"
   pid=$("$pando" status --json "$volume" | tr ',{}' '\n\n\n' | sed -n 's/^ *"pid": *\([0-9][0-9]*\).*/\1/p' | head -1)
   kill -9 "$pid"
@@ -175,12 +200,13 @@ if [ $mounted = yes ]; then
   same "$(sum tree/.snapshots/monday)" "$before" "and so is its snapshot"
 fi
 
-echo "== delete"
+step "delete"
 measure "$pando" rmr "$(inside fork)"
 rmr_time=$took
 measure rm -rf "$work/plain-copy"
 row "rmr of $files entries | rm -rf" "$(pretty "$rmr_time")" "$(pretty "$took")"
 
+steps_end
 echo
 "$pando" status "$volume"
 echo

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# All POSIX suites, on both engines, in two lanes side by side: suites wait for the disk and for clocks
+# more than for the processor. A suite's output comes when it ends, in one piece.
+#   scripts/posix/lanes.sh quick     what `make test` runs
+#   scripts/posix/lanes.sh whole     what `make soak-posix` runs: longer, and more of each
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+case ${1:-} in
+  quick) fsx=20 acl=1500 kills=2 load=400 limits=quick outside=quick ;;
+  whole) fsx=300 acl=8000 kills=20 load=4000 limits= outside= ;;
+  *) sed -n '4,5p' "$0" >&2 && exit 2 ;;
+esac
+fsx=${FSX_SECONDS:-$fsx}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+# suite [VARIABLE=VALUE...] SCRIPT [ARGUMENT...]
+suite() {
+  local settings=() begin=$SECONDS code=0 out=$logs/$BASHPID
+  while [[ $1 == *=* ]]; do settings+=("$1") && shift; done
+  local name="${settings[*]:+${settings[*]} }$*" script=$1
+  shift
+  env "${settings[@]}" bash "scripts/posix/$script" "$@" > "$out" 2>&1 || code=$?
+  {
+    printf '\n-- %s: %d s\n' "$name" $((SECONDS - begin))
+    cat "$out"
+  } | cat
+  [ "$code" -eq 0 ] || { echo "$name failed (code $code)" >&2 && exit "$code"; }
+}
+
+first_lane() {
+  suite pjdfstest.sh
+  suite fsx.sh "$fsx" "${FSX_SEED:-1}"
+  suite programs.sh
+  suite own_mount.sh
+  suite under_load.sh 1 "${LOAD_SEED:-1}" "$load"
+  suite beside.sh
+  suite acl.sh "$acl" "${ACL_SEED:-1}"
+  suite trash.sh
+  # shellcheck disable=SC2086 # none, where nothing is said
+  suite limits.sh $limits
+}
+
+second_lane() {
+  # shellcheck disable=SC2086
+  suite outside.sh $outside
+  suite quota.sh
+  suite damaged.sh
+  suite full.sh
+  suite kill.sh "$kills"
+  # The other engine: what calls answer, and whether files read as they were written.
+  local lsm=PANDO_ENGINE=lsm
+  suite $lsm PJDFSTEST_USERS=root pjdfstest.sh
+  suite $lsm fsx.sh $(((fsx + 1) / 2)) "${FSX_SEED:-1}"
+  suite $lsm PROGRAMS_USERS=root programs.sh calls coherence totals extents handles
+  suite $lsm own_mount.sh
+  suite $lsm under_load.sh 1 "${LOAD_SEED:-1}" "$load"
+  suite $lsm acl.sh $((acl / 2)) "${ACL_SEED:-1}"
+  suite $lsm trash.sh
+  suite $lsm quota.sh
+  suite $lsm damaged.sh
+  suite $lsm full.sh
+  suite $lsm kill.sh "$kills"
+}
+
+first_lane &
+first=$!
+second_lane &
+second=$!
+trap 'kill "$first" "$second" 2>/dev/null; exit 130' INT TERM
+code=0
+wait "$first" || code=$?
+wait "$second" || code=$?
+exit "$code"

@@ -1,0 +1,68 @@
+# Sourced by scripts that take long: says what runs, that it still runs, and what each step took.
+#
+#   step WHAT        begins a step; while it lasts, a line every eight seconds says for how long
+#   step_aloud WHAT  the same of a step that prints lines itself
+#   steps_end        ends the last one
+#   steps_table      what each took: wall time, and CPU time of the programs that it waited for
+steps_rows=()
+steps_what=
+steps_ticker=
+
+# steps_cpu VARIABLE: CPU time, in milliseconds, of what this shell started and waited for. `times`
+# is of the shell that runs it, and so cannot stand in a pipe or a substitution.
+steps_cpu() {
+  local file
+  file=$(mktemp)
+  times > "$file"
+  printf -v "$1" %s "$(awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, part, /[ms]/); sum += part[1] * 60000 + part[2] * 1000 } printf "%d", sum }' "$file")"
+  rm -f "$file"
+}
+
+step_aloud() {
+  steps_end
+  steps_what=$* steps_begin=$SECONDS
+  steps_cpu steps_cpu_begin
+  printf '\n== %s\n' "$*"
+}
+
+step() {
+  step_aloud "$@"
+  (
+    sleeper=
+    trap - EXIT
+    trap '[ -z "$sleeper" ] || kill "$sleeper"; exit 0' TERM
+    for ((waited = 8; ; waited += 8)); do
+      sleep 8 &
+      sleeper=$!
+      wait "$sleeper"
+      echo "   ... $waited s: $steps_what"
+    done
+  ) 2>/dev/null &
+  steps_ticker=$!
+}
+
+# Ends the line every eight seconds.
+steps_quiet() {
+  [ -n "$steps_ticker" ] || return 0
+  kill "$steps_ticker" 2>/dev/null || true
+  wait "$steps_ticker" 2>/dev/null || true
+  steps_ticker=
+}
+
+steps_end() {
+  steps_quiet
+  [ -n "$steps_what" ] || return 0
+  local cpu
+  steps_cpu cpu
+  cpu=$(((cpu - steps_cpu_begin) / 1000))
+  steps_rows+=("$(printf '%7d s %7d s  %s' $((SECONDS - steps_begin)) "$cpu" "$steps_what")")
+  echo "   done in $((SECONDS - steps_begin)) s ($cpu s of CPU time)"
+  steps_what=
+}
+
+steps_table() {
+  steps_end
+  printf '\n%9s %9s\n' wall CPU
+  printf '%s\n' "${steps_rows[@]}"
+  printf '%7d s            all\n' "$SECONDS"
+}
