@@ -28,24 +28,19 @@ step_aloud() {
 step() {
   step_aloud "$@"
   (
-    sleeper=
-    trap - EXIT
-    trap '[ -z "$sleeper" ] || kill "$sleeper"; exit 0' TERM
     for ((waited = 8; ; waited += 8)); do
-      sleep 8 &
-      sleeper=$!
-      wait "$sleeper"
+      sleep 8 > /dev/null 2>&1
       echo "   ... $waited s: $steps_what"
     done
-  ) 2>/dev/null &
+  ) &
   steps_ticker=$!
+  disown "$steps_ticker"
 }
 
-# Ends the line every eight seconds.
+# Ends the line every eight seconds: by a signal that runs no trap, for one that was forked just now
+# still has those of this shell, which clean up.
 steps_quiet() {
-  [ -n "$steps_ticker" ] || return 0
-  kill "$steps_ticker" 2>/dev/null || true
-  wait "$steps_ticker" 2>/dev/null || true
+  [ -z "$steps_ticker" ] || kill -KILL "$steps_ticker" 2>/dev/null || true
   steps_ticker=
 }
 

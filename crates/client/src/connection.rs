@@ -71,7 +71,7 @@ impl Connection {
         }
         if version != VERSION {
             let message = format!(
-                "the owner of {} (pid {pid}) speaks protocol version {version}, this program \
+                "the daemon of {} (pid {pid}) speaks protocol version {version}, this program \
                  {VERSION}",
                 volume.display()
             );
@@ -121,7 +121,7 @@ impl Connection {
         match reply.body {
             Body::Leaving => {
                 let pid = self.welcome.pid;
-                let message = format!("the owner of the volume (pid {pid}) is leaving");
+                let message = format!("the daemon of the volume (pid {pid}) is ending");
                 Err(Failure::new(FailureKind::Leaving, message))
             }
             Body::Failed(failure) if reply.id == 0 => Err(failure),
@@ -174,14 +174,14 @@ impl Connection {
 
     fn gone(&self, error: &FrameError) -> Failure {
         let pid = self.welcome.pid;
-        let message = format!("the owner of the volume (pid {pid}) went away: {error}");
+        let message = format!("the daemon of the volume (pid {pid}) ended: {error}");
         Failure::new(FailureKind::Other, message)
             .hint("run the command again: the volume recovers when it is next used")
     }
 }
 
 fn not_ours(error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::Protocol, format!("the owner's answer is not understood: {error}"))
+    Failure::new(FailureKind::Protocol, format!("the daemon's answer is not understood: {error}"))
 }
 
 fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {

@@ -51,17 +51,18 @@ impl Launch {
         match read_frame(from, &mut bytes) {
             Ok(()) => match decode(&bytes) {
                 Ok(launch) => launch,
-                Err(error) => failed(format!("the owner's report is not understood: {error}")),
+                Err(error) => failed(format!("the daemon's report is not understood: {error}")),
             },
-            Err(FrameError::Closed) => {
-                failed("the owner stopped before it was ready; see owner.log in the volume".into())
-            }
-            Err(error) => failed(format!("the owner's report broke off: {error}")),
+            Err(FrameError::Closed) => failed(
+                "the daemon ended before it was ready; the file owner.log in the volume says why"
+                    .into(),
+            ),
+            Err(error) => failed(format!("the daemon's report broke off: {error}")),
         }
     }
 
     /// For `map_err` at the place where a process is started.
     pub fn not_started(error: &io::Error) -> Failure {
-        Failure::new(FailureKind::Other, format!("cannot start an owner: {error}"))
+        Failure::new(FailureKind::Other, format!("cannot start a daemon: {error}"))
     }
 }

@@ -49,12 +49,12 @@ pub fn connect_or_spawn(
         }
         if clock.monotonic() > deadline {
             let message = format!(
-                "the owner of {} neither answers nor leaves after {} s",
+                "the daemon of {} neither answers nor ends after {} s",
                 volume.display(),
                 PATIENCE.as_secs()
             );
             return Err(Failure::new(FailureKind::Busy, message)
-                .hint("owner.lock in the volume names its process"));
+                .hint("the file owner.lock in the volume holds its process ID"));
         }
         clock.sleep(pause);
         pause = (pause * 2).min(PAUSE.1);

@@ -178,9 +178,9 @@ pub struct VolumeStatus {
     pub counting: u64,
     /// Snapshots.
     pub snapshots: u64,
-    /// Clones.
+    /// Clones that were not rolled back since.
     pub clones: u64,
-    /// Other subvolumes, with the volume's root.
+    /// Other subvolumes: the volume's root, those made empty, and what was rolled back.
     pub subvolumes: u64,
     /// Room of the log.
     pub log_bytes: u64,
@@ -447,9 +447,9 @@ pub struct QuotaDifference {
 pub(crate) struct SubvolumeCounts {
     /// Read-only ones, in `.snapshots`.
     pub(crate) snapshots: u64,
-    /// Writable ones that were taken from something.
+    /// Writable ones that `clone` made.
     pub(crate) clones: u64,
-    /// Those that were made empty.
+    /// Those that were made empty, and what was rolled back.
     pub(crate) others: u64,
     /// Those whose trees hold more than what is reachable.
     pub(crate) prunes: u64,

@@ -3,6 +3,7 @@
 use inode::{FsError, NodeId, SubvolId};
 
 use crate::subvol::read_record;
+use crate::subvolumes::access::directory_of;
 use crate::view::{NameBuf, View};
 use crate::{Fs, FsResult};
 
@@ -39,6 +40,12 @@ impl Fs {
             }
             _ => Ok(None),
         }
+    }
+
+    /// How many names a directory has, as its record counts them.
+    pub fn entries(&self, node: NodeId) -> FsResult<u64> {
+        let (subvol, ino) = self.place(self.real(node))?;
+        directory_of(self, &subvol, ino).map(|record| record.entries.max(0) as u64)
     }
 
     /// Names on the way to a directory, the last first.

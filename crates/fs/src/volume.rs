@@ -380,13 +380,16 @@ impl Fs {
                 counts.bytes = counts.bytes.saturating_add(bytes as u64);
                 counts.counting += u64::from(!usage.counted);
             }
-            match (record.detached, record.snapshot, record.source.0) {
+            // What was rolled back is of the lineage of what it was; a clone begins its own.
+            let is_clone = record.source.0 != 0
+                && record.lineage == key::parse_number(key).map_err(malformed)?;
+            match (record.detached, record.snapshot, is_clone) {
                 (true, ..) => {}
                 // What was mounted below a snapshot's directory is part of the snapshot.
                 (_, false, _) if record.read_only => {}
                 (_, true, _) => counts.snapshots += 1,
-                (_, _, 0) => counts.others += 1,
-                _ => counts.clones += 1,
+                (_, _, true) => counts.clones += 1,
+                _ => counts.others += 1,
             }
             Ok(())
         })?;

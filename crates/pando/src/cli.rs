@@ -3,7 +3,9 @@
 
 mod bench;
 mod check;
+mod help;
 mod index;
+mod ls;
 mod quota;
 mod search;
 mod session;
@@ -18,7 +20,9 @@ use bench::BENCH_HELP;
 pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, PolicyArg, Profile, ThreadsWork, Workload};
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use help::{command, rewrite};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
+pub(crate) use ls::{LsArgs, LsOrder};
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 pub(crate) use session::SessionVerb;
@@ -37,8 +41,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
-mounted or not. Where no process owns the volume, the command starts one in the
-background, which leaves when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
+mounted or not. Where no daemon has the volume open, the command starts one in the
+background, which ends when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
 caches in a quarter of the memory (PANDO_CACHE_SIZE), and keeps the index for searches in
 256 MiB (PANDO_INDEX_CACHE, 0 for none).
 
@@ -81,7 +85,7 @@ pub(crate) enum Verb {
     #[command(after_help = "Examples:\n  pando umount /mnt/vol\n  pando umount /data/vol\n  \
                       pando umount --lazy /mnt/vol   # while files are open there")]
     Umount(UmountArgs),
-    /// Show the state of a volume and of its owner
+    /// Show the state of a volume and of its daemon
     #[command(after_help = "Examples:\n  pando status /data/vol\n  pando status /mnt/vol --json")]
     Status(VolumeArg),
     /// Who uses a volume through its daemon, and ending that
@@ -90,8 +94,8 @@ pub(crate) enum Verb {
     /// Show what is known of a path: subvolume, snapshots, attributes
     #[command(after_help = "Example:\n  pando info /mnt/vol/project")]
     Info(PathArg),
-    /// List a directory
-    #[command(after_help = "Examples:\n  pando ls -l /mnt/vol\n  pando ls -R /data/vol:/project")]
+    /// List directories, or files
+    #[command(after_help = ls::LS_HELP, disable_help_flag = true)]
     Ls(LsArgs),
     /// Find files by name, size, owner, time and more: GNU find's expressions, or a search box's
     Find(FindArgs),
@@ -157,9 +161,12 @@ pub(crate) enum Verb {
     /// Measure, in process and without a mount; one JSON object a line
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
-    /// Own a volume (started by other verbs)
+    /// Serve a volume as its daemon (started by other verbs)
     #[command(hide = true)]
     Owner(OwnerArgs),
+    /// Write man pages and completions of shells below a directory
+    #[command(hide = true)]
+    Generate(GenerateArgs),
 }
 
 const MOUNT_HELP: &str = "\
@@ -323,25 +330,6 @@ pub(crate) struct PathsArg {
     pub(crate) paths: Vec<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of ls")]
-pub(crate) struct LsArgs {
-    /// Path below a mount, or VOLDIR:/inner/path
-    pub(crate) path: PathBuf,
-    /// Mode, links, owner, size, time
-    #[arg(long, short)]
-    pub(crate) long: bool,
-    /// Names that start with a dot too
-    #[arg(long, short)]
-    pub(crate) all: bool,
-    /// Directories below too
-    #[arg(long, short = 'R')]
-    pub(crate) recursive: bool,
-    /// In the volume's order, without waiting for the end
-    #[arg(long, short = 'U')]
-    pub(crate) unsorted: bool,
-}
-
 /// `find` takes its arguments apart itself: they are those of GNU find.
 #[derive(Debug, Args)]
 pub(crate) struct FindArgs {
@@ -442,10 +430,16 @@ pub(crate) enum SubvolumeVerb {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// The directory
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct OwnerArgs {
     /// Directory of the volume
     pub(crate) voldir: PathBuf,
-    /// Seconds without a request after which the owner leaves
+    /// Seconds without a request after which the daemon ends
     #[arg(long, default_value_t = 30)]
     pub(crate) idle_seconds: u64,
     /// Memory for cached nodes; default is a quarter of all memory

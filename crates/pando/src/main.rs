@@ -15,6 +15,7 @@ mod index_cache;
 mod interrupt;
 mod log;
 mod mounts;
+mod names;
 mod output;
 mod owner;
 mod place;
@@ -25,7 +26,7 @@ mod verbs;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use clap::error::ErrorKind;
 use wire::{Failure, FailureKind};
 
@@ -60,9 +61,13 @@ fn of_environment(error: &clap::Error) -> Option<Failure> {
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let arguments = verbs::mount_helper::rewrite(arguments);
+    let arguments = cli::rewrite(arguments);
     let arguments = verbs::find::rewrite(arguments);
     let json = arguments.iter().any(|argument| argument == "--json");
-    let cli = match Cli::try_parse_from(arguments) {
+    let mut command = cli::command();
+    let parsed = command.try_get_matches_from_mut(arguments);
+    let parsed = parsed.and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    let cli = match parsed.map_err(|error| error.format(&mut command)) {
         Ok(cli) => cli,
         Err(error) => {
             if let Some(failure) = of_environment(&error) {
@@ -107,6 +112,7 @@ fn main() -> ExitCode {
         Verb::Gc(args) => verbs::gc::run(&args, &mut output),
         Verb::Bench(args) => bench::run(&args, &mut output),
         Verb::Owner(args) => verbs::owner::run(&args),
+        Verb::Generate(args) => verbs::generate::run(&args),
     };
     let done = done.and_then(|()| output.flush());
     match done {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Value, json};
-use wire::{Bytes, Failure, FailureKind, FoundOutcome};
+use wire::{Bytes, Failure, FailureKind, FoundOutcome, os_words};
 
 use crate::failure::Result;
 
@@ -135,7 +135,8 @@ impl Output {
     /// A remark for people on standard error; nothing with `--json` or `--quiet`.
     pub(crate) fn remark(&mut self, text: &str) {
         if !self.json && !self.quiet {
-            self.err.write_all(format!("{text}\n").as_bytes()).unwrap_or_default();
+            let text = os_words(format!("{text}\n"));
+            self.err.write_all(text.as_bytes()).unwrap_or_default();
         }
     }
 

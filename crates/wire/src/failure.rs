@@ -76,6 +76,29 @@ impl FailureKind {
     }
 }
 
+/// A message in the operating system's words, without the number that Rust's standard library puts
+/// behind them (`No such file or directory (os error 2)`), which tells users nothing.
+pub fn os_words(text: String) -> String {
+    const BEFORE: &str = " (os error ";
+    if !text.contains(BEFORE) {
+        return text;
+    }
+    let mut words = String::with_capacity(text.len());
+    let mut rest = &text[..];
+    while let Some((head, tail)) = rest.split_once(BEFORE) {
+        words.push_str(head);
+        let digits = tail.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        rest = match digits.strip_prefix(')') {
+            Some(after) if digits.len() < tail.len() => after,
+            _ => {
+                words.push_str(BEFORE);
+                tail
+            }
+        };
+    }
+    words + rest
+}
+
 /// A failed request. Nothing was changed, unless the message says what was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
@@ -93,7 +116,8 @@ pub struct Failure {
 impl Failure {
     /// A failure that is about no path.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
-        Failure { kind, path: Bytes::default(), message: message.into(), hint: String::new() }
+        let message = os_words(message.into());
+        Failure { kind, path: Bytes::default(), message, hint: String::new() }
     }
 
     /// The same, about a path.
@@ -146,5 +170,21 @@ impl From<FsError> for Failure {
     fn from(error: FsError) -> Failure {
         let failure = Failure::new(FailureKind::from(&error), error.to_string());
         if matches!(error, FsError::RootOnly(_)) { failure.hint("run it as root") } else { failure }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_os_errors_are_left_out_and_nothing_else() {
+        let missing = std::io::Error::from_raw_os_error(2);
+        let failure = Failure::new(FailureKind::Other, format!("read /a: {missing}: then"));
+        assert_eq!(failure.message, "read /a: No such file or directory: then");
+        assert!(!os_words(format!("{missing}; {missing}")).contains("os error"));
+        for kept in ["a (os error x)", "a (os error 2", "a (os error )", "(os error 2)", ""] {
+            assert_eq!(os_words(kept.to_owned()), kept);
+        }
     }
 }

@@ -24,7 +24,7 @@ pub use attr::{Attr, Kind};
 pub use bytes::Bytes;
 pub use call::{Call, HELLO_MAGIC, Hello, Request, VERSION, Welcome};
 pub use codec::{DecodeError, decode, encode};
-pub use failure::{Failure, FailureKind, QUOTA_HINT};
+pub use failure::{Failure, FailureKind, QUOTA_HINT, os_words};
 pub use find::{Find, FindFrom, Found, FoundOutcome, ORDERED_MAX, Snapshots};
 pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, write_frame};
 pub use history::{Change, Version};

@@ -506,6 +506,8 @@ pub struct Info {
     pub xattrs: Vec<Bytes>,
     /// Target, when it is a symbolic link.
     pub target: Option<Bytes>,
+    /// How many names a directory has; 0 for anything else.
+    pub entries: u64,
     /// The path of what its subvolume is a copy of, where the caller may see that.
     pub copy_of: Option<Bytes>,
 }

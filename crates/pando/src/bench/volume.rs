@@ -101,7 +101,7 @@ impl Volume {
         if lock.is_none() {
             let message = format!("{} is in use by another process", self.path.display());
             return Err(Failure::new(FailureKind::Busy, message)
-                .hint("unmount it, or wait until its owner leaves (30 s)"));
+                .hint("unmount it, or end its daemon: `pando umount VOLDIR`"));
         }
         // A volume without its log is not ours to open, nor to clean.
         self.log = log_place::hold(&self.path, &*self.env.clock, Claim::Write)?;

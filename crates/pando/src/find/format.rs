@@ -1,39 +1,13 @@
 //! What `-printf` prints of a row, as GNU find prints it.
 
-use device::Map;
 use jiff::tz::TimeZone;
-use nix::unistd::{Gid, Group, Uid, User};
 use search::query::{Directive, Format, Piece};
 use wire::Kind;
 
 use super::print::Item;
 use super::times;
+use crate::names::Names;
 use crate::verbs::attr_text;
-
-/// Names of users and groups, asked once.
-#[derive(Default)]
-pub(super) struct Names {
-    users: Map<u32, Option<String>>,
-    groups: Map<u32, Option<String>>,
-}
-
-impl Names {
-    /// The name of a user, or the number.
-    pub(super) fn user(&mut self, uid: u32) -> String {
-        let found = self.users.entry(uid).or_insert_with(|| {
-            User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
-        });
-        found.clone().unwrap_or_else(|| uid.to_string())
-    }
-
-    /// The name of a group, or the number.
-    pub(super) fn group(&mut self, gid: u32) -> String {
-        let found = self.groups.entry(gid).or_insert_with(|| {
-            Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
-        });
-        found.clone().unwrap_or_else(|| gid.to_string())
-    }
-}
 
 /// What one directive prints, before it is filled up.
 enum Value {

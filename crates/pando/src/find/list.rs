@@ -3,9 +3,9 @@
 use jiff::tz::TimeZone;
 use wire::Kind;
 
-use super::format::Names;
 use super::print::Item;
 use super::times;
+use crate::names::Names;
 use crate::verbs::attr_text;
 
 /// How wide the columns are by now.

@@ -11,9 +11,10 @@ use jiff::tz::TimeZone;
 use search::query::{Action, What};
 use wire::{Attr, Kind};
 
-use super::format::{self, Names};
+use super::format;
 use super::list::Columns;
 use crate::failure::{self, Result};
+use crate::names::Names;
 use crate::output::{Output, printable, put_bytes};
 use crate::verbs::attr_text;
 

@@ -146,7 +146,7 @@ impl Stream {
         let reply = self.connection.receive()?;
         let Some((id, count)) = self.open.pop_front() else { return Ok(()) };
         if reply.id != id {
-            let message = "the owner's answers are out of order";
+            let message = "the daemon's answers are out of order";
             return Err(Failure::new(FailureKind::Protocol, message));
         }
         self.bar.inc(count);

@@ -210,7 +210,7 @@ impl Index<'_> {
         let reply = connection.receive()?;
         let Some((id, count)) = open.pop_front() else { return Ok(()) };
         if reply.id != id {
-            let message = "the owner's answers are out of order";
+            let message = "the daemon's answers are out of order";
             return Err(Failure::new(FailureKind::Protocol, message));
         }
         match reply.body {

@@ -167,10 +167,7 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
         Call::TrashSet { path, keep_seconds } => {
             let held = Held::resolve(fs, caller, path, Follow::Yes)?;
             fs.trash_set(caller, held.entry.node, keep_seconds).map_err(|error| match error {
-                FsError::NotFound => {
-                    let failure = Failure::new(FailureKind::NotFound, "it has no trash of its own");
-                    failure.at(path).hint("name the directory that `pando trash on` was for")
-                }
+                FsError::NotFound => trash::not_its_own(fs, caller, held.entry.node).at(path),
                 error => about(error, path),
             })
         }
@@ -228,6 +225,12 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     }
     let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
     let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    // In an index the size of a directory is what it was at the source.
+    let entries = match attr.kind {
+        // What is virtual, as a directory of snapshots, has no record that counts.
+        Kind::Directory => fs.entries(node).unwrap_or(attr.size),
+        _ => 0,
+    };
     let copied = fs.copied_from(node).map_err(|error| about(error, path))?;
     let subvolume = fs.subvolume_of(attr.node).map_err(|error| about(error, path))?;
     let copied = copied.filter(|from| Held::exactly(fs, caller, from, Follow::No).is_ok());
@@ -235,6 +238,7 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
         attr: (&attr).into(),
         subvolume: subvolume.0,
         ino: attr.node.ino().0,
+        entries,
         xattrs: xattrs.map(Bytes::from).collect(),
         target,
         copy_of: copied.map(Bytes),
@@ -324,9 +328,9 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
         let pid = std::process::id();
         let known = User::from_uid(Uid::from_raw(own)).ok().flatten();
         let user = known.map_or_else(|| format!("user {own}"), |user| user.name);
-        let message = format!("process {pid} of {user} owns the volume");
+        let message = format!("process {pid} of {user} has the volume open");
         let hint = match server.idle() {
-            Some(idle) => format!("it leaves when nothing was asked for {} s", idle.as_secs()),
+            Some(idle) => format!("it ends after {} s without a request", idle.as_secs()),
             None => format!("`pando umount {}` ends it", server.volume().display()),
         };
         return Err(Failure::new(FailureKind::Permission, message).hint(hint));
@@ -335,7 +339,7 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
         Ok(()) => Ok(Answer::Nothing),
         Err((session, Who { uid, pid, .. }, busy, lasts)) => {
             let message = format!(
-                "process {} owns the volume, and is in the middle of {} for process {pid} of user \
+                "process {} has the volume open, and is in the middle of {} for process {pid} of user \
                  {uid}, for {} s now",
                 std::process::id(),
                 busy.task.what,

@@ -39,7 +39,7 @@ pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
     if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
-    let message = format!("only root, or the user whose process owns the volume, {what}");
+    let message = format!("only root, or the user whose daemon has the volume open, {what}");
     let who = rustix::process::geteuid().as_raw();
     let who = if who == 0 { "root's".to_owned() } else { format!("of the user {who}") };
     Err(Failure::new(FailureKind::Permission, message).hint(format!("that process is {who}")))

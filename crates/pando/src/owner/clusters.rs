@@ -62,7 +62,7 @@ fn told(limits: ClusterLimits) -> Answer {
 fn flush(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
     check::only_for_owner(caller, "has the index written")?;
     if fs.index_stats().map_err(Failure::from)?.is_none() {
-        let message = "the process that owns the volume keeps no index for searches";
+        let message = "the daemon of the volume keeps no index for searches";
         let hint = "end it, and give the next one memory for it (PANDO_INDEX_CACHE, --index-cache)";
         return Err(Failure::new(FailureKind::NotSupported, message).hint(hint));
     }

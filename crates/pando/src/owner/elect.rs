@@ -126,6 +126,6 @@ fn ask_to_leave(
 
 fn stuck(volume: &Path) -> Failure {
     let who = lock_holder(volume).map_or("another process".into(), |pid| format!("process {pid}"));
-    let message = format!("{who} owns {} and neither answers nor leaves", volume.display());
+    let message = format!("{who} has {} open and neither answers nor ends", volume.display());
     Failure::new(FailureKind::Busy, message).hint("if it hangs, end it: the volume recovers")
 }

@@ -46,9 +46,6 @@ pub(super) fn find(
     find: &Find,
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
-    if find.expr == Expr::no() || !find.expr.within_bounds() {
-        return Err(Failure::new(FailureKind::Invalid, "an expression without meaning"));
-    }
     if find.from.iter().any(|from| from.shown.0.len() > SHOWN_BYTES_MAX) {
         let message = format!("a path of more than {SHOWN_BYTES_MAX} bytes to search from");
         return Err(Failure::new(FailureKind::Invalid, message));

@@ -169,9 +169,9 @@ fn serve(
 ) -> Result<()> {
     server.start()?;
     tell(&Launch::Ready { pid: std::process::id() });
-    tracing::info!(volume = %start.volume.display(), pid = std::process::id(), "owner is ready");
+    tracing::info!(volume = %start.volume.display(), pid = std::process::id(), "the daemon is ready");
     let reason = server.wait(inbox);
-    tracing::info!(volume = %start.volume.display(), ?reason, "owner leaves");
+    tracing::info!(volume = %start.volume.display(), ?reason, "the daemon ends");
     match reason {
         Event::HandOver | Event::Idle => {
             server.leave();
@@ -197,7 +197,7 @@ fn unmount(server: &Server) {
         Ok(fuse::Unmounted::Clean) => {}
         Ok(fuse::Unmounted::Lazy) => {
             if mount.wait_for(LAZY_PATIENCE).is_none() {
-                tracing::warn!("open files lose the mount: the owner was told to end");
+                tracing::warn!("open files lose the mount: the daemon was told to end");
             }
         }
         Err(error) => tracing::warn!(%error, "not unmounted"),

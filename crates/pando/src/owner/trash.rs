@@ -2,7 +2,7 @@
 //! that are there are resolved, and the names behind them are looked for in the trash.
 
 use fs::{Follow, Fs, FsResult, RestoreOptions, WalkControl};
-use inode::{Caller, FsError, Kind};
+use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Answer, Body, Bytes, Failure, FailureKind, Removed};
 
 use super::calls::{Held, about, below};
@@ -63,6 +63,25 @@ pub(super) fn list(
     // A fault elsewhere is no fault of this list.
     let below = listed_below(true).unwrap_or_default();
     Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds, below }))
+}
+
+/// Why a directory has no trash to be turned off: there is none, or it is of a directory above.
+pub(super) fn not_its_own(fs: &Fs, caller: &Caller, node: NodeId) -> Failure {
+    let setting = fs.trash_get(node).ok().flatten();
+    let path = setting.and_then(|setting| fs.path_of(setting.directory).ok().flatten());
+    let seen = path.filter(|path| Held::exactly(fs, caller, path, Follow::No).is_ok());
+    let Some(path) = seen else {
+        return Failure::new(
+            FailureKind::NotFound,
+            "it has no trash, nor has a directory above it",
+        )
+        .hint("`pando trash on` turns one on");
+    };
+    let path = path.escape_ascii();
+    let message =
+        format!("it has no trash of its own: what is removed there goes to that of {path}");
+    Failure::new(FailureKind::NotFound, message)
+        .hint(format!("`pando trash off` of {path} turns that off, for all that is below it"))
 }
 
 /// Directories below one that have a trash of their own, with something in it if that is asked

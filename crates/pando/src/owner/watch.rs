@@ -19,7 +19,7 @@ pub(super) fn cannot(error: &std::io::Error) -> Failure {
 
 /// The answer of work that was cut off.
 pub(super) fn cut_off() -> Failure {
-    let message = "the search was cut off: the owner is leaving, or the caller left";
+    let message = "the search was cut off: the daemon is ending, or the caller left";
     Failure::new(FailureKind::Interrupted, message)
 }
 

@@ -36,7 +36,10 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
             if let Body::Totalled(directories) = body {
                 for directory in &directories {
                     listed = true;
-                    let path = [start, &directory.path.0].concat();
+                    // The path begins with a slash, and what was typed may end with one.
+                    let above =
+                        if directory.path.0.is_empty() { start } else { without_slash(start) };
+                    let path = [above, &directory.path.0].concat();
                     one(args, (&path, 1), directory, output)?;
                 }
             }
@@ -65,6 +68,10 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
     }
     output.flush()?;
     unread.map_or(Ok(()), Err)
+}
+
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
 }
 
 /// How many directories the caller may not look into.

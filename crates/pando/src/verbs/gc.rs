@@ -17,7 +17,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
     let volume = place(&args.path)?;
     let bar = output.progress("bytes");
     let stands = if args.delete {
-        "what was deleted stays deleted, and the owner may go on with the rest"
+        "what was deleted stays deleted, and the daemon may go on with the rest"
     } else {
         "nothing was deleted"
     };

@@ -6,6 +6,7 @@ use wire::{Answer, Body, Call, FailureKind, Info, Kind, Snapshot};
 use super::attr_text;
 use crate::cli::PathArg;
 use crate::failure::Result;
+use crate::names::Names;
 use crate::output::{self, Output, printable};
 use crate::place::Place;
 use crate::session;
@@ -56,10 +57,14 @@ fn holders(place: &Place) -> Result<Vec<(Snapshot, Vec<u8>)>> {
 fn object(place: &Place, told: &Told) -> serde_json::Value {
     let Told { info, snapshots, holders } = told;
     let mut object = attr_text::json(&info.attr, info.target.as_ref());
-    output::put_bytes(&mut object, "path", &place.inner);
+    output::put_bytes(&mut object, "path", place.typed());
+    output::put_bytes(&mut object, "path_in_volume", &place.inner);
     object["volume"] = json!(place.volume.to_string_lossy());
     object["subvolume"] = json!(info.subvolume);
     object["ino"] = json!(info.ino);
+    if info.attr.kind == Kind::Directory {
+        object["entries"] = json!(info.entries);
+    }
     object["snapshots"] = snapshots.iter().map(super::snapshot::json).collect();
     let holder = |(snapshot, directory): &(Snapshot, Vec<u8>)| {
         let mut object = super::snapshot::json(snapshot);
@@ -77,23 +82,25 @@ fn object(place: &Place, told: &Told) -> serde_json::Value {
 fn text(place: &Place, told: &Told, output: &mut Output) -> Result<()> {
     let Told { info, snapshots, holders } = told;
     let attr = &info.attr;
+    let mut names = Names::default();
     let mut rows = vec![
-        ("path", format!("{} in {}", printable(&place.inner), place.volume.display())),
+        ("path", printable(place.typed())),
+        ("in volume", format!("{} of {}", printable(&place.inner), place.volume.display())),
         ("kind", attr.kind.name().to_owned()),
         ("inode", format!("{} (subvolume {}, number {})", attr.node, info.subvolume, info.ino)),
         ("mode", format!("{:04o} {}", attr.mode, attr_text::mode_letters(attr))),
-        ("owner", format!("{}:{}", attr.uid, attr.gid)),
+        ("owner", format!("{}:{}", names.user(attr.uid), names.group(attr.gid))),
         ("changed", output::time_local(attr.mtime)),
     ];
     match attr.kind {
-        Kind::Directory => rows.push(("entries", output::number(attr.size))),
+        Kind::Directory => rows.push(("entries", output::number(info.entries))),
         _ => rows.push(("size", attr_text::size_or_device(attr))),
     }
     if let Some(target) = &info.target {
         rows.push(("target", printable(&target.0)));
     }
     if let Some(source) = &info.copy_of {
-        rows.push(("copy of", printable(&source.0)));
+        rows.push(("copy of", printable(&place.shown(&source.0))));
     }
     for name in &info.xattrs {
         rows.push(("xattr", printable(&name.0)));
@@ -104,7 +111,7 @@ fn text(place: &Place, told: &Told, output: &mut Output) -> Result<()> {
     }
     for (snapshot, directory) in holders {
         let (created, name) = (output::time_local(snapshot.created), printable(&snapshot.name.0));
-        rows.push(("in", format!("{created}  {name} of {}", printable(directory))));
+        rows.push(("in", format!("{created}  {name} of {}", printable(&place.shown(directory)))));
     }
     for (label, value) in rows {
         output.line(&format!("{label:<10}{value}"))?;

@@ -1,31 +1,53 @@
-//! `pando ls`: lists a directory, sorted by name unless told otherwise.
+//! `pando ls`: lists directories and files, as ls(1) does: sorted by name unless an option says
+//! otherwise, operands that are not directories first.
+
+use std::cmp::Ordering;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use wire::{Body, Bytes, Call, Failure, ListEntry};
+use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Kind, ListEntry};
 
 use super::attr_text;
-use crate::cli::LsArgs;
+use crate::cli::{LsArgs, LsOrder};
 use crate::failure::Result;
+use crate::names::Names;
 use crate::output::{self, Output};
 use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
-    let place = Place::reading(&args.path)?;
-    let call = Call::List { path: &place.inner, recursive: args.recursive };
-    let mut listing = Listing { args, output, directory: None, waiting: Vec::new(), skipped: None };
-    session::call(&place, &call, &mut |body| match body {
-        Body::Entries { directory, entries } => listing.take(directory, entries),
-        Body::Skipped(failure) => {
-            listing.output.failure(&failure);
-            listing.skipped.get_or_insert(failure);
-            Ok(())
+    let here = [PathBuf::from(".")];
+    let operands = if args.paths.is_empty() { &here[..] } else { &args.paths };
+    let mut listing = Listing {
+        args,
+        output,
+        names: Names::default(),
+        directory: None,
+        printed: false,
+        waiting: Vec::new(),
+        failed: None,
+    };
+    let mut directories = Vec::new();
+    for operand in operands {
+        match listing.operand(operand) {
+            Ok(Some(place)) => directories.push((operand, place)),
+            Ok(None) => {}
+            Err(failure) if operands.len() == 1 => return Err(failure),
+            Err(failure) => listing.skip(&failure)?,
         }
-        _ => Ok(()),
-    })?;
+    }
     listing.end_directory()?;
-    match listing.skipped {
-        Some(Failure { kind, .. }) => Err(Failure::new(kind, "not everything could be listed")),
+    for (operand, place) in &directories {
+        let headed = operands.len() > 1 || args.recursive;
+        match listing.directory(operand, place, headed) {
+            Err(failure) if operands.len() > 1 => listing.skip(&failure)?,
+            done => done?,
+        }
+    }
+    match listing.failed {
+        Some(kind) => Err(Failure::new(kind, "not everything could be listed")),
         None => Ok(()),
     }
 }
@@ -33,60 +55,158 @@ pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
 struct Listing<'a> {
     args: &'a LsArgs,
     output: &'a mut Output,
+    names: Names,
+    /// The directory whose entries are in `waiting`, below its operand.
     directory: Option<Bytes>,
+    /// Whether anything stands above the next heading.
+    printed: bool,
     waiting: Vec<ListEntry>,
-    skipped: Option<Failure>,
+    failed: Option<FailureKind>,
 }
 
 impl Listing<'_> {
-    fn take(&mut self, directory: Bytes, entries: Vec<ListEntry>) -> Result<()> {
-        if self.directory.as_ref() != Some(&directory) {
-            self.end_directory()?;
-            if self.args.recursive {
-                let first = self.directory.is_none();
-                let shown: &[u8] = if directory.0.is_empty() { b"." } else { &directory.0 };
-                let heading = output::printable(shown);
-                self.output.line(&format!("{}{heading}:", if first { "" } else { "\n" }))?;
+    /// Keeps an operand that is listed by itself, and returns the place of a directory.
+    fn operand(&mut self, operand: &Path) -> Result<Option<Place>> {
+        let place = Place::reading(operand)?;
+        let Answer::Stat(stat) = session::ask(&place, &Call::Stat { path: &place.inner })? else {
+            return Err(Failure::new(FailureKind::Protocol, "the daemon did not answer `stat`"));
+        };
+        let is_directory = match stat.attr.kind {
+            Kind::Directory => true,
+            // As ls(1): a link to a directory is followed, unless attributes are shown.
+            Kind::Symlink if !self.args.long() => {
+                let target = [&place.inner[..], b"/."].concat();
+                let found = session::ask(&place.volume, &Call::Stat { path: &target });
+                matches!(found, Ok(Answer::Stat(of)) if of.attr.kind == Kind::Directory)
             }
-            self.directory = Some(directory);
+            _ => false,
+        };
+        if is_directory && !self.args.directory {
+            return Ok(Some(place));
         }
-        if self.args.unsorted {
-            entries.iter().try_for_each(|entry| self.entry(entry))
-        } else {
-            self.waiting.extend(entries);
-            Ok(())
+        let name = Bytes(operand.as_os_str().as_bytes().to_vec());
+        self.waiting.push(ListEntry { name, attr: stat.attr, target: stat.target });
+        Ok(None)
+    }
+
+    fn directory(&mut self, operand: &Path, place: &Place, headed: bool) -> Result<()> {
+        let call = Call::List { path: &place.inner, recursive: self.args.recursive };
+        session::call(place, &call, &mut |body| match body {
+            Body::Entries { directory, entries } => {
+                if self.directory.as_ref() != Some(&directory) {
+                    self.end_directory()?;
+                    self.begin_directory(operand, directory, headed)?;
+                }
+                self.take(entries)
+            }
+            Body::Skipped(failure) => {
+                let at = below(operand, &failure.path);
+                self.skip(&failure.at(&at))
+            }
+            _ => Ok(()),
+        })?;
+        if self.directory.is_none() {
+            self.begin_directory(operand, Bytes::default(), headed)?;
         }
+        self.end_directory()?;
+        self.directory = None;
+        Ok(())
+    }
+
+    fn begin_directory(&mut self, operand: &Path, inner: Bytes, headed: bool) -> Result<()> {
+        if headed && !self.output.is_json() {
+            let gap = if self.printed { "\n" } else { "" };
+            let shown = output::printable(&below(operand, &inner));
+            self.output.line(&format!("{gap}{shown}:"))?;
+            self.printed = true;
+        }
+        self.directory = Some(inner);
+        Ok(())
+    }
+
+    fn take(&mut self, entries: Vec<ListEntry>) -> Result<()> {
+        let shown =
+            entries.into_iter().filter(|entry| self.args.all || !entry.name.0.starts_with(b"."));
+        self.waiting.extend(shown);
+        if self.args.unsorted { self.give() } else { Ok(()) }
     }
 
     fn end_directory(&mut self) -> Result<()> {
-        let mut entries = std::mem::take(&mut self.waiting);
-        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        entries.iter().try_for_each(|entry| self.entry(entry))
+        let order = self.args.order();
+        let compare = |one: &ListEntry, other: &ListEntry| {
+            let first = match order {
+                LsOrder::Name => Ordering::Equal,
+                LsOrder::Time => other.attr.mtime.cmp(&one.attr.mtime),
+                LsOrder::Size => other.attr.size.cmp(&one.attr.size),
+            };
+            first.then_with(|| one.name.cmp(&other.name))
+        };
+        if !self.args.unsorted {
+            self.waiting.sort_unstable_by(compare);
+            if self.args.reverse {
+                self.waiting.reverse();
+            }
+        }
+        self.give()
     }
 
-    fn entry(&mut self, entry: &ListEntry) -> Result<()> {
-        if entry.name.0.starts_with(b".") && !self.args.all {
-            return Ok(());
-        }
+    /// Prints what waits, in columns as wide as they need.
+    fn give(&mut self) -> Result<()> {
+        let entries = std::mem::take(&mut self.waiting);
+        self.printed |= !entries.is_empty();
         if self.output.is_json() {
-            return self.output.object(&self.object(entry));
+            let give =
+                |entry| self.output.object(&object(self.args, entry, self.directory.as_ref()));
+            return entries.iter().try_for_each(give);
         }
-        if self.args.long {
-            let attr = &entry.attr;
+        if !self.args.long() {
+            return entries.iter().try_for_each(|entry| self.name(entry));
+        }
+        let rows: Vec<_> = entries.iter().map(|entry| self.columns(entry)).collect();
+        let mut widths = [0; 4];
+        for row in &rows {
+            for (width, text) in widths.iter_mut().zip(row) {
+                *width = text.chars().count().max(*width);
+            }
+        }
+        let [links, owner, group, size] = widths;
+        for (entry, row) in entries.iter().zip(&rows) {
             let line = format!(
-                "{} {:>3} {:>5} {:>5} {:>12} {} ",
-                attr_text::mode_letters(attr),
-                attr.nlink,
-                attr.uid,
-                attr.gid,
-                attr_text::size_or_device(attr),
-                output::time_local(attr.mtime),
+                "{} {:>links$} {:<owner$} {:<group$} {:>size$} {} ",
+                attr_text::mode_letters(&entry.attr),
+                row[0],
+                row[1],
+                row[2],
+                row[3],
+                output::time_local(entry.attr.mtime),
             );
             self.output.raw(line.as_bytes())?;
+            self.name(entry)?;
         }
+        Ok(())
+    }
+
+    /// Links, owner, group and size of an entry.
+    fn columns(&mut self, entry: &ListEntry) -> [String; 4] {
+        let attr = &entry.attr;
+        let (owner, group) = if self.args.numeric {
+            (attr.uid.to_string(), attr.gid.to_string())
+        } else {
+            (self.names.user(attr.uid), self.names.group(attr.gid))
+        };
+        let is_device = matches!(attr.kind, Kind::CharDevice | Kind::BlockDevice);
+        let size = if self.args.human_readable && !is_device {
+            output::short_size(attr.size.into())
+        } else {
+            attr_text::size_or_device(attr)
+        };
+        [attr.nlink.to_string(), owner, group, size]
+    }
+
+    fn name(&mut self, entry: &ListEntry) -> Result<()> {
         let name = self.output.name(&entry.name.0);
         self.output.raw(&name)?;
-        if let (true, Some(target)) = (self.args.long, &entry.target) {
+        if let (true, Some(target)) = (self.args.long(), &entry.target) {
             let target = self.output.name(&target.0);
             self.output.raw(b" -> ")?;
             self.output.raw(&target)?;
@@ -94,17 +214,33 @@ impl Listing<'_> {
         self.output.raw(b"\n")
     }
 
-    fn object(&self, entry: &ListEntry) -> serde_json::Value {
-        let mut object = if self.args.long {
-            attr_text::json(&entry.attr, entry.target.as_ref())
-        } else {
-            json!({ "kind": entry.attr.kind.name(), "size": entry.attr.size })
-        };
-        output::put_bytes(&mut object, "name", &entry.name.0);
-        if self.args.recursive {
-            let directory = self.directory.as_ref().map_or(&[][..], |directory| &directory.0);
-            output::put_bytes(&mut object, "directory", directory);
-        }
-        object
+    /// Reports what cannot be listed, and goes on.
+    fn skip(&mut self, failure: &Failure) -> Result<()> {
+        self.output.flush()?;
+        self.output.failure(failure);
+        self.failed.get_or_insert(failure.kind);
+        Ok(())
     }
+}
+
+/// A path below an operand, as one would type it.
+fn below(operand: &Path, inner: &Bytes) -> Vec<u8> {
+    let inner = inner.0.strip_prefix(b"/").unwrap_or(&inner.0);
+    if inner.is_empty() {
+        return operand.as_os_str().as_bytes().to_vec();
+    }
+    operand.join(OsString::from_vec(inner.to_vec())).into_os_string().into_vec()
+}
+
+fn object(args: &LsArgs, entry: &ListEntry, directory: Option<&Bytes>) -> serde_json::Value {
+    let mut object = if args.long() {
+        attr_text::json(&entry.attr, entry.target.as_ref())
+    } else {
+        json!({ "kind": entry.attr.kind.name(), "size": entry.attr.size })
+    };
+    output::put_bytes(&mut object, "name", &entry.name.0);
+    if args.recursive {
+        output::put_bytes(&mut object, "directory", directory.map_or(&[], |inner| &inner.0));
+    }
+    object
 }

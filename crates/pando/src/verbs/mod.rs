@@ -31,6 +31,7 @@ pub(crate) mod subvolume;
 pub(crate) mod sync;
 pub(crate) mod trash;
 
+pub(crate) mod generate;
 pub(crate) mod owner;
 
 pub(crate) mod attr_text;

@@ -74,7 +74,7 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
         let message = "what was removed cannot be reclaimed now, for that takes some room itself";
         return Failure::new(failure.kind, format!("{message}: {}", failure.message)).hint(
             "it stays removed: free some room on the medium of the volume, and its own room comes \
-             back by itself; the owner of the volume tries again every second",
+             back by itself; the daemon of the volume tries again every second",
         );
     }
     let (trees, hold) = match trees {
@@ -90,10 +90,10 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
         let volume = volume.display();
         return told.hint(format!(
             "`pando fsck {volume}` names what is damaged, and mends with `--repair` what can be \
-             mended; the owner of the volume tries again every minute"
+             mended; the daemon of the volume tries again every minute"
         ));
     }
-    told.hint("the owner of the volume tries again every minute")
+    told.hint("the daemon of the volume tries again every minute")
 }
 
 /// Shows how far the reclaim is until the room of what was removed is back. It goes on when this

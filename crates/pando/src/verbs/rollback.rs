@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
-use wire::Call;
+use wire::{Body, Call, Failure, FailureKind};
 
 use crate::cli::RollbackArgs;
 use crate::failure::Result;
@@ -14,10 +14,47 @@ use crate::session;
 pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dir)?;
     let snapshot = args.snapshot.as_bytes();
-    session::perform(&place, &Call::Rollback { path: &place.inner, snapshot })?;
+    session::perform(&place, &Call::Rollback { path: &place.inner, snapshot })
+        .map_err(|failure| with_clone(failure, &place, snapshot))?;
     let mut object = json!({});
     output::put_bytes(&mut object, "path", place.typed());
     output::put_bytes(&mut object, "snapshot", snapshot);
     output.object(&object)?;
     output.line(&format!("{} is again {}", printable(place.typed()), printable(snapshot)))
+}
+
+/// Where the snapshot is one of a directory above: only that is rolled back, but a clone of what the
+/// snapshot holds of this directory gives its contents back beside it.
+fn with_clone(failure: Failure, place: &Place, snapshot: &[u8]) -> Failure {
+    if failure.kind != FailureKind::NotFound {
+        return failure;
+    }
+    let inner: Vec<&[u8]> =
+        place.inner.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+    let above = (0..inner.len()).rev().find(|&depth| {
+        let path = [b"/", &inner[..depth].join(&b'/')[..]].concat();
+        let mut found = false;
+        let listed = session::call(place, &Call::SnapshotList { path: &path }, &mut |body| {
+            if let Body::Snapshots(snapshots) = body {
+                found |= snapshots.iter().any(|one| one.name.0 == snapshot);
+            }
+            Ok(())
+        });
+        listed.is_ok() && found
+    });
+    let Some(depth) = above else { return failure };
+    let directory = place.shown(&[b"/", &inner[..depth].join(&b'/')[..]].concat());
+    let directory = directory.strip_suffix(b"/").unwrap_or(&directory);
+    let (directory, name) = (printable(directory), printable(snapshot));
+    let below = printable(&inner[depth..].join(&b'/'));
+    let typed = printable(place.typed());
+    let typed = typed.trim_end_matches('/');
+    Failure {
+        message: format!("{name} is a snapshot of {directory}, not of this directory"),
+        ..failure
+    }
+    .hint(format!(
+        "`pando clone {directory}@{name}/{below} {typed}-{name}` makes a directory of what it \
+             holds of this one"
+    ))
 }

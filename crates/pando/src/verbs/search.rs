@@ -39,8 +39,13 @@ fn declare(path: &Path, names: &[OsString], searchable: bool, output: &mut Outpu
         let mut object = json!({ "searchable": searchable });
         output::put_bytes(&mut object, "name", name);
         output.object(&object)?;
-        let done = if searchable { "searchable" } else { "no longer searchable" };
-        output.line(&format!("{} is {done}", printable(name)))?;
+        let name = printable(name);
+        let done = if searchable {
+            format!("the index holds {name}: searches by it read the index")
+        } else {
+            format!("the index no longer holds {name}: searches by it read every file's attributes")
+        };
+        output.line(&done)?;
     }
     Ok(())
 }
@@ -80,7 +85,7 @@ fn flush(path: &Path, output: &mut Output) -> Result<()> {
     let place = Place::locate(path)?;
     session::perform(&place, &Call::IndexFlush { path: &place.inner })?;
     let mut object = json!({});
-    output::put_bytes(&mut object, "flushed", &place.inner);
+    output::put_bytes(&mut object, "flushed", place.typed());
     output.object(&object)?;
-    output.line(&format!("the index has all of {}", printable(&place.inner)))
+    output.line(&format!("the index has all of {}", printable(place.typed())))
 }

@@ -15,7 +15,7 @@ pub(crate) fn run(args: &PathsArg, output: &mut Output) -> Result<()> {
         match session::ask(&place, &Call::Stat { path: &place.inner })? {
             Answer::Stat(stat) => {
                 let mut object = attr_text::json(&stat.attr, stat.target.as_ref());
-                output::put_bytes(&mut object, "path", &place.inner);
+                output::put_bytes(&mut object, "path", place.typed());
                 output.object(&object)?;
                 text(&place, &stat, output)?;
             }
@@ -29,7 +29,7 @@ fn text(place: &Place, stat: &StatAnswer, output: &mut Output) -> Result<()> {
     let attr = &stat.attr;
     let target = stat.target.as_ref();
     let arrow = target.map(|target| format!(" -> {}", printable(&target.0))).unwrap_or_default();
-    output.line(&format!("  File: {}{arrow}", printable(&place.inner)))?;
+    output.line(&format!("  File: {}{arrow}", printable(place.typed())))?;
     output.line(&format!(
         "  Size: {:<15} Blocks: {:<10} {}",
         attr_text::size_or_device(attr),

@@ -1,4 +1,4 @@
-//! `pando status`: the state of a volume and of its owner.
+//! `pando status`: the state of a volume and of its daemon.
 
 use serde_json::json;
 use wire::{Answer, Background, Call, Merges, Status, ValueLogs};
@@ -29,10 +29,10 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
         "engine": status.engine,
         "durability": status.durability,
         "created": output::time_rfc3339(status.created),
-        "owner": { "pid": status.pid, "mount_point": mount_point },
+        "daemon": { "pid": status.pid, "mount_point": mount_point },
         "pid": status.pid,
         "mount_point": mount_point,
-        "files": status.files,
+        "inodes": status.files,
         "bytes": status.bytes,
         "snapshots": status.snapshots,
         "clones": status.clones,
@@ -78,9 +78,23 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
     })
 }
 
-/// Bytes written for each that operations gave.
-fn amplification(status: &Status) -> f64 {
-    status.written_bytes as f64 / status.given_bytes.max(1) as f64
+/// Bytes written for each that operations gave; `None` where they gave none, as of an idle volume.
+fn amplification(status: &Status) -> Option<f64> {
+    (status.given_bytes > 0).then(|| status.written_bytes as f64 / status.given_bytes as f64)
+}
+
+/// What the daemon wrote since it started, contents of files not counted. Of little that was given
+/// the ratio says nothing: a replayed log and the volume's own records are more.
+fn written_text(status: &Status) -> String {
+    const ENOUGH: u64 = 1 << 20;
+    let told = amplification(status).filter(|_| status.given_bytes >= ENOUGH);
+    let times = told.map_or_else(String::new, |times| format!(" ({times:.1} times)"));
+    format!(
+        "{} of metadata since the daemon started, for {} in {}{times}",
+        size(status.written_bytes),
+        size(status.given_bytes),
+        output::count(status.commits, "commit", "commits"),
+    )
 }
 
 fn merges(merges: Merges) -> serde_json::Value {
@@ -130,10 +144,13 @@ fn merges_text(merges: Merges) -> String {
 fn work_text(background: &Background) -> String {
     let mut work = Vec::new();
     if background.trees() > 0 {
-        work.push(format!(
-            "{} trees to reclaim, {} to free, {} clones to prune",
-            background.detached, background.dropping, background.prunes
-        ));
+        let steps = [
+            (background.detached, "tree to reclaim", "trees to reclaim"),
+            (background.dropping, "tree to free", "trees to free"),
+            (background.prunes, "clone to prune", "clones to prune"),
+        ];
+        let steps = steps.into_iter().filter(|(count, ..)| *count > 0);
+        work.extend(steps.map(|(count, one, many)| output::count(count, one, many)));
     }
     if background.freeing_bytes > 0 {
         work.push(format!("{} to give back", size(background.freeing_bytes)));
@@ -145,7 +162,7 @@ fn work_text(background: &Background) -> String {
 }
 
 fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Result<()> {
-    let owner = match &status.mount_point {
+    let daemon = match &status.mount_point {
         Some(mount_point) => {
             format!("pid {}, mounted on {}", status.pid, output::printable(&mount_point.0))
         }
@@ -157,32 +174,24 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
     let rows = [
         ("volume", format!("{} in {}", status.volume, volume.display())),
         ("format", format!("version {}, engine {}", status.format_version, status.engine)),
-        ("owner", owner),
+        ("daemon", daemon),
         ("durability", status.durability.clone()),
         (
-            "files",
+            "inodes",
             match background.counting {
                 0 => number(status.files),
                 more => {
-                    format!("{} and those of {more} clones being counted", number(status.files))
+                    let clones = output::count(more, "clone", "clones");
+                    format!("{} and those of {clones} being counted", number(status.files))
                 }
             },
         ),
-        ("bytes", size(status.bytes)),
+        ("contents", size(status.bytes)),
         ("snapshots", number(status.snapshots)),
         ("clones", number(status.clones)),
         ("on disk", format!("{}, of that log {}", size(status.disk_bytes), size(status.log_bytes))),
         ("checkpoint", checkpoint),
-        (
-            "written",
-            format!(
-                "{}, {:.1} times what was given, {} a commit, {} a write",
-                size(status.written_bytes),
-                amplification(status),
-                size(status.written_bytes / status.commits.max(1)),
-                size(status.written_bytes / status.writes.max(1)),
-            ),
-        ),
+        ("written", written_text(status)),
         ("background", work),
     ];
     for (label, value) in rows {

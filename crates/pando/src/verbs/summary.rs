@@ -1,8 +1,6 @@
 //! `pando summary`: what a directory holds, by kind, owner, size, age and extension, from the sums
 //! of the index, without a walk. What is not told one by one is told together.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use wire::{
     Answer, Body, Bytes, Call, DirectoryTotals, Failure, FailureKind, Sums, SumsOf, Top, Totals,
@@ -10,6 +8,7 @@ use wire::{
 
 use crate::cli_totals::SummaryArgs;
 use crate::failure::Result;
+use crate::names::Names;
 use crate::output::{self, Output, printable};
 use crate::place::Place;
 use crate::session;
@@ -189,10 +188,11 @@ impl Named {
 impl Object {
     fn of(summary: &Summary) -> Object {
         let totals = &summary.totals;
-        let numbered = |names: &Names, list: &[(u32, Sums)]| -> Vec<Named> {
+        let mut names = Names::default();
+        let mut numbered = |name: fn(&mut Names, u32) -> String, list: &[(u32, Sums)]| {
             let one = |(number, sums): &(u32, Sums)| Named {
                 number: Some(*number),
-                ..Named::of(names.get(*number), *sums)
+                ..Named::of(name(&mut names, *number), *sums)
             };
             list.iter().map(one).collect()
         };
@@ -209,9 +209,9 @@ impl Object {
             ctime: output::time_rfc3339(totals.ctime),
             unreadable_directories: totals.unreadable,
             kinds: totals.kinds.iter().map(|(name, of)| Named::of(&**name, *of)).collect(),
-            owners: numbered(&Names::of("/etc/passwd"), &summary.owners),
+            owners: numbered(Names::user, &summary.owners),
             owners_in_all: totals.owners_in_all,
-            groups: numbered(&Names::of("/etc/group"), &summary.groups),
+            groups: numbered(Names::group, &summary.groups),
             groups_in_all: totals.groups_in_all,
             sizes: list(by_size(totals)),
             ages: list(by_age(totals)),
@@ -245,8 +245,8 @@ fn text(summary: &Summary, output: &mut Output) -> Result<()> {
     if totals.unreadable > 0 {
         output.line(&super::du::not_counted(totals.unreadable))?;
     }
-    let users = Names::of("/etc/passwd");
-    let owners = summary.owners.iter().map(|(number, of)| (users.get(*number), *of));
+    let mut names = Names::default();
+    let owners = summary.owners.iter().map(|(number, of)| (names.user(*number), *of));
     let plain = |list: Vec<(&str, Sums)>| -> Vec<(String, Sums)> {
         let there = list.into_iter().filter(|(_, of)| of.files > 0);
         there.map(|(name, of)| (name.to_owned(), of)).collect()
@@ -296,26 +296,6 @@ fn section(
         output.line(&format!("{files:>13} files {size:>12}  {bar:<20}  {name}"))?;
     }
     Ok(())
-}
-
-/// Names of users or groups on this machine.
-struct Names(BTreeMap<u32, String>);
-
-impl Names {
-    fn of(file: &str) -> Names {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let one = |line: &str| {
-            let mut fields = line.split(':');
-            let name = fields.next()?.to_owned();
-            Some((fields.nth(1)?.parse().ok()?, name))
-        };
-        // Of several names of a number the first counts.
-        Names(text.lines().rev().filter_map(one).collect())
-    }
-
-    fn get(&self, number: u32) -> String {
-        self.0.get(&number).cloned().unwrap_or_else(|| number.to_string())
-    }
 }
 
 #[cfg(test)]

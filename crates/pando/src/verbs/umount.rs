@@ -8,7 +8,7 @@ use client::{Connection, Opened};
 use device::{Clock, SystemClock};
 use fuse::{InUse, MountError, Unmounted};
 use serde_json::json;
-use wire::{Failure, FailureKind, Session};
+use wire::{Call, Failure, FailureKind, Session};
 
 use crate::cli::UmountArgs;
 use crate::failure::{self, Result};
@@ -31,6 +31,9 @@ const USERS_MAX: usize = 3;
 
 pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
     let (volume, mount_points) = find(&args.path)?;
+    if let (Some(volume), true) = (&volume, mount_points.is_empty()) {
+        return close(volume, output);
+    }
     let owner = volume.as_deref().and_then(owner);
     let mut lazily = false;
     for mount_point in &mount_points {
@@ -46,7 +49,7 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         output.line(&format!("unmounted {}", mount_point.display()))?;
     }
     if lazily {
-        output.remark("it is in use: its owner leaves when the last open file is closed");
+        output.remark("it is in use: its daemon ends when the last open file is closed");
         return Ok(());
     }
     match (volume, owner) {
@@ -111,11 +114,30 @@ fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<PathBuf>)> {
         }
     })?;
     let mounts = mounts::of(&volume);
-    if mounts.is_empty() {
-        let message = format!("{} is not mounted", volume.display());
-        return Err(Failure::new(FailureKind::NotFound, message));
-    }
     Ok((Some(volume), mounts.into_iter().map(|mount| mount.mount_point).collect()))
+}
+
+/// Ends the daemon of a volume that is not mounted: one that an earlier command started, and that
+/// waits for the next.
+fn close(volume: &Path, output: &mut Output) -> Result<()> {
+    let Ok(Opened::Connected(mut connection)) = Connection::open(volume) else {
+        let message = format!("{} is not mounted, and no daemon has it open", volume.display());
+        return Err(Failure::new(FailureKind::NotFound, message));
+    };
+    let pid = connection.welcome().pid;
+    match connection.ask(Call::HandOver) {
+        Ok(_) => {}
+        // It leaves already.
+        Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => {}
+        Err(failure) => return Err(failure),
+    }
+    wait_for_end(volume, pid, &SystemClock::new(), output)?;
+    output.object(&json!({
+        "volume": volume.to_string_lossy(),
+        "mount_point": null,
+        "in_use": false,
+    }))?;
+    output.line(&format!("closed {}: its daemon (pid {pid}) ended", volume.display()))
 }
 
 /// The process that has the volume mounted.
@@ -155,7 +177,7 @@ fn wait_for_end(volume: &Path, pid: u32, clock: &dyn Clock, output: &mut Output)
             }
         }
         if waited > PATIENCE {
-            let message = format!("unmounted, but its daemon (pid {pid}) is at work still");
+            let message = format!("unmounted, but its daemon (pid {pid}) still works");
             return Err(Failure::new(FailureKind::Busy, message)
                 .hint("the volume is closed when the process is gone"));
         }

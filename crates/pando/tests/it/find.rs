@@ -463,7 +463,11 @@ fn declared_attributes_are_listed_and_searches_find_the_same() {
     let expected = ["a", "c"].map(|name| format!("{}\n", world.below_mount(name).display()));
     assert_eq!(red(), expected.concat());
     let said = world.ok(&["search", "declare", world.vol(), "user.tag", "user.sample"]);
-    assert_eq!(said, "user.tag is searchable\nuser.sample is searchable\n");
+    assert_eq!(
+        said,
+        "the index holds user.tag: searches by it read the index\n\
+         the index holds user.sample: searches by it read the index\n"
+    );
     assert_eq!(world.ok(&["search", "list", world.mnt()]), "user.sample\nuser.tag\n");
     assert_eq!(red(), expected.concat());
     world.umount();

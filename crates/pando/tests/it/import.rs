@@ -268,7 +268,7 @@ fn a_tree_deeper_than_any_path_is_imported() {
     assert_eq!(imported[0]["imported"], DEPTH as u64);
     assert_eq!(world.json(&["ls", "-R", &world.at("/deep")]).len(), DEPTH);
     world.ok(&["rmr", "--wait", &world.at("/deep")]);
-    assert_eq!(world.status()["files"], 1);
+    assert_eq!(world.status()["inodes"], 1);
 }
 
 #[test]

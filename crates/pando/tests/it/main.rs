@@ -29,6 +29,7 @@ mod find_words;
 mod follow_end;
 mod fsck;
 mod full_disk;
+mod habits;
 mod hostile_find;
 mod import;
 mod index;

@@ -42,7 +42,7 @@ fn an_idle_owner_leaves() {
     let mut command = World::command(&["status", world.vol(), "--json"]);
     let told = answer(&command.env("PANDO_IDLE_SECONDS", "1").output().unwrap());
     let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
-    let pid = told["owner"]["pid"].as_i64().unwrap() as i32;
+    let pid = told["daemon"]["pid"].as_i64().unwrap() as i32;
     wait_until("the owner leaves", || !is_alive(pid));
     assert!(!world.volume.join("control.sock").exists());
     assert_eq!(world.owner(), None);

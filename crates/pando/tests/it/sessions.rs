@@ -122,7 +122,7 @@ fn an_import_that_does_nothing_holds_no_volume() {
         let status = world.status();
         assert!(clock.monotonic() < Duration::from_secs(10), "{:?}", clock.monotonic());
         if unmounted.code != 0 {
-            assert_eq!(status["owner"]["mount_point"], serde_json::Value::Null);
+            assert_eq!(status["daemon"]["mount_point"], serde_json::Value::Null);
             let said = &unmounted.err;
             assert!(unmounted.code == 6 && said.contains("pando session end"), "{said}");
         }
@@ -181,7 +181,7 @@ fn root_ends_the_session_of_anybody_and_the_volume_is_used_meanwhile() {
         assert_eq!(unmounted.code, 6, "{}", unmounted.err);
         let said = unmounted.err;
         assert!(said.contains("an import for") && said.contains("session end"), "{said}");
-        assert_eq!(world.status()["owner"]["mount_point"], serde_json::Value::Null);
+        assert_eq!(world.status()["daemon"]["mount_point"], serde_json::Value::Null);
         assert!(world.names("/open/copy").len() > 1);
         let refused = world.fails(6, &["mount", world.vol(), world.mnt()]);
         assert!(refused.contains("an import for process"), "{refused}");

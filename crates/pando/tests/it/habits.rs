@@ -1,0 +1,260 @@
+//! What people type without looking it up, and what they read then.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::world::{PANDO, World, answer, is_alive, is_root};
+
+/// A volume with `/d/a` of 3,000 bytes, `/d/sub/b`, and `/e/.hidden`.
+fn filled() -> World {
+    let world = World::new();
+    let source = world.path().join("source");
+    std::fs::create_dir_all(source.join("d/sub")).unwrap();
+    std::fs::create_dir(source.join("e")).unwrap();
+    std::fs::write(source.join("d/a"), vec![b'a'; 3000]).unwrap();
+    std::fs::write(source.join("d/sub/b"), b"two").unwrap();
+    std::fs::write(source.join("e/.hidden"), b"").unwrap();
+    for name in ["d", "e"] {
+        let from = source.join(name);
+        world.ok(&["import", "-q", from.to_str().unwrap(), &world.at(&format!("/{name}"))]);
+    }
+    world
+}
+
+#[test]
+fn ls_takes_what_ls_takes() {
+    let world = filled();
+    let (d, e, a) = (world.at("/d"), world.at("/e"), world.at("/d/a"));
+    let both = world.ok(&["ls", &e, &a, &d]);
+    assert_eq!(both, format!("{a}\n\n{e}:\n\n{d}:\na\nsub\n"));
+    assert_eq!(world.ok(&["ls", "-d", &d, &e]), format!("{d}\n{e}\n"));
+    let below = world.ok(&["ls", "-R", &d]);
+    assert_eq!(below, format!("{d}:\na\nsub\n\n{d}/sub:\nb\n"));
+    assert_eq!(world.ok(&["ls", "-S", &d]).lines().next(), Some("a"));
+    assert_eq!(world.ok(&["ls", "-r", &d]), "sub\na\n");
+    let long = world.ok(&["ls", "-lh", &d]);
+    assert!(long.contains(" 3.0K ") && long.starts_with("-rw"), "{long}");
+    let owner = Command::new("stat").args(["-c", "%U %G", world.path().to_str().unwrap()]);
+    let owner = String::from_utf8({ owner }.output().unwrap().stdout).unwrap();
+    assert!(long.contains(&format!(" {} ", owner.trim())), "{owner}: {long}");
+    let numbers = world.ok(&["ls", "-n", &d]);
+    assert!(
+        numbers.contains(&format!(" {0} {0} ", rustix::process::getuid().as_raw())),
+        "{numbers}"
+    );
+    // What cannot be listed keeps nothing else from it.
+    let answer = world.run(&["ls", &world.at("/none"), &d]);
+    assert_eq!((answer.code, answer.out), (3, format!("{d}:\na\nsub\n")));
+    assert!(answer.err.contains("/none: no such file"), "{}", answer.err);
+}
+
+#[test]
+fn ls_without_a_path_lists_the_current_directory() {
+    let world = filled();
+    let here = |at: &Path, arguments: &[&str]| {
+        answer(&World::command(arguments).current_dir(at).output().unwrap())
+    };
+    let outside = here(world.path(), &["ls"]);
+    assert_eq!(outside.code, 3, "{outside:?}");
+    assert!(outside.err.contains("not below a mounted volume"), "{}", outside.err);
+    if world.mount() {
+        assert_eq!(here(&world.below_mount("d"), &["ls"]).out, "a\nsub\n");
+        assert_eq!(here(&world.below_mount("d"), &["ls", "a", "sub"]).out, "a\n\nsub:\nb\n");
+    }
+}
+
+#[test]
+fn help_is_there_by_any_name() {
+    let world = World::without_volume();
+    let help = world.ok(&["help"]);
+    assert_eq!(help, world.ok(&["--help"]));
+    for part in ["Snapshots and clones:\n  snapshot ", "Exit codes:", "pando help VERB"] {
+        assert!(help.contains(part), "{part}: {help}");
+    }
+    assert_eq!(
+        world.ok(&["help", "snapshot", "create"]),
+        world.ok(&["snapshot", "create", "--help"])
+    );
+    assert_eq!(world.ok(&["help", "find"]), world.ok(&["find", "--help"]));
+    assert_eq!(world.run(&["help", "frob"]).code, 2);
+}
+
+/// Rust's numbers of errors tell users nothing.
+#[test]
+fn no_message_has_the_number_of_an_os_error() {
+    let world = filled();
+    let (nope, at, volume) = ("/nope", world.at("/none"), world.vol().to_owned());
+    let file = world.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let (file, below) = (file.to_str().unwrap(), file.join("x"));
+    let below = below.to_str().unwrap();
+    for arguments in [
+        vec!["import", nope, &at],
+        vec!["import", below, &at],
+        vec!["format", "/proc/x"],
+        vec!["format", below],
+        vec!["format", file],
+        vec!["mount", nope, world.mnt()],
+        vec!["mount", &volume, below],
+        vec!["umount", nope],
+        vec!["umount", below],
+        vec!["status", below],
+        vec!["fsck", nope],
+        vec!["gc", below],
+        vec!["ls", nope],
+        vec!["stat", below],
+        vec!["cat", &at],
+        vec!["index", nope, "--into", below],
+        vec!["find", &volume, "-newer", nope],
+        vec!["find", &at, "-fprint", "/nope/x"],
+        vec!["rmr", &at],
+        vec!["clone", &at, &at],
+        vec!["snapshot", "create", nope, "x"],
+        vec!["generate", "/proc/x"],
+        vec!["bench", "stat", "--volume", below],
+    ] {
+        let answer = world.run(&arguments);
+        assert_ne!(answer.code, 0, "{arguments:?}");
+        assert!(!answer.err.contains("os error"), "{arguments:?}: {}", answer.err);
+    }
+    let json = world.run(&["--json", "import", nope, &at]);
+    assert!(!json.err.contains("os error") && json.err.contains("No such file"), "{}", json.err);
+}
+
+#[test]
+fn a_roll_back_of_what_has_no_such_snapshot_suggests_the_clone() {
+    let world = filled();
+    world.ok(&["snapshot", "create", &world.at("/d"), "monday"]);
+    let sub = world.at("/d/sub");
+    let said = world.fails(3, &["rollback", &sub, "monday"]);
+    assert!(said.contains(&format!("monday is a snapshot of {}", world.at("/d"))), "{said}");
+    let suggested = said.split('`').nth(1).unwrap();
+    let words: Vec<&str> = suggested.split(' ').skip(1).collect();
+    world.ok(&words);
+    assert_eq!(world.names("/d/sub-monday"), ["b"]);
+    let none = world.fails(3, &["rollback", &sub, "tuesday"]);
+    assert!(none.contains("pando snapshot list"), "{none}");
+}
+
+#[test]
+fn a_search_for_nothing_finds_nothing() {
+    let world = filled();
+    for arguments in [&["-false"][..], &["-false", "-name", "a"], &["-name", "a", "-false"]] {
+        let at = world.at("/");
+        let answer = world.run(&[&["find", &at], arguments].concat());
+        assert_eq!((answer.code, answer.out, answer.err), (0, String::new(), String::new()));
+    }
+}
+
+#[test]
+fn unmounting_an_idle_volume_ends_its_daemon() {
+    let world = filled();
+    let pid = world.status()["daemon"]["pid"].as_i64().unwrap() as i32;
+    assert!(is_alive(pid));
+    let said = world.ok(&["umount", world.vol()]);
+    assert!(said.contains(&format!("its daemon (pid {pid}) ended")), "{said}");
+    assert!(!is_alive(pid));
+    let again = world.fails(3, &["umount", world.vol()]);
+    assert!(again.contains("no daemon has it open"), "{again}");
+}
+
+/// Everything that is counted, beside what was put there.
+#[test]
+fn figures_are_those_of_the_tree() {
+    let world = filled();
+    let status = || {
+        let status = world.status();
+        ["inodes", "bytes", "snapshots", "clones", "subvolumes"]
+            .map(|key| status[key].as_u64().unwrap())
+    };
+    // The root, d, a, sub, b, e and .hidden.
+    assert_eq!(status(), [7, 3003, 0, 0, 1]);
+    world.ok(&["snapshot", "create", &world.at("/d"), "monday"]);
+    world.ok(&["clone", &world.at("/d"), &world.at("/c")]);
+    assert_eq!(status(), [11, 6006, 1, 1, 1]);
+    // What is rolled back is no clone.
+    world.ok(&["rollback", &world.at("/d"), "monday"]);
+    let [_, _, snapshots, clones, subvolumes] = status();
+    assert_eq!((snapshots, clones, subvolumes), (1, 1, 2));
+    world.ok(&["umount", world.vol()]);
+    // A daemon that was given nothing tells no ratio, whatever it writes for itself.
+    let idle = world.status();
+    if idle["writing"]["given_bytes"] == 0 {
+        assert!(idle["writing"]["write_amplification"].is_null(), "{idle}");
+    }
+    let text = world.ok(&["status", world.vol()]);
+    assert!(!text.contains("owner") && text.contains("\ndaemon "), "{text}");
+    let info = world.ok(&["info", &world.at("/d")]);
+    assert!(info.contains("\nentries   2\n"), "{info}");
+    assert!(info.starts_with(&format!("path      {}\n", world.at("/d"))), "{info}");
+}
+
+#[test]
+fn what_an_index_says_of_directories_is_of_their_entries() {
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    std::fs::create_dir_all(source.join("full")).unwrap();
+    for name in ["one", "two", "three"] {
+        std::fs::write(source.join("full").join(name), b"").unwrap();
+    }
+    world.ok(&["index", "-q", source.to_str().unwrap(), "--into", world.vol()]);
+    let info = world.json(&["info", &world.at("/full")]).remove(0);
+    assert_eq!(info["entries"], 3);
+    assert_eq!(info["path"], world.at("/full"));
+    let du = world.ok(&["du", &world.at("/")]);
+    assert!(du.lines().all(|line| !line.contains("//")), "{du}");
+}
+
+#[test]
+fn a_trash_is_turned_off_where_it_was_turned_on() {
+    if !is_root() {
+        return;
+    }
+    let world = filled();
+    let none = world.fails(3, &["trash", "off", &world.at("/d")]);
+    assert!(none.contains("it has no trash, nor has a directory above"), "{none}");
+    world.ok(&["trash", "on", &world.at("/d")]);
+    let below = world.fails(3, &["trash", "off", &world.at("/d/sub")]);
+    assert!(below.contains("what is removed there goes to that of /d"), "{below}");
+}
+
+/// As packages do it: everything below one directory, and gone again.
+#[test]
+fn an_installation_is_whole_and_can_be_removed() {
+    let world = World::without_volume();
+    let root = world.path().join("root");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install.sh");
+    let run = |what: &str| {
+        let mut bash = Command::new("bash");
+        bash.arg(&script).arg(what).env("PANDO", PANDO).env("DESTDIR", &root).env("PREFIX", "/usr");
+        let output = bash.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    run("install");
+    for file in [
+        "usr/bin/pando",
+        "usr/share/man/man1/pando.1.gz",
+        "usr/share/man/man1/pando-snapshot-create.1.gz",
+        "usr/share/man/man8/mount.pando.8.gz",
+        "usr/share/bash-completion/completions/pando",
+        "usr/share/zsh/vendor-completions/_pando",
+        "usr/share/fish/vendor_completions.d/pando.fish",
+        "usr/lib/systemd/system/pando-mount@.service",
+        "usr/lib/systemd/system/pando-index@.service",
+    ] {
+        assert!(root.join(file).metadata().is_ok_and(|found| found.len() > 20), "{file}");
+    }
+    assert_eq!(
+        std::fs::read_link(root.join("sbin/mount.pando")).unwrap(),
+        Path::new("/usr/bin/pando")
+    );
+    let completions = root.join("usr/share/bash-completion/completions/pando");
+    assert!(Command::new("bash").arg("-n").arg(&completions).status().unwrap().success());
+    let completions = std::fs::read_to_string(completions).unwrap();
+    assert!(completions.contains("rollback") && !completions.contains("idle-seconds"));
+    let unit = root.join("usr/lib/systemd/system/pando-index@.service");
+    assert!(std::fs::read_to_string(unit).unwrap().contains("ExecStart=/usr/bin/pando index"));
+    run("uninstall");
+    let left = Command::new("find").arg(&root).args(["!", "-type", "d"]).output().unwrap();
+    assert!(left.stdout.is_empty(), "{left:?}");
+}
