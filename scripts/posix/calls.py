@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import resource
+import shutil
 import signal
 import stat
 import struct
@@ -270,6 +271,61 @@ def times():
     check("a writer sets the present", as_user(1000, 1000, [], lambda: os.utime("times")) == 0)
 
 
+def set_id_programs():
+    """A program that another user changed does not run with its owner's rights: what counts is the
+    mode that the kernel has, and not the one that stat asks for."""
+    page = mmap.mmap(-1, 4096)
+
+    def program(path):
+        shutil.copyfile(shutil.which("id"), path)
+        os.chown(path, 1000, 2500)
+        os.chmod(path, 0o6777)
+
+    def runs_as():
+        id = lambda what: int(subprocess.run(["./setid-program", what], user=3000, group=3000, extra_groups=[],
+                                             capture_output=True, check=True).stdout)
+        return id("-u"), id("-g")
+
+    def change(act, flags=0):
+        fd = os.open("setid-program", os.O_RDWR | flags)
+        act(fd)
+        os.close(fd)
+
+    def direct(fd):
+        os.readv(fd, [page])
+        os.pwrite(fd, page, 0)
+
+    program("setid-twin")
+    twin = os.open("setid-twin", os.O_RDONLY)
+    size = os.fstat(twin).st_size
+    for what, act, flags in [
+        ("a write", lambda fd: os.pwrite(fd, os.pread(twin, 100, 0), 0), 0),
+        ("a direct write", direct, os.O_DIRECT),
+        ("an append", lambda fd: os.write(fd, b"x"), os.O_APPEND),
+        ("a direct write behind the end", lambda fd: os.pwrite(fd, page, 1 << 20), os.O_DIRECT),
+        ("fallocate", lambda fd: fallocate(fd, 0, 0, size + 10), 0),
+        ("fallocate of the same length", lambda fd: fallocate(fd, KEEP, 0, 4096), 0),
+        ("a hole", lambda fd: fallocate(fd, PUNCH | KEEP, size, 4096), 0),
+        ("zeros", lambda fd: fallocate(fd, ZERO, size, 4096), 0),
+        ("a copy", lambda fd: os.copy_file_range(twin, fd, 100, 0, 0), 0),
+        ("a copy of all", lambda fd: os.copy_file_range(twin, fd, size, 0, 0), 0),
+        ("a truncation", lambda fd: os.ftruncate(fd, size + 1), 0),
+    ]:
+        program("setid-program")
+        check(f"a program with set-id bits runs with them: {runs_as()}", runs_as() == (1000, 2500))
+        check(f"{what} by another", as_user(3000, 3000, [], lambda: change(act, flags)) == 0)
+        check(f"after {what} by another it does not: {runs_as()}", runs_as() == (3000, 3000))
+    # An access list that its owner, who is not in its group, sets ends the set-group-id bit.
+    program("setid-program")
+    check("and once more", runs_as() == (1000, 2500))
+    entries = [(1, 7, 2**32 - 1), (2, 7, 3000), (4, 7, 2**32 - 1), (16, 7, 2**32 - 1), (32, 7, 2**32 - 1)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *one) for one in entries)
+    set_list = lambda: os.setxattr("setid-program", "system.posix_acl_access", acl)
+    check("a list", as_user(1000, 1000, [], set_list) == 0)
+    check(f"after it the group is the caller's: {runs_as()}", runs_as() == (1000, 3000))
+    os.close(twin)
+
+
 def rights():
     fd = create("setid", b"x")
     def bits():
@@ -292,6 +348,7 @@ def rights():
     check("chgrp to another", as_user(1000, 1000, [], lambda: os.chown("setid", -1, 99)) == errno.EPERM)
     check("set-gid by a member", as_user(1000, 1000, [2500], lambda: os.chmod("setid", 0o2755)) == 0 and bits() == 0o2755)
     check("set-gid by a stranger", as_user(1000, 1000, [], lambda: os.chmod("setid", 0o2755)) == 0 and bits() == 0o755)
+    set_id_programs()
     os.mkdir("shared")
     os.chown("shared", 0, 2500)
     os.chmod("shared", 0o2777)

@@ -337,6 +337,13 @@ pub trait Invalidate: Send + Sync {
     /// Attributes of a node changed, as a count of links does; what it contains is as it was.
     fn attributes(&self, node: NodeId);
 
+    /// Attributes of a node changed by a call that was not for changing them, as a write ends
+    /// set-id bits. When this returns the front end has none of before: it is called by the thread
+    /// that serves the call, which holds the node and has not answered yet.
+    fn attributes_before_answer(&self, node: NodeId) {
+        self.attributes(node);
+    }
+
     /// In place of a directory that is shown as a root another one is from now on. Called while
     /// nothing else is done in either.
     fn root(&self, _old: NodeId, _new: NodeId) {}

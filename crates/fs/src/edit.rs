@@ -48,22 +48,55 @@ pub(crate) struct Edit<'a> {
     xattrs: Option<XattrRecord>,
 }
 
-/// Changes a node's inode and returns what the change returned, and the attributes after it.
+/// Changes a node's inode and returns what the change returned.
 pub(crate) fn edit<T>(
     fs: &Fs,
     node: NodeId,
     change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
-) -> FsResult<(T, Attr)> {
+) -> FsResult<T> {
     edit_beside(fs, node, None, change)
 }
 
 /// As `edit`, with another inode of the same subvolume locked exclusively as well.
+///
+/// The answer to such a call carries no attributes. Front ends that cache know which times and
+/// lengths it changes, and not that it ended set-id bits or set a mode by an access list: that is
+/// told here, before the call is answered, so that no program runs with rights that are gone.
 pub(crate) fn edit_beside<T>(
     fs: &Fs,
     node: NodeId,
     beside: Option<u64>,
     change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
+) -> FsResult<T> {
+    let Edited { result, before, after } = edit_locked(fs, node, beside, change)?;
+    if before.mode != after.mode {
+        fs.attributes_changed_unasked(after.node);
+    }
+    Ok(result)
+}
+
+/// As `edit`, and returns the attributes after the change, which the caller answers with.
+pub(crate) fn edit_answering<T>(
+    fs: &Fs,
+    node: NodeId,
+    change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<(T, Attr)> {
+    edit_locked(fs, node, None, change).map(|edited| (edited.result, edited.after))
+}
+
+/// A change that was made.
+struct Edited<T> {
+    result: T,
+    before: Attr,
+    after: Attr,
+}
+
+fn edit_locked<T>(
+    fs: &Fs,
+    node: NodeId,
+    beside: Option<u64>,
+    change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
+) -> FsResult<Edited<T>> {
     let (subvol, ino) = fs.place(node)?;
     let entered = fs.enter(&subvol)?;
     let node = subvol.node(ino);
@@ -103,7 +136,7 @@ pub(crate) fn edit_beside<T>(
         fs.data.abandon(freed);
     }
     let result = result?;
-    Ok((result, edit.inode.attr(node)))
+    Ok(Edited { result, before, after: edit.inode.attr(node) })
 }
 
 impl Edit<'_> {

@@ -517,7 +517,7 @@ impl Fs {
         if let (Err(_), Some(id)) = (&set, made) {
             self.quotas.domains.write().remove(&id);
         }
-        let ((domain, max), _) = set?;
+        let (domain, max) = set?;
         domain.account.set_limits(max);
         Ok(domain)
     }

@@ -536,6 +536,15 @@ impl Fs {
         }
     }
 
+    /// Tells front ends, before a call is answered, that it changed attributes which its answer
+    /// does not carry.
+    pub(crate) fn attributes_changed_unasked(&self, node: NodeId) {
+        if let Some(invalidate) = self.invalidate.read().clone() {
+            let node = if node == self.root() { NodeId::ROOT } else { node };
+            invalidate.attributes_before_answer(node);
+        }
+    }
+
     /// Tells front ends that any name may mean something else now.
     pub(crate) fn invalidate_all_names(&self) {
         if let Some(invalidate) = self.invalidate.read().clone() {

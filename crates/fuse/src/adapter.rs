@@ -12,7 +12,7 @@ mod listing;
 mod names;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fs::FileSystem;
@@ -24,6 +24,7 @@ pub(crate) use listing::Listed;
 
 use crate::errno::{self, Errno};
 use crate::groups::Groups;
+use crate::notify::Queue;
 use crate::options::MountOptions;
 
 /// The number that the kernel has for the root of every mount.
@@ -83,12 +84,9 @@ pub(crate) struct Adapter {
     groups: Groups,
     /// Which listings of large directories carry attributes.
     advice: advice::Advice,
-    /// Told of parts of files in snapshots of which the kernel keeps what was refused: number,
-    /// offset, length.
-    on_refusal: OnceLock<OnRefusal>,
+    /// Notices to the kernel, once the mount is served. It is the queue that holds the adapter.
+    notices: OnceLock<Weak<Queue>>,
 }
-
-type OnRefusal = Box<dyn Fn(u64, u64, u64) + Send + Sync>;
 
 impl Adapter {
     /// An adapter for a mount whose root is `root`.
@@ -105,14 +103,19 @@ impl Adapter {
             },
             groups: Groups::default(),
             advice: advice::Advice::default(),
-            on_refusal: OnceLock::new(),
+            notices: OnceLock::new(),
         }
     }
 
-    /// Has somebody told of parts of files of which the kernel keeps what was refused.
-    pub(crate) fn tell_of_refusals(&self, tell: OnRefusal) {
-        let is_first = self.on_refusal.set(tell).is_ok();
+    /// Sends the notices of requests to this queue.
+    pub(crate) fn notify_by(&self, queue: &Arc<Queue>) {
+        let is_first = self.notices.set(Arc::downgrade(queue)).is_ok();
         debug_assert!(is_first, "a mount is served once");
+    }
+
+    /// Notices to the kernel; `None` where there is none, or the mount is gone.
+    fn notices(&self) -> Option<Arc<Queue>> {
+        self.notices.get().and_then(Weak::upgrade)
     }
 
     /// Shows another directory as the root, where it showed this one.

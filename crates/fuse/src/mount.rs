@@ -84,12 +84,7 @@ fn serve(
         .negotiate(channel, Arc::clone(adapter), workers)
         .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
     let queue = Arc::new(Queue::new(Arc::clone(adapter), session.notifier()));
-    let told = Arc::downgrade(&queue);
-    adapter.tell_of_refusals(Box::new(move |number, offset, length| {
-        if let Some(queue) = told.upgrade() {
-            queue.refused(number, offset, length);
-        }
-    }));
+    adapter.notify_by(&queue);
     let turns = session.turns();
     let thread = |error| MountError::system("starting a thread", error);
 

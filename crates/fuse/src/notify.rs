@@ -190,6 +190,21 @@ impl Queue {
         });
     }
 
+    /// Has the kernel write what programs have stored into maps of a part of a file, and drop its
+    /// pages there. Returns when that is written or refused. It waits for requests that the kernel
+    /// sends meanwhile, so that no thread may call it that serves those.
+    pub(crate) fn write_back(&self, number: u64, offset: u64, length: u64) {
+        let Some(notifier) = self.notifier.lock().clone() else { return };
+        match notifier.contents(number, offset, length) {
+            Ok(()) => {}
+            // The kernel has no inode, and so no pages, or the mount is gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_unmounted(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, number, "the kernel did not write back stores into maps");
+            }
+        }
+    }
+
     /// Whether the root has come to stand for another directory (it was rolled back):
     /// it keeps its number, and no name below it means what it meant.
     fn root_moved(&self) -> bool {
@@ -232,6 +247,17 @@ impl Invalidate for Queue {
         self.report(|pending| {
             pending.attributes.insert(number);
         });
+    }
+
+    fn attributes_before_answer(&self, node: NodeId) {
+        let Some(notifier) = self.notifier.lock().clone() else { return };
+        match notifier.attributes(self.adapter.number(node)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_unmounted(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, ?node, "the kernel keeps attributes that changed");
+            }
+        }
     }
 
     fn root(&self, old: NodeId, new: NodeId) {

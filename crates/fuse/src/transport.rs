@@ -43,8 +43,9 @@ pub(crate) trait Session: Send {
     fn run(self: Box<Self>) -> io::Result<()>;
 }
 
-/// Tells the kernel to drop what it caches. Must not be called by a thread that serves requests:
-/// the kernel may need such a thread to let go of the lock that a call waits for.
+/// Tells the kernel to drop what it caches. But for `attributes`, must not be called by a thread
+/// that serves requests: the kernel may need such a thread to let go of the lock that a call waits
+/// for.
 pub(crate) trait Notifier: Send + Sync {
     /// A name of a directory.
     fn name(&self, parent: u64, name: &[u8]) -> io::Result<()>;
@@ -55,7 +56,8 @@ pub(crate) trait Notifier: Send + Sync {
     /// A part of the contents of an inode.
     fn contents(&self, node: u64, offset: u64, length: u64) -> io::Result<()>;
 
-    /// Attributes of an inode alone; pages of its contents stay.
+    /// Attributes of an inode alone; pages of its contents stay. It waits for no request, where
+    /// the inode is one of the request that is being served.
     fn attributes(&self, node: u64) -> io::Result<()>;
 
     /// All names at once, where the kernel can do that (6.16 and later).

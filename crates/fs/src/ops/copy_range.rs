@@ -52,7 +52,7 @@ pub(crate) fn copy_range(
     }
     let beside = (same && ino != target_ino).then_some(ino);
     loop {
-        let (progress, _) = edit_beside(fs, to.0, beside, |edit| {
+        let progress = edit_beside(fs, to.0, beside, |edit| {
             let reader = Reader { fs, source: &source, ino, offset: from.1 };
             apply(edit, caller, &reader, to.1, length)
         })?;

@@ -6,7 +6,7 @@ use inode::permissions::HAS_ACL;
 use inode::{Attr, Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 
 use crate::contents::{self, Step};
-use crate::edit::{Edit, edit};
+use crate::edit::{Edit, edit_answering};
 use crate::load::Inode;
 use crate::{Fs, FsResult, snapdir};
 
@@ -16,7 +16,7 @@ pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr)
         return Err(FsError::NotPermitted("a directory of snapshots"));
     }
     loop {
-        let (step, attr) = edit(fs, node, |edit| apply(edit, caller, changes))?;
+        let (step, attr) = edit_answering(fs, node, |edit| apply(edit, caller, changes))?;
         if step == Step::Done {
             return Ok(attr);
         }

@@ -22,7 +22,7 @@ pub(crate) fn write(
     let mut at = offset;
     loop {
         let (piece, left) = rest.split_at(rest.len().min(PIECE_BYTES));
-        let (step, _) = edit(fs, node, |edit| write_piece(edit, caller, at, piece))?;
+        let step = edit(fs, node, |edit| write_piece(edit, caller, at, piece))?;
         if step == Step::Done {
             if left.is_empty() {
                 return Ok(());

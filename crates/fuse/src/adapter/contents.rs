@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use fs::{Allocate, Seek, SyncScope};
 use inode::permissions::without_set_id;
-use inode::{Caller, Ends, Enforce, NodeId};
+use inode::{Caller, Ends, Enforce, FsError, NodeId};
 
 use super::{Adapter, Answer, Who, failed};
 use crate::capability;
@@ -113,8 +113,8 @@ impl Adapter {
     ) -> Answer<()> {
         let owner = self.owner_of(who, number);
         let done = owner.and_then(|owner| self.write(owner, number, offset, bytes, ends_rights));
-        if let (Err(Errno(libc::EROFS)), Some(tell)) = (&done, self.on_refusal.get()) {
-            tell(number, offset, bytes.len() as u64);
+        if let (Err(Errno(libc::EROFS)), Some(notices)) = (&done, self.notices()) {
+            notices.refused(number, offset, bytes.len() as u64);
         }
         done
     }
@@ -139,6 +139,11 @@ impl Adapter {
     }
 
     /// The next data or hole; `what` is that of lseek(2).
+    ///
+    /// A hole may have pages that a program stored into a shared map and the kernel has not
+    /// written yet. The kernel does not write them before it sends this request, so that each hole
+    /// that an answer relies on is written back first, and looked at again. Data stays cached.
+    /// Waits for requests of the kernel: not to be called by a thread that serves those.
     pub(crate) fn seek(&self, who: Who, number: u64, offset: i64, what: i32) -> Answer<u64> {
         let what = match what {
             libc::SEEK_DATA => Seek::Data,
@@ -146,9 +151,30 @@ impl Adapter {
             _ => return Err(Errno::INVALID),
         };
         let offset = u64::try_from(offset).map_err(|_| Errno::NO_DATA_THERE)?;
-        self.fs
-            .seek(&Adapter::opened(who), self.node(number), offset, what)
-            .map_err(failed("seek", number))
+        let (caller, node) = (Adapter::opened(who), self.node(number));
+        let seek = |offset, what| match self.fs.seek(&caller, node, offset, what) {
+            Err(FsError::PastEnd) => Ok(None),
+            found => found.map(Some),
+        };
+        let mut written_to = offset;
+        loop {
+            let found = seek(offset, what).map_err(failed("seek", number))?;
+            let size = self.fs.getattr(&caller, node).map_err(failed("seek", number))?.size;
+            let hole = match (what, found) {
+                (Seek::Data, found) => (offset, found.unwrap_or(size)),
+                (Seek::Hole, Some(at)) if at < size => {
+                    let next = seek(at, Seek::Data).map_err(failed("seek", number))?;
+                    (at, next.unwrap_or(size))
+                }
+                (Seek::Hole, _) => (size, size),
+            };
+            let (from, to) = (hole.0.max(written_to), hole.1);
+            match self.notices() {
+                Some(notices) if from < to => notices.write_back(number, from, to - from),
+                _ => return found.ok_or(Errno::NO_DATA_THERE),
+            }
+            written_to = to;
+        }
     }
 
     /// Allocates, or makes holes; `mode` is that of fallocate(2).

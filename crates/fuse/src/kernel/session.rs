@@ -3,7 +3,8 @@
 //! 1. `negotiate` answers the first message, INIT; nothing else comes before that.
 //! 2. Each thread reads one request at a time into a buffer of its own, answers it, and reads the
 //!    next: the kernel hands every request to one reader.
-//!    What may take as long as a search is handed to threads of its own (`slow`).
+//!    What may take as long as a search is handed to threads of its own (`slow`), and so is what
+//!    waits until the kernel has written dirty pages.
 //! 3. ENODEV says that the file system is unmounted and that the last request was answered.
 
 use std::io::{self, IoSlice};
@@ -176,30 +177,30 @@ impl Session for KernelSession {
                 self.channel.try_clone()?
             });
         }
-        let queue = Queue::default();
+        let queues = Queues::default();
         let shares = Shares::new(channels.len() + 1);
         device::scope(|scope| {
-            let (queue, adapter, agreed) = (&queue, &*self.adapter, self.agreed);
+            let (queues, adapter, agreed) = (&queues, &*self.adapter, self.agreed);
             let shares = &shares;
             let turns = &*self.turns;
             let mut result = Ok(());
-            for _ in 0..slow::THREADS {
-                let started = device::spawn_in(scope, "fuse-slow", move || {
-                    serve_slow(adapter, agreed, queue);
-                });
-                result = result.and(started.map(|_| ()));
+            for (name, queue) in [("fuse-slow", &queues.slow), ("fuse-seek", &queues.seeks)] {
+                for _ in 0..slow::THREADS {
+                    let serve = move || serve_slow(adapter, agreed, queue);
+                    result = result.and(device::spawn_in(scope, name, serve).map(|_| ()));
+                }
             }
             let others: Vec<_> = channels
                 .into_iter()
                 .enumerate()
                 .map(|(number, channel)| {
-                    let worker = Worker::new(adapter, channel, agreed, queue);
+                    let worker = Worker::new(adapter, channel, agreed, queues);
                     let work = move || worker.run(turns, (shares, number + 1));
                     device::spawn_in(scope, "fuse", work)
                 })
                 .collect();
             let own = self.channel.try_clone().and_then(|channel| {
-                Worker::new(adapter, channel, agreed, queue).run(turns, (shares, 0))
+                Worker::new(adapter, channel, agreed, queues).run(turns, (shares, 0))
             });
             result = result.and(own);
             for other in others {
@@ -208,10 +209,21 @@ impl Session for KernelSession {
                 });
                 result = result.and(ended);
             }
-            queue.end();
+            queues.slow.end();
+            queues.seeks.end();
             result
         })
     }
+}
+
+/// Requests that the threads which read them do not serve.
+#[derive(Default)]
+struct Queues {
+    /// Those that may take as long as a search.
+    slow: Queue,
+    /// Those that wait until the kernel has written dirty pages: for requests that the threads
+    /// which read them have to be free for.
+    seeks: Queue,
 }
 
 /// One thread that serves.
@@ -219,16 +231,21 @@ struct Worker<'a> {
     adapter: &'a Adapter,
     channel: Arc<OwnedFd>,
     agreed: Agreed,
-    queue: &'a Queue,
+    queues: &'a Queues,
     buffer: Vec<u8>,
     reply: Reply,
 }
 
 impl<'a> Worker<'a> {
-    fn new(adapter: &'a Adapter, channel: OwnedFd, agreed: Agreed, queue: &'a Queue) -> Worker<'a> {
+    fn new(
+        adapter: &'a Adapter,
+        channel: OwnedFd,
+        agreed: Agreed,
+        queues: &'a Queues,
+    ) -> Worker<'a> {
         let buffer = vec![0; REQUEST_BYTES_MAX as usize + MESSAGE_HEAD_BYTES];
         let (channel, reply) = (Arc::new(channel), Reply::default());
-        Worker { adapter, channel, agreed, queue, buffer, reply }
+        Worker { adapter, channel, agreed, queues, buffer, reply }
     }
 
     fn run(mut self, turns: &Turns, (shares, number): (&Shares, usize)) -> io::Result<()> {
@@ -241,17 +258,21 @@ impl<'a> Worker<'a> {
             // Held until the request is answered.
             let share = match Request::parse(message) {
                 Some(request) if request.opcode == op::INTERRUPT => {
-                    self.queue.interrupt(&request);
+                    self.queues.slow.interrupt(&request);
                     continue;
                 }
                 Some(request) if slow::is_slow(&request) => {
-                    self.queue.put(&request, message, channel);
+                    self.queues.slow.put(&request, message, channel);
+                    continue;
+                }
+                Some(request) if request.opcode == op::LSEEK => {
+                    self.queues.seeks.put(&request, message, channel);
                     continue;
                 }
                 Some(request) => {
                     let share = shares.take(number, &request);
                     if share.is_none() {
-                        self.queue.put(&request, message, channel);
+                        self.queues.slow.put(&request, message, channel);
                         continue;
                     }
                     share

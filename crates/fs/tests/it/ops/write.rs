@@ -1,9 +1,11 @@
 //! `write`.
 
-use fs::FileSystem;
+use format::acl::{ACCESS, Acl};
+use fs::{Allocate, FileSystem, SetXattr};
 use inode::{Caller, FsError, SetAttr};
 
 use crate::support::{ROOT, refused, user, volume};
+use crate::versions::Told;
 
 #[test]
 fn length_and_times_follow_the_bytes() {
@@ -63,4 +65,43 @@ fn writing_takes_set_id_bits_and_needs_the_right() {
     refused(v.fs.write(&user(8), file.node, 0, b"x"), &FsError::AccessDenied);
     refused(v.fs.write(&Caller::root(), ROOT, 0, b"x"), &FsError::IsDirectory);
     refused(v.fs.write(&Caller::root(), file.node, u64::MAX, b"x"), &FsError::FileTooLarge);
+}
+
+/// The kernel runs a program with the rights that it knows of, and asks for none after a write.
+#[test]
+fn a_call_that_ends_set_id_bits_tells_of_it_before_it_returns() {
+    let v = volume();
+    let file = v.file_as(&user(7), ROOT, "f", 0o6777).expect("a file");
+    let source = v.file(ROOT, "source");
+    v.write(source.node, 0, &[1; 9000]);
+    let told = Told::of(&v);
+    let list = Acl::of_mode(0o777).encode();
+    let calls: [(&str, &dyn Fn()); 5] = [
+        ("write", &|| v.fs.write(&user(8), file.node, 0, b"x").expect("a write")),
+        ("fallocate", &|| {
+            v.fs.fallocate(&user(8), file.node, (0, 10), Allocate::Keep).expect("room");
+        }),
+        ("a copy", &|| {
+            let (from, to) = ((source.node, 0), (file.node, 0));
+            v.fs.copy_range(&user(8), from, to, 9000).expect("a copy");
+        }),
+        ("a hole", &|| {
+            v.fs.fallocate(&user(8), file.node, (0, 4096), Allocate::Punch).expect("a hole");
+        }),
+        ("a list", &|| {
+            let set = v.fs.setxattr(&user(7), file.node, ACCESS, &list, SetXattr::Any);
+            set.expect("a list");
+        }),
+    ];
+    for (what, call) in calls {
+        for (mode, gid) in [(None, Some(99)), (Some(0o6777), None)] {
+            let changes = SetAttr { mode, gid, ..SetAttr::default() };
+            v.fs.setattr(&Caller::root(), file.node, &changes).expect("root may");
+        }
+        assert!(told.attributes.lock().is_empty(), "the answer of setattr says it");
+        call();
+        assert_eq!(std::mem::take(&mut *told.attributes.lock()), [file.node], "{what}");
+        call();
+        assert!(told.attributes.lock().is_empty(), "{what} once more changes no rights");
+    }
 }

@@ -24,15 +24,15 @@ use crate::support::{ROOT, Volume, volume_with};
 
 /// What a front end is told.
 #[derive(Default)]
-struct Told {
+pub(crate) struct Told {
     entries: Mutex<Vec<(NodeId, Vec<u8>)>>,
     nodes: Mutex<Vec<NodeId>>,
-    attributes: Mutex<Vec<NodeId>>,
+    pub(crate) attributes: Mutex<Vec<NodeId>>,
 }
 
 impl Told {
     /// What is told of a volume from now on.
-    fn of(volume: &Volume) -> Arc<Told> {
+    pub(crate) fn of(volume: &Volume) -> Arc<Told> {
         let told = Arc::new(Told::default());
         volume.fs.set_invalidate(Arc::<Told>::clone(&told));
         told
