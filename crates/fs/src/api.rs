@@ -320,6 +320,12 @@ pub trait FileSystem: Send + Sync {
     /// Registers who is told when something changes that a front end did not ask for itself.
     fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>);
 
+    /// Whether a node is in a snapshot, where it shares its inode number with the same file in
+    /// others.
+    fn is_in_snapshot(&self, _node: NodeId) -> bool {
+        false
+    }
+
     /// Tells what a mount shows as its root. Who has virtual names at the root of a mount has them
     /// there.
     fn set_shown_root(&self, _root: NodeId) {}

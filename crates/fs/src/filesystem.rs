@@ -316,6 +316,10 @@ impl FileSystem for Fs {
         self.register_invalidate(invalidate);
     }
 
+    fn is_in_snapshot(&self, node: NodeId) -> bool {
+        self.place(node).is_ok_and(|(subvol, _)| subvol.read_only)
+    }
+
     fn set_shown_root(&self, root: NodeId) {
         self.searches.show(root);
     }

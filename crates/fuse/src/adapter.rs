@@ -65,6 +65,8 @@ pub(crate) struct Named {
     pub(crate) node: u64,
     /// What tells it in handles from those that had its number before.
     pub(crate) generation: u64,
+    /// The inode number that users see (`st_ino`).
+    pub(crate) shown: u64,
     pub(crate) attr: Attr,
 }
 
@@ -80,6 +82,8 @@ pub(crate) struct Adapter {
     /// The number that the root shows to users; invalidations may use it.
     root_shown: AtomicU64,
     enforce: Enforce,
+    /// Whether what snapshots hold shows the same numbers in each of them.
+    snapshots_alike: bool,
     pub(crate) timeouts: Timeouts,
     groups: Groups,
     /// Which listings of large directories carry attributes.
@@ -96,6 +100,7 @@ impl Adapter {
             root: AtomicU64::new(root.0),
             root_shown: AtomicU64::new(root.0),
             enforce: if options.default_permissions { Enforce::Kernel } else { Enforce::Here },
+            snapshots_alike: options.snapshots_alike,
             timeouts: Timeouts {
                 attr: options.attr_timeout,
                 entry: options.entry_timeout,
@@ -209,12 +214,22 @@ impl Adapter {
 
     fn named(&self, entry: &fs::Entry) -> Named {
         let (node, generation) = (self.number(entry.node), self.generation(entry.node));
-        Named { node, generation, attr: entry.attr }
+        Named { node, generation, shown: self.number_to_show(node), attr: entry.attr }
     }
 
     /// The generation of a node. The root's is 0: the kernel makes it without asking.
     fn generation(&self, node: NodeId) -> u64 {
         if self.number(node) == ROOT { 0 } else { self.fs.generation(node) }
+    }
+
+    /// The inode number that users see of a node. Snapshots that show the same numbers have those
+    /// of no subvolume: a file that lives has another one.
+    pub(crate) fn number_to_show(&self, node: u64) -> u64 {
+        if self.snapshots_alike && self.fs.is_in_snapshot(NodeId(node)) {
+            NodeId(node).ino().0
+        } else {
+            node
+        }
     }
 }
 

@@ -75,6 +75,9 @@ pub struct MountOptions {
     pub threads: usize,
     /// Every thread has a channel to the kernel of its own (`clone_fd`).
     pub clone_fd: bool,
+    /// What snapshots hold shows the same inode numbers in each of them
+    /// (`snapshot-inodes=alike`); otherwise each snapshot has its own (`unique`, the default).
+    pub snapshots_alike: bool,
 }
 
 /// Why a list of options was not taken.
@@ -85,7 +88,7 @@ pub enum OptionError {
         "unknown mount option '{0}'; known are ro, rw, allow_other, default_permissions, \
          no_default_permissions, noatime, relatime, subdir=DIR, attr-timeout=SECONDS, \
          entry-timeout=SECONDS, negative-timeout=SECONDS, cache-size=SIZE, merge-rate=SIZE, \
-         threads=N, clone_fd, fsname=NAME and the generic ones of mount(8)"
+         threads=N, clone_fd, snapshot-inodes=unique|alike, fsname=NAME and the generic ones of mount(8)"
     )]
     Unknown(String),
     /// An option that needs a value came without, or with a wrong one.
@@ -124,6 +127,7 @@ impl MountOptions {
             // Two at least, so that one request that waits for the disk does not stop the rest.
             threads: cores.clamp(2, 8),
             clone_fd: false,
+            snapshots_alike: false,
         }
     }
 
@@ -200,6 +204,16 @@ impl MountOptions {
                 let expected = "a number from 1 to 64";
                 self.threads = threads
                     .ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })?;
+            }
+            "snapshot-inodes" | "snapshot_inodes" => {
+                self.snapshots_alike = match value {
+                    "alike" => true,
+                    "unique" => false,
+                    _ => {
+                        let expected = "unique or alike";
+                        return Err(OptionError::Value { option: option.to_owned(), expected });
+                    }
+                };
             }
             "cache-size" | "cache_size" => self.cache_bytes = Some(bytes(option, value)?),
             "merge-rate" | "merge_rate" => {
@@ -300,6 +314,7 @@ mod tests {
         assert!(parsed("ro,rw,ro").unwrap().read_only);
         assert_eq!(parsed("noatime,relatime").unwrap().atime, Atime::Relative);
         assert_eq!(parsed("subdir=a,subdir=/").unwrap().subdir, None);
+        assert!(parsed("snapshot-inodes=unique,snapshot-inodes=alike").unwrap().snapshots_alike);
     }
 
     #[test]
@@ -318,5 +333,6 @@ mod tests {
         }
         assert!(parsed("subdir=../x").is_err());
         assert!(parsed("attr-timeout=nan").is_err());
+        assert!(parsed("snapshot-inodes=same").is_err());
     }
 }

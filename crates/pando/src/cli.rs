@@ -188,6 +188,7 @@ Options for -o, comma-separated:
   merge-rate=SIZE           most bytes a second that merges of --engine lsm write
   threads=N                 threads that serve requests, 1 to 64
   clone_fd                  a channel to the kernel for each thread
+  snapshot-inodes=alike     a file has one inode number in all snapshots (`unique`: one in each)
   fsname=NAME               the source that mount and df show
 
 In /etc/fstab, with /sbin/mount.pando a link to pando:

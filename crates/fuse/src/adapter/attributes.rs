@@ -61,12 +61,12 @@ impl Adapter {
             .map_err(failed("setattr", number))
     }
 
-    fn shown(&self, number: u64, attr: Attr) -> Named {
+    fn shown(&self, mut number: u64, attr: Attr) -> Named {
         if number == ROOT {
             self.root_shown.store(attr.node.0, Ordering::Relaxed);
-            return Named { node: attr.node.0, generation: 0, attr };
+            number = attr.node.0;
         }
-        Named { node: number, generation: 0, attr }
+        Named { node: number, generation: 0, shown: self.number_to_show(number), attr }
     }
 
     /// Whether somebody may do what the bits of `mask` say.

@@ -18,10 +18,12 @@ const AFTER_DOT_DOT: u64 = 2;
 pub(crate) struct Listed<'a> {
     /// The name.
     pub(crate) name: &'a [u8],
-    /// The number to show.
+    /// The node.
     pub(crate) node: u64,
     /// Its generation, where it has attributes.
     pub(crate) generation: u64,
+    /// The inode number to show.
+    pub(crate) shown: u64,
     /// What it is.
     pub(crate) kind: Kind,
     /// Position after it.
@@ -53,6 +55,7 @@ impl Adapter {
                 name: entry.name,
                 node: entry.node.0,
                 generation: entry.attr.map_or(0, |_| self.generation(entry.node)),
+                shown: self.number_to_show(entry.node.0),
                 kind: entry.kind,
                 offset: entry.cookie,
                 attr: entry.attr,
@@ -95,6 +98,7 @@ impl Adapter {
                 name: b".",
                 node: own,
                 generation: 0,
+                shown: self.number_to_show(own),
                 kind: Kind::Directory,
                 offset: AFTER_DOT,
                 attr: None,
@@ -103,10 +107,12 @@ impl Adapter {
                 return Ok(false);
             }
         }
+        let above = self.parent_number(who, number, own);
         let dot_dot = Listed {
             name: b"..",
-            node: self.parent_number(who, number, own),
+            node: above,
             generation: 0,
+            shown: self.number_to_show(above),
             kind: Kind::Directory,
             offset: AFTER_DOT_DOT,
             attr: None,

@@ -87,7 +87,7 @@ impl Reply {
     /// `fuse_entry_out`: a name that leads to a node.
     pub(super) fn entry(&mut self, named: &Named, times: &Timeouts) {
         self.entry_head((named.node, named.generation), times.entry, times.attr);
-        self.attr(named.node, &named.attr);
+        self.attr(named.shown, &named.attr);
     }
 
     fn entry_head(&mut self, node: (u64, u64), entry: Duration, attr: Duration) {
@@ -105,7 +105,7 @@ impl Reply {
     /// `fuse_attr_out`.
     pub(super) fn attributes(&mut self, named: &Named, kept: Duration) {
         self.u64(kept.as_secs()).u32(kept.subsec_nanos()).u32(0);
-        self.attr(named.node, &named.attr);
+        self.attr(named.shown, &named.attr);
     }
 
     /// `fuse_statx_out`.
@@ -114,7 +114,7 @@ impl Reply {
         self.u64(kept.as_secs()).u32(kept.subsec_nanos()).u32(0).zeros(16);
         self.u32(STATX_ANSWERED).u32(BLOCK_BYTES).u64(0);
         self.u32(attr.nlink).u32(attr.uid).u32(attr.gid).u16(mode(attr) as u16).u16(0);
-        self.u64(named.node).u64(attr.size).u64(attr.blocks).u64(0);
+        self.u64(named.shown).u64(attr.size).u64(attr.blocks).u64(0);
         for time in [attr.atime, attr.btime, attr.ctime, attr.mtime] {
             let (seconds, nanos) = parts(time);
             self.u64(seconds as u64).u32(nanos).u32(0);
@@ -138,8 +138,8 @@ impl Reply {
         }
         match (times, entry.attr) {
             (Some(times), Some(attr)) => {
-                let (node, generation) = (entry.node, entry.generation);
-                self.entry(&Named { node, generation, attr: *attr }, times);
+                let (node, generation, shown) = (entry.node, entry.generation, entry.shown);
+                self.entry(&Named { node, generation, shown, attr: *attr }, times);
             }
             // Without them the kernel takes the number and the kind alone.
             (Some(_), None) => {
@@ -147,7 +147,7 @@ impl Reply {
             }
             (None, _) => {}
         }
-        self.u64(entry.node).u64(entry.offset);
+        self.u64(entry.shown).u64(entry.offset);
         self.u32(entry.name.len() as u32).u32(file_type(entry.kind) >> 12);
         self.raw(entry.name);
         let padded = (self.bytes.len() - REPLY_HEADER_BYTES).next_multiple_of(8);
@@ -200,7 +200,7 @@ mod tests {
             ctime: Timestamp(1),
             btime: Timestamp(2),
         };
-        let named = Named { node: 7, generation: 0, attr };
+        let named = Named { node: 7, generation: 0, shown: 7, attr };
         let kept = Duration::from_millis(1500);
         let times = Timeouts { attr: kept, entry: kept, negative: kept };
         let length = |build: &dyn Fn(&mut Reply)| {

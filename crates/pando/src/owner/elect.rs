@@ -105,7 +105,12 @@ fn ask_to_leave(
             mount_point.lossy(),
             welcome.pid
         );
-        let hint = format!("`pando umount {}` unmounts it", mount_point.lossy());
+        // A volume has one mount, and its daemon the kernel's locks and caches of that one alone.
+        let hint = format!(
+            "`mount --bind {0} DIR` shows it in a second place, `mount --bind {0}/SUBDIR DIR` a \
+             directory of it; `pando umount {0}` unmounts it",
+            mount_point.lossy()
+        );
         return Err(Failure::new(FailureKind::Busy, message).hint(hint));
     }
     match connection.ask(Call::HandOver) {

@@ -1,5 +1,6 @@
 //! Mounts: two of one volume, one over another, signals, fstab, options, what the kernel caches.
 
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -18,8 +19,44 @@ fn a_second_mount_names_the_first() {
         let pid = world.owner().unwrap().to_string();
         assert!(said.contains(world.mnt()) && said.contains(&pid), "{said}");
         assert!(!said.contains("locked"), "{said}");
+        assert!(said.contains(&format!("mount --bind {} DIR", world.mnt())), "{said}");
     }
     std::fs::write(world.below_mount("still"), "works").unwrap();
+}
+
+/// Backup programs compare the numbers of a snapshot with those of the one before.
+#[test]
+fn a_file_has_a_number_in_each_snapshot_or_one_in_all_as_the_mount_says() {
+    let world = World::new();
+    for (options, alike) in [("rw", false), ("snapshot-inodes=alike", true)] {
+        if !world.mount_with(&["-o", options]) {
+            return;
+        }
+        let dir = world.below_mount(options);
+        std::fs::create_dir_all(dir.join("sub")).unwrap();
+        std::fs::write(dir.join("sub/f"), "x").unwrap();
+        for name in ["one", "two"] {
+            world.ok(&["snapshot", "create", dir.to_str().unwrap(), name]);
+        }
+        for inner in ["", "sub", "sub/f"] {
+            let number = |place: &str| dir.join(place).join(inner).metadata().unwrap().ino();
+            let numbers = [".", ".snapshots/one", ".snapshots/two"].map(number);
+            assert!(numbers[0] != numbers[1] && numbers[0] != numbers[2], "{inner}: {numbers:?}");
+            assert_eq!(numbers[1] == numbers[2], alike, "{inner}: {numbers:?}");
+        }
+        // Listings show the numbers that attributes do, and files are found behind them.
+        for name in ["one", "two"] {
+            let sub = dir.join(".snapshots").join(name).join("sub");
+            let entry = std::fs::read_dir(&sub).unwrap().next().unwrap().unwrap();
+            assert_eq!(entry.ino(), sub.join("f").metadata().unwrap().ino());
+        }
+        std::fs::write(dir.join("sub/f"), "changed").unwrap();
+        for name in ["one", "two"] {
+            let old = dir.join(".snapshots").join(name).join("sub/f");
+            assert_eq!(std::fs::read_to_string(old).unwrap(), "x");
+        }
+        world.umount();
+    }
 }
 
 #[test]
