@@ -59,10 +59,11 @@ soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), 
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
 	@CARGO="$(CARGO)" bash scripts/posix/kill.sh $(ROUNDS)
 
-suites-outside: ## stress-ng, CPython's and Go's tests of files, fio, dbench and bonnie++ beside ext4 (ten minutes)
+suites-outside: ## stress-ng, CPython's and Go's tests of files, fio, dbench, bonnie++ beside ext4; restic, borg (ten minutes)
 	@bash scripts/setup.sh outside
 	$(CARGO) build --release --package pando
 	@PANDO=$(CURDIR)/target/release/pando bash scripts/posix/outside.sh
+	@PANDO=$(CURDIR)/target/release/pando bash scripts/posix/backup.sh
 
 limits: setup ## Limits at their edge: 10 million entries in one directory, 1,048,576 links (half an hour)
 	$(CARGO) build --release --package pando

@@ -24,6 +24,9 @@ if [ "${1:-}" = outside ]; then
   need fio fio
   need dbench dbench
   need bonnie++ bonnie++
+  need restic restic
+  need borg borgbackup
+  need bsdtar libarchive-tools
   # Debian keeps Python's tests in a package of their own.
   ! [ -x /usr/bin/python3 ] || /usr/bin/python3 -c 'import test.test_os' 2>/dev/null ||
     missing+=("$(/usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])')")
