@@ -43,8 +43,7 @@ pub(crate) fn fallocate(
         Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => (u64::MAX, 0),
     };
     loop {
-        let step =
-            edit(fs, node, |edit| apply(edit, caller, (offset, end), mode, (room, held)))?;
+        let step = edit(fs, node, |edit| apply(edit, caller, (offset, end), mode, (room, held)))?;
         if step == Step::Done {
             return Ok(());
         }

@@ -217,6 +217,7 @@ mod tests {
             name: b"abc",
             node: 7,
             generation: 0,
+            shown: 7,
             kind: Kind::File,
             offset: 3,
             attr: Some(&attr),
