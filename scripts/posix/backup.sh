@@ -77,7 +77,7 @@ os.mkdir(os.path.join(os.path.dirname(path), "out"))
 for n, copy in enumerate(["cp --sparse=always --reflink=never sparse copy",
                           "{ tar -cSf archive sparse || [ $? = 1 ]; } && tar -xSOf archive > copy",
                           "bsdtar --read-sparse -cf archive sparse && bsdtar -xf archive -C out && mv out/sparse copy",
-                          "rsync -S sparse copy"]):
+                          "rm copy && rsync -S sparse copy"]):
     memory[n * (9 << 20):n * (9 << 20) + 4096] = bytes([n + 1]) * 4096
     subprocess.run(copy, shell=True, check=True, cwd=os.path.dirname(path))
     with open(os.path.join(os.path.dirname(path), "copy"), "rb") as copied:

@@ -204,6 +204,15 @@ impl InodeRecord {
         if self.has_extents || self.elsewhere.is_some() { self.allocated } else { self.size }
     }
 
+    /// Blocks of 512 bytes that `stat` and searches show. A file that is a single hole has one and
+    /// not none: what a program stored into a map of it the kernel may not have written yet, and
+    /// `tar -S` takes a file without blocks for zeros and does not look.
+    #[inline]
+    pub fn blocks(&self) -> u64 {
+        let is_hole = self.has_extents && self.size > 0;
+        self.stored().div_ceil(512).max(u64::from(is_hole))
+    }
+
     /// Reads the attributes of an inode of a kind.
     #[inline]
     pub fn decode(kind: FileKind, reader: &mut Reader<'_>) -> Result<InodeRecord, Malformed> {

@@ -49,21 +49,12 @@ pub(crate) fn of_file(node: NodeId, inode: &InodeRecord, nlink: u32) -> Attr {
         gid: inode.gid,
         rdev: inode.rdev,
         size: inode.size,
-        blocks: blocks(inode),
+        blocks: inode.blocks(),
         atime: Timestamp(inode.atime),
         mtime: Timestamp(inode.mtime),
         ctime: Timestamp(inode.ctime),
         btime: Timestamp(inode.btime),
     }
-}
-
-/// Blocks of a file. One that is a single hole has one block and not none: what a program stored
-/// into a map of it the kernel may not have written yet, and `tar -S` takes a file without blocks
-/// for zeros and does not look.
-#[inline]
-fn blocks(inode: &InodeRecord) -> u64 {
-    let is_hole = inode.has_extents && inode.size > 0;
-    inode.stored().div_ceil(BLOCK_BYTES).max(u64::from(is_hole))
 }
 
 /// Attributes of a directory.

@@ -277,7 +277,7 @@ pub fn of_inode(inode: &InodeRecord, nlink: u32) -> Row<'static> {
         nlink,
         rdev: inode.rdev,
         size: inode.size,
-        allocated: in_blocks(inode.stored()),
+        allocated: inode.blocks().saturating_mul(BLOCK_BYTES),
         entries: 0,
         atime: inode.atime,
         mtime: inode.mtime,
