@@ -96,7 +96,7 @@ fn find_in(fs: &Fs, subvol: &Subvol, view: View<'_>, top: NodeId, node: NodeId) 
     }
 }
 
-/// What is held, or has a record under its own number; `None`: it has none.
+/// What the table of nodes knows, or has a record under its own number; `None`: neither.
 fn under_own_number(
     fs: &Fs,
     subvol: &Subvol,
@@ -105,10 +105,19 @@ fn under_own_number(
 ) -> FsResult<Option<Found>> {
     let ino = node.ino().0;
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    if let Some(location) = fs.nodes.location(node) {
-        let attr = load(fs, view, node, ino)?.attr(node);
-        fs.nodes.look_up(node, location);
-        return Ok(Some(Found::Here(attr)));
+    // The kernel asks of what it let go of; that the node is held yet says only that we have not
+    // heard. So one without a name is gone.
+    match fs.nodes.location(node) {
+        Some(Location::Orphan) => return Ok(Some(Found::Nowhere)),
+        Some(location @ Location::Entry { dir, .. }) => {
+            if !is_shown(fs, top, subvol.node(dir))? {
+                return Ok(Some(Found::Nowhere));
+            }
+            let attr = load(fs, view, node, ino)?.attr(node);
+            fs.nodes.look_up(node, location);
+            return Ok(Some(Found::Here(attr)));
+        }
+        Some(Location::Directory | Location::Linked) | None => {}
     }
     if let Some(record) = view.directory(ino)? {
         if !is_shown(fs, top, node)? {

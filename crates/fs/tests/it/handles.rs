@@ -115,7 +115,12 @@ fn what_has_a_name_is_found_and_what_lost_its_last_one_is_not() {
         }
         fs.rename(&root(), (one, b"below"), (two, b"below"), RenameMode::Replace).expect("it is");
         found(fs, two, below, "");
+        // The kernel let go of it, and we have not heard of that yet.
+        fs.lookup(&root(), NodeId::ROOT, b"b").expect("it is there");
+        found(fs, NodeId::ROOT, file_b, "b");
         fs.unlink(&root(), NodeId::ROOT, b"b").expect("it is there");
+        stale(fs, NodeId::ROOT, file_b);
+        fs.forget(file_b, 1);
         stale(fs, NodeId::ROOT, file_b);
         assert_ne!(file(fs, NodeId::ROOT, "b"), file_b);
         stale(fs, NodeId::ROOT, file_b);
