@@ -326,6 +326,11 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// Whether somebody holds the node that a name in a directory leads to.
+    fn holds_name(&self, _directory: NodeId, _name: &[u8]) -> bool {
+        false
+    }
+
     /// Tells what a mount shows as its root. Who has virtual names at the root of a mount has them
     /// there.
     fn set_shown_root(&self, _root: NodeId) {}
@@ -336,6 +341,11 @@ pub trait FileSystem: Send + Sync {
 pub trait Invalidate: Send + Sync {
     /// A name in a directory means something else, or nothing, from now on.
     fn entry(&self, parent: NodeId, name: &[u8]);
+
+    /// A name means what it meant, and what it leads to had better not be held without a use.
+    fn let_go(&self, parent: NodeId, name: &[u8]) {
+        self.entry(parent, name);
+    }
 
     /// Attributes and contents of a node changed.
     fn node(&self, node: NodeId);

@@ -320,6 +320,10 @@ impl FileSystem for Fs {
         self.place(node).is_ok_and(|(subvol, _)| subvol.read_only)
     }
 
+    fn holds_name(&self, directory: NodeId, name: &[u8]) -> bool {
+        lookup::holds(self, directory, name)
+    }
+
     fn set_shown_root(&self, root: NodeId) {
         self.searches.show(root);
     }

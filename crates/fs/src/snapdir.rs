@@ -79,6 +79,14 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsR
     Ok(fs.entry(attr))
 }
 
+/// The root of a snapshot, where there is one of this name.
+pub(crate) fn root_of(fs: &Fs, node: NodeId, name: &[u8]) -> FsResult<Option<NodeId>> {
+    let (subvol, dir) = fs.place(directory_of(node))?;
+    let id = fs.snapshot_id(&format::key::snapshot_name(subvol.lineage, dir, name))?;
+    // The copy of a directory has its number.
+    Ok(id.map(|id| Fs::node_of(id, dir)))
+}
+
 fn root_attr(fs: &Fs, id: u64) -> FsResult<Attr> {
     let snapshot = match fs.subvol(SubvolId(id)) {
         Err(FsError::Stale) => return Err(FsError::NotFound),

@@ -154,6 +154,11 @@ impl Adapter {
         }
     }
 
+    /// Whether the kernel holds what a name leads to now.
+    pub(crate) fn holds_name(&self, parent: u64, name: &[u8]) -> bool {
+        self.fs.holds_name(self.node(parent), name)
+    }
+
     /// The number that the root shows at present; it changes when that is rolled back.
     pub(crate) fn look_at_root(&self) -> u64 {
         if let Ok(attr) = self.fs.getattr(&Caller::root(), self.root()) {

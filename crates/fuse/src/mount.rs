@@ -90,6 +90,11 @@ fn serve(
 
     let sender = Arc::clone(&queue);
     device::spawn("fuse-notify", move || sender.run()).map_err(thread)?;
+    let late = Arc::clone(&queue);
+    device::spawn("fuse-notify-late", move || late.run_late()).map_err(|error| {
+        queue.close();
+        thread(error)
+    })?;
 
     let ending = Arc::new(Ending::default());
     let (ended, closing) = (Arc::clone(&ending), Arc::clone(&queue));

@@ -4,6 +4,12 @@
 //! `fuse-notify` sends it. It must be a thread that serves no requests: to drop a name the kernel
 //! takes the directory's lock, which may be held by somebody whose request is still to be served.
 //!
+//! A name is first expired, which takes the kernel no time: it looks the name up again when that is
+//! next used. To drop what it keeps below the name takes it time in proportion to that: seconds for
+//! a tree of 60,000 files. A thread of its own, `fuse-notify-late`, has that done, and nobody waits
+//! for it. It leaves a name alone whose new meaning the kernel has looked up by then: so the old one
+//! is dropped already.
+//!
 //! Nobody ever waits to report. The set of names is bounded: beyond the bound it is replaced by
 //! "all names", which makes the kernel look every name up once more when it is next used. A kernel
 //! that cannot do that is told of the directories alone: it reads their listings and attributes
@@ -33,12 +39,14 @@ use crate::transport::Notifier;
 const NAMES_MAX: usize = 4096;
 /// Most parts of contents that wait.
 const PARTS_MAX: usize = 4096;
+/// Most expired names that wait to be dropped. What is left out the kernel drops when it likes.
+const LATE_MAX: usize = 1 << 16;
 
 /// What is to be told.
 #[derive(Debug, Default)]
 struct Pending {
     all_names: bool,
-    names: BTreeSet<(u64, Box<[u8]>)>,
+    names: BTreeSet<Named>,
     nodes: BTreeSet<u64>,
     /// Nodes of which attributes changed; some of them may be among `nodes`, too.
     attributes: BTreeSet<u64>,
@@ -55,6 +63,18 @@ struct State {
     closed: bool,
 }
 
+/// A directory, and a name in it.
+type Named = (u64, Box<[u8]>);
+
+/// When a name is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Late {
+    /// Unless the kernel holds what it leads to now: it was expired, and means something else.
+    IfRenewed,
+    /// Whatever it leads to.
+    Always,
+}
+
 /// Invalidations on their way.
 pub(crate) struct Queue {
     adapter: Arc<Adapter>,
@@ -64,6 +84,9 @@ pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
     settled: Condvar,
+    /// Names that are to be dropped with what is cached below them.
+    late: Mutex<BTreeMap<Named, Late>>,
+    late_arrived: Condvar,
     /// What the root stood for when it was last looked at, by the thread alone.
     root: AtomicU64,
 }
@@ -105,6 +128,36 @@ impl Queue {
             state: Mutex::default(),
             arrived: Condvar::new(),
             settled: Condvar::new(),
+            late: Mutex::default(),
+            late_arrived: Condvar::new(),
+        }
+    }
+
+    /// The body of the second thread: drops what was expired until the mount is closed.
+    pub(crate) fn run_late(&self) {
+        loop {
+            let mut late = self.late.lock();
+            let ((parent, name), when) = loop {
+                // It is cleared before the condition is signalled, with the lock held.
+                if self.notifier.lock().is_none() {
+                    return;
+                }
+                if let Some(next) = late.pop_first() {
+                    break next;
+                }
+                self.late_arrived.wait(&mut late);
+            };
+            drop(late);
+            let Some(notifier) = self.notifier.lock().clone() else { return };
+            if when == Late::IfRenewed && self.adapter.holds_name(parent, &name) {
+                continue;
+            }
+            match notifier.name(parent, &name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound && !is_unmounted(&error) => {
+                    tracing::warn!(%error, "an invalidation was refused by the kernel");
+                }
+                _ => {}
+            }
         }
     }
 
@@ -137,7 +190,11 @@ impl Queue {
     /// Ends the thread, and lets go of the connection.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
-        drop(self.notifier.lock().take());
+        {
+            let _late = self.late.lock();
+            drop(self.notifier.lock().take());
+            self.late_arrived.notify_all();
+        }
         self.arrived.notify_all();
         self.settled.notify_all();
     }
@@ -164,8 +221,16 @@ impl Queue {
         if pending.all_names || pending.nodes.contains(&ROOT) && self.root_moved() {
             told(notifier.all_names());
         }
+        let can_expire = notifier.can_expire();
         for (parent, name) in &pending.names {
-            told(notifier.name(*parent, name));
+            told(if can_expire {
+                notifier.expire(*parent, name)
+            } else {
+                notifier.name(*parent, name)
+            });
+        }
+        if can_expire && !pending.names.is_empty() {
+            self.drop_late(pending.names.iter().cloned(), Late::IfRenewed);
         }
         for node in &pending.nodes {
             told(notifier.node(*node));
@@ -177,6 +242,14 @@ impl Queue {
             told(notifier.attributes(*node));
         }
         gone
+    }
+
+    /// Has names dropped by the second thread.
+    fn drop_late(&self, names: impl Iterator<Item = Named>, when: Late) {
+        let mut late = self.late.lock();
+        let room = LATE_MAX.saturating_sub(late.len());
+        late.extend(names.take(room).map(|name| (name, when)));
+        self.late_arrived.notify_one();
     }
 
     /// Has the kernel forget what it keeps of a part of a file: it was refused.
@@ -233,6 +306,11 @@ impl Invalidate for Queue {
     fn entry(&self, parent: NodeId, name: &[u8]) {
         let parent = self.adapter.number(parent);
         self.report(|pending| pending.add_name(parent, name));
+    }
+
+    fn let_go(&self, parent: NodeId, name: &[u8]) {
+        let name = (self.adapter.number(parent), name.into());
+        self.drop_late(std::iter::once(name), Late::Always);
     }
 
     fn node(&self, node: NodeId) {
@@ -306,6 +384,14 @@ mod tests {
             Ok(())
         }
 
+        fn expire(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn can_expire(&self) -> bool {
+            true
+        }
+
         fn node(&self, node: u64) -> io::Result<()> {
             if node == ROOT {
                 return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -333,6 +419,12 @@ mod tests {
     }
 
     fn queue() -> (Queue, std::sync::Weak<Told>) {
+        let told = Arc::new(Told::default());
+        let there = Arc::downgrade(&told);
+        (queue_to(Box::new(Held { told })), there)
+    }
+
+    fn queue_to(notifier: Box<dyn Notifier>) -> Queue {
         let env = testing::sim_env(1);
         let store = Arc::new(testing::MemStore::new());
         let options = fs::FormatOptions::default();
@@ -342,9 +434,7 @@ mod tests {
         let nowhere = std::path::Path::new("/nowhere");
         let options = crate::MountOptions::new(nowhere, nowhere);
         let adapter = Arc::new(Adapter::new(fs, NodeId::ROOT, &options));
-        let told = Arc::new(Told::default());
-        let there = Arc::downgrade(&told);
-        (Queue::new(adapter, Box::new(Held { told })), there)
+        Queue::new(adapter, notifier)
     }
 
     #[test]
@@ -359,6 +449,80 @@ mod tests {
         queue.node(NodeId::ROOT);
         queue.run();
         assert_eq!(*told.lock(), [(7, true), (8, false)]);
+    }
+
+    /// Takes as long to drop a name as the test likes.
+    struct Slow {
+        dropped: Mutex<bool>,
+        expired: Mutex<u64>,
+        may_go_on: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Notifier for Arc<Slow> {
+        fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            let mut may_go_on = self.may_go_on.lock();
+            self.changed.wait_while(&mut may_go_on, |may_go_on| !*may_go_on);
+            *self.dropped.lock() = true;
+            self.changed.notify_all();
+            Ok(())
+        }
+
+        fn expire(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            *self.expired.lock() += 1;
+            Ok(())
+        }
+
+        fn can_expire(&self) -> bool {
+            true
+        }
+
+        fn node(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn contents(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn attributes(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn all_names(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn can_drop_all_names(&self) -> bool {
+            false
+        }
+    }
+
+    /// A roll-back used to wait until the kernel had dropped all that it kept of the old tree.
+    #[test]
+    fn nobody_waits_until_what_is_below_a_name_is_dropped() {
+        let slow = Arc::new(Slow {
+            dropped: Mutex::new(false),
+            expired: Mutex::new(0),
+            may_go_on: Mutex::new(false),
+            changed: Condvar::new(),
+        });
+        let queue = queue_to(Box::new(Arc::clone(&slow)));
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.run());
+            scope.spawn(|| queue.run_late());
+            for name in [&b"one"[..], b"two"] {
+                queue.entry(NodeId::ROOT, name);
+                assert!(queue.settle(Duration::from_secs(60)), "it waits for what takes long");
+            }
+            assert_eq!((*slow.expired.lock(), *slow.dropped.lock()), (2, false));
+            let mut may_go_on = slow.may_go_on.lock();
+            *may_go_on = true;
+            slow.changed.notify_all();
+            slow.changed.wait_while(&mut may_go_on, |_| !*slow.dropped.lock());
+            drop(may_go_on);
+            queue.close();
+        });
     }
 
     #[test]

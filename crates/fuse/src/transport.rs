@@ -47,8 +47,15 @@ pub(crate) trait Session: Send {
 /// that serves requests: the kernel may need such a thread to let go of the lock that a call waits
 /// for.
 pub(crate) trait Notifier: Send + Sync {
-    /// A name of a directory.
+    /// A name of a directory, with all that is cached below it and is not in use: that takes time
+    /// in proportion to how much it is.
     fn name(&self, parent: u64, name: &[u8]) -> io::Result<()>;
+
+    /// Has a name looked up again when it is next used, at once and whatever is cached below it.
+    fn expire(&self, parent: u64, name: &[u8]) -> io::Result<()>;
+
+    /// Whether the kernel can do that (6.2 and later).
+    fn can_expire(&self) -> bool;
 
     /// Attributes and contents of an inode; of a directory, its listing.
     fn node(&self, node: u64) -> io::Result<()>;

@@ -31,6 +31,23 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
     })
 }
 
+/// Whether somebody holds the node that a name leads to. What cannot be read is not held.
+pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
+    let node = || -> FsResult<Option<NodeId>> {
+        if snapdir::is_virtual(directory) {
+            return snapdir::root_of(fs, directory, name);
+        }
+        let (subvol, dir) = fs.place(directory)?;
+        let hash = fs.hash.hash(name);
+        let found = subvol.read(|tree| View::new(&*fs.store, tree).find_entry(dir, hash, name))?;
+        Ok(found.map(|found| match found.target {
+            Target::Subvolume(id) => Fs::node_of(id, found.ino),
+            _ => subvol.node(found.ino),
+        }))
+    };
+    node().is_ok_and(|node| node.is_some_and(|node| fs.nodes.is_held(node)))
+}
+
 impl Fs {
     /// The attributes of a name, without a look-up count.
     pub fn stat_at(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<Attr> {

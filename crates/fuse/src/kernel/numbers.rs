@@ -7,6 +7,8 @@ pub(super) const MINOR: u32 = 40;
 pub(super) const MINOR_MIN: u32 = 31;
 /// First minor version of the protocol with the notification that drops all names.
 pub(super) const MINOR_WITH_EPOCH: u32 = 44;
+/// From this minor version on names can be expired and kept.
+pub(super) const MINOR_WITH_EXPIRY: u32 = 38;
 
 /// Bytes of the header of a request and of an answer.
 pub(super) const REQUEST_HEADER_BYTES: usize = 40;
@@ -60,6 +62,8 @@ pub(super) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
     pub(crate) const INC_EPOCH: i32 = 8;
+    /// A flag of `INVAL_ENTRY`: the name expires, and nothing is dropped.
+    pub(crate) const EXPIRE_ONLY: u32 = 1;
 }
 
 /// Features that both sides must have, by their bits in `flags` and `flags2`.

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::clone_channel::clone_channel;
-use super::numbers::{MAJOR, MINOR, MINOR_MIN, MINOR_WITH_EPOCH, feature, notify, op};
+use super::numbers::{
+    MAJOR, MINOR, MINOR_MIN, MINOR_WITH_EPOCH, MINOR_WITH_EXPIRY, feature, notify, op,
+};
 use super::reply::Reply;
 use super::request::{Arguments, Request};
 use super::shares::Shares;
@@ -383,11 +385,25 @@ impl KernelNotifier {
     }
 }
 
+impl KernelNotifier {
+    fn tell_of_name(&self, (parent, name): (u64, &[u8]), flags: u32) -> io::Result<()> {
+        self.tell(notify::INVAL_ENTRY, |message| {
+            message.u64(parent).u32(name.len() as u32).u32(flags).raw(name).raw(&[0]);
+        })
+    }
+}
+
 impl Notifier for KernelNotifier {
     fn name(&self, parent: u64, name: &[u8]) -> io::Result<()> {
-        self.tell(notify::INVAL_ENTRY, |message| {
-            message.u64(parent).u32(name.len() as u32).u32(0).raw(name).raw(&[0]);
-        })
+        self.tell_of_name((parent, name), 0)
+    }
+
+    fn expire(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        self.tell_of_name((parent, name), notify::EXPIRE_ONLY)
+    }
+
+    fn can_expire(&self) -> bool {
+        self.kernel_minor >= MINOR_WITH_EXPIRY
     }
 
     fn node(&self, node: u64) -> io::Result<()> {
