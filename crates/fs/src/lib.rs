@@ -82,6 +82,7 @@ pub use info::{
 };
 pub use open_error::OpenError;
 pub use ops::totals::is_total;
+pub use reclaim::Waiting;
 pub use scan::{
     KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
     ScanOptions,

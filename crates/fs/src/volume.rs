@@ -511,6 +511,13 @@ impl Fs {
         }
     }
 
+    /// Has front ends let go of what a name leads to, when nobody uses it.
+    pub(crate) fn let_go(&self, parent: NodeId, name: &[u8]) {
+        if let Some(invalidate) = self.invalidate.read().clone() {
+            invalidate.let_go(parent, name);
+        }
+    }
+
     /// Has the mount that shows one directory as its root show another.
     pub(crate) fn follow_shown_root(&self, old: NodeId, new: NodeId) {
         self.searches.show(new);

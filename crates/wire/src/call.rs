@@ -132,6 +132,11 @@ pub enum Call<'a> {
         /// The path.
         path: &'a [u8],
     },
+    /// How far a tree is that `Remove` detached.
+    Reclaiming {
+        /// The number that `Remove` answered.
+        detached: u64,
+    },
     /// Creates an empty subvolume.
     SubvolumeCreate {
         /// The new path.

@@ -80,6 +80,17 @@ pub enum Answer {
     Removed {
         /// Snapshots of what was removed that stay.
         snapshots: u64,
+        /// The number under which it waits to be reclaimed; 0: it does not.
+        detached: u64,
+    },
+    /// To `Reclaiming`: of the tree and the subvolumes that were mounted in it,
+    Reclaiming {
+        /// how many wait to be reclaimed,
+        trees: u64,
+        /// how many of them an open file or a working directory holds,
+        held: u64,
+        /// and how many of them cannot be reclaimed.
+        stuck: u64,
     },
     /// To `Info`.
     Info(Box<Info>),

@@ -361,7 +361,8 @@ impl Emptying {
         let mut txn = Txn::removing(fs);
         txn.batch().delete(view.tree, &key::entry(directory, found.cookie, Part::Attributes));
         txn.touch_directory(view.tree, directory, -1, -1);
-        subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+        let detached = subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+        fs.reclaim.came_of(detached, self.sequence);
         let gone = [(found.cookie, found.ino)];
         let told = Told::of(fs, subvol, view, directory, &gone, Fs::invalidate_node)?;
         subvolumes::commit(&ledger, &mut txn)?;

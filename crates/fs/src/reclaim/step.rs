@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::count::Count;
 use super::directory::Emptying;
 use super::prune::Pruner;
+use super::release::Release;
 use super::stuck::Failures;
 use super::subvolume;
 use crate::error::malformed;
@@ -33,6 +34,9 @@ pub(crate) struct Reclaim {
     work: Mutex<Work>,
     removed: AtomicU64,
     pruning: AtomicBool,
+    /// Of subvolumes that were detached with the tree that they were mounted in: that tree. By
+    /// their numbers among what is detached.
+    origins: Mutex<BTreeMap<u64, u64>>,
     /// Whether there may be copies whose contents were not counted.
     pub(super) uncounted: AtomicBool,
     pub(crate) failures: Failures,
@@ -49,6 +53,18 @@ pub(super) struct Work {
     failed: BTreeMap<u64, Duration>,
     /// Trees that readers may still be in, and until when.
     leaving: BTreeMap<u64, Duration>,
+    release: Release,
+}
+
+/// How far a removed tree is.
+#[derive(Debug, Clone, Default)]
+pub struct Waiting {
+    /// Of it and the subvolumes that were mounted in it, how many wait to be reclaimed.
+    pub trees: u64,
+    /// How many of them an open file or a working directory holds.
+    pub held: u64,
+    /// How many of them cannot be reclaimed.
+    pub stuck: u64,
 }
 
 impl Reclaim {
@@ -58,6 +74,7 @@ impl Reclaim {
             work: Mutex::new(Work::default()),
             removed: AtomicU64::new(0),
             pruning: AtomicBool::new(false),
+            origins: Mutex::default(),
             uncounted: AtomicBool::new(true),
             failures: Failures::default(),
         }
@@ -71,6 +88,13 @@ impl Reclaim {
     /// Whether a subvolume is being pruned.
     pub(crate) fn is_pruning(&self) -> bool {
         self.pruning.load(Ordering::Relaxed)
+    }
+
+    /// Notes that something was detached because what it was mounted in is being removed.
+    pub(super) fn came_of(&self, detached: u64, with: u64) {
+        let mut origins = self.origins.lock();
+        let origin = origins.get(&with).copied().unwrap_or(with);
+        origins.insert(detached, origin);
     }
 
     /// Notes that a copy was made whose contents are not counted.
@@ -130,15 +154,10 @@ fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
         fs.reclaim.failures.retain(&Set::default());
         return Ok(None);
     }
-    let mut waiting = Vec::new();
-    fs.visit_volume(&key::DETACHED_PREFIX, &mut |key, value| {
-        let malformed = |error| malformed(VOLUME, &error);
-        let sequence = key::parse_number(key).map_err(malformed)?;
-        waiting.push((sequence, DetachedRecord::decode(value).map_err(malformed)?));
-        Ok(())
-    })?;
+    let waiting = waiting(fs)?;
     fs.reclaim.failures.retain(&waiting.iter().map(|(sequence, _)| *sequence).collect());
-    let mut held: Option<Set<u64>> = None;
+    let mut holders = Holders::default();
+    let mut held = Vec::new();
     let now = fs.env.clock.monotonic();
     work.failed.retain(|_, until| *until > now);
     for (sequence, record) in waiting {
@@ -146,22 +165,72 @@ fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
             continue;
         }
         let free = match record {
-            DetachedRecord::Directory { subvolume, directory, kept_while_held } => {
-                !kept_while_held || !fs.nodes.is_held(Fs::node_of(subvolume, directory))
-            }
-            DetachedRecord::Subvolume { subvolume } => {
-                let held = held.get_or_insert_with(|| fs.nodes.held_slots());
-                !held.contains(&key::slot(subvolume))
-            }
             DetachedRecord::Tree { tree } => {
                 !work.pruner.uses(tree) && work.leaving.get(&tree).is_none_or(|&until| now >= until)
             }
+            record => !holders.hold(fs, &record),
         };
         if free {
             return Ok(Some((sequence, record)));
         }
+        held.push(record);
     }
+    // Nothing can be removed: what is held may be held by the caches of front ends alone.
+    work.release.round(fs, &held)?;
     Ok(None)
+}
+
+/// All that waits, the oldest first.
+fn waiting(fs: &Fs) -> FsResult<Vec<(u64, DetachedRecord)>> {
+    let mut waiting = Vec::new();
+    fs.visit_volume(&key::DETACHED_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let sequence = key::parse_number(key).map_err(malformed)?;
+        waiting.push((sequence, DetachedRecord::decode(value).map_err(malformed)?));
+        Ok(())
+    })?;
+    Ok(waiting)
+}
+
+/// Which trees front ends hold; the subvolumes are looked for once.
+#[derive(Default)]
+struct Holders {
+    slots: Option<Set<u64>>,
+}
+
+impl Holders {
+    /// Whether a tree must stay because an inode of it is held.
+    fn hold(&mut self, fs: &Fs, record: &DetachedRecord) -> bool {
+        match *record {
+            DetachedRecord::Directory { subvolume, directory, kept_while_held } => {
+                kept_while_held && fs.nodes.is_held(Fs::node_of(subvolume, directory))
+            }
+            DetachedRecord::Subvolume { subvolume } => {
+                let held = self.slots.get_or_insert_with(|| fs.nodes.held_slots());
+                held.contains(&key::slot(subvolume))
+            }
+            DetachedRecord::Tree { .. } => false,
+        }
+    }
+}
+
+impl Fs {
+    /// How far a tree is that was removed, by the number that the removal returned.
+    pub fn reclaim_waits(&self, detached: u64) -> FsResult<Waiting> {
+        let mut told = Waiting::default();
+        let mut holders = Holders::default();
+        // A subvolume that was mounted in it is noted before the tree itself is gone.
+        let all = waiting(self)?;
+        let origins = self.reclaim.origins.lock().clone();
+        for (sequence, record) in all {
+            if sequence == detached || origins.get(&sequence) == Some(&detached) {
+                told.trees += 1;
+                told.held += u64::from(holders.hold(self, &record));
+                told.stuck += u64::from(self.reclaim.failures.is_stuck(sequence));
+            }
+        }
+        Ok(told)
+    }
 }
 
 fn remove(
@@ -193,6 +262,7 @@ fn remove(
     };
     if finished {
         fs.queue.add_detached(-1);
+        fs.reclaim.origins.lock().remove(&sequence);
     }
     Ok(done.max(1))
 }

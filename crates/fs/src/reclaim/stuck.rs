@@ -73,6 +73,11 @@ impl Failures {
         })
     }
 
+    /// Whether something could not be removed when that was tried last.
+    pub(super) fn is_stuck(&self, sequence: u64) -> bool {
+        self.detached.lock().contains_key(&sequence)
+    }
+
     /// All that waits.
     pub(super) fn retain(&self, waiting: &Set<u64>) {
         self.detached.lock().retain(|sequence, _| waiting.contains(sequence));

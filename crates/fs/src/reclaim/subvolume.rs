@@ -30,7 +30,8 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
     let gate = subvol.quiesce();
     let children = ledger.children(fs, id)?;
     for &child in &children {
-        subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+        let detached = subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+        fs.reclaim.came_of(detached, sequence);
     }
     txn.batch().delete(VOLUME, &key::subvolume(id));
     txn.batch().delete(VOLUME, &key::usage(id));

@@ -55,9 +55,13 @@ pub(super) fn answer(
             snapshots::of_volume(fs, caller, removed, replies).map(|()| Answer::Nothing)
         }
         Call::Remove { path } => {
-            let snapshots = remove(fs, caller, path)?;
+            let answer = remove(fs, caller, path)?;
             settled(server)?;
-            Ok(Answer::Removed { snapshots })
+            Ok(answer)
+        }
+        Call::Reclaiming { detached } => {
+            let fs::Waiting { trees, held, stuck } = fs.reclaim_waits(detached)?;
+            Ok(Answer::Reclaiming { trees, held, stuck })
         }
         Call::Totals { path, depth, top } => {
             totals::totals(fs, caller, path, &totals::Ask { depth, top }, replies)
@@ -183,21 +187,23 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
 }
 
 /// Removes a tree, or what else is there. Tells how many snapshots of what was removed stay.
-fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<u64> {
+fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     below(fs, caller, path, |parent, name| {
         let there = fs.stat_at(caller, parent, name)?;
         if there.kind == Kind::Directory {
             // What cannot be counted is removed all the same.
             let snapshots = fs.snapshots_of_tree(parent, name).unwrap_or_default();
             let removed = fs.rmr(caller, parent, name)?;
-            // In the trash the directory is where it can be come to, with its snapshots.
-            return Ok(if removed.detached == 0 { 0 } else { snapshots });
+            let detached = removed.detached;
+            // In the trash the directory can be reached, with its snapshots.
+            let snapshots = if detached == 0 { 0 } else { snapshots };
+            return Ok(Answer::Removed { snapshots, detached });
         }
         fs.unlink(caller, parent, name)?;
         fs.invalidate_entry(parent, name);
         // Its other names show a link less.
         fs.invalidate_attributes(there.node);
-        Ok(0)
+        Ok(Answer::Removed { snapshots: 0, detached: 0 })
     })
     .map_err(|failure| {
         let above = split(path).map_or(&b""[..], |(above, _)| above);

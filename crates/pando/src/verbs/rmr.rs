@@ -16,19 +16,24 @@ use crate::place::Place;
 use crate::session;
 
 pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
-    // Each with how many trees were stuck in it before.
-    let mut volumes: Vec<(PathBuf, u64)> = Vec::new();
+    let mut volumes: Vec<Removals> = Vec::new();
     for path in &args.paths {
         let place = Place::to_change(path)?;
-        if args.wait && volumes.iter().all(|(volume, _)| *volume != place.volume) {
+        if args.wait && volumes.iter().all(|removals| removals.volume != place.volume) {
             let stuck = status(&place.volume)?.stuck.filter(|stuck| !is_for_room(stuck));
-            let stuck = stuck.map_or(0, |stuck| stuck.trees);
-            volumes.push((place.volume.clone(), stuck));
+            let stuck_before = stuck.map_or(0, |stuck| stuck.trees);
+            let volume = place.volume.clone();
+            volumes.push(Removals { volume, stuck_before, trees: Vec::new() });
         }
-        let snapshots = match session::ask(&place, &Call::Remove { path: &place.inner })? {
-            Answer::Removed { snapshots } => snapshots,
+        let call = Call::Remove { path: &place.inner };
+        let (snapshots, detached) = match session::ask(&place, &call)? {
+            Answer::Removed { snapshots, detached } => (snapshots, detached),
             other => return Err(session::unexpected(&other)),
         };
+        let removals = volumes.iter_mut().find(|removals| removals.volume == place.volume);
+        if let Some(removals) = removals.filter(|_| detached != 0) {
+            removals.trees.push(detached);
+        }
         let mut object = json!({ "snapshots": snapshots });
         output::put_bytes(&mut object, "removed", place.typed());
         output.object(&object)?;
@@ -46,10 +51,38 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     output.flush()?;
     // Where one keeps its room, the others are waited for all the same.
     let mut waited = Ok(());
-    for (volume, stuck) in volumes {
-        waited = waited.and(wait(&volume, stuck, output));
+    for removals in volumes {
+        waited = waited.and(wait(removals, output));
     }
     waited
+}
+
+/// What was removed from a volume.
+struct Removals {
+    volume: PathBuf,
+    /// How many trees could not be reclaimed before.
+    stuck_before: u64,
+    /// The numbers under which trees wait to be reclaimed.
+    trees: Vec<u64>,
+}
+
+/// How many trees wait, are held, and cannot be reclaimed. Those that are done are left out from
+/// then on.
+fn waiting(volume: &Path, removed: &mut Vec<u64>) -> Result<(u64, u64, u64)> {
+    let mut all = (0, 0, 0);
+    let mut left = Vec::new();
+    for &detached in &*removed {
+        match session::ask(volume, &Call::Reclaiming { detached })? {
+            Answer::Reclaiming { trees: 0, .. } => {}
+            Answer::Reclaiming { trees, held, stuck } => {
+                all = (all.0 + trees, all.1 + held, all.2 + stuck);
+                left.push(detached);
+            }
+            other => return Err(session::unexpected(&other)),
+        }
+    }
+    *removed = left;
+    Ok(all)
 }
 
 fn status(volume: &Path) -> Result<Box<Status>> {
@@ -97,9 +130,11 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
 }
 
 /// Shows how far the reclaim is until the room of what was removed is back. It goes on when this
-/// is interrupted. What others remove meanwhile is not waited for, once the trees are gone, nor is
-/// what cannot be reclaimed: so many trees were stuck before. Without room nothing is.
-fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
+/// is interrupted. Trees that were removed otherwise are not waited for, nor is what cannot be
+/// reclaimed. Without room nothing is.
+fn wait(removals: Removals, output: &mut Output) -> Result<()> {
+    let Removals { volume, stuck_before, mut trees } = removals;
+    let volume = &volume;
     let clock = SystemClock::new();
     let bar = output.progress("records reclaimed");
     interrupt::says(
@@ -111,6 +146,8 @@ fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
     let (mut first, mut enough) = (None, None);
     let begin = clock.monotonic();
     loop {
+        // Asked first: a tree that is reclaimed meanwhile is among those that are dropped then.
+        let (own, held, own_stuck) = waiting(volume, &mut trees)?;
         let Status { background, stuck, .. } = *status(volume)?;
         if let Some(stuck) = &stuck
             && is_for_room(stuck)
@@ -122,11 +159,15 @@ fn wait(volume: &Path, stuck_before: u64, output: &mut Output) -> Result<()> {
         // For want of room all that waits is stuck, and what was removed may make some.
         let stuck = stuck.filter(|stuck| !is_for_room(stuck));
         let stuck_trees = stuck.as_ref().map_or(0, |stuck| stuck.trees);
-        let left = background.trees().saturating_sub(stuck_trees);
-        let Background { reclaimed, freeing_bytes, freed_bytes, .. } = background;
+        let Background { dropping, prunes, reclaimed, freeing_bytes, freed_bytes, .. } = background;
+        let others_stuck = stuck_trees.saturating_sub(own_stuck);
+        let left = own - own_stuck + (dropping + prunes).saturating_sub(others_stuck);
         let start = *first.get_or_insert(reclaimed);
         bar.set_position(reclaimed.saturating_sub(start));
-        if left > 0 {
+        if held > 0 {
+            let held = output::number(held);
+            bar.set_message(format!("{held} held by open files or working directories"));
+        } else if left > 0 {
             bar.set_message(format!("{left} trees left"));
         } else {
             bar.set_message(format!("{} to give back", output::size(freeing_bytes)));

@@ -30,6 +30,7 @@ mod follow_end;
 mod fsck;
 mod full_disk;
 mod habits;
+mod held_trees;
 mod hostile_find;
 mod import;
 mod index;

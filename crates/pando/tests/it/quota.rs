@@ -64,7 +64,7 @@ fn limits_that_are_not_named_stay(world: &World, of: &[&str]) {
     let said = world.ok(&[&["quota", "set"], of, &["--files", "4"]].concat());
     assert!(said.contains("at most 4 files, no limit of bytes"), "{said}");
     let said = world.ok(&[&["quota", "set"], of, &["--bytes", "1K"]].concat());
-    assert!(said.contains("at most 4 files, at most 1.0 KiB"), "{said}");
+    assert!(said.contains("at most 4 files, at most 1.00 KiB"), "{said}");
     assert_eq!(world.run(&[&["quota", "set"], of, &["--files", "many"]].concat()).code, 2);
 }
 
