@@ -462,12 +462,16 @@ pub fn parse_trash(key: &[u8]) -> Result<(u64, u64), Malformed> {
     Ok((lineage, directory))
 }
 
-/// The number behind the tag of a key of the volume's tree that holds one.
+/// The number behind the tag of a key of the volume's tree that holds one. That of a subvolume is
+/// one that a subvolume can have.
 pub fn parse_number(key: &[u8]) -> Result<u64, Malformed> {
     let mut reader = Reader::new("volume key", key);
-    reader.u8()?;
+    let tag = reader.u8()?;
     let number = u64::from_be_bytes(reader.array()?);
     reader.end()?;
+    if tag == SUBVOLUME && !can_be_subvolume(number) {
+        return Err(reader.malformed("the number of a subvolume", number.to_string()));
+    }
     Ok(number)
 }
 
@@ -578,7 +582,7 @@ mod tests {
 
     #[test]
     fn a_number_of_a_subvolume_is_a_generation_and_a_slot() {
-        let again = 1 << SLOT_BITS | 77;
+        let again = (1 << SLOT_BITS) + 77;
         assert_eq!((slot(again), generation(again)), (77, 1));
         assert_eq!((slot(77), generation(77)), (77, 0));
         assert_eq!(generation(SUBVOLUME_MAX), u64::from(u32::MAX));

@@ -5,6 +5,7 @@
 //! charged. Charges are changed by merges in the batches that make them, so that whoever makes
 //! files in one domain does not wait for one another, and a crash leaves them exact.
 
+use crate::key::{INO_MAX, can_be_subvolume};
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
@@ -95,6 +96,11 @@ impl QuotaRecord {
         };
         let adopting_from = if reader.remaining() > 0 { Some(reader.u64()?) } else { None };
         reader.end()?;
+        let QuotaRecord { subvolume, directory, .. } = record;
+        if !can_be_subvolume(subvolume) || directory > INO_MAX {
+            let found = format!("{directory} of subvolume {subvolume}");
+            return Err(reader.malformed("a directory of a subvolume", found));
+        }
         Ok(QuotaRecord { adopting_from, ..record })
     }
 }
@@ -132,6 +138,22 @@ impl Charged {
 #[cfg(test)]
 mod tests {
     use super::{Charged, QuotaRecord};
+    use crate::key::{self, INO_MAX, SUBVOLUME_MAX};
+
+    #[test]
+    fn a_quota_of_what_no_volume_can_have_is_malformed() {
+        let record = |subvolume, directory| {
+            let (files_max, bytes_max) = (u64::MAX, u64::MAX);
+            QuotaRecord { subvolume, directory, files_max, bytes_max, adopting_from: None }
+        };
+        let decoded = |record: QuotaRecord| QuotaRecord::decode(&record.encode());
+        assert!(decoded(record(SUBVOLUME_MAX, INO_MAX)).is_ok());
+        assert!(decoded(record(SUBVOLUME_MAX + 1, 2)).is_err());
+        assert!(decoded(record(1, INO_MAX + 1)).is_err());
+        let number = |subvolume| key::parse_number(&key::subvolume(subvolume));
+        assert_eq!(number(SUBVOLUME_MAX), Ok(SUBVOLUME_MAX));
+        assert!(number(SUBVOLUME_MAX + 1).is_err());
+    }
 
     #[test]
     fn records_round_trip_and_no_part_of_one_is_one() {

@@ -155,9 +155,10 @@ impl SubvolumeRecord {
         if flags & !KNOWN != 0 {
             return Err(reader.malformed("known flags", format!("{flags:#x}")));
         }
-        let inodes = root.max(parent.1);
-        if tree < FIRST_TREE || inodes > INO_MAX || !can_be_subvolume(parent.0) {
-            let found = format!("tree {tree}, root {root}, in {parent:?}");
+        let inodes = root.max(parent.1).max(source.1);
+        let subvolumes = can_be_subvolume(parent.0) && can_be_subvolume(source.0);
+        if tree < FIRST_TREE || inodes > INO_MAX || !subvolumes {
+            let found = format!("tree {tree}, root {root}, in {parent:?}, of {source:?}");
             return Err(reader.malformed("numbers within bounds", found));
         }
         let length = reader.length(NAME_BYTES_MAX)?;
@@ -238,6 +239,7 @@ mod tests {
             index: true,
             name: b"monday".to_vec(),
             base: 0,
+            maker: 9,
         };
         for base in [0, 50] {
             record.base = base;

@@ -16,6 +16,7 @@ mod mutate;
 mod operations;
 mod queries;
 mod random;
+mod structures;
 pub mod supervise;
 pub mod target;
 mod values;

@@ -1,5 +1,6 @@
 //! Calls at random: on a volume that is well, on one whose medium fills up or fails, on one whose
-//! files were damaged, and on one whose records were falsified with every checksum right. The
+//! files were damaged, and on one whose records, or the structures of whose engine, were falsified
+//! with every checksum right. The
 //! input of a case is a seed, a number of calls, and the number of the case, by which the engines
 //! take turns.
 
@@ -11,6 +12,7 @@ use store::{Batch, KeyRange, Store, TreeId};
 use testing::{Fault, FaultOn, SimDevice, SimEnv};
 
 use crate::mutate::mutate;
+use crate::structures;
 use crate::target::{Part, Target, no_checksum, seen};
 use crate::world::{World, check, repair};
 
@@ -46,6 +48,14 @@ pub(crate) const TARGETS: &[Target] = &[
         make: make_seed,
         mend: no_checksum,
         run: run_falsified,
+    },
+    Target {
+        name: "falsified-structures",
+        part: Part::Operations,
+        covers: &[],
+        make: make_seed,
+        mend: no_checksum,
+        run: run_falsified_structures,
     },
 ];
 
@@ -196,6 +206,13 @@ fn run_falsified(bytes: &[u8]) -> bool {
     falsify(&*captured.expect("invariant: a volume that opened has a store"), &mut random);
     fs.close().expect("a medium without faults takes everything");
     seen(fs);
+    use_damaged(&device, random)
+}
+
+fn run_falsified_structures(bytes: &[u8]) -> bool {
+    let Some(given) = Given::of(bytes) else { return false };
+    let (device, mut random) = filled(given);
+    structures::falsify(&device, &mut random);
     use_damaged(&device, random)
 }
 

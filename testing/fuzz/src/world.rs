@@ -311,7 +311,12 @@ impl World {
 
     fn background(&mut self) -> FsResult<()> {
         let fs = Arc::clone(&self.fs);
-        match self.random.u8(..12) {
+        match self.random.u8(..14) {
+            12 => fs.quota_list(&Caller::root()).map(|_| ()),
+            13 => {
+                fs.owner_quota_list(&Caller::root())?;
+                fs.snapshot_list_all(&Caller::root()).map(|_| ())
+            }
             0 => fs.index_flush(self.node()),
             1 => fs.sync(),
             2 => fs.gc(Gc::Report, &mut |_, _| ControlFlow::Continue(())).map(|_| ()),

@@ -11,6 +11,7 @@
 //! cannot be read nothing is known, so what the old map calls used stays used, and where the old
 //! page cannot be read either, so does the whole group: room is lost, and nothing else.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use crate::checkpoint::{SUPERBLOCK_FILES, write_superblocks};
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, no_state, open_file, open_superblocks};
-use crate::space::{MapRoom, Space, Work, directory_units};
+use crate::space::{MapRoom, Page, Space, Work, directory_units};
 use crate::twice::BadCopy;
 
 /// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
@@ -121,11 +122,15 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
         }
     }
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
+    // What a pointer names behind the end of the file cannot be read, and what the old map has there
+    // is room that nothing was written to.
+    let groups = nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
+    let units = directory_units(groups as usize + 1, 0)?;
     let mut old = match Space::open(&nodes, superblock.directory) {
         Ok(space) => space,
         Err(Error::Corrupt(_)) => {
             let mut space = Space::empty();
-            space.groups = vec![Entry::empty(); superblock.groups as usize];
+            space.groups = vec![Entry::empty(); superblock.groups.min(groups) as usize];
             space
         }
         Err(error) => return Err(error),
@@ -138,9 +143,6 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
     for BadCopy { offset, bytes } in bad_copies {
         nodes.file.write_at(&bytes, offset)?;
     }
-    let end = nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
-    let reached = expected.iter().map(|&(unit, ..)| unit / GROUP_UNITS as u64 + 1).max();
-    let groups = end.max(old.groups.len() as u64).max(reached.unwrap_or(0));
     let mut pages = pages(&nodes, &mut old, groups, &expected, (whole, known))?;
     if known {
         // That of the state before, to which nothing leads any more; in use where not all that
@@ -150,12 +152,15 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
     let generation = superblock.generation + 1;
     // Pages go to the places of their own.
     let mut work = Work::new(&nodes, &mut old, generation, true);
-    for (group, page) in pages.into_iter().enumerate() {
-        work.replace_page(group as u64, page);
+    work.reach(groups);
+    for group in 0..groups {
+        match pages.remove(&group) {
+            Some(page) => work.replace_page(group, page),
+            None => work.empty_group(group),
+        }
     }
-    let units = directory_units(groups as usize + 1, 0)?;
     let unit = groups * GROUP_UNITS as u64;
-    work.replace_page(groups, vec![0; GROUP_UNITS]);
+    work.replace_page(groups, Arc::new(vec![0; GROUP_UNITS]));
     work.set(unit, units, 1)?;
     let room = MapRoom { directory: (unit, units), pages: Vec::new() };
     let (directory, ..) = work.write(&room)?;
@@ -204,7 +209,7 @@ fn count(nodes: &Nodes, superblock: &Superblock) -> Result<State> {
 }
 
 /// Marks the room of a directory as free.
-fn give_up(pages: &mut [Vec<u32>], directory: Pointer, expected: &Counted) {
+fn give_up(pages: &mut NewPages, directory: Pointer, expected: &Counted) {
     let Pointer { unit, units, .. } = directory;
     let end = unit + u64::from(units);
     if expected.iter().any(|&(met, long, _)| met < end && unit < met + u64::from(long)) {
@@ -213,11 +218,14 @@ fn give_up(pages: &mut [Vec<u32>], directory: Pointer, expected: &Counted) {
     }
     for unit in unit..end {
         let (group, within) = (unit / GROUP_UNITS as u64, unit % GROUP_UNITS as u64);
-        if let Some(page) = pages.get_mut(group as usize) {
-            page[within as usize] = 0;
+        if let Some(page) = pages.get_mut(&group) {
+            Arc::make_mut(page)[within as usize] = 0;
         }
     }
 }
+
+/// Pages of a new map, where not all of a group is free.
+type NewPages = BTreeMap<u64, Page>;
 
 /// The pages of the new map.
 fn pages(
@@ -226,10 +234,15 @@ fn pages(
     groups: u64,
     expected: &Counted,
     (whole, known): (bool, bool),
-) -> Result<Vec<Vec<u32>>> {
-    let mut pages = vec![vec![0; GROUP_UNITS]; groups as usize];
+) -> Result<NewPages> {
+    let mut pages = NewPages::new();
     for &(unit, units, count) in expected {
-        let page = &mut pages[(unit / GROUP_UNITS as u64) as usize];
+        let group = unit / GROUP_UNITS as u64;
+        if group >= groups {
+            continue;
+        }
+        let page = pages.entry(group).or_insert_with(|| Arc::new(vec![0; GROUP_UNITS]));
+        let page = Arc::make_mut(page);
         let start = (unit % GROUP_UNITS as u64) as usize;
         let end = (start + usize::from(units)).min(page.len());
         page[start..end].fill(CONTINUATION);
@@ -238,19 +251,30 @@ fn pages(
     if whole {
         return Ok(pages);
     }
-    for (group, page) in (0_u64..).zip(&mut pages) {
+    let all_used = Arc::new(vec![1; GROUP_UNITS]);
+    for group in 0..groups {
         let before = if !known {
-            Arc::new(vec![1; GROUP_UNITS])
+            Arc::clone(&all_used)
         } else if group >= old.groups.len() as u64 {
             // What a repair that was cut off has left there, no state leads to.
-            Arc::new(vec![0; GROUP_UNITS])
+            continue;
         } else {
-            match old.page(nodes.file.as_ref(), group) {
+            match old.page_briefly(nodes.file.as_ref(), group) {
                 Ok(before) => before,
-                Err(Error::Corrupt(_)) => Arc::new(vec![1; GROUP_UNITS]),
+                Err(Error::Corrupt(_)) => Arc::clone(&all_used),
                 Err(error) => return Err(error),
             }
         };
+        let Some(page) = pages.get_mut(&group) else {
+            if before.iter().any(|&before| before != 0) {
+                let used = before.iter().map(|&before| u32::from(before != 0));
+                let shares = Arc::ptr_eq(&before, &all_used);
+                let page = if shares { before } else { Arc::new(used.collect()) };
+                pages.insert(group, page);
+            }
+            continue;
+        };
+        let page = Arc::make_mut(page);
         for (count, &before) in page.iter_mut().zip(before.iter()) {
             if *count == 0 {
                 // What was the inside of a node that nothing leads to is used room all the same.

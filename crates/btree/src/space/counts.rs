@@ -93,7 +93,6 @@ impl Counts {
             let change = self.change.get(&unit).copied().unwrap_or(0);
             let after = i64::from(before) + change;
             if after < 0 && before != COUNT_MAX {
-                assert!(!fresh, "new node at unit {unit} lost more references than it had");
                 return Err(too_low(unit, before, change).into());
             }
             if before == COUNT_MAX || after > 0 || self.dead.contains(&unit) {
@@ -136,7 +135,6 @@ impl Counts {
             }
             let after = i64::from(before) + change;
             if after <= 0 {
-                assert!(fresh.is_none(), "new node at unit {unit} counts {after}");
                 return Err(too_low(unit, before, change).into());
             }
             if after >= i64::from(COUNT_MAX) {
@@ -151,7 +149,8 @@ impl Counts {
     }
 }
 
-/// The map counts fewer references than there were. To go on would free what is still referred to.
+/// The map counts fewer references than there were, or a falsified pointer names the room that a
+/// new node was given. To go on would free what is still referred to.
 fn too_low(unit: u64, before: u32, change: i64) -> Corruption {
     Corruption {
         file: NODES_FILE.to_owned(),

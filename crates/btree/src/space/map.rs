@@ -6,14 +6,14 @@ use std::sync::Arc;
 use device::{File, Map};
 use format::map_directory::Entry;
 use format::space_map::{CONTINUATION, GROUP_UNITS};
-use format::{Pointer, map_directory};
+use format::{Corruption, Pointer, map_directory};
 use store::Result;
 
 use super::alloc::Search;
 use super::ingested::Ingested;
 use super::pages::read_page;
 use crate::checkpoint::Freed;
-use crate::nodes::Nodes;
+use crate::nodes::{NODES_FILE, Nodes, unit_offset};
 
 /// Pages kept in memory between checkpoints; each is 16 KiB for 4 MiB of nodes.
 const PAGES_KEPT: usize = 1024;
@@ -231,7 +231,14 @@ impl<'a> Work<'a> {
     /// The page of a group, to be changed.
     pub(super) fn page_mut(&mut self, group: u64) -> Result<&mut Vec<u32>> {
         if !self.changed.contains_key(&group) {
+            let Some(entry) = self.groups.get(group as usize).copied() else {
+                // A pointer that was falsified names it.
+                return Err(nowhere(group, self.groups.len()).into());
+            };
             let page = self.page(group)?;
+            // What the directory states of the page is not checked with it.
+            let free = page.iter().filter(|&&count| count == 0).count() as u16;
+            self.groups[group as usize] = Entry { free, ..entry };
             self.changed.insert(group, page);
         }
         let page = self.changed.get_mut(&group).expect("invariant: the page was inserted");
@@ -256,13 +263,24 @@ impl<'a> Work<'a> {
     }
 
     /// Puts another page in the place of a group's, which may lie behind the end.
-    pub(crate) fn replace_page(&mut self, group: u64, page: Vec<u32>) {
-        while self.groups.len() as u64 <= group {
-            self.groups.push(Entry::empty());
+    pub(crate) fn replace_page(&mut self, group: u64, page: Page) {
+        if self.groups.len() as u64 <= group {
+            self.reach(group + 1);
         }
         let free = page.iter().filter(|&&count| count == 0).count();
         self.groups[group as usize].free = free as u16;
-        self.changed.insert(group, Arc::new(page));
+        self.changed.insert(group, page);
+    }
+
+    /// Has no page of a group, all of which is free.
+    pub(crate) fn empty_group(&mut self, group: u64) {
+        self.groups[group as usize] = Entry::empty();
+        self.changed.remove(&group);
+    }
+
+    /// Has so many groups, of which those that come are free.
+    pub(crate) fn reach(&mut self, groups: u64) {
+        self.groups.resize(groups as usize, Entry::empty());
     }
 
     /// Changes the count of a node, not to 0.
@@ -306,5 +324,40 @@ impl<'a> Work<'a> {
     /// The parts that become the durable map.
     pub(crate) fn into_parts(self) -> (Vec<Entry>, BTreeMap<u64, Page>) {
         (self.groups, self.changed)
+    }
+}
+
+/// A node in a group that the map does not have.
+fn nowhere(group: u64, groups: usize) -> Corruption {
+    Corruption {
+        file: NODES_FILE.to_owned(),
+        offset: unit_offset(group.saturating_mul(GROUP_UNITS as u64)),
+        structure: "pointer to a node",
+        expected: format!("one of the {groups} groups of the file"),
+        found: format!("group {group}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Error;
+
+    use super::*;
+
+    /// A directory can be falsified with its checksum right: closing the store was a panic.
+    #[test]
+    fn what_a_directory_states_is_not_believed() {
+        let device = testing::sim_env(1).env().device;
+        let nodes = Nodes::new(device.create("nodes").expect("a file"));
+        let mut space = Space::empty();
+        space.groups = vec![Entry { free: 0, ..Entry::empty() }];
+        let mut work = Work::new(&nodes, &mut space, 1, false);
+        work.set(8, 8, 1).expect("there is room");
+        assert_eq!(usize::from(work.groups[0].free), GROUP_UNITS - 8);
+        let beyond = 5 * GROUP_UNITS as u64;
+        for changed in [work.set(beyond, 8, 1), work.set_count(beyond, 2)] {
+            assert!(matches!(changed, Err(Error::Corrupt(_))), "{changed:?}");
+        }
+        assert_eq!(work.changed_groups(), [0]);
     }
 }

@@ -9,6 +9,7 @@ mod cramped;
 mod damage;
 mod diffs;
 mod early;
+mod falsified;
 mod ingest;
 mod invariants;
 mod load;

@@ -310,9 +310,14 @@ fn check_name(name: &[u8]) -> FsResult<()> {
     inode::Name::new(name).map(|_| ())
 }
 
+/// The subvolume that the name of a snapshot leads to.
 pub(super) fn number(value: &[u8]) -> FsResult<u64> {
-    let bytes = <[u8; 8]>::try_from(value);
-    bytes.map(u64::from_le_bytes).map_err(|_| inconsistent(VOLUME, "a number has 8 bytes", 0))
+    let number = <[u8; 8]>::try_from(value).map(u64::from_le_bytes);
+    let number = number.map_err(|_| inconsistent(VOLUME, "a number has 8 bytes", 0))?;
+    if !key::can_be_subvolume(number) {
+        return Err(inconsistent(VOLUME, "a snapshot has no number of a subvolume", number));
+    }
+    Ok(number)
 }
 
 pub(super) fn info(id: u64, record: &SubvolumeRecord) -> SnapshotInfo {

@@ -24,7 +24,7 @@ pub fn targets() -> Vec<Target> {
 }
 
 /// Puts the CRC-32C of `over` (several ranges, one after the other) into four bytes at `at`.
-fn put_sum(bytes: &mut [u8], at: usize, over: &[(usize, usize)]) {
+pub(crate) fn put_sum(bytes: &mut [u8], at: usize, over: &[(usize, usize)]) {
     let mut sum = 0;
     for (start, end) in over {
         let end = (*end).min(bytes.len());

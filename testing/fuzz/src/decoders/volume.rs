@@ -207,7 +207,7 @@ fn make_subvolume(random: &mut Rng) -> Vec<u8> {
         root: number(random) & key::INO_MAX,
         lineage: number(random),
         parent: (number(random) & 0xfffff, number(random) & key::INO_MAX, number(random)),
-        source: (number(random), number(random)),
+        source: (number(random) & 0xfffff, number(random) & key::INO_MAX),
         created: signed(random),
         last_clone_epoch: number(random),
         first_own_ino: number(random),
@@ -218,6 +218,7 @@ fn make_subvolume(random: &mut Rng) -> Vec<u8> {
         index: random.bool(),
         name: bytes(random, 255),
         base: if random.bool() { 0 } else { number(random) },
+        maker: if random.bool() { 0 } else { random.u32(..) },
     };
     record.encode()
 }
