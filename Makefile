@@ -45,7 +45,7 @@ soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)
 	PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill
 
 soak-crash: setup ## Power cuts at every write and fsync, every bit flipped, searches beside walks: hours
-	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip full_disk searches_equal_walks
+	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip misplaced full_disk searches_equal_walks
 
 soak-damage: setup ## Every place of every file of a volume damaged in every way, checked and mended: hours
 	PANDO_SLOW=1 $(CARGO) test --release --package pando-fs --test it -- --nocapture check::campaign

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use clap::Command;
 use clap_complete::Shell;
 use clap_complete::aot::generate;
 
@@ -14,7 +15,7 @@ use crate::failure::{self, Result};
 const MOUNT_HELPER: &str = ".so man1/pando-mount.1\n";
 
 pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
-    let command = cli::command();
+    let command = visible(&cli::command());
     let man1 = made(&args.dir, "man/man1")?;
     clap_mangen::generate_to(command.clone(), &man1)
         .map_err(|error| failure::io("write man pages into", &man1, &error))?;
@@ -29,6 +30,19 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
         write(&made(&args.dir, place)?.join(name), &script)?;
     }
     Ok(())
+}
+
+/// The command line without the verbs that are not for users, which completions would offer.
+fn visible(all: &Command) -> Command {
+    let verbs = all.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    Command::new("pando")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .disable_help_subcommand(true)
+        .about(all.get_about().cloned().unwrap_or_default())
+        .after_help(all.get_after_help().cloned().unwrap_or_default())
+        .args(all.get_arguments().cloned())
+        .subcommands(verbs)
 }
 
 fn made(above: &Path, below: &str) -> Result<std::path::PathBuf> {

@@ -44,7 +44,11 @@ fn with_clone(failure: Failure, place: &Place, snapshot: &[u8]) -> Failure {
     });
     let Some(depth) = above else { return failure };
     let directory = place.shown(&[b"/", &inner[..depth].join(&b'/')[..]].concat());
-    let directory = directory.strip_suffix(b"/").unwrap_or(&directory);
+    // The root of VOLDIR: keeps its slash: VOLDIR:/@NAME.
+    let directory = match directory.strip_suffix(b"/") {
+        Some(directory) if !directory.ends_with(b":") => directory,
+        _ => &directory,
+    };
     let (directory, name) = (printable(directory), printable(snapshot));
     let below = printable(&inner[depth..].join(&b'/'));
     let typed = printable(place.typed());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::world::{PANDO, World, answer, is_alive, is_root};
+use crate::world::{PANDO, World, answer, is_alive, is_root, wait_until};
 
 /// A volume with `/d/a` of 3,000 bytes, `/d/sub/b`, and `/e/.hidden`.
 fn filled() -> World {
@@ -132,6 +132,11 @@ fn a_roll_back_of_what_has_no_such_snapshot_suggests_the_clone() {
     let words: Vec<&str> = suggested.split(' ').skip(1).collect();
     world.ok(&words);
     assert_eq!(world.names("/d/sub-monday"), ["b"]);
+    world.ok(&["snapshot", "create", &world.at("/"), "all"]);
+    let said = world.fails(3, &["rollback", &sub, "all"]);
+    let words: Vec<&str> = said.split('`').nth(1).unwrap().split(' ').skip(1).collect();
+    world.ok(&words);
+    assert_eq!(world.names("/d/sub-all"), ["b"]);
     let none = world.fails(3, &["rollback", &sub, "tuesday"]);
     assert!(none.contains("pando snapshot list"), "{none}");
 }
@@ -171,7 +176,7 @@ fn figures_are_those_of_the_tree() {
     assert_eq!(status(), [7, 3003, 0, 0, 1]);
     world.ok(&["snapshot", "create", &world.at("/d"), "monday"]);
     world.ok(&["clone", &world.at("/d"), &world.at("/c")]);
-    assert_eq!(status(), [11, 6006, 1, 1, 1]);
+    wait_until("the clone is counted", || status() == [11, 6006, 1, 1, 1]);
     // What is rolled back is no clone.
     world.ok(&["rollback", &world.at("/d"), "monday"]);
     let [_, _, snapshots, clones, subvolumes] = status();

@@ -84,7 +84,7 @@ fn interrupted(volume: &Volume, hurt: &Media, how: Repair, what: &str) -> u64 {
     let right = look(&whole, &volume.right);
     let left = check(&whole);
     assert!(left.problems_count <= report.problems_count, "{what}:\n{}", told(&left));
-    let most = scale(4, u64::MAX) as usize;
+    let most = scale(2, u64::MAX) as usize;
     let step = cuts.len().div_ceil(most).max(1);
     for (op, media) in cuts.iter().step_by(step) {
         for policy in CrashPolicy::ALL {

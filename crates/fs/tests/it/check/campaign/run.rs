@@ -6,8 +6,8 @@
 //! is as before. What may come of the damage of each structure is in `permitted`; only what the
 //! state leads to is damaged (`anatomy`), so nothing but what is said there may go unnoticed.
 //!
-//! In a short run a few places of each structure are damaged; with `PANDO_SLOW`, all of them, or a
-//! part (`part`). The table that it prints is in `docs/fsck.md`.
+//! In a short run one place of each structure is damaged in each way; with `PANDO_SLOW`, all of
+//! them, or a part (`part`). The table that it prints is in `docs/fsck.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -330,8 +330,7 @@ pub(super) fn campaign(
                 continue;
             }
             let count = count.entry((place.structure, damage)).or_default();
-            let most = if damage <= Damage::Other { 2 } else { 1 };
-            if *count >= scale(most, u64::MAX) {
+            if *count >= scale(1, u64::MAX) {
                 continue;
             }
             let hurt = media.copy();
