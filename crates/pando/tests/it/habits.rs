@@ -34,8 +34,9 @@ fn ls_takes_what_ls_takes() {
     assert_eq!(world.ok(&["ls", "-r", &d]), "sub\na\n");
     let long = world.ok(&["ls", "-lh", &d]);
     assert!(long.contains(" 3.0K ") && long.starts_with("-rw"), "{long}");
-    let owner = Command::new("stat").args(["-c", "%U %G", world.path().to_str().unwrap()]);
-    let owner = String::from_utf8({ owner }.output().unwrap().stdout).unwrap();
+    let path = world.path().to_str().unwrap();
+    let owner = Command::new("stat").args(["-c", "%U %G", path]).output().unwrap();
+    let owner = String::from_utf8(owner.stdout).unwrap();
     assert!(long.contains(&format!(" {} ", owner.trim())), "{owner}: {long}");
     let numbers = world.ok(&["ls", "-n", &d]);
     assert!(
