@@ -31,6 +31,7 @@ pub mod detached_record;
 pub mod directory_record;
 pub mod entry_record;
 pub mod extent;
+pub mod inherited_record;
 pub mod inode_record;
 pub mod kept_twice;
 pub mod key;

@@ -54,7 +54,8 @@ const DETACHED: u32 = 8;
 const INDEX: u32 = 16;
 const HAS_BASE: u32 = 32;
 const HAS_MAKER: u32 = 64;
-const KNOWN: u32 = 127;
+const INHERITS: u32 = 128;
+const KNOWN: u32 = 255;
 
 /// A subvolume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct SubvolumeRecord {
     pub index: bool,
     /// The snapshot's name, or the name it was made under.
     pub name: Vec<u8>,
+    /// Whether it inherits what is mounted in what it was copied from: there is a record of that.
+    pub inherits: bool,
     /// Tree of the base that the index describes it by; 0: none.
     pub base: u64,
     /// The user who made it and whose share it counts to; 0: the superuser, or it is not known.
@@ -124,6 +127,7 @@ impl SubvolumeRecord {
             (self.index, INDEX),
             (self.base != 0, HAS_BASE),
             (self.maker != 0, HAS_MAKER),
+            (self.inherits, INHERITS),
         ] {
             if on {
                 flags |= flag;
@@ -180,6 +184,7 @@ impl SubvolumeRecord {
             pruned: flags & PRUNED != 0,
             detached: flags & DETACHED != 0,
             index: flags & INDEX != 0,
+            inherits: flags & INHERITS != 0,
             name,
             base,
             maker,
@@ -237,12 +242,13 @@ mod tests {
             pruned: false,
             detached: false,
             index: true,
+            inherits: true,
             name: b"monday".to_vec(),
             base: 0,
-            maker: 9,
+            maker: 0,
         };
-        for base in [0, 50] {
-            record.base = base;
+        for (base, maker) in [(0, 0), (50, 0), (0, 7), (50, 7)] {
+            (record.base, record.maker) = (base, maker);
             let bytes = record.encode();
             assert_eq!(SubvolumeRecord::decode(&bytes).as_ref(), Ok(&record));
             for length in 0..bytes.len() {

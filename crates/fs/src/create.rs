@@ -204,6 +204,7 @@ fn write_root(store: &dyn Store, env: &Env, options: &FormatOptions) -> store::R
         pruned: true,
         detached: false,
         index: false,
+        inherits: false,
         name: Vec::new(),
         base: 0,
         maker: 0,

@@ -109,6 +109,7 @@ impl Fs {
         find: &Find<'a>,
         emit: Option<Matches<'a>>,
     ) -> FsResult<Outcome> {
+        self.inherit_some();
         let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin().map_err(from_store)?);
         Search { fs: self, caller, find: *find, pinned, emit }.from(entry, shown, 0)
     }

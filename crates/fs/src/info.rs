@@ -291,8 +291,6 @@ pub struct CloneInfo {
     pub subvol: SubvolId,
     /// Its root.
     pub root: NodeId,
-    /// Subvolumes nested in the source that were cloned with it.
-    pub nested: u64,
     /// Whose snapshots it belongs to.
     pub lineage: u64,
 }

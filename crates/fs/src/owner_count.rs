@@ -45,7 +45,7 @@ impl Fs {
     }
 
     fn begin_count(&self) -> FsResult<Box<dyn Pinned>> {
-        let _ledger = self.admin.lock();
+        let mut ledger = self.admin.lock();
         let mut ids = Vec::new();
         self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
             let malformed = |error| malformed(VOLUME, &error);
@@ -58,7 +58,7 @@ impl Fs {
         let subvols: FsResult<Vec<Arc<Subvol>>> =
             ids.into_iter().map(|id| self.subvol(SubvolId(id))).collect();
         let subvols = subvols?;
-        let _gates = Gates::pass(self, &subvols, None)?;
+        let _gates = Gates::pass(self, &mut ledger, &subvols, None)?;
         let mut txn = Txn::new(self);
         let old = key::OWNER_CHARGES_PREFIX;
         let end = store::prefix_end(&old).expect("invariant: a tag is below 255");

@@ -28,8 +28,8 @@ use crate::edit::edit;
 use crate::load::Inode;
 use crate::owners::{Owned, Owners};
 use crate::quota_adopt::Adopting;
-use crate::subvol::VOLUME;
-use crate::subvolumes::Member;
+use crate::subvol::{Subvol, VOLUME};
+use crate::subvolumes::{self, Ledger, Member};
 use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult, QuotaChange, QuotaInfo};
@@ -205,6 +205,10 @@ impl Fs {
         if caller.is_root() {
             return Ok(());
         }
+        if !self.quotas.is_empty() {
+            // What is mounted below is looked at, and is to be there.
+            self.end_inheriting()?;
+        }
         if self.quotas.owners.limit(caller)
             || self.is_owner_limited(subvolume, dir)?
             || self.is_limited_at(Fs::node_of(subvolume, dir))?
@@ -221,16 +225,17 @@ impl Fs {
 
     /// As `check_copy`, of the subvolumes that are mounted below and copied along: those that are
     /// clones have quotas that begin elsewhere.
-    pub(crate) fn check_copy_of_mounted(
+    pub(crate) fn check_copy_below(
         &self,
         caller: &Caller,
-        mounted: &[Member],
+        ledger: &mut Ledger,
+        source: (&Subvol, u64),
         (subvolume, dir): (u64, u64),
     ) -> FsResult<()> {
         if caller.is_root() || self.quotas.is_empty() {
             return Ok(());
         }
-        for Member { subvol, .. } in mounted {
+        for Member { subvol, .. } in subvolumes::below(self, ledger, source)? {
             if self.is_limited_at(subvol.root_node())? {
                 return Err(COPIED);
             }

@@ -9,12 +9,14 @@ use search::index::IndexStats;
 use search::{Emit, Outcome, Request};
 use store::Pinned;
 
+use crate::subvolumes::inherit::inherits_in;
 use crate::{Fs, FsResult};
 
 impl Fs {
     /// Answers a query. It sees every operation that returned before the call, and nothing of
     /// those that begin after it.
     pub fn search(&self, request: &Request<'_>, emit: Emit<'_>) -> search::Result<Outcome> {
+        self.inherit_some();
         self.search_in(Arc::from(self.store.pin()?), request, emit)
     }
 
@@ -25,7 +27,7 @@ impl Fs {
         request: &Request<'_>,
         emit: Emit<'_>,
     ) -> search::Result<Outcome> {
-        match &self.index {
+        match self.index_for(&*pinned)? {
             Some(index) => index.run(pinned, request, emit),
             None => search::walk(&*pinned, request, emit),
         }
@@ -33,6 +35,7 @@ impl Fs {
 
     /// How many match, as [`Fs::search`] would say, where nobody wants to see them.
     pub fn search_counted(&self, request: &Request<'_>) -> search::Result<Outcome> {
+        self.inherit_some();
         self.count_in(Arc::from(self.store.pin()?), request)
     }
 
@@ -42,10 +45,17 @@ impl Fs {
         pinned: Arc<dyn Pinned>,
         request: &Request<'_>,
     ) -> search::Result<Outcome> {
-        match &self.index {
+        match self.index_for(&*pinned)? {
             Some(index) => index.count(pinned, request),
             None => search::walk(&*pinned, request, &mut |_| ControlFlow::Continue(())),
         }
+    }
+
+    /// The index, if there is one and it knows all of a state: what copies inherit is known by
+    /// their names alone, which a walk follows.
+    fn index_for(&self, pinned: &dyn Pinned) -> search::Result<Option<&search::index::Index>> {
+        let inherits = inherits_in(pinned)?;
+        Ok(self.index.as_ref().filter(|_| !inherits))
     }
 
     /// As [`Fs::search`], by walking: what every answer of the index equals.
@@ -59,8 +69,9 @@ impl Fs {
 
     /// Totals of a directory and all below it, as of the call.
     pub fn aggregate(&self, question: &Question<'_>) -> search::Result<Aggregate> {
+        self.inherit_some();
         let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin()?);
-        match &self.index {
+        match self.index_for(&*pinned)? {
             Some(index) => index.aggregate(&pinned, question),
             None => aggregate_by_walking(&*pinned, question),
         }

@@ -40,6 +40,10 @@ pub(crate) struct Subvol {
     tree: AtomicU64,
     last_clone_epoch: AtomicU64,
     gone: AtomicBool,
+    /// Whether names in it may lead to what is mounted elsewhere.
+    inherits: AtomicBool,
+    /// How many copies that inherit had been made when all had theirs of this subvolume.
+    given_to: AtomicU64,
     gate: RwLock<()>,
 }
 
@@ -62,6 +66,8 @@ impl Subvol {
             tree: AtomicU64::new(record.tree),
             last_clone_epoch: AtomicU64::new(record.last_clone_epoch),
             gone: AtomicBool::new(false),
+            inherits: AtomicBool::new(record.inherits),
+            given_to: AtomicU64::new(0),
             gate: RwLock::new(()),
         }
     }
@@ -123,7 +129,29 @@ impl Subvol {
         Ok(())
     }
 
-    /// Begins a change.
+    /// Whether names in it may lead to subvolumes that are mounted elsewhere, and inherited.
+    #[inline]
+    pub(crate) fn inherits(&self) -> bool {
+        self.inherits.load(Ordering::Acquire)
+    }
+
+    /// Notes that nothing in it is inherited any more.
+    pub(crate) fn set_inherits_nothing(&self) {
+        self.inherits.store(false, Ordering::Release);
+    }
+
+    /// How many copies had been made when all that inherit this subvolume had copies of it.
+    #[inline]
+    pub(crate) fn given_to(&self) -> u64 {
+        self.given_to.load(Ordering::Acquire)
+    }
+
+    /// Sets it. The ledger is locked.
+    pub(crate) fn set_given_to(&self, copies: u64) {
+        self.given_to.store(copies, Ordering::Release);
+    }
+
+    /// Begins a change, for `Fs::enter`, which sees to the copies that inherit first.
     #[inline]
     pub(crate) fn enter(&self) -> FsResult<Entered<'_>> {
         self.check_changes()?;

@@ -378,7 +378,8 @@ impl Fs {
                 // counted to its end takes for less than nothing.
                 let bytes = if usage.counted { usage.bytes } else { usage.bytes.max(0) };
                 counts.bytes = counts.bytes.saturating_add(bytes as u64);
-                counts.counting += u64::from(!usage.counted);
+                // What is inherited has no counts of its own yet.
+                counts.counting += u64::from(!usage.counted || record.inherits);
             }
             // What was rolled back is of the lineage of what it was; a clone begins its own.
             let is_clone = record.source.0 != 0
@@ -465,7 +466,16 @@ impl Fs {
     #[inline]
     pub(crate) fn enter<'a>(&self, subvol: &'a Subvol) -> FsResult<Entered<'a>> {
         self.may_change()?;
-        subvol.enter()
+        loop {
+            let entered = subvol.enter()?;
+            // Read with the gate held: whoever copies a subvolume above this one counts the copy
+            // before this change can follow one that the copy has not.
+            if subvol.given_to() == self.admin.copies() {
+                return Ok(entered);
+            }
+            drop(entered);
+            self.give_to_heirs(&mut self.admin.lock(), subvol)?;
+        }
     }
 
     /// Whether a name is that of the virtual directory of snapshots.

@@ -77,6 +77,22 @@ impl Weights {
         Weights { weights }
     }
 
+    /// As [`Weights::swarm`], with many snapshots, clones and subvolumes in one another, and little
+    /// that copies what they inherit meanwhile.
+    pub fn swarm_nested(random: &mut fastrand::Rng) -> Weights {
+        let mut swarm = Weights::swarm(random);
+        swarm.weights.retain(|(class, _)| *class != Class::Background || random.bool());
+        let more = [
+            (Class::Subvolume, 10),
+            (Class::Clone, 10),
+            (Class::Snapshot, 8),
+            (Class::Rollback, 5),
+            (Class::Rmr, 4),
+        ];
+        swarm.weights.extend(more);
+        swarm
+    }
+
     /// As [`Weights::swarm`], without snapshots, clones, subvolumes and removal of trees.
     pub fn swarm_plain(random: &mut fastrand::Rng) -> Weights {
         let mut swarm = Weights::swarm(random);
@@ -118,6 +134,13 @@ impl Generator {
     pub fn new(seed: u64) -> Generator {
         let mut random = fastrand::Rng::with_seed(seed);
         let weights = Weights::swarm(&mut random);
+        Generator::with_weights(seed, weights)
+    }
+
+    /// A source with many snapshots, clones and subvolumes in one another.
+    pub fn nested(seed: u64) -> Generator {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let weights = Weights::swarm_nested(&mut random);
         Generator::with_weights(seed, weights)
     }
 

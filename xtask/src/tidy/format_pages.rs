@@ -46,6 +46,7 @@ const STATED: &[Stated] = layouts![
     detached_record::LAYOUT,
     entry_record::LAYOUT,
     extent::LAYOUT,
+    inherited_record::LAYOUT,
     inode_record::LAYOUT,
     inode_record::LINKED_LAYOUT,
     kept_twice::LAYOUT,

@@ -348,6 +348,9 @@ impl Checker<'_, '_> {
             // It was not, which is told with its record.
             return Ok(None);
         }
+        if record.root == named.ino && self.inherits(place, &record) {
+            return Ok(None);
+        }
         if record.detached {
             let what = format!("subvolume {id} was removed");
             return Ok(Some(Self::dangling(tree, dir, cookie, named, &what)));

@@ -332,7 +332,10 @@ impl Fs {
                 txn.batch().put(view.tree, &key::back_reference(ino, to, new), b"");
             }
             Target::Subvolume(id) => {
-                if let Some(record) = read_record(&*self.store, SubvolId(id))? {
+                let record = read_record(&*self.store, SubvolId(id))?;
+                // What is inherited stays where it is mounted.
+                let own = |record: &SubvolumeRecord| record.parent == (subvol, dir, cookie);
+                if let Some(record) = record.filter(own) {
                     let record = SubvolumeRecord { parent: (subvol, to, new), ..record };
                     txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
                 }

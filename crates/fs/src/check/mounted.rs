@@ -44,6 +44,7 @@ impl Fs {
             pruned: true,
             detached: false,
             index: false,
+            inherits: false,
             name: name.as_bytes().to_vec(),
             base: 0,
             maker: 0,

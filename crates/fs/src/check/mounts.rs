@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use format::detached_record::DetachedRecord;
 use format::entry_record::Target;
+use format::inherited_record::Home;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use store::{Error, KeyRange, TreeId};
@@ -153,6 +154,42 @@ impl Checker<'_, '_> {
             Reach::Detached => Look::Absent,
             Reach::Nowhere | Reach::Unknown => Look::Unknown,
         })
+    }
+
+    /// Whether an entry of a copy stands for a subvolume that is mounted in one of its homes; what
+    /// cannot be read of its homes counts as yes.
+    pub(super) fn inherits(&self, place: (u64, u64, u64), record: &SubvolumeRecord) -> bool {
+        let (above, directory, cookie) = place;
+        let homes = self.table.inherited.get(&above);
+        let is_home = |home: &Home| (home.subvolume, directory, cookie) == record.parent;
+        homes.is_some_and(|inherited| inherited.homes.iter().any(is_home))
+            || homes.is_none() && touches(&self.table.lost, &key::inherited(above))
+    }
+
+    /// What a copy inherits is said of copies that say that they inherit.
+    pub(super) fn check_inherited(&mut self) {
+        let mut wrong = Vec::new();
+        for (&id, record) in &self.table.subvolumes {
+            let unsure = touches(&self.table.lost, &key::inherited(id));
+            if record.inherits && !self.table.inherited.contains_key(&id) && !unsure {
+                let what = format!("subvolume {id} inherits, and nothing says what");
+                let value = SubvolumeRecord { inherits: false, ..record.clone() }.encode();
+                wrong.push((id, what, Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)));
+            }
+        }
+        for &id in self.table.inherited.keys() {
+            let known = self.table.subvolumes.get(&id);
+            let unsure = known.is_none() && touches(&self.table.lost, &key::subvolume(id));
+            if !unsure && known.is_none_or(|record| !record.inherits) {
+                let what = format!("subvolume {id} says that it inherits nothing, and has homes");
+                wrong.push((id, what, Edit::Delete(VOLUME, key::inherited(id).to_vec())));
+            }
+        }
+        for (id, what, edit) in wrong {
+            let fix = Fix::Edits("have it inherit nothing", vec![edit]);
+            let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
+            self.found(Problem { subvolume: id, ..problem });
+        }
     }
 
     /// No two subvolumes have one tree: whichever is removed takes what the other has.

@@ -7,6 +7,7 @@ use format::base_record::BaseRecord;
 use format::candidate;
 use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
+use format::inherited_record::InheritedRecord;
 use format::inode_record::LinkedRecord;
 use format::key::{self, Counter, Part};
 use format::scan_record::ScanRecord;
@@ -27,6 +28,8 @@ use crate::{Fs, FsResult};
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) subvolumes: BTreeMap<u64, SubvolumeRecord>,
+    /// What copies inherit.
+    pub(super) inherited: BTreeMap<u64, InheritedRecord>,
     /// Subvolumes that others were taken of.
     pub(super) sources: BTreeSet<u64>,
     /// Subvolume of the volume's root.
@@ -115,6 +118,8 @@ impl Table {
             let record = SubvolumeRecord::decode(value)?;
             self.sources.insert(record.source.0);
             self.subvolumes.insert(number()?, record);
+        } else if prefix == key::INHERITED_PREFIX {
+            self.inherited.insert(number()?, InheritedRecord::decode(value)?);
         } else if prefix == key::SNAPSHOT_NAMES_PREFIX {
             let (lineage, directory, name) = key::parse_snapshot_name(key)?;
             let mut reader = format::Reader::new("snapshot name", value);
@@ -240,6 +245,7 @@ impl Checker<'_, '_> {
         for id in ids {
             self.check_subvolume_record(id)?;
         }
+        self.check_inherited();
         self.check_shared_trees();
         self.check_circles()?;
         self.check_snapshot_names();

@@ -19,16 +19,37 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
     }
     let (subvol, dir) = fs.place(parent)?;
     let hash = fs.hash.hash(name);
-    subvol.read(|tree| {
-        let view = View::new(&*fs.store, tree);
-        check_search(fs, &subvol, view, caller, dir)?;
-        // Held until the table knows the node: a rename or removal waits.
-        let _name = fs.locks.shared(Lock::Name { subvol: subvol.id.0, dir, hash });
-        let found = find(fs, &subvol, view, dir, hash, name)?;
-        let (attr, location) = attributes_of(fs, view, &subvol, dir, &found)?;
-        fs.nodes.look_up(attr.node, location);
-        Ok(fs.entry(attr))
-    })
+    loop {
+        let looked = subvol.read(|tree| {
+            let view = View::new(&*fs.store, tree);
+            check_search(fs, &subvol, view, caller, dir)?;
+            // Held until the table knows the node: a rename or removal waits.
+            let _name = fs.locks.shared(Lock::Name { subvol: subvol.id.0, dir, hash });
+            let found = find(fs, &subvol, view, dir, hash, name)?;
+            if let Some(id) = inherited(fs, &subvol, dir, &found)? {
+                return Ok(Err((found.cookie, id)));
+            }
+            let (attr, location) = attributes_of(fs, view, &subvol, dir, &found)?;
+            fs.nodes.look_up(attr.node, location);
+            Ok(Ok(fs.entry(attr)))
+        })?;
+        match looked {
+            Ok(entry) => return Ok(entry),
+            // Copied without the lock, for others of the name wait for it.
+            Err((cookie, id)) => fs.nested_at(&subvol, (dir, cookie), id).map(drop)?,
+        }
+    }
+}
+
+/// The subvolume that a name leads to, if that is inherited.
+#[inline]
+fn inherited(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsResult<Option<u64>> {
+    match found.target {
+        Target::Subvolume(id) if subvol.inherits() => {
+            Ok((!fs.is_mounted_at(subvol, (dir, found.cookie), id)?).then_some(id))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Whether somebody holds the node that a name leads to. What cannot be read is not held.
@@ -67,7 +88,11 @@ impl Fs {
             let result = subvol.read(|tree| {
                 let view = View::new(&*self.store, tree);
                 check_search(self, &subvol, view, caller, dir)?;
-                let found = find(self, &subvol, view, dir, hash, name)?;
+                let mut found = find(self, &subvol, view, dir, hash, name)?;
+                if let Target::Subvolume(id) = found.target {
+                    let id = self.nested_at(&subvol, (dir, found.cookie), id)?;
+                    found.target = Target::Subvolume(id);
+                }
                 attributes_of(self, view, &subvol, dir, &found).map(|(attr, _)| attr)
             });
             match result {

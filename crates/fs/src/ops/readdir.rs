@@ -162,6 +162,18 @@ impl Walk<'_> {
         let Ok(target) = head.target() else {
             return Ok(Some(take(&alone(self.subvol.node(ino)))));
         };
+        let target = match target {
+            Target::Subvolume(id) => {
+                let own = self.fs.nested_at(self.subvol, (self.dir, cookie), id);
+                match own {
+                    Ok(own) => Target::Subvolume(own),
+                    Err(FsError::NotFound) => return Ok(None),
+                    // There is no room for a copy, say. Its number is that of what is inherited.
+                    Err(_) => return Ok(Some(take(&alone(Fs::node_of(id, ino))))),
+                }
+            }
+            target => target,
+        };
         let node = match target {
             Target::Subvolume(id) => Fs::node_of(id, ino),
             _ => self.subvol.node(ino),

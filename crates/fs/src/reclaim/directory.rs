@@ -346,7 +346,17 @@ impl Emptying {
         child: u64,
     ) -> FsResult<()> {
         let mut ledger = fs.admin.lock();
-        let entered = fs.enter(subvol)?;
+        fs.may_change()?;
+        fs.give_to_heirs(&mut ledger, subvol)?;
+        // One that is inherited, and was given to nobody here, goes with its name.
+        let own = match fs.is_mounted_at(subvol, (directory, found.cookie), child) {
+            Err(FsError::NotFound) => false,
+            own => own?,
+        };
+        if own {
+            fs.give_to_heirs(&mut ledger, &*fs.subvol(SubvolId(child))?)?;
+        }
+        let entered = subvol.enter()?;
         let id = subvol.id.0;
         let wanted = vec![
             (Lock::Object { subvol: id, ino: directory }, Mode::Exclusive),
@@ -361,13 +371,17 @@ impl Emptying {
         let mut txn = Txn::removing(fs);
         txn.batch().delete(view.tree, &key::entry(directory, found.cookie, Part::Attributes));
         txn.touch_directory(view.tree, directory, -1, -1);
-        let detached = subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
-        fs.reclaim.came_of(detached, self.sequence);
+        if own {
+            let detached = subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+            fs.reclaim.came_of(detached, self.sequence);
+        }
         let gone = [(found.cookie, found.ino)];
         let told = Told::of(fs, subvol, view, directory, &gone, Fs::invalidate_node)?;
         subvolumes::commit(&ledger, &mut txn)?;
-        ledger.moved(child, None);
-        fs.queue.add_detached(1);
+        if own {
+            ledger.moved(child, None);
+            fs.queue.add_detached(1);
+        }
         drop((locks, entered, ledger));
         told.tell(fs, subvol);
         Ok(())

@@ -138,7 +138,8 @@ fn survey(fs: &Fs) -> FsResult<Field> {
             return Ok(());
         }
         field.trees.insert(id, record.tree);
-        if !record.pruned {
+        // An heir changes when nobody changes anything in it.
+        if !record.pruned && !record.inherits {
             field.candidates.push((id, record));
         }
         Ok(())

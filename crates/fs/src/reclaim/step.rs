@@ -51,6 +51,8 @@ pub(super) struct Work {
     pub(super) count: Option<Count>,
     /// What could not be removed, and until when it rests, so that the rest is not held up.
     failed: BTreeMap<u64, Duration>,
+    /// Copies that could not be given what they inherit, and until when they rest.
+    unfit: BTreeMap<u64, Duration>,
     /// Trees that readers may still be in, and until when.
     leaving: BTreeMap<u64, Duration>,
     release: Release,
@@ -116,6 +118,10 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     if done > 0 {
         return Ok(done);
     }
+    let done = inherit(fs, &mut work)?;
+    if done > 0 {
+        return Ok(done);
+    }
     let done = super::count::step(fs, &mut work, budget)?;
     if done > 0 {
         return Ok(done);
@@ -123,6 +129,19 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let done = super::prune::step(fs, &mut work, budget);
     fs.reclaim.pruning.store(work.pruner.is_busy(), Ordering::Relaxed);
     done
+}
+
+/// Gives copies a bounded part of what they inherit.
+fn inherit(fs: &Fs, work: &mut Work) -> FsResult<u64> {
+    let now = fs.env.clock.monotonic();
+    work.unfit.retain(|_, until| *until > now);
+    let unfit = &work.unfit;
+    fs.inherit_step(&|heir| unfit.contains_key(&heir)).map_err(|(heir, error)| {
+        let full = matches!(error, FsError::NoSpace);
+        let rest = if full { REST_WITHOUT_ROOM } else { REST_AFTER_FAILURE };
+        work.unfit.insert(heir, now + rest);
+        error
+    })
 }
 
 /// Removes a bounded part of what was detached, after whoever is at it, also what rests because
@@ -252,9 +271,7 @@ fn remove(
             }
             (done, finished)
         }
-        DetachedRecord::Subvolume { subvolume } => {
-            (subvolume::remove(fs, sequence, subvolume)?, true)
-        }
+        DetachedRecord::Subvolume { subvolume } => subvolume::remove(fs, sequence, subvolume)?,
         DetachedRecord::Tree { tree } => {
             work.leaving.remove(&tree);
             (subvolume::remove_tree(fs, sequence, tree)?, true)

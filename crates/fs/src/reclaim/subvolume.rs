@@ -11,20 +11,28 @@ use crate::subvol::{VOLUME, read_record};
 use crate::txn::Txn;
 use crate::{Fs, FsResult, search_bases, subvolumes};
 
-/// Removes a detached subvolume that nobody holds. Those mounted in it are detached in turn.
-pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
+/// Removes a detached subvolume that nobody holds; tells how much was done, and whether it is gone.
+/// Those mounted in it are detached in turn, once those who inherit them have theirs.
+pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     let mut ledger = fs.admin.lock();
+    if let Some(given) = fs.give_to_one_heir(&mut ledger, id)? {
+        return Ok((given, false));
+    }
     let mut txn = Txn::removing(fs);
+    if fs.store.get(VOLUME, &key::detached(sequence)).map_err(crate::error::from_store)?.is_none() {
+        // It was mounted since it was seen.
+        return Ok((1, false));
+    }
     txn.batch().delete(VOLUME, &key::detached(sequence));
     let Some(record) = read_record(&*fs.store, SubvolId(id))? else {
         txn.commit()?;
-        return Ok(1);
+        return Ok((1, true));
     };
     if !record.detached {
         // Damage: nothing is removed for it.
         tracing::warn!(subvolume = id, "said to be removed, and in use");
         txn.commit()?;
-        return Ok(1);
+        return Ok((1, true));
     }
     let subvol = fs.subvol(SubvolId(id))?;
     let gate = subvol.quiesce();
@@ -34,6 +42,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
         fs.reclaim.came_of(detached, sequence);
     }
     txn.batch().delete(VOLUME, &key::subvolume(id));
+    txn.batch().delete(VOLUME, &key::inherited(id));
     txn.batch().delete(VOLUME, &key::usage(id));
     txn.drop_charges(id)?;
     let orphans = [&key::ORPHANS_PREFIX[..], &id.to_be_bytes()].concat();
@@ -41,6 +50,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
     txn.batch().delete_range(VOLUME, &orphans, &end);
     txn.batch().drop_tree(TreeId(record.tree));
     subvolumes::commit(&ledger, &mut txn)?;
+    ledger.moved(id, None);
     subvol.set_gone();
     ledger.removed(record.maker);
     fs.subvols.remove(&fs.nodes, subvol.id);
@@ -50,7 +60,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<u64> {
     }
     drop(gate);
     fs.queue.request_collection();
-    Ok(1)
+    Ok((1, true))
 }
 
 /// Removes a tree that no subvolume lives in.

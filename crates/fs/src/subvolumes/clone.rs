@@ -1,23 +1,26 @@
 //! `clone_dir`: a directory as a writable subvolume under another name.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use format::detached_record::DetachedRecord;
 use format::entry_record::{EntryRecord, Target};
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
 use super::access::directory_of;
-use super::copy::{self, Purpose};
+use super::copy::{self, Copied, Purpose};
 use super::gates::Gates;
-use super::nested::{self, Member};
+use super::ledger::Ledger;
+use super::nested::Member;
 use super::snapshot::commit;
+use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
-use crate::subvol::Subvol;
+use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
 use crate::view::{Search, Vacancy, View};
 use crate::{CloneInfo, Fs, FsResult, permit};
-
-/// How often a clone starts over because subvolumes came or went below its source.
-const ATTEMPTS_MAX: usize = 100;
 
 /// Where a new subvolume is to be mounted.
 pub(super) struct Mount<'a> {
@@ -80,7 +83,8 @@ impl<'a> Mount<'a> {
 }
 
 impl Fs {
-    /// Clones a directory, which may lie in a snapshot, with the subvolumes below it.
+    /// Clones a directory, which may lie in a snapshot, with the subvolumes below it, which the
+    /// clone inherits.
     ///
     /// Owners and modes stay as they are, and the way into the clone is the caller's own choice
     /// of a parent; so whoever could not read something below the source cannot read it in the
@@ -99,45 +103,130 @@ impl Fs {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
         self.check_copy(caller, subvol.id.0, dir)?;
+        self.spare_heirs(subvol.id.0)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
-        for _ in 0..ATTEMPTS_MAX {
-            let members = nested::below(self, &mut ledger, &subvol, dir)?;
-            let mut quiet = vec![Arc::clone(&subvol)];
-            quiet.extend(members.iter().map(|member| Arc::clone(&member.subvol)));
-            let gates = Gates::pass(self, &quiet, Some(&mount.subvol))?;
-            let again = nested::below(self, &mut ledger, &subvol, dir)?;
-            if !members.iter().map(|member| member.subvol.id).eq(again.iter().map(|m| m.subvol.id))
-            {
-                continue;
-            }
-            self.check_copy_of_mounted(caller, &again, (subvol.id.0, dir))?;
-            let locks = self.locks.lock(&mount.locks());
-            let vacancy = mount.vacancy(self, caller)?;
-            let record = directory_of(self, &subvol, dir)?;
-            self.check_clone_into(&directory_of(self, &mount.subvol, mount.dir)?, &record)?;
-            let purpose = Purpose {
-                snapshot: false,
-                same_lineage: false,
-                parent: (mount.subvol.id.0, mount.dir, vacancy.cookie),
-                name,
-            };
-            let source = Member::get(self, subvol.id.0)?;
-            let mut txn = Txn::new(self);
-            let from = (&source, dir, &again[..]);
-            let copied = copy::plan(self, &mut ledger, &mut txn, from, &purpose)?;
-            mount.plan(self, &mut txn, &vacancy, (copied.id, dir))?;
-            commit(&ledger, &mut txn)?;
-            copied.settle(self, &mut ledger);
-            drop((locks, gates, ledger));
-            self.invalidate_entry(mount.subvol.node(mount.dir), name);
-            self.invalidate_node(mount.subvol.node(mount.dir));
-            return Ok(CloneInfo {
-                subvol: SubvolId(copied.id),
-                root: Fs::node_of(copied.id, dir),
-                nested: copied.nested,
-                lineage: copied.record.lineage,
-            });
-        }
-        Err(FsError::Busy("subvolumes come and go below the directory"))
+        self.check_copy_below(caller, &mut ledger, (&subvol, dir), (subvol.id.0, dir))?;
+        let source = (&subvol, dir);
+        let copied = if self.is_in(&mut ledger, mount.subvol.id.0, subvol.id.0)? {
+            self.clone_into_inherited(caller, &mut ledger, source, &mount)?
+        } else {
+            self.clone_at_once(caller, &mut ledger, source, &mount)?
+        };
+        drop(ledger);
+        self.invalidate_entry(mount.subvol.node(mount.dir), name);
+        self.invalidate_node(mount.subvol.node(mount.dir));
+        Ok(CloneInfo {
+            subvol: SubvolId(copied.id),
+            root: Fs::node_of(copied.id, dir),
+            lineage: copied.record.lineage,
+        })
     }
+
+    /// Clones and mounts, in one commit.
+    fn clone_at_once(
+        &self,
+        caller: &Caller,
+        ledger: &mut Ledger,
+        (subvol, dir): (&Arc<Subvol>, u64),
+        mount: &Mount<'_>,
+    ) -> FsResult<Copied> {
+        let quiet = [Arc::clone(subvol)];
+        let gates = Gates::pass(self, ledger, &quiet, Some(&mount.subvol))?;
+        let locks = self.locks.lock(&mount.locks());
+        let vacancy = mount.vacancy(self, caller)?;
+        let record = directory_of(self, subvol, dir)?;
+        self.check_clone_into(&directory_of(self, &mount.subvol, mount.dir)?, &record)?;
+        let purpose = purpose((mount.subvol.id.0, mount.dir, vacancy.cookie), mount.name);
+        let source = Member::get(self, subvol.id.0)?;
+        let mut txn = Txn::new(self);
+        let copied = copy::plan(self, ledger, &mut txn, (&source, dir), &purpose)?;
+        mount.plan(self, &mut txn, &vacancy, (copied.id, dir))?;
+        commit(ledger, &mut txn)?;
+        copied.settle(self, ledger);
+        copied.count(self, ledger);
+        drop((locks, gates));
+        Ok(copied)
+    }
+
+    /// Clones into a subvolume that the clone inherits. That changes when the clone is mounted, and
+    /// the clone is to have it as it was: so the clone is made first, waiting to be reclaimed as
+    /// after a removal, and mounted by a second commit. A crash between the two leaves what is
+    /// reclaimed.
+    fn clone_into_inherited(
+        &self,
+        caller: &Caller,
+        ledger: &mut Ledger,
+        (subvol, dir): (&Arc<Subvol>, u64),
+        mount: &Mount<'_>,
+    ) -> FsResult<Copied> {
+        let quiet = [Arc::clone(subvol)];
+        let gates = Gates::pass(self, ledger, &quiet, None)?;
+        let source_dir = directory_of(self, subvol, dir)?;
+        let above = directory_of(self, &mount.subvol, mount.dir)?;
+        self.check_clone_into(&above, &source_dir)?;
+        mount.vacancy(self, caller)?;
+        let source = Member::get(self, subvol.id.0)?;
+        let mut txn = Txn::new(self);
+        let purpose = purpose((0, 0, 0), mount.name);
+        let mut copied = copy::plan(self, ledger, &mut txn, (&source, dir), &purpose)?;
+        let waiting = SubvolumeRecord { detached: true, ..copied.record.clone() };
+        txn.batch().put(VOLUME, &key::subvolume(copied.id), &waiting.encode());
+        let waits = DetachedRecord::Subvolume { subvolume: copied.id };
+        let sequence = ledger.detach(txn.batch(), waits);
+        commit(ledger, &mut txn)?;
+        copied.settle(self, ledger);
+        copied.count(self, ledger);
+        drop(gates);
+        let mounted =
+            self.mount_clone(caller, ledger, mount, (&mut copied.record, copied.id, sequence));
+        if mounted.is_err() {
+            ledger.moved(copied.id, None);
+            self.queue.add_detached(1);
+        }
+        mounted.map(|()| copied)
+    }
+
+    /// Mounts a clone that waits to be reclaimed under a number.
+    fn mount_clone(
+        &self,
+        caller: &Caller,
+        ledger: &mut Ledger,
+        mount: &Mount<'_>,
+        (record, id, sequence): (&mut SubvolumeRecord, u64, u64),
+    ) -> FsResult<()> {
+        let gates = Gates::pass(self, ledger, &[], Some(&mount.subvol))?;
+        let locks = self.locks.lock(&mount.locks());
+        let vacancy = mount.vacancy(self, caller)?;
+        record.parent = (mount.subvol.id.0, mount.dir, vacancy.cookie);
+        let mut txn = Txn::new(self);
+        // It may have been given all by now.
+        record.inherits = Member::get(self, id)?.record.inherits;
+        txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+        txn.batch().delete(VOLUME, &key::detached(sequence));
+        mount.plan(self, &mut txn, &vacancy, (id, record.root))?;
+        commit(ledger, &mut txn)?;
+        ledger.moved(id, Some((mount.subvol.id.0, mount.dir)));
+        drop((locks, gates));
+        Ok(())
+    }
+
+    /// Whether a subvolume is mounted in another one, at any height.
+    fn is_in(&self, ledger: &mut Ledger, subvol: u64, other: u64) -> FsResult<bool> {
+        let (mut at, mut seen) = (subvol, BTreeSet::new());
+        while let Some((above, _)) = ledger.place(self, at)? {
+            if above == other {
+                return Ok(true);
+            }
+            if !seen.insert(at) {
+                return Err(inconsistent(VOLUME, "subvolumes lie in one another", at));
+            }
+            at = above;
+        }
+        Ok(false)
+    }
+}
+
+/// What a clone is.
+fn purpose(parent: (u64, u64, u64), name: &[u8]) -> Purpose<'_> {
+    Purpose { read_only: false, snapshot: false, same_lineage: false, parent, name }
 }

@@ -29,7 +29,7 @@ impl Fs {
         let mount = Mount::new(self, parent, name)?;
         let ino = self.numbers.next_ino(&*self.store)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
-        let gates = Gates::pass(self, &[], Some(&mount.subvol))?;
+        let gates = Gates::pass(self, &mut ledger, &[], Some(&mount.subvol))?;
         let locks = self.locks.lock(&mount.locks());
         let vacancy = mount.vacancy(self, caller)?;
         let above = directory_of(self, &mount.subvol, mount.dir)?;
@@ -78,6 +78,7 @@ impl Fs {
             pruned: true,
             detached: false,
             index: false,
+            inherits: false,
             name: name.to_vec(),
             base: 0,
             maker: ledger.maker(),

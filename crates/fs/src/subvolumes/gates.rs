@@ -6,6 +6,7 @@ use std::sync::Arc;
 use inode::FsError;
 use parking_lot::RwLockWriteGuard;
 
+use super::ledger::Ledger;
 use crate::subvol::{Entered, Subvol};
 use crate::{Fs, FsResult};
 
@@ -21,9 +22,10 @@ enum Gate<'a> {
 
 impl<'a> Gates<'a> {
     /// Waits until no change of `quiet` is under way and keeps it so, and begins a change of
-    /// `changed`, unless that is among them.
+    /// `changed`, unless that is among them. Who changes what is quiet sees to its heirs before.
     pub(crate) fn pass(
         fs: &Fs,
+        ledger: &mut Ledger,
         quiet: &'a [Arc<Subvol>],
         changed: Option<&'a Arc<Subvol>>,
     ) -> FsResult<Gates<'a>> {
@@ -32,6 +34,7 @@ impl<'a> Gates<'a> {
             quiet.iter().map(|subvol| (subvol, true)).collect();
         if let Some(subvol) = changed {
             subvol.check_changes()?;
+            fs.give_to_heirs(ledger, subvol)?;
             if !quiet.iter().any(|other| other.id == subvol.id) {
                 order.push((subvol, false));
             }

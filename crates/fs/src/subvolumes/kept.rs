@@ -154,11 +154,16 @@ impl Fs {
         let found = found.ok_or(FsError::NotFound)?;
         let subvol = match found.target {
             Target::Directory => above,
-            Target::Subvolume(child) => self.subvol(SubvolId(child))?,
+            Target::Subvolume(child) => {
+                let child = self.nested_at(&above, (dir, found.cookie), child)?;
+                self.subvol(SubvolId(child))?
+            }
             _ => return Err(FsError::NotDirectory),
         };
         let mut count = 0;
-        let below = nested::below(self, &mut self.admin.lock(), &subvol, found.ino)?;
+        self.inherit_some();
+        let from = (&*subvol, found.ino);
+        let below = nested::below(self, &mut self.admin.lock(), from)?;
         let roots = below.iter().map(|member| (&*member.subvol, member.subvol.root));
         for (subvol, dir) in std::iter::once((&*subvol, found.ino)).chain(roots) {
             let mut reach = Reach::new(subvol.tree(), dir);

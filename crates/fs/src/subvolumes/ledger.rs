@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::detached_record::DetachedRecord;
+use format::inherited_record::{Home, InheritedRecord};
 use format::kept_twice::RootCounter;
 use format::key::{self, Counter};
 use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, SubvolId};
 use parking_lot::{Mutex, MutexGuard};
-use store::{Batch, Need, Store, TreeId};
+use store::{Batch, KeyRange, Need, Store, TreeId};
 
-use super::shares::Shares;
-use crate::error::{inconsistent, malformed};
+use super::shares::{Makes, Shares};
+use crate::error::{from_store, inconsistent, malformed};
 use crate::numbers::{read_counter, read_root};
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
@@ -27,6 +28,8 @@ pub(crate) const COUNT_MAX: u64 = 1 << 62;
 pub(crate) struct Admin {
     ledger: Mutex<Ledger>,
     epoch: AtomicU64,
+    /// How many copies were made that inherit.
+    copies: AtomicU64,
 }
 
 /// Numbers that come next, and who is mounted where.
@@ -46,6 +49,9 @@ pub(crate) struct Ledger {
     root_to_write: Cell<Option<u64>>,
     /// Where subvolumes are mounted; unknown until somebody asks.
     mounts: Option<Mounts>,
+    /// How far heirs were given what they inherit: the home, and the last there. Nothing of it need
+    /// survive a crash.
+    reached: BTreeMap<u64, (usize, Place)>,
 }
 
 /// A subvolume, and a directory of it.
@@ -56,6 +62,10 @@ type Place = (u64, u64);
 struct Mounts {
     inside: BTreeMap<Place, BTreeSet<u64>>,
     places: BTreeMap<u64, Place>,
+    /// What copies inherit: their homes.
+    homes: BTreeMap<u64, Vec<Home>>,
+    /// The same by homes.
+    heirs: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Mounts {
@@ -74,6 +84,23 @@ impl Mounts {
         }
     }
 
+    fn inherit(&mut self, copy: u64, homes: Vec<Home>) {
+        for home in self.homes.remove(&copy).into_iter().flatten() {
+            if let Some(heirs) = self.heirs.get_mut(&home.subvolume) {
+                heirs.remove(&copy);
+                if heirs.is_empty() {
+                    self.heirs.remove(&home.subvolume);
+                }
+            }
+        }
+        for home in &homes {
+            self.heirs.entry(home.subvolume).or_default().insert(copy);
+        }
+        if !homes.is_empty() {
+            self.homes.insert(copy, homes);
+        }
+    }
+
     fn read(fs: &Fs) -> FsResult<Mounts> {
         let mut mounts = Mounts::default();
         fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
@@ -84,6 +111,12 @@ impl Mounts {
                 let subvol = key::parse_number(key).map_err(malformed)?;
                 mounts.set(subvol, Some((above, directory)));
             }
+            Ok(())
+        })?;
+        fs.visit_volume(&key::INHERITED_PREFIX, &mut |key, value| {
+            let malformed = |error| malformed(VOLUME, &error);
+            let record = InheritedRecord::decode(value).map_err(malformed)?;
+            mounts.inherit(key::parse_number(key).map_err(malformed)?, record.homes);
             Ok(())
         })?;
         Ok(mounts)
@@ -107,13 +140,15 @@ impl Admin {
             excludes_older: Cell::new(read_root(store)?.excludes_older),
             root_to_write: Cell::new(None),
             mounts: None,
+            reached: BTreeMap::new(),
         };
         let counts = [next_subvolume, next_tree, next_detached, epoch];
         if ledger.next_tree < key::FIRST_TREE || counts.iter().any(|count| *count > COUNT_MAX) {
             let what = format!("counters that were never counted to, {counts:?}");
             return Err(inconsistent(VOLUME, &what, 0));
         }
-        Ok(Admin { ledger: Mutex::new(ledger), epoch: AtomicU64::new(epoch) })
+        let copies = AtomicU64::new(u64::from(inherits(store)?));
+        Ok(Admin { ledger: Mutex::new(ledger), epoch: AtomicU64::new(epoch), copies })
     }
 
     /// The ledger, for a change of subvolumes. Taken before any gate and any other lock.
@@ -157,6 +192,23 @@ impl Admin {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// How many copies were made that inherit from others: while it is the same, whoever gave
+    /// its copies all that they inherit of a subvolume need not look again.
+    #[inline]
+    pub(crate) fn copies(&self) -> u64 {
+        self.copies.load(Ordering::Acquire)
+    }
+
+    /// Whether there may be copies that inherit.
+    pub(super) fn may_inherit(&self) -> bool {
+        self.copies() > 0
+    }
+
+    /// A copy was made that inherits, after its commit and before the gates open.
+    pub(super) fn note_copy(&self, _ledger: &Ledger) {
+        self.copies.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Adds to a batch that the present epoch ends with it, and returns that epoch. Where the batch
     /// is not committed it goes on. `ledger` is locked until the next one has begun.
     pub(crate) fn end_epoch(&self, _ledger: &Ledger, batch: &mut Batch) -> u64 {
@@ -173,6 +225,17 @@ impl Admin {
 }
 
 impl Ledger {
+    /// Makes subvolumes for another maker, whose share of what exists bounds it or not; returns
+    /// who has the ledger, for [`Ledger::end_as`].
+    pub(super) fn begin_as(&mut self, fs: &Fs, maker: u32, is_bound: bool) -> FsResult<Makes> {
+        self.shares.get_mut().begin_as(fs, maker, is_bound)
+    }
+
+    /// Goes on for the caller.
+    pub(super) fn end_as(&mut self, caller: Makes) {
+        self.shares.get_mut().end_as(caller);
+    }
+
     /// Who makes subvolumes, for their records.
     pub(crate) fn maker(&self) -> u32 {
         self.shares.borrow().maker()
@@ -279,10 +342,80 @@ impl Ledger {
         Ok(found.into_iter().flatten().copied().collect())
     }
 
-    /// Notes where a subvolume is mounted now, subvolume and directory; `None`: nowhere.
+    /// Notes where a subvolume is mounted now, subvolume and directory; `None`: nowhere, and it
+    /// inherits nothing any more.
     pub(crate) fn moved(&mut self, subvol: u64, to: Option<(u64, u64)>) {
         if let Some(mounts) = &mut self.mounts {
             mounts.set(subvol, to);
+        }
+        if to.is_none() {
+            self.inherited(subvol, Vec::new());
+        }
+    }
+
+    /// Where a subvolume is mounted.
+    pub(super) fn place(&mut self, fs: &Fs, subvol: u64) -> FsResult<Option<Place>> {
+        Ok(self.mounts(fs)?.places.get(&subvol).copied())
+    }
+
+    /// Whether any is mounted in a subvolume.
+    pub(super) fn has_children(&mut self, fs: &Fs, subvol: u64) -> FsResult<bool> {
+        let mut inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
+        Ok(inside.next().is_some())
+    }
+
+    /// The first that are mounted in a subvolume after a directory and a number there.
+    pub(super) fn children_after(
+        &mut self,
+        fs: &Fs,
+        subvol: u64,
+        (directory, last): Place,
+        most: usize,
+    ) -> FsResult<Vec<Place>> {
+        let inside = self.mounts(fs)?.inside.range((subvol, directory)..=(subvol, u64::MAX));
+        let all = inside.flat_map(|((_, dir), children)| children.iter().map(|id| (*dir, *id)));
+        Ok(all.filter(|child| *child > (directory, last)).take(most).collect())
+    }
+
+    /// The homes of a copy; none when it inherits nothing.
+    pub(super) fn homes(&mut self, fs: &Fs, copy: u64) -> FsResult<Vec<Home>> {
+        Ok(self.mounts(fs)?.homes.get(&copy).cloned().unwrap_or_default())
+    }
+
+    /// The copies that inherit what is mounted in a subvolume.
+    pub(super) fn heirs(&mut self, fs: &Fs, home: u64) -> FsResult<Vec<u64>> {
+        let heirs = self.mounts(fs)?.heirs.get(&home);
+        Ok(heirs.into_iter().flatten().copied().collect())
+    }
+
+    /// A copy that inherits and does not rest; the last, so that the copies that it is given are
+    /// seen to before others.
+    pub(super) fn last_heir(
+        &mut self,
+        fs: &Fs,
+        rests: &dyn Fn(u64) -> bool,
+    ) -> FsResult<Option<u64>> {
+        let mut heirs = self.mounts(fs)?.homes.keys().rev();
+        Ok(heirs.find(|copy| !rests(**copy)).copied())
+    }
+
+    /// How far an heir was given what it inherits.
+    pub(super) fn reached(&self, heir: u64) -> (usize, Place) {
+        self.reached.get(&heir).copied().unwrap_or_default()
+    }
+
+    /// Notes how far that is.
+    pub(super) fn reach(&mut self, heir: u64, to: (usize, Place)) {
+        self.reached.insert(heir, to);
+    }
+
+    /// Notes what a copy inherits, after the commit that says so.
+    pub(super) fn inherited(&mut self, copy: u64, homes: Vec<Home>) {
+        if homes.is_empty() {
+            self.reached.remove(&copy);
+        }
+        if let Some(mounts) = &mut self.mounts {
+            mounts.inherit(copy, homes);
         }
     }
 }
@@ -290,4 +423,11 @@ impl Ledger {
 fn put_root(batch: &mut Batch, subvolume: u64, excludes_older: bool) {
     let root = RootCounter { subvolume, copies: false, excludes_older };
     batch.put(VOLUME, &key::counter(Counter::Root), &root.encode());
+}
+
+/// Whether there are copies that inherit.
+pub(crate) fn inherits(store: &dyn Store) -> FsResult<bool> {
+    let range = KeyRange::prefix(&key::INHERITED_PREFIX);
+    let mut cursor = store.scan(VOLUME, range).map_err(from_store)?;
+    Ok(cursor.next().map_err(from_store)?.is_some())
 }

@@ -43,11 +43,13 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
     let mut ledger = fs.admin.lock();
     let view_of = |tree| View::new(&*fs.store, tree);
     let seen = view_of(subvol.tree()).find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-    let Found { target: Target::Subvolume(child), .. } = seen else {
+    let Found { target: Target::Subvolume(child), cookie, .. } = seen else {
         return Err(FsError::Busy("the name changed meanwhile"));
     };
+    let child = fs.nested_with(&mut ledger, &subvol, (dir, cookie), child)?;
     let quiet = [fs.subvol(SubvolId(child))?];
-    let gates = Gates::pass(fs, &quiet, Some(&subvol))?;
+    fs.give_to_heirs(&mut ledger, &quiet[0])?;
+    let gates = Gates::pass(fs, &mut ledger, &quiet, Some(&subvol))?;
     let locks = fs.locks.lock(&[
         (Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared),
         (Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive),
@@ -55,7 +57,7 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
     let view = view_of(subvol.tree());
     let directory = parent_directory(fs, &subvol, view, caller, dir)?;
     let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-    if found.target != seen.target {
+    if found.target != Target::Subvolume(child) {
         return Err(FsError::Busy("the name changed meanwhile"));
     }
     let root = view_of(quiet[0].tree()).directory(quiet[0].root)?.ok_or(FsError::Stale)?;

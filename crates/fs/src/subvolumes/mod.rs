@@ -1,5 +1,5 @@
 //! Snapshots, clones, roll-back, removal of trees: the verbs on whole directories. Each is one
-//! commit.
+//! commit, whose cost does not depend on what is in the directory.
 //!
 //! Order of what is taken: the ledger, gates of subvolumes by their numbers, striped locks.
 
@@ -8,6 +8,7 @@ mod clone;
 mod copy;
 mod create;
 mod gates;
+pub(crate) mod inherit;
 mod kept;
 mod leads;
 mod ledger;
@@ -23,7 +24,7 @@ mod snapshot;
 pub(crate) use gates::Gates;
 pub(crate) use ledger::{Admin, COUNT_MAX, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
-pub(crate) use nested::Member;
+pub(crate) use nested::{Member, below};
 pub(crate) use rename::rename_across;
 pub use shares::SubvolumeBounds;
 pub(crate) use snapshot::{commit, detach};

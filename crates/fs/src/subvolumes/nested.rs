@@ -35,8 +35,7 @@ impl Member {
 pub(crate) fn below(
     fs: &Fs,
     ledger: &mut Ledger,
-    subvol: &Subvol,
-    dir: u64,
+    (subvol, dir): (&Subvol, u64),
 ) -> FsResult<Vec<Member>> {
     let mut found: Vec<Member> = Vec::new();
     let mut seen = BTreeSet::from([subvol.id.0]);

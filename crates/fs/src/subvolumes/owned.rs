@@ -163,11 +163,27 @@ impl<'a> OwnedTree<'a> {
     /// Checks a directory and all below it. `false`, as of `look_at`.
     fn walk(&mut self, start: Place, mut budget: Option<&mut usize>) -> FsResult<bool> {
         let fs = self.fs;
-        let mut left = vec![(start, None)];
-        while let Some(((id, dir), from)) = left.pop() {
+        let mut left: Vec<(Place, Option<(Place, u64)>)> = vec![(start, None)];
+        while let Some(((mut id, dir), from)) = left.pop() {
             if let Some(budget) = &mut budget {
                 let Some(less) = budget.checked_sub(1) else { return Ok(false) };
                 **budget = less;
+            }
+            if let Some((above, cookie)) = from
+                && id != above.0
+            {
+                let heir = fs.subvol(above.0)?;
+                let slot = (above.1, cookie);
+                // What is inherited is copied first, without gates.
+                if heir.inherits() && !fs.is_mounted_at(&heir, slot, id.0)? {
+                    if budget.is_some() {
+                        return Ok(false);
+                    }
+                    match fs.nested_at(&heir, slot, id.0) {
+                        Err(FsError::NotFound) => continue,
+                        own => id = SubvolId(own?),
+                    }
+                }
             }
             let Some((subvol, tree)) = self.member(id, budget.is_none())? else {
                 return Ok(false);

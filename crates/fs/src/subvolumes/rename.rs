@@ -10,6 +10,7 @@ use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
 use super::gates::Gates;
+use super::ledger::Ledger;
 use super::nested::Member;
 use super::snapshot::commit;
 use crate::error::inconsistent;
@@ -64,7 +65,11 @@ pub(crate) fn rename_across(
     for side in &quiet {
         side.check_changes()?;
     }
-    let gates = Gates::pass(fs, &quiet, None)?;
+    let child = nested_of(fs, &mut ledger, &source)?;
+    for subvol in quiet.iter().chain(&child) {
+        fs.give_to_heirs(&mut ledger, subvol)?;
+    }
+    let gates = Gates::pass(fs, &mut ledger, &quiet, None)?;
     let lock = |side: &Side<'_>| {
         let (subvol, dir, hash) = (side.subvol.id.0, side.dir, side.hash);
         (Lock::Name { subvol, dir, hash }, Mode::Exclusive)
@@ -74,9 +79,13 @@ pub(crate) fn rename_across(
     let target_dir = parent_directory(fs, &target.subvol, target.view(fs), caller, target.dir)?;
     quota::check_same(quota::domain_of(&source_dir), quota::domain_of(&target_dir))?;
     let Search::Found(found) = source.find(fs)? else { return Err(FsError::NotFound) };
-    let Target::Subvolume(child) = found.target else {
+    let Target::Subvolume(id) = found.target else {
         return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
     };
+    if child.is_none_or(|child| child.id.0 != id) {
+        return Err(FsError::Busy("the name changed meanwhile"));
+    }
+    let child = id;
     if mode.leaves_whiteout() {
         return Err(FsError::CrossSubvolume("a subvolume leaves no whiteout"));
     }
@@ -117,6 +126,15 @@ pub(crate) fn rename_across(
     fs.invalidate_node(source.subvol.node(source.dir));
     fs.invalidate_node(target.subvol.node(target.dir));
     Ok(())
+}
+
+/// The subvolume that is renamed, the volume's own and no inherited one; `None`: it is something
+/// else that is renamed.
+fn nested_of(fs: &Fs, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<Arc<Subvol>>> {
+    let Search::Found(found) = side.find(fs)? else { return Ok(None) };
+    let Target::Subvolume(id) = found.target else { return Ok(None) };
+    let id = fs.nested_with(ledger, &side.subvol, (side.dir, found.cookie), id)?;
+    fs.subvol(SubvolId(id)).map(Some)
 }
 
 /// Both entries. When the two names share a chain of one hash, the removal must leave a mark.

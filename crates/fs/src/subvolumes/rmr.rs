@@ -61,7 +61,7 @@ impl Fs {
         let (mut members, mut gates);
         loop {
             members = owned.members();
-            gates = Gates::pass(self, &members, Some(&subvol))?;
+            gates = Gates::pass(self, &mut self.admin.lock(), &members, Some(&subvol))?;
             if owned.holds()? {
                 break;
             }
@@ -110,8 +110,11 @@ impl Fs {
     ) -> FsResult<Removal> {
         let (hash, id) = (self.hash.hash(name), subvol.id.0);
         let mut ledger = self.admin.lock();
+        if let Target::Subvolume(child) = seen.target {
+            self.give_to_heirs(&mut ledger, &*self.subvol(SubvolId(child))?)?;
+        }
         let members = owned.members();
-        let gates = Gates::pass(self, &members, Some(subvol))?;
+        let gates = Gates::pass(self, &mut ledger, &members, Some(subvol))?;
         if !owned.holds()? {
             return Ok(Removal::Changed);
         }
@@ -167,9 +170,13 @@ impl Fs {
         let view = View::new(&*self.store, subvol.tree());
         let directory = parent_directory(self, &subvol, view, caller, dir)?;
         let found = view.find_entry(dir, self.hash.hash(name), name)?;
-        let found = found.ok_or(FsError::NotFound)?;
+        let mut found = found.ok_or(FsError::NotFound)?;
         if !found.is_directory() {
             return Err(FsError::NotDirectory);
+        }
+        if let Target::Subvolume(child) = found.target {
+            let child = self.nested_at(&subvol, (dir, found.cookie), child)?;
+            found.target = Target::Subvolume(child);
         }
         let (child, victim) = self.root_record(view, &found)?;
         permit::removal(view, dir, &directory, caller, victim.uid)?;

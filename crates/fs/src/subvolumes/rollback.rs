@@ -17,7 +17,7 @@ use super::access::directory_of;
 use super::copy::{self, Copied, Purpose};
 use super::gates::Gates;
 use super::ledger::Ledger;
-use super::nested::{self, Member};
+use super::nested::Member;
 use super::owned::OwnedTree;
 use super::snapshot::{commit, detach};
 use crate::error::{from_store, inconsistent, malformed};
@@ -63,12 +63,16 @@ impl Fs {
     ) -> FsResult<bool> {
         let (subvol, ino) = self.place(dir)?;
         self.check_copy(caller, subvol.id.0, ino)?;
-        let mut ledger = self.admin.lock_for(self, caller)?;
         let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
+        if let Some(id) = self.snapshot_id(&name_key)? {
+            self.spare_heirs(id)?;
+        }
+        let mut ledger = self.admin.lock_for(self, caller)?;
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let source = Member::get(self, id)?;
-        let nested = nested::below(self, &mut ledger, &source.subvol, source.record.root)?;
-        self.check_copy_of_mounted(caller, &nested, (subvol.id.0, ino))?;
+        let from = (&*source.subvol, source.record.root);
+        self.check_copy_below(caller, &mut ledger, from, (subvol.id.0, ino))?;
+        self.give_to_heirs(&mut ledger, &subvol)?;
         let old = Member::get(self, subvol.id.0)?;
         let is_root = ino == subvol.root;
         let above = match old.record.parent.0 {
@@ -79,19 +83,12 @@ impl Fs {
         quiet.extend(owned.members());
         // Where a plain directory was, its own subvolume gets the name that leads to the copy.
         let changed = if is_root { above.as_ref() } else { quiet.first() };
-        let gates = Gates::pass(self, &quiet, changed)?;
+        let gates = Gates::pass(self, &mut ledger, &quiet, changed)?;
         if !owned.holds()? {
             return Ok(false);
         }
         let record = directory_of(self, &subvol, ino)?;
-        let hangs = match (is_root, old.record.parent) {
-            (true, (0, ..)) if dir == self.root() => Hangs::Nowhere,
-            (true, (0, ..)) => return Err(FsError::NotFound),
-            (true, (subvol, dir, cookie)) => Hangs::In { subvol, dir, cookie },
-            (false, _) => {
-                Hangs::In { subvol: subvol.id.0, dir: record.parent, cookie: record.parent_cookie }
-            }
-        };
+        let hangs = self.hangs(dir, &old, &record)?;
         let locks = match hangs {
             Hangs::In { subvol, dir, cookie } => {
                 let name = Lock::Name { subvol, dir, hash: cookie >> 8 };
@@ -107,13 +104,15 @@ impl Fs {
             Hangs::In { subvol, dir, cookie } => (subvol, dir, cookie),
             Hangs::Nowhere => (0, 0, 0),
         };
-        let purpose = Purpose { snapshot: false, same_lineage: true, parent, name: b"" };
-        let from = (&source, source.record.root, &nested[..]);
+        let (read_only, snapshot, same_lineage) = (false, false, true);
+        let purpose = Purpose { read_only, snapshot, same_lineage, parent, name: b"" };
+        let from = (&source, source.record.root);
         let copied = copy::plan(self, &mut ledger, &mut txn, from, &purpose)?;
         let name = self.hang(&mut ledger, &mut txn, hangs, &copied)?;
         self.detach_old(&mut ledger, &mut txn, &old, (ino, is_root), &record)?;
         commit(&ledger, &mut txn)?;
         copied.settle(self, &mut ledger);
+        copied.count(self, &ledger);
         if is_root {
             ledger.moved(subvol.id.0, None);
         }
@@ -142,6 +141,20 @@ impl Fs {
             self.tell_rolled_back(&old_names, new);
         }
         Ok(true)
+    }
+
+    /// Where a directory of a subvolume hangs.
+    fn hangs(&self, dir: NodeId, of: &Member, record: &DirectoryRecord) -> FsResult<Hangs> {
+        let is_root = dir == of.subvol.root_node();
+        Ok(match (is_root, of.record.parent) {
+            (true, (0, ..)) if dir == self.root() => Hangs::Nowhere,
+            (true, (0, ..)) => return Err(FsError::NotFound),
+            (true, (subvol, dir, cookie)) => Hangs::In { subvol, dir, cookie },
+            (false, _) => {
+                let (dir, cookie) = (record.parent, record.parent_cookie);
+                Hangs::In { subvol: of.subvol.id.0, dir, cookie }
+            }
+        })
     }
 
     /// Points the name, or the volume's root, to the copy.

@@ -53,6 +53,13 @@ pub(super) struct Shares {
     rates: Map<u32, Rate>,
 }
 
+/// Who has the ledger, and whether bounds hold for them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Makes {
+    maker: u32,
+    is_bound: bool,
+}
+
 #[derive(Default)]
 struct Existing {
     all: u64,
@@ -101,6 +108,24 @@ impl Shares {
             return Err(FsError::Busy(what));
         }
         Ok(())
+    }
+
+    /// What was copied for a maker makes more in the background, or because somebody looks at it:
+    /// the maker's share bounds that, and not the rate.
+    pub(super) fn begin_as(&mut self, fs: &Fs, maker: u32, is_bound: bool) -> FsResult<Makes> {
+        let caller = Makes { maker: self.maker, is_bound: self.is_bound };
+        let mut bound = is_bound && maker != 0;
+        if bound {
+            let root = fs.root_subvol()?;
+            bound = directory_of(fs, &root, root.root)?.uid != maker;
+        }
+        (self.maker, self.is_bound, self.pending) = (maker, bound, 0);
+        Ok(caller)
+    }
+
+    /// The caller has the ledger again.
+    pub(super) fn end_as(&mut self, caller: Makes) {
+        (self.maker, self.is_bound, self.pending) = (caller.maker, caller.is_bound, 0);
     }
 
     /// Checks that one more may be made.

@@ -17,15 +17,12 @@ use super::access::directory_of;
 use super::copy::{self, Purpose};
 use super::gates::Gates;
 use super::ledger::Ledger;
-use super::nested::{self, Member};
+use super::nested::Member;
 use crate::error::{inconsistent, malformed};
 use crate::snapdir;
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::txn::Txn;
 use crate::{Entry, Fs, FsResult, SnapshotInfo};
-
-/// How often a copy starts over because subvolumes came or went below its directory.
-const ATTEMPTS_MAX: usize = 100;
 
 impl Fs {
     /// Takes a snapshot of a directory: of all that was written before the call.
@@ -38,22 +35,26 @@ impl Fs {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         self.check_copy(caller, subvol.id.0, ino)?;
+        self.spare_heirs(subvol.id.0)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
         let key = key::snapshot_name(subvol.lineage, ino, name);
         if self.snapshot_id(&key)?.is_some() {
             return Err(FsError::Exists);
         }
-        let purpose = Purpose { snapshot: true, same_lineage: true, parent: (0, 0, 0), name };
-        let copied = quiesced(self, &mut ledger, &subvol, ino, |ledger, source, nested| {
-            self.check_copy_of_mounted(caller, nested, (subvol.id.0, ino))?;
-            let mut txn = Txn::new(self);
-            let copied = copy::plan(self, ledger, &mut txn, (source, ino, nested), &purpose)?;
-            txn.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
-            commit(ledger, &mut txn)?;
-            copied.settle(self, ledger);
-            Ok(copied)
-        })?;
-        drop(ledger);
+        let (snapshot, same_lineage, parent) = (true, true, (0, 0, 0));
+        let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
+        self.check_copy_below(caller, &mut ledger, (&subvol, ino), (subvol.id.0, ino))?;
+        let quiet = [Arc::clone(&subvol)];
+        let gates = Gates::pass(self, &mut ledger, &quiet, None)?;
+        directory_of(self, &subvol, ino)?;
+        let source = Member::get(self, subvol.id.0)?;
+        let mut txn = Txn::new(self);
+        let copied = copy::plan(self, &mut ledger, &mut txn, (&source, ino), &purpose)?;
+        txn.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
+        commit(&ledger, &mut txn)?;
+        copied.settle(self, &mut ledger);
+        copied.count(self, &ledger);
+        drop((gates, ledger));
         self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
         Ok(info(copied.id, &copied.record))
     }
@@ -167,6 +168,7 @@ impl Fs {
         txn.batch().delete(VOLUME, key);
         detach(self, &mut ledger, &mut txn, id)?;
         commit(&ledger, &mut txn)?;
+        ledger.moved(id, None);
         self.queue.add_detached(1);
         Ok(())
     }
@@ -238,38 +240,10 @@ impl Fs {
     }
 }
 
-/// Runs `copy` with the gates of a subvolume and of all that are mounted below a directory of it
-/// held exclusively. Those below are sought before, so that the gates wait for no read.
-pub(super) fn quiesced<T>(
-    fs: &Fs,
-    ledger: &mut Ledger,
-    subvol: &Arc<Subvol>,
-    dir: u64,
-    copy: impl FnOnce(&mut Ledger, &Member, &[Member]) -> FsResult<T>,
-) -> FsResult<T> {
-    for _ in 0..ATTEMPTS_MAX {
-        let members = nested::below(fs, ledger, subvol, dir)?;
-        let mut quiet = vec![Arc::clone(subvol)];
-        quiet.extend(members.iter().map(|member| Arc::clone(&member.subvol)));
-        let gates = Gates::pass(fs, &quiet, None)?;
-        let again = nested::below(fs, ledger, subvol, dir)?;
-        let same = members.len() == again.len()
-            && members.iter().zip(&again).all(|(one, two)| one.subvol.id == two.subvol.id);
-        if same {
-            directory_of(fs, subvol, dir)?;
-            let source = Member::get(fs, subvol.id.0)?;
-            let result = copy(ledger, &source, &again);
-            drop(gates);
-            return result;
-        }
-    }
-    Err(FsError::Busy("subvolumes come and go below the directory"))
-}
-
 /// Commits a change of subvolumes with the ledger's counters.
 pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
     ledger.write(txn.batch());
-    txn.batch().check().map_err(|_| FsError::NoSpace)?;
+    txn.batch().check().map_err(|_| FsError::LimitReached("changes of one commit: 16 MiB"))?;
     let done = txn.commit().map(|_| ());
     if !matches!(done, Err(FsError::NoSpace)) {
         // Of any other error it is not known what became of the batch.
@@ -278,11 +252,17 @@ pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
     done
 }
 
-/// Takes a subvolume out of everything and has it wait to be reclaimed.
+/// Takes a subvolume out of everything and has it wait to be reclaimed. Its heirs were given theirs;
+/// [`Ledger::moved`] to nowhere follows the commit.
 pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>, id: u64) -> FsResult<u64> {
     let Member { mut record, .. } = Member::get(fs, id)?;
     record.parent = (0, 0, 0);
     record.detached = true;
+    if record.inherits {
+        // Whoever still stands in it finds nothing where it has no copies yet.
+        record.inherits = false;
+        txn.batch().delete(VOLUME, &key::inherited(id));
+    }
     txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
     Ok(ledger.detach(txn.batch(), DetachedRecord::Subvolume { subvolume: id }))
 }

@@ -35,3 +35,29 @@ fn random_operations_on_the_log_structured_engine_do_what_the_model_does() {
 fn random_operations_on_value_logs_do_what_the_model_does() {
     run(&Base::Column, scale(12, 400));
 }
+
+/// Clones of clones, snapshots and roll-backs of directories with subvolumes in one another, which
+/// are inherited: what is asked for, and what changes, has them copied at every moment.
+#[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
+fn run_nested(engine: Engine) {
+    for seed in 0..scale(24, 400) {
+        println!("seed {seed}");
+        let device = SimDevice::new(seed);
+        let base = Base::Engine(engine);
+        let mut subject = FsSubject::format(&device, &options(Durability::Async), &base);
+        let driver = Driver::new(&mut subject, SNAPSHOTS, seed);
+        let report = driver.run(&mut Generator::nested(seed), 200, Comparison { every: 100 });
+        assert!(report.succeeded > 30, "seed {seed}: only {} succeed", report.succeeded);
+        crate::support::assert_whole(subject.fs());
+    }
+}
+
+#[test]
+fn random_copies_of_nested_subvolumes_do_what_the_model_does() {
+    run_nested(Engine::Btree);
+}
+
+#[test]
+fn random_copies_of_nested_subvolumes_on_the_log_structured_engine_do_what_the_model_does() {
+    run_nested(Engine::Lsm);
+}

@@ -228,25 +228,28 @@ fn who_is_refused_uses_no_number_up() {
         }
         closed(subject);
         set_counter(&device, Counter::NextSubvolume, SubvolId::MAX.0 - 2);
-        let mut subject = opened(&device, &base);
-        let before = Dump::collect(&mut subject, SNAPSHOTS);
+        let subject = opened(&device, &base);
         let fs = subject.fs();
-        let above = fs.lookup(&root, NodeId::ROOT, b"above").expect("it is there").node;
-        // Each takes four, and there are three.
+        let find = |above, name: &[u8]| fs.lookup(&root, above, name).map(|entry| entry.node);
+        let above = find(NodeId::ROOT, b"above").expect("it is there");
+        // One for the snapshot, and one for each that is looked up in it: there are three.
+        fs.snapshot_create(&root, above, b"s").expect("there are numbers");
+        let snapshots = find(above, SNAPSHOTS).expect("every directory has it");
+        let shown = find(snapshots, b"s").expect("it was made just now");
+        find(shown, b"1").expect("there are numbers");
         for _ in 0..3 {
-            refused(&fs.snapshot_create(&root, above, b"s"), &place);
+            // What is refused for another reason uses none up.
+            let exists = fs.clone_dir(&root, above, NodeId::ROOT, b"above");
+            assert!(matches!(exists, Err(FsError::Exists)), "{place}: {exists:?}");
+        }
+        let last = find(shown, b"2").expect("the last number");
+        assert_eq!(last.slot(), SubvolId::MAX.slot(), "{place}");
+        for _ in 0..3 {
+            refused(&find(shown, b"3"), &place);
             refused(&fs.clone_dir(&root, above, NodeId::ROOT, b"c"), &place);
         }
-        assert_eq!(before.differences(&Dump::collect(&mut subject, SNAPSHOTS)), [""; 0]);
-        let fs = subject.fs();
-        let inside = directory(fs);
-        fs.snapshot_create(&root, inside, b"last but two").expect("there are numbers");
-        fs.subvolume_create(&root, inside, b"last but one", 0o755).expect("there are numbers");
-        let last = fs.clone_dir(&root, above, NodeId::ROOT, b"last");
-        refused(&last, &place);
-        let other = fs.mkdir(&root, NodeId::ROOT, b"other", 0o755).expect("room").node;
-        let last = fs.clone_dir(&root, other, NodeId::ROOT, b"last").expect("the last number").root;
-        assert_eq!(last.slot(), SubvolId::MAX.slot(), "{place}");
+        let own = fs.subvolume_create(&root, above, b"4", 0o755);
+        refused(&own, &place);
         closed(subject);
         assert_clean(&device, &place);
     }

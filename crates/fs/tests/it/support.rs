@@ -186,4 +186,12 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: FsResult<T>, want: &FsError) {
     }
 }
 
+/// Asserts that a check of a volume finds nothing.
+#[track_caller]
+pub(crate) fn assert_whole(fs: &Fs) {
+    let report = fs.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
+    let report = report.expect("a check");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
 pub(crate) const ROOT: NodeId = NodeId::ROOT;

@@ -5,6 +5,7 @@ use format::base_record::BaseRecord;
 use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
 use format::extent::CHUNK_BYTES;
+use format::inherited_record::{Home, InheritedRecord};
 use format::kept_twice::RootCounter;
 use format::owner_quota::{OwnerLimits, OwnerState};
 use format::quota::{Charged, QuotaRecord};
@@ -70,6 +71,8 @@ pub(super) const TARGETS: &[Target] = &[
             "candidate::decode",
             "detached_record::LAYOUT",
             "detached_record::decode",
+            "inherited_record::LAYOUT",
+            "inherited_record::decode",
             "kept_twice::LAYOUT",
             "kept_twice::decode",
             "usage::LAYOUT",
@@ -216,6 +219,7 @@ fn make_subvolume(random: &mut Rng) -> Vec<u8> {
         pruned: random.bool(),
         detached: random.bool(),
         index: random.bool(),
+        inherits: random.bool(),
         name: bytes(random, 255),
         base: if random.bool() { 0 } else { number(random) },
         maker: if random.bool() { 0 } else { random.u32(..) },
@@ -236,7 +240,7 @@ fn run_subvolume(bytes: &[u8]) -> bool {
 }
 
 fn make_small(random: &mut Rng) -> Vec<u8> {
-    match random.u8(..5) {
+    match random.u8(..6) {
         0 => BaseRecord {
             complete: random.bool(),
             subvolume: number(random),
@@ -260,7 +264,15 @@ fn make_small(random: &mut Rng) -> Vec<u8> {
             };
             record.encode()
         }
-        3 => RootCounter {
+        3 => {
+            let home = |random: &mut Rng| Home {
+                subvolume: (number(random) & 0xfffff).max(1),
+                same_lineage: random.bool(),
+            };
+            let homes = (0..random.usize(1..4)).map(|_| home(random)).collect();
+            InheritedRecord { homes }.encode()
+        }
+        4 => RootCounter {
             subvolume: number(random),
             copies: random.bool(),
             excludes_older: random.bool(),
@@ -282,6 +294,10 @@ fn run_small(bytes: &[u8]) -> bool {
     }
     if let Ok(record) = DetachedRecord::decode(bytes) {
         understood |= DetachedRecord::decode(&record.encode()).is_ok();
+    }
+    if let Ok(record) = InheritedRecord::decode(bytes) {
+        again(&record, &record.encode(), InheritedRecord::decode);
+        understood = true;
     }
     if let Ok(root) = RootCounter::decode(bytes) {
         again(&root, &root.encode(), RootCounter::decode);

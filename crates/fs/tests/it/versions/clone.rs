@@ -97,8 +97,7 @@ fn nested_subvolumes_are_cloned_along() {
     v.file(innermost, "deep");
     let outside = v.fs.subvolume_create(&root(), home(), b"out", 0o755).expect("a subvolume").node;
     v.file(outside, "x");
-    let info = v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
-    assert_eq!(info.nested, 2);
+    v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
     let copy = v.find(home(), "c").expect("the clone").node;
     let inner_copy = v.find(copy, "inner").expect("the nested one").node;
     let innermost_copy = v.find(inner_copy, "innermost").expect("the nested one").node;

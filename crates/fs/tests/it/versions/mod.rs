@@ -3,6 +3,8 @@
 mod clone;
 mod counts;
 mod history;
+mod inherit;
+mod inherit_crash;
 mod kept;
 mod owned;
 mod prune;
