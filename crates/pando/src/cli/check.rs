@@ -19,8 +19,8 @@ wrong, and where: subvolume, path, inode, file of the volume and byte in it:
   contents     an extent does not read, or overlaps another one
   space        what segments or subvolumes are said to hold
   index        the index, on which nothing but the speed of searches depends
-A volume that is mounted, or that a daemon has open, is checked by its daemon, beside its work. Any other is
-looked at as opening it would find it, and nothing of it is changed.
+A volume that is mounted, or that a daemon has open, is checked by its daemon, beside its work.
+Any other is looked at as opening it would find it, and nothing of it is changed.
 
 With --repair, of a volume that is not mounted, what can be mended is: each thing by one commit,
 and a crash leaves a volume that the next repair goes on with. What has no name is kept in

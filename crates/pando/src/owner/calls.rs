@@ -345,8 +345,8 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
         Ok(()) => Ok(Answer::Nothing),
         Err((session, Who { uid, pid, .. }, busy, lasts)) => {
             let message = format!(
-                "process {} has the volume open, and is in the middle of {} for process {pid} of user \
-                 {uid}, for {} s now",
+                "process {} has the volume open, and is in the middle of {} for process {pid} of \
+                 user {uid}, for {} s now",
                 std::process::id(),
                 busy.task.what,
                 lasts.as_secs()

@@ -169,7 +169,8 @@ fn serve(
 ) -> Result<()> {
     server.start()?;
     tell(&Launch::Ready { pid: std::process::id() });
-    tracing::info!(volume = %start.volume.display(), pid = std::process::id(), "the daemon is ready");
+    let pid = std::process::id();
+    tracing::info!(volume = %start.volume.display(), pid, "the daemon is ready");
     let reason = server.wait(inbox);
     tracing::info!(volume = %start.volume.display(), ?reason, "the daemon ends");
     match reason {

@@ -23,8 +23,8 @@ pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
     output.line(&format!("{} is again {}", printable(place.typed()), printable(snapshot)))
 }
 
-/// Where the snapshot is one of a directory above: only that is rolled back, but a clone of what the
-/// snapshot holds of this directory gives its contents back beside it.
+/// Where the snapshot is one of a directory above: only that is rolled back, but a clone of what
+/// the snapshot holds of this directory gives its contents back beside it.
 fn with_clone(failure: Failure, place: &Place, snapshot: &[u8]) -> Failure {
     if failure.kind != FailureKind::NotFound {
         return failure;
