@@ -3,10 +3,12 @@
 //! Each rule is a function from text to problems, so that a test can feed it a bad file.
 
 mod crates;
+mod cycles;
 mod documents;
 mod format_pages;
 mod source;
 mod tree;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +30,8 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     }
     problems.extend(source::check_sizes(&tree));
     problems.extend(crates::check(&tree));
+    problems.extend(cycles::check(&tree));
+    problems.extend(words::check(&tree));
     problems.extend(documents::check(&tree));
     problems.extend(format_pages::check(&tree));
     problems

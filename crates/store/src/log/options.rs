@@ -26,7 +26,7 @@ pub struct LogOptions {
     /// [`crate::Log::flush_if_due`].
     pub interval: Duration,
     /// How long the thread that syncs for others waits at most for as many as came last time,
-    /// before it begins (`docs/decisions/0013-let-group-commit-wait-up-to-200-us-for-as-many-threads-as-last.md`).
+    /// before it begins (decision 0013).
     pub window: Duration,
     /// Buffered bytes from which a committer writes them out.
     pub write_bytes: usize,

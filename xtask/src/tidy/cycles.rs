@@ -1,0 +1,290 @@
+//! Import cycles inside a crate: which files can only be understood together.
+//!
+//! A file imports another one where a path in it (`use`, or `crate::`, `super::` and child modules
+//! in code) leads to an item of that file, through re-exports. Files that import each other, over
+//! however many others, form a cycle. The cycles that are left are counted in [`LEFT`]; the counts
+//! may only shrink: more is a problem, and fewer is one until the table says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Tree;
+
+/// Files in import cycles by crate, and how many of them share a cycle with a file of another
+/// folder. MAY ONLY SHRINK.
+const LEFT: [(&str, usize, usize); 0] = [];
+
+/// Most re-exports that a path is followed through.
+const REEXPORTS_MAX: usize = 8;
+
+/// A path of modules below a crate's root, the last part of which may be an item.
+type Path = Vec<String>;
+
+/// What a file says of other ones.
+#[derive(Debug, Default)]
+struct Module {
+    file: String,
+    /// Paths that its code uses, from the crate's root on.
+    uses: Vec<Path>,
+    /// Names that it re-exports, with where they come from.
+    reexports: Vec<(String, Path)>,
+}
+
+/// All rules about cycles.
+pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    check_against(tree, &LEFT)
+}
+
+fn check_against(tree: &Tree, left: &[(&str, usize, usize)]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let sources = tree.texts().filter_map(|(path, _)| path.split_once("/src/"));
+    let crates: BTreeSet<&str> = sources.map(|(name, _)| name).collect();
+    for name in crates.into_iter().filter(|name| name.starts_with("crates/")) {
+        let short = &name["crates/".len()..];
+        let allowed = left.iter().find(|(known, ..)| *known == short);
+        let (files, across) = allowed.map_or((0, 0), |(_, files, across)| (*files, *across));
+        let found = cycles(&modules(tree, name));
+        let in_cycles: usize = found.iter().map(BTreeSet::len).sum();
+        let over_folders: usize =
+            found.iter().filter(|cycle| spans_folders(cycle)).map(BTreeSet::len).sum();
+        if (in_cycles, over_folders) != (files, across) {
+            let list: Vec<&str> = found.iter().flatten().map(String::as_str).collect();
+            problems.push(format!(
+                "{name}: {in_cycles} files import each other in cycles, {over_folders} of them \
+                 over folders; the table in xtask/src/tidy/cycles.rs says {files} and {across}, \
+                 and may only shrink: {}",
+                list.join(" ")
+            ));
+        }
+    }
+    problems
+}
+
+fn spans_folders(cycle: &BTreeSet<String>) -> bool {
+    let folder = |path: &String| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+    cycle.iter().map(folder).collect::<BTreeSet<_>>().len() > 1
+}
+
+/// The modules of a crate by path; tests are none.
+fn modules(tree: &Tree, name: &str) -> BTreeMap<Path, Module> {
+    let root = format!("{name}/src/");
+    let mut modules = BTreeMap::new();
+    for (file, text) in tree.texts() {
+        let Some(rest) = file.strip_prefix(&root).and_then(|rest| rest.strip_suffix(".rs")) else {
+            continue;
+        };
+        let mut path: Path = rest.split('/').map(str::to_owned).collect();
+        if path.last().is_some_and(|last| last == "tests" || last.ends_with("_tests")) {
+            continue;
+        }
+        if path.last().is_some_and(|last| ["lib", "main", "mod"].contains(&last.as_str())) {
+            path.pop();
+        }
+        modules.insert(path, (file.to_owned(), product(text)));
+    }
+    let paths: BTreeSet<Path> = modules.keys().cloned().collect();
+    let read = |(path, (file, text)): (Path, (String, String))| {
+        let module = read(&paths, &path, file, &text);
+        (path, module)
+    };
+    modules.into_iter().map(read).collect()
+}
+
+/// The code of a file without comments and tests.
+fn product(text: &str) -> String {
+    let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+    let code = text[..end].lines().map(|line| line.split("//").next().unwrap_or_default());
+    code.collect::<Vec<_>>().join("\n")
+}
+
+fn read(paths: &BTreeSet<Path>, at: &Path, file: String, code: &str) -> Module {
+    let mut module = Module { file, ..Module::default() };
+    let is_root_of_others = paths.iter().any(|path| path.len() > at.len() && path.starts_with(at));
+    for (statement, is_public) in uses(code) {
+        let mut leaves = Vec::new();
+        expand("", statement, &mut leaves);
+        for leaf in leaves {
+            let (leaf, name) = match leaf.split_once(" as ") {
+                Some((leaf, name)) => (leaf.trim().to_owned(), name.trim().to_owned()),
+                None => (leaf.clone(), leaf.rsplit("::").next().unwrap_or_default().to_owned()),
+            };
+            let Some(path) = absolute(paths, at, &leaf) else { continue };
+            if !(is_public && is_root_of_others) {
+                module.uses.push(path.clone());
+            }
+            module.reexports.push((name, path));
+        }
+    }
+    for start in ["crate::", "super::"] {
+        for (place, _) in code.match_indices(start) {
+            let before = code[..place].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+            let end = code[place..].find(|c| !is_part(c)).map_or(code.len(), |end| place + end);
+            module.uses.extend(absolute(paths, at, code[place..end].trim_end_matches(':')));
+        }
+    }
+    module
+}
+
+/// The `use` statements of code, without the word and the semicolon, and whether others see them.
+fn uses(code: &str) -> Vec<(&str, bool)> {
+    let mut found = Vec::new();
+    for (place, _) in code.match_indices("use ") {
+        let line = code[..place].rsplit('\n').next().unwrap_or_default().trim();
+        let is_public = line.starts_with("pub");
+        if !(line.is_empty() || is_public && !line.contains(' ')) {
+            continue;
+        }
+        let rest = &code[place + "use ".len()..];
+        if let Some(end) = rest.find(';') {
+            found.push((&rest[..end], is_public));
+        }
+    }
+    found
+}
+
+/// The paths of a `use` tree.
+fn expand(prefix: &str, tree: &str, leaves: &mut Vec<String>) {
+    let tree = tree.trim();
+    let Some(open) = tree.find('{') else {
+        if !tree.is_empty() {
+            let leaf = format!("{prefix}{tree}");
+            leaves.push(leaf.strip_suffix("::self").unwrap_or(&leaf).to_owned());
+        }
+        return;
+    };
+    let prefix = format!("{prefix}{}", tree[..open].trim());
+    let inner = tree[open + 1..].trim_end().strip_suffix('}').unwrap_or(&tree[open + 1..]);
+    let (mut depth, mut start) = (0_usize, 0);
+    for (place, c) in inner.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                expand(&prefix, &inner[start..place], leaves);
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    expand(&prefix, &inner[start..], leaves);
+}
+
+/// A path of code in a module, from the crate's root on; `None` where it leads to another crate.
+fn absolute(paths: &BTreeSet<Path>, at: &Path, path: &str) -> Option<Path> {
+    let mut parts = path.split("::").map(str::trim).filter(|part| !part.is_empty()).peekable();
+    let mut base = match *parts.peek()? {
+        "crate" => {
+            parts.next();
+            Path::new()
+        }
+        "self" => {
+            parts.next();
+            at.clone()
+        }
+        "super" => at.clone(),
+        child => {
+            let mut below = at.clone();
+            below.push(child.to_owned());
+            if !paths.contains(&below) {
+                return None;
+            }
+            at.clone()
+        }
+    };
+    while parts.next_if_eq(&"super").is_some() {
+        base.pop()?;
+    }
+    base.extend(parts.map(str::to_owned));
+    Some(base)
+}
+
+/// The file in which the item of a path is.
+fn target<'m>(modules: &'m BTreeMap<Path, Module>, path: &Path, depth: usize) -> Option<&'m str> {
+    let whole = (0..=path.len()).rev().find(|&end| modules.contains_key(&path[..end]))?;
+    let module = &modules[&path[..whole]];
+    if let Some(item) = path.get(whole)
+        && depth < REEXPORTS_MAX
+        && let Some((_, from)) = module.reexports.iter().find(|(name, _)| name == item)
+        && from != path
+    {
+        let mut from = from.clone();
+        from.extend_from_slice(&path[whole + 1..]);
+        return target(modules, &from, depth + 1);
+    }
+    Some(&module.file)
+}
+
+/// The sets of files that import each other.
+fn cycles(modules: &BTreeMap<Path, Module>) -> Vec<BTreeSet<String>> {
+    let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for module in modules.values() {
+        let targets = module.uses.iter().filter_map(|path| target(modules, path, 0));
+        let others = targets.filter(|target| *target != module.file);
+        edges.entry(&module.file).or_default().extend(others);
+    }
+    let reach = |from: &str| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(at) = next.pop() {
+            for &to in edges.get(at).into_iter().flatten() {
+                if seen.insert(to) {
+                    next.push(to);
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        edges.keys().map(|&file| (file, reach(file))).collect();
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
+    for (&file, to) in &reached {
+        if !to.contains(file) || !known.insert(file) {
+            continue;
+        }
+        let back = |other: &&&str| reached.get(**other).is_some_and(|back| back.contains(file));
+        let cycle: BTreeSet<String> = to.iter().filter(back).map(|&path| path.to_owned()).collect();
+        known.extend(to.iter().filter(back).copied());
+        found.push(cycle);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tree;
+    use super::check_against;
+
+    fn tree(low: &str) -> Tree {
+        Tree::of(&[
+            ("crates/a/src/lib.rs", "mod high;\nmod low;\nmod ops;\npub use high::High;\n"),
+            ("crates/a/src/high.rs", "use crate::low::{self, Low};\npub struct High;\n"),
+            ("crates/a/src/low.rs", low),
+            ("crates/a/src/ops/mod.rs", "mod one;\npub(crate) use one::One;\n"),
+            ("crates/a/src/ops/one.rs", "// use crate::high::High;\npub(crate) struct One;\n"),
+        ])
+    }
+
+    #[test]
+    fn cycles_are_found_through_reexports_and_paths_in_code() {
+        assert!(check_against(&tree("pub(crate) struct Low;\n"), &[]).is_empty());
+        for low in [
+            "use crate::High;\n",
+            "fn f() -> super::High { loop {} }\n",
+            "use crate::{ops::One, high::High as Other};\n",
+        ] {
+            let problems = check_against(&tree(low), &[]);
+            assert!(problems[0].contains("2 files import each other"), "{low}: {problems:?}");
+            assert!(check_against(&tree(low), &[("a", 2, 0)]).is_empty(), "{low}");
+        }
+        let tests = "struct Low;\n#[cfg(test)]\nmod tests {\n    use crate::High;\n}\n";
+        assert!(check_against(&tree(tests), &[]).is_empty());
+    }
+
+    #[test]
+    fn a_count_that_shrank_is_to_be_lowered() {
+        let problems = check_against(&tree("struct Low;\n"), &[("a", 2, 0)]);
+        assert!(problems[0].contains("may only shrink"), "{problems:?}");
+    }
+}
