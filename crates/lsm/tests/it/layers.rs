@@ -39,7 +39,7 @@ fn write_and_pin(held: Held, commits: u64, entries: u64) {
             }
             batch.put(TREE, b"round", &value(round));
         });
-        pins.push((store.pin().unwrap(), round));
+        pins.push((store.pin().expect("a store in memory"), round));
         if held == Held::Last {
             pins.drain(..pins.len() - 1);
         }
@@ -50,17 +50,22 @@ fn write_and_pin(held: Held, commits: u64, entries: u64) {
     assert!(copied <= 32 * written, "{held:?}: {copied} entries copied for {written} written");
     assert!(deepest <= 24, "{held:?}: {deepest} layers after {commits} commits of {entries}");
     for (pin, round) in &pins {
-        assert_eq!(pin.get(TREE, b"round").unwrap().unwrap(), value(*round));
+        assert_eq!(
+            pin.get(TREE, b"round").expect("a store in memory").expect("a store in memory"),
+            value(*round)
+        );
     }
     drop(pins);
-    let mut cursor = store.scan(TREE, KeyRange { from: vec![], to: Some(b"r".to_vec()) }).unwrap();
+    let mut cursor = store
+        .scan(TREE, KeyRange { from: vec![], to: Some(b"r".to_vec()) })
+        .expect("a store in memory");
     for (key, value) in &model {
-        let item = cursor.next().unwrap().expect("all that was written");
+        let item = cursor.next().expect("a store in memory").expect("all that was written");
         assert_eq!((item.key, item.value), (&key[..], &value[..]));
     }
-    assert!(cursor.next().unwrap().is_none());
+    assert!(cursor.next().expect("a store in memory").is_none());
     drop(cursor);
-    store.checkpoint().unwrap();
+    store.checkpoint().expect("a store in memory");
     checked(&store);
 }
 
