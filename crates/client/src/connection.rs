@@ -1,6 +1,7 @@
 //! One connection to an owner: hello, requests, answers.
 
 use std::io::{BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use wire::{
     VERSION, Welcome, decode, encode, read_frame, write_frame,
 };
 
-use crate::{Result, socket};
+use crate::{Peer, Result, peer, socket};
 
 /// A connection over which the owner has said welcome.
 #[derive(Debug)]
@@ -87,6 +88,11 @@ impl Connection {
     /// What the owner said of itself.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
+    }
+
+    /// The process that listens, on the kernel's word.
+    pub fn peer(&self) -> std::io::Result<Peer> {
+        peer(self.writer.as_fd())
     }
 
     /// A second handle of the socket, with which another thread can end a wait.

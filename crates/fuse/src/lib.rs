@@ -24,7 +24,7 @@ pub use detach::{InUse, Unmounted, unmount};
 pub use error::MountError;
 pub use kernel::Loopback;
 pub use mount::{Mount, mount};
-pub use mountinfo::{MountInfo, find_mount, mounted_in, mounts_of, users_of};
+pub use mountinfo::{Copy, MountInfo, copies_of, find_mount, mounted_in, mounts_of, users_of};
 pub use options::{Atime, MountOptions, OptionError};
 pub use remount::{asks_for_remount, remount};
 pub use write_back::{WriteBack, write_back};

@@ -35,6 +35,7 @@ pub struct Mount {
     device: Option<String>,
     /// The directory of the volume that it shows, if not its root.
     subdir: Option<PathBuf>,
+    allow_other: bool,
     queue: Arc<Queue>,
     turns: Arc<Turns>,
     ending: Arc<Ending>,
@@ -54,6 +55,7 @@ pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, M
             .unwrap_or_else(|| options.volume_dir.clone()),
         ..options.clone()
     };
+    options.check()?;
     let mount_point = place::prepare(&options)?;
     let root = root(&*fs, options.subdir.as_deref())?;
     fs.set_shown_root(root);
@@ -115,7 +117,8 @@ fn serve(
         raise_read_ahead(device);
     }
     let (place, subdir) = (mount_point.to_owned(), options.subdir.clone());
-    Ok(Mount { place, device, subdir, queue, turns, ending })
+    let allow_other = options.allow_other;
+    Ok(Mount { place, device, subdir, allow_other, queue, turns, ending })
 }
 
 /// The node that the mount shows as its root. The look-ups on the way are kept: the mount holds
@@ -154,6 +157,11 @@ impl Mount {
     /// Where it is mounted.
     pub fn mount_point(&self) -> &Path {
         &self.place
+    }
+
+    /// Whether the kernel lets users other than the one who mounted into it.
+    pub fn allows_others(&self) -> bool {
+        self.allow_other
     }
 
     /// Whether it is the mount of a device number, as in `0:53`.

@@ -4,6 +4,7 @@
 //! sits on the shortest prefix, then on through those on top of it. Comparing prefixes alone would
 //! take a mount that is hidden below another for the one that is seen.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -118,12 +119,53 @@ pub fn users_of(mount_point: &Path, most: usize) -> Vec<(u32, String)> {
     numbers.filter(uses).take(most).map(named).collect()
 }
 
+/// A mount of a volume in another mount namespace, and a process that is in that one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    /// Where it is mounted there.
+    pub mount_point: PathBuf,
+    /// Major and minor number of the mount, the same in all namespaces.
+    pub device: String,
+    /// The process, as it is numbered here.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// Where a volume is mounted in mount namespaces other than ours, as far as we may look: a container
+/// that was started while the volume was mounted has the mount until its last process ends.
+pub fn copies_of(volume_dir: &Path) -> Vec<Copy> {
+    let volume_dir = std::fs::canonicalize(volume_dir).unwrap_or_else(|_| volume_dir.to_owned());
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let mut seen: BTreeSet<PathBuf> = namespace("self").into_iter().collect();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name();
+        let Some(pid) = pid.to_str().filter(|pid| pid.parse::<u32>().is_ok()) else { continue };
+        // One process of each namespace is enough.
+        if !namespace(pid).is_some_and(|namespace| seen.insert(namespace)) {
+            continue;
+        }
+        let table = std::fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let ours = parse(&table).into_iter().filter(|record| is_of(record, &volume_dir));
+        found.extend(ours.map(|record| Copy {
+            mount_point: record.mount_point,
+            device: record.device,
+            pid: pid.parse().unwrap_or_default(),
+            name: name.trim_end().to_owned(),
+        }));
+    }
+    found
+}
+
+fn is_of(record: &Record, volume_dir: &Path) -> bool {
+    record.kind == FILE_SYSTEM_TYPE && source::decode(&record.source).0 == volume_dir
+}
+
 fn records_of(volume_dir: &Path) -> impl Iterator<Item = Record> {
     let volume_dir = std::fs::canonicalize(volume_dir).unwrap_or_else(|_| volume_dir.to_owned());
-    let ours = move |record: &Record| {
-        record.kind == FILE_SYSTEM_TYPE && source::decode(&record.source).0 == volume_dir
-    };
-    read().into_iter().filter(ours)
+    read().into_iter().filter(move |record| is_of(record, &volume_dir))
 }
 
 /// The mount that is seen at a mount point, if it is one.

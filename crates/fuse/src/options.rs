@@ -131,6 +131,16 @@ impl MountOptions {
         }
     }
 
+    /// Refuses options that do not go together.
+    pub fn check(&self) -> Result<(), OptionError> {
+        if self.dev && self.allow_other && !self.default_permissions {
+            let expected = "nodev, or default_permissions: without that the kernel opens devices \
+                            for every user";
+            return Err(OptionError::Value { option: "dev".to_owned(), expected });
+        }
+        Ok(())
+    }
+
     /// Applies a comma-separated list. Of contradicting options the last one counts.
     pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
@@ -323,6 +333,15 @@ mod tests {
         assert_eq!(options.entry_timeout, Duration::ZERO);
         let options = parsed("no_default_permissions,entry-timeout=1").unwrap();
         assert_eq!(options.entry_timeout, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn devices_are_not_open_to_all() {
+        assert!(parsed("dev,allow_other").unwrap().check().is_ok());
+        assert!(parsed("dev,noallow_other,no_default_permissions").unwrap().check().is_ok());
+        assert!(parsed("nodev,allow_other,no_default_permissions").unwrap().check().is_ok());
+        let options = parsed("allow_other,no_default_permissions,dev").unwrap();
+        assert!(options.check().unwrap_err().to_string().contains("default_permissions"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Results go to standard output, errors and progress to standard error. A reader that goes away
 //! (`pando ls | head`) ends the program quietly.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 use std::time::Duration;
@@ -67,12 +68,16 @@ impl Output {
 
     /// Writes a line for people; nothing with `--json`.
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
-        if self.json { Ok(()) } else { self.raw(line.as_bytes()).and_then(|()| self.raw(b"\n")) }
+        if self.json {
+            return Ok(());
+        }
+        let line = if self.terminal { harmless(line) } else { Cow::Borrowed(line) };
+        self.raw(line.as_bytes()).and_then(|()| self.raw(b"\n"))
     }
 
     /// Writes an object and a line end; nothing without `--json`.
     pub(crate) fn object(&mut self, object: &Value) -> Result<()> {
-        if self.json { self.raw(format!("{object}\n").as_bytes()) } else { Ok(()) }
+        self.record(object)
     }
 
     /// The same of what may be long, or have numbers of more than 64 bits, which a [`Value`] has
@@ -81,8 +86,14 @@ impl Output {
         if !self.json {
             return Ok(());
         }
-        let wrote = serde_json::to_writer(&mut self.out, record);
-        wrote.map_err(|error| Self::broken(&error.into()))?;
+        if self.terminal {
+            let text = serde_json::to_string(record);
+            let text = text.map_err(|error| Self::broken(&error.into()))?;
+            self.raw(harmless_json(&text).as_bytes())?;
+        } else {
+            let wrote = serde_json::to_writer(&mut self.out, record);
+            wrote.map_err(|error| Self::broken(&error.into()))?;
+        }
         self.raw(b"\n")
     }
 
@@ -124,9 +135,10 @@ impl Output {
             if !failure.hint.is_empty() {
                 error["hint"] = json!(failure.hint);
             }
-            format!("{}\n", json!({ "error": error }))
+            format!("{}\n", harmless_json(&json!({ "error": error }).to_string()))
         } else {
-            failure_text(failure)
+            // The message may be of a daemon that another user runs.
+            harmless(&failure_text(failure)).into_owned()
         };
         // There is nobody to tell when standard error is closed.
         self.err.write_all(text.as_bytes()).unwrap_or_default();
@@ -136,7 +148,7 @@ impl Output {
     pub(crate) fn remark(&mut self, text: &str) {
         if !self.json && !self.quiet {
             let text = os_words(format!("{text}\n"));
-            self.err.write_all(text.as_bytes()).unwrap_or_default();
+            self.err.write_all(harmless(&text).as_bytes()).unwrap_or_default();
         }
     }
 
@@ -214,6 +226,39 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
         text.push_str(&chunk.invalid().escape_ascii().to_string());
     }
     text
+}
+
+/// Text without what would control a terminal: escaped, but for ends of lines and tabs.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let controls = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    if !text.contains(controls) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if controls(letter) {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// The same of JSON, which has such letters in strings only; the program that reads it gets them.
+fn harmless_json(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if letter.is_control() {
+            shown.extend(format!("\\u{:04x}", u32::from(letter)).chars());
+        } else {
+            shown.push(letter);
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// Sets a key of an object to bytes: as a string, and beside it in hexadecimal under `KEY_hex`
@@ -302,6 +347,18 @@ mod tests {
     fn names_cannot_control_a_terminal() {
         assert_eq!(printable(b"a\x1b[2Jb\nc\xff"), "a\\u{1b}[2Jb\\nc\\xff");
         assert_eq!(printable("\u{e9}".as_bytes()), "\u{e9}");
+    }
+
+    #[test]
+    fn messages_cannot_control_a_terminal() {
+        let failure = Failure::new(FailureKind::Other, "a\x1b]0;x\x07 \u{9b}2J").hint("b\x1b[1m");
+        let shown = harmless(&failure_text(&failure)).into_owned();
+        assert_eq!(shown, "pando: a\\u{1b}]0;x\\u{7} \\u{9b}2J\n       b\\u{1b}[1m\n");
+        assert_eq!(harmless("two\nlines\tand a tab"), "two\nlines\tand a tab");
+        let json = json!({ "name": "\u{9b}2J\x1b\x7f" }).to_string();
+        let shown = harmless_json(&json);
+        assert_eq!(shown, "{\"name\":\"\\u009b2J\\u001b\\u007f\"}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).ok(), serde_json::from_str(&json).ok());
     }
 
     #[test]

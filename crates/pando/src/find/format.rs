@@ -7,6 +7,7 @@ use wire::Kind;
 use super::print::Item;
 use super::times;
 use crate::names::Names;
+use crate::output::printable;
 use crate::verbs::attr_text;
 
 /// What one directive prints, before it is filled up.
@@ -24,7 +25,7 @@ pub(super) fn render(
     format: &Format,
     item: &Item<'_>,
     names: &mut Names,
-    zone: &TimeZone,
+    (zone, terminal): (&TimeZone, bool),
     out: &mut Vec<u8>,
 ) {
     for piece in &format.pieces {
@@ -32,7 +33,11 @@ pub(super) fn render(
             Piece::Text(text) => out.extend_from_slice(text),
             Piece::Stop => return,
             Piece::Directive(directive) => {
-                let value = value(directive, item, names, zone);
+                let value = match value(directive, item, names, zone) {
+                    // Names must not control a terminal; what was typed in the format may.
+                    Value::Text(text) if terminal => Value::Text(printable(&text).into_bytes()),
+                    value => value,
+                };
                 fill(directive, &value, out);
             }
         }

@@ -134,7 +134,8 @@ impl Printer {
                 line.push(0);
             }
             What::Printf(format) => {
-                format::render(format, item, &mut self.names, &self.zone, line);
+                let terminal = action.file.is_none() && self.terminal;
+                format::render(format, item, &mut self.names, (&self.zone, terminal), line);
             }
             What::Ls => self.columns.row(item, &mut self.names, self.now, &self.zone, line),
             What::Count => self.counts[number] += 1,

@@ -302,13 +302,14 @@ impl<'a> Reader<'a> {
                 target => target?,
             };
         }
-        let xattrs = if walk.settings.keeps_xattrs {
-            match row::xattrs(directory, text) {
-                Err(error) if is_gone(&error) => return Ok(None),
-                xattrs => xattrs?,
-            }
-        } else {
-            Xattrs::new()
+        let xattrs = match (walk.settings.keeps_xattrs, attr.kind) {
+            (true, _) => row::xattrs(directory, text),
+            (false, Kind::Directory) => row::access_list(directory, text),
+            (false, _) => Ok(Xattrs::new()),
+        };
+        let xattrs = match xattrs {
+            Err(error) if is_gone(&error) => return Ok(None),
+            xattrs => xattrs?,
         };
         let directory = (attr.kind == Kind::Directory).then(|| {
             let mounted = row::is_mount(&stat) || attr.device != walk.settings.device;
@@ -383,6 +384,10 @@ fn is_kernels_own(directory: &OwnedFd) -> io::Result<bool> {
 pub(super) fn top(node: &Arc<Node>, keeps_xattrs: bool) -> io::Result<(ScanAttr, Xattrs)> {
     let directory = node.open()?;
     let stat = tree::stat(&directory, c"")?;
-    let xattrs = if keeps_xattrs { row::xattrs(&directory, c"")? } else { Xattrs::new() };
+    let xattrs = if keeps_xattrs {
+        row::xattrs(&directory, c"")?
+    } else {
+        row::access_list(&directory, c"")?
+    };
     Ok((row::attr(&stat), xattrs))
 }

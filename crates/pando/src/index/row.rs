@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use format::acl::ACCESS;
 use rustix::fs::{FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use wire::{Kind, ScanAttr};
 
@@ -80,13 +81,7 @@ pub(super) fn target(directory: &impl AsFd, name: &CStr) -> io::Result<Vec<u8>> 
 /// The extended attributes of a name in a directory, or with an empty name of the directory. Those
 /// that are longer than an index keeps are left out.
 pub(super) fn xattrs(directory: &impl AsFd, name: &CStr) -> io::Result<Xattrs> {
-    // There is no call that takes a directory and a name on the kernels that we run on.
-    let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()));
-    if name.is_empty() {
-        path.push(".");
-    } else {
-        path.push(OsStr::from_bytes(name.to_bytes()));
-    }
+    let path = path(directory, name);
     let mut list = vec![0_u8; 1024];
     let length = loop {
         match rustix::fs::llistxattr(&path, &mut list) {
@@ -119,6 +114,39 @@ pub(super) fn xattrs(directory: &impl AsFd, name: &CStr) -> io::Result<Xattrs> {
         }
     }
     Ok(found)
+}
+
+/// The access control list of a directory, as its attribute, where it has one. An index has it
+/// whatever else it keeps: without it the mode alone would decide who sees what is below.
+pub(super) fn access_list(directory: &impl AsFd, name: &CStr) -> io::Result<Xattrs> {
+    let mut value = vec![0_u8; 4096];
+    let path = path(directory, name);
+    loop {
+        match rustix::fs::lgetxattr(&path, OsStr::from_bytes(ACCESS), &mut value) {
+            Ok(length) => {
+                value.truncate(length);
+                return Ok(vec![(ACCESS.to_vec(), value)]);
+            }
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => {
+                return Ok(Xattrs::new());
+            }
+            Err(rustix::io::Errno::RANGE) if value.len() < VALUE_BYTES_MAX => {
+                value.resize(VALUE_BYTES_MAX, 0);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// There is no call that takes a directory and a name on the kernels that we run on.
+fn path(directory: &impl AsFd, name: &CStr) -> PathBuf {
+    let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()));
+    if name.is_empty() {
+        path.push(".");
+    } else {
+        path.push(OsStr::from_bytes(name.to_bytes()));
+    }
+    path
 }
 
 /// Attributes as items carry them.

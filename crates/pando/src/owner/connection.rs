@@ -14,11 +14,11 @@ use wire::{
     Request, VERSION, Welcome, decode, encode, read_frame, write_frame,
 };
 
-use super::calls;
 use super::import::Import;
 use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::{Load, Task};
+use super::{admission, calls};
 
 /// How soon a connection has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -304,6 +304,9 @@ fn answer<'a>(
     work: &mut Work<'a>,
     replies: &mut Replies,
 ) -> io::Result<()> {
+    if let Err(failure) = admission::check(server, caller, &call) {
+        return replies.send(Body::Failed(failure));
+    }
     let import = &mut work.import;
     let answered = match (call, import.as_mut()) {
         (Call::ImportOpen { path, directory }, _) => {

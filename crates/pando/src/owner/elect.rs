@@ -105,6 +105,20 @@ fn ask_to_leave(
             mount_point.lossy(),
             welcome.pid
         );
+        let copies = fuse::copies_of(volume);
+        if fuse::mounts_of(volume).is_empty() && !copies.is_empty() {
+            // It was unmounted here, and its daemon goes on for others.
+            let message = format!(
+                "{} is mounted elsewhere: {}",
+                volume.display(),
+                crate::verbs::umount::named(&copies)
+            );
+            let hint = format!(
+                "`pando umount --lazy {}` closes it: those mounts answer no more",
+                volume.display()
+            );
+            return Err(Failure::new(FailureKind::Busy, message).hint(hint));
+        }
         // A volume has one mount, and its daemon the kernel's locks and caches of that one alone.
         let hint = format!(
             "`mount --bind {0} DIR` shows it in a second place, `mount --bind {0}/SUBDIR DIR` a \

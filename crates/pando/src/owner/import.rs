@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use device::Timestamp;
 use format::acl::{ACCESS, DEFAULT};
 use fs::{FileSystem, Follow, Fs, FsResult, NewNode, SetXattr};
+use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::{
     Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, Item, ItemError, Items,
@@ -279,6 +280,7 @@ impl<'a> Import<'a> {
                         return Err(FsError::InvalidArgument("the first of its links failed"));
                     };
                     let parent = import.parent();
+                    import.may_link(target)?;
                     let made = import.replacing(name, |import| {
                         import.fs.link(&import.caller, target, parent, name)
                     })?;
@@ -292,6 +294,21 @@ impl<'a> Import<'a> {
                 });
             }
         }
+    }
+
+    /// Refuses a link to a file of another user, as the kernel does through a mount where
+    /// `fs.protected_hardlinks` is set: the other user could not get rid of what the link keeps.
+    fn may_link(&self, target: NodeId) -> FsResult<()> {
+        let attr = self.fs.getattr(&self.caller, target)?;
+        if self.caller.is_root() || attr.uid == self.caller.uid {
+            return Ok(());
+        }
+        let runs_as_group = SET_GID | 0o010;
+        let safe = attr.kind == Kind::File
+            && attr.mode & SET_UID == 0
+            && attr.mode & runs_as_group != runs_as_group
+            && self.fs.access(&self.caller, target, READ | WRITE).is_ok();
+        if safe { Ok(()) } else { Err(FsError::NotPermitted("a hard link to another user's file")) }
     }
 
     fn enter(&mut self, name: &[u8]) {

@@ -10,6 +10,7 @@
 //!    closed. The lock goes last, so that a successor finds a closed volume.
 
 mod accounts;
+mod admission;
 mod background;
 mod calls;
 mod check;

@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use device::LocalDevice;
 use serde_json::json;
 use wire::{Answer, Call, Failure, FailureKind, ScanInfo};
 
@@ -38,6 +40,9 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
                 .hint("name the directory that it is to be of: pando index DIR --into VOLDIR"));
         }
     };
+    if info.is_none() {
+        close_if_hidden(&source, &volume, output)?;
+    }
     let interrupted = interrupt_flag()?;
     let bar = output.progress("names");
     let mut index = Index {
@@ -100,6 +105,31 @@ fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
         super::format::make(directory, b".snapshots", &super::format::Plan::default())?;
     }
     std::fs::canonicalize(directory).map_err(|error| failure::io("open", directory, &error))
+}
+
+/// Keeps other users from a new index of what a directory above it hides from some of them: the
+/// modes in the index are those from the source down, and nothing in it says who gets there.
+fn close_if_hidden(source: &Path, volume: &Path, output: &mut Output) -> Result<()> {
+    let Some(closed) = source.ancestors().skip(1).find(|above| !is_open_to_all(above)) else {
+        return Ok(());
+    };
+    LocalDevice::open(volume)
+        .and_then(|device| device.set_mode(0o700))
+        .map_err(|error| failure::device(volume, &error))?;
+    output.remark(&format!(
+        "{} is not open to every user: neither is the index (`chmod 711 {}` opens it)",
+        closed.display(),
+        volume.display()
+    ));
+    Ok(())
+}
+
+/// Whether every user may search a directory. Where a list of who may is set, some may not.
+fn is_open_to_all(directory: &Path) -> bool {
+    let searched = directory.metadata().is_ok_and(|found| found.mode() & 0o111 == 0o111);
+    let list = OsStr::from_bytes(format::acl::ACCESS);
+    let listed = rustix::fs::getxattr(directory, list, &mut [0_u8; 0]);
+    searched && !listed.is_ok_and(|length| length > 0)
 }
 
 fn info(volume: &Path) -> Result<Option<ScanInfo>> {

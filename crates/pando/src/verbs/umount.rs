@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::{Connection, Opened};
 use device::{Clock, SystemClock};
-use fuse::{InUse, MountError, Unmounted};
+use fuse::{InUse, MountError, MountInfo, Unmounted};
 use serde_json::json;
 use wire::{Call, Failure, FailureKind, Session};
 
@@ -30,13 +30,18 @@ const SAY_AFTER: Duration = Duration::from_secs(2);
 const USERS_MAX: usize = 3;
 
 pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
-    let (volume, mount_points) = find(&args.path)?;
-    if let (Some(volume), true) = (&volume, mount_points.is_empty()) {
-        return close(volume, output);
-    }
+    let (volume, mounts) = find(&args.path)?;
     let owner = volume.as_deref().and_then(owner);
+    if let (Some(volume), true) = (&volume, mounts.is_empty()) {
+        return match owner {
+            Some(pid) if !fuse::copies_of(volume).is_empty() => {
+                elsewhere(volume, pid, args.lazy, output)
+            }
+            _ => close(volume, output),
+        };
+    }
     let mut lazily = false;
-    for mount_point in &mount_points {
+    for mount_point in mounts.iter().map(|mount| &mount.mount_point) {
         let lazy = args.lazy || is_dead(mount_point);
         let in_use = if lazy { InUse::Detached } else { InUse::Stays };
         let unmounted = fuse::unmount(mount_point, in_use).map_err(|error| refused(&error))?;
@@ -53,9 +58,56 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         return Ok(());
     }
     match (volume, owner) {
-        (Some(volume), Some(pid)) => wait_for_end(&volume, pid, &SystemClock::new(), output),
+        (Some(volume), Some(pid)) => {
+            let clock = SystemClock::new();
+            wait_for_end(&volume, pid, &mounts, &clock, output)
+        }
         _ => Ok(()),
     }
+}
+
+/// For a volume that is mounted in other mount namespaces alone. From here they cannot be unmounted;
+/// its daemon can end.
+fn elsewhere(volume: &Path, pid: u32, lazy: bool, output: &mut Output) -> Result<()> {
+    if !lazy {
+        let copies = fuse::copies_of(volume);
+        let message = format!("{} is mounted elsewhere: {}", volume.display(), named(&copies));
+        return Err(Failure::new(FailureKind::Busy, message).hint(format!(
+            "unmount it there, or end that process; `pando umount --lazy {}` ends its daemon \
+             (pid {pid}): the volume is closed, and those mounts answer no more",
+            volume.display()
+        )));
+    }
+    let daemon = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let sent = daemon.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+    if let Some(Err(error)) = sent {
+        let what = PathBuf::from(format!("the daemon (pid {pid})"));
+        return Err(failure::io("end", &what, &error.into()));
+    }
+    wait_for_end(volume, pid, &[], &SystemClock::new(), output)?;
+    output.line(&format!("closed {}", volume.display()))
+}
+
+/// That a daemon goes on, and for whom.
+fn say_copies(volume: &Path, pid: u32, copies: &[fuse::Copy], output: &mut Output) {
+    output.remark(&format!(
+        "it is mounted elsewhere still: {}; its daemon (pid {pid}) goes on until that is gone, or \
+         `pando umount --lazy {}` ends it",
+        named(copies),
+        volume.display()
+    ));
+}
+
+/// Mounts in other namespaces, for people.
+pub(crate) fn named(copies: &[fuse::Copy]) -> String {
+    let one = |copy: &fuse::Copy| {
+        format!("on {} for {} (pid {})", copy.mount_point.display(), copy.name, copy.pid)
+    };
+    let mut named: Vec<_> = copies.iter().take(USERS_MAX).map(one).collect();
+    if copies.len() > USERS_MAX {
+        named.push("others".into());
+    }
+    named.join(", ")
 }
 
 /// Whether nobody answers there any more: who has files open there can do nothing with them.
@@ -95,14 +147,14 @@ fn refused(error: &MountError) -> Failure {
 }
 
 /// The volume that an argument names, and its mounts that are to go.
-fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<PathBuf>)> {
+fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<MountInfo>)> {
     let absolute = std::path::absolute(path).map_err(|error| failure::io("open", path, &error))?;
     if let Some(found) = fuse::find_mount(&absolute) {
         let is_root = std::fs::canonicalize(&absolute).unwrap_or(absolute) == found.mount_point;
         if is_root {
             // Who may unmount it may, whatever its source says; only its daemon is waited for.
-            let volume = mounts::is_believed(&found).then_some(found.volume_dir);
-            return Ok((volume, vec![found.mount_point]));
+            let volume = mounts::is_believed(&found).then(|| found.volume_dir.clone());
+            return Ok((volume, vec![found]));
         }
     }
     let volume = Place::volume(path).map_err(|failure| {
@@ -114,7 +166,7 @@ fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<PathBuf>)> {
         }
     })?;
     let mounts = mounts::of(&volume);
-    Ok((Some(volume), mounts.into_iter().map(|mount| mount.mount_point).collect()))
+    Ok((Some(volume), mounts))
 }
 
 /// Ends the daemon of a volume that is not mounted: one that an earlier command started, and that
@@ -131,7 +183,7 @@ fn close(volume: &Path, output: &mut Output) -> Result<()> {
         Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => {}
         Err(failure) => return Err(failure),
     }
-    wait_for_end(volume, pid, &SystemClock::new(), output)?;
+    wait_for_end(volume, pid, &[], &SystemClock::new(), output)?;
     output.object(&json!({
         "volume": volume.to_string_lossy(),
         "mount_point": null,
@@ -144,8 +196,9 @@ fn close(volume: &Path, output: &mut Output) -> Result<()> {
 fn owner(volume: &Path) -> Option<u32> {
     match Connection::open(volume) {
         Ok(Opened::Connected(connection)) => {
-            let welcome = connection.welcome();
-            welcome.mount_point.as_ref().map(|_| welcome.pid)
+            connection.welcome().mount_point.as_ref()?;
+            // Not what it says of itself: it is waited for, or ended.
+            connection.peer().ok()?.pid.try_into().ok()
         }
         _ => None,
     }
@@ -153,7 +206,14 @@ fn owner(volume: &Path) -> Option<u32> {
 
 /// Waits until a daemon has closed the volume. It goes on while an import is under way: the command
 /// says whose, and does not wait for imports of others as long as for the caller's.
-fn wait_for_end(volume: &Path, pid: u32, clock: &dyn Clock, output: &mut Output) -> Result<()> {
+/// Nor does it wait for a daemon that serves what was unmounted here to another mount namespace.
+fn wait_for_end(
+    volume: &Path,
+    pid: u32,
+    unmounted: &[MountInfo],
+    clock: &dyn Clock,
+    output: &mut Output,
+) -> Result<()> {
     let begin = clock.monotonic();
     let own = rustix::process::geteuid().as_raw();
     let mut next_look = SAY_AFTER;
@@ -162,6 +222,12 @@ fn wait_for_end(volume: &Path, pid: u32, clock: &dyn Clock, output: &mut Output)
         let waited = clock.monotonic().saturating_sub(begin);
         if waited > next_look {
             next_look = waited + Duration::from_secs(1);
+            let mut copies = fuse::copies_of(volume);
+            copies.retain(|copy| unmounted.iter().any(|mount| mount.device == copy.device));
+            if !copies.is_empty() {
+                say_copies(volume, pid, &copies, output);
+                return Ok(());
+            }
             // Where the daemon does not answer any more it is about to end.
             let sessions = holding(volume, pid);
             if let Some(first) = sessions.first() {

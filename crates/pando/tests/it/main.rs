@@ -19,6 +19,7 @@ macro_rules! on_each_engine {
     };
 }
 
+mod admission;
 mod bad_input;
 mod bench;
 mod find;

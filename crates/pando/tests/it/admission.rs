@@ -1,0 +1,193 @@
+//! The socket gives other users no more than the mount; what a mount in another namespace keeps.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::{Command, Stdio};
+
+use crate::other_users::Nobody;
+use crate::world::{NOBODY, World, is_root, wait_until};
+
+#[test]
+fn the_socket_lets_in_whom_the_mount_lets_in() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let nobody = Nobody::new(&world);
+    world.ok(&["subvolume", "create", &world.at("/d")]);
+    let above = world.path().join("above");
+    let place = above.join("mnt");
+    fs::create_dir_all(&place).unwrap();
+    let mode = |mode| fs::set_permissions(&above, PermissionsExt::from_mode(mode)).unwrap();
+    let place = place.to_str().unwrap();
+    let asks = || nobody.run(&["ls", &world.at("/")]);
+    let mount = |options: &str| world.ok(&["mount", "-o", options, world.vol(), place]);
+    if crate::world::reason("SKIP_FUSE").is_some() {
+        return;
+    }
+    let refused = |why: &str| {
+        let answer = asks();
+        assert_eq!(answer.code, 4, "{} {}", answer.out, answer.err);
+        assert!(answer.err.contains(why), "{}", answer.err);
+        let (program, new) = (world.path().join("pando"), world.at("/new"));
+        let import = nobody.run(&["import", program.to_str().unwrap(), &new]);
+        assert_eq!(import.code, 4, "{}", import.err);
+        // Root is let in, and whoever the directory of the volume belongs to.
+        world.ok(&["ls", &world.at("/")]);
+        chown(&world.volume, Some(NOBODY), None).unwrap();
+        assert_eq!(asks().code, 0);
+        chown(&world.volume, Some(0), None).unwrap();
+        world.ok(&["umount", place]);
+    };
+    mount("noallow_other");
+    refused("for one user alone");
+    mount("allow_other,subdir=d");
+    refused("a directory of the volume is mounted");
+    mode(0o700);
+    mount("allow_other");
+    refused(&format!("below {}, which is closed to you", above.display()));
+    mode(0o711);
+    mount("allow_other");
+    assert_eq!(asks().out, "d\n");
+    mode(0o700);
+    assert_eq!(asks().code, 4, "as soon as it is closed");
+    world.ok(&["umount", place]);
+}
+
+/// An import made links to files of others, which the kernel refuses through a mount where
+/// `fs.protected_hardlinks` is set.
+#[test]
+fn an_import_links_no_file_of_another_user() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let nobody = Nobody::new(&world);
+    // In a directory that everybody may write to, as /tmp: `a`, and `b` that is not there yet.
+    let own = world.path().join("own");
+    let open = world.path().join("open");
+    for (directory, mode) in [(&own, 0o755), (&open, 0o777)] {
+        fs::create_dir(directory).unwrap();
+        fs::write(directory.join("a"), "text").unwrap();
+        fs::set_permissions(directory.join("a"), PermissionsExt::from_mode(0o644)).unwrap();
+        fs::set_permissions(directory, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let time = fs::metadata(own.join("a")).unwrap().modified().unwrap();
+    let file = fs::File::options().write(true).open(open.join("a")).unwrap();
+    file.set_modified(time).unwrap();
+    world.ok(&["import", open.to_str().unwrap(), &world.at("/open")]);
+    fs::hard_link(own.join("a"), own.join("b")).unwrap();
+    let imported = nobody.run(&["import", own.to_str().unwrap(), &world.at("/open")]);
+    assert!(imported.err.contains("another user's file"), "{} {}", imported.out, imported.err);
+    assert_eq!(world.names("/open"), ["a"]);
+    // Of a file that nobody may read and write the kernel allows a link as well.
+    chown(open.join("a"), Some(NOBODY), None).unwrap();
+    world.ok(&["import", open.to_str().unwrap(), &world.at("/own")]);
+    assert_eq!(fs::metadata(open.join("a")).unwrap().uid(), NOBODY);
+    let imported = nobody.run(&["import", own.to_str().unwrap(), &world.at("/own")]);
+    assert_eq!(imported.code, 0, "{}", imported.err);
+    assert_eq!(world.names("/own"), ["a", "b"]);
+}
+
+/// `pando umount` waited for a daemon that served a container's copy of the mount, and `mount` and
+/// `umount` contradicted each other afterwards.
+#[test]
+fn a_mount_in_another_namespace_is_named_and_can_be_ended() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/d")]);
+    if !world.mount() {
+        return;
+    }
+    let mut container = Command::new("unshare")
+        .args(["--mount", "sleep", "600"])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = container.id();
+    let comm = format!("/proc/{pid}/comm");
+    wait_until("it sleeps", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
+    let held = format!("on {} for sleep (pid {pid})", world.mnt());
+    let unmounted = world.run(&["umount", world.mnt()]);
+    let again = world.run(&["mount", world.vol(), world.mnt()]);
+    let by_volume = world.run(&["umount", world.vol()]);
+    // It is in use there, and was not disturbed.
+    let seen = fs::read_dir(format!("/proc/{pid}/root/{}", world.mnt())).unwrap().count();
+    let closed = world.run(&["umount", "--lazy", world.vol()]);
+    let works = world.run(&["mount", world.vol(), world.mnt()]);
+    let shown = world.below_mount("d").is_dir();
+    container.kill().unwrap();
+    container.wait().unwrap();
+    assert!(unmounted.code == 0 && unmounted.err.contains(&held), "{}", unmounted.err);
+    for refused in [again, by_volume] {
+        assert!(refused.code == 6 && refused.err.contains(&held), "{}", refused.err);
+        assert!(refused.err.contains("umount --lazy"), "{}", refused.err);
+    }
+    assert_eq!(seen, 1);
+    assert_eq!(closed.code, 0, "{}", closed.err);
+    assert!(works.code == 0 && shown, "{}", works.err);
+}
+
+/// A name that holds an escape of a terminal reached it by `find -printf`.
+#[test]
+fn names_do_not_control_a_terminal() {
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/a\x1b[2Jb")]);
+    for action in ["-printf '%p|%f\\n'", "-print", "-ls"] {
+        let line = format!("{} find '{}' {action}", crate::world::PANDO, world.at("/"));
+        let output = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(shown.contains("[2Jb") && !shown.contains('\x1b'), "{action}: {shown:?}");
+    }
+    // A program gets what is there.
+    let raw = world.ok(&["find", &world.at("/"), "-name", "a*", "-printf", "%f"]);
+    assert_eq!(raw, "a\x1b[2Jb");
+}
+
+/// Root's index showed others what a list of who may, or a directory above, kept from them.
+#[test]
+fn an_index_hides_what_the_source_hides() {
+    if !is_root() {
+        return;
+    }
+    let world = World::without_volume();
+    let nobody = Nobody::new(&world);
+    let source = world.path().join("above/source");
+    for directory in ["listed", "open"] {
+        fs::create_dir_all(source.join(directory)).unwrap();
+        fs::write(source.join(directory).join("file"), "").unwrap();
+    }
+    // Nobody may not; everybody else may, and the mode says so.
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, !0), (2, 0, NOBODY), (4, 5, !0), (0x10, 5, !0), (0x20, 5, !0)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        list.extend([tag.to_le_bytes(), bits.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    let (name, flags) = ("system.posix_acl_access", rustix::fs::XattrFlags::empty());
+    let has_lists = rustix::fs::setxattr(source.join("listed"), name, &list, flags).is_ok();
+    let index = ["index", source.to_str().unwrap(), "--into", world.vol()];
+    world.ok(&index);
+    assert_eq!(nobody.run(&["ls", &world.at("/open")]).out, "file\n");
+    if has_lists {
+        assert_eq!(nobody.run(&["ls", &world.at("/listed")]).code, 4);
+        let found = nobody.run(&["find", &world.at("/"), "-name", "file"]);
+        assert_eq!(found.out.lines().count(), 1, "{}", found.out);
+    }
+    // Below a directory that is closed to others.
+    world.kill_owner();
+    fs::remove_dir_all(&world.volume).unwrap();
+    let above = world.path().join("above");
+    fs::set_permissions(&above, PermissionsExt::from_mode(0o750)).unwrap();
+    let told = world.run(&index);
+    assert!(told.err.contains("neither is the index"), "{}", told.err);
+    assert_eq!(nobody.run(&["ls", &world.at("/open")]).code, 4);
+    assert_eq!(world.names("/open"), ["file"]);
+    // Who opens it means it: later scans leave that.
+    fs::set_permissions(&world.volume, PermissionsExt::from_mode(0o711)).unwrap();
+    world.ok(&index);
+    assert_eq!(nobody.run(&["ls", &world.at("/open")]).out, "file\n");
+}
