@@ -15,6 +15,16 @@ const _: () = assert!(size_of(LAYOUT) == HOME_BYTES);
 /// Most homes of one copy.
 pub const HOMES_MAX: usize = 64;
 
+/// What the keys of all copies that inherit start with.
+pub const INHERITED_PREFIX: [u8; 1] = [b'H'];
+
+/// Key of the record of what a copy inherits.
+pub fn inherited(subvolume: u64) -> [u8; 9] {
+    let [tag] = INHERITED_PREFIX;
+    let [a, b, c, d, e, f, g, h] = subvolume.to_be_bytes();
+    [tag, a, b, c, d, e, f, g, h]
+}
+
 // DO NOT CHANGE THESE VALUES: they are on disk.
 const SAME_LINEAGE: u8 = 1;
 

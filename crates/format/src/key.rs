@@ -6,6 +6,7 @@
 //! neighbours, in the order of the hash of the name, and so are all extents of one file.
 
 use crate::candidate::CandidateKind;
+pub use crate::inherited_record::{INHERITED_PREFIX, inherited};
 use crate::layout::Field;
 use crate::owner_quota::Owner;
 use crate::{Malformed, Reader};
@@ -30,7 +31,6 @@ const OWNER: u8 = b'U';
 const OWNER_CHARGES: u8 = b'Y';
 const TRASH: u8 = b'K';
 const CLUSTER_LIMITS: u8 = b'I';
-const INHERITED: u8 = b'H';
 
 /// Number of the volume's own tree.
 pub const VOLUME_TREE: u64 = 16;
@@ -182,14 +182,6 @@ pub fn subvolume(subvolume: u64) -> [u8; 9] {
 
 /// What the keys of all subvolumes start with.
 pub const SUBVOLUMES_PREFIX: [u8; 1] = [SUBVOLUME];
-
-/// Key of the record of what a copy inherits.
-pub fn inherited(subvolume: u64) -> [u8; 9] {
-    tagged(INHERITED, subvolume)
-}
-
-/// What the keys of all copies that inherit start with.
-pub const INHERITED_PREFIX: [u8; 1] = [INHERITED];
 
 /// Key of a snapshot's name; its value is the number of the subvolume, 8 bytes little-endian.
 pub fn snapshot_name(lineage: u64, directory: u64, name: &[u8]) -> Vec<u8> {

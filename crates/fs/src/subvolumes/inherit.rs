@@ -2,7 +2,8 @@
 //!
 //! A copy shares its source's tree, so its names lead to the subvolumes that are mounted in the
 //! source. They are not copied with it: the cost of a copy does not depend on how many there are.
-//! The copy records its **homes**, the subvolumes whose children it inherits, and is their **heir**.
+//! The copy records its **homes**, the subvolumes whose children it inherits, and is their
+//! **heir**.
 //!
 //! The invariant: an inherited subvolume is what it was when the heir was made. So
 //!

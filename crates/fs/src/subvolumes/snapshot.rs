@@ -252,8 +252,8 @@ pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
     done
 }
 
-/// Takes a subvolume out of everything and has it wait to be reclaimed. Its heirs were given theirs;
-/// [`Ledger::moved`] to nowhere follows the commit.
+/// Takes a subvolume out of everything and has it wait to be reclaimed. Its heirs were given
+/// theirs; [`Ledger::moved`] to nowhere follows the commit.
 pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>, id: u64) -> FsResult<u64> {
     let Member { mut record, .. } = Member::get(fs, id)?;
     record.parent = (0, 0, 0);
