@@ -6,7 +6,6 @@
 //! neighbours, in the order of the hash of the name, and so are all extents of one file.
 
 use crate::candidate::CandidateKind;
-pub use crate::inherited_record::{INHERITED_PREFIX, inherited};
 use crate::layout::Field;
 use crate::owner_quota::Owner;
 use crate::{Malformed, Reader};

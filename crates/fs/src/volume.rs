@@ -468,7 +468,7 @@ impl Fs {
         self.may_change()?;
         loop {
             let entered = subvol.enter()?;
-            // Read with the gate held: whoever copies a subvolume above this one counts the copy
+            // Read with the gate held: a copy of a subvolume above this one is counted
             // before this change can follow one that the copy has not.
             if subvol.given_to() == self.admin.copies() {
                 return Ok(entered);

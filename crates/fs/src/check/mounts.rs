@@ -163,14 +163,15 @@ impl Checker<'_, '_> {
         let homes = self.table.inherited.get(&above);
         let is_home = |home: &Home| (home.subvolume, directory, cookie) == record.parent;
         homes.is_some_and(|inherited| inherited.homes.iter().any(is_home))
-            || homes.is_none() && touches(&self.table.lost, &key::inherited(above))
+            || homes.is_none()
+                && touches(&self.table.lost, &format::inherited_record::inherited(above))
     }
 
     /// What a copy inherits is said of copies that say that they inherit.
     pub(super) fn check_inherited(&mut self) {
         let mut wrong = Vec::new();
         for (&id, record) in &self.table.subvolumes {
-            let unsure = touches(&self.table.lost, &key::inherited(id));
+            let unsure = touches(&self.table.lost, &format::inherited_record::inherited(id));
             if record.inherits && !self.table.inherited.contains_key(&id) && !unsure {
                 let what = format!("subvolume {id} inherits, and nothing says what");
                 let value = SubvolumeRecord { inherits: false, ..record.clone() }.encode();
@@ -182,7 +183,11 @@ impl Checker<'_, '_> {
             let unsure = known.is_none() && touches(&self.table.lost, &key::subvolume(id));
             if !unsure && known.is_none_or(|record| !record.inherits) {
                 let what = format!("subvolume {id} says that it inherits nothing, and has homes");
-                wrong.push((id, what, Edit::Delete(VOLUME, key::inherited(id).to_vec())));
+                wrong.push((
+                    id,
+                    what,
+                    Edit::Delete(VOLUME, format::inherited_record::inherited(id).to_vec()),
+                ));
             }
         }
         for (id, what, edit) in wrong {

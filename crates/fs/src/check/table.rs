@@ -118,7 +118,7 @@ impl Table {
             let record = SubvolumeRecord::decode(value)?;
             self.sources.insert(record.source.0);
             self.subvolumes.insert(number()?, record);
-        } else if prefix == key::INHERITED_PREFIX {
+        } else if prefix == format::inherited_record::INHERITED_PREFIX {
             self.inherited.insert(number()?, InheritedRecord::decode(value)?);
         } else if prefix == key::SNAPSHOT_NAMES_PREFIX {
             let (lineage, directory, name) = key::parse_snapshot_name(key)?;

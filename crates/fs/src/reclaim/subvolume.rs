@@ -42,7 +42,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
         fs.reclaim.came_of(detached, sequence);
     }
     txn.batch().delete(VOLUME, &key::subvolume(id));
-    txn.batch().delete(VOLUME, &key::inherited(id));
+    txn.batch().delete(VOLUME, &format::inherited_record::inherited(id));
     txn.batch().delete(VOLUME, &key::usage(id));
     txn.drop_charges(id)?;
     let orphans = [&key::ORPHANS_PREFIX[..], &id.to_be_bytes()].concat();

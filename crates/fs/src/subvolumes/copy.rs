@@ -92,7 +92,7 @@ pub(crate) fn plan(
     txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
     if !homes.is_empty() {
         let inherited = InheritedRecord { homes: homes.clone() };
-        txn.batch().put(VOLUME, &key::inherited(id), &inherited.encode());
+        txn.batch().put(VOLUME, &format::inherited_record::inherited(id), &inherited.encode());
     }
     inherit_usage(fs, txn, source, (id, dir))?;
     let mut sources = None;

@@ -10,7 +10,7 @@
 //! 1. before it changes, moves or goes, each heir is given a copy of its own (`give_to_heirs`,
 //!    which is where every change begins): one commit for each that clones one tree and points
 //!    the heir's entry to the clone;
-//! 2. who looks at it in the heir has it copied first (`nested_at`), for a node is of one
+//! 2. a look-up in the heir copies it first (`nested_at`), for a node is of one
 //!    subvolume;
 //! 3. a step of reclaiming copies what is left, so that heirs are few (`inherit_step`).
 //!
@@ -19,7 +19,7 @@
 //! Why an heir is a consistent cut: the copy is counted (`Admin::copies`) after its commit and
 //! before the source's gate opens. A change reads the count with its own subvolume's gate held.
 //! One that sees the new count gives first, so the heir does not see it. One that saw the old
-//! count is waited for by whoever copies that subvolume, so the heir sees all of it; and all that
+//! count is waited for by the thread that copies that subvolume, so the heir sees all of it; and all that
 //! it depends on ended before it began, thus before the count: in the source before its gate was
 //! taken, elsewhere with the old count. So nothing is seen that depends on something unseen.
 
@@ -46,7 +46,7 @@ const GIVEN_AT_ONCE: u64 = 16;
 /// Most subvolumes that are looked at with the ledger locked.
 const LOOKED_AT_ONCE: usize = 256;
 /// Most heirs of a subvolume, and homes of a heir, when another copy is made: a writer gives to
-/// each of them, and whoever copies more often waits until the oldest has all.
+/// each of them, and a caller that copies more often waits until the oldest has all.
 const HEIRS_MAX: usize = 32;
 const _: () = assert!(HEIRS_MAX < HOMES_MAX);
 /// Steps of giving that a search waits for: some thousand copies.
@@ -245,7 +245,7 @@ impl Fs {
         let mut record = Member::get(self, heir.id.0)?.record;
         record.inherits = false;
         txn.batch().put(VOLUME, &key::subvolume(heir.id.0), &record.encode());
-        txn.batch().delete(VOLUME, &key::inherited(heir.id.0));
+        txn.batch().delete(VOLUME, &format::inherited_record::inherited(heir.id.0));
         txn.commit()?;
         ledger.inherited(heir.id.0, Vec::new());
         heir.set_inherits_nothing();
@@ -322,7 +322,7 @@ impl Fs {
 /// Whether something is inherited in a state: then what is below a subvolume is known by its
 /// names alone.
 pub(crate) fn inherits_in(pin: &dyn Pinned) -> store::Result<bool> {
-    let range = KeyRange::prefix(&key::INHERITED_PREFIX);
+    let range = KeyRange::prefix(&format::inherited_record::INHERITED_PREFIX);
     let mut cursor = pin.scan(VOLUME, range)?;
     Ok(cursor.next()?.is_some())
 }

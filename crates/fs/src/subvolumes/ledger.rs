@@ -113,7 +113,7 @@ impl Mounts {
             }
             Ok(())
         })?;
-        fs.visit_volume(&key::INHERITED_PREFIX, &mut |key, value| {
+        fs.visit_volume(&format::inherited_record::INHERITED_PREFIX, &mut |key, value| {
             let malformed = |error| malformed(VOLUME, &error);
             let record = InheritedRecord::decode(value).map_err(malformed)?;
             mounts.inherit(key::parse_number(key).map_err(malformed)?, record.homes);
@@ -427,7 +427,7 @@ fn put_root(batch: &mut Batch, subvolume: u64, excludes_older: bool) {
 
 /// Whether there are copies that inherit.
 pub(crate) fn inherits(store: &dyn Store) -> FsResult<bool> {
-    let range = KeyRange::prefix(&key::INHERITED_PREFIX);
+    let range = KeyRange::prefix(&format::inherited_record::INHERITED_PREFIX);
     let mut cursor = store.scan(VOLUME, range).map_err(from_store)?;
     Ok(cursor.next().map_err(from_store)?.is_some())
 }

@@ -261,7 +261,7 @@ pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>, id: u64) -
     if record.inherits {
         // Whoever still stands in it finds nothing where it has no copies yet.
         record.inherits = false;
-        txn.batch().delete(VOLUME, &key::inherited(id));
+        txn.batch().delete(VOLUME, &format::inherited_record::inherited(id));
     }
     txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
     Ok(ledger.detach(txn.batch(), DetachedRecord::Subvolume { subvolume: id }))
