@@ -1,7 +1,7 @@
 //! Volumes whose structures were falsified with every checksum right: nodes of the B-tree, from the
 //! superblock down, and the manifest of runs. Who can write to a volume's directory can make such.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use format::Pointer;
@@ -67,7 +67,7 @@ struct Found {
 /// All nodes to which a superblock leads.
 fn nodes(file: &[u8], superblock: &Superblock) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
-    let mut met = BTreeMap::new();
+    let mut met = BTreeSet::new();
     let mut next = vec![(superblock.directory, None), (superblock.catalog, None)];
     while let Some((pointer, parent)) = next.pop() {
         let start = usize::try_from(offset(pointer.unit)).unwrap_or(usize::MAX);
@@ -76,7 +76,7 @@ fn nodes(file: &[u8], superblock: &Superblock) -> Vec<Found> {
         let Ok((header, body)) = node::verify(there, pointer.unit, pointer.checksum) else {
             continue;
         };
-        if met.insert(pointer.unit, ()).is_some() {
+        if !met.insert(pointer.unit) {
             continue;
         }
         let here = Some(found.len());
@@ -181,7 +181,7 @@ fn seal_up(device: &SimDevice, found: &mut [Found], at: usize, superblock: &mut 
         device.overwrite(NODES, offset(old.unit), &node.bytes);
         // Nodes of the catalog are there twice.
         let half = units / 2 * UNIT_BYTES;
-        if units % 2 == 0 && node.bytes.len() <= half {
+        if units.is_multiple_of(2) && node.bytes.len() <= half {
             device.overwrite(NODES, offset(old.unit) + half as u64, &node.bytes);
         }
         let Some(parent) = node.parent else {

@@ -33,7 +33,9 @@ fn superblock(device: &SimDevice) -> Superblock {
 }
 
 fn write(device: &SimDevice, superblock: &Superblock) {
-    PATHS.iter().for_each(|path| device.overwrite(path, 0, &superblock.encode()));
+    for path in PATHS {
+        device.overwrite(path, 0, &superblock.encode());
+    }
 }
 
 /// Mends, and looks at how long the file of nodes is then.
