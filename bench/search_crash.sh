@@ -44,7 +44,7 @@ seconds() { # COMMAND...: wall seconds, its output to nowhere
   "$@" >/dev/null
   echo "scale=3; ($(date +%s%N) - $start) / 1000000000" | bc | sed 's/^\./0./'
 }
-# Bytes that the owner had the medium read since it began.
+# Bytes that the owner had the disk read since it began.
 read_bytes() { awk '/^read_bytes/ { print $2 }' "/proc/$(owner)/io"; }
 say() { echo "$(date +%T) $*" >&2; }
 ask() { "$pando" find "$volume:/" -name "$name" | grep -q .; }

@@ -246,7 +246,7 @@ def fewer(at, what, got, wanted, gone):
     if what == "names":
         return bool(gone) and set(got) - set(wanted) <= {"lost+found", "lost+found.1"} and \
             all(prefix + name in gone for name in set(wanted) - set(got))
-    # Where names went, links are counted anew and times of directories are those of that.
+    # Where names went, links are counted again and times of directories are those of that.
     return what == "attributes" and bool(gone) and got[:3] == wanted[:3]
 
 
@@ -351,7 +351,7 @@ class Case:
             if name == "btree/nodes":
                 steps = [at + 40 for at in range(0, len(whole) - 40, 1024) if whole[at:at + 4] == b"PNOD"]
             else:
-                # A run of the copies has blocks of the medium of its own.
+                # A run of the copies has blocks of the disk of its own.
                 steps = sorted({*range(60, len(whole), 1500), *range(4096 + 20, len(whole), 4096)})
             yield from ((name, at) for at in steps)
 
@@ -383,8 +383,8 @@ def segment(case, who, part):
 
 
 # name: how it is struck, what may come of it. `mended`: all is there at once (but for what is told
-# about quotas), and a repair leaves nothing to find; `healed`: to mount it writes it anew; `part`:
-# something is refused, and stays so; `closed`: it is not mounted until it is mended.
+# about quotas), and a repair leaves nothing to find; `healed`: to mount it writes it again; `part`:
+# something is refused, and stays so; `closed`: it is not mounted until it is repaired.
 CASES = {
     "contents": (lambda c: c.strike(*segment(c, "nobody", "large 0")), "part"),
     "contents, zeros": (lambda c: c.strike(*segment(c, "root", "large 2"), "zeros"), "part"),

@@ -2,7 +2,7 @@
 # A volume with snapshots and clones, filled through a mount by root and by an ordinary user, is
 # damaged in one place at a time (contents of a file, records, the volume's own records, superblock
 # or manifest, the header, the index, the log), mounted and read by both: everything is as before,
-# or refused with EIO; `pando fsck` names file and byte; then it is mended, mounted and read again
+# or refused with EIO; `pando fsck` names file and byte; then it is repaired, mounted and read again
 # (damaged.py). What each may come to: docs/fsck.md.
 #   scripts/posix/damaged.sh [CASE...]      only these cases
 . "$(dirname "$0")/lib.sh"

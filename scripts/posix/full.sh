@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A medium that fills up, as an ordinary user of the mount meets it: ENOSPC for contents and for
+# A disk that fills up, as an ordinary user of the mount meets it: ENOSPC for contents and for
 # names, in root's directories and in nobody's; what was made durable reads; removals make room, and
 # what is written then is there after the next mount; the volume is clean.
 #   scripts/posix/full.sh

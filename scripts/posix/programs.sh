@@ -3,7 +3,7 @@
 # git and git fsck; tar and rsync there and back, compared by checksum with hard links, sparse files,
 # extended attributes and owners; SQLite under kill -9 with its own check; cargo build; sort, sed -i,
 # find -delete, writers through maps; locks, leases of names, holes, copies, files without names;
-# what copies take on the medium, totals of directories.
+# what copies take on disk, totals of directories.
 # Each as root, and then as an ordinary user in a directory of its own.
 #   scripts/posix/programs.sh [NAME...]      only these parts
 #   PROGRAMS_USERS=root                      as these users; otherwise as root and nobody

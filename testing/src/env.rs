@@ -69,7 +69,7 @@ impl Random for SeededRandom {
 /// An environment whose every part is simulated, with handles to drive the parts.
 #[derive(Clone)]
 pub struct SimEnv {
-    /// The medium.
+    /// The disk.
     pub device: SimDevice,
     /// Time.
     pub clock: Arc<SimClock>,
@@ -82,7 +82,7 @@ pub fn sim_env(seed: u64) -> SimEnv {
 }
 
 impl SimEnv {
-    /// A simulated environment around a medium.
+    /// A simulated environment around a disk.
     pub fn on(device: SimDevice, seed: u64) -> SimEnv {
         SimEnv {
             device,

@@ -97,7 +97,7 @@ impl FarBlobs {
         std::mem::take(&mut self.state.lock().mishaps).len()
     }
 
-    /// Refuses to make anything from now on, and to delete, where it is for want of permission; or
+    /// Refuses to make anything from now on, and to delete, where it is for lack of permission; or
     /// takes all again.
     pub fn take_nothing(&self, why: Option<io::ErrorKind>) {
         self.state.lock().takes_nothing = why;

@@ -1,6 +1,6 @@
 //! What tests of every crate share: the oracle store, the simulated medium, conformance suites.
 //!
-//! [`MemStore`] says what a store answers; [`SimDevice`] is a medium whose power can be cut at any
+//! [`MemStore`] says what a store answers; [`SimDevice`] is a disk whose power can be cut at any
 //! write or sync, [`FarBlobs`] are objects at the far end of a bad way. Private doubles of either
 //! are not written anywhere else.
 

@@ -27,7 +27,7 @@ const VOLUME: [u8; 16] = *b"a store of tests";
 /// Length of a log segment: short, so that opening costs little.
 const SEGMENT_BYTES: u64 = 256 << 10;
 
-/// A store in memory that is written to the medium as a whole.
+/// A store in memory that is written to the disk as a whole.
 pub struct LoggedStore {
     env: Env,
     memory: MemStore,
@@ -52,7 +52,7 @@ impl LoggedStore {
         Ok(store)
     }
 
-    /// Opens the store that is on the medium.
+    /// Opens the store that is on disk.
     pub fn open(env: &Env, durability: Durability) -> Result<LoggedStore> {
         let memory = MemStore::new();
         let from = read_dump(env, &memory)?;

@@ -1,4 +1,4 @@
-//! A volume whose log is on a medium of its own: two simulated media, each with room of its own.
+//! A volume whose log is on a disk of its own: two simulated media, each with room of its own.
 
 use std::sync::Arc;
 

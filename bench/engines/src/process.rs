@@ -19,7 +19,7 @@ pub(crate) fn processor_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Bytes that this process has had written to the medium so far, page cache included.
+/// Bytes that this process has had written to the disk so far, page cache included.
 pub(crate) fn written_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/io")?;
     let number = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));

@@ -1,4 +1,4 @@
-//! Asking the medium for nodes before they are needed, so that it works on many at once.
+//! Asking the disk for nodes before they are needed, so that it works on many at once.
 //!
 //! Two trees that are compared are opened node by node in key order, and what comes is known: the
 //! subtrees that are to come on either side, but those that both have. Of each level a window of
@@ -65,7 +65,7 @@ pub(crate) fn unread(child: &Child) -> Option<Range<u64>> {
 }
 
 impl Nodes {
-    /// Has the medium read places without waiting, those that are neighbours at once.
+    /// Has the disk read places without waiting, those that are neighbours at once.
     pub(crate) fn ask_for(&self, mut places: Vec<Range<u64>>) {
         places.sort_unstable_by_key(|place| place.start);
         let mut places = places.into_iter();

@@ -54,7 +54,7 @@ impl Drop for InteriorCharge {
 /// Counters that all cells of a store share.
 ///
 /// Each thread counts in a part of its own, and adds to the totals when so much came together that
-/// it matters: every commit looks at them, and would fetch them anew for each node that grows a
+/// it matters: every commit looks at them, and would fetch them again for each node that grows a
 /// little. What a total lacks of the truth is less than `part_bytes` a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {

@@ -161,7 +161,7 @@ impl LeafCell {
 }
 
 impl LeafState {
-    /// Counts its memory anew.
+    /// Counts its memory again.
     pub(crate) fn recharge(&mut self) {
         let bytes = self.data.as_ref().map_or(0, LeafData::memory);
         self.charge.set_bytes(bytes);

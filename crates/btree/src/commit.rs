@@ -8,8 +8,8 @@
 //!    there.
 //! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing
 //!    can fail.
-//! 5. Apply. Leave. Wait for the medium where the mode says so.
-//! 6. Mend what is light and had no sibling in memory (`light`).
+//! 5. Apply. Leave. Wait for the disk where the mode says so.
+//! 6. Rebalance what is light and had no sibling in memory (`light`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -86,7 +86,7 @@ impl Core {
         if !self.are_ready(&plan.steps)? {
             return Ok(None);
         }
-        // Not with the set of trees shared: this may wait for the medium, and who waits for the
+        // Not with the set of trees shared: this may wait for the disk, and who waits for the
         // set would make all readers wait.
         let lsn = self.append(batch, plan)?;
         let trees = self.trees.read();
@@ -192,7 +192,7 @@ impl Core {
     /// What became of applying what is in the log.
     fn applied(&self, done: Result<()>) -> Result<()> {
         if let Err(error) = &done {
-            // Everything was loaded before, so this is a medium that fails between two reads.
+            // Everything was loaded before, so this is a disk that fails between two reads.
             self.log().fail(&format!("a commit could not be applied: {error}"));
         }
         done
@@ -255,7 +255,7 @@ impl Core {
     }
 
     /// Applies a batch whose record is in the log. The caller has locked what it touches, and
-    /// mends what is `light` when it has let go.
+    /// rebalances what is `light` when it has let go.
     pub(crate) fn apply(&self, bytes: &[u8], light: &mut Light) -> Result<()> {
         let last_tree = &mut Last::default();
         for op in Ops::new(bytes) {

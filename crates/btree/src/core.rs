@@ -83,9 +83,9 @@ pub(crate) struct Core {
     /// Things cut off that the catalog still lists.
     pub(crate) trash: AtomicU64,
     pub(crate) tree_count: AtomicU64,
-    /// Log bytes at the last look at the medium's room.
+    /// Log bytes at the last look at the disk's room.
     pub(crate) room_looked_at: AtomicU64,
-    /// Free bytes of the medium then, and those of them that are kept for checkpoints.
+    /// Free bytes of the disk then, and those of them that are kept for checkpoints.
     pub(crate) room_free: AtomicU64,
     pub(crate) room_kept: AtomicU64,
     /// Dirty bytes that a checkpoint left, for which there needs to be none.

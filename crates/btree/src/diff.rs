@@ -38,7 +38,7 @@ pub(crate) struct Subtree {
     pub(crate) low: Vec<u8>,
     pub(crate) child: Child,
     pub(crate) level: u8,
-    /// Whether it was seen to that the medium reads it, if it must.
+    /// Whether it was seen to that the disk reads it, if it must.
     pub(crate) asked: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Loading what a batch will touch before it is logged, so that applying it cannot fail.
 //!
 //! For each key the way to its leaf, and the leaf; for a key whose leaf or nodes may become too
-//! light, also the siblings that they would be mended with are looked for when it happens, and
+//! light, also the siblings that they would be rebalanced with are looked for when it happens, and
 //! missing ones only leave a node light. For a merge the old value, when it is an overflow node.
 
 use std::sync::Arc;

@@ -98,7 +98,7 @@ fn looked(
     commit(&store, 1);
     store.close().expect("close");
     drop(store);
-    // Opened anew, so that the batch finds its trees not in memory: one that does keeps the set of
+    // Opened again, so that the batch finds its trees not in memory: one that does keeps the set of
     // trees as it is while it is applied, and clones wait for that as well.
     let store = BtreeStore::open(&sim.env(), &options).expect("open");
     let (hooked, begun) = (Arc::clone(&store), Arc::new(Mutex::new(None)));

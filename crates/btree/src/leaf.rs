@@ -41,9 +41,9 @@ pub(crate) enum Change<'a> {
 /// Whether a leaf may become lighter than a node should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Floor {
-    /// No: the caller cannot mend it.
+    /// No: the caller cannot rebalance it.
     Keep,
-    /// Yes: it is a root, or the caller mends it.
+    /// Yes: it is a root, or the caller rebalances it.
     Open,
 }
 

@@ -1,10 +1,10 @@
-//! Mending what a change left light because no sibling was in memory.
+//! Repairing what a change left light because no sibling was in memory.
 //!
 //! A change that makes a node light has its tree exclusively, and all who read the tree wait for
-//! it; so it does not wait for the medium (`merge`). Here, behind the commit and with nothing
-//! locked, the siblings are loaded, and the way to the key is mended from the root down. That is
-//! no change of what the tree holds, and not in the log: a crash before it, or a checkpoint, finds
-//! a node that is light, which harms nothing.
+//! it; so it does not wait for the disk (`merge`). Here, behind the commit and with nothing locked,
+//! the siblings are loaded, and the way to the key is rebalanced from the root down. That is no
+//! change of what the tree holds, and not in the log: a crash before it, or a checkpoint, finds a
+//! node that is light, which harms nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ const ROUNDS_MAX: usize = 4;
 pub(crate) struct Light(Vec<(Arc<Tree>, Vec<u8>)>);
 
 impl Light {
-    /// Notes what is to be mended later.
+    /// Notes what is to be rebalanced later.
     #[inline]
     pub(crate) fn note(&mut self, tree: &Arc<Tree>, key: &[u8], mended: Mended) {
         if mended == Mended::Later {
@@ -38,7 +38,7 @@ impl Light {
 }
 
 impl Core {
-    /// Mends what commits left light. Called without locks.
+    /// Repairs what commits left light. Called without locks.
     #[inline]
     pub(crate) fn mend_light(&self, light: &Light) {
         for (tree, key) in &light.0 {
@@ -108,7 +108,7 @@ impl Root {
     }
 }
 
-/// Whether a node is mended now, or with the next child that it loses.
+/// Whether a node is rebalanced now, or with the next child that it loses.
 fn is_wanting(node: &Node) -> bool {
     match node {
         Node::Interior(interior) => !can_shrink(interior),

@@ -1,4 +1,4 @@
-//! What is locked while something is read from the medium: not the gate exclusively, for which all
+//! What is locked while something is read from the disk: not the gate exclusively, for which all
 //! commits wait, and no tree exclusively, for which all who read it wait.
 
 use std::sync::Arc;

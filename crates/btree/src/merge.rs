@@ -1,4 +1,4 @@
-//! Mending a child that is too light: it becomes one with a sibling, or they share evenly.
+//! Repairing a child that is too light: it becomes one with a sibling, or they share evenly.
 //!
 //! Whoever changes a tree has it exclusively, and all who read it wait; so a sibling is taken that
 //! is in memory. Where none is, the child stays light for the moment, and whoever changed it reads
@@ -20,7 +20,7 @@ use crate::nodes::Nodes;
 pub(crate) enum Siblings {
     /// Memory: others wait for what this thread has.
     InMemory,
-    /// The medium too: nobody does.
+    /// The disk too: nobody does.
     Anywhere,
 }
 
@@ -41,7 +41,7 @@ impl Mended {
     }
 }
 
-/// The left one of the child and the sibling that it is mended with, if there is one to be had.
+/// The left one of the child and the sibling that it is rebalanced with, if there is one to be had.
 fn left_of(parent: &Interior, at: usize, siblings: Siblings) -> Option<usize> {
     let had = |&sibling: &usize| {
         siblings == Siblings::Anywhere || unread(&parent.children[sibling]).is_none()
@@ -52,7 +52,7 @@ fn left_of(parent: &Interior, at: usize, siblings: Siblings) -> Option<usize> {
 }
 
 impl Nodes {
-    /// Mends the leaf that is child `at`. The parent can lose a child.
+    /// Repairs the leaf that is child `at`. The parent can lose a child.
     pub(crate) fn mend_leaf(&self, parent: &mut Interior, at: usize, siblings: Siblings) -> Mended {
         let Some(left) = left_of(parent, at, siblings) else { return Mended::Later };
         if let Err(error) = self.try_mend_leaf(parent, left) {
@@ -61,7 +61,7 @@ impl Nodes {
         Mended::Now
     }
 
-    /// Mends a leaf, or the one behind it, with the other.
+    /// Repairs a leaf, or the one behind it, with the other.
     fn try_mend_leaf(&self, parent: &mut Interior, at: usize) -> Result<()> {
         let (first, second) = parent.children.split_at_mut(at + 1);
         let mut right = self.own_leaf(&mut second[0])?;
@@ -87,7 +87,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Mends the interior node that is child `at`. The parent can lose a child.
+    /// Repairs the interior node that is child `at`. The parent can lose a child.
     pub(crate) fn mend_interior(
         &self,
         parent: &mut Interior,
@@ -101,7 +101,7 @@ impl Nodes {
         Mended::Now
     }
 
-    /// Mends an interior node, or the one behind it, with the other.
+    /// Repairs an interior node, or the one behind it, with the other.
     fn try_mend_interior(&self, parent: &mut Interior, at: usize) -> Result<()> {
         let below = parent.level - 1;
         let key = parent.keys.key(at);

@@ -86,7 +86,7 @@ pub(crate) struct Nodes {
     pub(crate) ring: Ring,
     /// Those that a replay found damaged.
     pub(crate) lost: LostNodes,
-    /// Nodes read from the medium since opening.
+    /// Nodes read from the disk since opening.
     pub(crate) loads: AtomicU64,
     /// Runs of nodes written since opening, their bytes, and those of them that were only moved.
     pub(crate) runs: AtomicU64,

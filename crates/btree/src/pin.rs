@@ -3,7 +3,7 @@
 //! A pinned state is the roots of the trees that differ from the durable state, as versions of the
 //! maps that hold them (`changed`), and for all other trees the catalog. So making one costs the
 //! same however many trees there are. Nodes that it has in memory are not changed in place, for
-//! they have another owner; room that it may still read on the medium is not used again before it
+//! they have another owner; room that it may still read on disk is not used again before it
 //! drops.
 
 use std::any::Any;

@@ -1,7 +1,7 @@
 //! Removing a range of keys: whole subtrees are cut off, only the two edges are changed.
 //!
 //! What is cut off is given to the caller, who frees it later; here the cost is that of the two
-//! paths, and no other node is needed. The edges may end up light, or empty, and are mended
+//! paths, and no other node is needed. The edges may end up light, or empty, and are rebalanced
 //! afterwards from the root down.
 
 use store::Result;
@@ -25,8 +25,8 @@ pub(crate) struct Range<'a> {
 }
 
 impl Nodes {
-    /// Removes the keys of a range; what is light is mended with siblings that are in memory. Cells
-    /// that were cut off go to `cut`.
+    /// Removes the keys of a range; what is light is rebalanced with siblings that are in memory.
+    /// Cells that were cut off go to `cut`.
     pub(crate) fn delete_range(
         &self,
         root: &mut Root,
@@ -63,7 +63,8 @@ impl Nodes {
             return Ok(());
         }
         let node = self.own_interior(child, level)?;
-        // The edge is where `to` itself is looked for, so that it is on the path that is mended.
+        // The edge is where `to` itself is looked for, so that it is on the path that is
+        // rebalanced.
         let last = range.to.map(|to| node.route(to));
         let first = match last {
             Some(last) if range.from.is_empty() => last,
@@ -95,7 +96,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Mends the nodes on the way to a key, which is in memory, until none is light.
+    /// Repairs the nodes on the way to a key, which is in memory, until none is light.
     pub(crate) fn mend_path(
         &self,
         root: &mut Root,

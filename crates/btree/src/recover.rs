@@ -5,7 +5,7 @@
 //! So either of them is enough, and the newer is taken. One of another volume is as a torn one: it
 //! is replaced once the state that ours leads to was read.
 //!
-//! A superblock that is read need not be on the medium: who wrote it may have been killed before it
+//! A superblock that is read need not be on disk: who wrote it may have been killed before it
 //! was synced, or its sync may have failed, after which another has nothing to write. So the one
 //! that is opened is written again and synced before the log is trimmed for it, or room is used
 //! that the one before refers to. Until then the other one, whatever it says, may be all there is,
@@ -151,7 +151,7 @@ struct Chosen {
 
 /// What of a superblock is not known.
 enum Bad {
-    /// The medium did not give it. It may the next time.
+    /// The disk did not give it. It may the next time.
     Unread(device::Error),
     Damaged(Corruption),
 }

@@ -1,9 +1,9 @@
-//! Replaying the log: applying each record again, having asked the medium for what it will touch.
+//! Replaying the log: applying each record again, having asked the disk for what it will touch.
 //!
 //! Records of scattered changes each need a leaf of their own, and reading those one after the
-//! other would take as long as the medium takes for one, times their number. So before a group of
+//! other would take as long as the disk takes for one, times their number. So before a group of
 //! records is applied, the nodes that lead to its keys are found level by level, and all that are
-//! not in memory are asked for at once; the medium then works on many, and applying finds them
+//! not in memory are asked for at once; the disk then works on many, and applying finds them
 //! read. What cannot be read is passed over here: whoever applies the record will say so.
 //!
 //! What is damaged under a record is passed over (`lost`): no state is written from then on, but
@@ -108,7 +108,7 @@ impl<'a> Replayer<'a> {
 
     /// Writes some of what was changed, or all of it, where there is too much. Where that goes
     /// wrong the volume must open all the same, as it did before: what is replayed stays in memory.
-    /// It opens for reading where it is not known what is on the medium.
+    /// It opens for reading where it is not known what is on disk.
     fn relieve(&mut self) -> Result<()> {
         let core = self.core;
         if !core.is_whole() {

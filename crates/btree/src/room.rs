@@ -1,8 +1,8 @@
 //! Room for the next checkpoint.
 //!
-//! A full medium must stay one that things can be deleted from, and deleting needs a checkpoint to
-//! give room back. So commits that add stop while the medium still has room for what the next
-//! checkpoint writes, and a part of the medium that is kept. Commits that remove go on into that
+//! A full disk must stay one that things can be deleted from, and deleting needs a checkpoint to
+//! give room back. So commits that add stop while the disk still has room for what the next
+//! checkpoint writes, and a part of the disk that is kept. Commits that remove go on into that
 //! part, but they change nodes too, and where a clone has the same nodes that takes room before it
 //! gives any: a quarter of it is left to those that drop whole trees, and to checkpoints. The
 //! medium is asked only every so many bytes of log, and when what changed since comes near to what

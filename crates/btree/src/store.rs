@@ -49,7 +49,7 @@ pub struct CacheStats {
     pub peak: usize,
     /// What of it is not on disk as it is.
     pub dirty: usize,
-    /// Nodes read from the medium since opening.
+    /// Nodes read from the disk since opening.
     pub loads: u64,
     /// Trees that are open.
     pub trees: usize,

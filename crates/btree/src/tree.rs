@@ -3,7 +3,7 @@
 //! **Latches.** A descent holds the tree shared and takes the latch of the leaf only; whoever
 //! changes the structure - splits, merges, shadows a node that another owner has - holds the tree
 //! exclusively. Lock coupling would take two more atomic operations a level, and would contend for
-//! the latch of the root just as this contends for the tree's. Nothing is read from the medium
+//! the latch of the root just as this contends for the tree's. Nothing is read from the disk
 //! while a latch is held by a reader: a descent that meets something that is not in memory lets
 //! go, loads, and starts again.
 

@@ -1,8 +1,8 @@
 //! Nodes that lie twice in their room: those of the catalog, one of which leads to all trees.
 //!
-//! The units of such a node are two halves of whole blocks of the medium, each of which begins with
+//! The units of such a node are two halves of whole blocks of the disk, each of which begins with
 //! all of the node's bytes. Its pointer vouches for either. So who finds the first damaged reads
-//! the second; a check finds whichever is, and a repair writes it anew from the other, where it
+//! the second; a check finds whichever is, and a repair writes it again from the other, where it
 //! lies.
 
 use format::Pointer;

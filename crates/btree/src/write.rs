@@ -3,7 +3,7 @@
 //! First in place, with the tree shared: possible when nobody else has a node on the way, the leaf
 //! is not on disk as it is (so all above it are changed already), and it neither overflows nor
 //! runs low. Else with the tree exclusive, from the root down: own each node, split those that
-//! could not take a child, merge those that could not lose one, change the leaf, mend it.
+//! could not take a child, merge those that could not lose one, change the leaf, rebalance it.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ impl Nodes {
     }
 
     /// Sees to it that the child that has the key can take one more child; and can lose one, by
-    /// mending it with `siblings`, where they are named. Returns its place.
+    /// rebalancing it with `siblings`, where they are named. Returns its place.
     pub(crate) fn open_child(
         &self,
         node: &mut Interior,

@@ -15,7 +15,7 @@ use store::{Error, Result};
 
 use crate::segments::{OPEN_DIRECTORY, OpenSegment, Segments, open_path};
 
-/// The part of the medium that contents leave to names and checkpoints: one in so many.
+/// The part of the disk that contents leave to names and checkpoints: one in so many.
 const KEPT_SHARE: u64 = 16;
 /// And the most of it.
 const KEPT_BYTES_MAX: u64 = 64 << 20;

@@ -69,7 +69,7 @@ pub enum SegmentFaultKind {
     Map,
     /// It is a second file of the segment, and not used.
     Twin,
-    /// The medium does not give what is there.
+    /// The disk does not give what is there.
     Unread,
 }
 
@@ -284,7 +284,7 @@ impl Data {
     }
 
     /// Headers, footers and maps of all segments, and files beside those that are used: what is
-    /// wrong with them, or is not given by the medium. Reading contents needs none but the maps.
+    /// wrong with them, or is not given by the disk. Reading contents needs none but the maps.
     pub fn check_segments(&self) -> Result<Vec<SegmentFault>> {
         let mut found = Vec::new();
         for (segment, place) in self.segments.all() {
@@ -356,7 +356,7 @@ impl Data {
         }
     }
 
-    /// Writes header and footer of a segment anew. What is wrong with them is no loss: which page
+    /// Writes header and footer of a segment again. What is wrong with them is no loss: which page
     /// holds what is told by the extents alone. The caller knows that the file is the segment's; a
     /// mark that is another's is not written over.
     pub fn mend_marks(&self, segment: u64) -> Result<()> {

@@ -361,7 +361,7 @@ impl Data {
         Ok(true)
     }
 
-    /// Whether the medium punches, as far as that was tried.
+    /// Whether the disk punches, as far as that was tried.
     pub(crate) fn can_punch(&self) -> bool {
         self.punch_nanos.load(Ordering::Relaxed) < CANNOT_PUNCH
     }

@@ -41,7 +41,7 @@ pub struct Data {
     pub(crate) relief: OnceLock<Relief>,
 }
 
-/// Has room given back to the medium that others keep for later.
+/// Has room given back to the disk that others keep for later.
 pub type Relief = Box<dyn Fn() + Send + Sync>;
 
 impl std::fmt::Debug for Data {
@@ -64,7 +64,7 @@ pub struct Stats {
     /// Bytes freed durably and not punched yet.
     pub dead_bytes: u64,
     /// Of these, what could not be given back, and what stays until more of its segment dies,
-    /// where the medium cannot punch. That is not known before it was tried once since opening.
+    /// where the disk cannot punch. That is not known before it was tried once since opening.
     pub stuck_bytes: u64,
     /// Bytes that were given back since opening.
     pub reclaimed_bytes: u64,
@@ -112,7 +112,7 @@ impl Data {
         Ok(data)
     }
 
-    /// Sets what is called when the medium has no room for contents, before that is said: once,
+    /// Sets what is called when the disk has no room for contents, before that is said: once,
     /// before the first write. Called by threads that write, which may hold their file but
     /// nothing that a commit or a checkpoint waits for.
     pub fn set_relief(&self, relief: Relief) {
@@ -138,7 +138,7 @@ impl Data {
         Data::open(env, Arc::new(blobs), store, options)
     }
 
-    /// Bytes that all segments occupy on the medium. Asks for each segment.
+    /// Bytes that all segments occupy on disk. Asks for each segment.
     pub fn disk_bytes(&self) -> Result<u64> {
         let mut total = 0;
         for (segment, _) in self.segments.all() {

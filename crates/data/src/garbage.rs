@@ -1,7 +1,7 @@
 //! What is to be given back: freed pages that wait for their commit to be durable, dead pages
 //! that wait to be punched, dead segments that wait to be deleted. Decides; `clean` does.
 //!
-//! All of it is in memory: what a crash forgets stays on the medium until garbage collection, and
+//! All of it is in memory: what a crash forgets stays on disk until garbage collection, and
 //! is never handed out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -232,7 +232,7 @@ impl Garbage {
         joined
     }
 
-    /// Pages that nobody gets who needs room: of segments that failed, and, where the medium cannot
+    /// Pages that nobody gets who needs room: of segments that failed, and, where the disk cannot
     /// punch, of those that stay until more of their segment die.
     pub(crate) fn stuck_pages(&self, punches: bool) -> u64 {
         let waits = |dead: &Dead| dead.put_off.is_some_and(|least| dead.pages < least);

@@ -11,7 +11,7 @@
 //! 4. the sweep frees pages below the horizon that are neither marked nor were in flight, after
 //!    the pinned state is durable, so that no crash brings a record back that names one.
 //!
-//! Room is told as the medium has it: a dead page that was punched, in this opening or another, is
+//! Room is told as the disk has it: a dead page that was punched, in this opening or another, is
 //! a hole and is not counted, and one that the cleaner has already is handed to it once.
 //!
 //! A count is corrected by a difference, so two collections must not correct it by the same one:
@@ -136,7 +136,7 @@ pub struct Swept {
     pub freed_bytes: u64,
     /// Bytes that the cleaner gives back in its next steps, and did not have before.
     pub dead_bytes: u64,
-    /// Nothing was done: another collection swept since this one took its horizon. Mark anew.
+    /// Nothing was done: another collection swept since this one took its horizon. Mark again.
     pub outdated: bool,
 }
 
@@ -298,7 +298,7 @@ impl Data {
         self.sweep_and_free(store, marked, some, Free::Later, swept)
     }
 
-    /// As [`Data::sweep`], for one segment, whose dead pages are freed at once; of a medium that
+    /// As [`Data::sweep`], for one segment, whose dead pages are freed at once; of a disk that
     /// cannot, when enough of it is dead. What came free is told, and nothing else.
     pub fn sweep_now(
         &self,
@@ -402,7 +402,7 @@ impl Data {
         Ok(())
     }
 
-    /// Sweeps a segment, and cleans it as far as the medium allows.
+    /// Sweeps a segment, and cleans it as far as the disk allows.
     fn free_segment(
         &self,
         store: &dyn Store,
@@ -432,7 +432,7 @@ impl Data {
                 tracing::warn!(%error, segment, "pages that nothing names were not freed");
                 break;
             }
-            // That the medium cannot punch is found out by trying.
+            // That the disk cannot punch is found out by trying.
             if self.garbage.lock().dead_pages(segment) >= pages && self.can_punch() == could {
                 break;
             }
@@ -461,7 +461,7 @@ impl Data {
         complete && !held && marked.live_pages(segment) == 0 && self.is_deletable(segment)
     }
 
-    /// Dead pages of a segment that occupy the medium, neighbours joined.
+    /// Dead pages of a segment that occupy the disk, neighbours joined.
     fn dead_runs(&self, marked: &Marked, segment: u64) -> Result<Vec<PageRun>> {
         // Live pages have room, and so have header and footer; in a rewritten segment, not all.
         let others = match self.segments.get(segment) {

@@ -183,7 +183,7 @@ impl SealedSegment {
         Ok(true)
     }
 
-    /// Bytes of pages that occupy the medium.
+    /// Bytes of pages that occupy the disk.
     fn occupied(&self, blobs: &dyn Blobs, page: u32, count: u32) -> Result<u64> {
         let mut occupied = 0;
         for (offset, length) in self.places(blobs, page, count)? {
@@ -339,7 +339,7 @@ impl Segments {
         }
     }
 
-    /// Gives the room of pages back; `false` when the medium cannot.
+    /// Gives the room of pages back; `false` when the disk cannot.
     pub(crate) fn punch(&self, segment: u64, page: u32, count: u32) -> Result<bool> {
         let offset = u64::from(page) * u64::from(PAGE_BYTES);
         let length = u64::from(count) * u64::from(PAGE_BYTES);
@@ -357,7 +357,7 @@ impl Segments {
         }
     }
 
-    /// How many of some pages occupy the medium.
+    /// How many of some pages occupy the disk.
     pub(crate) fn occupied(&self, segment: u64, page: u32, count: u32) -> Result<u32> {
         let offset = u64::from(page) * u64::from(PAGE_BYTES);
         let length = u64::from(count) * u64::from(PAGE_BYTES);
@@ -380,7 +380,7 @@ impl Segments {
         self.get(segment).is_some_and(|now| now.is(place))
     }
 
-    /// Bytes that a segment occupies on the medium.
+    /// Bytes that a segment occupies on disk.
     pub(crate) fn disk_bytes(&self, segment: u64) -> Result<u64> {
         Ok(match self.get(segment) {
             None => 0,

@@ -38,7 +38,7 @@ pub trait Blobs: Send + Sync {
     /// (an object store), so that the caller rewrites the object under another name.
     fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool>;
 
-    /// Bytes occupied on the medium by one object.
+    /// Bytes occupied on disk by one object.
     fn disk_bytes(&self, name: &str) -> Result<u64>;
 
     /// Bytes of a range of an object that are no hole: all that lies in the object where the store
@@ -48,7 +48,7 @@ pub trait Blobs: Send + Sync {
         Ok(end.saturating_sub(offset))
     }
 
-    /// Bytes occupied on the medium by all objects.
+    /// Bytes occupied on disk by all objects.
     fn disk_bytes_all(&self) -> Result<u64> {
         self.list("")?.iter().map(|name| self.disk_bytes(name)).sum()
     }

@@ -1,4 +1,4 @@
-//! Reads past the operating system's page cache, for measuring what the medium does: a file read
+//! Reads past the operating system's page cache, for measuring what the disk does: a file read
 //! with `O_DIRECT` and otherwise as [`LocalDevice`] does it.
 //!
 //! Writes go the ordinary way; the kernel writes dirty pages of a range before it reads the range

@@ -43,7 +43,7 @@ impl Error {
         Error { offset: Some(offset), ..self }
     }
 
-    /// Whether the medium, or the file system on it, does not give what is there: trying again does
+    /// Whether the disk, or the file system on it, does not give what is there: trying again does
     /// not help, and what else is there may read. What the process lacks or may not do is
     /// something else.
     pub fn is_unread(&self) -> bool {
@@ -52,7 +52,7 @@ impl Error {
         self.os.is_some_and(|os| broken.contains(&os))
     }
 
-    /// Whether the medium is full (or over quota).
+    /// Whether the disk is full (or over quota).
     pub fn is_no_space(&self) -> bool {
         matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }

@@ -1,8 +1,8 @@
 //! `Device`: the files of one volume directory.
 //!
 //! Paths are relative to the volume directory, in UTF-8, with `/` between components, without
-//! `..`. Assumptions about the medium are those of `docs/guide/crash-safety.md`: until
-//! `sync_data` returns, any subset of the writes since the last one may be on the medium, whole
+//! `..`. Assumptions about the disk are those of `docs/guide/crash-safety.md`: until
+//! `sync_data` returns, any subset of the writes since the last one may be on disk, whole
 //! or torn at any 512-byte sector; until `sync_dir` returns, any subset of the creations, renames
 //! and removals in that directory may be.
 
@@ -36,13 +36,13 @@ pub trait Device: Send + Sync {
     /// Makes creations, renames and removals in a directory durable. `""` is the volume directory.
     fn sync_dir(&self, directory: &str) -> Result<()>;
 
-    /// Whether a directory is on another medium than the volume directory: no room that comes of
+    /// Whether a directory is on another disk than the volume directory: no room that comes of
     /// one is of use to the other.
     fn is_elsewhere(&self, _directory: &str) -> Result<bool> {
         Ok(false)
     }
 
-    /// Room on the medium of the volume directory.
+    /// Room on disk of the volume directory.
     fn space(&self) -> Result<Space>;
 
     /// Takes the exclusive advisory lock of a file (created if absent), or `None` when another
@@ -56,7 +56,7 @@ pub trait File: Send + Sync {
     /// Reads at `offset` until `buffer` is full or the file ends; returns the bytes read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// Says that a range will be read soon, so that the medium may begin; returns without waiting
+    /// Says that a range will be read soon, so that the disk may begin; returns without waiting
     /// for it. A hint: whoever reads will be told of what goes wrong.
     fn prefetch(&self, _offset: u64, _length: u64) {}
 
@@ -78,17 +78,17 @@ pub trait File: Send + Sync {
     fn set_len(&self, length: u64) -> Result<()>;
 
     /// Reserves room for `offset..offset + length`, growing the file to cover it; later writes
-    /// there do not fail for want of room.
+    /// there do not fail for lack of room.
     fn allocate(&self, offset: u64, length: u64) -> Result<()>;
 
-    /// Gives the room of a range back; it reads as zero. The length does not change. A medium
+    /// Gives the room of a range back; it reads as zero. The length does not change. A disk
     /// that cannot do so writes nothing and answers `false`.
     fn punch(&self, offset: u64, length: u64) -> Result<bool>;
 
-    /// Bytes that the file occupies on the medium.
+    /// Bytes that the file occupies on disk.
     fn disk_bytes(&self) -> Result<u64>;
 
-    /// Bytes of a range that are no hole, in the units in which the medium keeps holes: all that
+    /// Bytes of a range that are no hole, in the units in which the disk keeps holes: all that
     /// lies in the file where it cannot tell.
     fn occupied(&self, offset: u64, length: u64) -> Result<u64> {
         let end = offset.saturating_add(length).min(self.len()?);
@@ -113,7 +113,7 @@ pub trait Lock: Send + Sync {
 pub struct Metadata {
     /// Length in bytes (0 for a directory).
     pub length: u64,
-    /// Bytes occupied on the medium.
+    /// Bytes occupied on disk.
     pub disk_bytes: u64,
     /// Whether it is a directory.
     pub directory: bool,
@@ -122,7 +122,7 @@ pub struct Metadata {
 /// What [`Device::space`] tells, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Size of the medium.
+    /// Size of the disk.
     pub total_bytes: u64,
     /// Room that this process may use.
     pub free_bytes: u64,

@@ -195,7 +195,7 @@ fn below(path: &str) -> &str {
 impl Device for LocalDevice {
     fn open(&self, path: &str) -> Result<Arc<dyn File>> {
         let (file, read_only) = match self.open_at(path, OFlags::RDWR) {
-            // As a medium that fails is left by the operating system: what is there can be read.
+            // As a disk that fails is left by the operating system: what is there can be read.
             Err(error) if is_read_only(&error) => (self.open_at(path, OFlags::RDONLY), true),
             opened => (opened, false),
         };
@@ -389,7 +389,7 @@ impl File for LocalFile {
     fn prefetch(&self, offset: u64, length: u64) {
         let length = std::num::NonZeroU64::new(length);
         let advice = rustix::fs::Advice::WillNeed;
-        // Where the medium takes no advice, reading is only slower.
+        // Where the disk takes no advice, reading is only slower.
         rustix::fs::fadvise(&self.file, offset, length, advice).ok();
     }
 
@@ -456,7 +456,7 @@ impl File for LocalFile {
 }
 
 /// A held `flock` of a file, and of the directory, which nobody can remove while it has files: who
-/// removes the file and makes it anew has another file, and no lock.
+/// removes the file and makes it again has another file, and no lock.
 ///
 /// Closing them would release them too, but not while a process that was started just before has
 /// them open still, as it has until its program runs.

@@ -2,7 +2,7 @@
 //! they are (`docs/format/kept-twice.md`).
 //!
 //! Everything that says where a volume's parts are, or keeps them from being removed, has a copy in
-//! a second tree. What only counts inodes can be counted anew, changes with every file, and has
+//! a second tree. What only counts inodes can be counted again, changes with every file, and has
 //! none.
 
 use crate::key;
@@ -13,7 +13,7 @@ use crate::{Malformed, Reader, Writer};
 pub const COPY_TREE: u64 = 17;
 
 /// Key of a record, which holds nothing, of a volume whose counts were lost with damaged records
-/// and made anew, until a check has found them right.
+/// and rebuilt, until a check has found them right.
 pub const UNCOUNTED_KEY: [u8; 1] = [b'V'];
 
 /// Bytes of the counter of the root where the records are kept twice.

@@ -14,7 +14,7 @@ pub const MAGIC: [u8; 8] = *b"PANDONUM";
 pub const VERSION: u32 = 1;
 /// Bytes of a note: less than a sector.
 pub const NUMBERS_BYTES: usize = 40;
-/// Where in the file the two places begin: never in one sector, nor in one block of a medium that
+/// Where in the file the two places begin: never in one sector, nor in one block of a disk that
 /// has blocks of 4 KiB.
 pub const PLACES: [u64; 2] = [0, 4096];
 

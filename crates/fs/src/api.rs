@@ -136,7 +136,7 @@ pub enum SyncScope {
 pub struct StatFs {
     /// Unit of the next three, in bytes.
     pub block_bytes: u32,
-    /// Size of the medium.
+    /// Size of the disk.
     pub blocks: u64,
     /// Free room.
     pub blocks_free: u64,

@@ -160,7 +160,7 @@ impl Queue {
 impl Fs {
     /// One bounded step of background work, about `budget` records or nodes.
     ///
-    /// What fails does not keep the rest from being done: on a full medium a checkpoint has no
+    /// What fails does not keep the rest from being done: on a full disk a checkpoint has no
     /// room until other work has made some. The first failure is told when nothing was done.
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
         let done = self.first_due(budget);

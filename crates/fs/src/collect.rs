@@ -3,11 +3,11 @@
 //! A collection is asked for when a tree was dropped, or so much that clones may share that it is
 //! worth its cost. It pins a state, marks what all trees name a few nodes at a time, and then
 //! sweeps a few segments at a time. It is given up at the first thing that cannot be read, and
-//! begins anew after a rest: an unread record is never taken for no record.
+//! begins again after a rest: an unread record is never taken for no record.
 //!
 //! Collections take turns with their steps and calls (`Queue::collecting`): a call goes
 //! on from its marking to the end of its sweep, and one that is under way in steps, and was
-//! overtaken by a call between two of them, begins anew.
+//! overtaken by a call between two of them, begins again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

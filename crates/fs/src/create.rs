@@ -53,7 +53,7 @@ impl Fs {
         Fs::open_through(env, options, |store| store)
     }
 
-    /// Checks a volume that nobody has open: all that its store has on the medium. Nothing is
+    /// Checks a volume that nobody has open: all that its store has on disk. Nothing is
     /// changed. The caller sees to it that nobody opens it meanwhile.
     pub fn inspect(
         env: &Env,
@@ -142,7 +142,7 @@ fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether it is a directory for the log, and empty: it may be a link that leads to another medium.
+/// Whether it is a directory for the log, and empty: it may be a link that leads to another disk.
 fn is_place_of_log(device: &dyn Device, name: &str) -> bool {
     name == crate::engine::LOG_DIRECTORY && device.list(name).is_ok_and(|names| names.is_empty())
 }

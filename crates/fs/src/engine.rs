@@ -15,7 +15,7 @@ use crate::{Layout, OpenError, OpenOptions};
 
 /// Directories of a volume that engines and data make.
 pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", LOG_DIRECTORY, "data"];
-/// That of the log, which may be a link to one on another medium.
+/// That of the log, which may be a link to one on another disk.
 pub const LOG_DIRECTORY: &str = "log";
 
 /// The superblocks of the B-tree.
@@ -115,8 +115,8 @@ fn beginning<const BYTES: usize>(device: &dyn Device, path: &str) -> Result<Vec<
     Ok(bytes)
 }
 
-/// Makes what the engine counts anew, and its superblocks or manifests, of a volume that nobody has
-/// open.
+/// Makes what the engine counts again, and its superblocks or manifests, of a volume that nobody
+/// has open.
 pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
@@ -131,8 +131,8 @@ pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     }
 }
 
-/// Makes the damaged one of the two trees of the volume's records anew, of a volume that nobody has
-/// open, and then what the engine counts: what the damaged one led to is free.
+/// Makes the damaged one of the two trees of the volume's records again, of a volume that nobody
+/// has open, and then what the engine counts: what the damaged one led to is free.
 pub(crate) fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let mut store = open(env, header, &OpenOptions::default())?;
     if crate::own::drop_unknown(&*store)? {
@@ -164,7 +164,7 @@ pub(crate) fn cost_of_cut(env: &Env, header: &VolumeHeader) -> Result<store::Cut
     })
 }
 
-/// Writes headers of the log's files anew, where that is all that is damaged of one.
+/// Writes headers of the log's files again, where that is all that is damaged of one.
 pub(crate) fn mend_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {

@@ -1,7 +1,7 @@
 //! The two files of a volume's header: `volume.pando`, and `volume.copy` of the same bytes.
 //!
 //! A volume is opened by the first alone. Where that is damaged and the copy is not, opening is
-//! refused, and a repair writes it anew. Damage of the copy keeps nobody from opening; a check
+//! refused, and a repair writes it again. Damage of the copy keeps nobody from opening; a check
 //! tells it. Invariants:
 //!
 //! 1. While a volume is made, its header is there under another name. So a copy without a header
@@ -82,7 +82,7 @@ pub(crate) fn keep_copy(device: &dyn Device, header: &VolumeHeader) {
     }
 }
 
-/// Writes whichever is not as it should be anew, of a volume that nobody has open.
+/// Writes whichever is not as it should be again, of a volume that nobody has open.
 pub(crate) fn mend(device: &dyn Device) -> Result<(), OpenError> {
     let headers = Headers::read(device)?;
     let opening = headers.opening();
@@ -126,7 +126,7 @@ fn read_file(device: &dyn Device, path: &str) -> Result<Found, OpenError> {
     match read {
         Ok(read) => bytes.truncate(read),
         Err(error) if error.is_shortage() => return Err(error.into()),
-        // The medium does not give it back; another file of the same bytes may be whole.
+        // The disk does not give it back; another file of the same bytes may be whole.
         Err(error) => {
             let is = State::Damaged(damaged(path, "bytes that read", error.message));
             return Ok(Found { bytes: Vec::new(), is });
@@ -209,7 +209,7 @@ impl Headers {
         Ok(right.cloned())
     }
 
-    /// What is wrong with either, beside the one that is right. Without that nothing is mended.
+    /// What is wrong with either, beside the one that is right. Without that nothing is repaired.
     pub(crate) fn problems(&self, right: Option<&VolumeHeader>) -> Vec<Problem> {
         let beside = right.or(match &self.main.is {
             State::Whole(header) => Some(header),

@@ -111,7 +111,7 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// When reading changes times.
     pub atime: Atime,
-    /// Length of a segment of the log: what is reserved on the medium at a time.
+    /// Length of a segment of the log: what is reserved on disk at a time.
     pub log_segment_bytes: u64,
     /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
     pub checkpoint_bytes: u64,

@@ -2,7 +2,7 @@
 //!
 //! A copy of a directory shares its source's whole tree, so that an inode may have names in it that
 //! nobody comes to from the copy's root. They stay until the copy is pruned. But with the last
-//! name that can be come to the inode goes: it would be charged to its owners, and take room, for
+//! name that is reachable the inode goes: it would be charged to its owners, and take room, for
 //! ever, and nobody could remove it.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ const READS_MAX: usize = 4096;
 /// The ways up that one commit looks at; none is gone twice.
 pub(crate) struct Ways {
     hidden: BTreeSet<u64>,
-    /// Directories that can be come to.
+    /// Directories that is reachable.
     seen: BTreeSet<u64>,
     /// Directories that may yet be read.
     reads: usize,

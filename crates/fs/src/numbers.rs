@@ -31,7 +31,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Starts after the last range.
     pub(crate) fn open(store: &dyn Store) -> FsResult<Numbers> {
-        // One that is falsified must not begin anew at 0 when it is counted on.
+        // One that is falsified must not begin again at 0 when it is counted on.
         let next = read_counter(store, Counter::NextIno)?.min(NUMBERS_END);
         Ok(Numbers {
             next: AtomicU64::new(next),

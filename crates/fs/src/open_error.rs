@@ -32,10 +32,10 @@ pub enum OpenError {
     /// Bytes of the volume are damaged.
     #[error(transparent)]
     Damaged(#[from] Corruption),
-    /// `volume.pando` is damaged or gone, and its copy is whole: a repair writes it anew.
+    /// `volume.pando` is damaged or gone, and its copy is whole: a repair writes it again.
     #[error("{0}; its copy, volume.copy, is whole")]
     HeaderDamaged(Corruption),
-    /// One of two superblocks could not be read, was written anew by a repair, and cannot be read
+    /// One of two superblocks could not be read, was written again by a repair, and cannot be read
     /// yet. Nothing else was changed.
     #[error(
         "{file} was written anew and cannot be read ({why}): the other superblock says the same, \
@@ -45,7 +45,7 @@ pub enum OpenError {
     Unreadable {
         /// The file.
         file: String,
-        /// What the medium says.
+        /// What the disk says.
         why: String,
     },
     /// Records of the volume contradict one another, or could not be read.

@@ -23,7 +23,7 @@ use crate::{Fs, FsResult};
 /// contents. Whoever holds such inodes would fill it with what counts to no limit.
 const MEMORY_BYTES: usize = 4096;
 
-/// Whether an inode without a name is kept on the medium.
+/// Whether an inode without a name is kept on disk.
 pub(crate) fn is_stored(inode: &InodeRecord, xattrs: Option<&XattrRecord>) -> bool {
     inode.has_extents || xattrs.is_some_and(|xattrs| xattrs.encode().len() > MEMORY_BYTES)
 }
@@ -34,7 +34,7 @@ pub(crate) struct LastName {
     ino: u64,
     inode: InodeRecord,
     attached: Attached,
-    /// Whether it stays on the medium.
+    /// Whether it stays on disk.
     stored: bool,
 }
 

@@ -8,7 +8,7 @@
 //!    makes the state `Counted`.
 //!
 //! A crash before the third leaves `Counting`, which counts as nothing: the next limit that is set
-//! begins anew.
+//! begins again.
 
 use std::sync::Arc;
 

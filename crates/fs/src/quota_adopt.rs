@@ -162,7 +162,7 @@ impl Fs {
         })
     }
 
-    /// Goes through some directories; tells through how many. After an error the pass begins anew.
+    /// Goes through some directories; tells through how many. After an error the pass begins again.
     fn adopt(&self, adopting: &mut Adopting, budget: usize) -> FsResult<u64> {
         let Some(mut pass) = adopting.pass.take().or_else(|| self.next_pass()) else {
             return Ok(0);

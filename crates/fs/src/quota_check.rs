@@ -1,4 +1,4 @@
-//! Counting quotas anew: what the inodes of all subvolumes say that they are charged, beside what
+//! Counting quotas again: what the inodes of all subvolumes say that they are charged, beside what
 //! the records of charges say, in one state of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,7 +111,7 @@ impl Found {
 }
 
 impl Fs {
-    /// Counts anew what is charged to every quota, and tells where the records differ from it:
+    /// Counts again what is charged to every quota, and tells where the records differ from it:
     /// a walk over all that is stored, over one state, while the volume is in use.
     pub fn quota_check(&self) -> FsResult<Vec<QuotaDifference>> {
         let pin = self.store.pin().map_err(from_store)?;

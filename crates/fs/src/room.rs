@@ -2,7 +2,7 @@
 //! when the background comes to it. Then the oldest hour of a trash goes, if there is one.
 //!
 //! Looking for room takes a sync and a checkpoint. So nobody looks again where nothing came of it
-//! and nothing was committed since, and rarely where nothing waits: a write to a medium that is
+//! and nothing was committed since, and rarely where nothing waits: a write to a disk that is
 //! full is refused at once. An operation looks a bounded number of times, for a bounded time; it
 //! goes on for as long as the time alone ends its searches. Nothing of a trash goes meanwhile, nor
 //! for who merely waits for another's search.
@@ -63,7 +63,7 @@ pub(crate) struct Search {
     hopeless: bool,
     /// Bytes that were free after it looked the last time.
     free: Option<u64>,
-    /// How often the log had refused a record for want of room on a medium of its own, when the
+    /// How often the log had refused a record for lack of room on a disk of its own, when the
     /// operation was tried the last time.
     refused: Option<u64>,
     /// Whether it saw that nothing waits, and that there is no trash.
@@ -93,7 +93,7 @@ impl Given {
     }
 }
 
-/// What became of the trash for want of room.
+/// What became of the trash for lack of room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purged {
     /// An hour of it went.
@@ -138,7 +138,7 @@ impl Fs {
     }
 
     /// Whether the room of the trash would be of use to an operation that found none. It is none of
-    /// the log's where that has a medium of its own. Where this is not known yet, the operation is
+    /// the log's where that has a disk of its own. Where this is not known yet, the operation is
     /// to be tried once more, and the log's refusals are counted.
     fn trash_helps(&self, search: &Search) -> Option<bool> {
         if !self.trash.is_on() {
@@ -205,7 +205,7 @@ impl Fs {
         true
     }
 
-    /// Bytes that are free on the medium, if it tells.
+    /// Bytes that are free on disk, if it tells.
     fn free_bytes(&self) -> Option<u64> {
         self.env.device.space().ok().map(|space| space.free_bytes)
     }
@@ -227,7 +227,7 @@ impl Fs {
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
     }
 
-    /// Bytes of contents that are dead and go back to the medium without anybody's doing.
+    /// Bytes of contents that are dead and go back to the disk without anybody's doing.
     pub(crate) fn bytes_to_come(&self) -> u64 {
         let data = self.data.stats();
         data.waiting_bytes + data.dead_bytes - data.stuck_bytes
@@ -239,7 +239,7 @@ impl Fs {
         // The index does without.
         went_on(self.store.keep_log(&[]).map_err(from_store));
         let now = self.env.clock.monotonic();
-        // The rest is for what gives the room that came of it to the medium.
+        // The rest is for what gives the room that came of it to the disk.
         let removed = self.remove_detached(now + until.saturating_sub(now) / 2);
         let given = removed.and(self.clean_up(until));
         // What the trees shared that were dropped: that takes longest, or others are long at it.

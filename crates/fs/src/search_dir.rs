@@ -42,7 +42,7 @@ const LINK_BITS: u32 = 20;
 const LINKS_MAX: usize = 1 << 15;
 /// Bytes of the paths of one query.
 const PATH_BYTES_MAX: usize = 16 << 20;
-/// Most numbers of links of a query; when they are used up it is named anew.
+/// Most numbers of links of a query; when they are used up it is named again.
 const NUMBERS_MAX: u32 = (1 << LINK_BITS) - 2;
 /// Most queries that are remembered, and bytes of their links.
 const QUERIES_MAX: usize = 64;
@@ -455,7 +455,7 @@ impl Query {
         paths.sort_unstable();
         let mut found = self.found.lock();
         if !found.links.replace(paths, NUMBERS_MAX) {
-            // The query is named anew, by another number.
+            // The query is named again, by another number.
             drop(found);
             fs.searches.inner.lock().forget(number);
             return Err(FsError::Stale);

@@ -331,8 +331,7 @@ pub(crate) fn is_due(
     };
     Ok(match rows {
         _ if rows >= limit => Due::Now,
-        // Whoever looks when something happened, and at no other time, would not come again to a
-        // volume at rest.
+        // A thread that looks only when something happened would not look at an idle volume again.
         _ if rows >= old => Due::After(left),
         _ => Due::Not,
     })

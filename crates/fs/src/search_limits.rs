@@ -1,6 +1,6 @@
 //! How large clusters of the index become: a setting of the volume, in its own tree, that each
-//! flush reads. Clusters that were made by other limits are written anew by the next flush of their
-//! subvolume. What a search finds does not depend on it.
+//! flush reads. Clusters that were made by other limits are written again by the next flush of
+//! their subvolume. What a search finds does not depend on it.
 
 use format::cluster_limits::{ClusterLimitsRecord, DIRECTORIES_MAX, ROWS_MAX, ROWS_MIN};
 use format::key;

@@ -17,7 +17,7 @@
 //! looking for what is due does: so looking begins a little later, and never beside a query that
 //! reads.
 //!
-//! Where room is short on the medium, bases are dropped instead, their files first, for which no
+//! Where room is short on disk, bases are dropped instead, their files first, for which no
 //! commit is needed: they only make searches fast. Each step of making one looks first.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -106,7 +106,7 @@ impl<'a> Txn<'a> {
     }
 
     /// An empty change of which room comes: names, contents or records go, and little is added.
-    /// It may use what is kept of a full medium for that.
+    /// It may use what is kept of a full disk for that.
     pub(crate) fn removing(fs: &'a Fs) -> Txn<'a> {
         let mut txn = Txn::new(fs);
         txn.batch().mark(Need::Removes);

@@ -187,7 +187,7 @@ impl Fs {
     }
 
     /// Reads the quotas. Where damage hides what is charged, which has no copy, nothing of quotas
-    /// is told until a repair has counted anew.
+    /// is told until a repair has counted again.
     fn load_quotas(&self) -> FsResult<()> {
         if let Err(error) = self.quotas.load(self) {
             let scan = |prefix: &[u8]| -> store::Result<()> {
@@ -259,7 +259,7 @@ impl Fs {
         self.store.sync(self.store.last_commit()).map_err(from_store)
     }
 
-    /// Reads and verifies all that the store has on the medium, beside everything else.
+    /// Reads and verifies all that the store has on disk, beside everything else.
     pub fn check(&self, progress: store::CheckProgress<'_>) -> FsResult<store::CheckReport> {
         self.store.check(progress).map_err(from_store)
     }
@@ -580,7 +580,7 @@ impl Fs {
     }
 }
 
-/// What data asks for where the medium is full. The store has the data as its barrier, so that
+/// What data asks for where the disk is full. The store has the data as its barrier, so that
 /// the data must not keep the store.
 fn relief(store: &Arc<dyn Store>) -> data::Relief {
     let store = Arc::downgrade(store);

@@ -132,8 +132,9 @@ pub struct Copy {
     pub name: String,
 }
 
-/// Where a volume is mounted in mount namespaces other than ours, as far as we may look: a container
-/// that was started while the volume was mounted has the mount until its last process ends.
+/// Where a volume is mounted in mount namespaces other than ours, as far as we may look: a
+/// container that was started while the volume was mounted has the mount until its last process
+/// ends.
 pub fn copies_of(volume_dir: &Path) -> Vec<Copy> {
     let volume_dir = std::fs::canonicalize(volume_dir).unwrap_or_else(|_| volume_dir.to_owned());
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();

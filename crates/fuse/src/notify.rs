@@ -7,13 +7,13 @@
 //! A name is first expired, which takes the kernel no time: it looks the name up again when that is
 //! next used. To drop what it keeps below the name takes it time in proportion to that: seconds for
 //! a tree of 60,000 files. A thread of its own, `fuse-notify-late`, has that done, and nobody waits
-//! for it. It leaves a name alone whose new meaning the kernel has looked up by then: so the old one
-//! is dropped already.
+//! for it. It leaves a name alone whose new meaning the kernel has looked up by then: so the old
+//! one is dropped already.
 //!
 //! Nobody ever waits to report. The set of names is bounded: beyond the bound it is replaced by
 //! "all names", which makes the kernel look every name up once more when it is next used. A kernel
 //! that cannot do that is told of the directories alone: it reads their listings and attributes
-//! anew, and keeps names that it looked up for as long as `entry-timeout` says. The sets of nodes
+//! again, and keeps names that it looked up for as long as `entry-timeout` says. The sets of nodes
 //! are bounded by the number of inodes that the kernel holds.
 //!
 //! The notifier goes when the mount is closed: it keeps the connection open, and on a connection

@@ -88,7 +88,8 @@ pub enum OptionError {
         "unknown mount option '{0}'; known are ro, rw, allow_other, default_permissions, \
          no_default_permissions, noatime, relatime, subdir=DIR, attr-timeout=SECONDS, \
          entry-timeout=SECONDS, negative-timeout=SECONDS, cache-size=SIZE, merge-rate=SIZE, \
-         threads=N, clone_fd, snapshot-inodes=unique|alike, fsname=NAME and the generic ones of mount(8)"
+         threads=N, clone_fd, snapshot-inodes=unique|alike, fsname=NAME and the generic ones of \
+         mount(8)"
     )]
     Unknown(String),
     /// An option that needs a value came without, or with a wrong one.

@@ -67,7 +67,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// Whether the thread sleeps for want of a request, having counted `seen`. Who has been given
+    /// Whether the thread sleeps for lack of a request, having counted `seen`. Who has been given
     /// one runs, or is about to.
     fn has_none(&self, seen: u64) -> bool {
         seen % 2 == 1 && self.sleeps() && self.count.load(Ordering::SeqCst) == seen

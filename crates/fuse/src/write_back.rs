@@ -18,7 +18,7 @@ pub enum WriteBack {
     /// The process that serves the mount has been given all that was stored before the call.
     Taken,
     /// The same, and of something that was stored since the last such call it refused to take it:
-    /// for want of room, by a quota, in a snapshot. Whose that was is told by `msync`, `fsync` or
+    /// for lack of room, by a quota, in a snapshot. Whose that was is told by `msync`, `fsync` or
     /// `close`, and the file does not have it either.
     Refused(MountError),
     /// The caller may not open anything of the mount, and so cannot ask.

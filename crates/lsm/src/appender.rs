@@ -17,7 +17,7 @@ use crate::files::{DIRECTORY, Files, blob_name};
 pub(crate) const BUILDING_PREFIX: &str = "building-";
 /// Bytes of a write.
 const WRITE_BYTES: usize = 1 << 20;
-/// What a medium reads and loses as one, at most.
+/// What a disk reads and loses as one, at most.
 const APART_BYTES: u64 = 4096;
 
 /// A blob that is being written.
@@ -82,7 +82,7 @@ impl Appender {
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Has what comes next begin in another block of the medium than what there is ends in.
+    /// Has what comes next begin in another block of the disk than what there is ends in.
     pub(crate) fn begin_apart(&mut self) -> Result<()> {
         let bytes = self.offset().next_multiple_of(APART_BYTES) - self.offset();
         self.put(&vec![0; bytes as usize])
@@ -136,7 +136,7 @@ impl Appender {
     }
 }
 
-/// What was not finished goes away again, as far as the medium lets it.
+/// What was not finished goes away again, as far as the disk lets it.
 impl Drop for Appender {
     fn drop(&mut self) {
         if self.file.take().is_some()

@@ -28,7 +28,7 @@ const FILTER_BITS: u32 = 10;
 /// Longest filter: more than as many members need, with those that the last block adds.
 const FILTER_BYTES_MAX: usize = 1 << 20;
 
-/// Longest index of a run in memory, which is longer than on the medium: its length, and places in
+/// Longest index of a run in memory, which is longer than on disk: its length, and places in
 /// its keys, have 32 bits.
 const INDEX_BYTES_MAX: usize = u32::MAX as usize - (64 << 20);
 
@@ -42,7 +42,7 @@ pub(crate) struct BlobWriter {
     /// The value log beside it, where there may be one.
     log: Option<LogWriter>,
     waiting: Waiting,
-    /// Value logs whose rows are written anew when they are met, until the value log beside has so
+    /// Value logs whose rows are written again when they are met, until the value log beside has so
     /// many bytes.
     clean: (BTreeSet<u64>, u64),
     rows: RowReader,
@@ -111,14 +111,14 @@ impl BlobWriter {
         })
     }
 
-    /// Has the rows of these value logs written anew, until there are so many bytes of rows, as
+    /// Has the rows of these value logs written again, until there are so many bytes of rows, as
     /// they are packed.
     pub(crate) fn clean(&mut self, logs: BTreeSet<u64>, most: u64) {
         assert!(self.log.is_some() || logs.is_empty(), "rows need a value log to go to");
         self.clean = (logs, most);
     }
 
-    /// Whether a row of this value log is written anew.
+    /// Whether a row of this value log is written again.
     fn is_taken(&self, log: u64) -> bool {
         let (logs, most) = &self.clean;
         logs.contains(&log) && self.log.as_ref().is_some_and(|log| log.bytes() < *most)
@@ -136,7 +136,7 @@ impl BlobWriter {
         log.max(self.bytes() - log)
     }
 
-    /// Has the next run share no block of the medium with the one before.
+    /// Has the next run share no block of the disk with the one before.
     pub(crate) fn begin_apart(&mut self) -> Result<()> {
         self.out.begin_apart()
     }

@@ -1,4 +1,4 @@
-//! Checking everything that the durable state has on the medium, past the cache: every index and
+//! Checking everything that the durable state has on disk, past the cache: every index and
 //! every block of every run once, their checksums, the order of their keys, that a block begins
 //! where the index says, that filters have what they are for, that deleted ranges ascend, that no
 //! run reaches into another, that rows are where runs point to, and that the counts are right, of
@@ -39,7 +39,7 @@ pub fn check(store: &LsmStore) -> Result<CheckReport> {
 
 /// Checks the store in a volume that nobody has open: the newest manifest, what it names, and the
 /// log after it. A blob that is missing is a finding like damage. Fails where there is no manifest,
-/// when something is of a newer format, or when the medium does not answer.
+/// when something is of a newer format, or when the disk does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let (files, newest) = match find(env, options) {
@@ -162,7 +162,7 @@ pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
     Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn), true)
 }
 
-/// Writes headers of the log's files anew, of which a check says that nothing else is damaged.
+/// Writes headers of the log's files again, of which a check says that nothing else is damaged.
 pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
     let (_, newest) = find(env, options)?;
     let (volume, log) = (options.common.volume, options.common.log());
@@ -181,7 +181,7 @@ fn not_cut(error: Error) -> Error {
     }
 }
 
-/// Writes the manifest anew where it is damaged, or not there twice, and the heads of blobs in the
+/// Writes the manifest again where it is damaged, or not there twice, and the heads of blobs in the
 /// volume's directory that are damaged, of a store that nobody has open. Nothing else of this
 /// engine is there twice, or counted.
 pub fn mend(env: &Env, options: &Options) -> Result<()> {
@@ -232,7 +232,7 @@ impl Core {
         }
         let mut failed = None;
         self.look_at_manifests(state, &mut |name, error| match finding(error) {
-            // What no opening could read is written anew under the next number.
+            // What no opening could read is written again under the next number.
             Ok(found) if found.kind == FindingKind::Medium => report.add(found),
             Ok(found) => {
                 report.add(Finding { file: path(name), ..found }.with(Remedy::Checkpoint));
@@ -431,7 +431,7 @@ impl Of<'_> {
     }
 }
 
-/// Damage, what is missing and what the medium does not give as a finding; anything else stays an
+/// Damage, what is missing and what the disk does not give as a finding; anything else stays an
 /// error.
 pub(crate) fn finding(error: Error) -> Result<Finding> {
     match error.as_damage() {

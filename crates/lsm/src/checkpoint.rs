@@ -41,7 +41,7 @@ use crate::ranges::Ranges;
 use crate::rows::Content;
 use crate::run::{Caching, Run};
 
-/// The durable state, and what is on the medium beside it.
+/// The durable state, and what is on disk beside it.
 pub(crate) struct Durable {
     /// The number of its manifest.
     pub(crate) number: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Durable {
 }
 
 impl Durable {
-    /// Takes note of a run that is on the medium.
+    /// Takes note of a run that is on disk.
     pub(crate) fn take_note(&mut self, run: Run) -> Arc<Run> {
         let run = Arc::new(run);
         self.runs.note(&run);
@@ -126,7 +126,7 @@ struct Group {
     layers: Vec<Arc<Layer>>,
     /// Whether nothing is below them.
     lowest: bool,
-    /// Whether they are of copies of what is in another tree: damage of one block of the medium is
+    /// Whether they are of copies of what is in another tree: damage of one block of the disk is
     /// not to be of both.
     apart: bool,
 }
@@ -255,7 +255,7 @@ impl Core {
         }
     }
 
-    /// Counts a blob that was written to the medium.
+    /// Counts a blob that was written to the disk.
     pub(crate) fn wrote(&self, writer: Writer, bytes: u64, writes: u64) {
         self.journal.wrote(writer, bytes, writes);
         self.journal.synced(1);
@@ -390,7 +390,7 @@ impl Part {
                 Content::Value(value) => value.len(),
                 Content::Deleted | Content::Far(_) | Content::Unknown(_) => 0,
             };
-            // Rows that are written anew are what takes time, where there are any.
+            // Rows that are written again are what takes time, where there are any.
             passed += ((key.len() + inline) as u64).max(blob.bytes().saturating_sub(before));
             if passed >= self.bytes || merge.loaded_bytes() >= most {
                 self.begin = Bound::Excluded(key.to_vec());
@@ -436,7 +436,7 @@ fn groups(frozen: &Frozen, apart: Option<TreeId>) -> Vec<Group> {
         let apart = Some(*tree) == apart;
         let mut at = 0;
         while let Some(first) = stack.layers.get(at) {
-            // Layers on the medium have no sharers here.
+            // Layers on disk have no sharers here.
             let shared = sharers.get(&address(first));
             let same = |layer: &&Arc<Layer>| sharers.get(&address(layer)) == shared;
             let from = at;

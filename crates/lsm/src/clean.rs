@@ -1,7 +1,7 @@
 //! Which value logs to empty, and how: pure functions of what runs point to.
 //!
 //! A row is live while a run points to it. Of a log less than half of which is live, the runs
-//! that point into it are written anew, one at a time, with the rows that are live in a new log;
+//! that point into it are written again, one at a time, with the rows that are live in a new log;
 //! then nothing names the old one (`collect`). That is a merge of one run like others: in steps,
 //! rate-limited, exchanged in all trees that have the run, while pinned states keep the old.
 //!
@@ -51,8 +51,8 @@ pub(crate) fn sparse(
     live
 }
 
-/// The next layer to write anew: one that points into the log of which the least is live, or, where
-/// none of those may be, into the next.
+/// The next layer to write again: one that points into the log of which the least is live, or,
+/// where none of those may be, into the next.
 pub(crate) fn pick(layers: &[Pointing<'_>], sparse: &BTreeMap<u64, u64>) -> Option<LayerId> {
     let mut by_live: Vec<(u64, u64)> = sparse.iter().map(|(&log, &live)| (live, log)).collect();
     by_live.sort_unstable();
@@ -96,7 +96,7 @@ pub(crate) fn emptied<'a>(
 /// Bytes of rows that a merge takes out of logs, where that is less than what it merges.
 const TAKEN_BYTES: u64 = 64 << 20;
 /// The least part of a run's bytes that must be taken out of logs, where not all of one can be, so
-/// that writing the run anew for it pays: one in so many.
+/// that writing the run again for it pays: one in so many.
 const LEAST_SHARE: u64 = 4;
 
 /// Most bytes of rows that a merge of so many bytes takes out of logs: as much again, so that rows
@@ -108,7 +108,7 @@ pub(crate) fn most_taken(merged: u64, beside: u64, room: u64, blob_max: u64) -> 
     merged.max(TAKEN_BYTES).min(room.saturating_sub(merged)).min(in_blob)
 }
 
-/// Whether a run of so many bytes may be written anew only to empty logs.
+/// Whether a run of so many bytes may be written again only to empty logs.
 pub(crate) fn may_be_written_anew(run: u64, room: u64, blob_max: u64) -> bool {
     // Pointers into a younger log may take a little more.
     run <= blob_max / 8 * 7 && most_taken(run, 0, room, blob_max) >= (run / LEAST_SHARE).max(1)
@@ -160,7 +160,7 @@ mod tests {
         assert!(jobs.len() > 5, "{jobs:?}");
     }
 
-    /// The layers that are written anew, one after the other, when at most so many bytes of rows
+    /// The layers that are written again, one after the other, when at most so many bytes of rows
     /// are taken at once.
     fn jobs(most: u64) -> Vec<LayerId> {
         let mut logs = logs(&[(1, 1000), (2, 1000), (3, 1000)]);

@@ -29,7 +29,7 @@ impl Core {
         let collected = most.clamp(1, COLLECTED_AT_ONCE);
         let mut state = self.durable.lock();
         if self.journal.is_closed() || self.read_only.get().is_some() {
-            // The medium is another's from now on, or is to stay as it is.
+            // The disk is another's from now on, or is to stay as it is.
             return Ok(false);
         }
         // First what needs no room.
@@ -45,7 +45,7 @@ impl Core {
         self.merge_step(most)
     }
 
-    /// Room of blobs and manifests on the medium.
+    /// Room of blobs and manifests on disk.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.files.blobs.disk_bytes_all().unwrap_or(0)
     }
@@ -53,7 +53,7 @@ impl Core {
     /// Gives the room of up to `most` runs back; tells whether there are more. What cannot be given
     /// back costs room and nothing else. Where a manifest had no room, it may have it now.
     pub(crate) fn collect(&self, state: &mut Durable, most: usize) -> bool {
-        // What a reader finds on the medium is not known, so nothing of it goes; or a manifest may
+        // What a reader finds on disk is not known, so nothing of it goes; or a manifest may
         // come that is newer than the durable state's, and name what that does not.
         if self.log().check().is_err() || state.inherited {
             return false;
@@ -80,7 +80,7 @@ impl Core {
             let Some((blob, from, to)) = gaps.pop() else { break };
             match self.files.blobs.punch(&blob_name(blob), from, to - from) {
                 Ok(true) => {}
-                // The runs that are needed are written anew when that pays (`hollow`).
+                // The runs that are needed are written again when that pays (`hollow`).
                 Ok(false) => *dead.entry(blob).or_default() += to - from,
                 Err(error) => {
                     tracing::warn!(%error, blob, "a part of a blob that nobody needs stays");
@@ -114,7 +114,7 @@ impl Core {
     }
 }
 
-/// Runs that are on the medium, whether or not anybody holds them.
+/// Runs that are on disk, whether or not anybody holds them.
 #[derive(Default)]
 pub(crate) struct NotedRuns {
     runs: BTreeMap<u64, Noted>,
@@ -136,7 +136,7 @@ impl Noted {
 }
 
 impl NotedRuns {
-    /// Takes note of a run that is on the medium.
+    /// Takes note of a run that is on disk.
     pub(crate) fn note(&mut self, run: &Arc<Run>) {
         let uses = Arc::clone(&run.uses);
         let noted = Noted { entry: run.entry, uses, run: Arc::downgrade(run) };

@@ -6,7 +6,7 @@
 //!    out the values of merges.
 //! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing
 //!    can fail.
-//! 5. Apply. Leave. Wait for the medium where the mode says so.
+//! 5. Apply. Leave. Wait for the disk where the mode says so.
 //!
 //! A batch that makes, clones or drops trees is applied to a staged copy first (`staged`).
 

@@ -4,7 +4,7 @@
 //! a part of it into a blob that is being written; the last one makes the blob durable, exchanges
 //! the run for those it was merged from in all trees, and writes a manifest, where that is not more
 //! than what was merged since the last; else several merges have one. A crash before that leaves
-//! files that the next opening removes. A merge is given up where the medium has no room
+//! files that the next opening removes. A merge is given up where the disk has no room
 //! left for it beside what checkpoints need (`relieve`). What was merged stays as long as a pinned
 //! state, a tree that has only some of it, or the durable state holds it (`collect`).
 
@@ -70,7 +70,7 @@ struct Job {
     id: u64,
     part: Part,
     blob: BlobWriter,
-    /// Bytes of what is read: runs, and rows that are written anew.
+    /// Bytes of what is read: runs, and rows that are written again.
     bytes: u64,
     /// Whether it is made to empty value logs.
     cleans: bool,
@@ -153,7 +153,7 @@ impl Core {
 
     /// What there is to look at for the next merge within limits. Where a tree is deep, what layers
     /// hide is not looked at: that takes time in proportion to the square of the depth, and merging
-    /// by tiers is what helps. But on a full medium what gives room back is all that can be merged.
+    /// by tiers is what helps. But on a full disk what gives room back is all that can be merged.
     fn look(&self, limits: Limits) -> Result<Look> {
         let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
         if deep && self.outlook.lock().pick(Look::Sizes, limits).is_some() {
@@ -355,7 +355,7 @@ impl Core {
         let runs: Vec<&Run> = layers.iter().map(|layer| layer.durable_run()).collect();
         let uses = || runs.iter().map(|run| &*run.uses);
         let merged: u64 = runs.iter().map(|run| run.bytes()).sum();
-        // A run that is written anew for its pointers has no long values.
+        // A run that is written again for its pointers has no long values.
         let beside = if cleans { 0 } else { merged };
         let most = clean::most_taken(merged, beside, within(room.bytes), blob_max);
         let mut emptied =
@@ -400,7 +400,7 @@ impl Core {
         state.pending.push(exchange);
         drop(views);
         // A manifest says all of all trees. Where they are many, merges of a few small runs would
-        // write little else. What is held until then must not be what the medium lacks.
+        // write little else. What is held until then must not be what the disk lacks.
         let manifests = 2 * self.manifest_bytes.load(Ordering::Relaxed);
         let room = self.room_to_merge()?.bytes;
         if state.pending_bytes >= manifests || room <= state.pending_bytes + manifests {
@@ -431,13 +431,13 @@ impl Core {
     }
 }
 
-/// The part of the medium's room that a merge is planned for.
+/// The part of the disk's room that a merge is planned for.
 fn within(room: u64) -> u64 {
     room / 8 * 7
 }
 
-/// The bounds of the next merge into a blob of so many bytes, where the medium has so much room for
-/// it. Blocks are packed anew, and an index is made: a part of the room is left for what that may
+/// The bounds of the next merge into a blob of so many bytes, where the disk has so much room for
+/// it. Blocks are packed again, and an index is made: a part of the room is left for what that may
 /// add.
 fn limits(room: Limits, blob_max: u64) -> Limits {
     Limits {
@@ -446,7 +446,7 @@ fn limits(room: Limits, blob_max: u64) -> Limits {
     }
 }
 
-/// The run to write anew where nothing is to be merged, in so much room and into a blob of at most
+/// The run to write again where nothing is to be merged, in so much room and into a blob of at most
 /// so many bytes. What is below it matters in some trees and not in others: its tombstones stay.
 fn clean(
     outlook: &Outlook,
@@ -461,7 +461,7 @@ fn clean(
     Some(Merge { layers: vec![id], lowest: false, returns: false })
 }
 
-/// The run to write anew for the room of its blob, of at most so many bytes.
+/// The run to write again for the room of its blob, of at most so many bytes.
 fn hollow(outlook: &Outlook, dead: &BTreeMap<u64, u64>, most: u64) -> Option<Merge> {
     let id = hollow::pick(outlook.runs(), |blob| outlook.hosted(blob), dead, most)?;
     Some(Merge { layers: vec![id], lowest: false, returns: true })

@@ -69,7 +69,7 @@ pub(crate) struct Core {
     pub(crate) manifest_bytes: AtomicU64,
     /// Entries of all durable runs that are no tombstones.
     pub(crate) durable_entries: AtomicU64,
-    /// Log bytes at the last look at the medium's room, and whether there was too little.
+    /// Log bytes at the last look at the disk's room, and whether there was too little.
     pub(crate) room_looked_at: AtomicU64,
     pub(crate) tight: AtomicBool,
 }

@@ -2,7 +2,7 @@
 //!
 //! A cursor holds no lock between its moves. It merges a chunk of entries at a time - the part of
 //! the active tree that it needs is copied first, so that commits go on while blocks are read -
-//! and looks for its place anew where the chunk ends. A chunk grows while a scan goes on.
+//! and looks for its place again where the chunk ends. A chunk grows while a scan goes on.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub(crate) struct Files {
     cache: Cache<Place, Arc<Block>, ByBytes, Hash>,
     /// Memory of the indexes of runs, which stay.
     pub(crate) index_bytes: AtomicU64,
-    /// Blocks read from the medium.
+    /// Blocks read from the disk.
     pub(crate) loads: AtomicU64,
     /// Numbers of runs that nobody holds any more, since somebody looked for them.
     let_go: Mutex<Vec<u64>>,
@@ -95,7 +95,7 @@ impl Files {
     }
 
     /// The numbers of runs that nobody holds any more, each once; also of such as never were on
-    /// the medium.
+    /// the disk.
     pub(crate) fn take_let_go(&self) -> Vec<u64> {
         std::mem::take(&mut *self.let_go.lock())
     }
@@ -105,7 +105,7 @@ impl Files {
         self.cache.weight() + self.index_bytes.load(Ordering::Relaxed)
     }
 
-    /// A block, from the cache or the medium.
+    /// A block, from the cache or the disk.
     #[inline]
     pub(crate) fn block(&self, blob: u64, place: &BlockPlace) -> Result<Arc<Block>> {
         let key = (blob, place.offset);
@@ -117,7 +117,7 @@ impl Files {
         Ok(block)
     }
 
-    /// A block from the medium, past the cache, which keeps what readers want.
+    /// A block from the disk, past the cache, which keeps what readers want.
     pub(crate) fn load(&self, blob: u64, place: &BlockPlace) -> Result<Block> {
         let stored = self.read(blob, place.offset, place.stored as usize, "block of a run")?;
         let sum = checksum(&self.volume, blob, place.offset, &stored);

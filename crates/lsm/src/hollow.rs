@@ -1,9 +1,9 @@
-//! Which runs to write anew for the room of the blob that they are in: a pure function.
+//! Which runs to write again for the room of the blob that they are in: a pure function.
 //!
-//! Where parts of a blob cannot be given back (an object store, or a medium without holes), a small
-//! run that somebody needs holds the room of all the dead ones beside it. It is written anew into a
-//! blob of its own, one run a merge, as soon as that writes no more than it gives back: runs of the
-//! same blob, and a manifest for each of them.
+//! Where parts of a blob cannot be given back (an object store, or a disk without holes), a small
+//! run that somebody needs holds the room of all the dead ones beside it. It is written again into
+//! a blob of its own, one run a merge, as soon as that writes no more than it gives back: runs of
+//! the same blob, and a manifest for each of them.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const DEAD_BYTES_MIN: u64 = 256 << 10;
 /// Bytes of both manifests for each of their runs, about.
 const RUN_BYTES: u64 = 2 * 64;
 
-/// The next run to write anew, where there is one, of so many in all; `dead` are the bytes of each
+/// The next run to write again, where there is one, of so many in all; `dead` are the bytes of each
 /// blob that nobody needs, and a run of more than `bytes_max` has no room or is too long.
 pub(crate) fn pick(
     runs: u64,

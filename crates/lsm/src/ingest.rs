@@ -37,7 +37,7 @@ use crate::tree::Tree;
 
 /// Blocks from which a run has a blob of its own; a shorter one is a batch like others.
 const BLOCKS_MIN: usize = 4;
-/// Bytes that are written between two looks at the medium's room.
+/// Bytes that are written between two looks at the disk's room.
 const ROOM_BYTES: u64 = 1 << 20;
 /// Layers of a tree from which a checkpoint follows an ingestion, so that look-ups stay quick.
 const DEPTH_MAX: usize = 32;

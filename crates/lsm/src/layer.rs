@@ -4,7 +4,7 @@
 //! was written from then on. Trees that were cloned share layers, and a clone shares the whole
 //! stack. A layer hides what those behind it in a stack know of its keys and ranges.
 //!
-//! Invariants: what a layer says does not change when it moves from memory to the medium; a layer
+//! Invariants: what a layer says does not change when it moves from memory to the disk; a layer
 //! that only one tree's stack holds, and nobody else, may be taken back by that tree (`tree`).
 
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use crate::mem::{Known, Mem};
 use crate::ranges::Ranges;
 use crate::run::{Hashed, Run};
 
-/// The number of a layer; greater ones are younger. Numbers of runs on the medium are these.
+/// The number of a layer; greater ones are younger. Numbers of runs on disk are these.
 pub(crate) type LayerId = u64;
 
 /// One layer.
@@ -74,7 +74,7 @@ impl Layer {
         }
     }
 
-    /// The run, once it is on the medium.
+    /// The run, once it is on disk.
     pub(crate) fn as_run(&self) -> Option<Arc<Run>> {
         self.run.get().cloned()
     }
@@ -105,7 +105,7 @@ impl Layer {
         self.origin = Arc::from([id]);
     }
 
-    /// Its entries are on the medium from now on.
+    /// Its entries are on disk from now on.
     pub(crate) fn written(&self, run: Arc<Run>) {
         assert!(self.run.set(run).is_ok(), "a layer is written once");
         let memory = self.memory.write().take();

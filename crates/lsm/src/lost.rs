@@ -43,7 +43,7 @@ pub(crate) fn lost_from(stack: &Stack, key: &[u8]) -> Result<Option<LostRange>> 
     Ok(Some(LostRange { from, to, damage }))
 }
 
-/// Damage, or what the medium does not give; anything else stays an error.
+/// Damage, or what the disk does not give; anything else stays an error.
 fn damage_of(error: Error) -> Result<Arc<Corruption>> {
     match error.as_damage() {
         Error::Corrupt(damage) => Ok(damage),

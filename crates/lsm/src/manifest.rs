@@ -13,7 +13,7 @@
 //! state, but the other is not deleted by whoever could not read it, nor is anything that it may
 //! name; where none can be read, none that is older is taken for it.
 //!
-//! On a full medium one is enough until there is room; then the other is made ([`Alone`]).
+//! On a full disk one is enough until there is room; then the other is made ([`Alone`]).
 //!
 //! A number is used for one attempt and never again: what was asked for under it, making or
 //! deleting, may be carried out long after nobody waits for it any more. So numbers have gaps. An
@@ -95,7 +95,7 @@ pub(crate) fn delete_damaged(files: &Files, damaged: &[Corruption]) {
     }
 }
 
-/// Writes the newest state of a store that nobody has open anew, under both names and a number
+/// Writes the newest state of a store that nobody has open again, under both names and a number
 /// above all that were given: what a process asked for that is gone is older, whenever it comes.
 pub(crate) fn write_anew(env: &Env, files: &Files, newest: &Newest) -> Result<()> {
     let blobs = numbers(files, BLOB_PREFIX)?.last().map_or(0, |last| last + 1);
@@ -115,7 +115,7 @@ pub(crate) fn write_anew(env: &Env, files: &Files, newest: &Newest) -> Result<()
 }
 
 impl Core {
-    /// What a manifest of a catalog says, whose layers are all on the medium.
+    /// What a manifest of a catalog says, whose layers are all on disk.
     pub(crate) fn describe(
         &self,
         catalog: &Catalog,
@@ -172,9 +172,9 @@ impl Core {
     }
 
     /// Writes a manifest, durable on return. Where it fails, what was tried is noted if it may be
-    /// on the medium all the same, or come there later.
+    /// on disk all the same, or come there later.
     ///
-    /// A full medium must take a checkpoint, or nothing of it could be given back: there the copy
+    /// A full disk must take a checkpoint, or nothing of it could be given back: there the copy
     /// of the state before goes first, for that is still there once, and one manifest is enough
     /// until those before it are deleted.
     pub(crate) fn write_manifest(
@@ -398,7 +398,7 @@ enum Failed {
     Another(Error),
 }
 
-/// A manifest that could not be made, as it seemed: it may be on the medium, or come there. What
+/// A manifest that could not be made, as it seemed: it may be on disk, or come there. What
 /// it names stays until a later one is durable.
 pub(crate) struct Attempt {
     number: u64,

@@ -2,7 +2,7 @@
 //! a name that is not theirs.
 //!
 //! A file in which there is a manifest of this volume with another number (`Stray`) was put there
-//! by somebody: no store writes one. It is left aside, as if it were not there, where nothing else
+//! by somebody: no store writes one. It is ignored, as if it were not there, where nothing else
 //! is under that number, it is older than the state that is found, and all is there that this one
 //! names, with the log behind it: for one that was finished, and lay under that name before, the
 //! log would have been given up. It is neither read nor written over, and nothing that nobody names

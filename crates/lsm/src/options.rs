@@ -33,7 +33,7 @@ pub struct Options {
     /// Bytes from which a value goes to a value log (IndexFS II.C); 0: none does. Heeded when a
     /// store is made; one that is there says so itself.
     pub values_from: u64,
-    /// Bytes of rows up to which a value log is written anew by a merge that meets it, so that
+    /// Bytes of rows up to which a value log is written again by a merge that meets it, so that
     /// small checkpoints do not leave many.
     pub small_log_bytes: u64,
     /// Bytes of a key that name its directory: a filter also tells which directories a run has.

@@ -1,7 +1,7 @@
 //! What may be merged next, of all that the durable trees are made of, kept up to date.
 //!
 //! 1. A manifest has become durable, or layers were exchanged: the sections (`forest`) and stacks
-//!    of trees that changed are looked at anew ([`Outlook::update`], [`Outlook::replace`]).
+//!    of trees that changed are looked at again ([`Outlook::update`], [`Outlook::replace`]).
 //! 2. Those of them in which a rule of `plan` would merge something, were there no bound, are
 //!    candidates. What a layer hides takes reading, so sections where one may hide something are
 //!    looked at when a merge is planned, in [`Outlook::unlooked`] and [`Outlook::looked`].

@@ -1,7 +1,7 @@
 //! Pinned states: what all trees held at one moment, for reading.
 //!
 //! A pinned state holds the stacks of the trees that differ from the durable state, and that
-//! state's catalog. The layers stay, in memory or on the medium, as long as somebody holds them.
+//! state's catalog. The layers stay, in memory or on disk, as long as somebody holds them.
 
 use std::any::Any;
 use std::collections::BTreeMap;

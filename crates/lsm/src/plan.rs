@@ -10,14 +10,14 @@
 //!    written about once a tier, and a look-up meets at most three runs a tier. BabuDB's full
 //!    merge is what this does while all runs of a tree are of one tier.
 //! 3. *Depth.* The first two merge only within a *section*, layers that the same trees share, so
-//!    that nothing is on the medium twice. A chain of clones has no section of two runs, and would
+//!    that nothing is on disk twice. A chain of clones has no section of two runs, and would
 //!    be as deep as it is long: a stack that is too deep has its oldest eight runs of a tier merged
 //!    all the same, in all trees that have them; those that have only some keep the old.
 //!
 //! Which sections and stacks there are to merge in, of all that the trees are made of, is kept by
 //! `outlook`.
 //!
-//! A store of blobs may bound how long one is, and the medium how much room a merge may take until
+//! A store of blobs may bound how long one is, and the disk how much room a merge may take until
 //! it ends ([`Limits`]). What would be longer is left apart, and where it is
 //! hidden, merged in parts: a tree whose runs are as long as may be has as many of them as it has
 //! bytes, and a look-up asks the filter of each.
@@ -50,7 +50,7 @@ pub(crate) struct Merge {
     pub(crate) returns: bool,
 }
 
-/// Most bytes that merges may write, so far as blobs and the medium bound that.
+/// Most bytes that merges may write, so far as blobs and the disk bound that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// A merge.
@@ -92,7 +92,7 @@ pub(crate) fn hiding(section: &[Facts], lowest: bool, bytes_max: u64) -> Found {
         let below = &section[at..];
         let half_hidden = |to: usize| {
             let (hidden, all) = (hidden_within(below, to), bytes(&below[..to]));
-            // What hides and has nothing left below it goes as well, and on a full medium may be
+            // What hides and has nothing left below it goes as well, and on a full disk may be
             // more than there is room for.
             let ends = if lowest && to == below.len() { below[..to].iter() } else { [].iter() };
             let ends = ends.map(|layer| layer.ends).fold(0, u64::saturating_add);
@@ -389,7 +389,7 @@ mod tests {
     fn what_hides_is_not_left_where_nothing_is_below() {
         let large = TIER_BYTES * 100;
         let facts = |id, bytes, hides| Facts { id, bytes, hides, ends: hides / 10 };
-        // Of all that there is nothing is left, and a full medium has room for hardly anything.
+        // Of all that there is nothing is left, and a full disk has room for hardly anything.
         let section = [facts(2, large / 10, large), facts(1, large, 0)];
         assert_eq!(hiding(&section, true, 1000), Some((0, 2)));
         assert_eq!(hiding(&section, false, 1000), None);

@@ -97,8 +97,8 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)>
     Ok((files, newest))
 }
 
-/// Writes the manifest of a store that nobody has open anew, where it is not there twice, and heads
-/// of blobs.
+/// Writes the manifest of a store that nobody has open again, where it is not there twice, and
+/// heads of blobs.
 pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
     let (files, newest) = find(env, options)?;
     if !newest.is_twice {
@@ -269,7 +269,7 @@ fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
     let catalog = Catalog::clone(&core.catalog.lock());
     match core.make_durable(state, catalog, Lsn(newest.manifest.lsn)) {
         Ok(()) => delete_damaged(&core.files, &newest.damaged),
-        // What a full medium holds can be removed, and when it was there is room.
+        // What a full disk holds can be removed, and when it was there is room.
         Err(error) if !late && error.is_no_space() => {
             tracing::warn!(%error, "one manifest is all");
             state.alone = newest.alone();

@@ -1,4 +1,4 @@
-//! What is only in memory must not become too much, and the medium must keep room for it.
+//! What is only in memory must not become too much, and the disk must keep room for it.
 //!
 //! ```text
 //! of the cache    what happens
@@ -7,14 +7,14 @@
 //! 3/4             with what is being written: commits wait for the checkpoint, or make it
 //! ```
 //!
-//! A full medium must stay one that things can be deleted from, and deleting needs a checkpoint to
-//! give room back. So commits that add stop while the medium still has room for what the next
+//! A full disk must stay one that things can be deleted from, and deleting needs a checkpoint to
+//! give room back. So commits that add stop while the disk still has room for what the next
 //! checkpoint writes, a part that only checkpoints may use, the segment of the log that follows,
 //! and a tombstone for each entry: what is deleted takes room before a merge gives any, and a merge
 //! needs as much as it leaves. Commits that remove go on into that. Where the log has no room for
 //! one of them, a checkpoint is made, and gives segments back. Merges leave that room, too: they
 //! are begun where there is enough beside it, and given up where there is not any more; but on a
-//! full medium those that give room back use the most of it.
+//! full disk those that give room back use the most of it.
 
 use std::sync::atomic::Ordering;
 
@@ -133,7 +133,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the medium has too little room for commits that add, and so many bytes beside.
+    /// Whether the disk has too little room for commits that add, and so many bytes beside.
     fn is_tight(&self, beside: u64) -> Result<bool> {
         let space = self.env.device.space()?;
         // The log takes no segment where less than two are free.
@@ -157,9 +157,9 @@ impl Core {
         2 * (self.manifest_bytes.load(Ordering::Relaxed) + MANIFEST_GROWS)
     }
 
-    /// Bytes that merges may write to the medium until they end: the next checkpoint has room
+    /// Bytes that merges may write to the disk until they end: the next checkpoint has room
     /// beside them, and those that make deletions durable. Of what is kept for these a merge that
-    /// gives room back may use a half, else a full medium would stay full.
+    /// gives room back may use a half, else a full disk would stay full.
     pub(crate) fn room_to_merge(&self) -> Result<Limits> {
         let space = self.env.device.space()?;
         let free = space.free_bytes.saturating_sub(self.dirty_bytes() as u64);

@@ -1,6 +1,6 @@
 //! The values that the merges of a batch leave, worked out before the batch is logged.
 //!
-//! A merge of BabuDB's kind of index needs the old value, which may be on the medium: reading it
+//! A merge of BabuDB's kind of index needs the old value, which may be on disk: reading it
 //! may fail, and nothing may fail once the batch has its place in the log. A merge sees what
 //! earlier operations of its batch did to its key.
 //!

@@ -1,4 +1,4 @@
-//! A sorted run on the medium: looking a key up, and walking over it both ways.
+//! A sorted run on disk: looking a key up, and walking over it both ways.
 //!
 //! The index - first keys of blocks, filters, deleted ranges - is kept when the run is written, or
 //! read when it is first used, and stays in memory, so a look-up reads at most one block, and of a

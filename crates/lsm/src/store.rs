@@ -37,7 +37,7 @@ impl LsmStore {
         Ok(Arc::new(LsmStore { core }))
     }
 
-    /// Blocks of runs that were read from the medium since opening.
+    /// Blocks of runs that were read from the disk since opening.
     pub fn blocks_read(&self) -> u64 {
         self.core.files.loads.load(Ordering::Relaxed)
     }

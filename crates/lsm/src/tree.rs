@@ -6,9 +6,9 @@
 //! those that others hold but that are hardly larger than what is above them; not one that a
 //! checkpoint is writing, perhaps as one run with those below it, which would stay in memory.
 //!
-//! A layer that is copied becomes part of one half as large again, so an entry is copied a few times
-//! before it is in a layer that is too large for that, however often the tree is frozen. Larger
-//! layers are merged without holding up commits (`flatten`).
+//! A layer that is copied becomes part of one half as large again, so an entry is copied a few
+//! times before it is in a layer that is too large for that, however often the tree is frozen.
+//! Larger layers are merged without holding up commits (`flatten`).
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -152,7 +152,7 @@ pub(crate) enum Verb {
     /// Make everything in a volume durable
     #[command(after_help = "Example:\n  pando sync /data/vol")]
     Sync(VolumeArg),
-    /// Check all that a volume has on the medium, and mend it
+    /// Check all that a volume has on disk, and repair it
     #[command(after_help = check::FSCK_HELP)]
     Fsck(FsckArgs),
     /// Find what nothing names, and delete it
@@ -240,7 +240,7 @@ pub(crate) struct FormatArgs {
     /// How --engine lsm lays records out (default rows)
     #[arg(long, value_enum)]
     pub(crate) layout: Option<LayoutArg>,
-    /// Directory of the log, on a medium of its own; empty, or not there (default: in VOLDIR)
+    /// Directory of the log, on a disk of its own; empty, or not there (default: in VOLDIR)
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,
 }

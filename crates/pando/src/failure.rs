@@ -9,7 +9,7 @@ use fuse::MountError;
 use nix::unistd::{Uid, User};
 use wire::{Failure, FailureKind};
 
-/// What to do where the medium does not give what is there.
+/// What to do where the disk does not give what is there.
 pub(crate) const FIRST_A_COPY: &str = "the medium fails: copy the volume to another one, with \
      zeros for what does not read, and run `pando fsck --repair` on the copy";
 
@@ -17,7 +17,7 @@ pub(crate) const FIRST_A_COPY: &str = "the medium fails: copy the volume to anot
 pub(crate) const ONLY_ITS_USER: &str =
     "only the volume's user, or root, may open it; others may use it while it is mounted";
 
-/// What to do where nothing can be written to the medium.
+/// What to do where nothing can be written to the disk.
 const NO_WRITES: &str = "the medium takes no writes, and a volume is used on one that does: copy \
      the volume there; `pando fsck` checks it where it is";
 

@@ -27,7 +27,7 @@ pub(crate) fn start(verb: &Verb, json: bool) {
 }
 
 /// Standard error, for which a failed write is no failure. An owner logs into its volume, and on
-/// a full medium the subscriber would complain of that on standard error, and panic.
+/// a full disk the subscriber would complain of that on standard error, and panic.
 struct Forgiving;
 
 impl Write for Forgiving {

@@ -48,7 +48,8 @@ fn not_confirmed(found: &MountInfo) -> Failure {
     let (mount_point, volume) = (found.mount_point.display(), found.volume_dir.display());
     let who = found.user.map_or("an unknown user".to_owned(), |user| format!("user {user}"));
     let message = format!(
-        "{who} mounted {mount_point} as the volume {volume}, and no daemon of that volume confirms it"
+        "{who} mounted {mount_point} as the volume {volume}, and no daemon of that volume confirms \
+         it"
     );
     Failure::new(FailureKind::Permission, message)
         .hint(format!("where you mean that volume, say {volume}:/path"))

@@ -16,7 +16,7 @@ pub struct Batch {
     need: Need,
 }
 
-/// What a batch needs room for, as whoever made it says: what is kept of a full medium for
+/// What a batch needs room for, as whoever made it says: what is kept of a full disk for
 /// removing is not for what merely deletes a key in passing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {

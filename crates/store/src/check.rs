@@ -20,7 +20,7 @@ pub enum FindingKind {
     Count,
     /// Room is marked as used, and nothing leads there. It holds no data that anyone can name.
     Lost,
-    /// The medium does not give the bytes. Whether they are what was written is not known.
+    /// The disk does not give the bytes. Whether they are what was written is not known.
     Medium,
 }
 
@@ -149,7 +149,7 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// How many findings there were.
     pub findings_count: u64,
-    /// Whether the medium did not give some of the bytes.
+    /// Whether the disk did not give some of the bytes.
     pub unread: bool,
     /// Whether it was ended before all was looked at. What was counted until then is a part, and
     /// reference counts were not compared.

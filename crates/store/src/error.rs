@@ -16,7 +16,7 @@ pub enum Error {
     /// There is no room for the commit; nothing was changed. Room may come back.
     #[error("no room left for {0}")]
     NoSpace(&'static str),
-    /// A write or sync failed earlier, so that what is on the medium is not known. The store
+    /// A write or sync failed earlier, so that what is on disk is not known. The store
     /// answers reads, and must be opened again before it takes writes.
     #[error("read-only since an earlier failure: {0}")]
     ReadOnly(Arc<str>),
@@ -64,7 +64,7 @@ pub enum Error {
     TreeExists(crate::TreeId),
 }
 
-/// What the structure is called in damage that stands for a read which the medium failed.
+/// What the structure is called in damage that stands for a read which the disk failed.
 pub const UNREAD: &str = "medium";
 
 /// A result of this crate.
@@ -77,9 +77,9 @@ impl From<Corruption> for Error {
 }
 
 impl Error {
-    /// The same, but for a read that the medium failed the damage that it comes to: for who looks
+    /// The same, but for a read that the disk failed the damage that it comes to: for who looks
     /// for all that cannot be read, and concludes nothing from it. Who removes anything, or makes
-    /// it anew, must give up on such a read, for it may succeed the next time.
+    /// it again, must give up on such a read, for it may succeed the next time.
     #[must_use]
     pub fn as_damage(self) -> Error {
         match self {
@@ -95,7 +95,7 @@ impl Error {
         }
     }
 
-    /// Whether room on the medium is what lacks.
+    /// Whether room on disk is what lacks.
     pub fn is_no_space(&self) -> bool {
         match self {
             Error::NoSpace(_) => true,

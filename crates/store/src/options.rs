@@ -27,7 +27,7 @@ pub struct EngineOptions {
     pub log_keep_bytes: u64,
     /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
     pub checkpoint_bytes: u64,
-    /// A tree that shares no 4 KiB of a file with any other, which a medium may lose as one: it has
+    /// A tree that shares no 4 KiB of a file with any other, which a disk may lose as one: it has
     /// copies of what another holds.
     pub apart: Option<TreeId>,
 }
@@ -35,14 +35,14 @@ pub struct EngineOptions {
 /// Less than this for what is only in memory would make a checkpoint of every few commits.
 pub const DIRTY_BYTES_MIN: usize = 256 << 10;
 
-/// Log bytes between two looks at the medium's room.
+/// Log bytes between two looks at the disk's room.
 pub const ROOM_LOOK_EVERY: u64 = 256 << 10;
-/// The part of the medium that is kept for checkpoints: one in so many.
+/// The part of the disk that is kept for checkpoints: one in so many.
 const KEPT_SHARE: u64 = 32;
 /// And the most of it.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes of a medium that commits which add must leave, so that what is deleted afterwards can be
+/// Bytes of a disk that commits which add must leave, so that what is deleted afterwards can be
 /// made durable and given back.
 pub fn kept_for_checkpoints(space: &device::Space) -> u64 {
     (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX)

@@ -103,7 +103,7 @@ pub trait Store: Read {
         Ok(())
     }
 
-    /// How often a record was refused because the log has a medium of its own, which is full. Room
+    /// How often a record was refused because the log has a disk of its own, which is full. Room
     /// where the rest of the store is would have been of no use.
     fn refused_by_log(&self) -> u64 {
         0
@@ -122,8 +122,8 @@ pub trait Store: Read {
     /// nothing is left to free.
     fn reclaim_step(&self, nodes: usize) -> Result<bool>;
 
-    /// Gives room back to the medium at once that is free and kept to be used again: for whoever
-    /// finds the medium full. An engine that keeps none has nothing to do.
+    /// Gives room back to the disk at once that is free and kept to be used again: for whoever
+    /// finds the disk full. An engine that keeps none has nothing to do.
     fn give_back(&self) -> Result<()> {
         Ok(())
     }
@@ -155,10 +155,10 @@ pub trait Store: Read {
     /// every write of the log, in one place. Set once, before the first commit.
     fn set_barrier(&self, barrier: Arc<dyn Barrier>);
 
-    /// Reads and verifies everything of the last checkpoint's state that is on the medium, past
-    /// the cache, and counts all references anew. Runs beside commits and checkpoints, and changes
+    /// Reads and verifies everything of the last checkpoint's state that is on disk, past
+    /// the cache, and counts all references again. Runs beside commits and checkpoints, and changes
     /// nothing; what is freed meanwhile is held until it ends. What is wrong is in the report;
-    /// fails only where the medium does not answer.
+    /// fails only where the disk does not answer.
     fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport>;
 
     /// Counters, for `status` and for tests.
@@ -249,7 +249,7 @@ pub trait Pinned: Read {
         range: KeyRange,
     ) -> Result<Box<dyn DiffCursor + 'a>>;
 
-    /// Says that keys of a tree, in order, will be looked up soon, so that the medium may read
+    /// Says that keys of a tree, in order, will be looked up soon, so that the disk may read
     /// what leads to them meanwhile. A hint: whoever looks them up is told of what goes wrong.
     fn prefetch(&self, _tree: TreeId, _keys: &[&[u8]]) {}
 
@@ -287,7 +287,7 @@ pub struct Stats {
     pub trees: u64,
     /// Trees that were dropped and are not reclaimed yet.
     pub dropping: u64,
-    /// Room that the engine's files occupy on the medium, without the log.
+    /// Room that the engine's files occupy on disk, without the log.
     pub disk_bytes: u64,
     /// Room of the log.
     pub log_bytes: u64,
@@ -306,7 +306,7 @@ pub struct Stats {
     /// What callers gave since opening: bytes of log records, and keys and values of runs that
     /// did not pass through the log.
     pub given_bytes: u64,
-    /// Commits since opening: `written_bytes / commits` is what one costs the medium.
+    /// Commits since opening: `written_bytes / commits` is what one costs the disk.
     pub commits: u64,
     /// `fdatasync` calls since opening.
     pub syncs: u64,
@@ -340,7 +340,7 @@ pub struct ValueLogStats {
     pub values_from: u64,
     /// How many there are.
     pub logs: u64,
-    /// Their bytes on the medium.
+    /// Their bytes on disk.
     pub disk_bytes: u64,
     /// Bytes of the keys and values of all their rows.
     pub rows_bytes: u64,

@@ -192,7 +192,7 @@ pub enum Call<'a> {
         /// Its number.
         id: u64,
     },
-    /// Checks all that the volume has on the medium; progress is streamed.
+    /// Checks all that the volume has on disk; progress is streamed.
     Check,
     /// Finds what nothing names; progress is streamed.
     Collect {
@@ -284,7 +284,7 @@ pub enum Call<'a> {
     },
     /// All quotas.
     QuotaList,
-    /// Counts all quotas anew.
+    /// Counts all quotas again.
     QuotaCheck,
     /// Gives a directory a trash, or takes it away; answered when durable.
     TrashSet {

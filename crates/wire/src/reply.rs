@@ -281,14 +281,14 @@ pub struct Checked {
     pub data_bytes: u64,
     /// Files of the index that were read.
     pub index_files: u64,
-    /// The first of what is wrong: some of what the medium does not give, then what can be mended
+    /// The first of what is wrong: some of what the disk does not give, then what can be repaired
     /// before what cannot, all in the order in which it was met.
     pub findings: Vec<CheckFinding>,
     /// How much is wrong.
     pub findings_count: u64,
-    /// How much of it a repair mends that gives nothing up.
+    /// How much of it a repair repairs that gives nothing up.
     pub mendable_count: u64,
-    /// Whether the medium did not give some of the bytes: then a repair mends nothing.
+    /// Whether the disk did not give some of the bytes: then a repair repairs nothing.
     pub unread: bool,
 }
 
@@ -382,7 +382,7 @@ pub struct Status {
     pub clones: u64,
     /// Other subvolumes, with the volume's root.
     pub subvolumes: u64,
-    /// Room that the volume occupies on the medium, log included.
+    /// Room that the volume occupies on disk, log included.
     pub disk_bytes: u64,
     /// Room of the log.
     pub log_bytes: u64,
@@ -461,7 +461,7 @@ pub struct ValueLogs {
     pub values_from: u64,
     /// How many there are.
     pub logs: u64,
-    /// Their bytes on the medium.
+    /// Their bytes on disk.
     pub disk_bytes: u64,
     /// Bytes of all their rows, unpacked.
     pub rows_bytes: u64,
@@ -480,7 +480,7 @@ pub struct Background {
     pub dropping: u64,
     /// Clones that are to be pruned.
     pub prunes: u64,
-    /// Bytes of contents that were removed and are not given back to the medium yet.
+    /// Bytes of contents that were removed and are not given back to the disk yet.
     pub freeing_bytes: u64,
     /// Bytes of contents that were given back since the owner started.
     pub freed_bytes: u64,

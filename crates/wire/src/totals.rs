@@ -11,7 +11,7 @@ pub struct Sums {
     pub files: u64,
     /// Their sizes. Those of two sparse files may be more than 64 bits can say.
     pub bytes: u128,
-    /// Their room on the medium.
+    /// Their room on disk.
     pub allocated: u128,
 }
 

@@ -176,7 +176,7 @@ fn run_damaged_files(bytes: &[u8]) -> bool {
     use_damaged(&device, random)
 }
 
-/// Checks, uses, mends and uses a volume with damage.
+/// Checks, uses, repairs and uses a volume with damage.
 fn use_damaged(device: &SimDevice, mut random: Rng) -> bool {
     seen(check(device));
     let again = Rng::with_seed(random.u64(..));

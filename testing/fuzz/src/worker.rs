@@ -1,5 +1,5 @@
 //! A worker: runs case after case, says in a file which one it is at, catches panics and writes
-//! down what they came of. What it cannot catch (an abort for want of memory, a stack that ran
+//! down what they came of. What it cannot catch (an abort for lack of memory, a stack that ran
 //! out, a hang) its supervisor finds by that file.
 
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use crate::target::{Part, Target};
 
 /// Memory that a worker may map, in bytes: a case that wants more is a finding.
 const MEMORY_MAX: u64 = 4 << 30;
-/// Kinds of panics after which a worker stops: there is enough to mend.
+/// Kinds of panics after which a worker stops: there is enough to repair.
 const FINDINGS_MAX: usize = 20;
 
 /// What a worker does.

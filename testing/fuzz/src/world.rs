@@ -64,7 +64,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// A medium as the volumes here have it.
+/// A disk as the volumes here have it.
 fn sim(device: &SimDevice) -> SimEnv {
     SimEnv::on(device.clone(), 7)
 }

@@ -103,7 +103,7 @@ pub fn a_punched_range_reads_as_zero_and_is_free<D: DeviceUnderTest>() {
     file.sync_data().expect("sync");
     let before = file.disk_bytes().expect("known");
     if !file.punch(1000, 900_000).expect("punch") {
-        // A medium that cannot leaves everything as it is.
+        // A disk that cannot leaves everything as it is.
         assert_eq!(read_all(&*file), vec![5; 1 << 20]);
         return;
     }
@@ -228,7 +228,7 @@ pub fn a_lock_has_one_holder<D: DeviceUnderTest>() {
     drop(device.try_lock("owner").expect("lock").expect("it is free again"));
 }
 
-/// The room of the medium is plausible.
+/// The room of the disk is plausible.
 pub fn room_is_told<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let space = device.space().expect("known");

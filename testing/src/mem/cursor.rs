@@ -1,4 +1,4 @@
-//! Cursors of the oracle: a position is a key or a gap, looked up anew at every move.
+//! Cursors of the oracle: a position is a key or a gap, looked up again at every move.
 
 use std::ops::Bound;
 use std::sync::Arc;

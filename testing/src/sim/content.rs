@@ -1,4 +1,4 @@
-//! The bytes of a file: sparse blocks, copied on write, so that copying a medium costs little.
+//! The bytes of a file: sparse blocks, copied on write, so that copying a disk costs little.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

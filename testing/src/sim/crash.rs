@@ -1,11 +1,11 @@
-//! What a power cut leaves on the medium.
+//! What a power cut leaves on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::content::{BLOCK, Change, Content};
 use super::medium::{DirNode, FileNode, Medium, NameChange, NodeNo, ROOT, apply_name};
 
-/// Atomic unit of the medium, in bytes.
+/// Atomic unit of the disk, in bytes.
 const SECTOR: u64 = 512;
 
 /// What becomes of changes that were not synced.
@@ -25,13 +25,13 @@ impl CrashPolicy {
         [CrashPolicy::LoseAll, CrashPolicy::KeepAll, CrashPolicy::Random];
 }
 
-/// How likely a change survives whole, in eighths; drawn anew for each file, so that some runs
+/// How likely a change survives whole, in eighths; drawn again for each file, so that some runs
 /// lose a single write and others keep a single one.
 fn draw_odds(random: &mut fastrand::Rng) -> u8 {
     *random.choice(&[1, 4, 7]).expect("invariant: there are some")
 }
 
-/// The medium after a power cut: everything on it is durable, nothing is open.
+/// The disk after a power cut: everything on it is durable, nothing is open.
 pub(super) fn after(medium: &Medium, policy: CrashPolicy, random: &mut fastrand::Rng) -> Medium {
     let names = names_after(medium, policy, random);
     let mut left = Medium { next: medium.next, blocks_max: medium.blocks_max, ..Medium::default() };

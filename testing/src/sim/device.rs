@@ -15,7 +15,7 @@ use super::fault::{Fault, Op};
 use super::file::{SimFile, SimLock};
 use super::medium::{Medium, NodeNo};
 
-/// Size of a medium that was given no capacity, in bytes.
+/// Size of a disk that was given no capacity, in bytes.
 const UNBOUNDED: u64 = 1 << 44;
 
 /// A simulated medium. A clone is another handle of the same one; [`SimDevice::copy`] is another
@@ -93,8 +93,8 @@ impl SimDevice {
         }
     }
 
-    /// Another medium with the same bytes, pending ones included; nothing is open or locked, and
-    /// counters, faults and watchers start anew.
+    /// Another disk with the same bytes, pending ones included; nothing is open or locked, and
+    /// counters, faults and watchers start again.
     #[must_use]
     pub fn copy(&self) -> SimDevice {
         let state = self.state.lock();
@@ -114,7 +114,7 @@ impl SimDevice {
         SimDevice::with(medium, seed)
     }
 
-    /// The medium as it may look after the power is cut now.
+    /// The disk as it may look after the power is cut now.
     #[must_use]
     pub fn after_crash(&self, policy: CrashPolicy, seed: u64) -> SimDevice {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -122,7 +122,7 @@ impl SimDevice {
         SimDevice::with(medium, seed)
     }
 
-    /// Operations so far: calls that change the medium, failed ones included.
+    /// Operations so far: calls that change the disk, failed ones included.
     pub fn ops(&self) -> u64 {
         self.state.lock().ops
     }
@@ -143,7 +143,7 @@ impl SimDevice {
         self.state.lock().power_is_cut
     }
 
-    /// Before each operation calls `watcher` with a copy of the medium and the operation's number,
+    /// Before each operation calls `watcher` with a copy of the disk and the operation's number,
     /// so that one run visits every crash point. The watcher must not use this medium.
     pub fn watch(&self, watcher: impl FnMut(&SimDevice, u64) + Send + 'static) {
         self.state.lock().watcher = Some(Box::new(watcher));
@@ -170,7 +170,7 @@ impl SimDevice {
     }
 
     /// Holds the calls that a fault is for, instead of failing them, until [`SimDevice::let_go`]:
-    /// a medium that is slow there, while others pass.
+    /// a disk that is slow there, while others pass.
     pub fn hold(&self, calls: Fault) {
         self.state.lock().holds.push(calls);
     }
@@ -191,7 +191,7 @@ impl SimDevice {
         self.turn.notify_all();
     }
 
-    /// Sets the size of the medium in bytes; what is there stays.
+    /// Sets the size of the disk in bytes; what is there stays.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().medium.blocks_max = bytes.map(|bytes| bytes / BLOCK);
     }

@@ -34,7 +34,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether it changes the medium, and is counted by `SimDevice::ops`.
+    /// Whether it changes the disk, and is counted by `SimDevice::ops`.
     pub fn changes(self) -> bool {
         !matches!(self, Op::Open | Op::Look | Op::Read)
     }
@@ -45,7 +45,7 @@ impl Op {
 pub enum FaultOn {
     /// One kind of call.
     Only(Op),
-    /// Every call that changes the medium.
+    /// Every call that changes the disk.
     AnyChange,
     /// `sync_data` and `sync_dir`.
     AnySync,

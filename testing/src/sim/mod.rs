@@ -1,11 +1,11 @@
-//! `SimDevice`: a medium in memory whose power can be cut at any write or sync.
+//! `SimDevice`: a disk in memory whose power can be cut at any write or sync.
 //!
 //! From bottom to top: a set of block numbers (`ranges`), the bytes of a file (`content`), files
 //! and directories with what is durable of each and what is pending (`medium`), what a power cut
 //! leaves (`crash`), errors to order (`fault`), and the handles that code under test is given
-//! (`device`, `file`), and objects far away, for which the medium stands as well (`objects`).
+//! (`device`, `file`), and objects far away, for which the disk stands as well (`objects`).
 //!
-//! The model of the medium:
+//! The model of the disk:
 //! * A file's bytes and length are durable after `sync_data`. Of the writes since, any subset may
 //!   survive a power cut, each torn at sectors of 512 bytes. A sector has the bytes of one of the
 //!   writes that covered it, or of none; that covers every order in which a cache may write back.

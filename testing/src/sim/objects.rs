@@ -1,11 +1,11 @@
 //! Objects of a store far away, as one simulated medium has them beside its files.
 //!
 //! Making or deleting one is one operation: it is carried out wholly or not at all, and durable
-//! when it is answered. So a power cut of the medium leaves all of them, a copy of it has those of
+//! when it is answered. So a power cut of the disk leaves all of them, a copy of it has those of
 //! that moment, and a full one takes no more. Where an operation is to fail for another reason than
 //! room, it is carried out all the same every other time, and only the answer is lost.
 //!
-//! The bytes may be on a server, each object's under a key of its own. Then the medium has the keys
+//! The bytes may be on a server, each object's under a key of its own. Then the disk has the keys
 //! alone, so that copies of it share objects that are the same, and what is deleted from one stays
 //! for the others.
 
@@ -19,7 +19,7 @@ use super::device::{Entered, SimDevice, State};
 use super::fault::{FaultError, Op};
 use super::medium::NodeNo;
 
-/// Objects below a directory of a medium.
+/// Objects below a directory of a disk.
 pub struct SimObjects {
     device: SimDevice,
     directory: String,
@@ -87,7 +87,7 @@ impl SimObjects {
         })
     }
 
-    /// What the medium has of an object, which is looked at and not kept.
+    /// What the disk has of an object, which is looked at and not kept.
     fn look<T>(&self, op: Op, name: &str, look: impl FnOnce(&mut State, NodeNo) -> T) -> Result<T> {
         self.ask(op, "read", name, |state, path| {
             let node = state.medium.find_file(path)?;

@@ -342,7 +342,7 @@ fn beside<E: EngineUnderTest>(seed: u64, act: impl FnOnce(&SimEnv, &Shared<'_>))
     assert_eq!(whole(&*store, &counts, "opened again"), counts);
 }
 
-/// Opens what a power cut leaves now of a medium that goes on being written.
+/// Opens what a power cut leaves now of a disk that goes on being written.
 fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
     let durable = loaded(&shared.durable);
     let policy = CrashPolicy::ALL[seed as usize % 3];
@@ -351,7 +351,7 @@ fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
     let medium = SimEnv::on(sim.device.after_crash(policy, seed), seed);
     let store = open::<E>(&medium, Durability::Async);
     let found = whole(&*store, &durable, &place);
-    // What was replayed must be whole on the medium too.
+    // What was replayed must be whole on disk too.
     if seed.is_multiple_of(4) {
         match store.checkpoint() {
             Ok(made) => assert!(made, "{place}"),

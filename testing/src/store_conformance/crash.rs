@@ -1,4 +1,4 @@
-//! Power cuts: one run visits every operation on the medium, and at each the store is opened
+//! Power cuts: one run visits every operation on disk, and at each the store is opened
 //! from what the cut may have left.
 
 use std::sync::Arc;

@@ -70,7 +70,7 @@ pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
         for _ in 0..E::rounds(150, 600) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
-            // So that some of it is on the medium, and what is newer in memory.
+            // So that some of it is on disk, and what is newer in memory.
             if work.random.u8(0..50) == 0 {
                 store.checkpoint().expect("checkpoint");
             }

@@ -1,4 +1,4 @@
-//! Damage on the medium: flipped bits, short files, missing files. A store answers what is right
+//! Damage on disk: flipped bits, short files, missing files. A store answers what is right
 //! or a typed error that names the file; it never panics and never answers what is wrong.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::kit::numbered;
 use crate::run::{Context, say};
 use crate::{CrashPolicy, SimDevice, SimEnv, sim_env};
 
-/// A medium with a store on it, and what the store holds.
+/// A disk with a store on it, and what the store holds.
 struct Subject {
     device: SimDevice,
     history: History,
@@ -34,7 +34,7 @@ fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
     for number in 0..20 {
         let mut batch = work.batch();
         if number == 10 {
-            // What is on the medium, and in part this one's alone, goes by the log.
+            // What is on disk, and in part this one's alone, goes by the log.
             batch.drop_tree(chain);
         }
         history.push(&batch);
@@ -97,7 +97,7 @@ fn names_file<E: EngineUnderTest>(error: &Error, files: &[(String, u64)]) -> boo
     }
 }
 
-/// Writes into clones of all trees and drops them: that reads other parts of the medium, and must
+/// Writes into clones of all trees and drops them: that reads other parts of the disk, and must
 /// not harm the trees.
 fn write_beside(store: &dyn Store, trees: &[TreeId]) -> Result<(), Error> {
     for (number, &tree) in trees.iter().enumerate() {
@@ -235,7 +235,7 @@ pub fn a_missing_or_short_file_is_found<E: EngineUnderTest>() {
     });
 }
 
-/// Aligned pieces that a medium loses or misplaces, in bytes.
+/// Aligned pieces that a disk loses or misplaces, in bytes.
 const PIECES: [u64; 3] = [512, 1024, 4096];
 
 /// A piece of a file from another place of it, or from an earlier time, looks whole by itself.

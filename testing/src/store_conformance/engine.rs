@@ -15,14 +15,14 @@ pub trait EngineUnderTest: 'static {
     /// Makes a store on an empty medium, durable on return.
     fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>>;
 
-    /// Opens the store that is on the medium.
+    /// Opens the store that is on disk.
     fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>>;
 
     /// What the lengths of runs are divided by, and the distances between the places that they look
     /// at multiplied with: 1 but for an engine of which each read is a request.
     const SPARED: u64 = 1;
 
-    /// How errors name a file of the medium.
+    /// How errors name a file of the disk.
     fn named(path: &str) -> Cow<'_, str> {
         Cow::Borrowed(path)
     }
@@ -139,7 +139,7 @@ impl EngineUnderTest for MemUnderTest {
     }
 }
 
-/// A store on a medium of its own.
+/// A store on a disk of its own.
 pub(super) fn fresh<E: EngineUnderTest>(seed: u64) -> (SimEnv, Arc<dyn Store>) {
     let sim = crate::sim_env(seed);
     let store = E::create(&sim, Durability::Async).expect("a store is created");

@@ -1,4 +1,4 @@
-//! Calls of the medium that fail: each in turn, once or from then on.
+//! Calls of the disk that fail: each in turn, once or from then on.
 
 use store::{CommitToken, Durability, Error, SliceRun, Store};
 
@@ -106,7 +106,7 @@ fn run_with<E: EngineUnderTest>(seed: u64, durability: Durability, fault: &Fault
     let crashed = SimEnv::on(sim.device.after_crash(policy, seed), seed);
     let recovered = open::<E>(&crashed, durability);
     must(history.check(&*recovered));
-    // The process may as well be started again with the medium as it is.
+    // The process may as well be started again with the disk as it is.
     let closed = store.close().is_ok();
     if closed {
         history.set_durable(store.last_commit());

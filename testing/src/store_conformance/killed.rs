@@ -24,7 +24,7 @@ const SEGMENT_BYTES: u64 = 8 << 10;
 /// A tree that no workload makes.
 const LATER: TreeId = TreeId(0xffff_ffff);
 
-/// Opens what is on a medium.
+/// Opens what is on a disk.
 fn open<E: EngineUnderTest>(sim: &SimEnv) -> Arc<dyn Store> {
     match E::open_with_segments(sim, Durability::Async, SEGMENT_BYTES) {
         Ok(store) => store,
@@ -32,7 +32,7 @@ fn open<E: EngineUnderTest>(sim: &SimEnv) -> Arc<dyn Store> {
     }
 }
 
-/// What may become of a medium: everything lost that was not synced, and by turns something else.
+/// What may become of a disk: everything lost that was not synced, and by turns something else.
 fn policies(turn: u64) -> &'static [CrashPolicy] {
     match (slow(), turn % 3) {
         (true, _) => &CrashPolicy::ALL,
@@ -58,7 +58,7 @@ fn cut<E: EngineUnderTest>(device: &SimDevice, history: &History, found: Lsn, la
     }
 }
 
-/// The next process opens a medium as the one before left it to the operating system, and works.
+/// The next process opens a disk as the one before left it to the operating system, and works.
 /// It must find a state of the history, and the power may be cut at any time.
 fn next_process<E: EngineUnderTest>(device: &SimDevice, turn: u64, history: &Arc<History>) {
     let sim = SimEnv::on(device.copy(), turn);
@@ -168,7 +168,7 @@ pub fn power_may_be_cut_after_an_opening_failed<E: EngineUnderTest>() {
     });
 }
 
-/// Opens a medium with each of the first syncs failing in turn, and then again.
+/// Opens a disk with each of the first syncs failing in turn, and then again.
 fn openings_fail<E: EngineUnderTest>(left: &SimDevice, op: u64, history: &Arc<History>) {
     for after in 0.. {
         let _context = Context::new(format!("fault after {after} syncs of opening"));

@@ -96,7 +96,7 @@ macro_rules! store_conformance_volatile {
     };
 }
 
-/// The tests that need a medium that keeps what it was given, and of which a power cut, or a call
+/// The tests that need a disk that keeps what it was given, and of which a power cut, or a call
 /// that fails, leaves what it had.
 #[macro_export]
 macro_rules! store_conformance_kept {
@@ -133,7 +133,7 @@ macro_rules! store_conformance_kept {
     };
 }
 
-/// The tests that need a medium of which the test says how much room it has: for whatever the
+/// The tests that need a disk of which the test says how much room it has: for whatever the
 /// engine writes, not for a part of it.
 #[macro_export]
 macro_rules! store_conformance_bounded {
@@ -145,7 +145,7 @@ macro_rules! store_conformance_bounded {
     };
 }
 
-/// The tests that need a medium of which the test changes what it has, byte by byte.
+/// The tests that need a disk of which the test changes what it has, byte by byte.
 #[macro_export]
 macro_rules! store_conformance_damaged {
     ($engine:ty) => {

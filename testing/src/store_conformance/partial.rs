@@ -12,7 +12,7 @@ use crate::kit::{commit, entries};
 use crate::{CrashPolicy, SimEnv};
 
 const TREE: TreeId = TreeId(20);
-/// Made of a tree that is on the medium, of one that is in memory in part, and of the first.
+/// Made of a tree that is on disk, of one that is in memory in part, and of the first.
 const PARTS: [TreeId; 3] = [TreeId(21), TreeId(22), TreeId(23)];
 /// The same by patterns; then a clone of the first of these, and a partial one.
 const MATCHED: [TreeId; 5] = [TreeId(31), TreeId(32), TreeId(33), TreeId(34), TreeId(35)];

@@ -160,7 +160,7 @@ pub fn tokens_are_in_order<E: EngineUnderTest>() {
     assert_eq!(store.stats().trees, 49);
 }
 
-/// What a pin reads stays on the medium although all of it was dropped, reclaimed and given back
+/// What a pin reads stays on disk although all of it was dropped, reclaimed and given back
 /// elsewhere, and the file of nodes has shrunk as far as it may.
 pub fn a_pin_outlives_the_trees_that_it_shows<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);
@@ -176,7 +176,7 @@ pub fn a_pin_outlives_the_trees_that_it_shows<E: EngineUnderTest>() {
     }
     store.close().expect("close");
     drop(store);
-    // Opened anew, so that nothing of it is in memory.
+    // Opened again, so that nothing of it is in memory.
     let store = super::reopen::open::<E>(&sim, store::Durability::Async);
     let pinned = store.pin().expect("pin");
     commit(&*store, |batch| batch.drop_tree(TREE));

@@ -14,7 +14,7 @@ use crate::{CrashPolicy, SimEnv, sim_env};
 
 const TREE: TreeId = TreeId(20);
 
-/// Opens what is on a medium.
+/// Opens what is on a disk.
 pub(super) fn open<E: EngineUnderTest>(sim: &SimEnv, durability: Durability) -> Arc<dyn Store> {
     match E::open(sim, durability) {
         Ok(store) => store,
@@ -33,7 +33,7 @@ pub fn a_closed_store_opens_again<E: EngineUnderTest>() {
         let late = work.batch();
         assert!(store.commit(&late).is_err(), "a closed store takes no commits");
         drop(store);
-        // All that was committed is on the medium, and durable.
+        // All that was committed is on disk, and durable.
         let crashed = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, seed), seed);
         for sim in [sim, crashed] {
             let store = open::<E>(&sim, Durability::Async);
@@ -97,7 +97,7 @@ pub fn a_store_that_is_not_there_is_missing<E: EngineUnderTest>() {
     assert!(sim.device.files().is_empty(), "opening creates nothing");
 }
 
-/// However much is written, checkpoints keep the log and the medium small.
+/// However much is written, checkpoints keep the log and the disk small.
 pub fn the_log_is_trimmed_by_checkpoints<E: EngineUnderTest>() {
     let (sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));
@@ -133,7 +133,7 @@ impl Barrier for CountingBarrier {
     }
 }
 
-/// No byte of a commit reaches the medium when what it names could not be made durable.
+/// No byte of a commit reaches the disk when what it names could not be made durable.
 pub fn a_log_record_is_never_written_before_its_barrier<E: EngineUnderTest>() {
     let (sim, store) = fresh::<E>(1);
     let barrier = Arc::new(CountingBarrier { reached: 0.into(), fails: false.into() });

@@ -1,4 +1,4 @@
-//! A medium that is really full: what was committed stays, deleting makes room, and more room is
+//! A disk that is really full: what was committed stays, deleting makes room, and more room is
 //! taken up at once.
 
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn commit_patiently(store: &dyn Store, history: &History, batch: &Batch) {
     panic!("there is no room for deleting");
 }
 
-/// A store on a medium that it has filled.
+/// A store on a disk that it has filled.
 fn full<E: EngineUnderTest>() -> (SimEnv, Arc<dyn Store>, History) {
     let (sim, store) = fresh::<E>(1);
     let history = History::new();
@@ -72,7 +72,7 @@ fn full<E: EngineUnderTest>() -> (SimEnv, Arc<dyn Store>, History) {
     (sim, store, history)
 }
 
-/// A full medium refuses commits whole, answers reads, lets things be deleted, and opens.
+/// A full disk refuses commits whole, answers reads, lets things be deleted, and opens.
 pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
     let (sim, store, history) = full::<E>();
     must(history.check_from(&*store, history.last()));
@@ -80,7 +80,7 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
         Ok(()) => history.set_durable(store.last_commit()),
         Err(error) => assert!(matches!(error, Error::NoSpace(_)), "{error:?}"),
     }
-    // It opens on the full medium.
+    // It opens on the full disk.
     for policy in CrashPolicy::ALL {
         let crashed = SimEnv::on(sim.device.after_crash(policy, 1), 1);
         must(history.check(&*open::<E>(&crashed, Durability::Async)));
@@ -109,7 +109,7 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
     assert_eq!(store.get(TREE, b"more").expect("read").as_deref(), Some(&b"room"[..]));
 }
 
-/// What is kept of a full medium for removing is for batches that say so, and not for those that
+/// What is kept of a full disk for removing is for batches that say so, and not for those that
 /// delete a key in passing.
 pub fn what_is_kept_for_removing_is_for_batches_that_say_so<E: EngineUnderTest>() {
     let (_sim, store, _) = full::<E>();

@@ -26,7 +26,7 @@ pub(super) fn superblocks(core: &Core, state: &State, found: &mut Vec<Finding>) 
             Ok(read) => wrong(core, state, Superblock::decode(&bytes[..read])),
             Err(error) if error.is_not_found() => Some("the file is missing".to_owned()),
             // In the words of who looks when nobody has it open: the other leads to the state, and
-            // both are written anew, by a checkpoint or by a repair.
+            // both are written again, by a checkpoint or by a repair.
             Err(error) if error.is_unread() => {
                 Some(format!("a superblock could not be read: {error}"))
             }

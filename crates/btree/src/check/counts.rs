@@ -18,7 +18,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Takes a copy of the map, 16 KiB for each 4 MiB of nodes: checkpoints write pages anew.
+    /// Takes a copy of the map, 16 KiB for each 4 MiB of nodes: checkpoints write pages again.
     pub(super) fn take(nodes: &Nodes, space: &mut Space) -> Result<Pages> {
         let mut groups = Vec::with_capacity(space.groups.len());
         for group in 0..space.groups.len() {

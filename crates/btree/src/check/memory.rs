@@ -1,4 +1,4 @@
-//! What is in memory, for the same structure as on the medium: for tests, as it holds the gate.
+//! What is in memory, for the same structure as on disk: for tests, as it holds the gate.
 
 use store::{CheckReport, Error, Finding, FindingKind, TreeId};
 

@@ -1,8 +1,8 @@
-//! Making the map of reference counts anew from the roots, and writing both superblocks anew, for
+//! Making the map of reference counts again from the roots, and writing both superblocks again, for
 //! a store that nobody has open.
 //!
 //! 1. Walk from the newest superblock that is whole, and count the pointers to each node.
-//!    Of a node that lies twice, write the damaged copy anew from the other.
+//!    Of a node that lies twice, write the damaged copy again from the other.
 //! 2. Write each page of the map to its copy that is not current, and a directory behind the end
 //!    of the file: what the log still refers to may lie in room that the map calls free.
 //! 3. Sync; write both superblocks, one after the other, and sync each.
@@ -33,10 +33,10 @@ use crate::recover::{LOG_DIRECTORY, no_state, open_file, open_superblocks};
 use crate::space::{MapRoom, Page, Space, Work, directory_units};
 use crate::twice::BadCopy;
 
-/// Counts the references of a store anew, and writes what comes of it. Fails, with nothing
+/// Counts the references of a store again, and writes what comes of it. Fails, with nothing
 /// changed, when no superblock leads to a state, or when one cannot be read that may lead to a
 /// later state than the other, and one of which that needs room. A superblock that could not be
-/// read, and cannot be after it was written anew, is returned with the error: nothing else was
+/// read, and cannot be after it was written again, is returned with the error: nothing else was
 /// changed then, for such a store takes no changes.
 pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
@@ -93,7 +93,7 @@ fn cut_from(env: &Env, options: &Options) -> Result<(Lsn, bool)> {
     Ok((Lsn(superblock.lsn), found.is_empty()))
 }
 
-/// Writes headers of the log's files anew, of which a check says that nothing else is damaged.
+/// Writes headers of the log's files again, of which a check says that nothing else is damaged.
 pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
     let (volume, log) = (options.common.volume, options.common.log());
@@ -122,8 +122,8 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
         }
     }
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
-    // What a pointer names behind the end of the file cannot be read, and what the old map has there
-    // is room that nothing was written to.
+    // What a pointer names behind the end of the file cannot be read, and what the old map has
+    // there is room that nothing was written to.
     let groups = nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
     let units = directory_units(groups as usize + 1, 0)?;
     let mut old = match Space::open(&nodes, superblock.directory) {
@@ -177,7 +177,7 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
     Ok(None)
 }
 
-/// Whether a call failed for want of something that may come back.
+/// Whether a call failed for lack of something that may come back.
 fn is_for_want(error: &device::Error) -> bool {
     error.is_shortage() || error.is_no_space()
 }

@@ -1,14 +1,14 @@
 //! Checking everything: for tests, and for whoever looks after a volume.
 //!
-//! The durable state is walked on the medium, past the cache (`walk`): every node once, its
+//! The durable state is walked on disk, past the cache (`walk`): every node once, its
 //! checksum, which its parent holds, its own address, the order of its keys, the bounds that its
-//! parent's separators give, its weight, its level. References are counted anew from the roots and
+//! parent's separators give, its weight, its level. References are counted again from the roots and
 //! compared with the map, unit by unit (`counts`). Tests also walk what is in memory, for the same
 //! structure (`memory`).
 //!
 //! Three ways in: [`check`] for tests, which holds checkpoints off; [`Core::check_beside`], which
 //! pins the state and lets commits and checkpoints go on; [`inspect`] for a store that nobody has
-//! open, which changes nothing, not even a torn log. [`mend()`] makes the counts anew.
+//! open, which changes nothing, not even a torn log. [`mend()`] makes the counts again.
 
 mod beside;
 mod counts;

@@ -1,4 +1,4 @@
-//! Checking a store that nobody has open. Nothing is written, not even what opening would mend.
+//! Checking a store that nobody has open. Nothing is written, not even what opening would repair.
 
 use device::Env;
 use format::catalog::RootRecord;
@@ -14,7 +14,7 @@ use crate::recover::{LOG_DIRECTORY, open_file};
 use crate::space::Space;
 
 /// Checks the store in a volume: the newest state that a superblock leads to, and the log after
-/// it. Fails when a file is missing, or of a newer format, or the medium does not answer.
+/// it. Fails when a file is missing, or of a newer format, or the disk does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
     let mut found = Vec::new();
     let superblock = newest(env, options, &mut found)?.map(|newest| newest.superblock);
@@ -40,7 +40,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     Ok(report)
 }
 
-/// Damage, and what the medium does not give, as a finding; anything else stays an error.
+/// Damage, and what the disk does not give, as a finding; anything else stays an error.
 pub(super) fn finding(of: &str, error: Error) -> Result<Finding> {
     match error.as_damage() {
         Error::Corrupt(bad) => Ok(Finding::of_damage(of, &bad)),
@@ -126,7 +126,7 @@ enum Is {
     Unread(device::Error),
 }
 
-/// Reads a superblock. Fails where it is of a newer format, or for want of something.
+/// Reads a superblock. Fails where it is of a newer format, or for lack of something.
 fn read(env: &Env, path: &str) -> Result<Is> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     let file = match open_file(env, path) {

@@ -80,7 +80,7 @@ pub(super) struct Walk<'n, 'p> {
     tree: String,
     /// Damaged copies of nodes that lie twice.
     pub(super) bad_copies: Vec<BadCopy>,
-    /// The first read that the medium failed.
+    /// The first read that the disk failed.
     pub(super) unread: Option<device::Error>,
 }
 
@@ -155,7 +155,7 @@ impl<'n, 'p> Walk<'n, 'p> {
         met.count == 1
     }
 
-    /// A node of which the medium gave something else than was written, or nothing.
+    /// A node of which the disk gave something else than was written, or nothing.
     fn unreadable(&mut self, error: Error) -> Result<()> {
         if let Error::Device(error) = &error {
             self.unread.get_or_insert_with(|| error.clone());

@@ -123,7 +123,7 @@ impl Core {
         if sparse.is_empty() {
             return;
         }
-        // A medium that does not say how much room it has may have little.
+        // A disk that does not say how much room it has may have little.
         if self.is_tight(2 * wanted * UNIT_BYTES as u64).unwrap_or(true) {
             return;
         }

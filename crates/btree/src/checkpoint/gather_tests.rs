@@ -199,7 +199,7 @@ fn grown() -> (SimEnv, Arc<BtreeStore>, Model) {
     (sim, store, model)
 }
 
-/// A medium with such a store, which was closed.
+/// A disk with such a store, which was closed.
 fn aged() -> (SimEnv, Model) {
     let (sim, store, model) = grown();
     store.close().expect("close");
@@ -207,7 +207,7 @@ fn aged() -> (SimEnv, Model) {
 }
 
 impl World {
-    /// What lies on a copy of the medium.
+    /// What lies on a copy of the disk.
     fn of(sim: &SimEnv, model: &Model, seed: u64) -> (SimEnv, World) {
         let sim = SimEnv::on(sim.device.copy(), seed);
         let store = BtreeStore::open(&sim.env(), &options()).expect("open");
@@ -230,7 +230,7 @@ impl World {
         self.trees.remove(&tree);
     }
 
-    /// Reads everything from where it lies, and counts anew.
+    /// Reads everything from where it lies, and counts again.
     fn look_at_all(&mut self, seed: u64) {
         self.pins.clear();
         while self.store.reclaim_step(500).expect("reclaim") {}
@@ -401,7 +401,7 @@ fn whatever_is_done_while_leaves_are_moved_nothing_is_lost() {
     assert!(moved >= seeds as usize, "only {moved} checkpoints had something to move");
 }
 
-/// Somebody else fills the medium between the choice of what is moved and the writing, and then
+/// Somebody else fills the disk between the choice of what is moved and the writing, and then
 /// makes some room.
 #[test]
 fn a_checkpoint_that_finds_too_little_room_for_what_it_moves_is_made_without() {

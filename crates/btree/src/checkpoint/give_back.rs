@@ -1,9 +1,9 @@
-//! Giving free room of the file of nodes back to the medium.
+//! Giving free room of the file of nodes back to the disk.
 //!
 //! A hole is punched with the file locked against everybody who reads it past the page cache, and
-//! the medium has to find the room anew when it is written again. So what is freed is only listed,
+//! the disk has to find the room again when it is written again. So what is freed is only listed,
 //! and punched when there is much of it, long runs alone; when nobody commits, all that is worth
-//! it; and at once when the medium has little room left. What is in use again by then is passed
+//! it; and at once when the disk has little room left. What is in use again by then is passed
 //! over: whether a unit is free is looked up when it is punched, with the state locked.
 //!
 //! The list has a word for each group: in which sixty-fourths of it something was freed. So it is
@@ -27,10 +27,10 @@ use crate::space::Space;
 const BUSY_BYTES_MIN: u64 = 64 << 10;
 /// And while nobody does: less than what a leaf leaves.
 const REST_BYTES_MIN: u64 = 8 << 10;
-/// And where the medium is nearly full: its page.
+/// And where the disk is nearly full: its page.
 const TIGHT_BYTES_MIN: u64 = 4 << 10;
 /// Freed bytes that may be listed: one in so many of the file, but at least so many, and no more
-/// than one in so many of what the medium has left.
+/// than one in so many of what the disk has left.
 const LISTED_SHARE: u64 = 4;
 const LISTED_BYTES_MIN: u64 = 16 << 20;
 const LISTED_SHARE_OF_FREE: u64 = 16;
@@ -130,7 +130,7 @@ struct Part {
 }
 
 impl Core {
-    /// Gives free room back to the medium, or notes that it may be. A failure costs room and
+    /// Gives free room back to the disk, or notes that it may be. A failure costs room and
     /// nothing else.
     pub(crate) fn give_back(&self, state: &mut State, groups: u64, free: &[(u64, u16)]) {
         if self.may_be_two_states() {
@@ -195,7 +195,7 @@ impl Core {
         }
     }
 
-    /// Gives back all that is listed, to the page: somebody finds the medium full. Waits for a
+    /// Gives back all that is listed, to the page: somebody finds the disk full. Waits for a
     /// checkpoint that is being made, which gives room back too.
     pub(crate) fn give_back_now(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
@@ -285,7 +285,7 @@ fn punch(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
             if meets == 0 {
                 continue;
             }
-            // Whole pages of the medium only; offsets of units are multiples of a unit.
+            // Whole pages of the disk only; offsets of units are multiples of a unit.
             let offset = unit_offset(first + begin as u64).next_multiple_of(4096);
             let length = ((end - begin) * UNIT_BYTES) as u64;
             let stop = (unit_offset(first + begin as u64) + length) / 4096 * 4096;
@@ -300,7 +300,7 @@ fn punch(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
                         return Ok(());
                     }
                     Err(error) => {
-                        // On a full medium it may take room itself. Later is as good.
+                        // On a full disk it may take room itself. Later is as good.
                         space.freed.put_back(group, listed);
                         return Err(error.into());
                     }

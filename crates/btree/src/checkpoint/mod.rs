@@ -12,7 +12,7 @@
 //!    the log is trimmed.
 //!
 //! A crash before the first superblock is durable leaves the old state, of which nothing was
-//! overwritten; after it, the new one. A failure before it, such as a full medium, is undone by
+//! overwritten; after it, the new one. A failure before it, such as a full disk, is undone by
 //! forgetting: no cell was told anything, and the map that was worked on is a copy.
 
 mod freeze;
@@ -195,7 +195,7 @@ impl Core {
         Ok(written)
     }
 
-    /// Whether a tree shares no block of the medium with others.
+    /// Whether a tree shares no block of the disk with others.
     pub(crate) fn is_apart(&self, tree: TreeId) -> bool {
         self.options.common.apart == Some(tree)
     }

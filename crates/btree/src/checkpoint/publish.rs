@@ -128,7 +128,7 @@ impl Core {
 
 impl Core {
     /// Gives back what a checkpoint took that could not be written to its end: of it nothing is in
-    /// the durable map, and while it keeps the medium full, the next one fails too.
+    /// the durable map, and while it keeps the disk full, the next one fails too.
     pub(super) fn take_back(&self, state: &mut State, changed: Vec<u64>) {
         let groups = state.space.groups.len() as u64;
         let mut free = Vec::new();

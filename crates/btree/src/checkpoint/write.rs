@@ -36,7 +36,7 @@ pub(crate) struct Cells {
 pub(crate) enum Manner {
     /// Once, one behind the other.
     Once,
-    /// In blocks of the medium that nothing else is in.
+    /// In blocks of the disk that nothing else is in.
     Apart,
     /// The same, and a second time behind that (`twice`).
     Twice,

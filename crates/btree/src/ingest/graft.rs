@@ -4,7 +4,7 @@
 //! in the second, the separator between the two leaves, which may stand at any level, is raised
 //! above the range, so that all of it lies behind the left leaf. Then the new leaves are put behind
 //! the left one, one descent each: interior nodes are split on the way down as by insertions. What
-//! is left of the leaf that was split may be light, and is mended.
+//! is left of the leaf that was split may be light, and is rebalanced.
 //!
 //! A leaf whose keys were all removed while no sibling could be read is there yet, and may lie in
 //! the range with a separator on either side. Such leaves are cut off first.
@@ -93,7 +93,7 @@ struct Rest {
 }
 
 impl Nodes {
-    /// Returns keys the ways to which are left to be mended.
+    /// Returns keys the ways to which are left to be rebalanced.
     fn graft(
         &self,
         root: &mut Root,
@@ -102,7 +102,7 @@ impl Nodes {
     ) -> Result<Vec<Vec<u8>>> {
         if self.has_empty_leaves(root, gap)? {
             let range = Range { from: gap.first, to: gap.after };
-            // What is left light is mended below, or was light before.
+            // What is left light is rebalanced below, or was light before.
             let _mended = self.delete_range(root, range, &mut Vec::new())?;
         }
         if root.level == 0 {

@@ -15,9 +15,9 @@
 //! A crash before the record is durable leaves units that the map calls free, and they are. After
 //! it, the leaves are durable too, for they were synced before the record was appended; replay
 //! puts them into the tree again, and holds their units again, before any checkpoint can run. A
-//! failure before the record is appended gives the units up, and their room back to the medium.
+//! failure before the record is appended gives the units up, and their room back to the disk.
 //!
-//! What is kept on the medium for checkpoints is kept from runs too: before each part is written.
+//! What is kept on disk for checkpoints is kept from runs too: before each part is written.
 
 mod build;
 mod graft;
@@ -69,7 +69,7 @@ impl Core {
             // After the record was appended they are the tree's, whatever failed then.
             if !state.space.has_ingested(&written) {
                 let free = state.space.let_go(&written);
-                // It may be for want of room that the run was refused.
+                // It may be for lack of room that the run was refused.
                 let groups = state.space.groups.len() as u64;
                 self.give_back(&mut state, groups, &free);
             }
@@ -177,7 +177,7 @@ impl Core {
     fn apply_logged(&self, record: &[u8], light: &mut Light) -> Result<()> {
         let applied = self.apply(record, light);
         if let Err(error) = &applied {
-            // Everything was loaded before, so this is a medium that fails between two reads.
+            // Everything was loaded before, so this is a disk that fails between two reads.
             self.log().fail(&format!("a run could not be applied: {error}"));
         }
         applied

@@ -4,9 +4,9 @@
 //! A run is looked for from the front of the file, and short ones are passed over: they would
 //! scatter what is written. Where there is none that is long enough, the file grows, as long as
 //! at most half of it is free; beyond that, shorter runs will do. So contiguous room is found, or
-//! made at the end, and what lies in holes meanwhile is given back to the medium by punching: the
+//! made at the end, and what lies in holes meanwhile is given back to the disk by punching: the
 //! file may be twice as long as what it holds, but does not occupy as much. Holes become runs as
-//! their neighbours die, or are moved (`clean`). Where the medium has hardly any room left, any
+//! their neighbours die, or are moved (`clean`). Where the disk has hardly any room left, any
 //! hole will do.
 
 use format::map_directory::Entry;
@@ -25,7 +25,7 @@ pub(super) const LONG_UNITS: usize = RUN_UNITS[0] as usize;
 /// Groups that a file may have in any case.
 const GROUPS_MIN: u64 = 2;
 
-/// Units of what a medium may lose as one: 4 KiB.
+/// Units of what a disk may lose as one: 4 KiB.
 pub(crate) const BLOCK_UNITS: u16 = 4;
 const _: () = assert!(BLOCK_UNITS as usize * UNIT_BYTES == 4096);
 // So each group, and its first unit, begins a block.
@@ -44,7 +44,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// One that takes what there is: on a full medium no hole is too short, for growing the file
+    /// One that takes what there is: on a full disk no hole is too short, for growing the file
     /// is what fails.
     pub(super) fn frugal() -> Search {
         Search { patience: RUN_UNITS.len() - 1, ..Search::default() }
@@ -108,7 +108,7 @@ impl Work<'_> {
     }
 
     /// Goes on from where another search stood. What it found may have been taken meanwhile, so
-    /// that is looked at anew.
+    /// that is looked at again.
     pub(crate) fn resume(&mut self, unit: u64) {
         self.search.from = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
     }

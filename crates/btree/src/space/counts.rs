@@ -8,7 +8,7 @@
 //! 4. `apply` writes the result into the map.
 //!
 //! A count that has come to `COUNT_MAX` stays there: how many references there are is not known any
-//! more, so the node is kept whatever happens, until a check of the whole store counts anew.
+//! more, so the node is kept whatever happens, until a check of the whole store counts again.
 //!
 //! A node is read to see what it pointed to, but a leaf without overflow nodes need not be. Where a
 //! dead node is damaged, what is below it keeps its references: it is lost room, until a check of

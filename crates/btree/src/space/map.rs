@@ -42,7 +42,7 @@ pub(crate) struct Space {
     pub(super) uncounted: u64,
     /// Units in which pages of the map lie.
     pub(super) page_units: u64,
-    /// What is free and may lie on the medium still.
+    /// What is free and may lie on disk still.
     pub(crate) freed: Freed,
 }
 

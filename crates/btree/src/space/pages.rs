@@ -6,7 +6,7 @@
 //! says that they are in use, and whoever looks for room passes over them as over what a pin reads
 //! ([`Space::held`]). So a page that moves changes no page.
 //!
-//! Each group has two places of its own for its page too. Those are used where the medium has
+//! Each group has two places of its own for its page too. Those are used where the disk has
 //! little room, for they take none that was not there before; and for pages that would keep groups
 //! at the end of the file in use, when there is nothing else in them.
 

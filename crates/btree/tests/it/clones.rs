@@ -83,7 +83,7 @@ fn a_clone_costs_nothing_below_its_root() {
     assert_eq!(old, [1; 60]);
 }
 
-/// Checks what is on the medium only: so many trees in memory are many times the same keys.
+/// Checks what is on disk only: so many trees in memory are many times the same keys.
 fn durable(store: &BtreeStore) -> CheckReport {
     assert!(store.checkpoint().expect("checkpoint"));
     let report = store.check(&mut |_, _| ControlFlow::Continue(())).expect("check");
@@ -114,7 +114,7 @@ fn a_node_is_shared_by_more_than_sixteen_bits_count() {
             }
         });
     }
-    // The check counts all references anew and compares.
+    // The check counts all references again and compares.
     let shared = durable(&store);
     assert_eq!(shared.trees, CLONES + 1);
     // One node of the tree changes below each pointer to its parent, whoever writes.
@@ -150,7 +150,7 @@ fn a_step_of_reclaiming_frees_no_more_than_it_is_asked_for() {
     let leaves = full.leaves / TREES;
     assert!(leaves > 40, "{full:?}");
     commit(&store, |batch| (0..TREES).for_each(|n| batch.drop_tree(TreeId(TREE.0 + 1 + n))));
-    // What is in memory goes first, and frees nothing on the medium.
+    // What is in memory goes first, and frees nothing on disk.
     let mut steps = 0;
     loop {
         let before = store.stats().dropping;
@@ -183,7 +183,7 @@ fn a_removed_range_is_freed_without_reading_its_leaves() {
     commit(&first, |batch| batch.clone_tree(TREE, clone));
     first.close().expect("close");
     drop(first);
-    // Opened anew, so that each node that is looked at is read.
+    // Opened again, so that each node that is looked at is read.
     let store = BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
     let reads = || sim.device.counts().of(Op::Read);
     let (from, to) = (500_u32.to_be_bytes(), 39_500_u32.to_be_bytes());
@@ -272,7 +272,7 @@ fn a_chain_of_a_thousand_clones_is_dropped_in_any_order() {
                     equal(&store, &alive);
                     checked(&store);
                 }
-                // What is in memory goes, so that it is the medium that is compared.
+                // What is in memory goes, so that it is the disk that is compared.
                 400 | 120 | 5 => {
                     store.close().expect("close");
                     store = BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
@@ -323,7 +323,7 @@ fn dropping_a_clone_costs_what_it_alone_had() {
     assert!((own - 1) <= 3 * (height - 1), "a path to each leaf that was written: {own} nodes");
     first.close().expect("close");
     drop(first);
-    // Opened anew, so that each node that is looked at is read.
+    // Opened again, so that each node that is looked at is read.
     let store = BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
     let before = sim.device.counts();
     commit(&store, |batch| batch.drop_tree(clone));

@@ -1,4 +1,4 @@
-//! Damage on the medium costs what it hits, and what only looks like damage is not reported.
+//! Damage on disk costs what it hits, and what only looks like damage is not reported.
 
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ fn a_damaged_leaf_that_died_costs_its_long_values_and_no_checkpoint() {
     assert_eq!(entries(&*store, TREE), before);
 }
 
-/// Few entries, of which those with even keys have long values that are only on the medium.
+/// Few entries, of which those with even keys have long values that are only on disk.
 fn long_values() -> (SimEnv, Arc<BtreeStore>) {
     let (sim, store) = store(1, CACHE_BYTES);
     commit(&store, |batch| {
@@ -156,7 +156,7 @@ fn rewrite(store: &BtreeStore) {
         });
         checked(store);
     }
-    // What the cursor has read is not on the medium any more.
+    // What the cursor has read is not on disk any more.
     reclaim_all(store);
 }
 

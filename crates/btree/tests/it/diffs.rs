@@ -1,4 +1,4 @@
-//! What differences cost, and that places on the medium are not mistaken for each other.
+//! What differences cost, and that places on disk are not mistaken for each other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn a_difference_reads_only_what_differs() {
     }
     first.close().expect("close");
     drop(first);
-    // Opened anew, so that each node that is looked at is read.
+    // Opened again, so that each node that is looked at is read.
     let again = || BtreeStore::open(&sim.env(), &options(64 << 20)).expect("open");
     let reads = || sim.device.counts().of(Op::Read);
     let store = again();

@@ -38,7 +38,7 @@ fn write(device: &SimDevice, superblock: &Superblock) {
     }
 }
 
-/// Mends, and looks at how long the file of nodes is then.
+/// Repairs, and looks at how long the file of nodes is then.
 fn mended(device: &SimDevice) {
     let before = device.read_file(NODES).len();
     mend(&SimEnv::on(device.clone(), 1).env(), &options(CACHE_BYTES)).expect("there is room");

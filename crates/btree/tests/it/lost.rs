@@ -1,4 +1,4 @@
-//! What a replay passes over because a node is damaged, and nodes that lie twice, where the medium
+//! What a replay passes over because a node is damaged, and nodes that lie twice, where the disk
 //! fails in other ways than by rot: a sector that does not read, a byte that reads wrong once, room
 //! of a lost node that is used again.
 

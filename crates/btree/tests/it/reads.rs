@@ -1,4 +1,4 @@
-//! A medium whose reads of the nodes go wrong as a test says.
+//! A disk whose reads of the nodes go wrong as a test says.
 
 use std::sync::Arc;
 

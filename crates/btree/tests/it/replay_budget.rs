@@ -167,7 +167,7 @@ fn a_long_log_is_replayed_on_a_full_medium() {
     assert!(cache.resident <= cache.budget, "{cache:?}");
 }
 
-/// A medium with a log of more than a cache of 1 MiB in one place, and how many changes it has.
+/// A disk with a log of more than a cache of 1 MiB in one place, and how many changes it has.
 fn long_log(load: Load, changes: u64) -> SimEnv {
     let sim = sim_env(1);
     let store = BtreeStore::create(&sim.env(), &patient()).expect("create");
@@ -180,7 +180,7 @@ fn long_log(load: Load, changes: u64) -> SimEnv {
 /// Whatever call fails while a long log is replayed, once or from then on, by refusal or for want
 /// of room: nothing is lost by it, neither to who goes on with what was opened nor to who comes
 /// after a kill or a power cut. A superblock that could not be written means that nobody knows
-/// which state is on the medium, also where the reason was room.
+/// which state is on disk, also where the reason was room.
 #[test]
 fn any_call_may_fail_while_a_long_log_is_replayed() {
     const CHANGES: u64 = 800;

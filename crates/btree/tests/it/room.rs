@@ -1,4 +1,4 @@
-//! Room on the medium: used again, given back, and kept while a pin reads it.
+//! Room on disk: used again, given back, and kept while a pin reads it.
 
 use store::{Store, TreeId};
 

@@ -185,7 +185,7 @@ fn a_rotten_node_under_the_log_is_in_the_way_of_what_is_in_it_alone() {
                 ask(&*store, &right, &place);
             }
         }
-        // The medium gives again what it had.
+        // The disk gives again what it had.
         sim.device.flip_bit(NODES, bit);
         let store = BtreeStore::open(&sim.env(), &options).expect("it is whole");
         assert_eq!(store.read_only(), None, "{place}");

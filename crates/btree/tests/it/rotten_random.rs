@@ -31,7 +31,7 @@ struct Pair {
     model: Arc<MemStore>,
     trees: Vec<TreeId>,
     next: u64,
-    /// The medium, where reads fail now and then.
+    /// The disk, where reads fail now and then.
     faulty: Option<SimDevice>,
     /// A checkpoint could not read what it needed.
     stopped: bool,

@@ -18,7 +18,7 @@ fn fill(store: &BtreeStore) {
 }
 
 /// Bytes a write of checkpoints that each replace a share of the leaves, once that has gone on
-/// for long; and bytes on the medium to bytes of nodes.
+/// for long; and bytes on disk to bytes of nodes.
 fn scattered(seed: u64, changes: usize) -> (u64, f64) {
     let (_sim, store) = store(seed, 64 << 20);
     fill(&store);

@@ -1,4 +1,4 @@
-//! What is dropped gives its room back to the medium, whenever the power fails.
+//! What is dropped gives its room back to the disk, whenever the power fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

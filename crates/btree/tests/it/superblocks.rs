@@ -52,7 +52,7 @@ pub(crate) fn change(
     store.sync(store.last_commit()).expect("sync");
 }
 
-/// Opens what a medium holds, and compares.
+/// Opens what a disk holds, and compares.
 pub(crate) fn opens(device: SimDevice, model: &Model, place: &str) {
     let sim = SimEnv::on(device, 1);
     let store = BtreeStore::open(&sim.env(), &options(CACHE_BYTES))
@@ -106,7 +106,7 @@ fn either_superblock_is_enough_whenever_the_power_was_cut() {
             });
             assert!(store.checkpoint().expect("checkpoint"));
             sim.device.unwatch();
-            // Freed room goes back to the medium, when nobody has committed for a while.
+            // Freed room goes back to the disk, when nobody has committed for a while.
             reclaim_all(&store);
             checked(&store);
             let place = format!("seed {seed}, after round {round}");

@@ -1,4 +1,4 @@
-//! Two writers and a thread that makes checkpoints, on a medium that fails: room runs out, a write
+//! Two writers and a thread that makes checkpoints, on a disk that fails: room runs out, a write
 //! or a sync fails, bits flip. Faults are of a seed; how the threads meet is not, so what is
 //! asserted holds however they do.
 
@@ -103,7 +103,7 @@ fn room_runs_out_and_comes_back_beside_two_writers() {
         println!("seed {seed}");
         let sim = sim_env(seed);
         let mut options = options(1 << 20);
-        // So that little is kept for the log, and the medium soon full.
+        // So that little is kept for the log, and the disk soon full.
         options.common.log_segment_bytes = 64 << 10;
         let store = BtreeStore::create(&sim.env(), &options).expect("create");
         commit(&store, |batch| {
@@ -136,7 +136,7 @@ fn room_runs_out_and_comes_back_beside_two_writers() {
             {
                 thread::yield_now();
             }
-            // A power cut now leaves a medium on which it opens, and what was durable before it.
+            // A power cut now leaves a disk on which it opens, and what was durable before it.
             let durable = all(&progress, |one| &one.durable);
             recovered(&sim.device.copy(), seed, &durable);
             sim.device.set_capacity(None);
@@ -300,7 +300,7 @@ fn fail_one(seed: u64, durability: Durability, fault: Fault) -> bool {
         let report = check(&store).expect(&place);
         assert!(report.is_clean(), "{place}: {:#?}", report.findings);
     }
-    // The process ends, and the medium answers again.
+    // The process ends, and the disk answers again.
     drop(store);
     sim.device.clear_faults();
     let store = BtreeStore::open(&sim.env(), &options).expect(&place);
@@ -354,7 +354,7 @@ fn old_value(n: u64) -> Vec<u8> {
     vec![n as u8; bytes]
 }
 
-/// A medium with a tree of some hundred leaves that nobody has open.
+/// A disk with a tree of some hundred leaves that nobody has open.
 fn at_rest(options: &Options) -> SimDevice {
     let sim = sim_env(1);
     let store = BtreeStore::create(&sim.env(), options).expect("create");

@@ -75,7 +75,7 @@ fn checkpoints_race_writers_readers_and_clones() {
 pub(crate) const OTHER: TreeId = TreeId(33);
 pub(crate) const WRITERS: u64 = 2;
 const BATCHES: u64 = 700;
-/// One in so many operations of the medium is a crash point that is looked at.
+/// One in so many operations of the disk is a crash point that is looked at.
 const STRIDE: u64 = 1;
 
 /// A key of a writer; 0 and the greatest are those at which it counts.

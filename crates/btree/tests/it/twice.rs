@@ -1,5 +1,5 @@
 //! Nodes of the catalog lie twice: whichever copy of whichever of them is damaged, the store opens
-//! and misses nothing, a check names it, and mending writes it anew.
+//! and misses nothing, a check names it, and repairing writes it again.
 
 use std::ops::ControlFlow;
 
@@ -110,7 +110,7 @@ fn either_copy_of_a_node_of_the_catalog_is_enough() {
                 drop(store);
                 let store = BtreeStore::open(&opened.env(), &options).expect("it opens");
                 is_whole(&store, &place);
-                // Mended, and the power goes.
+                // Repaired, and the power goes.
                 mend(&sim.env(), &options).expect("there is room");
                 let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, seed), seed);
                 let report = looked_at(&sim);

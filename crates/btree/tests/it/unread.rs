@@ -146,7 +146,7 @@ fn in_turns(superblock: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A medium on which the superblocks were written in turns, the newer one as `newer` of the two.
+/// A disk on which the superblocks were written in turns, the newer one as `newer` of the two.
 fn written_in_turns(device: &SimDevice, before: &[Vec<u8>; 2], newer: usize) -> SimDevice {
     let device = device.copy();
     device.overwrite(PATHS[newer], 0, &in_turns(&device.read_file(PATHS[newer])));

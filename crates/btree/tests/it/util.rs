@@ -40,7 +40,7 @@ pub(crate) fn checked(store: &BtreeStore) -> CheckReport {
 
 /// Reclaims all that was dropped.
 pub(crate) fn reclaim_all(store: &BtreeStore) {
-    // The second time it is seen that nobody commits: all free room goes back to the medium.
+    // The second time it is seen that nobody commits: all free room goes back to the disk.
     for _ in 0..2 {
         while store.reclaim_step(500).expect("reclaim") {}
     }
@@ -48,7 +48,7 @@ pub(crate) fn reclaim_all(store: &BtreeStore) {
 }
 
 /// The durable state is whole as a power cut left it, and so is what is made of it, whose contents
-/// `same` looks at. Returns what was found on the medium.
+/// `same` looks at. Returns what was found on disk.
 pub(crate) fn verify(
     sim: &SimEnv,
     cache_bytes: usize,

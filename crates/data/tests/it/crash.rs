@@ -11,7 +11,7 @@ use testing::{CrashPolicy, SimEnv};
 use crate::model::random_op;
 use crate::support::{Volume, check_records, open_data, pattern, small_options, verify};
 
-/// Opens a medium and compares it with the model of the last durable commit.
+/// Opens a disk and compares it with the model of the last durable commit.
 fn opened(volume: &Volume, sim: SimEnv) -> Volume {
     let store = Arc::new(volume.store.after_crash());
     let durable = store.durable();
@@ -65,7 +65,7 @@ fn check_killed(volume: &Volume, left: &testing::SimDevice, seed: u64) {
     check_crash(&second, &second.sim.device, CrashPolicy::LoseAll, seed);
 }
 
-/// Runs a script and cuts the power before each operation of the medium.
+/// Runs a script and cuts the power before each operation of the disk.
 fn enumerate(seed: u64, punches: bool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut volume = Volume::with(testing::sim_env(seed), small_options(), punches);
@@ -73,7 +73,7 @@ fn enumerate(seed: u64, punches: bool) {
         random_op(&mut volume, &mut random).unwrap();
     }
     for _ in 0..rounds(25, 80) {
-        // The script is run on the medium once; each operation's crash points are visited by a
+        // The script is run on disk once; each operation's crash points are visited by a
         // watcher, which has the volume as it was when the operation began.
         let shared = Arc::new(Volume {
             sim: volume.sim.clone(),
@@ -88,7 +88,7 @@ fn enumerate(seed: u64, punches: bool) {
             punches,
         });
         let mut visits = 0_u64;
-        // Held on to: what the watcher alone holds would be closed while the medium is locked.
+        // Held on to: what the watcher alone holds would be closed while the disk is locked.
         let _held = Arc::clone(&shared);
         volume.sim.device.watch(move |medium, op| {
             visits += 1;

@@ -1,4 +1,4 @@
-//! A full medium, failing writes and failing syncs.
+//! A full disk, failing writes and failing syncs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

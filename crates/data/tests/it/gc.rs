@@ -228,7 +228,7 @@ fn held_by_a_clone(punches: bool) -> Volume {
 }
 
 /// Marks, and frees at once what nothing names: what was told before, how much was told to have
-/// come free, and by how much less the medium has.
+/// come free, and by how much less the disk has.
 fn pass(volume: &Volume) -> (u64, u64, u64) {
     let horizon = volume.data.horizon();
     let pinned = volume.store.pin().unwrap();

@@ -90,7 +90,7 @@ pub struct Garbage {
     pub bytes: u64,
     /// When it was first noted, in nanoseconds since 1970; `None`: it was not.
     pub since: Option<i64>,
-    /// Whether it was deleted now. Of pages: whether room came back, which a medium that cannot
+    /// Whether it was deleted now. Of pages: whether room came back, which a disk that cannot
     /// punch gives when enough of a segment is dead.
     pub deleted: bool,
 }

@@ -68,7 +68,7 @@ impl Checker<'_, '_> {
         Ok(look::exists(self.pin, VOLUME, &UNCOUNTED_KEY)? == Look::Found(()))
     }
 
-    /// The note that counts were lost goes when all were counted anew and are right.
+    /// The note that counts were lost goes when all were counted again and are right.
     pub(super) fn check_note(&mut self) {
         if !self.counts_anew {
             return;
@@ -85,7 +85,7 @@ impl Checker<'_, '_> {
 }
 
 impl Fs {
-    /// What makes the damaged one of the two trees anew. Nothing does for a read that failed.
+    /// What makes the damaged one of the two trees again. Nothing does for a read that failed.
     pub(super) fn renews(&self, damage: &Corruption) -> Option<Fix> {
         self.may_renew().filter(|_| damage.structure != UNREAD)
     }

@@ -32,7 +32,7 @@ impl Fs {
             (inode.ctime, inode.has_bulk || inode.has_extents, inode.size)
         };
         let Some(newest) = places.iter().max_by_key(known).filter(|_| places.len() > 1) else {
-            // Another problem was mended by removing a name.
+            // Another problem was repaired by removing a name.
             return Ok(());
         };
         if view.linked(ino)?.is_some() {

@@ -102,7 +102,7 @@ impl Fs {
         txn.commit().map(drop)
     }
 
-    /// Whether something has a name by now: that was mended, or one was, since it was found.
+    /// Whether something has a name by now: that was repaired, or one was, since it was found.
     fn is_named(&self, view: View<'_>, subvol: u64, stray: Stray) -> FsResult<bool> {
         let mut name = NameBuf::empty();
         match stray {
@@ -282,7 +282,7 @@ impl Fs {
     ) -> FsResult<()> {
         let mut name = NameBuf::empty();
         let Some(found) = view.entry_at(dir, cookie, &mut name)? else {
-            // Another problem with it was mended by removing it.
+            // Another problem with it was repaired by removing it.
             return Ok(());
         };
         let name = name.as_bytes();

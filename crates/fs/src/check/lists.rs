@@ -1,6 +1,6 @@
 //! Access lists: where a mode says that there is one, a whole one is among the attributes.
 //!
-//! A list that is lost cannot be made anew. The bits of the group class were its mask, so mending
+//! A list that is lost cannot be rebuilt. The bits of the group class were its mask, so repairing
 //! takes them all: nobody gets more than the list gave.
 
 use format::Malformed;
@@ -13,7 +13,7 @@ use super::look::{self, Look};
 use super::{Checker, Edit, Problem, ProblemKind};
 use crate::FsResult;
 
-/// What mends it, in words.
+/// What repairs it, in words.
 pub(super) const REMEDY: &str = "remove the list, and what the group had";
 
 /// Whether attributes have an access list. Those that do not decode may, and are told anyway.

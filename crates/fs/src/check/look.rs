@@ -87,7 +87,7 @@ impl Named {
         EntryRecord { chained, ino, name: &self.name, target }
     }
 
-    /// Its bytes on the medium.
+    /// Its bytes on disk.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.record().encode(&mut bytes);

@@ -1,4 +1,4 @@
-//! Mending one problem: one commit.
+//! Repairing one problem: one commit.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
@@ -13,7 +13,7 @@ use crate::txn::Txn;
 use crate::{Fs, FsResult, search_bases};
 
 impl Fs {
-    /// Mends a problem.
+    /// Repairs a problem.
     pub(super) fn mend(&self, fix: &Fix) -> FsResult<()> {
         match fix {
             Fix::Edits(_, edits) => {

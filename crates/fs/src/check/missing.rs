@@ -1,6 +1,6 @@
 //! Records of the volume's own that only their copy has whole. Both trees change in one batch, so
 //! no crash leaves that: the record was lost, and what it says is what the copy says. It is taken
-//! for there, so that nothing is removed for want of it, and a repair puts it back.
+//! for there, so that nothing is removed for lack of it, and a repair puts it back.
 
 use std::collections::BTreeMap;
 

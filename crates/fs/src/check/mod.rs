@@ -1,4 +1,4 @@
-//! Checking a whole volume, and mending it.
+//! Checking a whole volume, and repairing it.
 //!
 //! 1. The store checks itself: nodes, reference counts, the log (`btree::check`). The header is
 //!    compared with its copy (`header`).
@@ -18,9 +18,9 @@
 //! Memory is bounded by the volume's subvolumes, a bit or two for each inode number of one tree, a
 //! few bytes a node, and 24 KiB for 64 MiB of contents.
 //!
-//! Mending (`repair`) is for a volume that nobody else has open. Each problem is mended by one
+//! Repairing (`repair`) is for a volume that nobody else has open. Each problem is repaired by one
 //! commit (`mend`, `keep`), and then the volume is looked at again, until nothing is left that can
-//! be mended. So a crash anywhere leaves a volume that the next run goes on with.
+//! be repaired. So a crash anywhere leaves a volume that the next run goes on with.
 
 mod collect;
 mod contents;
@@ -120,9 +120,9 @@ impl Checker<'_, '_> {
 }
 
 impl Fs {
-    /// Reads and verifies all that the volume has on the medium, beside everything else, and
+    /// Reads and verifies all that the volume has on disk, beside everything else, and
     /// changes nothing. `progress` is told bytes done and about how many there are, and may end
-    /// it. What the medium does not give is told, and the rest is looked at.
+    /// it. What the disk does not give is told, and the rest is looked at.
     pub fn check_volume(&self, progress: CheckProgress<'_>) -> FsResult<VolumeReport> {
         let pin = self.store.pin().map_err(from_store)?;
         let pin = PastUnread::new(&*pin);

@@ -1,4 +1,4 @@
-//! Mending which subvolumes there are: a tree of its own for each, a place for each tree.
+//! Repairing which subvolumes there are: a tree of its own for each, a place for each tree.
 
 use format::entry_record::Target;
 use format::key;

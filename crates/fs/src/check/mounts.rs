@@ -122,7 +122,7 @@ impl Checker<'_, '_> {
     }
 
     /// Whether a name leads to a subvolume where its record says, and can be reached itself. What
-    /// is above it may be mended first.
+    /// is above it may be repaired first.
     fn leads_to(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<Look<()>> {
         let if_so = |is: bool| if is { Look::Found(()) } else { Look::Absent };
         if record.snapshot {

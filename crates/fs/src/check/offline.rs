@@ -17,7 +17,7 @@ use crate::{Fs, OpenError, OpenOptions};
 impl Fs {
     /// Reads and verifies all of a volume that nobody has open. Nothing is changed. The caller
     /// sees to it that nobody opens it meanwhile. What keeps it from being opened is a problem;
-    /// so is what the medium does not give. Fails where there is no volume, or a newer one, or for
+    /// so is what the disk does not give. Fails where there is no volume, or a newer one, or for
     /// want of something that has nothing to do with it.
     pub fn check_offline(
         env: &Env,
@@ -39,7 +39,7 @@ impl Fs {
             }
             (None, Err(error)) => return refused(error, CheckReport::default(), bad),
         };
-        // Nothing of it reaches the medium, be it a sync, which one that fails may refuse.
+        // Nothing of it reaches the disk, be it a sync, which one that fails may refuse.
         let looked = Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), ..env.clone() };
         let store = match crate::engine::inspect(&looked, &header, progress) {
             Ok(report) => report,

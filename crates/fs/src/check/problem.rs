@@ -1,11 +1,11 @@
-//! What a check finds, and what would mend it.
+//! What a check finds, and what would repair it.
 
 use format::Corruption;
 use store::{TreeId, UNREAD};
 
-/// Problems beyond so many are counted but not kept: so many with a remedy, so many that the medium
+/// Problems beyond so many are counted but not kept: so many with a remedy, so many that the disk
 /// does not give, and so many others, so that no number of one sort hides another. A repair looks
-/// again after it mended those.
+/// again after it repaired those.
 const PROBLEMS_MAX: u64 = 10_000;
 
 /// What sort of thing is wrong.
@@ -13,7 +13,7 @@ const PROBLEMS_MAX: u64 = 10_000;
 pub enum ProblemKind {
     /// Bytes are not what was written; what is told as lost cannot be read.
     Unreadable,
-    /// The medium does not give the bytes. Whether they are what was written is not known.
+    /// The disk does not give the bytes. Whether they are what was written is not known.
     Medium,
     /// Something whole breaks a rule of its structure: order, bounds, a record that does not
     /// decode.
@@ -166,7 +166,7 @@ impl Problem {
         of(self) == of(other) && self.file == other.file && self.path == other.path
     }
 
-    /// Damage of this kind, or that the medium does not give what is there.
+    /// Damage of this kind, or that the disk does not give what is there.
     pub(crate) fn of_damage(kind: ProblemKind, bad: &Corruption) -> Problem {
         let Corruption { structure, found, expected, .. } = bad;
         if *structure == UNREAD {
@@ -180,7 +180,7 @@ impl Problem {
         Problem { file: file.to_owned(), offset, ..self }
     }
 
-    /// With what mends it.
+    /// With what repairs it.
     pub(crate) fn mended_by(self, fix: Fix) -> Problem {
         Problem { fix: Some(fix), ..self }
     }
@@ -223,12 +223,12 @@ pub(crate) enum Stray {
     Tree(u64, u64),
 }
 
-/// What mends a problem. Each is one commit.
+/// What repairs a problem. Each is one commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fix {
     /// Changes of records, and what they come to.
     Edits(&'static str, Vec<Edit>),
-    /// The record of a directory is made anew from what is in it and what leads to it: tree,
+    /// The record of a directory is rebuilt from what is in it and what leads to it: tree,
     /// inode, directory above and cookie there.
     Directory(TreeId, u64, (u64, u64)),
     /// Something is given a name, in `lost+found` if it has none: subvolume, tree.
@@ -242,21 +242,21 @@ pub(crate) enum Fix {
     OwnTree(u64, u64),
     /// A tree is dropped that no record names.
     DropTree(TreeId),
-    /// The index is deleted; it is made anew in the background.
+    /// The index is deleted; it is rebuilt in the background.
     DropIndex,
-    /// Header and footer of a segment are written anew.
+    /// Header and footer of a segment are written again.
     Marks(u64),
-    /// A checkpoint of the process that has the volume open writes it anew, or makes it needless.
+    /// A checkpoint of the process that has the volume open writes it again, or makes it needless.
     Checkpoint,
     /// The log is cut off where it is damaged. Acknowledged changes are lost by it.
     Log,
-    /// The header of a file of the log is written anew: all that it says is known without it.
+    /// The header of a file of the log is written again: all that it says is known without it.
     LogHeader,
-    /// The header, or its copy, is written anew from the other.
+    /// The header, or its copy, is written again from the other.
     Header,
-    /// The tree of the volume's own records, or that of their copies, is made anew from the other.
+    /// The tree of the volume's own records, or that of their copies, is rebuilt from the other.
     Own,
-    /// The engine's counts are made anew from its roots, or its superblock is written anew.
+    /// The engine's counts are rebuilt from its roots, or its superblock is written again.
     Engine,
 }
 
@@ -320,22 +320,22 @@ pub struct VolumeReport {
     pub data_bytes: u64,
     /// Files of the index that were read.
     pub index_files: u64,
-    /// The first of the problems that can be mended, and the first of the others, in the order in
+    /// The first of the problems that can be repaired, and the first of the others, in the order in
     /// which they were met; the store's own are among them.
     pub problems: Vec<Problem>,
     /// How many there were.
     pub problems_count: u64,
-    /// Whether the medium did not give some of the bytes: then nothing is mended, for what does not
-    /// read may be what a repair would make anew, or take for gone.
+    /// Whether the disk did not give some of the bytes: then nothing is repaired, for what does not
+    /// read may be what a repair would make again, or take for gone.
     pub unread: bool,
     /// Where the log is damaged: what cutting it off would cost, or why that would be refused.
     pub log_cut: Option<Result<store::Cut, String>>,
-    /// How many of them a repair mends that gives nothing up.
+    /// How many of them a repair repairs that gives nothing up.
     pub mendable_count: u64,
     /// How many of them have a remedy, of whatever sort: also that the log is cut off, or that the
-    /// process which has the volume open writes anew.
+    /// process which has the volume open writes again.
     pub remedies_count: u64,
-    /// How many of them are of the medium.
+    /// How many of them are of the disk.
     pub medium_count: u64,
     /// Whether it was ended before all was looked at.
     pub stopped: bool,

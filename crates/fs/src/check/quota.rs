@@ -1,4 +1,4 @@
-//! Quotas: their records, and what is charged to them, counted anew from the inodes.
+//! Quotas: their records, and what is charged to them, counted again from the inodes.
 
 use format::key;
 use format::owner_quota::{OwnerLimits, OwnerState};

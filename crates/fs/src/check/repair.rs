@@ -1,12 +1,15 @@
-//! Mending a volume that nobody else has open.
+//! Repairing a volume that nobody else has open.
 //!
-//! 1. Look at it as it is (`offline`). Write the header, or its copy, anew from the other: they are
+//! 1. Look at it as it is (`offline`). Write the header, or its copy, again from the other: they
+//! are
 //!    the same in every state. So are headers of the log's files. Where the store's counts or a
-//!    superblock are damaged, make those anew (`btree::mend`): before that the volume may not even
-//!    open. Make the damaged one of the two trees of the volume's records anew from the other
+//!    superblock are damaged, make those again (`btree::mend`): before that the volume may not even
+//!    open. Make the damaged one of the two trees of the volume's records again from the other
 //!    (`own`).
-//! 2. Open it. Look, mend what can be mended, each by one commit, and look again, until nothing is
-//!    left to mend. Two problems whose records are the same are mended in two rounds: what is to be
+//! 2. Open it. Look, repair what can be repaired, each by one commit, and look again, until nothing
+//! is
+//! left to repair. Two problems whose records are the same are repaired in two rounds: what is to
+//! be
 //!    written was decided on the state before.
 //! 3. Close it, and look once more.
 //!
@@ -22,10 +25,10 @@ use store::{CheckProgress, Remedy};
 use super::{Edit, Fix, Problem, VolumeReport};
 use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
 
-/// Most rounds: each mends all that does not depend on another.
+/// Most rounds: each repairs all that does not depend on another.
 const ROUNDS_MAX: usize = 256;
 
-/// Why nothing is mended where the medium does not give some of the bytes.
+/// Why nothing is repaired where the disk does not give some of the bytes.
 const FIRST_A_COPY: &str = "some of the medium cannot be read, and nothing is removed or made \
      anew for that: copy the volume to another medium, with zeros for what does not read, and \
      repair the copy";
@@ -35,7 +38,7 @@ const FIRST_A_COPY: &str = "some of the medium cannot be read, and nothing is re
 pub struct Mended {
     /// What was wrong before.
     pub before: VolumeReport,
-    /// What was mended, in order.
+    /// What was repaired, in order.
     pub mended: Vec<Problem>,
     /// What could not be, and why.
     pub failed: Vec<(Problem, String)>,
@@ -46,7 +49,7 @@ pub struct Mended {
 }
 
 impl Mended {
-    /// Ends a repair before it began, for the medium does not give all that is there.
+    /// Ends a repair before it began, for the disk does not give all that is there.
     fn nothing_for_unread(&mut self) {
         let fixable = self.before.problems.iter().filter(|problem| problem.fix.is_some());
         self.failed.extend(fixable.map(|problem| (problem.clone(), FIRST_A_COPY.to_owned())));
@@ -77,13 +80,13 @@ pub(super) fn of_engine(remedy: Remedy) -> Option<Fix> {
     }
 }
 
-/// Whether something is mended before the volume is opened, or not here at all.
+/// Whether something is repaired before the volume is opened, or not here at all.
 fn is_below(fix: &Fix) -> bool {
     use Fix::{Checkpoint, Engine, Header, Log, LogHeader, Own};
     matches!(fix, Header | LogHeader | Engine | Log | Own | Checkpoint)
 }
 
-/// Mends what must be before the volume is opened; whether nothing of it is left.
+/// Repairs what must be before the volume is opened; whether nothing of it is left.
 fn below(
     mended: &mut Mended,
     fix: &Fix,
@@ -134,7 +137,7 @@ impl Fs {
         let device = &*env.device;
         below(&mut mended, &Fix::Header, || header::mend(device))?;
         // Then the log: the rest is of the state that is left. Where it is not cut, nothing else
-        // is done either: a superblock that is written anew would make the state that was found
+        // is done either: a superblock that is written again would make the state that was found
         // the newest, and the log that of another, although it may be the log that is right.
         let mut can_go_on =
             below(&mut mended, &Fix::LogHeader, || engine::mend_log(env, &header::read(device)?))?;
@@ -182,9 +185,9 @@ impl Fs {
         Ok(mended)
     }
 
-    /// Says of all that could be mended in a volume that opens for reading only why it is not.
+    /// Says of all that could be repaired in a volume that opens for reading only why it is not.
     /// Where both trees of its records are damaged that was said, and keeps the rest from being
-    /// mended: `why` is of one of them, and would have the caller do what he does.
+    /// repaired: `why` is of one of them, and would have the caller do what he does.
     fn fail_all(
         &self,
         mended: &mut Mended,
@@ -204,7 +207,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Mends in rounds, until a look finds nothing that can be.
+    /// Repairs in rounds, until a look finds nothing that can be.
     fn mend_all(&self, mended: &mut Mended, progress: CheckProgress<'_>) -> FsResult<()> {
         // What was done once and is found again is not done again.
         let mut tried: BTreeSet<String> = BTreeSet::new();
@@ -215,7 +218,7 @@ impl Fs {
             }
             let mut touched: BTreeSet<(u64, Vec<u8>)> = BTreeSet::new();
             let mut done = 0;
-            // What was decided on the records as they are first, then what looks at them anew.
+            // What was decided on the records as they are first, then what looks at them again.
             let (edits, others): (Vec<_>, Vec<_>) = report
                 .problems
                 .into_iter()

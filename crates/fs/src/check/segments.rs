@@ -1,6 +1,6 @@
 //! Data segments: their files are theirs, and their counts those of the pages that extents name.
 //!
-//! A mark that is damaged is written anew where the file is proven to be the segment's: by its
+//! A mark that is damaged is written again where the file is proven to be the segment's: by its
 //! other mark, or by what extents name in it, which reads. One that is whole and another segment's
 //! is left, for it may be all that tells which file is which; and so is a second file of a segment.
 
@@ -17,7 +17,7 @@ const EXCHANGE: &str = "nothing of it is given back or written over: give the fi
                         that their headers tell, or put this one back from a backup";
 /// About a second file of a segment.
 const TWIN: &str = "look at both, and take the one away that is not the segment's";
-/// About a mark that is not written anew.
+/// About a mark that is not written again.
 const NOT_PROVEN: &str = "it is not written anew, for nothing else says whose the file is: put it \
                           back from a backup, or remove the files whose contents are lost, and \
                           repair again";
@@ -53,7 +53,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// What is told of a file, and what mends it. Nothing mends the map of a rewritten segment.
+    /// What is told of a file, and what repairs it. Nothing repairs the map of a rewritten segment.
     fn of_segment(&self, fault: &SegmentFault, is_amiss: bool) -> Problem {
         let SegmentFault { segment, bad, kind } = fault;
         let is_proven = |is_named: bool| {

@@ -2,7 +2,7 @@
 //! is right there, too.
 //!
 //! A relation between two records can be wrong only where one of them differs. So everything that
-//! a differing record takes part in is looked at anew, by the same checks as in a whole tree: the
+//! a differing record takes part in is looked at again, by the same checks as in a whole tree: the
 //! directories whose records or entries differ, those that differing entries lead to or differing
 //! records are in, the inodes under their own number, and the extents of files. The granule is a
 //! directory: one that differs in an entry is gone through.

@@ -477,7 +477,7 @@ impl Checker<'_, '_> {
     }
 
     /// Directories without a record to which no entry leads: where one does, the record is made
-    /// anew for that one.
+    /// again for that one.
     fn headless(&mut self, tree: &mut Tree) {
         for (ino, entries) in std::mem::take(&mut tree.headless) {
             if tree.remade.contains(&ino) || tree.is_unsure() {

@@ -1,8 +1,8 @@
-//! A pinned state as a check reads it: a read that the medium failed is as good as damage, so that
+//! A pinned state as a check reads it: a read that the disk failed is as good as damage, so that
 //! the check passes over it, tells it, and goes on.
 //!
 //! Only who concludes nothing from what cannot be read may take it so. Collecting garbage and
-//! making a tree anew from its copies read the state itself, and give up on such a read.
+//! making a tree again from its copies read the state itself, and give up on such a read.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ impl<'a> PastUnread<'a> {
         PastUnread { pin, met: AtomicBool::new(false) }
     }
 
-    /// Whether a read was met that the medium failed.
+    /// Whether a read was met that the disk failed.
     pub(super) fn met(&self) -> bool {
         self.met.load(Ordering::Relaxed)
     }

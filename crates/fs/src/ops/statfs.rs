@@ -10,7 +10,7 @@ use crate::{Fs, FsResult, QuotaInfo, StatFs};
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// The room of the medium, within the limits of the quota that a node is in.
+/// The room of the disk, within the limits of the quota that a node is in.
 pub(crate) fn statfs_at(fs: &Fs, node: NodeId) -> FsResult<StatFs> {
     let room = statfs(fs)?;
     // What has no record (a directory of snapshots), or one that cannot be read, has no quota.
@@ -36,11 +36,11 @@ fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
     room
 }
 
-/// The room of the medium, and the inodes of the volume's root subvolume.
+/// The room of the disk, and the inodes of the volume's root subvolume.
 pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     let space = fs.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))?;
     // What was removed and waits to be given back is free: who needs it gets it. Not what stays
-    // until a segment is worth to be written anew.
+    // until a segment is worth to be written again.
     let data = fs.data.stats();
     let coming = data.waiting_bytes.saturating_add(data.dead_bytes - data.stuck_bytes);
     let free = space.free_bytes.saturating_add(coming).min(space.total_bytes);

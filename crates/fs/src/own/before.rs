@@ -4,7 +4,7 @@
 //! A copy that is damaged must not keep from changing what is whole: where a commit to both is
 //! refused for damage, the copies are given up. The commit says so in the counter of the root, in
 //! both trees, so that nobody believes copies that are older, and a repair, or the next opening,
-//! makes them anew.
+//! makes them again.
 
 use std::any::Any;
 use std::sync::Arc;

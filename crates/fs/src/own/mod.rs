@@ -10,7 +10,7 @@
 //!   logged and told by `status` (`noted`): it is no reason to be silent that nothing was lost.
 //! * `complete`: a volume that has no copies gets them. The counter of the root says that they are
 //!   there; without that the second tree is not believed.
-//! * `renew`: a repair makes the damaged one of both anew from the other, without following it.
+//! * `renew`: a repair makes the damaged one of both again from the other, without following it.
 
 mod before;
 mod complete;
@@ -84,7 +84,7 @@ pub(crate) fn is_of_own(unknown: &[TreeId]) -> bool {
     matches!(unknown, [VOLUME | COPY])
 }
 
-/// Whether an error is damage of what is on the medium, or that it is not there. A read that the
+/// Whether an error is damage of what is on disk, or that it is not there. A read that the
 /// operating system failed is not: it may succeed the next time.
 pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Corrupt(_) | Error::Missing { .. } | Error::NoTree(VOLUME | COPY))
@@ -92,7 +92,7 @@ pub(crate) fn is_damage(error: &Error) -> bool {
 
 /// Whether what an error is of can be read from the copies: damage, or a read that the operating
 /// system failed for another reason than that the process is short of something. Nothing is given
-/// up, removed or made anew for it, as is for damage.
+/// up, removed or rebuilt for it, as is for damage.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     match error {
         Error::Device(error) => !error.is_shortage() && !error.is_no_space(),

@@ -21,7 +21,7 @@ pub(crate) struct Noted {
     copies: AtomicBool,
     /// Whether a commit is under way after which there are none.
     giving_up: AtomicBool,
-    /// Whether counts were lost, and are 0 until a repair has counted anew.
+    /// Whether counts were lost, and are 0 until a repair has counted again.
     uncounted: AtomicBool,
     /// What was answered from copies, in words.
     places: Mutex<Vec<String>>,
@@ -110,7 +110,7 @@ impl Noted {
         *self.given_up.lock() = Some(why);
     }
 
-    /// Notes that counts were lost with damaged records, and are being made anew.
+    /// Notes that counts were lost with damaged records, and are being rebuilt.
     #[cold]
     pub(crate) fn set_uncounted(&self) {
         tracing::error!("{UNCOUNTED}");

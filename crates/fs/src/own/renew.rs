@@ -1,5 +1,5 @@
-//! Making one of the two trees of the volume's records anew from the other, in a volume that nobody
-//! else has open. The damaged one is dropped, not followed: its root may be what is damaged.
+//! Making one of the two trees of the volume's records again from the other, in a volume that
+//! nobody else has open. The damaged one is dropped, not followed: its root may be what is damaged.
 //!
 //! Of the volume's own tree:
 //!
@@ -8,7 +8,7 @@
 //!    right.
 //! 2. The tree is dropped, and a checkpoint made, so that its number is free. From now on until 4
 //!    the volume opens for reading, by what is beside.
-//! 3. The tree is made anew with all of that, in one commit.
+//! 3. The tree is rebuilt with all of that, in one commit.
 //! 4. What has no copy is removed from beside the copies.
 //!
 //! Where the log has changes of a tree that could not be replayed into it, 1 and dropping it are
@@ -36,7 +36,7 @@ use crate::{FsResult, OpenError};
 /// Bytes of one commit.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// Makes the damaged one of the two trees anew; refused where both are.
+/// Makes the damaged one of the two trees again; refused where both are.
 pub(crate) fn renew(engine: &dyn Store) -> std::result::Result<(), OpenError> {
     if let Some(why) = engine.read_only() {
         return Err(OpenError::Inconsistent(why.to_string().into()));
@@ -134,7 +134,7 @@ fn gather_others(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> FsR
             grown(batch).map_err(from_store)?;
         }
     }
-    // What the medium does not give now, it may give again: nothing is made anew without it.
+    // What the disk does not give now, it may give again: nothing is rebuilt without it.
     if let Some(lost) = scan.lost.iter().find(|lost| lost.damage.structure == store::UNREAD) {
         return Err(from_store((*lost.damage).clone().into()));
     }

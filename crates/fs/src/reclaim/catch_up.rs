@@ -188,7 +188,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Writes linked inodes anew: a name outside may have come or gone.
+    /// Writes linked inodes again: a name outside may have come or gone.
     fn linked(&mut self, store: &dyn Store) -> FsResult<()> {
         for &ino in &self.linked {
             let wanted = linked_records(store, &mut self.after, ino)?;

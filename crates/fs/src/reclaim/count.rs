@@ -46,7 +46,7 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
             }
             Ok((done, finished))
         });
-        // After an error what the step had taken up is lost: the count begins anew.
+        // After an error what the step had taken up is lost: the count begins again.
         if !matches!(walked, Ok((_, false))) {
             work.count = None;
         }

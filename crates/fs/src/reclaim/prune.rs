@@ -90,7 +90,7 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
         // Done, or given up; or the subvolume was removed meanwhile, and its trees wait under
         // their records.
         Ok(false) | Err(inode::FsError::Stale) => work.pruner.watch.rest(fs, job.subvol),
-        // What the step had taken up is lost with it, so the job begins anew after a rest: to go
+        // What the step had taken up is lost with it, so the job begins again after a rest: to go
         // on would put a tree in place that lacks what could not be read.
         Err(error) => {
             work.pruner.watch.rest_long(fs, job.subvol);

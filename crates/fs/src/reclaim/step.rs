@@ -23,7 +23,7 @@ use crate::{Fs, FsResult};
 
 /// How long something rests that could not be removed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
-/// The same where the medium was full: other work may make room at any time.
+/// The same where the disk was full: other work may make room at any time.
 const REST_WITHOUT_ROOM: Duration = Duration::from_secs(1);
 
 /// How long a tree that was replaced stays for readers that were about to read it.

@@ -36,7 +36,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Something could not be removed. For want of room counts for all that waits.
+    /// Something could not be removed. For lack of room counts for all that waits.
     pub(super) fn note(&self, sequence: u64, error: &FsError, now: Duration) {
         if matches!(error, FsError::NoSpace) {
             self.note_no_room(now);

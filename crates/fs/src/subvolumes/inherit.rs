@@ -17,10 +17,10 @@
 //! A copy that is given inherits in turn what is mounted in what it was copied from.
 //!
 //! Why an heir is a consistent cut: the copy is counted (`Admin::copies`) after its commit and
-//! before the source's gate opens. A change reads the count with its own subvolume's gate held.
-//! One that sees the new count gives first, so the heir does not see it. One that saw the old
-//! count is waited for by the thread that copies that subvolume, so the heir sees all of it; and all that
-//! it depends on ended before it began, thus before the count: in the source before its gate was
+//! before the source's gate opens. A change reads the count with its own subvolume's gate held. One
+//! that sees the new count gives first, so the heir does not see it. One that saw the old count is
+//! waited for by the thread that copies that subvolume, so the heir sees all of it; and all that it
+//! depends on ended before it began, thus before the count: in the source before its gate was
 //! taken, elsewhere with the old count. So nothing is seen that depends on something unseen.
 
 use format::entry_record::{EntryRecord, Target};

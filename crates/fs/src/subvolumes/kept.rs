@@ -127,7 +127,7 @@ impl Fs {
         leads.to(lineage, ino)
     }
 
-    /// The directory of a lineage and number, if it can be come to. It is not, only if no name
+    /// The directory of a lineage and number, if it is reachable. It is not, only if no name
     /// leads there in one state: what is renamed meanwhile may be nowhere where one looks.
     fn standing_directory(
         &self,
@@ -192,7 +192,7 @@ impl Fs {
     }
 }
 
-/// What can be come to from the volume's root by names: subvolumes that are neither snapshots nor
+/// What is reachable from the volume's root by names: subvolumes that are neither snapshots nor
 /// removed, and where they are mounted.
 struct Standing<'a> {
     fs: &'a Fs,
@@ -236,7 +236,7 @@ impl Standing<'_> {
         Ok(Standing { fs, root: fs.root_subvol()?.id.0, live, by_lineage })
     }
 
-    /// The directory of a lineage and number, if it can be come to.
+    /// The directory of a lineage and number, if it is reachable.
     fn directory(&self, lineage: u64, ino: u64, caller: &Caller) -> FsResult<Option<There>> {
         for &subvol in self.by_lineage.get(&lineage).into_iter().flatten() {
             if let Some((path, open)) = self.path_of(subvol, ino, caller)? {

@@ -38,7 +38,7 @@ pub(crate) struct Ledger {
     next_tree: u64,
     next_detached: u64,
     /// What was counted to in commits that were made, or may have been: a caller that is refused
-    /// after it took numbers, as for want of space, has not used them up.
+    /// after it took numbers, as for lack of space, has not used them up.
     committed: Cell<[u64; 3]>,
     /// Who makes subvolumes, and how many users have.
     shares: RefCell<Shares>,

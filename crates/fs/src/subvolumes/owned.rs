@@ -129,7 +129,8 @@ impl<'a> OwnedTree<'a> {
     fn look_at(&mut self, arrival: Arrival, budget: Option<&mut usize>) -> FsResult<bool> {
         let (place, whole) = match arrival {
             Arrival::Written(tree, ino) | Arrival::Moved(tree, ino) => {
-                // What is mounted below since the walk is walked itself when its mount is looked at.
+                // What is mounted below since the walk is walked itself when its mount is looked
+                // at.
                 let member = self.members.iter().find(|(_, (subvol, _))| subvol.tree() == tree);
                 let Some((id, _)) = member else { return Ok(true) };
                 ((*id, ino), matches!(arrival, Arrival::Moved(..)))

@@ -8,7 +8,7 @@
 //! 1. `place` finds where a directory's names go, climbing to the directory that has the trash,
 //!    and `mirror` makes the directories that mirror the way there; both are remembered.
 //! 2. `keep` adds to the batch of a removal that what is removed goes there.
-//! 3. `purge` removes whole hours, when they are old and when the medium is full.
+//! 3. `purge` removes whole hours, when they are old and when the disk is full.
 //! 4. `restore` moves back, `list` shows.
 //!
 //! Where no directory of the volume has a trash, a removal reads one flag in memory.
@@ -58,7 +58,7 @@ const PLACES_MAX: usize = 1 << 16;
 /// Versions of a name of one owner that an hour keeps, and batches that the rights of one
 /// directory have begin in it.
 const VERSIONS_MAX: u32 = 1000;
-/// Most of what has batches begin that is counted; then counting begins anew, and more is kept.
+/// Most of what has batches begin that is counted; then counting begins again, and more is kept.
 const COUNTED_MAX: usize = 1 << 16;
 
 /// What has batches begin, and is counted for that: by what it is and whose, so that nobody has

@@ -27,7 +27,7 @@ const DEPTH_MAX: usize = 1 << 20;
 const WAY_MAX: usize = PLACES_MAX / 2;
 /// How deep subvolumes hang in one another for a trash above them to hold.
 const NESTED_MAX: usize = 64;
-/// How often a mirror is sought anew when others take its names.
+/// How often a mirror is sought again when others take its names.
 pub(super) const ATTEMPTS_MAX: usize = 1000;
 
 /// Where what is removed from a directory goes.

@@ -24,9 +24,9 @@ use crate::view::View;
 use crate::{Fs, FsResult};
 
 /// How long the background does not look at the trash after it found nothing to do: batches are
-/// of hours, and a medium is filled by operations that look for room themselves.
+/// of hours, and a disk is filled by operations that look for room themselves.
 const LOOK_EVERY: i64 = 60_000_000_000;
-/// The part of the medium that the background keeps free of the trash.
+/// The part of the disk that the background keeps free of the trash.
 const FREE_PART: u64 = 32;
 /// Most batches that a step of the background deletes of one listing.
 const STEP_BATCHES: usize = 256;

@@ -265,8 +265,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Moves one name back, or makes anew a directory that is charged to nobody, with others in it,
-    /// into which what is in it is to be merged. Tells what the name leads to now.
+    /// Moves one name back, or makes again a directory that is charged to nobody, with others in
+    /// it, into which what is in it is to be merged. Tells what the name leads to now.
     fn bring(
         &self,
         from: (u64, &[u8]),

@@ -51,7 +51,7 @@ fn check_medium(medium: &SimDevice, how: &How, states: &States, place: &str) -> 
     only
 }
 
-/// Checks all that the closed volume's store has on the medium.
+/// Checks all that the closed volume's store has on disk.
 fn check_store(medium: &SimDevice, place: &str) {
     let header = VolumeHeader::decode(&medium.read_file(format::volume::FILE));
     let header = header.unwrap_or_else(|error| panic!("{place}: {error}"));

@@ -1,4 +1,4 @@
-//! The medium is full in the middle of anything: an operation that finds no room has no effect,
+//! The disk is full in the middle of anything: an operation that finds no room has no effect,
 //! everything can still be read, and with room again the volume goes on.
 
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn run(base: &Base, seeds: u64) {
     }
 }
 
-/// Fills a medium with names until there is no room, with background work in between, and tells
+/// Fills a disk with names until there is no room, with background work in between, and tells
 /// how many it took.
 fn fill_with_names(fs: &Fs, clock: &SetClock, random: &mut fastrand::Rng, name: &str) -> usize {
     let root = Caller::root();
@@ -145,7 +145,7 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
             first = if round == 0 { made } else { first };
             // The first time there may be no base of the index yet, with which names take two to
             // three times as much; runs that wait to be merged take some as well. How much is left
-            // on so small a medium varies by a factor of eight from seed to seed: that the room
+            // on so small a disk varies by a factor of eight from seed to seed: that the room
             // itself comes back is asked below.
             assert!(made * 10 > first, "round {round}: {made} directories, {first} at first");
             fs.rmr(&Caller::root(), NodeId::ROOT, name.as_bytes()).expect("removing goes always");
@@ -169,7 +169,7 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
     }
 }
 
-/// What checkpoints freed lies on the medium for a while, to be used again: contents for which
+/// What checkpoints freed lies on disk for a while, to be used again: contents for which
 /// there is no room have that. (On the log-structured engine they do not find what runs hide.)
 #[test]
 fn contents_find_the_room_that_is_kept_to_be_used_again() {
@@ -195,7 +195,7 @@ fn contents_find_the_room_that_is_kept_to_be_used_again() {
         (0..100).take_while(|_| made() == before).for_each(|_| some_background(fs, 1));
         assert!(made() > before, "a checkpoint is due");
     }
-    // Contents leave a sixteenth of the medium alone, and a page less than that is free.
+    // Contents leave a sixteenth of the disk alone, and a page less than that is free.
     let used = device.used_bytes();
     let kept = used.div_ceil(15);
     device.set_capacity(Some((used + kept) / 4096 * 4096 - 4096));

@@ -1,4 +1,4 @@
-//! The header's two files: damage of either is found and mended from the other, what is another
+//! The header's two files: damage of either is found and repaired from the other, what is another
 //! volume's never is taken, and no half of a volume passes for one.
 
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn assert_whole(device: &SimDevice, right: &[u8], place: &str) {
     assert_eq!(&buffer[..read], b"dear", "{place}");
 }
 
-/// Damage of one file: told, there and nowhere else, and mended.
+/// Damage of one file: told, there and nowhere else, and repaired.
 #[track_caller]
 fn assert_mended(hurt: &SimDevice, path: &str, right: &[u8], place: &str) {
     let before = FILES.map(|path| hurt.files().iter().any(|(name, _)| name == path));
@@ -146,7 +146,7 @@ fn a_copy_that_is_not_there_is_made() {
     // It is durable then.
     let cut = device.after_crash(CrashPolicy::LoseAll, 1);
     assert_whole(&cut, &right, "after a power cut");
-    // Not on a full medium, where it opens all the same.
+    // Not on a full disk, where it opens all the same.
     device.delete(FILES[1]);
     device.set_capacity(Some(device.used_bytes()));
     drop(open(&device).expect("a volume"));

@@ -1,4 +1,4 @@
-//! A log on a medium of its own, and the room of the two: that of one is of no use to the other.
+//! A log on a disk of its own, and the room of the two: that of one is of no use to the other.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn file(fs: &Fs, name: &[u8], bytes: usize) -> FsResult<()> {
     written
 }
 
-/// Creations on a full medium of the log had the whole trash deleted, hour by hour, and were
+/// Creations on a full disk of the log had the whole trash deleted, hour by hour, and were
 /// refused all the same.
 #[test]
 fn a_full_medium_of_the_log_takes_nothing_of_the_trash() {

@@ -1,5 +1,5 @@
 //! Tests of the namespace through its calls: one file an operation over the oracle store, and as a
-//! whole on the simulated medium: against the model of POSIX, and with the power cut, the medium
+//! whole on the simulated medium: against the model of POSIX, and with the power cut, the disk
 //! full or damaged.
 #![expect(
     clippy::unwrap_used,

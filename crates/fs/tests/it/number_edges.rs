@@ -292,7 +292,7 @@ fn numbers_of_inodes_that_were_not_used_are_there_after_the_next_opening() {
     }
 }
 
-/// Whoever was refused a number for an inode looked for room, as for one of the medium, and hour
+/// Whoever was refused a number for an inode looked for room, as for one of the disk, and hour
 /// after hour of the trash went for it.
 #[test]
 fn no_number_is_looked_for_in_the_trash() {

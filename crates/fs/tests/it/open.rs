@@ -56,7 +56,7 @@ fn only_an_empty_directory_is_formatted() {
     open(&env).expect("a volume");
 }
 
-/// A link to a directory on another medium, as who sees it through a device.
+/// A link to a directory on another disk, as who sees it through a device.
 #[test]
 fn an_empty_directory_of_the_log_is_used() {
     let env = sim_env(8);

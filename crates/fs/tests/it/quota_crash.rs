@@ -1,4 +1,4 @@
-//! Quotas when power is cut, the medium is full, or a record is wrong: what is charged is what is
+//! Quotas when power is cut, the disk is full, or a record is wrong: what is charged is what is
 //! there.
 
 use std::sync::Arc;

@@ -55,7 +55,7 @@ pub(crate) struct Script {
 pub(crate) enum Step {
     /// As the model says.
     Done,
-    /// For want of room; the model was put back.
+    /// For lack of room; the model was put back.
     NoSpace,
     /// The volume takes no more changes; the model was put back.
     ReadOnly,

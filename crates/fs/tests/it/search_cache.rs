@@ -1,5 +1,5 @@
 //! The cluster cache keeps its budget of bytes under queries over many more clusters than fit: by
-//! its own count, and by what the medium is asked for again.
+//! its own count, and by what the disk is asked for again.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +26,7 @@ const FILES: usize = 100;
 fn options(cache_bytes: usize) -> OpenOptions {
     let mut options = script::options(Durability::Async);
     options.checkpoint_bytes = 4 << 20;
-    // What the medium is asked for is asked by the index.
+    // What the disk is asked for is asked by the index.
     options.cache_bytes = 64 << 20;
     let index = options.index.as_mut().expect("an index");
     index.limits = ClusterLimits { directories: 2, rows: FILES as u32 + 50 };
@@ -34,7 +34,7 @@ fn options(cache_bytes: usize) -> OpenOptions {
     options
 }
 
-/// A medium with many clusters on it.
+/// A disk with many clusters on it.
 fn medium(engine: Engine) -> (SimDevice, Base) {
     let device = SimDevice::new(1);
     let subject = FsSubject::format(&device, &options(64 << 20), &Base::Engine(engine));
@@ -81,7 +81,7 @@ fn stats(fs: &Fs) -> IndexStats {
     fs.index_stats().expect("it tells").expect("there is an index")
 }
 
-/// Bytes that a search of all rows has read of the medium.
+/// Bytes that a search of all rows has read of the disk.
 fn read_by_all(device: &SimDevice, fs: &Fs) -> u64 {
     let before = device.counts().read_bytes;
     let found = search(fs, &Expr::yes());

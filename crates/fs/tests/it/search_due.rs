@@ -374,7 +374,8 @@ fn the_log_is_not_read_for_each_of_many_subvolumes() {
 }
 
 /// Looks were made when something happened, or a quarter of an hour after the last if something had
-/// happened by then; a base that was younger at that look was never made again on a volume at rest.
+/// happened by then; a base that was younger at that look was never made again on a volume when
+/// idle.
 #[test]
 fn a_base_comes_by_age_where_nothing_happens_any_more() {
     for engine in [Engine::Btree, Engine::Lsm] {

@@ -105,7 +105,7 @@ fn check_at_once_and_later(device: &SimDevice, subject: &FsSubject, place: &str)
     compare(fs, &mut random, 40, &format!("{place}, later"));
 }
 
-/// There is a base on the medium, and clusters of it are read.
+/// There is a base on disk, and clusters of it are read.
 #[track_caller]
 fn check_index(device: &SimDevice, fs: &Fs, place: &str) {
     for kind in ["manifest-", "cluster-"] {
@@ -132,7 +132,7 @@ fn an_index_that_was_deleted_while_closed_comes_back() {
             subject.fs().close().expect("it closes");
             drop(subject);
             assert_clean(&device, &place);
-            // What came is on the medium, and nothing of it is in memory.
+            // What came is on disk, and nothing of it is in memory.
             let subject = opened(&device, &base);
             check_index(&device, subject.fs(), &format!("{place}, opened again"));
         }

@@ -61,7 +61,7 @@ fn search(fs: &Fs, top: NodeId) -> Outcome {
     fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search")
 }
 
-/// Opens a volume; how often the medium was read, and how many bytes.
+/// Opens a volume; how often the disk was read, and how many bytes.
 fn opening(engine: Engine, files: usize) -> (u64, u64) {
     let (device, base) = closed(engine, files);
     let copy = device.copy();

@@ -159,7 +159,7 @@ impl FsSubject {
         self.start = directory;
     }
 
-    /// What is below, for opening copies of the medium.
+    /// What is below, for opening copies of the disk.
     pub(crate) fn base(&self) -> &Base {
         &self.base
     }

@@ -1,5 +1,5 @@
 //! Trash beside quotas, full media and others who are at it: what it makes is charged to nobody,
-//! an hour goes only for want of room, and no name is lost sight of.
+//! an hour goes only for lack of room, and no name is lost sight of.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -197,7 +197,7 @@ fn ways_that_leave_the_trash_are_charged() {
     let to = Some((q, &b"x"[..]));
     v.fs.restore(&root, (ROOT, &path("q/1")), to, &OPTIONS).expect("made anew");
     assert!(v.fs.resolve(&root, b"/q/x/2/3/4/f", fs::Follow::No).is_ok());
-    // 5, the file, and 4 made anew.
+    // 5, the file, and 4 rebuilt.
     assert_eq!(v.fs.quota_get(q).unwrap().map(|quota| quota.files), Some(10));
     assert_eq!(v.fs.quota_check().expect("a count"), []);
     let limits = QuotaLimits { files: Some(10), bytes: None };

@@ -22,7 +22,7 @@ pub(super) struct Reply {
 
 #[expect(clippy::host_endian_bytes, reason = "the kernel's structures are in its own order")]
 impl Reply {
-    /// Begins anew.
+    /// Begins again.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.resize(REPLY_HEADER_BYTES, 0);

@@ -1,4 +1,4 @@
-//! What is kept is what all trees say, looked at anew, after any changes; and what a look costs
+//! What is kept is what all trees say, looked at again, after any changes; and what a look costs
 //! does not depend on how many trees there are.
 
 use format::run_manifest::RunEntry;
@@ -166,7 +166,7 @@ fn picked_of_all(parts: &Parts, policy: Policy, look: Look, limits: Limits) -> O
         })
 }
 
-/// Compares all that is kept with what is found anew; tells how often something was to be merged.
+/// Compares all that is kept with what is found again; tells how often something was to be merged.
 fn agrees(
     outlook: &mut Outlook,
     catalog: &Catalog,

@@ -86,7 +86,7 @@ fn power_may_be_cut_in_checkpoints_merges_and_deletions() {
         for round in 0..18_u64 {
             let changes = changes(&mut random, 40);
             note(&mut model, &changes);
-            // Before the store has it: the medium may be cut in the middle of the commit.
+            // Before the store has it: the disk may be cut in the middle of the commit.
             states.lock().insert(store.last_commit().0.0 + 1, model.clone());
             make(&store, &changes);
             states.lock().insert(store.last_commit().0.0 + 1, model.clone());
@@ -309,7 +309,7 @@ fn change(store: &LsmStore, n: u8) {
     assert!(store.checkpoint().expect("a checkpoint has its room"));
 }
 
-/// Begins a merge, and stops in the middle of it, when some of it is on the medium.
+/// Begins a merge, and stops in the middle of it, when some of it is on disk.
 fn begin_merge(sim: &SimEnv, store: &LsmStore) {
     while merges(store).under_way.is_none_or(|(at, _)| at < 1_200_000) {
         assert!(store.reclaim_step(1).expect("reclaim"), "{:?}", merges(store));

@@ -1,4 +1,4 @@
-//! The suite with runs, manifests and value logs far away. The medium of a
+//! The suite with runs, manifests and value logs far away. The disk of a
 //! test has the objects, too (`SimObjects`), in a directory that the engine does not know: so power
 //! is cut at requests as well, calls that fail are requests that fail or of which the answer is
 //! lost, and damage and want of room are also those of objects. What else may become of a request
@@ -14,7 +14,7 @@ use testing::{SimEnv, SimObjects};
 
 use crate::conformance::options;
 
-/// Where the medium has the objects.
+/// Where the disk has the objects.
 const OBJECTS: &str = "far";
 
 /// A store with values in value logs from so many bytes on.

@@ -1,4 +1,4 @@
-//! What is slow holds nobody up: whatever call of a checkpoint or of a merge the medium is at,
+//! What is slow holds nobody up: whatever call of a checkpoint or of a merge the disk is at,
 //! commits, reads and the log go on.
 
 use std::sync::mpsc;

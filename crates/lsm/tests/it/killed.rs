@@ -25,7 +25,7 @@ struct Known {
     least: u64,
 }
 
-/// What may become of a medium, with the seed of what is by chance.
+/// What may become of a disk, with the seed of what is by chance.
 const CUTS: [(CrashPolicy, u64); 5] = [
     (CrashPolicy::LoseAll, 0),
     (CrashPolicy::KeepAll, 0),

@@ -85,7 +85,7 @@ fn change(store: &LsmStore, model: &mut Model, random: &mut fastrand::Rng, round
     store.sync(store.last_commit()).expect("sync");
 }
 
-/// Opens what a medium holds, and compares; the medium afterwards.
+/// Opens what a disk holds, and compares; the disk afterwards.
 fn opens(device: SimDevice, model: &Model, place: &str) -> SimDevice {
     let sim = SimEnv::on(device, 1);
     let store = LsmStore::open(&sim.env(), &options());
@@ -180,7 +180,7 @@ fn either_manifest_is_enough_when_the_power_is_cut_in_the_opening_after_a_cut() 
     assert!(*cuts.lock() > 20, "{} cuts", cuts.lock());
 }
 
-/// Opening writes a new one twice, and so does mending: a second damage finds one that is whole.
+/// Opening writes a new one twice, and so does repairing: a second damage finds one that is whole.
 #[test]
 fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
     let (sim, store) = store(3);
@@ -246,7 +246,7 @@ fn no_older_state_is_taken_for_the_newest() {
     assert_eq!(sim.device.read_file(&path), other);
 }
 
-/// What a full medium holds can be opened with one manifest, and the next checkpoint makes two.
+/// What a full disk holds can be opened with one manifest, and the next checkpoint makes two.
 #[test]
 fn one_manifest_is_enough_on_a_full_medium() {
     let (sim, store) = store(5);

@@ -68,7 +68,7 @@ fn merges_of_small_runs_share_manifests() {
 }
 
 /// What was merged holds what it was merged from until a manifest says so. That is written before
-/// there is a rest, also where the medium has no room for the merge that follows.
+/// there is a rest, also where the disk has no room for the merge that follows.
 #[test]
 fn what_was_merged_gives_its_room_back_where_the_next_merge_is_given_up() {
     let (sim, store, model) = clones(1, 60);

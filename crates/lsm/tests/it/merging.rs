@@ -1,4 +1,4 @@
-//! How merges go on: in bounded steps, and on a medium that is full.
+//! How merges go on: in bounded steps, and on a disk that is full.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ fn what_is_left_of_many_deletions_is_all_there() {
     assert_eq!(checked(&store).entries, 10);
 }
 
-/// Removes all of a full medium in so many parts, each with a checkpoint of its own.
+/// Removes all of a full disk in so many parts, each with a checkpoint of its own.
 fn empties(parts: u32) {
     const KEYS: u32 = 3000;
     const VALUE: usize = 16 << 10;
@@ -99,7 +99,7 @@ fn empties(parts: u32) {
     }
     assert!(store.checkpoint().expect("checkpoint"));
     settle(&store);
-    // A part of the medium is kept for checkpoints.
+    // A part of the disk is kept for checkpoints.
     let used = sim.device.used_bytes();
     sim.device.set_capacity(Some((used + (64 << 10)) / 31 * 32));
     let refused = (KEYS..KEYS + 200).find(|n| put(*n).is_err()).expect("it is full");

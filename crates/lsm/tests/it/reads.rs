@@ -19,7 +19,7 @@ fn key(directory: u64, file: u64) -> Vec<u8> {
     [&b"e"[..], &directory.to_be_bytes(), &file.to_be_bytes()].concat()
 }
 
-/// A tree of several runs, opened anew with next to no cache of blocks.
+/// A tree of several runs, opened again with next to no cache of blocks.
 fn cold(options: &Options) -> (SimEnv, Arc<LsmStore>) {
     let (sim, store) = store_with(3, options);
     for run in 0..RUNS {
@@ -115,7 +115,7 @@ fn a_scan_of_a_directory_that_is_not_there_reads_nothing() {
     assert!(all * 10 < DIRECTORIES * RUNS, "{all} reads for {DIRECTORIES} directories");
 }
 
-/// Reads of look-ups of some keys of a tree, in a store that is opened anew with next to no cache.
+/// Reads of look-ups of some keys of a tree, in a store that is opened again with next to no cache.
 fn reads_of(sim: &SimEnv, trees: &[TreeId]) -> Vec<u64> {
     let mut options = options();
     options.common.cache_bytes = 0;

@@ -1,5 +1,5 @@
 //! Power cuts at requests: what a server has stays when the power of who asked it is cut, so a
-//! store is opened from what the cut left of the medium, with the objects as they are then.
+//! store is opened from what the cut left of the disk, with the objects as they are then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,9 +9,9 @@
 //!
 //! What means nothing here:
 //! * `store_conformance_damaged`: the bytes are the server's, and a test cannot flip one of them;
-//!   what comes of that is tested where the medium has them (`far_suite` of the engine), and of
+//!   what comes of that is tested where the disk has them (`far_suite` of the engine), and of
 //!   bytes that change on their way in `mishaps`.
-//! * `store_conformance_bounded`: how much room there is a test says of the medium, and a server
+//! * `store_conformance_bounded`: how much room there is a test says of the disk, and a server
 //!   has as much as it has. One that says that it is full, at each request in turn, is among the
 //!   rest.
 //!
@@ -40,7 +40,7 @@ fn options(durability: Durability, blobs: Arc<dyn Blobs>) -> Options {
 mod alone {
     use super::*;
 
-    /// The file of the medium that says below which prefix its objects are.
+    /// The file of the disk that says below which prefix its objects are.
     const PREFIX: &str = "prefix";
 
     /// A store that has a prefix of the server for itself.
@@ -88,7 +88,7 @@ mod alone {
 mod cut {
     use super::*;
 
-    /// A store of which the medium has the names of the objects, and the server the bytes.
+    /// A store of which the disk has the names of the objects, and the server the bytes.
     struct Cut;
 
     impl Cut {

@@ -5,7 +5,7 @@
 //! their keys or at random, until nothing is left to merge (Fig. 10); then entries drawn at random
 //! are looked up, among all of them and among the first hundredth (Table III). Beside that, ranges
 //! of a thousand keys are scanned with their values: `readdir` with `stat`. The cache has a part of
-//! the data, as the paper's memory has; what it has not is read from the medium. Column-style all
+//! the data, as the paper's memory has; what it has not is read from the disk. Column-style all
 //! values go to value logs, however short, which tells from which length on that pays.
 
 use std::time::Duration;

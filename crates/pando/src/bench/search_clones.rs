@@ -1,5 +1,5 @@
 //! `search-clones`: clones of one directory with a change each, and what each takes of the index:
-//! on the medium and in memory, with the time of a query over all of them.
+//! on disk and in memory, with the time of a query over all of them.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

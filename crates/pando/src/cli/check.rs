@@ -59,7 +59,7 @@ pub(crate) struct FsckArgs {
     /// The volume, or a directory where it is mounted
     #[arg(value_name = "VOLUME")]
     pub(crate) path: PathBuf,
-    /// Mend what can be mended; the volume must not be mounted
+    /// Repair what can be repaired; the volume must not be mounted
     #[arg(long)]
     pub(crate) repair: bool,
     /// Cut a damaged log off: changes that were made behind the damage are lost

@@ -55,7 +55,7 @@ pub(crate) enum QuotaVerb {
         /// A volume, or a path in one
         path: PathBuf,
     },
-    /// Count anew what is charged to each quota, and compare
+    /// Count again what is charged to each quota, and compare
     #[command(after_help = "Example:\n  pando quota check /mnt/vol")]
     Check {
         /// A volume, or a path in one

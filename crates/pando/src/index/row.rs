@@ -22,7 +22,7 @@ pub(super) fn attr(stat: &Statx) -> ScanAttr {
     let (mtime, ctime) = (nanos(&stat.stx_mtime), nanos(&stat.stx_ctime));
     let atime = nanos(&stat.stx_atime);
     let born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-    // What the file system does not tell is not invented anew by every scan.
+    // What the file system does not tell is not invented again by every scan.
     let btime = if born { nanos(&stat.stx_btime) } else { mtime.min(ctime).min(atime) };
     ScanAttr {
         kind: kind(stat),

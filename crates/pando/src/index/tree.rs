@@ -156,7 +156,7 @@ fn open_below(directory: &impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
 }
 
 /// The attributes of a name in a directory, or with an empty name of the directory, as they are
-/// known without asking a server anew.
+/// known without asking a server again.
 pub(super) fn stat(directory: &impl AsFd, name: &CStr) -> io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW
         | AtFlags::STATX_DONT_SYNC

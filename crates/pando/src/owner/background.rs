@@ -101,7 +101,7 @@ fn work(shared: &Shared, step: impl Fn() -> FsResult<Duration>) {
                 nap.min(NAP)
             }
             Err(error) => {
-                // Said once: a full medium fails every step until there is room.
+                // Said once: a full disk fails every step until there is room.
                 if !failed {
                     tracing::warn!(%error, "background work fails and is tried again");
                 }
@@ -150,7 +150,7 @@ mod tests {
         fs.lookup(&Caller::root(), ROOT, name).is_ok()
     }
 
-    /// Whatever else the medium is long at, all that was done is durable after the interval.
+    /// Whatever else the disk is long at, all that was done is durable after the interval.
     #[test]
     fn the_log_is_written_in_time_while_all_workers_wait() {
         for (engine, below) in [(Engine::Lsm, "lsm"), (Engine::Btree, "btree")] {

@@ -153,9 +153,9 @@ impl Sort {
     }
 }
 
-/// Which of the findings go into an answer that has room for so many: none that can be mended is
-/// left out for one that cannot, but for the first of those of the medium, which keep a repair from
-/// mending anything.
+/// Which of the findings go into an answer that has room for so many: none that can be repaired is
+/// left out for one that cannot, but for the first of those of the disk, which keep a repair from
+/// repairing anything.
 fn kept(sorts: &[Sort], most: usize) -> Vec<usize> {
     let those = |sort: Sort| (0..sorts.len()).filter(move |&at| sorts[at] == sort);
     let first = most.div_ceil(20);

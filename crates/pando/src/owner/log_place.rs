@@ -188,7 +188,7 @@ enum Back {
     Of(u64, PathBuf),
     /// Nothing, and there is a log in it.
     Nobody,
-    /// Nothing, for it is empty: the medium may not be mounted.
+    /// Nothing, for it is empty: the disk may not be mounted.
     Empty,
 }
 

@@ -117,7 +117,7 @@ pub(super) fn set(
     Ok(Answer::QuotaLimits { files: limits.files, bytes: limits.bytes })
 }
 
-/// Counts all quotas anew: a walk over the volume, for root.
+/// Counts all quotas again: a walk over the volume, for root.
 pub(super) fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Result<Answer, Failure> {
     if !caller.is_root() {
         return Err(FsError::NotPermitted("only root checks quotas").into());

@@ -93,7 +93,7 @@ pub(super) fn totals(
     Ok(Answer::Totals(Box::new(answer(&found, fs.now().0))))
 }
 
-/// Whether there is nothing at a path. What cannot be told, for want of rights or for damage, may
+/// Whether there is nothing at a path. What cannot be told, for lack of rights or for damage, may
 /// be large.
 fn is_nowhere(failure: &Failure) -> bool {
     use FailureKind::{Invalid, NotDirectory, NotFound};

@@ -270,7 +270,7 @@ mod tests {
         assert!(!log.exists() && std::fs::read_dir(&voldir).unwrap().next().is_none());
     }
 
-    /// The lock of a directory that was removed, and made anew by another, is worth nothing.
+    /// The lock of a directory that was removed, and rebuilt by another, is worth nothing.
     #[test]
     fn a_log_that_was_removed_and_made_again_is_locked_again() {
         let place = tempfile::tempdir().unwrap();

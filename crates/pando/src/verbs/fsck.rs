@@ -1,4 +1,4 @@
-//! `pando fsck`: looks at all that a volume has on the medium, and mends it with `--repair`.
+//! `pando fsck`: looks at all that a volume has on disk, and repairs it with `--repair`.
 //!
 //! A volume that a process owns is checked by that process, beside its work; any other here,
 //! without changing anything. A repair is done here, with the volume for ourselves.

@@ -92,7 +92,7 @@ fn status(volume: &Path) -> Result<Box<Status>> {
     }
 }
 
-/// Whether all that waits is stuck, for want of room.
+/// Whether all that waits is stuck, for lack of room.
 fn is_for_room(stuck: &Stuck) -> bool {
     stuck.failure.kind == FailureKind::NoSpace
 }
@@ -156,7 +156,7 @@ fn wait(removals: Removals, output: &mut Output) -> Result<()> {
             bar.finish_and_clear();
             return Err(cannot(volume, stuck.clone()));
         }
-        // For want of room all that waits is stuck, and what was removed may make some.
+        // For lack of room all that waits is stuck, and what was removed may make some.
         let stuck = stuck.filter(|stuck| !is_for_room(stuck));
         let stuck_trees = stuck.as_ref().map_or(0, |stuck| stuck.trees);
         let Background { dropping, prunes, reclaimed, freeing_bytes, freed_bytes, .. } = background;

@@ -66,8 +66,8 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
     }
 }
 
-/// For a volume that is mounted in other mount namespaces alone. From here they cannot be unmounted;
-/// its daemon can end.
+/// For a volume that is mounted in other mount namespaces alone. From here they cannot be
+/// unmounted; its daemon can end.
 fn elsewhere(volume: &Path, pid: u32, lazy: bool, output: &mut Output) -> Result<()> {
     if !lazy {
         let copies = fuse::copies_of(volume);

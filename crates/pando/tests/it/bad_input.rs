@@ -41,8 +41,8 @@ fn a_newer_format_is_named() {
     world.fails(8, &["fsck", "--repair", world.vol()]);
 }
 
-/// A volume that lost its header says what mends it, and `fsck` does; not where nothing but a copy
-/// of one is left of a volume that was never finished.
+/// A volume that lost its header says what repairs it, and `fsck` does; not where nothing but a
+/// copy of one is left of a volume that was never finished.
 #[test]
 fn a_header_is_mended_from_its_copy() {
     let world = World::new();

@@ -19,7 +19,7 @@ use crate::world::{NOBODY, PANDO, World, is_root, wait_until};
 
 /// Changes on top of a base before it is asked again.
 const CHANGES: usize = 30;
-/// Rounds; the base is made anew before every other one, so that there are also two rounds on one.
+/// Rounds; the base is rebuilt before every other one, so that there are also two rounds on one.
 const ROUNDS: usize = 4;
 const EXPRESSIONS: usize = 30;
 /// As an ordinary user.

@@ -399,7 +399,7 @@ fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
     assert!(copied.success());
 }
 
-/// It was said that a repair mends them, and that one which is there was missing.
+/// It was said that a repair repairs them, and that one which is there was missing.
 #[test]
 fn what_no_superblock_leads_to_is_not_told_as_mendable() {
     let world = filled("btree");

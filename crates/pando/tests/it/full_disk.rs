@@ -1,4 +1,4 @@
-//! A medium that fills up: what is there stays readable, and work goes on when there is room.
+//! A disk that fills up: what is there stays readable, and work goes on when there is room.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ on_each_engine!(
     an_import_that_fills_the_disk_says_so,
 );
 
-/// Room of the medium, in MiB: a few log segments and some data.
+/// Room of the disk, in MiB: a few log segments and some data.
 const MEBIBYTES: usize = 400;
 
 /// A small medium, unmounted when this drops.

@@ -1,8 +1,8 @@
 //! Reading several subvolumes at a time, before a query comes to them one by one.
 //!
 //! What has no base is read whole by the first query after opening, and of a clone that still has
-//! all that its source had, what differs below it is looked for. One after another, the medium
-//! waits for the processor and the processor for the medium, and there may be hundreds of clones.
+//! all that its source had, what differs below it is looked for. One after another, the disk
+//! waits for the processor and the processor for the disk, and there may be hundreds of clones.
 //! What is read is kept where every query finds it ([`Index::view`]), within the same bounds; what
 //! goes wrong is told by the query when it comes there.
 
@@ -17,7 +17,7 @@ use super::{Index, below};
 use crate::Result;
 use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
 
-/// Subvolumes that are read at a time for each thread of a query: they wait for the medium more
+/// Subvolumes that are read at a time for each thread of a query: they wait for the disk more
 /// than they compute.
 const READS_PER_THREAD: usize = 4;
 /// How far behind the next one it is looked for more.

@@ -21,7 +21,7 @@ pub struct Of {
 }
 
 /// Reads all files of a base. Adds what is wrong to `found`; returns how many files there were.
-/// Fails only where the medium does not answer.
+/// Fails only where the disk does not answer.
 pub fn check_base(
     device: &Arc<dyn Device>,
     of: Of,
@@ -92,7 +92,7 @@ pub fn delete_all(device: &Arc<dyn Device>) -> Result<()> {
     Ok(())
 }
 
-/// Takes damage, and what the medium does not give (`store::UNREAD`); anything else stays an error.
+/// Takes damage, and what the disk does not give (`store::UNREAD`); anything else stays an error.
 fn damage(error: Error, found: &mut Vec<Corruption>) -> Result<()> {
     match error {
         Error::Damaged(bad) => found.push(bad),

@@ -106,7 +106,7 @@ impl Files {
         }
     }
 
-    /// Bytes that all blobs occupy on the medium.
+    /// Bytes that all blobs occupy on disk.
     pub(crate) fn disk_bytes(&self) -> Result<u64> {
         let Some(blobs) = self.blobs()? else { return Ok(0) };
         let mut bytes = 0;

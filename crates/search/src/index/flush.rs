@@ -206,7 +206,7 @@ fn touched(
     Ok(Some((units, kept.map(|cluster| old.entry(cluster)).collect())))
 }
 
-/// Adds clusters that are less than a quarter full to those that are written anew, smallest first,
+/// Adds clusters that are less than a quarter full to those that are written again, smallest first,
 /// so that what shrank without its neighbours is put together some time. They are two at least, so
 /// that there is something to put together, and no more than there is to write anyway and one
 /// cluster, so that a flush costs what it is for.

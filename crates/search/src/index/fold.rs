@@ -8,7 +8,7 @@
 //! * a linked inode or its attributes: all its names, by its back references.
 //!
 //! An entry that has its inode in it is its row: who wants rows takes it from the difference, where
-//! it stands in order. The other places are then read anew, once each and in order, from the later
+//! it stands in order. The other places are then read again, once each and in order, from the later
 //! state. Where an entry leads to a directory that is somewhere else, its old place has a
 //! difference of its own.
 

@@ -22,7 +22,7 @@ struct Room<'a> {
 }
 
 impl Touched {
-    /// Reads the places anew that have no row yet.
+    /// Reads the places again that have no row yet.
     pub(super) fn read(self, folding: Folding<'_>) -> Result<Folded> {
         let mut known = self.rows.unwrap_or_default();
         let listed = self.places.capacity() * PLACE_BYTES + self.directories.capacity() * 8;

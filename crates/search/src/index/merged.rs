@@ -144,7 +144,7 @@ impl Merged {
                 continue;
             }
             if let Err(error) = self.cluster(index, base, number, is_known, &mut rows) {
-                // Whoever searches it will make it anew. Those that are left are read from the
+                // Whoever searches it will make it again. Those that are left are read from the
                 // tree.
                 tracing::debug!(%error, number, "rows of directories are read from the tree");
             }

@@ -108,10 +108,10 @@ pub struct FlushPolicy {
     pub commits: u64,
     /// Time between two looks.
     pub interval: Duration,
-    /// Free room of the medium, in 1/1024, below which bases are dropped rather than kept: well
+    /// Free room of the disk, in 1/1024, below which bases are dropped rather than kept: well
     /// above what the store keeps for its checkpoints, which the index must never take.
     pub room_min: u32,
-    /// Free room that is enough however large the medium is, in bytes.
+    /// Free room that is enough however large the disk is, in bytes.
     pub room_max: u64,
 }
 
@@ -169,7 +169,7 @@ pub struct IndexStats {
     pub delta_bytes: u64,
     /// Memory of clusters.
     pub cluster_bytes: u64,
-    /// Room on the medium.
+    /// Room on disk.
     pub disk_bytes: u64,
     /// States of the store that are held.
     pub pins: u64,
@@ -210,7 +210,7 @@ pub struct Index {
     /// Places that were looked up in a base.
     looked_up: AtomicU64,
     bases: Mutex<BTreeMap<u64, Weak<Base>>>,
-    /// Clusters that could not be read: the next base has them anew.
+    /// Clusters that could not be read: the next base has them again.
     damaged: Mutex<BTreeSet<ClusterId>>,
     /// Bases of which nothing could be read.
     lost: Mutex<BTreeSet<u64>>,
@@ -303,7 +303,7 @@ impl Index {
     }
 }
 
-/// Says that something of the index could not be used, and is made anew.
+/// Says that something of the index could not be used, and is rebuilt.
 fn note_damage(what: &str, error: &Error) {
     tracing::warn!(%error, "{what} of the index is made anew from the store");
 }

@@ -6,7 +6,7 @@
 //! the last of each place is less than half full however many tiny directories there are, and a
 //! directory that alone is larger than a cluster is divided by the order of its names, as it is
 //! written ([`rows_of_one`]). The same is done to the directories of the clusters that a flush
-//! writes anew, which is how they are rebalanced: what shrank is merged, what grew is divided.
+//! writes again, which is how they are rebalanced: what shrank is merged, what grew is divided.
 
 use device::Map;
 use format::cluster::ROWS_MAX;

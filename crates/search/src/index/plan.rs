@@ -44,7 +44,7 @@ pub(crate) fn clusters(
                 entered.push(moved);
             }
         }
-        // Of one that is divided only the first part is written anew where it moves: the clusters
+        // Of one that is divided only the first part is written again where it moves: the clusters
         // of the others tell what it was in before.
         for divided in base.table.divided() {
             if scope.standing(divided)?.open {
@@ -70,7 +70,7 @@ pub(crate) fn nearest_first(base: &Base, like: &Like, chosen: &mut [u32]) {
     });
 }
 
-/// How many directories below the start are not looked into for want of permission.
+/// How many directories below the start are not looked into for lack of permission.
 pub(crate) fn refused(view: &View, scope: &mut Scope<'_>) -> Result<u64> {
     let caller = scope.caller();
     if caller.is_root() {

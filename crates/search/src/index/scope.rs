@@ -28,7 +28,7 @@ pub(crate) struct Standing {
     /// Whether its names are looked at: it is the start or below it, nothing cuts it off, and the
     /// caller may list and search it and every directory from the start to it.
     pub(crate) open: bool,
-    /// Whether they are not for want of permission on this very directory.
+    /// Whether they are not for lack of permission on this very directory.
     pub(crate) refused: bool,
     /// Its depth.
     pub(crate) depth: u32,

@@ -1,7 +1,7 @@
 //! Appending: a record gets its number here, mostly of what the log's lock has lent (`loan`), and
 //! its bytes are left, in memory, with those of its thread (`stage`), for whoever writes.
 //!
-//! Room for the record exists on the medium before it gets a number, so a full disk is answered
+//! Room for the record exists on disk before it gets a number, so a full disk is answered
 //! here, before anything is applied, and never by the write that follows. Invariants of
 //! [`State`]: the records `next - n .. next`, which are `buffered` bytes, are staged, or will be
 //! when their threads let go of their stages; each entry of `cuts` tells with which of them a new
@@ -28,9 +28,9 @@ const SPARES_RESERVED: usize = 1;
 /// Which room an append may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// What the medium gives.
+    /// What the disk gives.
     Normal,
-    /// Also the segment kept back so that things can be deleted when the medium is full.
+    /// Also the segment kept back so that things can be deleted when the disk is full.
     Reserve,
 }
 
@@ -66,7 +66,7 @@ pub struct Log {
     pub(super) counters: Counters,
 }
 
-/// What there is no room for where the log has a medium of its own, and that one is full.
+/// What there is no room for where the log has a disk of its own, and that one is full.
 const ON_ITS_OWN: &str = "the log, on a medium of its own";
 
 /// A number with a cache line of its own: it changes once in many appends, and looking at it
@@ -250,7 +250,7 @@ impl Log {
     /// Numbers a record and buffers it. Records are durable in the order of their numbers.
     ///
     /// Costs a checksum and a copy; waits only when too much is buffered or a new segment has to be
-    /// allocated. `NoSpace`: the medium has no room for the record, and nothing happened. The
+    /// allocated. `NoSpace`: the disk has no room for the record, and nothing happened. The
     /// caller may hold locks, but none that [`Barrier::reach`] needs.
     pub fn append(&self, payload: &[u8], room: Room) -> Result<Lsn> {
         assert!(!payload.is_empty() && payload.len() <= PAYLOAD_BYTES_MAX, "payload out of bounds");
@@ -292,7 +292,7 @@ impl Log {
         Ok(Lsn(lsn))
     }
 
-    /// How often a record was refused because the medium of the log, which is none of the rest of
+    /// How often a record was refused because the disk of the log, which is none of the rest of
     /// the store, is full.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Acquire)
@@ -372,7 +372,7 @@ impl Log {
                 return Err(Error::NoSpace("the log"));
             }
             match self.files.make_spare(bytes) {
-                // The log may be on another medium than the one that tells its room.
+                // The log may be on another disk than the one that tells its room.
                 Err(Error::NoSpace(_)) if self.gives_up_what_is_kept() => {}
                 // Where the rest is there was room.
                 Err(Error::NoSpace(_)) if self.elsewhere => {
@@ -397,7 +397,7 @@ impl Log {
         self.state.lock().renew = true;
     }
 
-    /// Called after a commit was applied and its locks were released: waits for the medium in
+    /// Called after a commit was applied and its locks were released: waits for the disk in
     /// sync mode, and writes a full buffer out in async mode.
     pub fn committed(&self, lsn: Lsn) -> Result<()> {
         match self.options.durability {

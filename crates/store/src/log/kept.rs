@@ -3,7 +3,7 @@
 //!
 //! They are a convenience, and no authority, and have names that recovery does not look for: what
 //! a checkpoint has made superfluous must not seem to lead to the state before it. They take a
-//! bounded part of the medium and go before anybody is refused for want of room; whoever reads them
+//! bounded part of the disk and go before anybody is refused for lack of room; whoever reads them
 //! is told whether he saw every record that he asked for, and has another way to find out where he
 //! did not. So nothing is locked while they are read: a segment that is given up meanwhile, or used
 //! again, is one whose records are not those that come next, as their numbers and checksums tell.

@@ -13,7 +13,7 @@
 //! Invariants:
 //! * `ended` is set whenever somebody has the lock, and while there is no loan.
 //! * A thread that an ended loan refused takes the lock before it tries again, and whoever takes
-//!   the lock sets the word anew. So no more additions follow the end of a loan than there are
+//!   the lock sets the word again. So no more additions follow the end of a loan than there are
 //!   threads, of [`RECORD_BYTES_MAX`] each: not enough to carry once more and clear `ended`.
 //! * A loan is so short that it comes to none of the bounds at which something is to be done.
 
@@ -88,7 +88,7 @@ impl Shared {
             word: AtomicU64::new(ENDED),
             first: AtomicU64::new(state.next),
             before_end: AtomicU64::new(UNTOLD),
-            // Where each commit waits for the medium, it takes the lock for that anyway.
+            // Where each commit waits for the disk, it takes the lock for that anyway.
             lends: options.durability == Durability::Async,
             state: Apart(Mutex::new(state)),
         }

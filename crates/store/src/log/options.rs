@@ -20,7 +20,7 @@ impl std::fmt::Debug for LogKey {
 pub struct LogOptions {
     /// The volume's secret, the same at every opening.
     pub key: LogKey,
-    /// Whether [`crate::Log::committed`] waits for the medium.
+    /// Whether [`crate::Log::committed`] waits for the disk.
     pub durability: Durability,
     /// Longest time that a record stays unsynced while something drives
     /// [`crate::Log::flush_if_due`].

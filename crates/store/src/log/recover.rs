@@ -255,7 +255,7 @@ pub(super) struct Scan<'a> {
     pub(super) headers: Option<&'a mut Vec<BadHeader>>,
     /// How long segments are mostly.
     pub(super) usual: u64,
-    /// Files that were left aside.
+    /// Files that were ignored.
     pub(super) strays: &'a [Stray],
 }
 
@@ -318,7 +318,7 @@ impl<'a> Scan<'a> {
         unreachable!("the caller names at least one segment");
     }
 
-    /// Notes a header that is to be written anew.
+    /// Notes a header that is to be written again.
     fn bad_header(&mut self, damage: Corruption, path: &str, (first, bytes): (u64, u64)) {
         let header = SegmentHeader { volume: self.files.volume, first, bytes };
         if let Some(headers) = &mut self.headers {
@@ -420,8 +420,8 @@ fn make_durable(
     }
     file.sync_data().inspect_err(|_| {
         if end < torn {
-            // The medium may have the torn tail yet, so whoever opens next must find it, though
-            // the zeros were what could be read. If this fails too, a medium fails for good.
+            // The disk may have the torn tail yet, so whoever opens next must find it, though
+            // the zeros were what could be read. If this fails too, a disk fails for good.
             file.write_at(&bytes[end..torn], end as u64).ok();
         }
     })

@@ -72,7 +72,7 @@ impl Log {
         from: Lsn,
         certain: bool,
     ) -> Result<Cut> {
-        // It is made where nothing of it reaches the medium.
+        // It is made where nothing of it reaches the disk.
         let device = Arc::new(Overlay::new(Arc::clone(&env.device)));
         let files = Files::new(device, directory, volume, options.key);
         cut_off(&files, options, from, certain)
@@ -141,7 +141,7 @@ struct Plan {
     /// What is to be a segment of its own first.
     rescued: Option<Rescued>,
     /// The segments that stay, in order. None where nothing of the log follows the checkpoint: it
-    /// begins anew there.
+    /// begins again there.
     whole: Vec<Part>,
     /// The segments that go, in order.
     gone: Vec<String>,

@@ -355,7 +355,7 @@ fn fill_one_segment(log: &Log, most: u64) -> (u64, u64) {
 }
 
 /// Ending a segment syncs it. A commit waited for that in async mode, behind all that a checkpoint
-/// was writing to the medium: 0.2 s.
+/// was writing to the disk: 0.2 s.
 #[test]
 fn a_committer_leaves_the_end_of_a_segment_to_whoever_drives_the_log() {
     let options = LogOptions { buffer_bytes_max: 64 << 10, ..options() };

@@ -1,7 +1,7 @@
-//! Looking at a log that nobody has open, and writing headers of its segments anew.
+//! Looking at a log that nobody has open, and writing headers of its segments again.
 //!
 //! A look judges as an opening does, and goes on where only a header is damaged, of a segment of
-//! which all else is known (`beginning`). Such a header is written anew in its place, by one write
+//! which all else is known (`beginning`). Such a header is written again in its place, by one write
 //! and a sync: until that is through it is as damaged as before, and nothing else is changed.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::{Finding, FindingKind, Lsn, Remedy, Result};
 #[derive(Debug)]
 pub struct Verified {
     /// What is wrong beside what ends it: headers that are damaged where nothing else is, and
-    /// files that are left aside.
+    /// files that are ignored.
     pub findings: Vec<Finding>,
     /// How it ends. Where only headers are damaged this is what it is without them.
     pub end: Result<Recovery>,
@@ -46,7 +46,7 @@ impl Log {
         verified(&files, options, from, &mut whole)
     }
 
-    /// Writes the headers anew of which [`Log::verify`] says so. Fails, with nothing changed, when
+    /// Writes the headers again of which [`Log::verify`] says so. Fails, with nothing changed, when
     /// the log cannot be read.
     pub fn write_headers(
         env: &Env,
@@ -59,7 +59,7 @@ impl Log {
         let mut headers = Vec::new();
         let ends = (&mut headers, &mut Vec::new());
         match look(&files, options, from, &mut |_: Lsn, _: &[u8]| Ok(()), ends) {
-            // What else is damaged is not mended by it, and not made worse.
+            // What else is damaged is not repaired by it, and not made worse.
             Ok(_) | Err(crate::Error::Corrupt(_)) => {}
             Err(error) => return Err(error),
         }

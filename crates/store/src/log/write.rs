@@ -12,7 +12,7 @@
 //!
 //! Step 2 is the only place in the program where the order "data before the record that names
 //! it" is enforced. A failure anywhere latches: after a failed write or sync nobody knows what is
-//! on the medium, and trying again could report as durable what the kernel has thrown away.
+//! on disk, and trying again could report as durable what the kernel has thrown away.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -171,7 +171,7 @@ impl Log {
     fn lead(&self, state: &mut Locked<'_>, then: Then) {
         debug_assert!(!state.writing, "one leader at a time");
         if state.failed.is_some() {
-            // Nobody knows what is on the medium: bytes after a gap would make of it damage.
+            // Nobody knows what is on disk: bytes after a gap would make of it damage.
             return;
         }
         state.writing = true;
@@ -203,7 +203,7 @@ impl Log {
             }
         }
         state.idle = taken.buffers;
-        // They grew while the medium kept the last leader waiting.
+        // They grew while the disk kept the last leader waiting.
         state.idle.clear(self.options.write_bytes.saturating_mul(4));
         state.writing = false;
         self.turn.notify_all();

@@ -1,4 +1,4 @@
-//! A full medium: answered when a record is appended, before anything is applied; the reserve
+//! A full disk: answered when a record is appended, before anything is applied; the reserve
 //! lets deletions go on; room that comes back is used.
 
 use std::sync::atomic::Ordering;

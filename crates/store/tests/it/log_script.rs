@@ -20,7 +20,7 @@ pub(crate) fn options() -> LogOptions {
     }
 }
 
-/// An environment around a medium.
+/// An environment around a disk.
 pub(crate) fn env(device: &SimDevice) -> Env {
     SimEnv::on(device.clone(), 1).env()
 }
@@ -31,7 +31,7 @@ pub(crate) fn payload(run: u8, lsn: u64) -> Vec<u8> {
     std::iter::once(run).chain((1..length).map(|at| (at * 5 + lsn) as u8)).collect()
 }
 
-/// What the script has been promised so far, for a watcher of the medium.
+/// What the script has been promised so far, for a watcher of the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     /// Last record appended.

@@ -1,5 +1,5 @@
 //! Collections on a volume with an index: a read that fails, at each place where one may, deletes
-//! nothing that is named, and once the medium reads again all is found and all reads back; files of
+//! nothing that is named, and once the disk reads again all is found and all reads back; files of
 //! the index that no base names go, the others stay, whatever of them is damaged.
 
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ fn a_read_that_fails_deletes_nothing_that_is_named_and_is_told() {
                 if let Err(error) = &first {
                     failed += 1;
                     let said = error.to_string();
-                    // Or the medium as a whole.
+                    // Or the disk as a whole.
                     let files = ["btree/", "lsm/", "index", "data/", "log/", "statvfs"];
                     let is_told = files.iter().any(|file| said.contains(file));
                     assert!(is_told, "{what}: of what? {said}");

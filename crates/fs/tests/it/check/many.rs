@@ -1,4 +1,4 @@
-//! What cannot be mended does not hide what can.
+//! What cannot be repaired does not hide what can.
 
 use format::key::{self, Counter};
 use fs::Engine;
@@ -12,7 +12,7 @@ on_each_engine!(what_can_be_mended_is_mended_behind_any_number_of_others);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
-/// A repair said that nothing could be mended, and mended nothing.
+/// A repair said that nothing could be repaired, and repaired nothing.
 fn what_can_be_mended_is_mended_behind_any_number_of_others(engine: Engine) {
     let made = made(engine, 51);
     let device = made.device.copy();

@@ -1,5 +1,5 @@
-//! Checking and mending: what random work leaves is clean, every relation that is broken is found
-//! and mended, and no damage of the medium goes unnoticed.
+//! Checking and repairing: what random work leaves is clean, every relation that is broken is found
+//! and repaired, and no damage of the disk goes unnoticed.
 
 mod campaign;
 mod claims;

@@ -1,5 +1,5 @@
 //! Records that contradict one another, as a fault of the program would leave them: each is found,
-//! named and mended, and nothing else changes.
+//! named and repaired, and nothing else changes.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};

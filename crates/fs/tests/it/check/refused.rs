@@ -71,8 +71,8 @@ fn a_refused_cut_leaves_superblocks_as_they_are() {
     assert!(files(&device) == before, "something was written after the refusal");
 }
 
-/// It ended in "the volume's records are damaged", and said that this repair would mend it; the
-/// counts had been written anew.
+/// It ended in "the volume's records are damaged", and said that this repair would repair it; the
+/// counts had been written again.
 #[test]
 fn a_superblock_that_stays_unreadable_is_told_with_what_to_do() {
     let made = made(Engine::Btree, 33);
@@ -93,7 +93,7 @@ fn a_superblock_that_stays_unreadable_is_told_with_what_to_do() {
             let words = error.to_string();
             assert!(words.contains("remove this file") && words.contains(path), "{words}");
             assert!(files(&device) == before, "{path}, {calls:?}: something was written");
-            // Done so, it is mended.
+            // Done so, it is repaired.
             device.clear_faults();
             device.delete(path);
             let mended = repaired(&device, Repair::Do);
@@ -119,7 +119,7 @@ fn another(seed: u64) -> SimDevice {
     device
 }
 
-/// It closed the volume, and nothing was said to mend it.
+/// It closed the volume, and nothing was said to repair it.
 #[test]
 fn a_superblock_of_another_volume_is_as_a_torn_one() {
     let (made, other) = (made(Engine::Btree, 34), another(35));
@@ -168,7 +168,7 @@ fn a_superblock_is_not_written_over_by_one_that_leads_nowhere() {
     is_left_alone(&["volume.pando", "volume.copy", "btree/super-0"]);
 }
 
-/// It was said that a repair mends both, and that one that was there was missing; where one was
+/// It was said that a repair repairs both, and that one that was there was missing; where one was
 /// not, an empty one was left.
 #[test]
 fn nothing_is_promised_or_made_where_no_superblock_leads_to_a_state() {
@@ -192,7 +192,7 @@ fn nothing_is_promised_or_made_where_no_superblock_leads_to_a_state() {
     }
 }
 
-/// Each repair said that it had mended the same room, which it keeps.
+/// Each repair said that it had repaired the same room, which it keeps.
 #[test]
 fn room_that_a_repair_keeps_is_not_told_as_mended() {
     let made = made(Engine::Btree, 39);

@@ -1,5 +1,5 @@
-//! A medium that begins to fail while a volume is repaired, after the check that came before, or in
-//! it: nothing is removed or made anew for what does not read. Once it reads again the next repair
+//! A disk that begins to fail while a volume is repaired, after the check that came before, or in
+//! it: nothing is removed or rebuilt for what does not read. Once it reads again the next repair
 //! comes to what the first would have.
 
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ on_each_engine!(a_medium_that_fails_after_the_check_costs_nothing);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
-/// Much is to be mended, in several rounds, and all comes back: a subvolume whose record only the
+/// Much is to be repaired, in several rounds, and all comes back: a subvolume whose record only the
 /// copy has, one and a directory that say that they were removed, contents that an inode does not
 /// know of.
 fn hurt(made: &Made) -> SimDevice {

@@ -41,7 +41,7 @@ fn a_snapshot_gives_up_a_sibling_that_was_removed() {
 }
 
 /// It was looked at again only after as many commits as could have made it due by what they
-/// change: on a volume at rest what its source had was kept for ever.
+/// change: on an idle volume what its source had was kept for ever.
 #[test]
 fn a_clone_gives_up_what_its_source_had_when_that_is_gone() {
     let v = volume();

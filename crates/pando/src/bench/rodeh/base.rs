@@ -37,7 +37,7 @@ pub(super) struct Facts {
     pub(super) seed: u64,
     pub(super) leaves: u64,
     pub(super) interiors: u64,
-    /// On the medium.
+    /// On disk.
     pub(super) disk_bytes: u64,
     /// In memory, when all of it is there.
     pub(super) memory_bytes: u64,
@@ -155,7 +155,7 @@ impl Base {
         self.store.as_deref().expect("invariant: it is closed only between two openings")
     }
 
-    /// Reads of the medium since it was opened.
+    /// Reads of the disk since it was opened.
     pub(super) fn reads(&self) -> u64 {
         self.device.reads()
     }

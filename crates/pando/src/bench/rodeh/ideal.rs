@@ -1,4 +1,4 @@
-//! What the medium and memory can do, measured beside every run, and the throughput of an ideal
+//! What the disk and memory can do, measured beside every run, and the throughput of an ideal
 //! structure from it (section 7).
 //!
 //! The ideal structure finds a leaf without an index, keeps leaves alone in its cache, and takes
@@ -21,7 +21,7 @@ use crate::failure::{self, Result};
 
 /// Bytes of a leaf, rounded to what direct access is aligned to.
 const ALIGNMENT: usize = 4096;
-/// How long each measurement of the medium takes.
+/// How long each measurement of the disk takes.
 const MEASURE: Duration = Duration::from_millis(700);
 /// Written at once while the file to measure on is made.
 const CHUNK: usize = 1 << 20;

@@ -3,8 +3,8 @@
 //! A base tree of 8-byte keys and values is made by random insertions and removals, and kept where
 //! a directory is named. A run clones it, warms the cache until it is full, ages the clone by
 //! 1,000 operations, measures, and drops the clone. Nodes are read with `O_DIRECT`, so that a miss
-//! of our cache is a read of the medium and not of the page cache. In the same run `ideal`
-//! measures what the medium and an ordered map do, from which comes the throughput of a structure
+//! of our cache is a read of the disk and not of the page cache. In the same run `ideal`
+//! measures what the disk and an ordered map do, from which comes the throughput of a structure
 //! that needs no index and no processor time.
 
 mod base;
@@ -131,7 +131,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
 impl Rodeh<'_> {
     fn measure(&mut self) -> Result<Report> {
         let args = self.run.args;
-        // What the medium and memory can do, before and after ours: it changes with what else the
+        // What the disk and memory can do, before and after ours: it changes with what else the
         // machine does.
         let before = Ideal::measure(self.run, &self.base, &self.work, &self.clock)?;
         let (ours, beside) = match args.workload {

@@ -61,7 +61,7 @@ pub(super) struct Measured {
     pub(super) latencies: Histogram<u64>,
     /// Number and sum, for each of [`Op::ALL`].
     pub(super) each: [(u64, Duration); 3],
-    /// Reads of the medium.
+    /// Reads of the disk.
     pub(super) reads: u64,
     /// What a checkpoint took after the last operation, for the workloads that change anything.
     pub(super) settled: Duration,

@@ -18,7 +18,7 @@ pub(in crate::log) fn payload(lsn: u64) -> Vec<u8> {
     (0..20 + lsn % 300).map(|at| (at * 7 + lsn) as u8).collect()
 }
 
-/// A medium with a log that was closed, and its segments.
+/// A disk with a log that was closed, and its segments.
 pub(in crate::log) fn made(seed: u64) -> (SimDevice, Vec<(u64, String)>) {
     let sim = testing::sim_env(seed);
     let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
@@ -206,7 +206,7 @@ fn a_cut_that_the_power_ends_is_made_again_and_comes_to_the_same() {
 #[test]
 fn a_cut_of_all_segments_that_the_power_ends_is_made_again() {
     let (whole, segments) = made(6);
-    // The numbers of what it does begin anew.
+    // The numbers of what it does begin again.
     let hurt = whole.copy();
     hurt.flip_bit(&segments[0].1, 8 * 20);
     hurt.flip_bit(&segments[0].1, 8 * (RECORDS_START + 20));

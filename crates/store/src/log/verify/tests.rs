@@ -135,7 +135,7 @@ fn a_newer_header_stays_refused() {
 #[test]
 fn headers_are_written_anew_wherever_the_power_goes() {
     let (whole, segments) = made(24);
-    // The numbers of what it does begin anew.
+    // The numbers of what it does begin again.
     let hurt = whole.copy();
     for (_, path) in &segments {
         strike(&hurt, path, 9);
@@ -162,7 +162,7 @@ fn headers_are_written_anew_wherever_the_power_goes() {
 fn a_cut_behind_a_damaged_header_keeps_what_is_whole() {
     let (whole, segments) = made(25);
     let (first, path) = &segments[1];
-    // The numbers of what it does begin anew.
+    // The numbers of what it does begin again.
     let whole = whole.copy();
     strike(&whole, path, 11);
     let ends = ends(*first, next_of(&segments, 1));

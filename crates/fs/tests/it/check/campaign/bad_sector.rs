@@ -1,4 +1,4 @@
-//! A medium that does not give one place of a volume.
+//! A disk that does not give one place of a volume.
 
 use std::sync::Arc;
 

@@ -106,7 +106,7 @@ fn a_volume_that_would_not_open_any_more_is_not_clean_beside_who_has_it_open() {
             let is_told = report.problems.iter().any(|problem| problem.file == place.path);
             assert!(is_told, "{base:?}: {place:?}:\n{}", told(&report));
         }
-        // What is in memory is written anew.
+        // What is in memory is written again.
         fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is room");
         fs.close().expect("there is room");
         drop(fs);

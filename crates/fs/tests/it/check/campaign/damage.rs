@@ -7,7 +7,7 @@ use format::node::UNIT_BYTES;
 use super::anatomy::Place;
 use super::media::Media;
 
-/// Bytes that a medium loses at once.
+/// Bytes that a disk loses at once.
 const BLOCK: u64 = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,5 @@
-//! The power goes at a write of a repair: what is found then is as before it or mended, in whole or
-//! in part, never worse; and another repair comes to what the first would have.
+//! The power goes at a write of a repair: what is found then is as before it or repaired, in whole
+//! or in part, never worse; and another repair comes to what the first would have.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ const STRUCK: &[(&str, Damage)] = &[
     ("record of the log", Damage::Flip),
 ];
 
-/// The medium as a power cut may leave it before each change that a repair makes.
+/// The disk as a power cut may leave it before each change that a repair makes.
 fn cuts(hurt: &Media, how: Repair) -> Vec<(u64, Media)> {
     let found: Arc<Mutex<Vec<(u64, SimDevice)>>> = Arc::default();
     let kept = Arc::clone(&found);

@@ -151,7 +151,7 @@ fn wear(fs: &Fs, seed: u64, round: u64) {
         let changed = node(fs, clone, format!("small {n}").as_bytes());
         fs.write(&root, changed, 0, &bytes(round * 200 + n, 30)).expect("there is room");
     }
-    // Enough that the file of nodes is gone through, and begun anew.
+    // Enough that the file of nodes is gone through, and begun again.
     for n in 0..24 {
         let long = bytes(seed + 50 * round + n, 60_000);
         let with = node(fs, one, format!("small {n}").as_bytes());
@@ -190,7 +190,7 @@ pub(super) fn made_index(seed: u64, base: &Base) -> Volume {
     Volume { closed: media.copy(), crashed: media, olds, right, states }
 }
 
-/// What is in the state on the medium; `passed` is called at times.
+/// What is in the state on disk; `passed` is called at times.
 fn first(fs: &Fs, seed: u64, passed: &mut dyn FnMut()) {
     let root = Caller::root();
     let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is room").node;

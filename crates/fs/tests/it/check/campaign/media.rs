@@ -30,7 +30,7 @@ impl Media {
         Env { device: self.device(), ..testing::sim_env(1).env() }
     }
 
-    /// The medium that a file is on.
+    /// The disk that a file is on.
     pub(crate) fn of(&self, path: &str) -> &SimDevice {
         match &self.log {
             Some(log) if path.starts_with("log/") => log,

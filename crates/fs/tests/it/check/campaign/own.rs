@@ -1,5 +1,5 @@
 //! The volume's own records, which are kept twice: whatever of either tree is damaged, the volume
-//! opens, everything else answers, and a repair makes the damaged one anew.
+//! opens, everything else answers, and a repair makes the damaged one again.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -186,7 +186,7 @@ fn the_two_trees_share_no_place() {
     for (seed, base) in (75..).zip(&BASES) {
         let volume = made(seed, base, false);
         let all = places(&volume.closed);
-        // What a medium loses as one; value logs lie as they are written.
+        // What a disk loses as one; value logs lie as they are written.
         let unit = if matches!(base, Base::Column) { 1 } else { 4096 };
         let end = |place: &Place| place.end().next_multiple_of(unit);
         let begin = |place: &Place| place.offset / unit * unit;
@@ -234,7 +234,7 @@ fn where_both_are_damaged_both_are_named_and_nothing_is_changed() {
 }
 
 /// Where the volume opens nevertheless, for places of both are damaged that opening does not read,
-/// a repair says of both that they are, and not that a repair writes them anew.
+/// a repair says of both that they are, and not that a repair writes them again.
 #[test]
 fn a_repair_that_can_do_nothing_for_both_does_not_point_to_itself() {
     let mut opened = 0;
@@ -286,7 +286,7 @@ fn damaged_copies_keep_nobody_from_changes_and_are_not_believed_after() {
         }
         fs.close().expect("there is room");
         drop(subject);
-        // Where the medium gives them again, they are older than what was changed.
+        // Where the disk gives them again, they are older than what was changed.
         let healed = hurt.copy();
         for place in &struck {
             let bytes = &volume.closed.read(&place.path)[place.offset as usize..];

@@ -81,7 +81,7 @@ fn copies_that_were_given_up_are_not_believed_when_the_other_rots() {
     assert!(damaged.is_some_and(|why| why.contains("no copies")));
     fs.close().expect("there is room");
     drop(subject);
-    // The medium gives the copies again, and not the volume's own tree.
+    // The disk gives the copies again, and not the volume's own tree.
     heal(&hurt, &struck, &before);
     let rotten = hurt.copy();
     zero(&rotten, &leaf_of(&hurt, VOLUME, &counter, &last));
@@ -145,7 +145,7 @@ fn a_sector_that_does_not_read_is_answered_from_the_copy_and_nothing_is_removed(
     }
 }
 
-/// The medium as a power cut leaves it before each change of a repair.
+/// The disk as a power cut leaves it before each change of a repair.
 fn cuts(hurt: &Media) -> Vec<Media> {
     let found: Arc<Mutex<Vec<(u64, SimDevice)>>> = Arc::default();
     let kept = Arc::clone(&found);

@@ -8,9 +8,9 @@ use super::damage::Damage;
 pub(super) enum Outcome {
     /// Not found, and everything answers as before.
     Harmless,
-    /// Found, and mended with nothing else changed.
+    /// Found, and repaired with nothing else changed.
     Mended,
-    /// Found, not mended, and everything answers as before.
+    /// Found, not repaired, and everything answers as before.
     Told,
     /// Found, and what is lost is named; the rest is as it was.
     Lost,
@@ -95,7 +95,7 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
         ("copy of the volume header" | "manifest" | "copy of the manifest", Damage::Gone) => {
             (Harmless, Harmless)
         }
-        // An earlier one that is whole: the other is newer, and opening writes it anew.
+        // An earlier one that is whole: the other is newer, and opening writes it again.
         ("superblock", Damage::Old) => (Harmless, Mended),
         // Whoever reads it has another way to know.
         ("kept segment of the log", _) => (Harmless, Harmless),
@@ -112,7 +112,7 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
             | "footer of a segment"
             | "manifest of the index"
             | "cluster of the index"
-            // There are two of each, but those that only count, which are counted anew.
+            // There are two of each, but those that only count, which are counted again.
             | "node of the volume's own tree"
             | "node of the copies of its records"
             | "run of the volume's own tree"
@@ -121,7 +121,7 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
             | "value log of the copies of its records",
             _,
         ) => match damage {
-            // They are made anew in another file, and that this one is short stays told as long as
+            // They are rebuilt in another file, and that this one is short stays told as long as
             // anything else in it is used.
             Damage::Cut => (Mended, Told),
             _ => (Mended, Mended),

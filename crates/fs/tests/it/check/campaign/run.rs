@@ -110,7 +110,7 @@ impl Case<'_> {
             assert!(after.is_same(), "{what}: clean, and {after:#?}\n{}", told(&report));
             return Outcome::Mended;
         }
-        // One of two that are swapped may be mended.
+        // One of two that are swapped may be repaired.
         let unnamed = self.unnamed(&mended.after);
         assert!(unnamed.len() < files.len(), "{what}: in which file?\n{}", told(&mended.after));
         if after.is_nothing() {
@@ -126,8 +126,9 @@ impl Case<'_> {
         Outcome::Lost
     }
 
-    /// Whether it is a reason not to mend something: both of what there is twice are struck, or the
-    /// log has changes of what is. It is the place of the damage, and not that a repair mends it.
+    /// Whether it is a reason not to repair something: both of what there is twice are struck, or
+    /// the log has changes of what is. It is the place of the damage, and not that a repair repairs
+    /// it.
     fn is_reason(&self, why: &str) -> bool {
         let both = self.damage == Damage::Other && why.contains("their copy neither");
         let under_log = READ_ONLY.iter().any(|words| why.contains(words));
@@ -511,12 +512,12 @@ fn read_only(seed: u64, engine: Engine, structure: &str) {
                 names.filter(|name| before.get(*name) != after.get(*name)).collect();
             assert!(changed.is_empty(), "{place:?}: written: {changed:?}");
         } else {
-            // Its counts are made anew, beside everything.
+            // Its counts are rebuilt, beside everything.
             let is_count =
                 |found: &Problem| matches!(found.kind, ProblemKind::Count | ProblemKind::Lost);
             assert!(mended.mended.iter().all(is_count), "{place:?}: {:#?}", mended.mended);
         }
-        // The medium gives again what it had.
+        // The disk gives again what it had.
         hurt.volume.flip_bit(&place.path, place.offset * 8 + 100);
         let seen = look(&hurt, &volume.right);
         assert!(seen.is_same(), "{place:?}: {seen:#?}");
@@ -543,7 +544,7 @@ fn damage_of_an_index_of_another_file_system_comes_to_what_it_may() {
     }
 }
 
-/// The log on a medium of its own, which is damaged, or gone as a whole.
+/// The log on a disk of its own, which is damaged, or gone as a whole.
 #[test]
 fn damage_of_a_log_elsewhere_costs_its_last_changes_at_most() {
     for (engine, base) in

@@ -1,6 +1,6 @@
-//! What the medium does not give (`Input/output error`) is a finding of its own, at whatever place
+//! What the disk does not give (`Input/output error`) is a finding of its own, at whatever place
 //! of a volume: it is told with file and byte, the rest is checked, and nothing is removed or made
-//! anew for it.
+//! again for it.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use crate::check::volume::{Looked, ask};
 use crate::script::{SNAPSHOTS, scale};
 
 /// Of these another one says the same, so that a read that fails is as good as damage, and what is
-/// written anew takes no other's place.
+/// written again takes no other's place.
 const TWICE: [&str; 5] = [
     "volume header",
     "copy of the volume header",
@@ -201,7 +201,7 @@ fn a_volume_in_use_collects_nothing_where_the_medium_does_not_give_who_has_it() 
 }
 
 /// What of a superblock is told does not depend on who looks: the other leads to the state, and
-/// both are written anew.
+/// both are written again.
 #[test]
 fn a_superblock_that_does_not_read_is_told_alike_in_use_and_not() {
     for (seed, base) in (152..).zip(&BASES) {
