@@ -1,10 +1,10 @@
-//! Reading several subvolumes at a time, before a query comes to them one by one.
+//! Reads several subvolumes in parallel, before a query searches them one by one.
 //!
-//! What has no base is read whole by the first query after opening, and of a clone that still has
-//! all that its source had, what differs below it is looked for. One after another, the disk
-//! waits for the processor and the processor for the disk, and there may be hundreds of clones.
-//! What is read is kept where every query finds it ([`Index::view`]), within the same bounds; what
-//! goes wrong is told by the query when it comes there.
+//! The first query after opening reads a subvolume without a base whole. For a clone that still
+//! holds everything its source held, it searches for the differences below the clone's root. Done
+//! one after another, disk and processor wait for each other, and there may be hundreds of clones.
+//! The results go where every query finds them ([`Index::view`]), within the same memory bounds.
+//! The query reports errors when it reaches the subvolume.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,15 +17,15 @@ use super::{Index, below};
 use crate::Result;
 use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
 
-/// Subvolumes that are read at a time for each thread of a query: they wait for the disk more
+/// Subvolumes that each thread of a query reads in parallel: these threads wait for the disk more
 /// than they compute.
 const READS_PER_THREAD: usize = 4;
-/// How far behind the next one it is looked for more.
+/// How far beyond the next subvolume to search for more candidates.
 const LOOKED_AT: usize = 64;
 
-/// Reads the first of the subvolumes to come together with others like it, if nothing is known of
-/// it, and it has no base or little below it. Others are left to the query: what differs there may
-/// take much memory.
+/// Reads the first of the remaining subvolumes in parallel with similar ones, if nothing is cached
+/// for it and it has no base or little below it. Leaves the others to the query: their differences
+/// may take much memory.
 pub(super) fn look(
     index: &Index,
     pinned: &Arc<dyn Pinned>,
@@ -63,8 +63,8 @@ pub(super) fn look(
     Ok(())
 }
 
-/// Whether what is to be held of a subvolume is bounded by less than differences may take. Where
-/// its base is not in memory that is not known: the base would be read for this alone, and again.
+/// Whether the memory for a subvolume has a bound below what differences may take. Unknown if its
+/// base is not in memory: the base would be read for this alone, and then again.
 fn is_small(index: &Index, record: &SubvolumeRecord) -> bool {
     if record.base == 0 {
         return true;

@@ -1,8 +1,8 @@
-//! Directories that are looked at by themselves.
+//! Directories that are compared separately.
 
 use super::packed::{LEAST, grow};
 
-/// Ranges of directories, from one up to another that is not of them.
+/// Half-open ranges of directories: the end is not included.
 #[derive(Debug, Default)]
 pub(super) struct Apart {
     ranges: Vec<(u64, u64)>,
@@ -14,9 +14,9 @@ impl Apart {
     /// Adds a range.
     pub(super) fn add(&mut self, from: u64, to: u64) {
         match self.ranges.last_mut() {
-            // Directories that were made together are removed together, in either direction.
+            // Directories created together are removed together, in either direction.
             Some(last) if from <= last.1 && to >= last.0 => {
-                // It may reach others now.
+                // It may touch other ranges now.
                 self.unsettled |= from < last.0;
                 *last = (from.min(last.0), to.max(last.1));
             }

@@ -1,8 +1,8 @@
-//! A base in memory: its clusters' summaries and sums, and its directories.
+//! A base in memory: the summaries and sums of its clusters, and its directories.
 //!
-//! Bases of snapshots that were taken one after the other have most clusters in common. What is
-//! known of those by another base that is in memory is taken from there, so that loading one base
-//! after the other reads what differs between them.
+//! Bases of successive snapshots share most clusters. Loading a base takes what another base in
+//! memory knows about a shared cluster from there. So loading one base after the other reads only
+//! their differences.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,31 +19,30 @@ use crate::aggregate::Totals;
 use crate::cluster::Summary;
 use crate::{Condition, Error, Result, Searchable};
 
-/// Memory that sums of one group take, about.
+/// Estimated memory for the sums of one group.
 const GROUP_BYTES: usize = 128;
-/// Most bytes of a manifest.
+/// Maximum size of a manifest in bytes.
 const MANIFEST_BYTES_MAX: u64 = 1 << 32;
 
-/// What identifies a cluster: the base that it was written for, and its number among that
-/// base's.
+/// Identifies a cluster: the base that it was written for, and its number within that base.
 pub(crate) type ClusterId = (u64, u32);
 
 /// One cluster of a base.
 #[derive(Clone)]
 pub(crate) struct BaseCluster {
-    /// Which one.
+    /// Its identity.
     pub(crate) id: ClusterId,
     /// Rows in it.
     pub(crate) rows: u32,
-    /// What it is skipped by; `None`: it has directories, and no rows.
+    /// What queries skip it by; `None`: it has directories but no rows.
     pub(crate) summary: Option<Arc<Summary>>,
-    /// Directories above those whose names it has, and not among those, in order.
+    /// Parents of the directories whose names it holds, except those among them; sorted.
     pub(crate) above: Box<[u64]>,
-    /// Where its directories are in the blob: bytes of the cluster, length, checksum.
+    /// Location of its directories in the blob: size of the cluster before them, length, checksum.
     pub(super) directories: (u64, u32, u32),
-    /// Length and checksum of its groups, which stand behind those.
+    /// Length and checksum of its groups, which follow the directories.
     groups: (u32, u32),
-    /// What its rows come to; `None`: that could not be read, or is more than was written.
+    /// Sums of its rows; `None`: unreadable, or too large to have been written.
     pub(crate) sums: Option<ClusterSums>,
 }
 
@@ -53,7 +52,7 @@ impl BaseCluster {
         self.summary.as_ref().is_some_and(|summary| summary.may_match(narrow))
     }
 
-    /// Whether it is the one that a manifest names.
+    /// Whether it is the cluster that a manifest entry names.
     fn is(&self, entry: &ClusterEntry) -> bool {
         let ClusterEntry { cluster_bytes, directories_bytes, directories_checksum, .. } = *entry;
         self.id == (entry.owner, entry.number)
@@ -62,34 +61,35 @@ impl BaseCluster {
             && self.groups == (entry.groups_bytes, entry.groups_checksum)
     }
 
-    /// Whether its rows, if any, carry all of these extended attributes.
+    /// Whether its rows, if any, include all of these extended attributes.
     pub(crate) fn carries(&self, searchable: &Searchable) -> bool {
         let summary = self.summary.as_ref();
         summary.is_none_or(|summary| searchable.names().iter().all(|name| summary.carries(name)))
     }
 }
 
-/// What the rows of a cluster come to, but for inodes with several names.
+/// Sums over the rows of a cluster, except inodes with several names.
 #[derive(Clone)]
 pub(crate) struct ClusterSums {
     /// All of them.
     pub(crate) totals: Totals,
-    /// How many rows have several names.
+    /// Number of rows whose inode has several names.
     pub(crate) linked: u64,
-    /// Directories with the largest sums of their own names, so many that no other is among the
-    /// first [`LARGEST_KEPT`] of any answer; all parts of divided ones.
+    /// Directories with the largest sums of their own names. It holds enough of them that no other
+    /// directory is among the first [`LARGEST_KEPT`] of any answer, and all parts of divided
+    /// directories.
     pub(crate) largest: Box<[(u64, Sums)]>,
 }
 
-/// How many of the largest directories are known of each cluster.
+/// Number of largest directories kept for each cluster.
 pub(crate) const LARGEST_KEPT: usize = 16;
 
-/// In which order directories are told by what they hold: the largest first.
+/// Order in which directories are reported by size: the largest first.
 pub(crate) fn by_size(sums: Sums, ino: u64) -> impl Ord {
     (Reverse(sums.bytes), Reverse(sums.files), ino)
 }
 
-/// A base with all that planning takes.
+/// A base with all data that planning needs.
 pub(crate) struct Base {
     /// Its tree.
     pub(crate) tree: TreeId,
@@ -103,7 +103,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Reads a base's manifest and directories, but for what another that is in memory has too.
+    /// Reads a base's manifest and directories, except parts that another base in memory shares.
     pub(crate) fn load(
         files: &Files,
         volume: [u8; 16],
@@ -112,7 +112,7 @@ impl Base {
     ) -> Result<Base> {
         let manifest = read_manifest(files, volume, tree)?;
         if let Some(like) = like {
-            // What is not to be read there may be read here, cluster by cluster.
+            // What cannot be read there may be readable here, cluster by cluster.
             if let Ok(base) = Base::assemble(files, tree, &manifest, Some(like)) {
                 return Ok(base);
             }
@@ -133,7 +133,7 @@ impl Base {
             Some(shared) => shared.groups(files)?,
             None => Groups::default(),
         };
-        // Sums of the directories of each cluster: which are the largest is known at the end.
+        // Sums of the directories of each cluster: the largest are known only at the end.
         let mut own = Vec::with_capacity(manifest.clusters.len());
         for (number, entry) in manifest.clusters.iter().enumerate() {
             if let Some(known) = shared.as_ref().and_then(|shared| shared.cluster(number)) {
@@ -170,7 +170,7 @@ impl Base {
         self.bytes
     }
 
-    /// Whether a cluster is one of its own.
+    /// Whether a cluster belongs to this base.
     pub(crate) fn has(&self, id: ClusterId) -> bool {
         self.clusters.iter().any(|cluster| cluster.id == id)
     }
@@ -193,12 +193,12 @@ impl Base {
     }
 }
 
-/// What a base has in common with another one in memory.
+/// Clusters that a base shares with another one in memory.
 struct Shared<'a> {
     like: &'a Base,
-    /// By the number of a cluster, its number in the other base.
+    /// For each own cluster number, its number in the other base.
     theirs: Vec<Option<u32>>,
-    /// By its number in the other base, its own.
+    /// For each number in the other base, the own number.
     own: Vec<Option<u32>>,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Shared<'a> {
         for (entry, number) in manifest.clusters.iter().zip(0..) {
             let same = known.get(&(entry.owner, entry.number)).copied().filter(|number| {
                 let cluster = &like.clusters[*number as usize];
-                // What could not be read there is read again.
+                // Unreadable there: read it again.
                 cluster.sums.is_some() && cluster.is(entry)
             });
             if let Some(same) = same {
@@ -227,8 +227,8 @@ impl<'a> Shared<'a> {
         self.theirs[number].map(|number| &self.like.clusters[number as usize])
     }
 
-    /// The groups of all clusters in common: all of the other base's less the others, or one by
-    /// one, whichever is less to read.
+    /// The groups of all shared clusters: either all of the other base's groups minus the unshared
+    /// ones, or cluster by cluster, whichever reads less.
     fn groups(&self, files: &Files) -> Result<Groups> {
         let common = self.own.iter().filter(|own| own.is_some()).count();
         let less = common * 2 > self.own.len();
@@ -246,7 +246,7 @@ impl<'a> Shared<'a> {
         Ok(groups)
     }
 
-    /// Adds the directories of the clusters in common.
+    /// Adds the directories of the shared clusters.
     fn directories(&self, builder: &mut TableBuilder) {
         self.like.table.each_part(&mut |directory, cluster| {
             if let Some(number) = self.own[cluster as usize] {
@@ -256,8 +256,8 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Reads what is known of a cluster, and adds its directories and its groups to others'. Tells what
-/// its directories hold by themselves.
+/// Reads the data about one cluster, and adds its directories and groups to the collected ones.
+/// Returns the sums of its directories' own names.
 fn read_cluster(
     files: &Files,
     tree: u64,
@@ -321,14 +321,14 @@ pub(crate) fn read_manifest(files: &Files, volume: [u8; 16], tree: u64) -> Resul
     Ok(manifest.map_err(|error| error.located(&file(&name), 0))?)
 }
 
-/// What the names in a directory, or in a part of one, come to by a cluster's record.
+/// Totals of the names in a directory, or in a part of one, from a cluster's record.
 pub(crate) fn own_totals(directory: &ClusterDirectory) -> Totals {
     let ClusterDirectory { files, bytes, allocated, .. } = *directory;
     let sums = Sums { files, bytes: bytes.into(), allocated: allocated.into() };
     Totals { sums, directories: directory.subdirectories, ctime: directory.ctime }
 }
 
-/// Of directories with their sums those that may be among the largest of an answer.
+/// Filters the directories to those that may be among the largest of an answer.
 fn largest(mut own: Vec<(u64, Sums)>, table: &Table) -> Box<[(u64, Sums)]> {
     own.sort_unstable_by_key(|(ino, sums)| by_size(*sums, *ino));
     let mut kept = 0;
@@ -340,8 +340,8 @@ fn largest(mut own: Vec<(u64, Sums)>, table: &Table) -> Box<[(u64, Sums)]> {
     own.into()
 }
 
-/// Reads the directories of a cluster, and its groups if those are whole: without them its rows
-/// are added up, and without the others nothing can be said of it.
+/// Reads the directories of a cluster, and its groups if those are intact. Without the groups, a
+/// query adds up the rows; without the directories, the cluster is unusable.
 fn read_sections(files: &Files, entry: &ClusterEntry) -> Result<(Vec<u8>, Option<Groups>)> {
     let name = cluster_name((entry.owner, entry.number));
     let length = entry.directories_bytes as usize;
@@ -379,7 +379,7 @@ pub(crate) fn read_groups(files: &Files, cluster: &BaseCluster) -> Result<Groups
     Ok(Groups::decode(&bytes).map_err(|error| error.located(&file(&name), at))?)
 }
 
-/// What a section is, its length and its checksum.
+/// A section: its name, length and checksum.
 type Section = (&'static str, u32, u32);
 
 fn read_section(files: &Files, name: &str, at: u64, section: Section) -> Result<Vec<u8>> {
@@ -400,7 +400,7 @@ fn check_section(bytes: &[u8], name: &str, offset: u64, section: Section) -> Res
     Ok(())
 }
 
-/// Says that a blob is not there.
+/// The error for a missing blob.
 pub(crate) fn missing(name: &str) -> Error {
     Error::Damaged(format::Corruption {
         file: file(name),

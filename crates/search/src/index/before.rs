@@ -1,9 +1,9 @@
-//! What a base had at the places that differ from it, in memory: what totals take away from the
+//! Rows that a base had at the places that differ from it, in memory. Totals subtract them from the
 //! sums of clusters.
 //!
-//! It is looked up when totals are first asked for, and kept with the layers of the difference, so
-//! that each change since the base is looked up once. Where few rows of a cluster changed, they are
-//! read from the tree of the base, one by one; where many did, the cluster is gone through.
+//! The first request for totals looks them up and keeps them with the layers of the difference. So
+//! each change since the base is looked up once. If few rows of a cluster changed, they are read
+//! one by one from the tree of the base; if many did, the whole cluster is scanned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,25 +23,26 @@ use crate::assemble::{CARRY_NOTHING, NamedEntry, Records};
 use crate::cluster::{Cluster, Fields};
 use crate::{Attribute, Result, Row};
 
-/// Of so many rows of a cluster one may have changed for each to be read by itself: more take as
-/// long as going through the cluster, and far longer where nothing of the tree is in memory.
+/// Rows are looked up one by one if at most one in this many rows of a cluster changed. More
+/// look-ups take as long as a scan of the cluster, and far longer if nothing of the tree is in
+/// memory.
 pub(super) const ROWS_A_LOOKUP: usize = 128;
-/// Bytes of a name, about.
+/// Estimated bytes of a name.
 const NAME_BYTES: usize = 24;
 
-/// What is kept of a row that a cluster has, and that is not so any more, but for its name.
+/// What is kept of a row that a cluster holds and that is no longer valid, except its name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Before {
     /// The directory that held the name.
     pub(crate) directory: u64,
-    /// The last change of attributes.
+    /// The last change of attributes (ctime).
     pub(crate) ctime: i64,
     atime: i64,
     mtime: i64,
     btime: i64,
     size: u64,
     allocated: u64,
-    /// Where its name is among those of its list.
+    /// Offset of its name in the name buffer of its list.
     name_at: u32,
     /// The cluster.
     pub(crate) cluster: u32,
@@ -62,7 +63,7 @@ const HOLDS: u16 = 1 << 15;
 const MODE: u16 = (MODE_BITS | HAS_ACL) as u16;
 const _: () = assert!(MODE & HOLDS == 0 && MODE as u32 == MODE_BITS | HAS_ACL);
 
-/// What was at some places, in any order.
+/// Rows that the base had at a set of places, in any order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BeforeList {
     rows: Vec<Before>,
@@ -70,7 +71,7 @@ pub(crate) struct BeforeList {
 }
 
 impl BeforeList {
-    /// What two have.
+    /// Both lists in one.
     pub(crate) fn joined(one: &BeforeList, other: &BeforeList) -> BeforeList {
         let mut both = BeforeList::default();
         both.rows.reserve_exact(one.rows.len() + other.rows.len());
@@ -80,7 +81,7 @@ impl BeforeList {
         both
     }
 
-    /// Whether one list can have what two have: where names are is 32 bits.
+    /// Whether one list can hold both: name offsets have 32 bits.
     pub(crate) fn fit_together(one: &BeforeList, other: &BeforeList) -> bool {
         u32::try_from(one.names.len() + other.names.len()).is_ok()
     }
@@ -138,7 +139,7 @@ impl BeforeList {
     }
 }
 
-/// One of them.
+/// One of these rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Had<'a> {
     pub(crate) row: &'a Before,
@@ -146,14 +147,14 @@ pub(crate) struct Had<'a> {
 }
 
 impl<'a> Had<'a> {
-    /// The row, as far as it counts for totals; nothing where the sums leave it out.
+    /// The row as totals count it; `None` if the sums leave it out.
     pub(crate) fn counted(self) -> Option<Row<'a>> {
         let row = self.row();
         (row.kind == FileKind::Directory || is_plain(&row)).then_some(row)
     }
 
-    /// The row with all that columns decide tests by. Of a directory's entries it has whether there
-    /// are any; cookie, number, device and extended attributes are none of it.
+    /// The row with every field that column tests use. For a directory's entries it has only
+    /// whether there are any; it lacks the cookie, number, device and extended attributes.
     pub(crate) fn row(self) -> Row<'a> {
         let Before { directory, kind, uid, gid, nlink, size, allocated, .. } = *self.row;
         let Before { atime, mtime, ctime, btime, .. } = *self.row;
@@ -184,15 +185,15 @@ impl<'a> Had<'a> {
     }
 }
 
-/// What was at the places that changed, by clusters.
+/// Former rows at the places that changed, grouped by cluster.
 pub(super) struct Gone<'a> {
     rows: Vec<Had<'a>>,
-    /// Where those of each cluster begin, and where all end.
+    /// Start of each cluster's rows, and the end of all.
     starts: Vec<usize>,
 }
 
 impl<'a> Gone<'a> {
-    /// Of so many clusters those of which anything counts.
+    /// Groups the rows that count, for this many clusters.
     pub(super) fn of(
         lists: &'a [Arc<BeforeList>],
         clusters: usize,
@@ -215,20 +216,20 @@ impl<'a> Gone<'a> {
         Gone { rows, starts }
     }
 
-    /// Those of a cluster.
+    /// The rows of one cluster.
     pub(super) fn of_cluster(&self, number: usize) -> &[Had<'a>] {
         &self.rows[self.starts[number]..self.starts[number + 1]]
     }
 }
 
-/// A place, with the cluster that may have it.
+/// A place, and the cluster that may hold it.
 type Wanted = (u32, (u64, u64));
-/// What was read for a layer: which one, what was known of it, and all.
+/// What was read for a layer: the layer's index, what was known of it, and the complete list.
 pub(super) type LookedUp = (usize, Arc<BeforeList>, Arc<BeforeList>);
 
 impl Index {
-    /// What a base had at the places of a view that differ, in lists. `None` where that takes more
-    /// memory than there is for it, or cannot be read, or nobody waits any more.
+    /// The rows that a base had at the places of a view that differ, as lists. `None` if that takes
+    /// more memory than allowed, cannot be read, or the caller cancelled.
     pub(super) fn before(
         &self,
         view: &View,
@@ -237,7 +238,7 @@ impl Index {
     ) -> Option<Vec<Arc<BeforeList>>> {
         let looked = view.delta.looked();
         let mut wanted: Vec<Option<Vec<Wanted>>> = Vec::with_capacity(looked.len());
-        // Most may be in directories that the base does not have, and take no memory.
+        // Most places may be in directories that the base does not have; those take no memory.
         let place = |key: (u64, u64)| Some((base.table.cluster_of(key.0, key.1)?, key));
         let (mut lists, mut read) = (Vec::with_capacity(looked.len()), Vec::new());
         for (known, unread) in looked {
@@ -269,8 +270,8 @@ impl Index {
         whole.then_some(lists)
     }
 
-    /// What a base had at all places of a layer; `None` where it cannot be read or takes more bytes
-    /// than are left, or nobody waits any more.
+    /// The rows that a base had at all places of a layer. `None` if it cannot be read, takes more
+    /// bytes than are left, or the caller cancelled.
     fn read_layer(
         &self,
         view: &View,
@@ -282,8 +283,8 @@ impl Index {
         wanted.sort_unstable();
         self.looked_up.fetch_add(wanted.len() as u64, Ordering::Relaxed);
         let clusters: Vec<&[Wanted]> = wanted.chunk_by(|one, other| one.0 == other.0).collect();
-        // In any order: who adds them up puts them in that of clusters. Where the cache does not
-        // hold all, each would have gone before it is its turn.
+        // Any order will do: the summation sorts by cluster. If the cache does not hold all
+        // clusters, a fixed order would evict each one before its turn.
         let mut order: Vec<u32> = (0..clusters.len() as u32).collect();
         let number = |at: u32| clusters[at as usize][0].0 as usize;
         self.cache.held_first(&mut order, |at| base.clusters[number(at)].id);
@@ -307,7 +308,7 @@ impl Index {
             Ok(())
         });
         let read = read.inspect_err(|error| {
-            // Clusters, which are checked by themselves, say what there is to be counted.
+            // Clusters have their own checksums, so they decide which rows count.
             let subvolume = view.subvolume;
             tracing::warn!(%error, subvolume, "what a base had is not known: rows are counted");
             self.note_gone(error);
@@ -319,7 +320,7 @@ impl Index {
         (!is_over.into_inner()).then(|| Arc::new(all))
     }
 
-    /// Reads what one cluster, or the tree in its place, had at some places.
+    /// Reads the former rows at a set of places from one cluster, or from the tree instead.
     fn read_before(
         &self,
         view: &View,
@@ -336,7 +337,7 @@ impl Index {
             return look_up(view, base, wanted, out);
         }
         self.with_cluster(view, base, number, &mut |cluster| {
-            // A cluster that is damaged is gone through again.
+            // Called again if the cluster is damaged.
             out.clear();
             pick(cluster, wanted, out)
         })?;
@@ -352,7 +353,7 @@ fn look_up(view: &View, base: &Base, wanted: &[Wanted], out: &mut BeforeList) ->
     for &(cluster, (directory, cookie)) in wanted {
         records.entry(directory, cookie, &mut found)?;
         let Some(target) = found.target else { continue };
-        // What clusters leave out.
+        // Clusters leave these out.
         if matches!(target, Target::Subvolume(_)) {
             continue;
         }

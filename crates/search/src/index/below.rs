@@ -1,11 +1,11 @@
-//! What differs below one directory of a tree that holds much more: a clone of a directory has all
-//! that its source had, and of most of that nothing is to be known.
+//! Finds differences below one directory of a tree that holds much more: a clone of a directory
+//! shares everything its source had, and most of that is irrelevant.
 //!
-//! The directories below it are those that were there by the base, and those that came since: a
-//! name that differs leads to each, or to one that it is in, or it is in one that was removed and
-//! whose names somebody may still move out. Of each, what the two trees have under its number is
-//! compared, so that it costs what is below, and not what differs elsewhere. Where a large part of
-//! the tree is below, comparing all is less.
+//! The directories below the root are those that were there in the base, and those that arrived
+//! since. A name that differs points to each arrival or to one of its ancestors, or the arrival is
+//! in a removed directory whose names a user may still move out. For each directory, the entries of
+//! the two trees are compared. The cost depends on what is below, not on differences elsewhere. If
+//! a large part of the tree is below, comparing everything is cheaper.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,27 +17,27 @@ use super::fold::{Folding, Old, Touched};
 use super::table::{NOWHERE, Table};
 use crate::Result;
 
-/// One in so many of all directories, but so many in any case, are compared one by one.
+/// At most 1/`SHARE` of all directories, or `LEAST` if more, are compared one by one.
 const SHARE: usize = 32;
 const LEAST: usize = 256;
-/// How often all directories are gone through for those below some that came.
+/// Maximum passes over all directories to find those below new arrivals.
 const PASSES_MAX: usize = 8;
 
-/// By what it is known which directories were below the root.
+/// Decides which directories were below the root.
 #[derive(Clone, Copy)]
 pub(crate) struct Below<'a> {
-    /// The directories of the tree that is compared with.
+    /// The directories of the tree to compare with.
     pub(crate) table: &'a Table,
-    /// Directories that were removed and are not empty: what is in them may be moved out of them,
-    /// to below the root.
+    /// Removed directories that are not empty: their contents may be moved out, to below the root.
     pub(crate) detached: &'a [u64],
-    /// Counts how often they were enough.
+    /// Counts how often these directories were sufficient.
     pub(crate) count: &'a AtomicU64,
 }
 
 impl Touched {
-    /// Collects what differs in the directories below a root; `None` where that is too much to look
-    /// at them one by one, and nothing was taken; `false` when it does not fit.
+    /// Collects differences in the directories below a root. `None` if there are too many
+    /// directories to compare one by one, and nothing was collected; `false` if the result does not
+    /// fit in memory.
     pub(super) fn below(
         &mut self,
         old: Old<'_>,
@@ -79,14 +79,14 @@ impl Touched {
             wanted = found.take_arrived();
         }
         below.count.fetch_add(1, Ordering::Relaxed);
-        // A name of an inode with several is in one of them, too, or of no interest.
+        // A name of an inode with several names is also in one of them, or irrelevant.
         came.extend(inside.iter().enumerate().filter(|at| *at.1).map(|(at, _)| table.at(at).0));
         self.take_places(found, came);
         Ok(Some(true))
     }
 }
 
-/// Whether so few directories are below a root, by a table, that they are compared one by one.
+/// Whether the table has few enough directories below a root to compare them one by one.
 pub(super) fn are_few(table: &Table, root: u64) -> bool {
     let Some(at) = table.position(root) else { return true };
     let (mut inside, mut below) = (vec![false; table.len()], vec![root]);
@@ -95,12 +95,12 @@ pub(super) fn are_few(table: &Table, root: u64) -> bool {
     below.len() <= most(table)
 }
 
-/// Most directories that are compared one by one.
+/// Maximum directories that are compared one by one.
 fn most(table: &Table) -> usize {
     (table.len() / SHARE).max(LEAST)
 }
 
-/// Adds all directories below those that are inside, by a table.
+/// Adds all directories below those already inside, by the table.
 fn with_all_below(table: &Table, inside: &mut [bool], next: &mut Vec<u64>) {
     let mut known: Vec<Option<bool>> = inside.iter().map(|inside| inside.then_some(true)).collect();
     let mut chain = Vec::new();
@@ -111,7 +111,7 @@ fn with_all_below(table: &Table, inside: &mut [bool], next: &mut Vec<u64>) {
                 break found;
             }
             chain.push(at);
-            // Should they lie in one another, whoever comes here again finds that it is not.
+            // In case of a cycle, a second visit finds the directory marked as outside.
             known[at] = Some(false);
             match table.at(at).1 {
                 NOWHERE => break false,

@@ -1,7 +1,7 @@
-//! Writing one cluster from the records of a base's tree: prefix scans of its directories.
+//! Writes one cluster from the records of a base's tree, by prefix scans of its directories.
 //!
-//! How many rows there are is what the scan finds, whatever the directories' records claim: a
-//! cluster that is full ends, and tells what is left for the next.
+//! The scan determines the number of rows, whatever the directories' records claim. A full cluster
+//! ends and returns the remaining units for the next one.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ use crate::assemble::{NamedEntry, Records};
 use crate::cluster::{ClusterBuilder, ClusterOptions, Summary};
 use crate::{Result, Row};
 
-/// A cluster that was made, and is not written yet.
+/// A cluster that was built but not written yet.
 pub(crate) struct Made {
     /// The blob: the cluster and its directories.
     pub(crate) bytes: Vec<u8>,
@@ -26,9 +26,9 @@ pub(crate) struct Made {
     pub(crate) entry: ClusterEntry,
 }
 
-/// Makes a cluster of some directories, of no more than about `rows_max` rows: the units that did
-/// not fit are left, the first perhaps in part. `None` when there is nothing in it: such
-/// directories have no rows, and are known by the store.
+/// Builds a cluster of the given directories with at most about `rows_max` rows. Returns the units
+/// that did not fit; the first may be a remainder. `None` if the cluster would be empty: such
+/// directories have no rows, and the store knows them.
 pub(crate) fn make(
     records: Records<'_>,
     units: &[Unit],
@@ -89,9 +89,9 @@ pub(crate) fn make(
     Ok((Some(Made { bytes, entry }), left))
 }
 
-/// Gives the rows of a directory, or of a part of it, and tells what is known of the directory;
-/// `None` when it is not there. Where `take` has had enough, it tells the cookie of the first row
-/// that was not taken.
+/// Passes on the rows of a directory, or of a part of one, and returns the directory's record;
+/// `None` if it does not exist. If `take` stops the scan, returns the cookie of the first row that
+/// was not taken.
 fn scan(
     records: Records<'_>,
     unit: &Unit,
@@ -102,12 +102,12 @@ fn scan(
     if record.parent_cookie != 0 {
         records.entry(record.parent, record.parent_cookie, &mut own)?;
     }
-    // Its name, unless that is gone: it was detached then, or is the root of a clone.
+    // Its name, unless it has none: the directory was detached, or is the root of a clone.
     let name = if own.ino == unit.ino { own.name } else { Vec::new() };
     let mut directory = ClusterDirectory {
         ino: unit.ino,
         from: unit.from,
-        // One that was detached is nowhere.
+        // A detached directory has no parent.
         parent: if record.detached { 0 } else { record.parent },
         parent_cookie: record.parent_cookie,
         mode: record.mode,

@@ -1,5 +1,5 @@
-//! The cluster cache: clusters that were searched, until their columns are more than a budget.
-//! The one that was used longest ago goes first (Magellan, 4.1).
+//! The cluster cache: keeps searched clusters until their columns exceed a budget, and evicts the
+//! least recently used one first (Magellan, 4.1).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct ClusterCache {
 #[derive(Default)]
 struct Inner {
     clusters: BTreeMap<ClusterId, Held>,
-    /// By when they were used last: there may be very many small ones.
+    /// By time of last use; there may be very many small clusters.
     order: BTreeMap<u64, ClusterId>,
     tick: u64,
     bytes: usize,
@@ -36,7 +36,7 @@ impl ClusterCache {
         ClusterCache { inner: Mutex::default() }
     }
 
-    /// A cluster, opened if need be.
+    /// Returns a cluster, and opens it if necessary.
     pub(crate) fn get(
         &self,
         id: ClusterId,
@@ -50,13 +50,13 @@ impl ClusterCache {
         Ok(cluster)
     }
 
-    /// Puts clusters that are held before the others.
+    /// Sorts cached clusters before the others.
     pub(crate) fn held_first(&self, chosen: &mut [u32], id: impl Fn(u32) -> ClusterId) {
         let inner = self.inner.lock();
         chosen.sort_by_cached_key(|number| !inner.clusters.contains_key(&id(*number)));
     }
 
-    /// Has a cluster in the place of what was there.
+    /// Puts a cluster in the cache, and replaces what was there.
     pub(crate) fn put(&self, id: ClusterId, cluster: Arc<Cluster>) {
         let mut inner = self.inner.lock();
         inner.remove(id);
@@ -67,8 +67,8 @@ impl ClusterCache {
         inner.bytes += bytes;
     }
 
-    /// Counts what a cluster takes after a search, and lets go of others until all take no more
-    /// than `budget`.
+    /// Accounts for the memory of a cluster after a search, and evicts others until the total is at
+    /// most `budget`.
     pub(crate) fn settle(&self, id: ClusterId, budget: usize) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -85,14 +85,14 @@ impl ClusterCache {
         self.inner.lock().remove(id);
     }
 
-    /// Memory that all take.
+    /// Memory of all cached clusters.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.inner.lock().bytes
     }
 }
 
 impl Inner {
-    /// A cluster that is there, and is used now.
+    /// Returns a cached cluster and marks it as used.
     fn touch(&mut self, id: ClusterId) -> Option<Arc<Cluster>> {
         let held = self.clusters.get_mut(&id)?;
         self.tick += 1;
@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(cache.memory_bytes(), 0);
     }
 
-    /// Searches that each read more than fits, in the same order: where what is held is not read
-    /// first, it has always gone before it is its turn.
+    /// Searches that each read more than fits, in the same order. Unless they read cached clusters
+    /// first, each cluster is evicted before its turn.
     #[test]
     fn what_is_held_is_read_first() {
         let cache = ClusterCache::new();

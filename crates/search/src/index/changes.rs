@@ -1,5 +1,5 @@
-//! Places that were changed, as the log says it: in the order of the changes at first, in the order
-//! of places in the end.
+//! Places that the log reports as changed: first in the order of the changes, finally in the order
+//! of places.
 
 use super::apart::Apart;
 use super::fold::PLACE_BYTES;
@@ -7,9 +7,9 @@ use super::layer::{Layer, PLACED_BYTES};
 use super::packed::{CHUNK_BYTES, GONE, LEAST, Packed, UNREAD, grow, next_room};
 use crate::Row;
 
-/// Bytes of the number of a change where changes are put in order.
+/// Bytes of a change's number while changes are sorted.
 const ORDER_BYTES: usize = 4;
-/// So often a list of places or directories is there while it grows, and while it is handed on.
+/// Number of copies of a list of places or directories while it grows and while it is passed on.
 pub(super) const TIMES_LISTED: usize = 3;
 
 /// Places that were changed, in the order of the changes.
@@ -18,9 +18,9 @@ pub(super) struct Changes {
     keys: Vec<(u64, u64)>,
     at: Vec<u32>,
     rows: Packed,
-    /// How many of them were noted as to be read.
+    /// How many of them are marked as to be read.
     unread: usize,
-    /// Directories of which others say what changed.
+    /// Directories that are compared separately.
     pub(super) apart: Apart,
 }
 
@@ -40,7 +40,7 @@ impl Changes {
         self.keys.len()
     }
 
-    /// Whether offsets of rows have not come to their end.
+    /// Whether row offsets are not exhausted.
     pub(super) fn has_room(&self) -> bool {
         self.rows.has_room()
     }
@@ -52,8 +52,8 @@ impl Changes {
         self.at.push(at);
     }
 
-    /// Memory that it takes, and will take until it is part of a fold: while changes are put in
-    /// order, and while their places, which are in one list, are copied because that grows.
+    /// Memory that it takes now, and until it is part of a fold: while changes are sorted, and
+    /// while the single list of places is copied to grow.
     pub(super) fn memory_bytes(&self) -> usize {
         let grown = self.keys.len() + next_room(self.keys.len()).max(LEAST);
         self.keys.capacity() * (PLACED_BYTES + ORDER_BYTES)
@@ -63,7 +63,7 @@ impl Changes {
             + self.apart.memory_bytes()
     }
 
-    /// The last change of each place, in order of places, but of those that are apart.
+    /// The last change of each place, in order of places, except separate directories.
     fn newest(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.keys.len() as u32).collect();
         if !self.apart.is_empty() {
@@ -71,19 +71,20 @@ impl Changes {
         }
         order.sort_unstable_by_key(|&change| (self.keys[change as usize], change));
         let place = |change: u32| self.keys[change as usize];
-        // The last of each run is to stay: runs are walked from behind.
+        // The last of each run must stay, so runs are walked from the end.
         order.reverse();
         order.dedup_by(|next, kept| place(*next) == place(*kept));
         order.reverse();
         order
     }
 
-    /// Where the row lies that was packed after that of a change, if any was.
+    /// Offset of the row that was packed after the row of a change, if there is one.
     fn next(&self, change: usize) -> Option<u32> {
         self.at[change + 1..].iter().find(|at| **at < UNREAD).copied()
     }
 
-    /// Takes out what was changed again, or is apart. Takes the room of a chunk more.
+    /// Removes changes that a later change replaced, or that are in separate directories. Takes one
+    /// extra chunk of memory.
     pub(super) fn compact(&mut self) {
         self.apart.settle();
         let mut newest = self.newest();
@@ -107,9 +108,9 @@ impl Changes {
         self.unread = self.at.iter().filter(|at| **at == UNREAD).count();
     }
 
-    /// The rows in order of places, the places that are to be read, and what is apart. Rows lie in
-    /// that order too where there is room for them twice, so that who goes through them goes
-    /// through memory; where there is not, they stay where they are.
+    /// The rows in order of places, the places to read, and the separate directories. If memory
+    /// allows a second copy, rows are copied in that order too, so that a scan reads memory
+    /// sequentially; otherwise they stay where they are.
     pub(super) fn finish(mut self, bytes_max: usize) -> (Layer, Vec<(u64, u64)>, Apart) {
         self.apart.settle();
         let copied = self.rows.memory_bytes() + self.keys.len() * PLACED_BYTES + CHUNK_BYTES;
@@ -140,7 +141,7 @@ impl Changes {
 
     fn in_place(mut self) -> (Layer, Vec<(u64, u64)>, Apart) {
         self.compact();
-        // Each is the last change of its place: where each goes is known by where it comes from.
+        // Each is the last change of its place, so its source position determines its target.
         let mut from = self.newest();
         for start in 0..from.len() {
             let first = (self.keys[start], self.at[start]);
@@ -243,7 +244,7 @@ mod tests {
                     assert_eq!(changes.keys.len(), model.len(), "seed {seed}");
                 }
             }
-            // With room for a copy, and without.
+            // With memory for a copy, and without.
             let (layer, unread, _) = changes.finish([usize::MAX, 0][seed as usize % 2]);
             let of = |wanted: fn(&Last) -> bool| {
                 let places = model.iter().filter(move |(_, last)| wanted(last));
@@ -261,8 +262,8 @@ mod tests {
         }
     }
 
-    /// A list that is copied is there twice for a moment: where a copy does not fit, no byte of a
-    /// row moves, and the larger of two layers stays where it is.
+    /// A copied list exists twice for a moment. If a copy does not fit, no byte of a row moves, and
+    /// the larger of two layers stays where it is.
     #[test]
     fn rows_are_copied_only_where_they_fit_twice() {
         let filled = || {

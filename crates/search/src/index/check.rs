@@ -1,4 +1,4 @@
-//! Checking the files of a base: every checksum, and that the manifest and its clusters agree.
+//! Checks the files of a base: every checksum, and that the manifest and its clusters agree.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub struct Of {
     pub hash: NameHash,
 }
 
-/// Reads all files of a base. Adds what is wrong to `found`; returns how many files there were.
-/// Fails only where the disk does not answer.
+/// Reads all files of a base, adds each defect to `found`, and returns the number of files. Fails
+/// only if the disk returns an error.
 pub fn check_base(
     device: &Arc<dyn Device>,
     of: Of,
@@ -71,7 +71,7 @@ pub fn check_base(
             Err(error) => damage(error, found)?,
         }
     }
-    // Directories and groups, where all that they are found by is whole.
+    // Directories and groups, if everything that locates them is intact.
     if found.is_empty() {
         let checked = Base::load(&files, of.volume, tree, None).and_then(|base| {
             base.clusters.iter().try_for_each(|cluster| read_groups(&files, cluster).map(drop))
@@ -83,7 +83,7 @@ pub fn check_base(
     Ok(count)
 }
 
-/// Deletes all files of an index that no record names any more.
+/// Deletes all files of an index that no record names.
 pub fn delete_all(device: &Arc<dyn Device>) -> Result<()> {
     let files = Files::new(Arc::clone(device));
     for name in files.list()? {
@@ -92,7 +92,7 @@ pub fn delete_all(device: &Arc<dyn Device>) -> Result<()> {
     Ok(())
 }
 
-/// Takes damage, and what the disk does not give (`store::UNREAD`); anything else stays an error.
+/// Records damage and unreadable data (`store::UNREAD`); any other error stays an error.
 fn damage(error: Error, found: &mut Vec<Corruption>) -> Result<()> {
     match error {
         Error::Damaged(bad) => found.push(bad),

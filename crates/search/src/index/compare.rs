@@ -1,5 +1,4 @@
-//! How it is found out what differs from a base where nothing is known of it: by the log, or by
-//! comparing trees.
+//! Finds the differences from a base when none are cached: from the log, or by comparing trees.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +21,7 @@ use crate::Result;
 use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
 
 impl Index {
-    /// Finds out what differs from a base, or from nothing where there is none.
+    /// Finds the differences from a base, or from nothing if there is none.
     pub(super) fn compare(
         &self,
         pinned: &Arc<dyn Pinned>,
@@ -47,13 +46,13 @@ impl Index {
         Ok((Some(base), folded))
     }
 
-    /// Who may help to find out what differs from a base with these directories.
+    /// Helper threads for finding the differences from a base with these directories.
     pub(crate) fn helpers<'a>(&self, table: Option<&'a Table>) -> Option<Helpers<'a>> {
         let (threads, from) = (self.options.threads, self.options.fold_alone);
         table.filter(|_| threads > 1).map(|table| Helpers { table, threads, from })
     }
 
-    /// Where the log may say what differs from a base, if that is less to read than both trees.
+    /// How the log can supply the differences from a base, if it is less to read than both trees.
     pub(super) fn logged<'a>(
         &'a self,
         pinned: &dyn Pinned,
@@ -78,7 +77,7 @@ impl Index {
     }
 }
 
-/// Directories of a subvolume that were removed with what is in them, and are not empty yet.
+/// Directories of a subvolume that were removed with their contents and are not empty yet.
 fn detached(pinned: &dyn Pinned, subvolume: u64) -> Result<Vec<u64>> {
     let records = Records { read: pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
     let mut found = Vec::new();

@@ -1,10 +1,10 @@
-//! How many rows match, where nobody wants to see them and their columns decide: no row and no path
-//! is made. Each cluster of a base is counted by itself, block by block, and what the base had at
-//! the places that differ (`before`) is taken away.
+//! Counts matching rows when the caller does not need the rows and columns decide: no row and no
+//! path is built. Each cluster of a base is counted separately, block by block. The former rows at
+//! the places that differ (`before`) are subtracted.
 //!
-//! Where what changed does not fit into memory, the rows that match are looked at of clusters in
-//! which something changed: whether it is still so. Where paths, depths, or what no column has
-//! decide, rows are put to the query one by one as for any other, but for their paths.
+//! If the changes do not fit in memory, each matching row of a changed cluster is checked for
+//! whether it is still valid. If paths, depths, or fields without a column decide, rows are matched
+//! one by one as in any other query, but without building paths.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ use crate::request::Request;
 use crate::stored::Stored;
 use crate::{Attribute, Condition, Narrow, Result, Row};
 
-/// So many clusters one thread counts: others cost about as much to start.
+/// Up to this many clusters, one thread counts: starting others costs about as much.
 const CLUSTERS_ALONE: usize = 4;
 
-/// How the directories of a cluster stand.
+/// State of the directories of a cluster.
 #[derive(Clone, Copy, Default)]
 struct Standing {
     open: bool,
     closed: bool,
-    /// Rows of it changed, and what was there is not known.
+    /// Rows of it changed, and their former values are not known.
     changed: bool,
 }
 
-/// What all clusters are counted by.
+/// Parameters for counting all clusters.
 struct Counting<'a> {
     index: &'a Index,
     view: &'a View,
@@ -49,7 +49,7 @@ struct Counting<'a> {
     request: &'a Request<'a>,
     /// What decides whether a row of a cluster matches.
     narrow: Narrow,
-    /// The same without conditions that the sieve looks at again.
+    /// The same without conditions that the sieve checks again.
     first: Narrow,
     sieve: Option<Sieve<'a>>,
 }
@@ -58,24 +58,24 @@ struct Counting<'a> {
 #[derive(Clone, Copy)]
 struct One {
     number: usize,
-    /// Names of all its directories count.
+    /// The names of all its directories count.
     whole: bool,
-    /// Rows of it may have changed, and what they were is not known.
+    /// Rows of it may have changed, and their former values are not known.
     changed: bool,
 }
 
-/// What counting came to.
+/// The result of counting.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     matched: u64,
-    /// Clusters that were looked into, and rows that were put to the query.
+    /// Clusters that were read, and rows that were matched one by one.
     read: u64,
     tested: u64,
 }
 
 impl Run<'_> {
-    /// Counts what matches in a subvolume, but for what is mounted in it; `None`: the columns do
-    /// not decide that, and nothing was counted.
+    /// Counts the matches in a subvolume, without those mounted in it. `None`: columns do not
+    /// decide, and nothing was counted.
     pub(super) fn counted(
         &mut self,
         view: &View,
@@ -121,8 +121,8 @@ impl Run<'_> {
 }
 
 impl Counting<'_> {
-    /// Counts the clusters of a base, of which what was at places that changed is known or not;
-    /// `None` when nobody waits any more.
+    /// Counts the clusters of a base, whether or not the former rows at changed places are known.
+    /// `None` if the caller cancelled.
     fn clusters(&self, lists: Option<&[Arc<BeforeList>]>) -> Result<Option<Vec<Counted>>> {
         let base = self.base;
         let mut standing = vec![Standing::default(); base.clusters.len()];
@@ -145,7 +145,7 @@ impl Counting<'_> {
             .filter(|number| standing[*number as usize].open)
             .filter(|number| base.clusters[*number as usize].may_match(&self.narrow))
             .collect();
-        // Where the cache does not hold all, they would each have gone before it is their turn.
+        // If the cache does not hold all clusters, a fixed order would evict each before its turn.
         self.index.cached_first(base, &mut chosen);
         let threads = if chosen.len() <= CLUSTERS_ALONE { 1 } else { self.index.options.threads };
         spread((threads, "count"), chosen.len(), self.request.cancel, &|at| {
@@ -162,8 +162,7 @@ impl Counting<'_> {
         })
     }
 
-    /// Counts what matches of a cluster as it was written, but for what is not so any more where
-    /// that has to be found out.
+    /// Counts the matches in a cluster as written, except stale rows where those must be found.
     fn cluster(&self, one: One) -> Result<Counted> {
         let One { number, whole, changed } = one;
         let cluster = &self.base.clusters[number];
@@ -177,7 +176,7 @@ impl Counting<'_> {
         let sieve = self.sieve.as_ref().unwrap_or(&all);
         let mut counted = Counted::default();
         self.index.with_cluster(self.view, self.base, number as u32, &mut |cluster| {
-            // One that is damaged is gone through again.
+            // Called again if the cluster is damaged.
             counted = Counted { read: 1, ..Counted::default() };
             if whole && !changed {
                 counted.matched = cluster.count_passing(&self.first, sieve, self.request.cancel)?;
@@ -189,9 +188,9 @@ impl Counting<'_> {
         Ok(counted)
     }
 
-    /// Counts what differs from the base.
+    /// Counts the rows that differ from the base.
     fn newer(&self, scope: &mut Scope<'_>) -> Result<Counted> {
-        // Rows of a directory mostly follow one another.
+        // Consecutive rows mostly share a directory.
         let mut last = None;
         let (mut counted, mut failed) = (Counted::default(), None);
         let cancel = self.request.cancel;
@@ -215,7 +214,7 @@ impl Counting<'_> {
         failed.map_or(Ok(counted), Err)
     }
 
-    /// Whether what is in a directory of the base counts.
+    /// Whether the contents of a directory of the base count.
     fn is_open(&self, directory: u64) -> bool {
         self.base.table.position(directory).is_some_and(|at| self.ground.is_open(at))
     }
@@ -229,8 +228,8 @@ impl Counting<'_> {
         expr.matches(&Context { row, path: b"", depth: 0, subvolume, details, caller, accounts })
     }
 
-    /// Counts those of the rows that match which lie in a directory that counts, and, where rows
-    /// of the cluster changed, are still so.
+    /// Counts matching rows whose directory counts, and, if rows of the cluster changed, which are
+    /// still valid.
     fn rows(
         &self,
         cluster: &Cluster,
@@ -240,9 +239,9 @@ impl Counting<'_> {
     ) -> Result<()> {
         let directories = cluster.rows(Fields::of(Attribute::Directory))?;
         let identity = changed.then(|| cluster.rows(Fields::IDENTITY)).transpose()?;
-        // Of each directory, whether its names count, and whether something of it changed.
+        // For each directory: whether its names count, and whether anything in it changed.
         let mut known: Map<u64, (bool, bool)> = Map::default();
-        // Rows of a directory mostly follow one another.
+        // Consecutive rows mostly share a directory.
         let mut last = (u64::MAX, (false, false));
         let delta = &self.view.delta;
         let cancel = self.request.cancel;

@@ -1,4 +1,4 @@
-//! The files of the index: immutable blobs in `index/`, which anybody may delete at any time.
+//! The files of the index: immutable blobs in `index/`, which a user may delete at any time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::Result;
 /// The directory of the volume that holds them.
 pub const DIRECTORY: &str = "index";
 
-/// Blobs of the index; the directory is made when the first is written.
+/// Blobs of the index; the first write creates the directory.
 pub(crate) struct Files {
     device: Arc<dyn Device>,
     open: Mutex<Option<Arc<dyn Blobs>>>,
@@ -26,7 +26,7 @@ pub(crate) fn cluster_name((owner, number): (u64, u32)) -> String {
     format!("cluster-{owner:016x}-{number:08x}")
 }
 
-/// The base that a blob was written for, by its name.
+/// The base that a blob was written for, from its name.
 pub(crate) fn owner_of(name: &str) -> Option<u64> {
     let rest = name.strip_prefix("manifest-").or_else(|| name.strip_prefix("cluster-"))?;
     u64::from_str_radix(rest.get(..16)?, 16).ok()
@@ -50,7 +50,7 @@ impl Files {
     fn made(&self) -> Result<Arc<dyn Blobs>> {
         let mut open = self.open.lock();
         if self.device.metadata(DIRECTORY)?.is_none() {
-            // Never made, or deleted while the volume is open.
+            // Never created, or deleted while the volume is open.
             *open = None;
         }
         if open.is_none() {
@@ -59,8 +59,8 @@ impl Files {
         Ok(Arc::clone(open.as_ref().expect("invariant: it was opened")))
     }
 
-    /// Writes a blob, durable on return. One of that name is what a crash left of the same work:
-    /// nothing names it.
+    /// Writes a blob, durable on return. An existing blob of that name is left from the same work
+    /// before a crash: nothing refers to it.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let blobs = self.made()?;
         if !blobs.create(name, bytes)? {
@@ -70,7 +70,7 @@ impl Files {
         Ok(())
     }
 
-    /// Reads a part of a blob; shorter where the blob ends.
+    /// Reads a part of a blob; returns fewer bytes at its end.
     pub(crate) fn read(&self, name: &str, offset: u64, length: usize) -> Result<Vec<u8>> {
         let Some(blobs) = self.blobs()? else { return Ok(Vec::new()) };
         let mut bytes = vec![0; length];

@@ -1,16 +1,16 @@
-//! A flush: the next base of a subvolume, in bounded steps.
+//! A flush: builds the next base of a subvolume, in bounded steps.
 //!
-//! 1. The caller cloned the subvolume's tree and recorded the clone as a base that is building.
-//! 2. Plan: what differs between the old base and the new one says which clusters are touched;
-//!    their directories, and the new ones, are divided into clusters again, which balances them.
-//!    So are those of clusters that were made by other limits than the volume's, and some of those
-//!    that are small ([`take_small`]). Without an old base those are all directories.
-//! 3. Write each of those clusters from the new base's tree, one a step.
-//! 4. Write the manifest: the new clusters, and those that nothing touched, by reference.
-//! 5. The caller commits that the base is complete, and that the subvolume is described by it.
+//! 1. The caller has cloned the subvolume's tree and recorded the clone as a base that is building.
+//! 2. Plan: the differences between the old base and the new one determine the touched clusters.
+//!    Their directories, and the new ones, are divided into clusters again, which balances them. So
+//!    are the directories of clusters built under other limits than the volume's, and of some small
+//!    clusters ([`take_small`]). Without an old base, the plan has all directories.
+//! 3. Write each of those clusters from the new base's tree, one per step.
+//! 4. Write the manifest: the new clusters, and the untouched ones by reference.
+//! 5. The caller commits that the base is complete, and that it describes the subvolume.
 //!
-//! A crash before 5 leaves a base that is building and blobs that no manifest names: both are
-//! removed when the volume is open again, and the old base counts as before.
+//! A crash before 5 leaves a base that is building and blobs that no manifest names. The next open
+//! of the volume removes both, and the old base stays valid.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use super::{Index, build};
 use crate::Result;
 use crate::assemble::{Records, Searchable};
 
-/// A flush under way.
+/// A flush in progress.
 pub struct Flush {
     base: u64,
     subvolume: SubvolumeRecord,
@@ -45,18 +45,18 @@ enum Phase {
     Done { rows: u64 },
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushStep {
-    /// More is to be done.
+    /// More steps remain.
     More,
-    /// All is written and durable: the base may be named. It has so many rows.
+    /// Everything is written and durable: the base may be named. The value is its number of rows.
     Ready(u64),
 }
 
 impl Flush {
-    /// Begins to describe the tree `base`, a clone of that of a subvolume, which has been described
-    /// by its own base so far, if it has one.
+    /// Starts a flush of the tree `base`, a clone of a subvolume's tree. The subvolume's current
+    /// base, if it has one, has described it so far.
     pub fn new(base: u64, subvolume: SubvolumeRecord) -> Flush {
         let setting = Setting { limits: ClusterLimits::default(), since: 0 };
         let searchable = Searchable::default();
@@ -68,12 +68,12 @@ impl Flush {
         self.base
     }
 
-    /// The base whose clusters are taken over: it must stay until this is done.
+    /// The base whose clusters are reused: it must exist until the flush is done.
     pub fn old_base(&self) -> u64 {
         self.subvolume.base
     }
 
-    /// Clusters still to write, about; `None` before they are known.
+    /// Estimated clusters still to write; `None` before they are known.
     pub fn left(&self) -> Option<usize> {
         match &self.phase {
             Phase::Plan => None,
@@ -90,10 +90,11 @@ impl Flush {
         }
     }
 
-    /// One step, with any state that has both trees.
+    /// Performs one step, on any state that has both trees.
     pub fn step(&mut self, index: &Index, pinned: &dyn Pinned) -> Result<FlushStep> {
         if matches!(self.phase, Phase::Plan) {
-            // Of all clusters of a flush, whatever is declared and set meanwhile.
+            // All clusters of a flush use the same settings, whatever is declared and set
+            // meanwhile.
             self.searchable = Searchable::declared(pinned)?;
             self.setting = Setting::of(pinned, index.options.limits)?;
         }
@@ -116,7 +117,7 @@ impl Flush {
                     index.files.write(&cluster_name((owner, number)), &cluster.bytes)?;
                     made.push(ClusterEntry { owner, number, ..cluster.entry });
                 }
-                // More rows than a cluster has: the next step goes on with them.
+                // More rows than one cluster takes: the next step continues with them.
                 *next += usize::from(left.is_empty());
                 *plan = left;
                 Ok(FlushStep::More)
@@ -150,8 +151,8 @@ impl Flush {
     }
 }
 
-/// The directories of clusters that something touched, with new ones, and the other clusters.
-/// Those that were written for a base before `since` were made by other limits.
+/// The directories of touched clusters together with new directories, and the other clusters.
+/// Clusters written for a base before `since` were built under other limits.
 fn touched(
     index: &Index,
     pinned: &dyn Pinned,
@@ -161,7 +162,7 @@ fn touched(
     let state = Old::State(pinned, old.tree);
     let bytes_max = index.options.differences_bytes();
     let helpers = index.helpers(Some(&old.table));
-    // The tree of a subvolume of its own has nothing beside what is below its root.
+    // A subvolume's own tree has nothing outside its root.
     let root = (!subvolume.pruned).then_some(subvolume.root);
     let logged = if subvolume.pruned { index.logged(pinned, subvolume, old)? } else { None };
     let logged = logged.map(|logged| Logged { end: Some(records.tree), clusters: None, ..logged });
@@ -169,7 +170,7 @@ fn touched(
     let Some(touched) = Touched::collect(state, folding)? else {
         return Ok(None);
     };
-    // What was declared since is not in the rows of older clusters.
+    // Rows of older clusters lack attributes that were declared later.
     let stale = |cluster: &BaseCluster| {
         cluster.id.0 < since
             || index.is_damaged_cluster(cluster.id)
@@ -206,10 +207,10 @@ fn touched(
     Ok(Some((units, kept.map(|cluster| old.entry(cluster)).collect())))
 }
 
-/// Adds clusters that are less than a quarter full to those that are written again, smallest first,
-/// so that what shrank without its neighbours is put together some time. They are two at least, so
-/// that there is something to put together, and no more than there is to write anyway and one
-/// cluster, so that a flush costs what it is for.
+/// Adds clusters that are less than a quarter full to those to rewrite, smallest first, so that
+/// clusters that shrank without their neighbours are eventually merged. It adds at least two, so
+/// that there is something to merge, and no more than the flush writes anyway plus one cluster, so
+/// that the cost of a flush stays proportional to the changes.
 fn take_small(old: &Base, limits: ClusterLimits, stale: &mut [bool]) {
     let directories = old.table.directories_of_clusters(stale.len());
     let size =
@@ -234,20 +235,20 @@ fn take_small(old: &Base, limits: ClusterLimits, stale: &mut [bool]) {
     }
 }
 
-/// All directories at and below a root, with how many names they have.
+/// All directories at and below a root, with their number of names.
 fn all_directories(records: Records<'_>, root: u64) -> Result<Vec<Unit>> {
     let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);
     let mut cursor = records.read.scan(records.tree, range)?;
     let mut found: Vec<Unit> = Vec::new();
     let mut children: Map<u64, Vec<u32>> = Map::default();
     let mut skipped = 0;
-    // What was removed may come back, and what is in it may be moved out of it.
+    // A removed directory may come back, and its contents may be moved out.
     let mut removed = Vec::new();
     while let Some(item) = cursor.next()? {
         let parsed = key::parse(item.key).map_err(|error| records.malformed(error))?;
         let Parsed::Entry { directory, cookie, part } = parsed else { continue };
         if cookie != 0 || part != Part::Attributes {
-            // A large directory is not read through.
+            // A large directory is not scanned.
             skipped += 1;
             if skipped > 64 {
                 cursor.seek(&key::directory(directory + 1, Part::Attributes))?;
@@ -273,17 +274,17 @@ fn all_directories(records: Records<'_>, root: u64) -> Result<Vec<Unit>> {
     while let Some(at) = left.pop() {
         let unit = found[at as usize];
         reachable.push(unit);
-        // Taken out, so that damaged records that lie in a circle end it.
+        // Removed from the map, so that a cycle in damaged records ends.
         left.extend(children.remove(&unit.ino).unwrap_or_default());
     }
     Ok(reachable)
 }
 
 impl Index {
-    /// Deletes blobs that no base names. `bases` are all there are: tree, and whether it is
-    /// complete. Nothing is deleted where a manifest cannot be read. Tells how many were.
+    /// Deletes blobs that no base names. `bases` lists all bases: the tree, and whether it is
+    /// complete. Deletes nothing if a manifest cannot be read. Returns the number of deleted blobs.
     pub fn sweep(&self, bases: &[(u64, bool)]) -> Result<u64> {
-        // What an older state names, and nobody else, need not be made again.
+        // A base that only an older state names need not be rebuilt.
         self.lost.lock().retain(|lost| bases.iter().any(|(tree, _)| tree == lost));
         let doubtful = self.unnamed(bases)?;
         for name in &doubtful {
@@ -305,7 +306,7 @@ impl Index {
         }
         let mut named: Set<String> = Set::default();
         for (tree, complete) in bases {
-            // A file that is gone names nothing.
+            // A missing file names nothing.
             if !complete || self.files.length(&manifest_name(*tree))?.is_none() {
                 continue;
             }
@@ -327,7 +328,7 @@ impl Index {
         Ok(self.files.length(name)?.unwrap_or(0))
     }
 
-    /// Whether a base's manifest is there: somebody may have deleted the files.
+    /// Whether a base's manifest exists: a user may have deleted the files.
     pub fn check(&self, base: u64) -> Result<()> {
         let name = manifest_name(base);
         match self.files.length(&name)? {

@@ -1,15 +1,15 @@
-//! From differences between two states of a tree to the rows that differ.
+//! Turns the differences between two states of a tree into the rows that differ.
 //!
-//! A row depends on its entry, on what that leads to (a linked inode, a directory's own record)
-//! and on its extended attributes. So each difference names the places whose rows it changes:
+//! A row depends on its entry, on the entry's target (a linked inode, a directory's own record) and
+//! on its extended attributes. So each difference names the places whose rows it changes:
 //!
 //! * an entry or its attributes: that place;
-//! * a directory's own record or attributes: where the directory is, by its record;
+//! * a directory's own record or attributes: the directory's place, by its record;
 //! * a linked inode or its attributes: all its names, by its back references.
 //!
-//! An entry that has its inode in it is its row: who wants rows takes it from the difference, where
-//! it stands in order. The other places are then read again, once each and in order, from the later
-//! state. Where an entry leads to a directory that is somewhere else, its old place has a
+//! An entry that contains its inode is its row: if the caller collects rows, it takes the row from
+//! the difference, which is in order. The other places are then read from the later state, once
+//! each and in order. If an entry points to a directory that has moved, its old place has a
 //! difference of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,39 +27,39 @@ use super::parts::{self, Helpers, Together};
 use crate::Result;
 use crate::assemble::Records;
 
-/// Deepest path: a longer chain of parents is a loop.
+/// Maximum depth of a path: a longer chain of parents is a cycle.
 const DEPTH_MAX: usize = 1 << 16;
-/// Most directories of which it is remembered whether they are below the root.
+/// Maximum directories for which the fold remembers whether they are below the root.
 const KNOWN_MAX: usize = 1 << 18;
-/// Bytes a place takes while places are collected.
+/// Bytes of a place while places are collected.
 pub(super) const PLACE_BYTES: usize = 16;
-/// Places that are asked for before the first of them is read.
+/// Places to prefetch before the first of them is read.
 pub(super) const PLACES_AHEAD: usize = 512;
 
-/// So many differences in a directory that is of no interest, and the others are not looked at: a
-/// clone of a directory has the names beside it, of which there may be any number of others.
+/// After this many differences in an irrelevant directory, skip its remaining ones: a clone of a
+/// directory also has the names beside it, in any number.
 const OUTSIDE_MAX: u32 = 16;
 
-/// What nobody cancels.
+/// The flag of a fold that is never cancelled.
 pub(super) static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Where differences ended.
+/// Where the differences ended.
 enum End {
     /// There are no more.
     Whole,
-    /// They take more memory than was allowed.
+    /// They exceed the memory limit.
     TooLarge,
-    /// What is behind this directory is to be looked at next.
+    /// Continue behind this directory.
     Behind(u64),
-    /// There were many: what is from this key on is for several threads.
+    /// There are many: the rest, from this key on, is for several threads.
     Many(Vec<u8>),
 }
 
-/// What a fold came to.
+/// The result of a fold.
 pub(crate) enum Folded {
     /// The rows that differ.
     Layer(Layer),
-    /// They take more memory than was allowed.
+    /// They exceed the memory limit.
     TooLarge,
 }
 
@@ -70,53 +70,52 @@ pub(crate) struct Touched {
     pub(crate) places: Vec<(u64, u64)>,
     /// Directories whose own record differs.
     pub(crate) directories: Vec<u64>,
-    /// Those of them that are somewhere else, or new.
+    /// Those of them that moved or are new.
     pub(crate) moved: Vec<u64>,
-    /// Rows that differ and are known already, where rows are collected; their places are not
-    /// among [`Touched::places`], or as well.
+    /// Rows that differ and are known already, if rows are collected; their places may or may not
+    /// be among [`Touched::places`].
     pub(super) rows: Option<Layer>,
     /// Memory for the attributes of a row.
     xattrs: Vec<u8>,
-    /// Whether directories may lie below the root.
+    /// Whether directories may be below the root.
     known: Map<u64, bool>,
-    /// Those that may, where no others do.
+    /// The directories that may be, if it is known that no others are.
     only: Option<Set<u64>>,
-    /// Records that differ, and how many are too many.
+    /// Number of records that differ, and the limit on it.
     counted: usize,
     count_max: Option<usize>,
-    /// Memory that the other parts of a fold were told of.
+    /// Memory reported to the other parts of a fold.
     told: usize,
-    /// Directories that names lead to which differ, where those are asked for.
+    /// Directories that differing names point to, if the caller requests them.
     arrived: Option<Vec<u64>>,
 }
 
-/// What of a tree is of interest.
+/// The part of a tree that is relevant.
 #[derive(Clone, Copy)]
 pub(crate) struct Folding<'a> {
     /// The later state.
     pub(crate) new: &'a dyn Pinned,
     /// The tree in it.
     pub(crate) records: Records<'a>,
-    /// The root directory, where the tree holds more than what is below it: a clone of a
-    /// directory has all that its source had.
+    /// The root directory, if the tree holds more than what is below it: a clone of a directory has
+    /// everything its source had.
     pub(crate) root: Option<u64>,
-    /// Most memory to take.
+    /// Memory limit.
     pub(crate) bytes_max: usize,
-    /// Who may help, if anybody.
+    /// Helper threads, if any.
     pub(crate) helpers: Option<Helpers<'a>>,
-    /// Where this is a part of a fold: what all parts take.
+    /// Memory of all parts, if this is a part of a fold.
     pub(crate) together: Option<&'a Together>,
-    /// Where the log may say what differs.
+    /// How the log can supply the differences.
     pub(crate) logged: Option<Logged<'a>>,
-    /// By what it is known which directories were below the root, where that is compared with a
-    /// base.
+    /// Decides which directories were below the root, when comparing with a base.
     pub(crate) below: Option<Below<'a>>,
-    /// Whether it is not wanted any more: then it ends, as if it were too much.
+    /// Cancellation flag: a cancelled fold ends as if it exceeded its memory limit.
     pub(super) cancel: Option<&'a AtomicBool>,
 }
 
 impl<'a> Folding<'a> {
-    /// What is of interest, on one thread.
+    /// Everything in a tree, on one thread.
     pub(crate) fn of(
         new: &'a dyn Pinned,
         records: Records<'a>,
@@ -127,24 +126,24 @@ impl<'a> Folding<'a> {
         Folding { new, records, root, bytes_max, helpers, together, logged, below, cancel }
     }
 
-    /// The same, while nobody cancels it.
+    /// The same, until the flag cancels it.
     #[must_use]
     pub(crate) fn until(self, cancel: &'a AtomicBool) -> Folding<'a> {
         Folding { cancel: Some(cancel), ..self }
     }
 
-    /// Whether it is not wanted any more.
+    /// Whether it is cancelled.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled().load(Ordering::Relaxed)
     }
 
-    /// What says so.
+    /// The cancellation flag.
     pub(super) fn cancelled(&self) -> &'a AtomicBool {
         self.cancel.unwrap_or(&NEVER)
     }
 }
 
-/// Where a fold starts from.
+/// The older side of a fold.
 #[derive(Clone, Copy)]
 pub(crate) enum Old<'a> {
     /// A tree of a state.
@@ -154,17 +153,17 @@ pub(crate) enum Old<'a> {
 }
 
 impl Touched {
-    /// Collects what differs, all of it as places; `None` when that takes more than `bytes_max`.
+    /// Collects all differences as places; `None` if they exceed `bytes_max`.
     pub(crate) fn collect(old: Old<'_>, folding: Folding<'_>) -> Result<Option<Touched>> {
         Touched::default().all(old, folding)
     }
 
-    /// Nothing so far, where rows are wanted.
+    /// An empty collection that takes rows.
     pub(super) fn with_rows() -> Touched {
         Touched { rows: Some(Layer::default()), ..Touched::default() }
     }
 
-    /// How many records differ that are of interest, up to `most`.
+    /// Counts the relevant records that differ, up to `most`.
     pub(crate) fn count(old: Old<'_>, folding: Folding<'_>, most: usize) -> Result<usize> {
         let folding = Folding { helpers: None, ..folding };
         let counting = Touched { count_max: Some(most), ..Touched::default() };
@@ -190,7 +189,7 @@ impl Touched {
         Ok(Some(self))
     }
 
-    /// Collects what differs in a range; `false` when that takes too much memory.
+    /// Collects the differences in a range; `false` if they exceed the memory limit.
     pub(crate) fn range(
         &mut self,
         old: Old<'_>,
@@ -235,18 +234,18 @@ impl Touched {
         }
     }
 
-    /// What collects places, and directories that came, and no rows: in any order.
+    /// A collection of places and arrived directories, without rows, in any order.
     pub(super) fn of_places(&self) -> Touched {
         let (arrived, count_max) = (Some(Vec::new()), self.count_max);
         Touched { count_max, arrived, ..Touched::default() }
     }
 
-    /// Directories that names lead to which differ, since this was last asked.
+    /// Directories that differing names point to, since the last call.
     pub(super) fn take_arrived(&mut self) -> Vec<u64> {
         self.arrived.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Takes all places and directories of another; `only` are all directories that may lie below
+    /// Takes all places and directories of another; `only` lists all directories that may be below
     /// the root.
     pub(super) fn take_places(&mut self, other: Touched, only: Set<u64>) {
         self.places.extend(other.places);
@@ -256,13 +255,13 @@ impl Touched {
         self.only = Some(only);
     }
 
-    /// What a part of the fold begins with.
+    /// The initial state for a part of the fold.
     pub(crate) fn another(&self) -> Touched {
         let rows = self.rows.as_ref().map(|_| Layer::default());
         Touched { rows, ..Touched::default() }
     }
 
-    /// Adds what parts came to, in order; `false` when it is too much for one layer.
+    /// Adds the results of the parts, in order; `false` if one layer cannot hold them.
     fn take(&mut self, parts: Vec<Touched>) -> bool {
         let mut layers = Vec::with_capacity(parts.len());
         for part in parts {
@@ -329,15 +328,15 @@ impl Touched {
         Ok(End::Whole)
     }
 
-    /// Takes a difference; tells the directory if it is of a name in one that is not below the
-    /// root, and so of no interest.
+    /// Processes a difference. Returns the directory if the difference is a name in one that is not
+    /// below the root, and therefore irrelevant.
     fn difference(&mut self, diff: &Diff<'_>, folding: Folding<'_>) -> Result<Option<u64>> {
         let records = folding.records;
         let parsed = key::parse(diff.key).map_err(|error| records.malformed(error))?;
         if let (Parsed::Entry { directory, cookie, part }, Some(root)) = (parsed, folding.root)
             && !self.may_reach(records, root, directory)?
         {
-            // Where a directory is counts in any case: by the base it may be below the root.
+            // A moved directory always counts: in the base it may have been below the root.
             let own = cookie == 0 && part == Part::Attributes;
             if own {
                 self.directory(directory, part, diff, records)?;
@@ -357,7 +356,7 @@ impl Touched {
                 self.entry((directory, cookie), diff.new, records)
             }
             Parsed::Entry { directory, cookie, part: Part::Xattrs } => {
-                // The attributes of a row that was made of the entry are in it.
+                // A row built from the entry includes its attributes.
                 let known = self.rows.as_ref().and_then(Layer::last);
                 if known != Some((directory, cookie)) {
                     self.places.push((directory, cookie));
@@ -367,7 +366,7 @@ impl Touched {
             Parsed::Linked { ino, part: Part::Attributes | Part::Xattrs } => {
                 self.names_of(ino, root, records)
             }
-            // A name that came or went has a difference of its own.
+            // A name that was added or removed has a difference of its own.
             Parsed::Entry { .. }
             | Parsed::Linked { .. }
             | Parsed::BackReference { .. }
@@ -375,7 +374,8 @@ impl Touched {
         }
     }
 
-    /// Takes an entry that differs: its row, where that is wanted and all there, or its place.
+    /// Takes an entry that differs: its row, if rows are collected and it is complete, or its
+    /// place.
     fn entry(
         &mut self,
         place: (u64, u64),
@@ -439,8 +439,8 @@ impl Touched {
         Ok(())
     }
 
-    /// Whether a directory may lie below the root: anything but that it surely does not. One that
-    /// is gone or detached did perhaps.
+    /// Whether a directory may be below the root: `false` only if it is certain that it is not. A
+    /// deleted or detached one may have been.
     fn may_reach(&mut self, records: Records<'_>, root: u64, directory: u64) -> Result<bool> {
         if let Some(only) = &self.only {
             return Ok(only.contains(&directory));
@@ -468,7 +468,7 @@ impl Touched {
         Ok(answer)
     }
 
-    /// Takes the places of all names of an inode that may lie below the root.
+    /// Takes the places of all names of an inode that may be below the root.
     fn names_of(&mut self, ino: u64, root: Option<u64>, records: Records<'_>) -> Result<()> {
         let range = KeyRange::prefix(&key::back_reference_prefix(ino));
         let mut cursor = records.read.scan(records.tree, range)?;
@@ -499,13 +499,13 @@ pub(crate) fn fold(old: Old<'_>, folding: Folding<'_>) -> Result<Folded> {
     }
 }
 
-/// A range of keys as its differences from nothing.
+/// A range of keys, presented as its differences from nothing.
 pub(crate) struct All<'a> {
     cursor: Box<dyn Cursor + 'a>,
 }
 
 impl<'a> All<'a> {
-    /// All that a cursor gives.
+    /// Everything that a cursor returns.
     pub(crate) fn new(cursor: Box<dyn Cursor + 'a>) -> All<'a> {
         All { cursor }
     }

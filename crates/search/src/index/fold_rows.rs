@@ -1,5 +1,5 @@
-//! The rows of places that a fold knows of and has no row of: they are read from the later state,
-//! where there are many on several threads.
+//! Reads the rows for places that a fold knows without a row, from the later state. Uses several
+//! threads if there are many.
 
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Part};
@@ -11,18 +11,18 @@ use super::spread::spread;
 use crate::Result;
 use crate::assemble::NamedEntry;
 
-/// How much the rows may take that are read.
+/// Memory limit for the rows to read.
 struct Room<'a> {
     /// What all parts take.
     together: &'a Together,
     bytes_max: usize,
-    /// Bytes of a place beside its row: places are there once more while parts become one, and
-    /// once more while that is joined with what was known.
+    /// Bytes per place besides its row: places are copied once while parts are merged, and once
+    /// more while the result is joined with the known rows.
     place_bytes: usize,
 }
 
 impl Touched {
-    /// Reads the places again that have no row yet.
+    /// Reads the places that have no row yet.
     pub(super) fn read(self, folding: Folding<'_>) -> Result<Folded> {
         let mut known = self.rows.unwrap_or_default();
         let listed = self.places.capacity() * PLACE_BYTES + self.directories.capacity() * 8;
@@ -52,7 +52,7 @@ impl Touched {
         } else if !layer.append(layers) {
             return Ok(Folded::TooLarge);
         }
-        // Those that had a row were not read.
+        // Places that had a row were not read.
         if !known.join(layer) {
             return Ok(Folded::TooLarge);
         }
@@ -61,8 +61,8 @@ impl Touched {
     }
 }
 
-/// The rows of places in order, but of those that have one; `None` where they take too much, or
-/// nobody waits any more.
+/// The rows of places in order, except those that have one. `None` if they exceed the memory limit,
+/// or the caller cancelled.
 fn rows_at(
     places: &[(u64, u64)],
     known: &Layer,
@@ -84,8 +84,8 @@ fn rows_at(
         for &place in places {
             records.entry(place.0, place.1, &mut found)?;
             let row = match found.target {
-                // What a mounted subvolume's root is like depends on another tree: such rows
-                // are made when they are asked for.
+                // A mounted subvolume's root depends on another tree: queries build such rows on
+                // request.
                 None | Some(Target::Subvolume(_)) => None,
                 Some(target) => {
                     let (ino, name) = (found.ino, &found.name[..]);

@@ -1,6 +1,6 @@
-//! How all directories of a base stand towards a question at once: one pass over the table, for
-//! questions that need them all. Where the store has a newer record of a directory, or it is in
-//! one that the table does not have, the scope of a query answers.
+//! Classifies every directory of a base for one query, in one pass over the table. If the store has
+//! a newer record of a directory, or the directory is inside one that the table does not have, the
+//! scope of the query decides.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,13 +12,13 @@ use super::table::NOWHERE;
 use super::view::View;
 use crate::{Error, Result};
 
-/// Directories between two looks at whether anybody waits still.
+/// Directories between two checks for cancellation.
 const CHECK_EVERY: usize = 1 << 14;
 
-/// How a directory stands.
+/// The classification of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// Not looked at yet.
+    /// Not classified yet.
     Unknown,
     /// Its names do not count.
     Closed,
@@ -26,17 +26,17 @@ pub(crate) enum Stand {
     Open(u32),
 }
 
-/// How the directories of a base stand, by their places in its table.
+/// The classification of a base's directories, by their positions in its table.
 pub(crate) struct Ground {
     stands: Vec<Stand>,
-    /// Whose record is newer than the table's.
+    /// Directories whose record is newer than the table's.
     newer: Vec<bool>,
-    /// Where the start is, which is told of in any case.
+    /// Position of the start, which is always reported.
     start: Option<usize>,
 }
 
 impl Ground {
-    /// Looks at all; `None` when nobody waits any more.
+    /// Classifies all; `None` if the caller cancelled.
     pub(crate) fn of(
         view: &View,
         base: &Base,
@@ -48,7 +48,7 @@ impl Ground {
         let class = |(mode, uid, gid): &(u32, u32, u32)| {
             owned(*mode, *uid, *gid).decide(caller, READ | EXECUTE)
         };
-        // `None`: every such directory has an access list of its own.
+        // `None`: every such directory has its own access list.
         let allowed: Vec<Option<bool>> = table.permissions().iter().map(class).collect();
         let mut newer = vec![false; table.len()];
         for ino in view.delta.directories() {
@@ -110,8 +110,8 @@ impl Ground {
         matches!(self.stands[at], Stand::Open(_))
     }
 
-    /// Whether a directory may be one that is told of: the one that it is in is open, and not as
-    /// deep as `deepest`. Of those whose record is newer it is not known.
+    /// Whether a directory may be reported: its parent is open and less deep than `deepest`.
+    /// Unknown for directories whose record is newer.
     pub(crate) fn may_be_told(&self, base: &Base, at: usize, deepest: u32) -> bool {
         let (_, above, _) = base.table.at(at);
         if above == NOWHERE || self.newer[at] {
@@ -120,8 +120,8 @@ impl Ground {
         matches!(self.stands[above as usize], Stand::Open(depth) if depth < deepest)
     }
 
-    /// For every directory the place of the one that it is counted with, where those to a depth
-    /// are told one by one; `NOWHERE`: that is not known from the table.
+    /// For every directory, the position of the directory that its sums go to, if directories down
+    /// to a depth are reported one by one; `NOWHERE`: the table does not determine it.
     pub(crate) fn counted_with(&self, base: &Base, deepest: u32) -> Vec<u32> {
         let mut with = vec![NOWHERE; self.stands.len()];
         let mut done = vec![false; self.stands.len()];

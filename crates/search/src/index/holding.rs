@@ -1,30 +1,29 @@
-//! Which directories of a subvolume hold the most by themselves: what was added to each, and taken
-//! away.
+//! Finds the directories of a subvolume that hold the most in their own names: sums are added to
+//! each, and subtracted.
 //!
-//! Of a cluster of a base only its largest are added at first, which are in memory
-//! (`ClusterSums::largest`). What the others held is at most what the least of those did, so that
-//! the rest of a cluster is read only where one of it may be among the answer.
+//! For a cluster of a base, only its largest directories are added at first; those are in memory
+//! (`ClusterSums::largest`). Any other held at most as much as the least of those. So the rest of a
+//! cluster is read only if one of its directories may be in the answer.
 
 use device::Map;
 use format::cluster_groups::Sums;
 
 use super::base::{Base, ClusterSums, LARGEST_KEPT, by_size};
 
-/// Directories by what they hold.
+/// Directories with the sums of what they hold.
 #[derive(Default)]
 pub(super) struct Holding {
     own: Map<u64, Own>,
-    /// Clusters of which not all directories are added, and what is the most that one of the
-    /// others held.
+    /// Clusters with only some directories added, and the maximum that each of the others held.
     partly: Map<u32, (u64, Sums)>,
 }
 
-/// What one holds.
+/// What one directory holds.
 #[derive(Default, Clone, Copy)]
 struct Own {
     has: Sums,
     gone: Sums,
-    /// All that its cluster has of it was added, and it is in no other.
+    /// All of its names in its cluster were added, and it is in no other cluster.
     listed: bool,
 }
 
@@ -35,14 +34,14 @@ impl Own {
         left
     }
 
-    /// What is left where it had more.
+    /// The remainder after subtracting from a larger sum.
     fn left_with(mut self, more: Sums) -> Sums {
         self.has.add(more);
         self.left()
     }
 }
 
-/// The order of what directories hold, the least first, but for their numbers.
+/// Sorts directories by size, the smallest first, ignoring their numbers.
 fn order(sums: Sums) -> (u128, u64) {
     (sums.bytes, sums.files)
 }
@@ -58,21 +57,21 @@ impl Holding {
         self.own.entry(directory).or_default().gone.add(sums);
     }
 
-    /// Adds the largest of a cluster, of which the others may have to be added later.
+    /// Adds the largest directories of a cluster; the others may have to be added later.
     pub(super) fn add_largest(&mut self, base: &Base, number: u32, sums: &ClusterSums) {
         for (ino, own) in &sums.largest {
             let known = self.own.entry(*ino).or_default();
             known.has.add(*own);
             known.listed = !base.table.is_divided(*ino);
         }
-        // All parts of divided ones are there besides, so that this may be more than the least of
-        // those that are the largest; and which are divided another base may have said.
+        // All parts of divided directories are also in the list, so this may exceed the least of
+        // the largest. Another base may have determined which directories are divided.
         if let Some(least) = sums.largest.get(LARGEST_KEPT - 1) {
             self.partly.insert(number, *least);
         }
     }
 
-    /// Adds what directories of a cluster hold of which only the largest were added.
+    /// Adds the other directories of a cluster, after its largest ones.
     pub(super) fn add_others(&mut self, base: &Base, number: u32, own: &[(u64, Sums)]) {
         if self.partly.remove(&number).is_none() {
             return;
@@ -84,7 +83,7 @@ impl Holding {
         }
     }
 
-    /// The clusters that may have more of so many of the largest directories than were added.
+    /// The clusters that may hold more of the `count` largest directories than was added.
     pub(super) fn unread(&self, base: &Base, count: usize) -> Vec<u32> {
         let leasts = self.partly.values().map(|(_, least)| *least);
         let Some(most) = leasts.max_by_key(|least| order(*least)) else { return Vec::new() };
@@ -120,7 +119,7 @@ impl Holding {
         unread
     }
 
-    /// Clusters that have something of a directory that was not added; `None`: there are none.
+    /// Clusters with unadded sums of a directory; `None`: there are none.
     fn unread_of(&self, base: &Base, ino: u64) -> Option<Vec<u32>> {
         if self.partly.is_empty() {
             return None;
@@ -132,7 +131,7 @@ impl Holding {
         Some(std::iter::once(first).chain(clusters).collect())
     }
 
-    /// The most that a directory may hold with what some clusters have of it.
+    /// The maximum that a directory may hold, including its unadded sums in the given clusters.
     fn most_of(&self, own: Own, clusters: &[u32]) -> Sums {
         let mut more = Sums::default();
         for number in clusters {
@@ -141,7 +140,7 @@ impl Holding {
         own.left_with(more)
     }
 
-    /// So many of those that hold the most, when all that may be among them was added.
+    /// The `count` largest directories, once every candidate is added.
     pub(super) fn largest(self, count: usize) -> Vec<(u64, Sums)> {
         let left = self.own.into_iter().map(|(ino, own)| (ino, own.left()));
         let mut all: Vec<(u64, Sums)> = left.filter(|(_, own)| own.files > 0).collect();
@@ -154,14 +153,14 @@ impl Holding {
     }
 }
 
-/// The last of so many of the largest; `None`: there are not so many.
+/// The smallest of the `count` largest; `None`: there are fewer.
 fn last_of(known: &mut [(u64, Sums)], count: usize) -> Option<(u64, Sums)> {
     let at = count.checked_sub(1).filter(|at| *at < known.len())?;
     let (_, last, _) = known.select_nth_unstable_by_key(at, |(ino, own)| by_size(*own, *ino));
     Some(*last)
 }
 
-/// Whether a directory is among the largest that are known of a cluster.
+/// Whether a directory is in the list of a cluster's largest.
 fn is_listed(base: &Base, number: u32, ino: u64) -> bool {
     let sums = base.clusters[number as usize].sums.as_ref();
     sums.is_some_and(|sums| sums.largest.iter().any(|(listed, _)| *listed == ino))
