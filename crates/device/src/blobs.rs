@@ -1,8 +1,8 @@
-//! `Blobs`: immutable named objects, as an object store has them.
+//! `Blobs`: immutable named objects, with the semantics of an object store.
 //!
-//! Only what S3, GCS, Azure, a local directory and memory all give is asked for: create-if-absent
-//! of a new name, ranged read, list, delete. Conditional overwrite is not assumed. Names are
-//! flat: ASCII letters, digits, `-`, `_` and `.`.
+//! The trait requires only what S3, GCS, Azure, a local directory and memory all provide:
+//! create-if-absent of a new name, ranged read, list, delete. It does not assume conditional
+//! overwrite. Names are flat: ASCII letters, digits, `-`, `_` and `.`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::{Device, File, Result, descriptors};
 
 /// Immutable named objects.
 pub trait Blobs: Send + Sync {
-    /// Creates `name` with these bytes, durable on return. `false`: the name is taken, and
-    /// nothing changed.
+    /// Creates `name` with these bytes, durable on return. `false`: the name exists, and nothing
+    /// changed.
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool>;
 
     /// Creates `name` from a finished file of the volume's device, durable on return, and removes
-    /// the file. `false`: the name is taken, and the file stays. After a crash in the middle
-    /// either the file or the object is there, or both; the call may be repeated.
+    /// the file. `false`: the name exists, and the file stays. After a crash during the call, the
+    /// file, the object, or both exist; the call may be repeated.
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool>;
 
     /// Reads at `offset` until `buffer` is full or the object ends; returns the bytes read.
@@ -34,15 +34,15 @@ pub trait Blobs: Send + Sync {
     /// Deletes an object; an absent one is not an error.
     fn delete(&self, name: &str) -> Result<()>;
 
-    /// Gives the room of a range back; it reads as zero afterwards. `false`: this store cannot
-    /// (an object store), so that the caller rewrites the object under another name.
+    /// Deallocates a range; it reads as zero afterwards. `false`: this store cannot punch holes (an
+    /// object store), so the caller rewrites the object under another name.
     fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool>;
 
     /// Bytes occupied on disk by one object.
     fn disk_bytes(&self, name: &str) -> Result<u64>;
 
-    /// Bytes of a range of an object that are no hole: all that lies in the object where the store
-    /// cannot tell.
+    /// Allocated bytes in a range of an object, excluding holes. A store that cannot find holes
+    /// counts all of the object's bytes in the range.
     fn occupied(&self, name: &str, offset: u64, length: u64) -> Result<u64> {
         let end = offset.saturating_add(length).min(self.length(name)?.unwrap_or(0));
         Ok(end.saturating_sub(offset))
@@ -53,37 +53,37 @@ pub trait Blobs: Send + Sync {
         self.list("")?.iter().map(|name| self.disk_bytes(name)).sum()
     }
 
-    /// Most bytes that an object may have.
+    /// Maximum length of an object in bytes.
     fn bytes_max(&self) -> u64 {
         u64::MAX
     }
 
-    /// Whether an object that could not be made, as it seemed, may be there all the same, now or
-    /// later: what is asked for travels, and so does the answer.
+    /// Whether a creation that returned an error may still have succeeded, or may succeed later,
+    /// because the request or the answer was lost on the network.
     fn answers_may_be_lost(&self) -> bool {
         false
     }
 }
 
-/// What is under a name, compared with what was to be there.
+/// Result of comparing the object under a name with the expected bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// No object.
     Nothing,
-    /// An object of the same bytes.
+    /// An object with the same bytes.
     Same,
-    /// One of others.
+    /// An object with other bytes.
     Other,
 }
 
-/// Reads bytes of what is compared at an offset, until the buffer is full or it ends.
+/// Reads the expected bytes at an offset, until the buffer is full or they end.
 pub type ReadPart<'a> = &'a dyn Fn(&mut [u8], u64) -> Result<usize>;
 
-/// Bytes that are compared at a time.
+/// Bytes compared per step.
 const COMPARED_BYTES: u64 = 1 << 20;
 
-/// Compares an object with `length` bytes that were to be there: for one who does not know what
-/// became of making it.
+/// Compares an object with the `length` bytes it should hold: for a caller that does not know
+/// whether its creation succeeded.
 pub fn compare(blobs: &dyn Blobs, name: &str, length: u64, part: ReadPart<'_>) -> Result<Found> {
     match blobs.length(name)? {
         None => return Ok(Found::Nothing),
@@ -103,7 +103,7 @@ pub fn compare(blobs: &dyn Blobs, name: &str, length: u64, part: ReadPart<'_>) -
     Ok(Found::Same)
 }
 
-/// The part of bytes in memory that begins at an offset.
+/// Copies the part of in-memory bytes that begins at an offset.
 pub fn part_of(bytes: &[u8], buffer: &mut [u8], offset: u64) -> usize {
     let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
     let count = rest.len().min(buffer.len());
@@ -111,7 +111,7 @@ pub fn part_of(bytes: &[u8], buffer: &mut [u8], offset: u64) -> usize {
     count
 }
 
-/// Most files that [`LocalBlobs`] keeps open.
+/// Maximum number of files that [`LocalBlobs`] keeps open.
 const OPEN_FILES_MAX: usize = 256;
 
 /// Suffix of an object that is being written; never listed.
@@ -124,12 +124,12 @@ pub struct LocalBlobs {
     open: Arc<Mutex<OpenFiles>>,
 }
 
-/// Files that are open, by name, and when each was asked for last.
+/// Open files by name, each with the time of its last use.
 #[derive(Default)]
 struct OpenFiles {
     files: BTreeMap<String, (Arc<dyn File>, u64)>,
     now: u64,
-    /// How many objects were deleted: one that was opened before that is not kept.
+    /// Number of deleted objects: a file opened before a deletion is not cached.
     deleted: u64,
 }
 
@@ -141,7 +141,7 @@ impl OpenFiles {
         Some(Arc::clone(file))
     }
 
-    /// Keeps a file, in the place of the one that was asked for longest ago.
+    /// Caches a file and evicts the least recently used one.
     fn keep(&mut self, name: &str, file: Arc<dyn File>) {
         if self.files.len() >= OPEN_FILES_MAX {
             let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used);
@@ -161,17 +161,18 @@ impl descriptors::OpenFiles for Mutex<OpenFiles> {
 }
 
 impl LocalBlobs {
-    /// Objects in `directory`, which is created when absent. All that are there are durable on
-    /// return, if the directory's own name is: where an earlier process made it and may have been
-    /// killed before that was so, whoever opens its parent syncs that.
+    /// Opens the objects in `directory`, which is created when absent. All existing objects are
+    /// durable on return, provided that the directory's own name is durable. An earlier process may
+    /// have created the directory and been killed before syncing its parent, so whichever code
+    /// opens the parent must sync it.
     pub fn open(device: Arc<dyn Device>, directory: &str) -> Result<LocalBlobs> {
         if device.metadata(directory)?.is_none() {
             device.create_dir(directory)?;
-            // Or else a power cut takes the directory, and every object in it.
+            // Otherwise a power cut removes the directory and every object in it.
             device.sync_dir(directory.rsplit_once('/').map_or("", |(parent, _)| parent))?;
         } else {
-            // Who made the newest may have been killed between its rename and the sync, and what
-            // it stands for is given up on the strength of its being there.
+            // The process that created the newest object may have been killed between its rename
+            // and the sync. Callers discard what an object replaces because the object exists.
             device.sync_dir(directory)?;
         }
         let open = Arc::default();
@@ -189,7 +190,7 @@ impl LocalBlobs {
             return Ok(file);
         }
         let deleted = open.deleted;
-        // Not under the lock: where descriptors run out, others are closed.
+        // Not under the lock: when descriptors run out, other files are closed.
         drop(open);
         let file = self.device.open(&self.path(name))?;
         let mut open = self.open.lock();
@@ -215,8 +216,9 @@ impl Blobs for LocalBlobs {
             file.write_at(bytes, 0).and_then(|()| self.adopt(name, self.device.as_ref(), &staged));
         drop(file);
         if !matches!(made, Ok(true)) {
-            // No later attempt need have the same name. Where this fails too, whoever opens the
-            // directory next finds it; what is told is what became of the object.
+            // No later attempt need use the same name. If this fails too, the next process that
+            // opens the directory finds the file; the error returned is that of creating the
+            // object.
             self.device.remove(&staged).ok();
         }
         made

@@ -25,7 +25,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose monotonic time starts now.
+    /// Creates a clock whose monotonic time starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the seam")]
     pub fn new() -> SystemClock {
         SystemClock { start: Instant::now() }

@@ -1,5 +1,5 @@
-//! File descriptors, of which a process has only so many: as many as the system permits are asked
-//! for, and where they run out, files are closed that are open only because they may be read again.
+//! File descriptors, a limited resource of the process. The process raises its limit to the
+//! system's maximum. When descriptors run out, it closes cached files that can be opened again.
 
 use std::sync::{Arc, Weak};
 
@@ -7,28 +7,27 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
-/// Files that are kept open and can be opened again.
+/// Open files that are cached and can be opened again.
 pub(crate) trait OpenFiles: Send + Sync {
-    /// Closes them. How many.
+    /// Closes them and returns how many were open.
     fn close_all(&self) -> usize;
 }
 
-/// Those of the process, as descriptors are the process's too.
+/// The caches of the whole process, because descriptors belong to the process.
 static KEPT: Mutex<Vec<Weak<dyn OpenFiles>>> = Mutex::new(Vec::new());
 
-/// Raises the number of descriptors that the process may have to what it can be raised to, and
-/// returns it; `None`: there is no limit.
+/// Raises the process's descriptor limit to its maximum and returns it; `None`: there is no limit.
 pub fn raise_descriptor_limit() -> Option<u64> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     match rustix::process::setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
-        // It stays.
+        // The limit stays.
         Err(_) => limit.current,
     }
 }
 
-/// Has files closed when descriptors run out.
+/// Registers files to be closed when descriptors run out.
 pub(crate) fn may_be_closed(files: &Arc<impl OpenFiles + 'static>) {
     let files: Weak<dyn OpenFiles> = Arc::downgrade(files) as Weak<dyn OpenFiles>;
     let mut kept = KEPT.lock();
@@ -36,8 +35,8 @@ pub(crate) fn may_be_closed(files: &Arc<impl OpenFiles + 'static>) {
     kept.push(files);
 }
 
-/// Makes a call that gives a descriptor: again where a signal came, and once more where there was
-/// none left and some could be closed.
+/// Makes a call that returns a descriptor. Retries after a signal, and once more when none was left
+/// and some could be closed.
 pub(crate) fn open<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     let mut closed_any = false;
     loop {

@@ -1,8 +1,8 @@
-//! Reads past the operating system's page cache, for measuring what the disk does: a file read
-//! with `O_DIRECT` and otherwise as [`LocalDevice`] does it.
+//! Reads that bypass the operating system's page cache, for measuring the disk: a file is read with
+//! `O_DIRECT` and otherwise as [`LocalDevice`] reads it.
 //!
-//! Writes go the ordinary way; the kernel writes dirty pages of a range before it reads the range
-//! directly, so that a read sees every write before it.
+//! Writes use the page cache. The kernel writes dirty pages of a range before it reads the range
+//! directly, so a read sees every earlier write.
 
 use std::cell::RefCell;
 use std::fs;
@@ -16,14 +16,14 @@ use rustix::fs::OFlags;
 
 use crate::{Device, Error, File, LocalDevice, Lock, Metadata, Result, Space};
 
-/// What offsets, lengths and memory are aligned to: enough for every disk.
+/// Alignment of offsets, lengths and memory: enough for every disk.
 const ALIGNMENT: usize = 4096;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Files below a directory, read past the page cache.
+/// Files below a directory, read without the page cache.
 #[derive(Debug)]
 pub struct DirectDevice {
     local: LocalDevice,
@@ -31,13 +31,13 @@ pub struct DirectDevice {
 }
 
 impl DirectDevice {
-    /// The directory must exist, on a file system that has direct reads.
+    /// The directory must exist, on a file system that supports direct reads.
     pub fn open(root: &Path) -> Result<DirectDevice> {
         let local = LocalDevice::open(root)?;
         Ok(DirectDevice { local, reads: Arc::default() })
     }
 
-    /// Reads so far, of all files.
+    /// Number of reads so far, of all files.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl DirectFile {
             let at = offset - before as u64 + filled as u64;
             match self.direct.read_at(&mut aligned[filled..], at) {
                 Ok(0) => break,
-                // Whatever is not aligned is the end of the file.
+                // A read of unaligned length ends at the end of the file.
                 Ok(read) if read % ALIGNMENT != 0 => {
                     filled += read;
                     break;

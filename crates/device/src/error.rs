@@ -1,8 +1,8 @@
-//! Errors of the environment: the operating system said no.
+//! Errors of the environment: failed calls to the operating system.
 
 use std::io;
 
-/// What could not be done, to what, and what the operating system said.
+/// A failed operation, its path, and the operating system's reason.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{operation} {path}: {message}")]
 pub struct Error {
@@ -10,13 +10,13 @@ pub struct Error {
     pub operation: &'static str,
     /// The path below the volume directory.
     pub path: String,
-    /// Where in the file, in bytes, as far as it is known.
+    /// Offset in the file, in bytes, if known.
     pub offset: Option<u64>,
     /// The kind, for decisions (`NotFound`, `StorageFull`, `AlreadyExists`).
     pub kind: io::ErrorKind,
     /// The operating system's error number, when it gave one.
     pub os: Option<i32>,
-    /// Its words.
+    /// The operating system's message.
     pub message: String,
 }
 
@@ -37,15 +37,15 @@ impl Error {
         }
     }
 
-    /// With the place in the file.
+    /// Adds the offset in the file.
     #[must_use]
     pub fn at(self, offset: u64) -> Error {
         Error { offset: Some(offset), ..self }
     }
 
-    /// Whether the disk, or the file system on it, does not give what is there: trying again does
-    /// not help, and what else is there may read. What the process lacks or may not do is
-    /// something else.
+    /// Whether the disk, or its file system, does not return the stored bytes: a retry does not
+    /// help, but other data may still be readable. A shortage or missing permission of the process
+    /// does not count.
     pub fn is_unread(&self) -> bool {
         let broken =
             [libc::EIO, libc::EBADMSG, libc::EILSEQ, libc::ENODATA, libc::EREMOTEIO, libc::EUCLEAN];
@@ -57,8 +57,8 @@ impl Error {
         matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
-    /// Whether the process is short of memory or descriptors, or is to try again: nothing is wrong
-    /// with what it asked for.
+    /// Whether the process is short of memory or descriptors, or should retry: the request itself
+    /// is valid.
     pub fn is_shortage(&self) -> bool {
         let short = [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EINTR, libc::EAGAIN];
         self.os.is_some_and(|os| short.contains(&os))

@@ -1,8 +1,8 @@
-//! What changes in a whole file system, as the kernel tells it (fanotify with directory handles
-//! and names). Needs the rights of root.
+//! Changes in a whole file system, as the kernel reports them (fanotify with directory handles and
+//! names). Needs root's privileges.
 //!
-//! An event names a directory by a handle that outlives renames, and a name in it; the handle is
-//! opened to learn where the directory is now. One that is gone has no path, and its own removal
+//! An event names a directory by a handle that survives renames, and a name in it. Opening the
+//! handle finds the directory's present path. A removed directory has no path, and its own removal
 //! is an event of its parent.
 #![expect(unsafe_code, reason = "no safe wrapper has fanotify and file handles")]
 
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-// Of the kernel's interface, include/uapi/linux/fanotify.h.
+// From the kernel's interface, include/uapi/linux/fanotify.h.
 const FAN_CLOEXEC: u32 = 0x1;
 const FAN_NONBLOCK: u32 = 0x2;
 const FAN_UNLIMITED_QUEUE: u32 = 0x10;
@@ -35,10 +35,10 @@ const METADATA_BYTES: usize = 24;
 const INFO_BYTES: usize = 12;
 const HANDLE_BYTES: usize = 8;
 
-/// Bytes that are read at once: some thousand events.
+/// Bytes per read: some thousand events.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A watch over the file system that a directory lies in.
+/// A watch over the file system that contains a directory.
 #[derive(Debug)]
 pub struct FileSystemWatch {
     group: OwnedFd,
@@ -46,18 +46,18 @@ pub struct FileSystemWatch {
     buffer: Vec<u8>,
 }
 
-/// Something that changed.
+/// A change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileSystemEvent {
-    /// A name in a directory (absolute path), or with an empty name the directory itself: it
-    /// came, went, or what it leads to changed.
+    /// A name in a directory (absolute path), or with an empty name the directory itself: it was
+    /// created, was removed, or refers to a changed object.
     Changed(PathBuf, Vec<u8>),
-    /// More happened than the kernel remembered.
+    /// The kernel's queue overflowed and events were lost.
     Overflow,
 }
 
 impl FileSystemWatch {
-    /// Begins to watch; from now on nothing is missed.
+    /// Starts the watch; no later event is missed.
     pub fn new(path: &Path) -> io::Result<FileSystemWatch> {
         let flags = rustix::fs::OFlags::RDONLY
             | rustix::fs::OFlags::DIRECTORY
@@ -65,12 +65,12 @@ impl FileSystemWatch {
         let directory = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
         let flags =
             FAN_CLOEXEC | FAN_NONBLOCK | FAN_UNLIMITED_QUEUE | FAN_REPORT_DIR_FID | FAN_REPORT_NAME;
-        // SAFETY: takes numbers alone.
+        // SAFETY: takes only numbers.
         let group = unsafe { libc::fanotify_init(flags, 0) };
         if group < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call above made it, and nobody else has it.
+        // SAFETY: the call above made it, and nothing else owns it.
         let group = unsafe { OwnedFd::from_raw_fd(group) };
         let mask = FAN_MODIFY
             | FAN_ATTRIB
@@ -79,7 +79,7 @@ impl FileSystemWatch {
             | FAN_CREATE
             | FAN_DELETE
             | FAN_ONDIR;
-        // SAFETY: both descriptors are open; the path is a closed string.
+        // SAFETY: both descriptors are open; the path is a NUL-terminated string.
         let marked = unsafe {
             libc::fanotify_mark(
                 group.as_raw_fd(),
@@ -95,7 +95,7 @@ impl FileSystemWatch {
         Ok(FileSystemWatch { group, directory, buffer: vec![0; BUFFER_BYTES] })
     }
 
-    /// Waits for events, at most so long, and gives those that came.
+    /// Waits for events for at most `patience`, and returns those that arrived.
     pub fn events(&mut self, patience: Duration) -> io::Result<Vec<FileSystemEvent>> {
         if !readable(&self.group, patience)? {
             return Ok(Vec::new());
@@ -106,7 +106,7 @@ impl FileSystemWatch {
             Err(error) => return Err(error.into()),
         };
         let mut events = Vec::new();
-        // Events of one directory come together mostly.
+        // Consecutive events are mostly of the same directory.
         let mut last: Option<(Vec<u8>, Option<PathBuf>)> = None;
         let mut rest = &self.buffer[..length];
         while let Some((mask, info, next)) = split(rest) {
@@ -131,7 +131,7 @@ impl FileSystemWatch {
         Ok(events)
     }
 
-    /// Where the directory of a handle is now; `None` when it is gone.
+    /// Present path of the directory of a handle; `None` when it was removed.
     fn locate(&self, handle: &[u8]) -> Option<PathBuf> {
         // The kernel reads the handle as a struct of 4-byte numbers.
         let mut aligned = vec![0_u32; handle.len().div_ceil(4)];
@@ -140,8 +140,8 @@ impl FileSystemWatch {
             raw[..bytes.len()].copy_from_slice(bytes);
             *word = u32::from_le_bytes(raw).to_le();
         }
-        // SAFETY: the handle states its length, which `directory_and_name` compared with what is
-        // there; the kernel only reads it.
+        // SAFETY: the handle states its length, which `directory_and_name` compared with the bytes
+        // present; the kernel only reads it.
         let opened = unsafe {
             libc::syscall(
                 libc::SYS_open_by_handle_at,
@@ -153,7 +153,7 @@ impl FileSystemWatch {
         if opened < 0 {
             return None;
         }
-        // SAFETY: the call above made it, and nobody else has it.
+        // SAFETY: the call above made it, and nothing else owns it.
         let opened = unsafe { OwnedFd::from_raw_fd(opened as i32) };
         let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
         let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
@@ -162,12 +162,12 @@ impl FileSystemWatch {
     }
 }
 
-/// Waits until a descriptor can be read; `false` when that did not come about.
+/// Waits until a descriptor is readable; `false` on timeout.
 pub fn readable(descriptor: &impl AsFd, patience: Duration) -> io::Result<bool> {
     let mut poll =
         libc::pollfd { fd: descriptor.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: the array has the one element that is named, and outlives the call.
+    // SAFETY: the array has exactly the one element passed, and outlives the call.
     let ready = unsafe { libc::poll(&raw mut poll, 1, patience) };
     if ready >= 0 {
         return Ok(ready > 0);
@@ -176,7 +176,7 @@ pub fn readable(descriptor: &impl AsFd, patience: Duration) -> io::Result<bool> 
     if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
 }
 
-/// The first event: its mask, what is told beside it, and the events after it.
+/// Splits the first event into its mask and its info records, and returns the remaining events.
 fn split(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let length = number(bytes, 0)? as usize;
     let head = usize::from(u16::from_le_bytes(bytes.get(6..8)?.try_into().ok()?));

@@ -1,10 +1,10 @@
 //! `Device`: the files of one volume directory.
 //!
-//! Paths are relative to the volume directory, in UTF-8, with `/` between components, without
-//! `..`. Assumptions about the disk are those of `docs/guide/crash-safety.md`: until
-//! `sync_data` returns, any subset of the writes since the last one may be on disk, whole
-//! or torn at any 512-byte sector; until `sync_dir` returns, any subset of the creations, renames
-//! and removals in that directory may be.
+//! Paths are relative to the volume directory, in UTF-8, with `/` between components, without `..`.
+//! `docs/guide/crash-safety.md` states the assumptions about the disk: until `sync_data` returns,
+//! any subset of the writes since the last one may be on disk, whole or torn at any 512-byte
+//! sector; until `sync_dir` returns, any subset of the creations, renames and removals in that
+//! directory may be.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub trait Device: Send + Sync {
     /// Creates a file that must not exist, for reading and writing.
     fn create(&self, path: &str) -> Result<Arc<dyn File>>;
 
-    /// What is known of a path, or `None` when nothing is there.
+    /// Metadata of a path, or `None` when it does not exist.
     fn metadata(&self, path: &str) -> Result<Option<Metadata>>;
 
     /// The names in a directory, sorted. An absent directory is an error.
@@ -27,7 +27,7 @@ pub trait Device: Send + Sync {
     /// Creates a directory; its parent must exist. An existing directory is not an error.
     fn create_dir(&self, directory: &str) -> Result<()>;
 
-    /// Renames a file, replacing what is at `to`. Durable after `sync_dir` of both directories.
+    /// Renames a file, replacing an existing `to`. Durable after `sync_dir` of both directories.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Removes a file. Durable after `sync_dir`.
@@ -36,18 +36,18 @@ pub trait Device: Send + Sync {
     /// Makes creations, renames and removals in a directory durable. `""` is the volume directory.
     fn sync_dir(&self, directory: &str) -> Result<()>;
 
-    /// Whether a directory is on another disk than the volume directory: no room that comes of
-    /// one is of use to the other.
+    /// Whether a directory is on another disk than the volume directory: space freed on one does
+    /// not help the other.
     fn is_elsewhere(&self, _directory: &str) -> Result<bool> {
         Ok(false)
     }
 
-    /// Room on disk of the volume directory.
+    /// Disk space of the volume directory.
     fn space(&self) -> Result<Space>;
 
-    /// Takes the exclusive advisory lock of a file (created if absent), or `None` when another
-    /// process holds it. Released when the guard drops or the process dies. There is one holder of
-    /// all locks in the volume directory: that the file was removed makes no second one.
+    /// Takes the exclusive advisory lock of a file (created if absent), or returns `None` when
+    /// another process holds it. Released when the guard drops or the process dies. All locks in
+    /// the volume directory have one holder: removing the file does not let a second process lock.
     fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>>;
 }
 
@@ -56,8 +56,8 @@ pub trait File: Send + Sync {
     /// Reads at `offset` until `buffer` is full or the file ends; returns the bytes read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// Says that a range will be read soon, so that the disk may begin; returns without waiting
-    /// for it. A hint: whoever reads will be told of what goes wrong.
+    /// Hints that a range will be read soon, so that the disk may start; returns without waiting.
+    /// The later read reports any error.
     fn prefetch(&self, _offset: u64, _length: u64) {}
 
     /// Writes all of `bytes` at `offset`, growing the file where needed.
@@ -74,41 +74,41 @@ pub trait File: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts or grows the file; new bytes read as zero.
+    /// Truncates or extends the file; new bytes read as zero.
     fn set_len(&self, length: u64) -> Result<()>;
 
-    /// Reserves room for `offset..offset + length`, growing the file to cover it; later writes
-    /// there do not fail for lack of room.
+    /// Reserves space for `offset..offset + length`, growing the file to cover it; later writes
+    /// there do not fail for lack of space.
     fn allocate(&self, offset: u64, length: u64) -> Result<()>;
 
-    /// Gives the room of a range back; it reads as zero. The length does not change. A disk
-    /// that cannot do so writes nothing and answers `false`.
+    /// Deallocates a range; it reads as zero. The length does not change. A disk that cannot punch
+    /// holes writes nothing and returns `false`.
     fn punch(&self, offset: u64, length: u64) -> Result<bool>;
 
     /// Bytes that the file occupies on disk.
     fn disk_bytes(&self) -> Result<u64>;
 
-    /// Bytes of a range that are no hole, in the units in which the disk keeps holes: all that
-    /// lies in the file where it cannot tell.
+    /// Allocated bytes in a range, excluding holes, in the disk's hole granularity. A disk that
+    /// cannot find holes counts all of the file's bytes in the range.
     fn occupied(&self, offset: u64, length: u64) -> Result<u64> {
         let end = offset.saturating_add(length).min(self.len()?);
         Ok(end.saturating_sub(offset))
     }
 }
 
-/// A held lock; dropping it releases.
+/// A held lock; dropping it releases the lock.
 pub trait Lock: Send + Sync {
-    /// Replaces the bytes of the lock file (who holds it, for people to read).
+    /// Replaces the contents of the lock file (the holder, in text for people).
     fn describe(&self, text: &str) -> Result<()>;
 
-    /// Whether the file that is locked is the one at its path still. Where somebody removed it,
-    /// another process gets the lock of another file.
+    /// Whether the locked file is still the one at its path. If the file was removed, another
+    /// process could lock a new file there.
     fn is_there(&self) -> Result<bool> {
         Ok(true)
     }
 }
 
-/// What [`Device::metadata`] tells.
+/// Result of [`Device::metadata`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Length in bytes (0 for a directory).
@@ -119,13 +119,13 @@ pub struct Metadata {
     pub directory: bool,
 }
 
-/// What [`Device::space`] tells, in bytes.
+/// Result of [`Device::space`], in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Size of the disk.
     pub total_bytes: u64,
-    /// Room that this process may use.
+    /// Free space that this process may use.
     pub free_bytes: u64,
-    /// Room beside it that is free, and kept for the superuser.
+    /// Further free space, reserved for the superuser.
     pub reserved_bytes: u64,
 }

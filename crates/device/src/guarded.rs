@@ -1,13 +1,12 @@
-//! Files in a directory that another user may control: the one way to open, create and give them.
+//! Files in a directory that another user may control: the only way to open, create and chown them.
 //!
-//! That user may put anything there at any moment: a symbolic link, a second name of a file that
-//! belongs to somebody else, a FIFO that blocks whoever opens it, a device that acts when it is
-//! opened. So [`open`]
-//! 1. opens the name for its inode alone (`O_PATH`), which waits for nothing and starts nothing;
+//! That user may place anything there at any moment: a symbolic link, a hard link to another user's
+//! file, a FIFO that blocks the opener, a device that acts when it is opened. So [`open`]
+//! 1. opens the name for its inode alone (`O_PATH`), which neither blocks nor triggers a device;
 //! 2. checks that inode;
 //! 3. opens the same inode for use, through that descriptor: the name is not looked up again.
 //!
-//! Only what this process itself created with `O_EXCL` is given to the owner of the directory.
+//! Only what this process itself created with `O_EXCL` is chowned to the directory's owner.
 
 use std::fs::File;
 use std::io;
@@ -18,13 +17,13 @@ use rustix::io::Errno;
 
 use crate::descriptors;
 
-/// How often a name may appear and vanish while it is opened or created.
+/// Maximum retries when a name appears and vanishes while it is opened or created.
 const TRIES: usize = 100;
 
-/// Who gets what the superuser creates in another user's directory: user and group.
+/// User and group that get what the superuser creates in another user's directory.
 pub(crate) type GiveTo = Option<(u32, u32)>;
 
-/// Opens a file that is there.
+/// Opens an existing file.
 pub(crate) fn open(directory: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result<File> {
     let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let held = descriptors::open(|| rustix::fs::openat(directory, name, look, Mode::empty()))?;
@@ -35,7 +34,7 @@ pub(crate) fn open(directory: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::
     Ok(File::from(opened))
 }
 
-/// Creates a file that must not be there.
+/// Creates a file that must not exist.
 pub(crate) fn create(
     directory: BorrowedFd<'_>,
     name: &str,
@@ -54,7 +53,7 @@ pub(crate) fn create(
     Ok(File::from(created))
 }
 
-/// Opens a file, or creates it where there is none.
+/// Opens a file, or creates it when absent.
 pub(crate) fn open_or_create(
     directory: BorrowedFd<'_>,
     name: &str,
@@ -74,7 +73,7 @@ pub(crate) fn open_or_create(
     Err(Errno::AGAIN.into())
 }
 
-/// Creates a directory that must not be there.
+/// Creates a directory that must not exist.
 pub(crate) fn create_dir(
     parent: BorrowedFd<'_>,
     name: &str,
@@ -90,9 +89,9 @@ pub(crate) fn create_dir(
     give_empty_dir(held.as_fd(), parent, give_to)
 }
 
-/// Gives an open directory that was just created. No call creates and opens a directory in one
-/// step, so that its parent's owner may have put another one in its place: one of the superuser's
-/// that is empty and on the same file system that user could have removed and created himself.
+/// Chowns an open directory that was just created. No call creates and opens a directory in one
+/// step, so the parent's owner may have replaced it. The replacement must be the superuser's, empty
+/// and on the same file system; that user could have removed and recreated such a directory anyway.
 pub(crate) fn give_empty_dir(
     held: BorrowedFd<'_>,
     parent: BorrowedFd<'_>,
@@ -120,7 +119,7 @@ fn give(held: &impl AsFd, give_to: GiveTo) -> io::Result<()> {
     Ok(rustix::fs::fchown(held, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
 }
 
-/// Whether an inode may be opened that was found in a directory.
+/// Whether an inode found in a directory may be opened.
 fn check(directory: &Stat, found: &Stat) -> io::Result<()> {
     let kind = match FileType::from_raw_mode(found.st_mode) {
         FileType::RegularFile => None,
@@ -136,7 +135,7 @@ fn check(directory: &Stat, found: &Stat) -> io::Result<()> {
     let me = rustix::process::geteuid().as_raw();
     let others_write = directory.st_mode & 0o022 != 0;
     if directory.st_uid == me && !others_write {
-        // Nobody else puts anything there; copies that share files by hard links are read.
+        // No other user can place anything there; hard-linked copies may be read.
         return Ok(());
     }
     if found.st_nlink != 1 {

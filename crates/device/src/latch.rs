@@ -1,18 +1,19 @@
-//! A lock for what all threads pass and few change: whoever shares it writes to a cache line of
-//! its own.
+//! A lock for data that all threads read and few change: each reader writes to a cache line of its
+//! own.
 //!
-//! Made of several locks, one for each of some threads (`slot`), made when its first thread comes.
-//! Who shares the latch takes the lock of its thread; who has it alone takes all that are made, in
-//! order. So sharing costs what one lock costs, whatever others do; being alone costs a lock for
-//! each thread that ever came, and what nobody used takes no memory.
+//! It consists of several locks, one per thread (`slot`; threads beyond their number share), each
+//! created on its thread's first use. A thread that shares the latch takes its own lock. A thread
+//! that holds it exclusively takes all existing locks, in order. So sharing costs one lock,
+//! regardless of other threads. Exclusive access costs one lock for each thread that ever used the
+//! latch, and unused locks take no memory.
 //!
-//! **Why a lock may be made at any time.** Only the thread that has `alone` makes one, and whoever
-//! takes the latch for itself holds `alone` until it lets go. So while it has the latch there are
-//! just the locks that it has taken: who comes with a new one waits for `alone`; and who found a
-//! lock found one that was made before.
+//! **Why a lock may be created at any time.** Only the thread that holds `alone` creates one, and
+//! an exclusive holder keeps `alone` until it releases the latch. So while it holds the latch,
+//! exactly the locks that it has taken exist: a thread without a lock waits for `alone`, and a
+//! thread that found a lock found one that was created before.
 //!
 //! A thread that shares a latch must not share it again: it would wait for a thread that waits for
-//! it to let go.
+//! its release.
 
 #![expect(unsafe_code, reason = "what guards a value with several locks is an unsafe trait")]
 
@@ -23,10 +24,10 @@ use parking_lot::{RawMutex, RawRwLock};
 
 use crate::slot::thread_slot;
 
-/// Locks of a latch. Threads beyond as many share them.
+/// Locks of a latch. Further threads share them.
 const LOCKS: usize = 8;
-/// How often a lock is looked at before its thread sleeps. Whoever has a latch alone has it for
-/// less, as a rule, than sleeping and waking take.
+/// Spins before a thread sleeps. An exclusive holder usually finishes sooner than a sleep and a
+/// wake-up take.
 const LOOKS: u32 = 100;
 
 /// A value, and the latch that guards it.
@@ -38,14 +39,14 @@ struct Apart<L>(L);
 
 /// The locks of a latch.
 pub struct RawLatch {
-    /// The lock of each thread that ever shared it.
+    /// The lock of each thread that has shared the latch.
     locks: [OnceLock<Box<Apart<RawRwLock>>>; LOCKS],
-    /// Who has the latch alone, or makes a lock.
+    /// Held for exclusive access, or while a lock is created.
     alone: Apart<RawMutex>,
 }
 
 impl RawLatch {
-    /// The lock of this thread.
+    /// The lock of the calling thread.
     #[inline]
     fn own(&self) -> &RawRwLock {
         let lock = &self.locks[thread_slot() % LOCKS];
@@ -59,17 +60,17 @@ impl RawLatch {
     fn make<'l>(&self, lock: &'l OnceLock<Box<Apart<RawRwLock>>>) -> &'l RawRwLock {
         self.alone.0.lock();
         let made = lock.get_or_init(|| Box::new(Apart(RawRwLock::INIT)));
-        // SAFETY: this thread has it, from just above.
+        // SAFETY: this thread locked it just above.
         unsafe { self.alone.0.unlock() };
         &made.0
     }
 
-    /// The locks that were made; all of them for who has `alone`.
+    /// The existing locks; all of them if the caller holds `alone`.
     fn made(&self) -> impl Iterator<Item = &RawRwLock> {
         self.locks.iter().filter_map(OnceLock::get).map(|lock| &lock.0)
     }
 
-    /// Waits for a lock that was not free.
+    /// Waits for a lock that is taken.
     #[cold]
     fn wait_shared(lock: &RawRwLock) {
         for _ in 0..LOOKS {
@@ -82,9 +83,9 @@ impl RawLatch {
     }
 }
 
-// SAFETY: whoever has the latch alone has all locks that there are, and until it lets go no other
-// is made (see above), so nobody else has one of them, shared or not. Guards stay with their
-// thread, and a thread's number is always the same, so it lets go of the lock that it took.
+// SAFETY: an exclusive holder holds all existing locks, and no lock is created until it releases
+// the latch (see above), so no other thread holds one of them, shared or not. Guards stay with
+// their thread, and a thread's number never changes, so a thread releases the lock that it took.
 unsafe impl lock_api::RawRwLock for RawLatch {
     const INIT: RawLatch =
         RawLatch { locks: [const { OnceLock::new() }; LOCKS], alone: Apart(RawMutex::INIT) };
@@ -106,7 +107,7 @@ unsafe impl lock_api::RawRwLock for RawLatch {
 
     #[inline]
     unsafe fn unlock_shared(&self) {
-        // SAFETY: the caller shares the latch, so it has the lock of its thread.
+        // SAFETY: the caller shares the latch, so it holds the lock of its thread.
         unsafe { self.own().unlock_shared() };
     }
 
@@ -135,7 +136,8 @@ unsafe impl lock_api::RawRwLock for RawLatch {
 
     unsafe fn unlock_exclusive(&self) {
         for lock in self.made() {
-            // SAFETY: the caller has the latch alone, so all locks, and none was made since.
+            // SAFETY: the caller holds the latch exclusively, so all locks, and none was created
+            // since.
             unsafe { lock.unlock_exclusive() };
         }
         // SAFETY: it was taken first.
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn nobody_sees_what_is_half_changed() {
-        // More threads than locks, each of which comes for the first time while others are at it.
+        // More threads than locks, each sharing the latch for the first time while others use it.
         let latch = Latch::new((0_u64, 0_u64));
         let (together, seen) = (Barrier::new(12), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -196,7 +198,7 @@ mod tests {
         let latch = Latch::new(0);
         std::thread::scope(|scope| {
             let shared = latch.read();
-            // Another thread has another lock, which it takes first or last.
+            // The other thread uses another lock, which it takes first or last.
             let tried = scope.spawn(|| {
                 drop(latch.read());
                 latch.try_write().is_some()

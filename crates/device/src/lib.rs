@@ -1,9 +1,9 @@
-//! The seams to the world, each real and simulated.
+//! Interfaces to the environment, each real and simulated.
 //!
 //! Nothing above this crate opens a file, reads a clock, draws a random number or starts a thread
-//! by itself. A volume is given a [`Env`] and reaches everything through it, so that a test can
-//! put the simulator (`testing::SimDevice`) in place of the operating system and cut the power at
-//! any write or fsync.
+//! directly. A volume gets an [`Env`] and uses it for everything, so a test can replace the
+//! operating system with the simulator (`testing::SimDevice`) and cut the power at any write or
+//! fsync.
 
 mod blobs;
 mod clock;
@@ -38,7 +38,7 @@ pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in, yield_now}
 
 use std::sync::Arc;
 
-/// Everything outside the process that a volume may touch. Cheap to clone.
+/// Everything outside the process that a volume may use. Cheap to clone.
 #[derive(Clone)]
 pub struct Env {
     /// The volume directory.

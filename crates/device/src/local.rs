@@ -1,7 +1,7 @@
-//! The operating system's files behind [`Device`]: one directory, positional I/O.
+//! [`Device`] over the operating system's files: one directory, positional I/O.
 //!
-//! The directory is held open, and all that is in it is reached from there. Its path may lead to
-//! another one later, where it was moved or removed: that one is not ours to write to.
+//! The directory stays open, and every file in it is opened relative to it. If the directory was
+//! moved or removed, its path may name another one, which this volume must not write.
 
 use std::fs;
 use std::io;
@@ -18,16 +18,16 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::guarded::{self, GiveTo};
 use crate::{Device, Error, File, Lock, Metadata, Result, Space, descriptors};
 
-/// The one directory that may be a symbolic link: that of a log that is elsewhere. Any other that
-/// somebody put in the place of a file or a directory must not lead the superuser astray.
+/// The one directory that may be a symbolic link: that of a log on another disk. A link that a user
+/// puts in place of any other file or directory must not redirect the superuser.
 const MAY_BE_LINK: &str = "log";
 
 /// Files below a directory of the operating system.
 #[derive(Debug)]
 pub struct LocalDevice {
     root: OwnedFd,
-    /// Who gets what the superuser makes in somebody else's directory: its owner and group, so
-    /// that he can still open it.
+    /// Owner and group for files that the superuser creates in another user's directory, so that
+    /// the user can still open them.
     give_to: GiveTo,
 }
 
@@ -35,7 +35,7 @@ impl LocalDevice {
     /// The directory must exist.
     pub fn open(root: &Path) -> Result<LocalDevice> {
         let failed = |error: Errno| Error::new("open", &root.to_string_lossy(), error.into());
-        // To hold it takes no right to list it.
+        // Holding it needs no permission to list it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let held = retry_on_intr(|| rustix::fs::open(root, flags, Mode::empty()));
         let root = held.map_err(failed)?;
@@ -49,8 +49,8 @@ impl LocalDevice {
         self.root.as_fd()
     }
 
-    /// Opens a file for appending, of its owner only, created where there is none; one that is
-    /// longer than `bytes_max` is emptied.
+    /// Opens a file for appending, accessible only to its owner, and creates it when absent; a file
+    /// longer than `bytes_max` is truncated to zero.
     pub fn append(&self, path: &str, bytes_max: u64) -> Result<fs::File> {
         let failed = |error: io::Error| Error::new("open", path, error);
         let flags = OFlags::WRONLY | OFlags::APPEND;
@@ -61,7 +61,7 @@ impl LocalDevice {
         Ok(file)
     }
 
-    /// Reads a small file, which need not be open to writing: its first `bytes_max` bytes.
+    /// Reads the first `bytes_max` bytes of a small file, which need not be writable.
     pub fn read(&self, path: &str, bytes_max: usize) -> Result<Vec<u8>> {
         let failed = |error: io::Error| Error::new("read", path, error);
         let file = self.open_at(path, OFlags::RDONLY).map_err(failed)?;
@@ -71,16 +71,16 @@ impl LocalDevice {
         Ok(bytes)
     }
 
-    /// Sets the permission bits of the directory itself, whatever its path leads to by now.
+    /// Sets the permission bits of the directory itself, even if its path now names another.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
-        // A descriptor that holds only a place takes no `fchmod`.
+        // An `O_PATH` descriptor does not support `fchmod`.
         let path = format!("/proc/self/fd/{}", self.root.as_raw_fd());
         fs::set_permissions(path, PermissionsExt::from_mode(mode))
             .map_err(|error| Error::new("set the mode of", "", error))
     }
 
-    /// Gives an open directory to the owner of this one, as what is created in here. The caller
-    /// created it a moment ago, in `parent`.
+    /// Chowns an open directory to the owner of this one, as for everything created in here. The
+    /// caller has just created it in `parent`.
     pub fn give_dir(&self, created: BorrowedFd<'_>, parent: BorrowedFd<'_>) -> Result<()> {
         if self.give_to.is_none() {
             return Ok(());
@@ -89,7 +89,7 @@ impl LocalDevice {
             .map_err(|error| Error::new("give to the volume's owner", "", error))
     }
 
-    /// Locks the directory itself, as whoever has it open.
+    /// Locks the directory itself, for a process that has it open.
     fn lock_directory(&self) -> rustix::io::Result<fs::File> {
         let directory = fs::File::from(self.open_dir("", OFlags::RDONLY)?);
         rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
@@ -107,8 +107,7 @@ impl LocalDevice {
         guarded::open_or_create(parent.as_fd(), name, (flags, mode), self.give_to)
     }
 
-    /// Opens a directory, one part of its path after the other, none of them a link but for the
-    /// log's.
+    /// Opens a directory, one path component at a time. None may be a link except the log's.
     fn open_dir(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let mut parts = path.split('/').peekable();
         let mut held: Option<OwnedFd> = None;
@@ -130,8 +129,8 @@ impl LocalDevice {
         held.ok_or(Errno::NOENT)
     }
 
-    /// Whether the superuser may go to where the log's link of somebody else's volume leads: only
-    /// to what is his as well, or he would have files made anywhere.
+    /// Whether the superuser may follow the log's link in another user's volume: only to a
+    /// directory of that same user, who could otherwise have files created anywhere.
     fn is_for_us(&self, directory: &OwnedFd) -> rustix::io::Result<()> {
         let Some((owner, _)) = self.give_to else { return Ok(()) };
         let theirs = rustix::fs::fstat(directory)?.st_uid == owner;
@@ -151,7 +150,7 @@ impl LocalDevice {
         Ok(rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// A file to lock where nothing can be made: the one that is there, or the directory.
+    /// Opens a file to lock where nothing can be created: the existing file, or the directory.
     fn open_to_lock(&self, path: &str) -> io::Result<(fs::File, bool)> {
         match self.open_at(path, OFlags::RDONLY) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -162,7 +161,7 @@ impl LocalDevice {
     }
 }
 
-/// Where a name is.
+/// The parent directory of a path.
 enum Parent<'a> {
     Root(BorrowedFd<'a>),
     Below(OwnedFd),
@@ -181,12 +180,12 @@ fn is_read_only(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
 
-/// What a file answers that is on a file system where nothing can be written.
+/// The error of a file on a read-only file system.
 fn refused(operation: &'static str, path: &str) -> Error {
     Error::new(operation, path, Errno::ROFS.into())
 }
 
-/// A path as it is from the directory.
+/// A path relative to the directory.
 fn below(path: &str) -> &str {
     debug_assert!(!path.starts_with('/') && !path.split('/').any(|part| part == ".."));
     if path.is_empty() { "." } else { path }
@@ -195,7 +194,7 @@ fn below(path: &str) -> &str {
 impl Device for LocalDevice {
     fn open(&self, path: &str) -> Result<Arc<dyn File>> {
         let (file, read_only) = match self.open_at(path, OFlags::RDWR) {
-            // As a disk that fails is left by the operating system: what is there can be read.
+            // The operating system remounts a failing disk read-only: existing files can be read.
             Err(error) if is_read_only(&error) => (self.open_at(path, OFlags::RDONLY), true),
             opened => (opened, false),
         };
@@ -233,7 +232,7 @@ impl Device for LocalDevice {
         let mut names = Vec::new();
         for entry in Dir::new(opened).map_err(|error| failed(error.into()))? {
             let entry = entry.map_err(|error| failed(error.into()))?;
-            // Names that are not UTF-8 are not ours.
+            // Names that are not UTF-8 are not the volume's.
             if let Ok(name) = entry.file_name().to_str()
                 && !matches!(name, "." | "..")
             {
@@ -312,7 +311,7 @@ impl Device for LocalDevice {
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(failed(error)),
         }
-        // From here on it is let go of when `lock` goes.
+        // From here on, dropping `lock` releases it.
         let root = self.root.try_clone().map_err(|error| Error::new("lock", path, error))?;
         let mut lock = LocalLock { file, root, path: path.to_owned(), directory: None, read_only };
         if is_directory {
@@ -328,8 +327,8 @@ impl Device for LocalDevice {
     }
 }
 
-/// Whether the file system, or the one who asks, is such that a directory is not locked: NFS takes
-/// a file that is open for writing, and who may not list a directory does not open it.
+/// Whether the file system or the caller's permissions rule out locking a directory: NFS locks only
+/// files that are open for writing, and a caller that may not list a directory cannot open it.
 fn cannot_be_locked(error: Errno) -> bool {
     matches!(
         error,
@@ -348,7 +347,7 @@ fn cannot_be_locked(error: Errno) -> bool {
 struct LocalFile {
     file: fs::File,
     path: String,
-    /// Whether it is open for reading only, for nothing can be written where it is.
+    /// Whether it is open for reading only, because its file system is read-only.
     read_only: bool,
 }
 
@@ -389,7 +388,7 @@ impl File for LocalFile {
     fn prefetch(&self, offset: u64, length: u64) {
         let length = std::num::NonZeroU64::new(length);
         let advice = rustix::fs::Advice::WillNeed;
-        // Where the disk takes no advice, reading is only slower.
+        // If the disk ignores the hint, reads are only slower.
         rustix::fs::fadvise(&self.file, offset, length, advice).ok();
     }
 
@@ -438,7 +437,7 @@ impl File for LocalFile {
         let end = offset.saturating_add(length);
         let (mut at, mut found) = (offset, 0);
         while at < end {
-            // Nobody reads or writes at the file's own offset.
+            // All I/O is positional, so no code uses the file offset.
             let data = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
                 Ok(data) => data,
                 Err(Errno::NXIO) => break,
@@ -455,11 +454,11 @@ impl File for LocalFile {
     }
 }
 
-/// A held `flock` of a file, and of the directory, which nobody can remove while it has files: who
-/// removes the file and makes it again has another file, and no lock.
+/// A held `flock` of a file and of the directory, which cannot be removed while it has files: a
+/// process that removes and recreates the file gets another file, but no lock.
 ///
-/// Closing them would release them too, but not while a process that was started just before has
-/// them open still, as it has until its program runs.
+/// Closing both descriptors releases the locks too, but not while a child process that was just
+/// started still has them open, which it does until its program runs.
 #[derive(Debug)]
 struct LocalLock {
     file: fs::File,
@@ -474,7 +473,7 @@ struct LocalLock {
 
 impl Drop for LocalLock {
     fn drop(&mut self) {
-        // Both are closed in any case. The file is what others look at first: it goes last.
+        // Both are closed in any case. Others check the file first, so it is unlocked last.
         if let Some(directory) = &self.directory {
             rustix::fs::flock(directory, FlockOperation::Unlock).unwrap_or_default();
         }

@@ -1,7 +1,7 @@
-//! Hash maps for hot paths: a fast hash, so order is never relied on.
+//! Hash maps for hot paths: a fast hash, so code never relies on order.
 //!
-//! `std`'s maps are denied by lint because their order differs from run to run. These do not
-//! randomise, so a run repeats, and `clippy::iter_over_hash_type` keeps loops off them.
+//! A lint denies `std`'s maps because their order differs from run to run. These do not randomise,
+//! so a run repeats, and `clippy::iter_over_hash_type` forbids loops over them.
 #![expect(clippy::disallowed_types, reason = "this module is the replacement")]
 
 use std::hash::{BuildHasherDefault, Hasher};

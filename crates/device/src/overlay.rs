@@ -1,8 +1,8 @@
-//! `Overlay`: a device whose changes stay in memory. Looking at a volume as if it were opened, with
-//! the log replayed, changes nothing of it.
+//! `Overlay`: a device that keeps changes in memory. A volume can be inspected as if it were
+//! opened, with the log replayed, without changing it.
 //!
-//! What was written is kept in pages over the file below; memory is in proportion to what is
-//! written. Directories that are made, names that are moved or removed, are noted beside.
+//! Written data is kept in pages over the file below; memory is proportional to the data written.
+//! Created directories and renamed or removed names are recorded separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::{Device, Error, File, Lock, Metadata, Result, Space};
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// A device that is read, and changes of it that go no further.
+/// A device that is read, with changes that stay in memory.
 pub struct Overlay {
     below: Arc<dyn Device>,
-    /// Names that differ from what is below: `None`: removed.
+    /// Names that differ from the device below: `None`: removed.
     files: Mutex<BTreeMap<String, Option<Arc<OverlayFile>>>>,
     directories: Mutex<BTreeSet<String>>,
 }
 
 impl Overlay {
-    /// Changes over a device, none so far.
+    /// An overlay over a device, without changes.
     pub fn new(below: Arc<dyn Device>) -> Overlay {
         Overlay { below, files: Mutex::default(), directories: Mutex::default() }
     }
@@ -52,7 +52,7 @@ fn not_found(operation: &'static str, path: &str) -> Error {
     error(std::io::ErrorKind::NotFound, operation, path)
 }
 
-/// The name of a path below a directory, if it is directly there.
+/// The name of a path in a directory, if it is a direct child.
 fn name_in<'p>(path: &'p str, directory: &str) -> Option<&'p str> {
     let name = if directory.is_empty() {
         path
@@ -140,7 +140,7 @@ impl Device for Overlay {
     }
 
     fn space(&self) -> Result<Space> {
-        // What is written takes no room there.
+        // Overlay writes take no space on the device below.
         let space = self.below.space()?;
         Ok(Space { free_bytes: space.total_bytes, reserved_bytes: 0, ..space })
     }
@@ -150,7 +150,7 @@ impl Device for Overlay {
     }
 }
 
-/// A file with what was written over it.
+/// A file with its overlaid writes.
 struct OverlayFile {
     file: Option<Arc<dyn File>>,
     state: RwLock<State>,
@@ -159,13 +159,13 @@ struct OverlayFile {
 #[derive(Default)]
 struct State {
     length: u64,
-    /// Up to here the file below shows where no page is.
+    /// Up to here, bytes without a page are read from the file below.
     below: u64,
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
 impl OverlayFile {
-    /// The bytes of a page that nobody wrote.
+    /// Reads the bytes of a page that has no overlaid write.
     fn under(&self, state: &State, page: u64, buffer: &mut [u8]) -> Result<()> {
         buffer.fill(0);
         let (start, end) = (page * PAGE, (page + 1) * PAGE);
@@ -251,7 +251,7 @@ impl File for OverlayFile {
     fn set_len(&self, length: u64) -> Result<()> {
         let before = self.state.read().length;
         if length < before {
-            // What is cut off reads as zeros should the file grow again.
+            // Truncated bytes read as zeros if the file grows again.
             self.change(length, (PAGE - length % PAGE) % PAGE, |part, _| part.fill(0))?;
             let mut state = self.state.write();
             state.below = state.below.min(length);

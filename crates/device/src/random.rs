@@ -1,4 +1,4 @@
-//! Entropy: volume ids and hash keys. Never used where a test needs to repeat a run.
+//! Entropy: volume ids and hash keys. Never used where a test must be repeatable.
 
 /// A source of unpredictable bytes, real or seeded.
 pub trait Random: Send + Sync {

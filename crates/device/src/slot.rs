@@ -1,22 +1,22 @@
-//! A small number for each thread, so that what threads share can be parted among them: each
-//! writes to a cache line of its own, as long as there are no more threads than lines.
+//! A small number for each thread, to partition shared data: each thread writes to a cache line of
+//! its own, as long as there are no more threads than lines.
 //!
-//! The least number that no living thread has, so that threads which come and go do not make of
-//! two that work at once two with the same remainder. A thread keeps its number for as long as it
-//! lives; that two have the same one, where there are very many or one is ending, costs speed
-//! alone.
+//! It is the least number that no living thread has. Otherwise threads that start and end could
+//! leave two concurrent threads with the same remainder. A thread keeps its number until it ends.
+//! Two threads may get the same number when there are very many or one is ending; that costs only
+//! speed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The numbers that living threads have, as bits.
+/// The numbers of living threads, as bits.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
-/// For threads beyond as many.
+/// Numbers for further threads.
 static BEYOND: AtomicUsize = AtomicUsize::new(0);
 /// No number yet.
 const NONE: usize = usize::MAX;
 
-/// Gives a number back when its thread ends.
+/// Releases a number when its thread ends.
 struct Lease(Cell<Option<usize>>);
 
 impl Drop for Lease {
@@ -28,12 +28,12 @@ impl Drop for Lease {
 }
 
 thread_local! {
-    /// Without a destructor, so that it can be asked for, and is the same, to the thread's end.
+    /// Without a destructor, so it can be read, unchanged, until the thread ends.
     static SLOT: Cell<usize> = const { Cell::new(NONE) };
     static LEASE: Lease = const { Lease(Cell::new(None)) };
 }
 
-/// The number of this thread, the same each time.
+/// The number of the calling thread, the same on each call.
 #[inline]
 pub fn thread_slot() -> usize {
     let slot = SLOT.get();
@@ -46,7 +46,7 @@ fn take() -> usize {
     let slot = match TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free) {
         Ok(taken) => {
             let slot = taken.trailing_ones() as usize;
-            // Where the thread is ending already, somebody else may have it as well.
+            // If the thread is already ending, another thread may get the same number.
             if LEASE.try_with(|lease| lease.0.set(Some(slot))).is_err() {
                 give_back(slot);
             }

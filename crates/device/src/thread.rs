@@ -1,7 +1,7 @@
 //! Threads: named, and started in one place.
 
 pub use std::thread::JoinHandle as Thread;
-/// Lets another thread have the processor.
+/// Yields the processor to another thread.
 pub use std::thread::yield_now;
 pub use std::thread::{Scope, ScopedJoinHandle as ScopedThread};
 
