@@ -1,8 +1,9 @@
-//! Asking the disk for nodes before they are needed, so that it works on many at once.
+//! Reads nodes ahead, so that the disk works on many of them at once.
 //!
-//! Two trees that are compared are opened node by node in key order, and what comes is known: the
-//! subtrees that are to come on either side, but those that both have. Of each level a window of
-//! them is kept asked for. Asking is a hint: who reads the node will be told of what goes wrong.
+//! A comparison opens two trees node by node in key order, so the nodes that it will need are
+//! known: the pending subtrees of either side, except those that both sides share. For each level
+//! it keeps a window of reads requested. A request is a hint: the thread that reads the node gets
+//! any error.
 
 use std::ops::Range;
 
@@ -12,13 +13,13 @@ use crate::cell::{Child, Node};
 use crate::diff::{Side, Subtree, same};
 use crate::nodes::{Nodes, unit_offset};
 
-/// Nodes of a level that are asked for at once, on each side. A leaf is some sixteen kibibytes.
+/// Nodes of a level that are requested at once, on each side. A leaf takes up to 16 KiB.
 const WINDOW: usize = 128;
-/// More are asked for when so many are left.
+/// More nodes are requested when this many are left.
 const LOW_WATER: usize = WINDOW / 2;
 
-/// Called when the next subtree of `side` is about to be opened: asks for it and for those that
-/// follow, unless that was done.
+/// Called when the next subtree of `side` is about to be opened. Requests that subtree and the
+/// following ones, unless they were requested before.
 pub(crate) fn ask(nodes: &Nodes, side: &mut Side, other: &Side) {
     let Some(next) = side.subtrees.last() else { return };
     let (level, count) = (next.level, side.subtrees.len());
@@ -27,7 +28,7 @@ pub(crate) fn ask(nodes: &Nodes, side: &mut Side, other: &Side) {
     if !unasked(next) && !later.is_some_and(unasked) {
         return;
     }
-    // What lies beyond the other side's first node that is not opened that far may be in there.
+    // The part beyond the other side's first node that is not opened that far may be in there.
     let unopened = other.subtrees.iter().rev().find(|subtree| subtree.level > level);
     let mut places = Vec::new();
     for (ahead, subtree) in side.subtrees.iter_mut().rev().take(WINDOW).enumerate() {
@@ -50,7 +51,7 @@ fn is_shared(subtree: &Subtree, other: &Side) -> bool {
     alike.into_iter().any(|one| one.level == subtree.level && same(&one.child, &subtree.child))
 }
 
-/// Where a node lies that is not in memory.
+/// Where a node that is not in memory is stored.
 pub(crate) fn unread(child: &Child) -> Option<Range<u64>> {
     let pointer = match child.cell.get() {
         None => child.disk,
@@ -65,7 +66,7 @@ pub(crate) fn unread(child: &Child) -> Option<Range<u64>> {
 }
 
 impl Nodes {
-    /// Has the disk read places without waiting, those that are neighbours at once.
+    /// Has the disk read places without waiting; adjacent places are read in one request.
     pub(crate) fn ask_for(&self, mut places: Vec<Range<u64>>) {
         places.sort_unstable_by_key(|place| place.start);
         let mut places = places.into_iter();

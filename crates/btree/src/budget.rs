@@ -1,12 +1,12 @@
-//! What the cache holds, in bytes: counted where cells come and go, compared with the budget by
-//! whoever evicts.
+//! Memory accounting of the cache, in bytes. Cells count themselves when they are made and dropped;
+//! eviction compares the total with the budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
 use device::thread_slot;
 
-/// Bytes of an interior node; given back when it drops.
+/// Accounts for the bytes of an interior node; releases them when it drops.
 #[derive(Debug)]
 pub(crate) struct InteriorCharge {
     budget: Arc<Budget>,
@@ -28,14 +28,14 @@ impl InteriorCharge {
         &self.budget
     }
 
-    /// Says that it is not on disk as it is.
+    /// Notes that the node differs from its copy on disk.
     pub(crate) fn set_dirty(&self) {
         if !self.dirty.swap(true, Ordering::Relaxed) {
             self.budget.add_dirty(self.bytes as isize);
         }
     }
 
-    /// Says that it is.
+    /// Notes that the node equals its copy on disk.
     pub(crate) fn set_clean(&self) {
         if self.dirty.swap(false, Ordering::Relaxed) {
             self.budget.add_dirty(-(self.bytes as isize));
@@ -53,26 +53,26 @@ impl Drop for InteriorCharge {
 
 /// Counters that all cells of a store share.
 ///
-/// Each thread counts in a part of its own, and adds to the totals when so much came together that
-/// it matters: every commit looks at them, and would fetch them again for each node that grows a
-/// little. What a total lacks of the truth is less than `part_bytes` a thread.
+/// Each thread counts in its own part, and adds that part to the totals once it is large enough to
+/// matter. Every commit reads the totals, and would otherwise reload their cache line each time a
+/// node grows a little. A total is off by less than `part_bytes` a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     parts: [Part; PARTS],
     totals: Totals,
-    /// Bytes from which a part is added to the total. Set once.
+    /// A part is added to the total from this many bytes on. Set once.
     part_bytes: AtomicIsize,
 }
 
-/// Parts. Threads beyond as many share them.
+/// Number of parts. More threads than this share them.
 const PARTS: usize = 8;
-/// A part is added to the total when it is one in so many of the cache, so that all parts together
-/// are less than a hundredth of it ...
+/// A part is added to the total when it reaches one in so many of the cache, so that all parts
+/// together are less than a hundredth of the cache ...
 const PART_SHARE: usize = 1024;
-/// ... but not more than this: seldom enough for any cache.
+/// ... but not more than this, which is rare enough for a cache of any size.
 const PART_BYTES_MAX: usize = 128 << 10;
 
-/// What the threads of one part have not told yet.
+/// Counts of one part's threads that are not in the totals yet.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Part {
@@ -81,36 +81,37 @@ struct Part {
     dirty: AtomicIsize,
 }
 
-/// What they have told.
+/// The totals.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Totals {
     /// Bytes of all nodes in memory.
     resident: AtomicIsize,
-    /// The most that it ever was.
+    /// The maximum of `resident` so far.
     peak: AtomicUsize,
-    /// Bytes of the interior nodes among them, and of leaves without their content: what is only
-    /// given up when nothing below it is in memory.
+    /// Bytes of the interior nodes among them, and of leaves without their content: memory that is
+    /// only freed when nothing below it is in memory.
     interior: AtomicIsize,
-    /// Bytes of those that are not on disk as they are, which cannot be evicted.
+    /// Bytes of nodes that differ from their copy on disk and therefore cannot be evicted.
     dirty: AtomicIsize,
-    /// Nodes of the last frozen state that were changed since: what a replay has to read.
+    /// Nodes of the last frozen state that changed since: a replay has to read them.
     shadowed: AtomicU64,
 }
 
-/// A sum that parts may make negative for a moment: what one thread adds another takes away.
+/// A sum that parts may make negative for a moment: one thread may subtract what another has not
+/// added yet.
 fn sum(total: &AtomicIsize) -> usize {
     usize::try_from(total.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
 impl Budget {
-    /// Says how large the cache is.
+    /// Sets the size of the cache.
     pub(crate) fn set_cache(&self, bytes: usize) {
         let part = (bytes / PART_SHARE).min(PART_BYTES_MAX);
         self.part_bytes.store(part as isize, Ordering::Relaxed);
     }
 
-    /// Counts a change; when enough came together, returns what the total is then.
+    /// Counts a change. Returns the new total when the part was large enough to be added to it.
     #[inline]
     fn count(&self, part: &AtomicIsize, total: &AtomicIsize, change: isize) -> Option<isize> {
         let gathered = part.fetch_add(change, Ordering::Relaxed) + change;
@@ -138,7 +139,7 @@ impl Budget {
         &self.parts[thread_slot() % PARTS]
     }
 
-    /// Counts bytes that came, or went where the number is negative.
+    /// Counts bytes added, or removed where the number is negative.
     fn add(&self, change: isize) {
         let total = self.count(&self.part().resident, &self.totals.resident, change);
         if let Some(total) = total.and_then(|total| usize::try_from(total).ok())
@@ -156,7 +157,7 @@ impl Budget {
         self.count(&self.part().dirty, &self.totals.dirty, change);
     }
 
-    /// About the most that was ever resident.
+    /// The peak of resident bytes, approximately.
     pub(crate) fn peak(&self) -> usize {
         self.totals.peak.load(Ordering::Relaxed)
     }
@@ -174,13 +175,13 @@ impl Budget {
     }
 }
 
-/// The bytes of one cell; given back when it drops.
+/// Accounts for the bytes of one cell; releases them when it drops.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,
-    /// Of the content.
+    /// Bytes of the content.
     bytes: usize,
-    /// Of the cell itself, which stays when the content is evicted.
+    /// Bytes of the cell itself, which stays when the content is evicted.
     cell: usize,
     dirty: bool,
 }

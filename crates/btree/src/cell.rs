@@ -1,19 +1,19 @@
 //! Nodes in memory.
 //!
-//! A tree is a persistent structure: nodes are shared through `Arc`, and whoever finds that a node
-//! has another owner - a clone, a frozen state that a checkpoint writes, a pinned state - copies
-//! it before changing it. So counting references lazily, as Rodeh's clones do, is what `Arc` does:
-//! a copy of a node adds one reference to each child, and nothing below is touched.
+//! A tree is a persistent structure: nodes are shared through `Arc`. A thread that finds another
+//! owner of a node - a clone, a frozen state that a checkpoint writes, a pinned state - copies the
+//! node before it changes it. `Arc` thereby provides the lazy reference counting of Rodeh's clones:
+//! a copy of a node adds one reference to each child and touches nothing below.
 //!
 //! Invariants:
-//! * A cell with a pointer (`disk`) equals the node there; a changed cell has none, nor has any
-//!   cell on the way to it from a root.
+//! * A cell with a pointer (`disk`) equals the node there. A changed cell has no pointer, nor has
+//!   any cell on the path to it from a root.
 //! * An interior node is changed only through `&mut`, that is by a thread that holds its tree
-//!   exclusively and found no other owner. Filling an empty slot with what its pointer points to
-//!   is not a change.
-//! * A leaf has a latch of its own; it is changed in place by threads that hold the tree shared
-//!   and found every node on the way to have one owner. Its content may be evicted while the cell
-//!   stays, so that whoever shares the cell shares its memory.
+//!   exclusively and found no other owner. Filling an empty slot with the node that its pointer
+//!   points to is not a change.
+//! * A leaf has its own latch. It is changed in place by threads that hold the tree shared and
+//!   found that every node on the path has one owner. Its content may be evicted while the cell
+//!   stays, so all owners of the cell share its memory.
 
 use std::sync::{Arc, OnceLock};
 
@@ -33,7 +33,7 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// Where it lies on disk as it is.
+    /// Where the node is stored on disk, if it is unchanged.
     pub(crate) fn pointer(&self) -> Option<Pointer> {
         match self {
             Node::Leaf(leaf) => leaf.latch.read().disk,
@@ -41,7 +41,7 @@ impl Node {
         }
     }
 
-    /// How many have it.
+    /// The number of owners.
     pub(crate) fn owners(&self) -> usize {
         match self {
             Node::Leaf(leaf) => Arc::strong_count(leaf),
@@ -49,7 +49,7 @@ impl Node {
         }
     }
 
-    /// What tells cells apart.
+    /// A number that identifies the cell.
     pub(crate) fn identity(&self) -> usize {
         match self {
             Node::Leaf(leaf) => Arc::as_ptr(leaf) as usize,
@@ -61,7 +61,8 @@ impl Node {
 /// A slot of an interior node, or a root: a pointer, or the cell that was loaded or made.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Child {
-    /// Where the node lies. Only asked while there is no cell, for a cell knows best.
+    /// Where the node is stored. Used only while there is no cell; otherwise the cell's pointer
+    /// counts.
     pub(crate) disk: Option<Pointer>,
     pub(crate) cell: OnceLock<Node>,
 }
@@ -75,7 +76,7 @@ impl Child {
         Child { disk: None, cell: OnceLock::from(node) }
     }
 
-    /// Where the node lies on disk as it is; `None` when it was changed.
+    /// Where the node is stored on disk; `None` when it was changed.
     pub(crate) fn pointer(&self) -> Option<Pointer> {
         self.cell.get().map_or(self.disk, Node::pointer)
     }
@@ -91,16 +92,16 @@ pub(crate) struct LeafCell {
 /// What a leaf's latch guards.
 #[derive(Debug)]
 pub(crate) struct LeafState {
-    /// `None`: evicted, and `disk` tells where it is.
+    /// `None`: evicted; `disk` is where the content is stored.
     pub(crate) data: Option<LeafData>,
     pub(crate) disk: Option<Pointer>,
-    /// Counts changes of a content that is not on disk, so that who copied it and comes back sees
-    /// whether it is still the same.
+    /// Counts changes of a content that is not on disk. A thread that copied the content compares
+    /// the count later to see whether it is still the same.
     pub(crate) changes: u64,
     charge: Charge,
 }
 
-/// What a cell weighs beside its content.
+/// Memory of a cell beside its content.
 const LEAF_BYTES: usize = 200;
 
 impl LeafCell {
@@ -122,12 +123,12 @@ impl LeafCell {
         LeafCell { latch: RwLock::new(state), uses: Uses::default() }
     }
 
-    /// Memory that it takes.
+    /// The memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.latch.read().charge.bytes()
     }
 
-    /// Puts back what was evicted.
+    /// Puts evicted content back.
     pub(crate) fn install(&self, pointer: Pointer, data: LeafData) {
         let mut state = self.latch.write();
         if state.data.is_none() && state.disk == Some(pointer) {
@@ -136,8 +137,8 @@ impl LeafCell {
         }
     }
 
-    /// Says where its content lies that was written when it had changed so often; `false` when it
-    /// has changed again, or lies elsewhere.
+    /// Records where the content was written, given the change count at that time. Returns `false`
+    /// when the content has changed again, or is stored elsewhere.
     pub(crate) fn learn_place(&self, pointer: Pointer, changes: u64) -> bool {
         let mut state = self.latch.write();
         let same = state.disk.is_none() && state.data.is_some() && state.changes == changes;
@@ -147,7 +148,7 @@ impl LeafCell {
         same
     }
 
-    /// Drops the content if it is on disk; tells whether it is. The caller sees to it that no
+    /// Drops the content if it is on disk, and returns whether it is. The caller ensures that no
     /// commit relies on it.
     pub(crate) fn evict(&self) -> bool {
         let mut state = self.latch.write();
@@ -161,14 +162,14 @@ impl LeafCell {
 }
 
 impl LeafState {
-    /// Counts its memory again.
+    /// Recomputes the memory that it accounts for.
     pub(crate) fn recharge(&mut self) {
         let bytes = self.data.as_ref().map_or(0, LeafData::memory);
         self.charge.set_bytes(bytes);
     }
 
-    /// Drops the content of a changed leaf which nobody will look into before it is told where it
-    /// was written, if ever; returns how much that was.
+    /// Drops the content of a changed leaf which nobody reads before its place on disk is recorded,
+    /// if it ever is. Returns the number of bytes dropped.
     pub(crate) fn shed(&mut self) -> usize {
         let bytes = self.charge.bytes();
         self.data = None;
@@ -176,7 +177,7 @@ impl LeafState {
         bytes
     }
 
-    /// Says whether it is on disk as it is.
+    /// Sets where the leaf is stored on disk, or `None` when it differs from that.
     pub(crate) fn set_disk(&mut self, disk: Option<Pointer>) {
         self.charge.set_dirty(disk.is_none());
         self.disk = disk;
@@ -189,10 +190,10 @@ impl LeafState {
     }
 }
 
-/// A latched leaf that its thread owns and may change.
+/// A latched leaf that the thread owns alone and may change.
 pub(crate) type Owned<'a> = RwLockWriteGuard<'a, LeafState>;
 
-/// A value too long for its leaf. It never changes; a new value has a new cell.
+/// A value too long for its leaf. It never changes; a new value gets a new cell.
 #[derive(Debug)]
 pub(crate) struct OverflowCell {
     pub(crate) length: u32,
@@ -236,14 +237,14 @@ impl OverflowCell {
         state.0 = Some(bytes);
     }
 
-    /// Says that it is on disk.
+    /// Records where the value was written.
     pub(crate) fn set_disk(&self, pointer: Pointer) {
         if self.disk.set(pointer).is_ok() {
             self.state.write().1.set_dirty(false);
         }
     }
 
-    /// Drops the value if it is on disk; tells whether it is.
+    /// Drops the value if it is on disk, and returns whether it is.
     pub(crate) fn evict(&self) -> bool {
         if self.disk.get().is_none() {
             return false;
@@ -256,7 +257,7 @@ impl OverflowCell {
 }
 
 /// An interior node: `keys` separate `children`; child `i` has the keys from `keys[i - 1]` up to
-/// but without `keys[i]`.
+/// but excluding `keys[i]`.
 #[derive(Debug)]
 pub(crate) struct Interior {
     pub(crate) level: u8,
@@ -292,13 +293,14 @@ impl Interior {
         self.charge.budget()
     }
 
-    /// Says where it lies.
+    /// Records where the node is stored.
     pub(crate) fn set_disk(&self, pointer: Pointer) {
         assert!(self.disk.set(pointer).is_ok(), "a node was written twice");
         self.charge.set_clean();
     }
 
-    /// Says that it is about to differ from what is on disk; tells whether it did not before.
+    /// Marks the node as about to differ from its copy on disk; returns whether it was equal
+    /// before.
     pub(crate) fn leave_disk(&mut self) -> bool {
         let was = self.disk.take().is_some();
         self.charge.set_dirty();
@@ -311,7 +313,7 @@ impl Interior {
         Interior::new(self.budget(), self.level, keys, children, None)
     }
 
-    /// Not less than the encoded size.
+    /// An upper bound of the encoded size.
     pub(crate) fn weight(&self) -> usize {
         self.keys.weight() + self.children.len() * POINTER_BYTES
     }

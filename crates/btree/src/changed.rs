@@ -1,15 +1,15 @@
-//! The trees that differ from the durable state, so kept that one state of all of them is taken in
-//! a moment, however many they are.
+//! The trees that differ from the durable state. One consistent state of all of them can be taken
+//! in constant time, whatever their number.
 //!
-//! A tree that changes is **fresh**. Its root is **captured** when a pin or a checkpoint wants the
-//! state, and before that when many are fresh. What is captured is in a persistent map, of which a
-//! pin takes a version and a checkpoint all, in constant time. Who holds a root is another owner
-//! of what hangs on it, so writers that come back find that the tree is not theirs, make it fresh
-//! again, and thereby take its root out of the newest version; unless a pin has another version,
-//! the tree is then theirs as before, and nothing was copied.
+//! A tree that changes is **fresh**. Its root is **captured** when a pin or a checkpoint needs the
+//! state, and earlier when many trees are fresh. Captured roots are in a persistent map. A pin
+//! takes a version of the map and a checkpoint takes all of it, in constant time. A version is
+//! another owner of the nodes below its roots, so a later writer finds that its tree is shared. It
+//! makes the tree fresh again, which removes the root from the newest version. Unless a pin has
+//! another version, the tree then has one owner as before, and nothing was copied.
 //!
-//! A version shares its entries with others, and so the owners of a root do not tell how many
-//! versions have it: nobody may take a root in one to be his alone while a pin may have it
+//! Versions share entries, so the owner count of a root does not reveal how many versions have it.
+//! No thread may take a root in a version to be its alone while a pin may have it
 //! (`Core::seen_by_pins`).
 
 use std::collections::VecDeque;
@@ -29,13 +29,14 @@ const FRESH_LIMIT: usize = 4 * FRESH_MAX;
 /// Trees captured in one go.
 const STEP: usize = 128;
 
-/// Roots of trees at one moment; none of those that were dropped.
+/// Roots of trees at one moment, without dropped trees.
 pub(crate) type States = RedBlackTreeMapSync<TreeId, Option<Root>>;
 
-/// The trees that differ from the durable state, or from what a checkpoint is about to make that.
+/// The trees that differ from the durable state, or from the state that a running checkpoint is
+/// about to make durable.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Each once, in the order in which they changed.
+    /// Fresh trees, each once, in the order in which they changed.
     fresh: VecDeque<Arc<Tree>>,
     /// All others.
     captured: States,
@@ -46,7 +47,7 @@ impl Changed {
         self.fresh.len() + self.captured.size()
     }
 
-    /// Whether a tree that is not fresh is here.
+    /// Whether the tree is captured.
     pub(crate) fn has_captured(&self, id: TreeId) -> bool {
         self.captured.contains_key(&id)
     }
@@ -62,7 +63,7 @@ impl Core {
         if tree.changed.load(Ordering::Relaxed) {
             return;
         }
-        // The root's other owner goes here, if no pin has it.
+        // This drops the root's other owner, unless a pin has it.
         changed.captured.remove_mut(&tree.id);
         changed.fresh.push_back(Arc::clone(tree));
         self.note_changed(&changed);
@@ -81,7 +82,7 @@ impl Core {
             let count = most.min(changed.fresh.len());
             changed.fresh.drain(..count).collect::<Vec<_>>()
         };
-        // Latches of trees come before this lock.
+        // Lock order: latches of trees before this lock.
         let roots = fresh.into_iter().map(|tree| {
             tree.changed.store(false, Ordering::Relaxed);
             let dropped = tree.dropped.load(Ordering::Relaxed);
@@ -101,7 +102,7 @@ impl Core {
         self.changed.lock().captured.clone()
     }
 
-    /// Takes that state away. The caller has the gate exclusively.
+    /// Takes that state out. The caller has the gate exclusively.
     pub(crate) fn take_captured(&self) -> States {
         self.capture(usize::MAX);
         let mut changed = self.changed.lock();
@@ -110,7 +111,7 @@ impl Core {
         states
     }
 
-    /// Puts it back, but for trees that have changed since. The caller has the gate exclusively.
+    /// Puts it back, except trees that have changed since. The caller has the gate exclusively.
     pub(crate) fn put_back(&self, states: &States) {
         self.capture(usize::MAX);
         let mut changed = self.changed.lock();
@@ -122,8 +123,8 @@ impl Core {
         self.note_changed(&changed);
     }
 
-    /// Called after operations, without locks: sees to it that few trees are fresh, so that whoever
-    /// wants the state has little to do while all others wait.
+    /// Called after operations, without locks. Keeps the number of fresh trees small, so that a
+    /// thread that takes the state has little to do while all others wait.
     #[inline]
     pub(crate) fn capture_some(&self) {
         let fresh = self.fresh_trees.load(Ordering::Relaxed);
@@ -231,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Whoever wants the state of all trees has little to do, though many have changed.
+    /// Taking the state of all trees is cheap though many have changed.
     #[test]
     fn few_trees_are_left_to_be_captured() {
         let store = BtreeStore::create(&testing::sim_env(1).env(), &Options::default());
@@ -247,7 +248,7 @@ mod tests {
             assert!(fresh <= FRESH_MAX + 1, "{fresh} trees are fresh");
         }
         assert_eq!(store.core.changed_trees.load(Ordering::Relaxed), 5000);
-        // Whole batches come at once, and then whoever commits waits for the gate.
+        // Whole batches arrive at once, and then the committing thread waits for the gate.
         batch.clear();
         for tree in 0..5000 {
             batch.put(TreeId(SOURCE.0 + tree), b"key", b"value");

@@ -1,4 +1,4 @@
-//! Between cells and the bytes of nodes.
+//! Conversion between cells and the encoded bytes of nodes.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) fn encode_leaf(
     }
 }
 
-/// Encodes an interior node whose children lie at `pointers`.
+/// Encodes an interior node whose children are stored at `pointers`.
 pub(crate) fn encode_interior(
     out: &mut Vec<u8>,
     generation: u64,

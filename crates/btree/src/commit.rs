@@ -1,15 +1,16 @@
 //! Committing a batch.
 //!
-//! 1. Load what the batch's keys need, holding nothing (`ensure`; skipped when it is in memory,
-//!    which is seen in step 3). Once more, if something was evicted before step 2 was through.
+//! 1. Load the nodes that the batch's keys need, without holding any lock (`ensure`). Skipped when
+//!    all of them are in memory, which step 3 verifies. Repeated if something was evicted before
+//!    step 2 was done.
 //! 2. Enter the gate: shared, or exclusive when the batch makes, clones or drops trees or removes
-//!    ranges. Nothing is evicted while anyone is inside.
-//! 3. Shared: lock the stripes of its keys, shared where it only adds. Look again whether all is
-//!    there.
-//! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing
-//!    can fail.
-//! 5. Apply. Leave. Wait for the disk where the mode says so.
-//! 6. Rebalance what is light and had no sibling in memory (`light`).
+//!    ranges. Nothing is evicted while a thread is inside.
+//! 3. Shared: lock the stripes of its keys, shared where it only adds. Check again that everything
+//!    is in memory.
+//! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing can
+//!    fail.
+//! 5. Apply. Leave the gate. Wait for the disk where the durability mode requires it.
+//! 6. Rebalance underfull nodes that had no sibling in memory (`light`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,11 +28,11 @@ use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
 use crate::write::InPlace;
 
-/// What was loaded before the gate may have been evicted when it is passed; after so many times it
-/// is loaded inside.
+/// Nodes loaded before the gate may be evicted before it is entered. After this many attempts they
+/// are loaded inside.
 const LOADS_MAX: usize = 3;
 
-/// The tree that was used last: batches seldom name many.
+/// The tree that was used last: most batches name few trees.
 #[derive(Default)]
 pub(crate) struct Last(Option<Arc<Tree>>);
 
@@ -68,9 +69,9 @@ impl Core {
         Ok(token)
     }
 
-    /// Commits a batch of changes to keys that are in memory, without counting one more reference
-    /// to their trees: two threads that count would write to the same cache line. `None` when it
-    /// is not such a batch; then nothing happened.
+    /// Commits a batch of changes to keys that are in memory, without adding a reference to their
+    /// trees: two threads that do so would write to the same cache line. Returns `None` when the
+    /// batch is of another kind; then nothing happened.
     #[inline]
     fn commit_warm(
         &self,
@@ -86,8 +87,8 @@ impl Core {
         if !self.are_ready(&plan.steps)? {
             return Ok(None);
         }
-        // Not with the set of trees shared: this may wait for the disk, and who waits for the
-        // set would make all readers wait.
+        // Not while holding the set of trees shared: this may wait for the disk, and a thread that
+        // waits for the set exclusively would block all readers.
         let lsn = self.append(batch, plan)?;
         let trees = self.trees.read();
         let mut last: Option<&Arc<Tree>> = None;
@@ -104,8 +105,8 @@ impl Core {
         Ok(Some(CommitToken(lsn)))
     }
 
-    /// Whether all that the steps need is in memory. It stays there, and the trees stay open, for
-    /// the caller is inside of the gate.
+    /// Whether everything that the steps need is in memory. It stays there, and the trees stay
+    /// open, because the caller is inside the gate.
     #[inline]
     fn are_ready(&self, steps: &[Step<'_>]) -> Result<bool> {
         let evicted = self.evictions.load(Ordering::Relaxed) != 0;
@@ -142,7 +143,8 @@ impl Core {
         if plan.alone {
             let load = || self.check(batch).and_then(|()| self.ensure(batch));
             let _gate = self.load_and_enter(|_| self.between_commits(), load)?;
-            // Others may have moved the edges of a range. Mostly all is there.
+            // Other threads may have moved the edges of a range. In most cases everything is in
+            // memory.
             load()?;
             self.log_and_apply(batch, plan, light)
         } else {
@@ -153,7 +155,7 @@ impl Core {
         }
     }
 
-    /// Enters the gate when all is in memory that `load` loads. Inside nothing is evicted.
+    /// Enters the gate once everything that `load` loads is in memory. Nothing is evicted inside.
     pub(crate) fn load_and_enter<'c, G>(
         &'c self,
         enter: impl Fn(&'c Latch<()>) -> G,
@@ -167,13 +169,13 @@ impl Core {
                 return Ok(gate);
             }
         }
-        // Others evict as fast as this loads.
+        // Other threads evict as fast as this one loads.
         let gate = enter(&self.gate);
         load()?;
         Ok(gate)
     }
 
-    /// Refuses to go on when the store was closed.
+    /// Fails if the store was closed.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.journal.is_closed() {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
@@ -181,15 +183,15 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a batch its place in the log. Inside of the gate, so that `close`, which passes it,
-    /// finds all that ever got one.
+    /// Appends a batch to the log. Called inside the gate, so that `close`, which passes the gate,
+    /// sees every batch that was appended.
     fn append(&self, batch: &Batch, plan: &Plan<'_>) -> Result<store::Lsn> {
         self.check_open()?;
         let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
         self.log().append(batch.as_bytes(), room)
     }
 
-    /// What became of applying what is in the log.
+    /// Handles the result of applying a batch that is in the log.
     fn applied(&self, done: Result<()>) -> Result<()> {
         if let Err(error) = &done {
             // Everything was loaded before, so this is a disk that fails between two reads.
@@ -212,7 +214,7 @@ impl Core {
     /// Refuses a batch that names an absent tree, or makes one that exists.
     pub(crate) fn check(&self, batch: &Batch) -> Result<()> {
         let mut last = Last::default();
-        // What the batch itself makes and drops.
+        // Trees that the batch itself makes and drops.
         let mut own: Vec<(u64, bool)> = Vec::new();
         for op in batch.ops() {
             let (named, made) = match op.map_err(malformed)? {
@@ -254,8 +256,8 @@ impl Core {
         }
     }
 
-    /// Applies a batch whose record is in the log. The caller has locked what it touches, and
-    /// rebalances what is `light` when it has let go.
+    /// Applies a batch whose record is in the log. The caller has locked everything that the batch
+    /// touches, and rebalances the nodes in `light` after it has released the locks.
     pub(crate) fn apply(&self, bytes: &[u8], light: &mut Light) -> Result<()> {
         let last_tree = &mut Last::default();
         for op in Ops::new(bytes) {
@@ -366,7 +368,7 @@ impl Core {
         tree
     }
 
-    /// The tree is gone for everyone; what it alone had is freed step by step.
+    /// Removes the tree for all readers; the nodes that it alone had are freed step by step.
     fn drop_tree(&self, tree: &Arc<Tree>) {
         tree.dropped.store(true, Ordering::Relaxed);
         self.mark_changed(tree);
@@ -377,7 +379,7 @@ impl Core {
         self.drops_pending.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Cuts off what lies between the prefixes of a partial clone.
+    /// Cuts off the keys between the prefixes of a partial clone.
     fn keep_prefixes(&self, mut root: Root, prefixes: &[&[u8]]) -> Result<(Root, Mended)> {
         let mut mended = Mended::Now;
         if prefixes.is_empty() {
@@ -401,7 +403,7 @@ impl Core {
     }
 }
 
-/// A record of the log that is not a batch. The log says where it lies.
+/// A log record that is not a batch. The log adds where it is stored.
 pub(crate) fn malformed(malformed: format::Malformed) -> Error {
     malformed.located("", 0).into()
 }
@@ -422,7 +424,7 @@ mod tests {
         store.commit(&batch).unwrap();
         let mut batch = Batch::new();
         batch.put(TreeId(32), b"key", b"value");
-        // It has seen that the store is open, and the log is closed before it gets there.
+        // The thread has seen that the store is open, and the log is closed before it gets there.
         let mut plan = Plan::of(&batch).unwrap();
         store.close().unwrap();
         let last = store.last_commit();

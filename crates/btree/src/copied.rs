@@ -1,4 +1,4 @@
-//! A leaf's worth of entries, copied out under its latch: what cursors walk over.
+//! Entries of one leaf, copied out under its latch: cursors walk over such copies.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::leaf::{LeafData, Value};
 use crate::nodes::Nodes;
 use crate::tree::{Root, Route, Tree};
 
-/// Consecutive entries of a tree, in one block of bytes that is used again and again.
+/// Consecutive entries of a tree, in one block of bytes that is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
     bytes: Vec<u8>,
@@ -69,7 +69,7 @@ impl Copied {
     }
 }
 
-/// To the leaf of a key, noting the first key that may lie behind that leaf.
+/// Descends to the leaf of a key, noting the first key that may be behind that leaf.
 struct Forward<'a> {
     from: &'a [u8],
     fence: Option<Vec<u8>>,
@@ -89,8 +89,8 @@ impl Route for Forward<'_> {
     }
 }
 
-/// To the leaf of what is less than a key (or to the last leaf), noting the least key that may lie
-/// in that leaf.
+/// Descends to the leaf of the keys below a key (or to the last leaf), noting the least key that
+/// may be in that leaf.
 struct Backward<'a> {
     below: Option<&'a [u8]>,
     fence: Option<Vec<u8>>,
@@ -118,8 +118,8 @@ fn take_from(leaf: &LeafData, from: &[u8], to: Option<&[u8]>, copied: &mut Copie
     copied.fill(leaf, start, end);
 }
 
-/// Copies the entries from `from` on that are in its leaf, without those from `to` on. Returns
-/// where to go on.
+/// Copies the entries from `from` on that are in its leaf, without those from `to` on. Returns the
+/// key at which to continue.
 pub(crate) fn copy_on(
     nodes: &Nodes,
     tree: &Tree,
@@ -135,7 +135,7 @@ pub(crate) fn copy_on(
     Ok(route.fence.filter(|fence| to.is_none_or(|to| fence.as_slice() < to)))
 }
 
-/// The same for a tree that nobody else changes.
+/// The same for a tree that no other thread changes.
 pub(crate) fn copy_forward(
     nodes: &Nodes,
     root: &Root,
@@ -150,8 +150,8 @@ pub(crate) fn copy_forward(
     Ok(route.fence)
 }
 
-/// Copies the entries below `below` that are in one leaf, without those below `from`. Returns
-/// below what to go on.
+/// Copies the entries below `below` that are in one leaf, without those below `from`. Returns the
+/// key below which to continue.
 pub(crate) fn copy_back(
     nodes: &Nodes,
     tree: &Tree,

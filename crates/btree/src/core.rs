@@ -1,4 +1,4 @@
-//! What the parts of the engine share: trees, catalog, gate, log, checkpoint state.
+//! State that the parts of the engine share: trees, catalog, gate, log, checkpoint state.
 //!
 //! Locks, in the order in which they may be taken: checkpoint state, gate, key stripes, the set of
 //! trees, a tree, a leaf, then the small ones (changed trees, known cells, ring).
@@ -29,9 +29,9 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) nodes: Nodes,
     pub(crate) superblocks: [Arc<dyn File>; 2],
-    /// Why the store takes no changes, where it was opened for reading only.
+    /// Why the store takes no changes, if it was opened read-only.
     pub(crate) read_only: Option<Arc<str>>,
-    /// Trees of which something is not known, where that is why.
+    /// Trees whose content is partly unknown, if that is the reason.
     pub(crate) lost_trees: Mutex<LostTrees>,
     pub(crate) journal: Journal,
     /// Shared by commits; exclusive to see a state between commits.
@@ -39,81 +39,81 @@ pub(crate) struct Core {
     pub(crate) stripes: Stripes,
     /// The tree of trees, as the last checkpoint left it.
     pub(crate) catalog: Tree,
-    /// Trees that were used since opening.
+    /// Trees that were used since the store was opened.
     pub(crate) trees: Latch<Map<TreeId, Arc<Tree>>>,
-    /// The same in order, to go round them.
+    /// The same in order, for round-robin scans.
     pub(crate) trees_order: Mutex<BTreeSet<TreeId>>,
-    /// Where it is next asked whether anybody uses a tree.
+    /// Where the scan for unused trees continues.
     pub(crate) trees_looked_at: Mutex<TreeId>,
     pub(crate) trees_open: AtomicUsize,
-    /// How many trees are in `changed`, and fresh among them.
+    /// Number of trees in `changed`, and of fresh ones among them.
     pub(crate) changed_trees: AtomicUsize,
     pub(crate) fresh_trees: AtomicUsize,
     /// Trees that changed since the last freeze.
     pub(crate) changed: Mutex<Changed>,
-    /// What the running checkpoint froze.
+    /// The state that the running checkpoint froze.
     pub(crate) in_flight: Mutex<Arc<States>>,
-    /// The last pin when the last checkpoint was frozen.
+    /// The last pin at the time when the last checkpoint was frozen.
     pub(crate) pins_at_freeze: AtomicU64,
-    /// States published since opening.
+    /// Number of states published since the store was opened.
     pub(crate) published: AtomicU64,
     pub(crate) pins: Mutex<Pins>,
     /// Trees of pinned states that were read.
     pub(crate) pinned_trees: Mutex<PinnedTrees>,
-    /// Cells that nothing leads to any more, to be dropped step by step.
+    /// Cells that are no longer reachable, to be dropped step by step.
     pub(crate) graveyard: Mutex<Vec<Node>>,
     pub(crate) checkpoint: Mutex<State>,
-    /// What the running checkpoint froze, while all of it is written.
+    /// The state that the running checkpoint froze, while all of it is written.
     pub(crate) shedding: Mutex<Option<Shedding>>,
-    /// Where changed leaves are looked for that are to be written early.
+    /// Where the search for changed leaves to pre-flush continues.
     pub(crate) early: Mutex<Early>,
-    /// How often something was evicted since opening.
+    /// Number of evictions since the store was opened.
     pub(crate) evictions: AtomicU64,
-    /// Bytes of changed nodes from which committers make a checkpoint themselves.
+    /// Bytes of changed nodes from which on committers make a checkpoint themselves.
     pub(crate) dirty_max: AtomicUsize,
-    /// Records, replayed and appended, when the last checkpoint was frozen.
+    /// Number of records, replayed and appended, when the last checkpoint was frozen.
     pub(crate) checkpointed_records: AtomicU64,
-    /// The last record that was replayed, while the log is opened.
+    /// The last record that was replayed, while the log is being opened.
     pub(crate) replayed_to: AtomicU64,
-    /// Why the log is to take nothing once it is opened: what a replay wrote went wrong.
+    /// Why the log must refuse appends once it is open: a write during replay failed.
     refused: Mutex<Option<Arc<str>>>,
-    /// What this machine takes for a replay against a usual one, in 256ths.
+    /// How long a replay takes on this machine compared with a reference, in 256ths.
     pub(crate) replay_scale: AtomicU64,
     pub(crate) drops_pending: AtomicU64,
-    /// Things cut off that the catalog still lists.
+    /// Dropped trees and cut-off subtrees that the catalog still lists.
     pub(crate) trash: AtomicU64,
     pub(crate) tree_count: AtomicU64,
-    /// Log bytes at the last look at the disk's room.
+    /// Log bytes when the free space of the disk was last checked.
     pub(crate) room_looked_at: AtomicU64,
-    /// Free bytes of the disk then, and those of them that are kept for checkpoints.
+    /// Free bytes of the disk at that time, and those of them that are reserved for checkpoints.
     pub(crate) room_free: AtomicU64,
     pub(crate) room_kept: AtomicU64,
-    /// Dirty bytes that a checkpoint left, for which there needs to be none.
+    /// Dirty bytes that a checkpoint left, for which no space needs to be reserved.
     pub(crate) room_held: AtomicU64,
     /// Groups of the file, each of which has a page of the map.
     pub(crate) map_groups: AtomicU64,
-    /// Whether there was too little of it.
+    /// Whether there was too little free space.
     pub(crate) tight: AtomicBool,
     /// The last log record when `reclaim` was last called with nothing to reclaim.
     pub(crate) rested_at: AtomicU64,
-    /// Where the unloading of interior nodes goes on.
+    /// Where unloading of interior nodes continues.
     pub(crate) pruned: Mutex<(TreeId, usize)>,
-    /// What a test does in the middle of a batch.
+    /// An action of a test in the middle of a batch.
     #[cfg(test)]
     pub(crate) hook: Mutex<Option<Hook>>,
-    /// Who wants to see a state between commits passes the gate by, so that a test sees what it
-    /// is for.
+    /// A thread that takes a state between commits bypasses the gate, so that a test shows what the
+    /// gate is for.
     #[cfg(test)]
     pub(crate) past_gate: AtomicBool,
-    /// How many have come to the gate for that.
+    /// Number of threads that have reached the gate for that.
     #[cfg(test)]
     pub(crate) at_gate: AtomicU64,
-    /// Changed leaves are left to checkpoints, as with a large cache.
+    /// Leaves changed leaves to checkpoints, as with a large cache.
     #[cfg(test)]
     pub(crate) never_early: AtomicBool,
 }
 
-/// Something to be done once, after so many further changes.
+/// An action to run once, after so many further changes.
 #[cfg(test)]
 pub(crate) struct Hook {
     pub(crate) after: u32,
@@ -211,7 +211,7 @@ impl Core {
         self.journal.log()
     }
 
-    /// Fails when the log takes nothing any more, or will take nothing when it is opened.
+    /// Fails when the log refuses appends, or will refuse them once it is open.
     pub(crate) fn check_log(&self) -> Result<()> {
         if let Some(log) = self.journal.opened_log() {
             return log.check();
@@ -222,7 +222,7 @@ impl Core {
         }
     }
 
-    /// Has the log take nothing any more; while it is replayed, from its opening on.
+    /// Makes the log refuse appends; while it is replayed, from its opening on.
     pub(crate) fn fail_log(&self, why: &str) {
         match self.journal.opened_log() {
             Some(log) => log.fail(why),
@@ -232,7 +232,8 @@ impl Core {
         }
     }
 
-    /// Takes the log that was replayed, and gives up what a checkpoint made superfluous meanwhile.
+    /// Takes over the replayed log, and releases the part that a checkpoint made superfluous
+    /// meanwhile.
     pub(crate) fn take_log(&self, log: Log) {
         self.journal.set_log(log);
         if let Some(why) = self.refused.lock().take() {
@@ -266,13 +267,13 @@ impl Core {
         Some(self.gate.write())
     }
 
-    /// The last record that was applied. Inside of the gate, exclusive.
+    /// The last record that was applied. Called with the gate exclusive.
     pub(crate) fn last_record(&self) -> Lsn {
         let replayed = || Lsn(self.replayed_to.load(Ordering::Relaxed));
         self.journal.opened_log().map_or_else(replayed, Log::last)
     }
 
-    /// A tree that exists.
+    /// Returns a tree that exists.
     #[inline]
     pub(crate) fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         if let Some(tree) = self.trees.read().get(&id) {
@@ -291,7 +292,7 @@ impl Core {
         }
     }
 
-    /// Takes a tree from the catalog.
+    /// Opens a tree from the catalog.
     fn open_tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         loop {
             let published = self.published.load(Ordering::Acquire);
@@ -323,9 +324,9 @@ impl Core {
         self.trees_open.store(trees.len(), Ordering::Relaxed);
     }
 
-    /// Takes trees out of the set that were dropped from the durable state too.
+    /// Removes trees from the set that were dropped from the durable state too.
     pub(crate) fn remove_dropped(&self, ids: &[TreeId]) {
-        // Readers wait meanwhile.
+        // Readers wait during this.
         for ids in ids.chunks(256) {
             let mut trees = self.trees.write();
             let mut order = self.trees_order.lock();

@@ -1,12 +1,12 @@
-//! Cursors: they walk over copies of leaves, hold no latch between calls, and find the next leaf
-//! by key, so the tree may change meanwhile.
+//! Cursors walk over copies of leaves. They hold no latch between calls and find the next leaf by
+//! key, so the tree may change meanwhile.
 //!
-//! A cursor knows the range of keys that its copy stands for (`low..high`); going on means to copy
-//! from `high` on, or below `low`. So no key that was there throughout is passed over, and none
-//! comes twice.
+//! A cursor knows the range of keys that its copy covers (`low..high`). To continue, it copies from
+//! `high` on, or below `low`. So it misses no key that existed throughout, and returns none twice.
 //!
-//! Nothing keeps a long value in its place while only a copy leads to it: rewritten meanwhile, its
-//! block may be in use for something else, and looks damaged. Then the entry is copied again; the
+//! A copy does not keep a long value in its place. If the value is rewritten meanwhile, its block
+//! may be reused and looks damaged. Then the entry is copied again; the damage is real when the
+//! same pointer is met a second time.
 //! damage is real when the same pointer is met a second time.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::copied::{Copied, copy_back, copy_on};
 use crate::core::Core;
 use crate::tree::Tree;
 
-/// Where a cursor is, among the entries of its copy.
+/// The position of a cursor among the entries of its copy.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     /// On an entry.
@@ -38,10 +38,10 @@ pub(crate) struct TreeCursor<'a> {
     low: Vec<u8>,
     /// ... up to here; `None` up to the end of the range.
     high: Option<Vec<u8>>,
-    /// Whether nothing of the range lies below `low`.
+    /// Whether nothing of the range is below `low`.
     first: bool,
     far: Option<Arc<[u8]>>,
-    /// Of which keys values are read that are far; of all where nobody said.
+    /// Selects the keys whose overflow values are read; `None` selects all.
     wanted: Option<fn(&[u8]) -> bool>,
 }
 
@@ -62,8 +62,9 @@ impl<'a> TreeCursor<'a> {
         }
     }
 
-    /// Stands on an entry, and loads its value if that is far. `false`: the value could not be
-    /// read, for the first time at this place, and the entry must be copied again.
+    /// Moves to an entry, and loads its value if that is in an overflow node. Returns `false` when
+    /// the value could not be read for the first time at this place: the entry must be copied
+    /// again.
     fn stand(&mut self, at: usize, failed: &mut Option<Pointer>) -> Result<bool> {
         self.place = Place::On(at);
         self.far = None;
@@ -84,13 +85,13 @@ impl<'a> TreeCursor<'a> {
         }
     }
 
-    /// The entry on which the cursor stands.
+    /// The entry at the cursor's position.
     fn item(&self, at: usize) -> Item<'_> {
         let (key, near) = self.copied.near(at);
         Item { key, value: self.far.as_deref().unwrap_or(near) }
     }
 
-    /// Forgets the copy. What is copied next is what lies from `key` on, or before it.
+    /// Discards the copy. The next copy starts at `key`, or ends before it.
     fn restart(&mut self, key: Vec<u8>) {
         self.copied.clear();
         self.place = Place::Before(0);
@@ -99,7 +100,7 @@ impl<'a> TreeCursor<'a> {
         self.high = Some(key);
     }
 
-    /// Finds the next entry, copying on as need be.
+    /// Finds the next entry, copying the next leaf if needed.
     fn step_on(&mut self) -> Result<Option<usize>> {
         let mut at = match self.place {
             Place::On(at) => at + 1,
@@ -114,7 +115,8 @@ impl<'a> TreeCursor<'a> {
             match copy_on(&self.core.nodes, &self.tree, &from, to, &mut self.copied) {
                 Ok(high) => self.high = high,
                 Err(error) => {
-                    // The copy may be gone; the place stays before what could not be read.
+                    // The copy may be gone; the cursor stays before the entry that could not be
+                    // read.
                     self.restart(from);
                     return Err(error);
                 }
@@ -127,7 +129,7 @@ impl<'a> TreeCursor<'a> {
         Ok(Some(at))
     }
 
-    /// Finds the entry before, copying back as need be.
+    /// Finds the previous entry, copying the previous leaf if needed.
     fn step_back(&mut self) -> Result<Option<usize>> {
         let mut end = match self.place {
             Place::On(at) | Place::Before(at) => at,
@@ -181,7 +183,7 @@ impl Cursor for TreeCursor<'_> {
             if self.stand(at, &mut failed)? {
                 return Ok(Some(self.item(at)));
             }
-            // The least key above this one, so that what is copied back ends with it.
+            // The least key above this one, so that the copy ends with it.
             self.restart([self.copied.key(at), &[0]].concat());
         }
     }

@@ -1,27 +1,27 @@
-//! Differences between two trees, at the cost of what differs.
+//! Differences between two trees, at a cost proportional to what differs.
 //!
-//! Both trees are walked in key order, each as a row of subtrees and entries that are still to
-//! come. Where both rows start with the same subtree - the same cell, or the same place on disk -
-//! both skip it. Otherwise the one that starts lower is opened; of two that start alike, the
-//! higher. So only nodes that differ, and their neighbours, are read. Where only a range of keys is
-//! asked for, both rows hold what overlaps it and nothing else.
+//! Both trees are walked in key order, each as a sequence of pending subtrees and entries. Where
+//! both sequences start with the same subtree - the same cell, or the same place on disk - both
+//! skip it. Otherwise the one that starts lower is opened; of two that start alike, the higher. So
+//! only nodes that differ, and their neighbours, are read. Where a range of keys is requested, both
+//! sequences hold only what overlaps it.
 //!
-//! Nodes that will be opened are asked for ahead (`ahead`), and of two leaves the entries that are
-//! alike are passed over where they lie: changes that are scattered over a large tree leave hardly
-//! a leaf that both have, and hardly an entry that they have not. A leaf that is not in memory is
-//! read for this once and stays out of the cache: nobody comes back to it.
+//! Nodes that will be opened are requested ahead (`ahead`). Equal entries of two leaves are skipped
+//! in place: changes that are scattered over a large tree leave hardly a leaf that both trees
+//! share, and hardly an entry that they do not share. A leaf that is not in memory is read for this
+//! once and stays out of the cache, because it is not used again.
 //!
-//! **The two trees may be of two pinned states**, of the same store, both alive as long as the
+//! **The two trees may be of two pinned states** of the same store, both alive as long as the
 //! cursor. Then too, "the same" means the same node:
-//! * A cell that a pinned state leads to has another owner, so nobody changes it in place; its
-//!   address is not used again while either side holds it.
-//! * A place on disk that the older state may read is not used again before its pin drops: what a
-//!   checkpoint frees while any pin lives is held for the newest of them, and given back only when
-//!   the oldest is newer than that (`Space::held`). A node that the newer state finds at a place
-//!   that the older one reads was therefore written before either was pinned, and is the older
-//!   one's node. It does not matter which of the two is called old.
-//! * Where an unwritten node of one state was written since, its cell knows its place, and that is
-//!   protected as above from the moment when the cell learnt it.
+//! * A cell that is reachable from a pinned state has another owner, so no thread changes it in
+//!   place; its address is not reused while either side holds it.
+//! * A place on disk that the older state may read is not reused before its pin drops. Space that a
+//!   checkpoint frees while any pin lives is held for the newest pin, and freed only when the
+//!   oldest pin is newer than that (`Space::held`). If the newer state finds a node at a place that
+//!   the older one reads, that node was therefore written before either state was pinned, and is
+//!   the older state's node. It does not matter which of the two is called old.
+//! * Where an unwritten node of one state was written since, its cell knows its place. That place
+//!   is protected as above from the moment when the cell recorded it.
 
 use std::sync::Arc;
 
@@ -33,29 +33,29 @@ use crate::core::Core;
 use crate::leaf::{LeafData, Value};
 use crate::pin::Pin;
 
-/// A subtree that is to come, and the least key that may be in it.
+/// A pending subtree, and the least key that may be in it.
 pub(crate) struct Subtree {
     pub(crate) low: Vec<u8>,
     pub(crate) child: Child,
     pub(crate) level: u8,
-    /// Whether it was seen to that the disk reads it, if it must.
+    /// Whether its read was requested, if it needs one.
     pub(crate) asked: bool,
 }
 
-/// One tree, from some place on.
+/// The rest of one tree, from some key on.
 pub(crate) struct Side {
-    /// Subtrees to come, the next one last.
+    /// Pending subtrees, the next one last.
     pub(crate) subtrees: Vec<Subtree>,
     /// A leaf that was opened.
     leaf: Option<OpenLeaf>,
 }
 
-/// A leaf that was opened, as far as it is in the range.
+/// An open leaf, limited to the range.
 struct OpenLeaf {
     data: LeafData,
     /// The next entry.
     at: usize,
-    /// Behind the last entry.
+    /// The end of the entries.
     end: usize,
 }
 
@@ -67,11 +67,11 @@ struct Entry {
     far: Option<Arc<OverflowCell>>,
 }
 
-/// The states that keep what is read in its place.
+/// The pins that keep nodes in place while they are read.
 pub(crate) enum Pins<'a> {
-    /// One that nobody else needs.
+    /// One pin that nobody else needs.
     Own(Pin),
-    /// Two of one store.
+    /// Two pins of one store.
     Two(&'a Pin, &'a Pin),
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct TreeDiff<'a> {
     new: Side,
     key: Vec<u8>,
     values: [Option<Vec<u8>>; 2],
-    /// What went wrong: going on would leave out what could not be read.
+    /// The error that ended the walk: continuing would leave out what could not be read.
     failed: Option<Error>,
 }
 
@@ -115,7 +115,7 @@ impl Side {
         Ok(Side { subtrees: vec![subtree], leaf: None })
     }
 
-    /// Whether the next thing is an entry.
+    /// Whether the next element is an entry.
     fn at_entry(&mut self) -> bool {
         if self.leaf.as_ref().is_some_and(|leaf| leaf.at < leaf.end) {
             return true;
@@ -136,7 +136,7 @@ impl Side {
         self.subtrees.last().map_or(0, |subtree| subtree.level)
     }
 
-    /// Replaces the next subtree by what it consists of, as far as it may be in the range.
+    /// Replaces the next subtree by its children or entries, as far as they may be in the range.
     fn open(&mut self, core: &Core, range: &KeyRange, other: &Side) -> Result<()> {
         ahead::ask(&core.nodes, self, other);
         let Some(subtree) = self.subtrees.pop() else { return Ok(()) };
@@ -192,7 +192,7 @@ pub(crate) fn same(old: &Child, new: &Child) -> bool {
 }
 
 impl<'a> TreeDiff<'a> {
-    /// Compares `old` of the one pinned state with `new` of the other, within a range.
+    /// Compares `old` of one pinned state with `new` of the other, within a range.
     pub(crate) fn new(
         pins: Pins<'a>,
         old: TreeId,
@@ -220,7 +220,7 @@ impl<'a> TreeDiff<'a> {
         self.new.open(self.pins.core(), &self.range, &self.old)
     }
 
-    /// Moves on until an entry must be looked at; tells on which sides.
+    /// Advances to the next entry that must be compared; returns the sides that have it.
     fn advance(&mut self) -> Result<(bool, bool)> {
         loop {
             let (old_entry, new_entry) = (self.old.at_entry(), self.new.at_entry());
@@ -242,7 +242,7 @@ impl<'a> TreeDiff<'a> {
             };
             match (old_entry, new_entry) {
                 (true, true) => return Ok((old <= new, new <= old)),
-                // What lies below all that the other side may still bring is the next.
+                // An entry below everything that the other side may still yield is the next.
                 (true, false) if old < new => return Ok((true, false)),
                 (false, true) if new < old => return Ok((false, true)),
                 (true, false) => self.open_new()?,
@@ -288,7 +288,7 @@ fn same_far(old: Option<&Entry>, new: Option<&Entry>) -> bool {
 }
 
 impl TreeDiff<'_> {
-    /// Passes over entries that come next on both sides and are alike, where they lie.
+    /// Skips entries that come next on both sides and are equal, without copying them.
     fn skip_alike(&mut self) {
         let (Some(old), Some(new)) = (&mut self.old.leaf, &mut self.new.leaf) else { return };
         while old.at < old.end && new.at < new.end {
@@ -305,7 +305,7 @@ impl TreeDiff<'_> {
         }
     }
 
-    /// Finds the next difference; tells whether there is one.
+    /// Finds the next difference; returns whether there is one.
     fn find(&mut self) -> Result<bool> {
         loop {
             self.skip_alike();

@@ -1,22 +1,22 @@
-//! Writing changed leaves before a checkpoint does, so that they can be evicted.
+//! Pre-flushes changed leaves before a checkpoint does, so that they can be evicted.
 //!
-//! What is changed is only in memory and in the log. When there is too much of it, a checkpoint
-//! writes all; but it also syncs four times and writes interior nodes and the map, which pays for
-//! itself only if it writes much. With a small cache, or when most of what is changed is seen by
-//! pins alone, which no checkpoint writes, some leaves are written to their shadow places instead,
-//! in long runs, and learn where they lie. Nodes above them stay changed, in memory.
+//! Changes are only in memory and in the log. When there are too many, a checkpoint writes all of
+//! them. But a checkpoint also syncs four times and writes interior nodes and the map, which pays
+//! only if it writes much. With a small cache, or when most changes are seen by pins alone, which
+//! no checkpoint writes, leaves are pre-flushed instead: they are written to their shadow places,
+//! in long runs, and record where they are stored. The nodes above them stay changed, in memory.
 //!
-//! Such leaves are to the next checkpoint what ingested ones are (`space::Ingested`): nobody else
-//! gets their room, and it counts them, or frees those to which nothing leads any more, unless a
+//! The next checkpoint treats such leaves like ingested ones (`space::Ingested`). Nobody else gets
+//! their space. The checkpoint counts them, or frees those that are no longer reachable, unless a
 //! pin reads them. A crash before it leaves units that the map calls free, and the log, which has
 //! all that is in them. Nothing is synced before the checkpoint syncs everything.
 //!
-//! Looking for changed leaves goes round the trees, and where those have none, the pinned states.
-//! Leaves that were used since the last round are passed over once, and those with values in
-//! overflow nodes always.
+//! The search for changed leaves goes round the trees, and when those have none, the pinned states.
+//! It skips leaves that were used since the last round once, and leaves with values in overflow
+//! nodes always.
 //!
-//! While a log is replayed over damage (`lost`) no checkpoint is made that would count them, and
-//! none will be: more of them may wait then, until the store is opened again.
+//! While a log is replayed over damage (`lost`) no checkpoint counts the pre-flushed leaves, and
+//! none will: more of them may wait then, until the store is opened again.
 
 use std::sync::{Arc, Weak};
 
@@ -29,31 +29,31 @@ use crate::core::Core;
 use crate::space::{Counts, Ingested, Work};
 use crate::tree::Root;
 
-/// Interior nodes may take one part in so many of the cache; where they take more, leaves are not
-/// what is in the way.
+/// Interior nodes may take one part in so many of the cache. Where they take more, evicting leaves
+/// does not help.
 const INTERIOR_SHARE: usize = 4;
-/// Where a checkpoint writes less than this, writing early costs less.
+/// Where a checkpoint would write less than this, pre-flushing costs less.
 const CHECKPOINT_BYTES_MIN: usize = 16 << 20;
-/// Bytes that are written in one go.
+/// Bytes that are written in one run.
 const RUN_BYTES_MAX: usize = 1 << 20;
-/// Nodes of level 1, and trees, that are looked at in one go.
+/// Nodes of level 1, and trees, that are visited in one step.
 const LOOKS_MAX: usize = 2048;
 /// Leaves that may wait to be counted: one for so many bytes of the cache, ...
 const LEAF_SHARE: usize = 8 << 10;
-/// ... but this many in any case. A record of some hundred bytes is kept of each.
+/// ... but at least this many. A record of some hundred bytes is kept of each.
 const LEAVES_MIN: usize = 1024;
-/// So many times more where no checkpoint can be made: their records take a part of the cache, and
-/// what they are of would take much more than all of it.
+/// The limit is multiplied by this where no checkpoint can be made: the records take a part of the
+/// cache, and the leaves that they describe would take much more than all of it.
 const LEAVES_LOST: usize = 8;
 
-/// Where the search goes on.
+/// Where the search continues.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
     at: Place,
     /// The same in pinned states: pin, and which of its maps.
     pin: (u64, usize),
     pinned: Place,
-    /// Where room was found last.
+    /// Where free space was found last.
     unit: u64,
 }
 
@@ -82,14 +82,14 @@ struct Found<'a> {
     writer: NodeWriter<'a>,
     work: Work<'a>,
     counts: Counts,
-    /// With what they were when they were encoded.
+    /// The leaves, with their change count and location at the time of encoding.
     leaves: Vec<(Weak<LeafCell>, u64, Ingested)>,
     bytes: usize,
     enough: usize,
 }
 
 impl Core {
-    /// Whether changed leaves are written early as soon as a checkpoint is due for their sake.
+    /// Whether changed leaves are pre-flushed as soon as they make a checkpoint due.
     pub(crate) fn writes_early(&self) -> bool {
         #[cfg(test)]
         if self.never_early.load(std::sync::atomic::Ordering::Relaxed) {
@@ -98,14 +98,14 @@ impl Core {
         self.options.dirty_bytes_due() < CHECKPOINT_BYTES_MIN
     }
 
-    /// Writes some changed leaves, if nobody is at a checkpoint; tells whether it did.
+    /// Pre-flushes some changed leaves unless a checkpoint is running; returns whether it did.
     pub(crate) fn write_early(&self) -> Result<bool> {
         let Some(mut state) = self.checkpoint.try_lock() else { return Ok(false) };
         self.write_early_locked(&mut state)
     }
 
-    /// The same by whoever may make checkpoints. Where there is no room nothing is written, and a
-    /// checkpoint, which has room kept for it, must do.
+    /// The same for a caller that may make checkpoints. Where there is no space, nothing is
+    /// written: a checkpoint, for which space is reserved, must do.
     pub(crate) fn write_early_locked(&self, state: &mut State) -> Result<bool> {
         match self.try_write_early(state) {
             Err(error) if error.is_no_space() => Ok(false),
@@ -150,7 +150,7 @@ impl Core {
         let mut any = false;
         for (leaf, changes, written) in leaves {
             let Some(leaf) = leaf.upgrade() else { continue };
-            // Its room, should it have changed again, is as free as it was.
+            // If the leaf has changed again, its space stays as free as it was.
             if leaf.learn_place(written.pointer, changes) {
                 self.nodes.remember_written(written.pointer, &Node::Leaf(leaf));
                 state.space.hold(&written);
@@ -178,7 +178,7 @@ impl Core {
                 *place = Place { tree: id, from: Vec::new() };
             }
             let tree = self.trees.read().get(&id).cloned();
-            // Nothing is freed while the tree is shared: the structure is what it is.
+            // Nothing is freed while the tree is shared: the structure is stable.
             let ended = match tree {
                 // Its leaves go to blocks of their own, with a checkpoint.
                 Some(_) if self.is_apart(id) => true,
@@ -195,7 +195,7 @@ impl Core {
         Ok(())
     }
 
-    /// The same in what pins see.
+    /// The same in states that pins see.
     fn look_in_pins(&self, early: &mut Early, found: &mut Found<'_>) -> Result<()> {
         let (mut wrapped, apart) = (false, self.options.common.apart);
         for _ in 0..LOOKS_MAX {
@@ -224,7 +224,7 @@ impl Core {
     }
 }
 
-/// Looks on in a map of states; tells whether it ended.
+/// Continues in a map of states; returns whether it ended.
 fn look_in_states(
     states: &States,
     place: &mut Place,
@@ -236,7 +236,7 @@ fn look_in_states(
         if id != place.tree {
             *place = Place { tree: id, from: Vec::new() };
         }
-        // Nobody changes what hangs on it, for it has another owner.
+        // No thread changes the nodes below it, because it has another owner.
         let ended = match root {
             Some(root) if apart != Some(id) => found.look(root, &mut place.from)?,
             Some(_) | None => true,
@@ -252,8 +252,8 @@ fn look_in_states(
 }
 
 impl Found<'_> {
-    /// Looks at the leaves below one node, or passes over a part in which nothing is changed, from
-    /// a key on; tells whether the tree ended.
+    /// Visits the leaves below one node, or skips a part in which nothing is changed, from a key
+    /// on; returns whether the tree ended.
     fn look(&mut self, root: &Root, from: &mut Vec<u8>) -> Result<bool> {
         let (mut child, mut fence) = (&root.child, None);
         while let Some(Node::Interior(interior)) = child.cell.get()

@@ -1,8 +1,8 @@
-//! Loading what a batch will touch before it is logged, so that applying it cannot fail.
+//! Loads the nodes that a batch will touch before it is logged, so that applying it cannot fail.
 //!
-//! For each key the way to its leaf, and the leaf; for a key whose leaf or nodes may become too
-//! light, also the siblings that they would be rebalanced with are looked for when it happens, and
-//! missing ones only leave a node light. For a merge the old value, when it is an overflow node.
+//! For each key it loads the path to its leaf, and the leaf. For a merge it loads the old value,
+//! when that is an overflow node. If a leaf or node may become underfull, the siblings to rebalance
+//! it with are looked up when that happens; a missing sibling only leaves a node underfull.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,9 +17,9 @@ use crate::leaf::{LeafData, Value};
 use crate::tree::{Miss, ToKey, Tree};
 
 impl Core {
-    /// Loads what a batch will touch.
+    /// Loads the nodes that a batch will touch.
     pub(crate) fn ensure(&self, batch: &Batch) -> Result<()> {
-        // Trees that the batch makes, and what they are made of.
+        // Trees that the batch makes, and their sources.
         let mut made: Vec<(u64, Option<u64>)> = Vec::new();
         let mut last: Option<Arc<Tree>> = None;
         for op in batch.ops() {
@@ -95,7 +95,8 @@ impl Core {
 }
 
 impl Tree {
-    /// Whether what a change of a key needs is in memory; `value`: it needs the old value.
+    /// Whether everything that a change of a key needs is in memory; `value`: it needs the old
+    /// value.
     #[inline]
     pub(crate) fn has_ready(&self, key: &[u8], value: bool) -> bool {
         self.find_in_memory(&mut ToKey(key), |leaf| is_ready(leaf, key, value)).is_ok()

@@ -1,23 +1,24 @@
-//! Sorted keys with short values, packed: what a node holds in memory.
+//! Sorted keys with short values, packed: the in-memory content of a node.
 //!
-//! The bytes that all keys share are cut off and kept once (`prefix`). The next eight bytes of each
-//! key stand as a number in `heads`, so that a search touches one dense array and hardly ever a
-//! key. Keys (without the prefix) and values lie in one `heap`; `slots` tell where. No entry has
-//! an allocation of its own. Invariants: keys ascend strictly; `heads`, `slots` have one element
+//! The prefix that all keys share is cut off and kept once (`prefix`). The next eight bytes of each
+//! key are kept as a number in `heads`, so that a search touches one dense array and hardly ever a
+//! key. Keys (without the prefix) and values are in one `heap`; `slots` locates them. No entry has
+//! an allocation of its own. Invariants: keys ascend strictly; `heads` and `slots` have one element
 //! an entry; `weight` is the sum of [`entry_weight`] with whole keys, so it does not depend on the
 //! prefix and is never less than the encoded size.
 
 use std::cmp::Ordering;
 
-/// What an entry weighs beside its key and value: an upper bound of their encoded lengths.
+/// Weight of an entry beside its key and value: an upper bound of their encoded lengths.
 const ENTRY_OVERHEAD: usize = 4;
-/// Room beside what is there when something has to grow: one part in so many. Nodes are bounded, so
-/// doubling, which makes growing without bound cheap, would only hold memory that others could use.
+/// Spare capacity when something has to grow: one part in so many of the present size. Nodes are
+/// bounded, so doubling, which makes unbounded growth cheap, would only hold memory that others
+/// could use.
 const GROWTH_SHARE: usize = 8;
-/// Marks a value that is not the value but a number in the leaf's table of overflow cells.
+/// Marks a value that is an index into the leaf's table of overflow cells.
 const FLAG: u16 = 0x8000;
 
-/// Weight of an entry: not less than its encoding takes.
+/// Weight of an entry: not less than its encoded size.
 pub(crate) fn entry_weight(key: usize, value: usize) -> usize {
     key + value + ENTRY_OVERHEAD
 }
@@ -66,7 +67,7 @@ fn head_of(suffix: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// Makes room for `more` elements, and a little beside.
+/// Reserves capacity for `more` elements, and a little more.
 fn grow<T>(vec: &mut Vec<T>, more: usize) {
     vec.reserve_exact(more.max(4) + vec.len() / GROWTH_SHARE);
 }
@@ -76,7 +77,7 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 }
 
 impl Entries {
-    /// None, with room for `entries` of `bytes` together, whose keys will share `prefix`.
+    /// Empty, with capacity for `entries` of `bytes` together, whose keys will share `prefix`.
     pub(crate) fn with_capacity(prefix: &[u8], entries: usize, bytes: usize) -> Entries {
         Entries {
             prefix: prefix.to_vec(),
@@ -88,8 +89,8 @@ impl Entries {
         }
     }
 
-    /// A copy with the same room to grow, for whoever is about to put something into it: a plain
-    /// copy would be copied once more for that.
+    /// A copy with the same spare capacity, for a caller that is about to insert: a plain copy
+    /// would be copied once more for that.
     pub(crate) fn roomy_copy(&self) -> Entries {
         fn copy<T: Copy>(list: &Vec<T>) -> Vec<T> {
             let mut copy = Vec::with_capacity(list.capacity());
@@ -158,7 +159,7 @@ impl Entries {
         key
     }
 
-    /// Whether a key equals one of others.
+    /// Whether a key equals the key of another set of entries.
     #[inline]
     pub(crate) fn same_key(&self, at: usize, other: &Entries, other_at: usize) -> bool {
         if self.prefix == other.prefix {
@@ -238,7 +239,8 @@ impl Entries {
         self.weight += entry_weight(key.len(), value.bytes.len());
     }
 
-    /// Appends an entry behind all others, its key cut by this prefix. For decoding and for moving.
+    /// Appends an entry behind all others; `suffix` is its key without this prefix. For decoding
+    /// and for moving.
     pub(crate) fn push_suffix(&mut self, suffix: &[u8], value: Cell<'_>) {
         let slot = self.append(suffix, value);
         self.heads.push(head_of(suffix));
@@ -268,7 +270,7 @@ impl Entries {
         }
         let suffix = self.suffix(at).to_vec();
         self.garbage += suffix.len() + old;
-        // The old bytes must not be moved by a compaction that still counts them.
+        // A compaction that still counts the old bytes must not move them.
         self.slots[at] = Slot { key: 0, value: 0, ..slot };
         self.make_room(suffix.len() + new);
         self.slots[at] = self.append(&suffix, value);
@@ -298,7 +300,7 @@ impl Entries {
         self.heads.drain(from..to);
     }
 
-    /// Reuses garbage before the heap would grow.
+    /// Compacts the heap instead of growing it, if there is enough garbage.
     fn make_room(&mut self, need: usize) {
         let full = self.heap.len() + need > self.heap.capacity();
         if full && self.garbage >= need.max(self.heap.len() / 8) {
@@ -308,15 +310,15 @@ impl Entries {
         }
     }
 
-    /// Makes room for one more entry, and a little beside, in all three arrays at once: each time
-    /// that the memory of a node changes, counters must be told that all threads share.
+    /// Reserves capacity for one more entry, and a little more, in all three arrays at once: each
+    /// time the memory of a node changes, counters that all threads share must be updated.
     fn grow_all(&mut self, need: usize) {
         grow(&mut self.heap, need);
         grow(&mut self.heads, 1);
         grow(&mut self.slots, 1);
     }
 
-    /// Rebuilds the heap with a prefix of `prefix` bytes, a prefix of the present one.
+    /// Rebuilds the heap with a prefix of `prefix` bytes, which is a prefix of the present one.
     fn repack(&mut self, prefix: usize) {
         let moved = self.prefix.split_off(prefix);
         let bytes = self.heap.len() - self.garbage + moved.len() * (self.slots.len() + 1);
@@ -335,8 +337,8 @@ impl Entries {
         self.garbage = 0;
     }
 
-    /// A copy of the entries in `from..to`, with the longest prefix that they share, and room to
-    /// grow. `map` may exchange flagged values.
+    /// A copy of the entries in `from..to`, with the longest prefix that they share, and spare
+    /// capacity. `map` may exchange flagged values.
     pub(crate) fn extract(&self, from: usize, to: usize) -> Entries {
         let count = to - from;
         if count == 0 {

@@ -1,18 +1,18 @@
-//! Keeping the budget.
+//! Keeps the cache within its budget.
 //!
-//! Clean leaves and values are given up in the order that `ring` says, interior nodes when they
-//! take much of the cache, trees that nobody uses when there are many. What is not on disk cannot
-//! be given up: when there is much of it, whoever is about to add to it makes a checkpoint first,
-//! which writes it to its shadow place in long runs.
+//! Clean leaves and values are evicted in the order of `ring`, interior nodes when they take much
+//! of the cache, idle trees when there are many. Changed nodes cannot be evicted: when there are
+//! many, the thread that is about to add more makes a checkpoint first, which writes them to their
+//! shadow places in long runs.
 //!
-//! What is held stays below the budget because eviction begins somewhat before it: each thread
-//! adds at most what one operation loads or makes between two looks.
+//! Memory use stays below the budget because eviction begins before the budget is reached: each
+//! thread adds at most what one operation loads or makes between two checks.
 //!
-//! One operation is a batch, and all leaves that it changes are in memory at once: they were
-//! loaded before it was logged, so that nothing fails after it, and while it is applied nobody may
-//! take them away. So what may be held is the budget and the leaves of the batches that are being
-//! committed, up to 16 KiB for each key that lies in a leaf of its own. A thread that has committed
-//! such a batch brings that down again before it goes on ([`Core::settle`]).
+//! One operation is a batch, and all leaves that it changes are in memory at once. They were loaded
+//! before it was logged, so that nothing fails after that, and no thread may evict them while the
+//! batch is applied. So the upper bound is the budget plus the leaves of the batches that are being
+//! committed, up to 16 KiB for each key that is in a leaf of its own. A thread that has committed
+//! such a batch evicts down to the budget before it continues ([`Core::settle`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,29 +24,28 @@ use crate::tree::{TREE_BYTES, Tree};
 
 /// Interior nodes may take one part in this many of the cache before they are unloaded.
 const INTERIOR_SHARE: usize = 4;
-/// Cells looked at in one go, while commits wait outside of the gate.
+/// Cells visited in one step, while commits wait outside the gate.
 const LOOKS_MAX: usize = 256;
-/// Dead cells that are taken apart in one go.
+/// Dead cells that are dropped in one step.
 const BURIED_MAX: usize = 64;
-/// Eviction begins when this part of the budget, one in so many, is left; it waits for the gate
+/// Eviction begins when this part of the budget, one in so many, is left. It waits for the gate
 /// when half of that is left ...
 const BEGIN_SHARE: usize = 16;
 /// ... but with a small budget earlier: a few operations of some threads are that large.
 const BEGIN_BYTES_MIN: usize = 512 << 10;
-/// It ends when so much less is held than where it begins, so that it is not done for every
-/// operation.
+/// It ends this far below the point where it begins, so that it does not run for every operation.
 const STEP_SHARE: usize = 128;
-/// Trees that are kept open though nobody uses them. Each takes about two kilobytes.
+/// Idle trees that are kept open. Each takes about two kilobytes.
 const TREES_KEPT: usize = 1024;
-/// Trees that are kept open when interior nodes take much of the cache: what a tree that is used
-/// now and then has in memory goes with it.
+/// Trees that are kept open when interior nodes take much of the cache: closing a tree that is used
+/// now and then also drops its nodes in memory.
 const TREES_KEPT_AT_LEAST: usize = 64;
-/// Trees looked at in one go.
+/// Trees visited in one step.
 const TREES_LOOKS_MAX: usize = 64;
 
 impl Core {
-    /// Called before a commit, without locks: sees to it that there is not too much that only
-    /// memory and log hold. `frees`: the commit makes room, so it may go on a little longer.
+    /// Called before a commit, without locks. Limits the bytes that only memory and log hold.
+    /// `frees`: the commit frees space, so its limit is a little higher.
     #[inline]
     pub(crate) fn keep_dirty(&self, frees: bool) -> Result<()> {
         let dirty = self.dirty();
@@ -69,8 +68,8 @@ impl Core {
         self.nodes.budget.dirty() + trees * TREE_BYTES
     }
 
-    /// Called after operations that may have loaded something, without locks: gives up what can be
-    /// given up while there is too much.
+    /// Called after operations that may have loaded something, without locks: evicts while the
+    /// cache is over its limit.
     #[inline]
     pub(crate) fn shrink(&self) {
         if self.nodes.budget.resident() > self.options.common.cache_bytes - self.reserve() {
@@ -82,8 +81,8 @@ impl Core {
         self.capture_some();
     }
 
-    /// Called after a commit, without locks: where it took more than there is, writes what it
-    /// changed, and evicts until the budget is kept.
+    /// Called after a commit, without locks. If the commit exceeded the budget, writes the nodes
+    /// that it changed, and evicts until the budget is kept.
     #[inline]
     pub(crate) fn settle(&self) {
         if self.nodes.budget.resident() > self.options.common.cache_bytes {
@@ -96,32 +95,32 @@ impl Core {
         if self.dirty() > self.dirty_max.load(Ordering::Relaxed)
             && let Err(error) = self.relieve(false)
         {
-            // The batch is committed; whoever commits next is told.
+            // The batch is committed; the next commit gets the error.
             tracing::warn!(%error, "what a large batch changed stays in memory");
         }
         self.evict_to_budget();
     }
 
-    /// Evicts until the budget is kept, or nothing is left that can be. Called without locks.
+    /// Evicts until the budget is kept, or nothing is left to evict. Called without locks.
     pub(crate) fn evict_to_budget(&self) {
         while self.nodes.budget.resident() > self.options.common.cache_bytes && self.evict_some() {}
     }
 
-    /// What is left of the budget when eviction begins.
+    /// The free part of the budget at which eviction begins.
     #[inline]
     fn reserve(&self) -> usize {
         let budget = self.options.common.cache_bytes;
         (budget / BEGIN_SHARE).max(BEGIN_BYTES_MIN.min(budget / 4))
     }
 
-    /// Tells whether there is more to look at.
+    /// Returns whether there is more to visit.
     #[cold]
     fn evict_some(&self) -> bool {
         let budget = self.options.common.cache_bytes;
         let enough = budget - self.reserve() - budget / STEP_SHARE;
-        // What closed trees held is freed outside of the gate.
+        // Memory of closed trees is freed outside the gate.
         let mut closed = Vec::new();
-        // Inside the gate commits rely on what they loaded.
+        // Commits inside the gate rely on the nodes that they loaded.
         let _gate = if self.nodes.budget.resident() > budget - self.reserve() / 2 {
             self.gate.write()
         } else {
@@ -162,7 +161,7 @@ impl Core {
         // The next tree in order, or the first again.
         let next = self.trees_order.lock().range(TreeId(id.0 + 1)..).next().copied();
         *place = (next.unwrap_or(TreeId(0)), 0);
-        // Trees of pinned states are fewer; they take their turns.
+        // There are fewer trees of pinned states; they take turns.
         let mut pinned = self.pinned_trees.lock();
         if let Some((tree, at)) = pinned.next()
             && !self.nodes.prune_part(&mut tree.state.write(), at)
@@ -173,7 +172,8 @@ impl Core {
 
     /// Closes idle trees while there are many, in steps. Called without locks.
     pub(crate) fn shrink_trees(&self) {
-        // Each is looked at twice at most: to see that it was used, and that it was not since.
+        // Each is visited twice at most: once to clear its use mark, once to find that it stayed
+        // unused.
         for _ in 0..2 * self.trees_open.load(Ordering::Relaxed) / TREES_LOOKS_MAX {
             if self.trees_open.load(Ordering::Relaxed) <= TREES_KEPT {
                 break;
@@ -182,8 +182,8 @@ impl Core {
         }
     }
 
-    /// Closes some of the trees that nobody uses and that are on disk as they are; they are opened
-    /// again from the catalog.
+    /// Closes some of the trees that are idle and equal their copy on disk; they are opened again
+    /// from the catalog.
     #[cold]
     fn close_idle_trees(&self) {
         let mut closed = Vec::new();
@@ -192,7 +192,7 @@ impl Core {
         }
     }
 
-    /// The same with the gate exclusive. The trees go to `closed`.
+    /// The same with the gate exclusive. The trees are moved to `closed`.
     fn close_some(&self, closed: &mut Vec<Arc<Tree>>) {
         let mut trees = self.trees.write();
         let mut order = self.trees_order.lock();
@@ -209,13 +209,13 @@ impl Core {
         }
         self.trees_open.store(trees.len(), Ordering::Relaxed);
         if !closed.is_empty() {
-            // Commits rely on what they loaded, as with cells.
+            // Commits rely on trees that they loaded, as with cells.
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether a tree could be opened again from the catalog as it is. Called with the set of
-    /// trees and the gate exclusive, so that nobody can begin to use it.
+    /// Whether a tree could be opened again from the catalog unchanged. Called with the set of
+    /// trees and the gate exclusive, so that no thread can begin to use it.
     fn is_idle(&self, tree: &Arc<Tree>) -> bool {
         // Fresh trees have another owner.
         Arc::strong_count(tree) == 1

@@ -1,23 +1,22 @@
-//! How nodes were written, for those who measure.
+//! Statistics of node writes, for benchmarks.
 
 use std::sync::atomic::Ordering;
 
 use crate::store::BtreeStore;
 
-/// What was written to the file of nodes since opening, without the map of its room.
+/// Writes to the node file since the store was opened, without those of the space map.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeWrites {
-    /// Runs: writes of nodes that lie together.
+    /// Runs: writes of adjacent nodes.
     pub runs: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those of leaves that had not changed, and were written again to empty the place where they
-    /// lay.
+    /// Bytes of unchanged leaves that were written again to empty their old place.
     pub moved: u64,
 }
 
 impl BtreeStore {
-    /// How nodes were written.
+    /// Returns the statistics of node writes.
     pub fn node_writes(&self) -> NodeWrites {
         let nodes = &self.core.nodes;
         NodeWrites {

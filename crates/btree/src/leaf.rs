@@ -1,4 +1,4 @@
-//! What a leaf holds, and how an operation changes it.
+//! The content of a leaf, and how an operation changes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::cell::OverflowCell;
 use crate::entries::{Cell, Entries, entry_weight};
 use crate::limits::{WEIGHT_MAX, WEIGHT_MIN};
 
-/// Weight of a value in an overflow node: a pointer and a length. Its cell's number, padded to
-/// that, stands for the value.
+/// Weight of a value in an overflow node: a pointer and a length. The number of its cell, padded to
+/// that size, is stored in place of the value.
 pub(crate) const FAR_BYTES: usize = 16;
 
-/// Entries, and the cells of those values that are too long.
+/// Entries, and the cells of the values that are in overflow nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LeafData {
     pub(crate) entries: Entries,
@@ -23,14 +23,14 @@ pub(crate) struct LeafData {
     next_far: u32,
 }
 
-/// A value as a leaf has it.
+/// A value as a leaf stores it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'a> {
     Near(&'a [u8]),
     Far(&'a Arc<OverflowCell>),
 }
 
-/// What is done to one key.
+/// A change of one key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change<'a> {
     Put(&'a [u8]),
@@ -38,7 +38,7 @@ pub(crate) enum Change<'a> {
     Merge(LaneList<'a>),
 }
 
-/// Whether a leaf may become lighter than a node should be.
+/// Whether a leaf may become underfull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Floor {
     /// No: the caller cannot rebalance it.
@@ -47,13 +47,13 @@ pub(crate) enum Floor {
     Open,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Done,
     /// Nothing was done: the leaf must be split first.
     TooFull,
-    /// Nothing was done: the leaf would become too light.
+    /// Nothing was done: the leaf would become underfull.
     TooLight,
     /// Nothing was done: the old value must be loaded first.
     Load(Arc<OverflowCell>),
@@ -75,13 +75,13 @@ impl LeafData {
         LeafData { entries, far: BTreeMap::new(), next_far: 0 }
     }
 
-    /// A copy that is to be changed.
+    /// A copy with spare capacity, for a change.
     pub(crate) fn roomy_copy(&self) -> LeafData {
         let (far, next_far) = (self.far.clone(), self.next_far);
         LeafData { entries: self.entries.roomy_copy(), far, next_far }
     }
 
-    /// Memory held, in bytes; overflow cells count by themselves.
+    /// Memory held, in bytes; overflow cells account for themselves.
     pub(crate) fn memory(&self) -> usize {
         self.entries.memory() + self.far.len() * 64
     }
@@ -188,7 +188,7 @@ impl LeafData {
         self.put(budget, key, &value, floor)
     }
 
-    /// Removes the keys in `from..to`, by place.
+    /// Removes the entries at positions `from..to`.
     pub(crate) fn remove_range(&mut self, from: usize, to: usize) {
         for at in from..to {
             self.forget_far(at);

@@ -1,8 +1,8 @@
 //! The copy-on-write B-tree engine.
 //!
 //! A commit enters at [`BtreeStore`] (`store`), is logged and applied (`commit`, `write`), and
-//! becomes part of the durable state with the next checkpoint (`checkpoint`). A read goes down a
-//! `tree` through `cell`s, which `nodes` loads. After O. Rodeh, "B-trees, Shadowing, and Clones".
+//! becomes durable with the next checkpoint (`checkpoint`). A read descends a `tree` through
+//! `cell`s, which `nodes` loads. After O. Rodeh, "B-trees, Shadowing, and Clones".
 
 mod ahead;
 mod budget;

@@ -1,10 +1,10 @@
-//! Repairing what a change left light because no sibling was in memory.
+//! Rebalances nodes that a change left underfull because no sibling was in memory.
 //!
-//! A change that makes a node light has its tree exclusively, and all who read the tree wait for
-//! it; so it does not wait for the disk (`merge`). Here, behind the commit and with nothing locked,
-//! the siblings are loaded, and the way to the key is rebalanced from the root down. That is no
-//! change of what the tree holds, and not in the log: a crash before it, or a checkpoint, finds a
-//! node that is light, which harms nothing.
+//! A change that makes a node underfull holds its tree exclusively, and all readers of the tree
+//! wait for it; so it does not wait for the disk (`merge`). Here, after the commit and with nothing
+//! locked, the siblings are loaded, and the path to the key is rebalanced from the root down. That
+//! does not change the content of the tree and is not logged. A crash before it, or a checkpoint,
+//! finds an underfull node, which is harmless.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,15 +20,16 @@ use crate::nodes::Nodes;
 use crate::tree::{Faults, Miss, Root, Tree};
 use crate::write::can_shrink;
 
-/// Others may evict what was loaded; after so many times it is read with the tree exclusive.
+/// Other threads may evict the loaded siblings; after so many rounds they are read with the tree
+/// exclusive.
 const ROUNDS_MAX: usize = 4;
 
-/// Trees, and keys on the way to which something may be light.
+/// Trees, and keys whose paths may have underfull nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Light(Vec<(Arc<Tree>, Vec<u8>)>);
 
 impl Light {
-    /// Notes what is to be rebalanced later.
+    /// Notes a path to rebalance later.
     #[inline]
     pub(crate) fn note(&mut self, tree: &Arc<Tree>, key: &[u8], mended: Mended) {
         if mended == Mended::Later {
@@ -38,7 +39,7 @@ impl Light {
 }
 
 impl Core {
-    /// Repairs what commits left light. Called without locks.
+    /// Rebalances nodes that commits left underfull. Called without locks.
     #[inline]
     pub(crate) fn mend_light(&self, light: &Light) {
         for (tree, key) in &light.0 {
@@ -73,7 +74,7 @@ impl Core {
 }
 
 impl Tree {
-    /// Loads the way to a key, and of each node on it that is light, or soon may be, a sibling.
+    /// Loads the path to a key, and a sibling of each node on it that is underfull or soon may be.
     fn load_siblings(&self, nodes: &Nodes, key: &[u8]) -> Result<()> {
         let mut faults = Faults::default();
         loop {

@@ -4,12 +4,12 @@
 //! bounds of encoded sizes. The rules follow from three facts: an entry of a leaf weighs at most
 //! `ENTRY_MAX`, a child with its separator at most `CHILD_MAX`, and both are small against b.
 //!
-//! * On the way down an interior node that could not take one more child is split, so a split
-//!   below always finds room above. Either half weighs at least (3b - CHILD_MAX - CHILD_MAX) / 2,
-//!   which is more than b.
+//! * On the way down an interior node that could not take one more child is split, so a split below
+//!   always finds space above. Either half weighs at least (3b - CHILD_MAX - CHILD_MAX) / 2, which
+//!   is more than b.
 //! * On the way down to remove something, an interior node that could not lose a child is merged
-//!   with a sibling, or takes from it. A leaf is merged after it has become too light.
-//! * Two siblings become one when they weigh at most `MERGE_MAX` together, which leaves room for
+//!   with a sibling, or takes from it. A leaf is merged after it has become underfull.
+//! * Two siblings become one when they weigh at most `MERGE_MAX` together, which leaves space for
 //!   insertions; otherwise they share evenly, and each then weighs far more than b.
 
 use format::batch::KEY_BYTES_MAX;
@@ -21,7 +21,7 @@ use format::{POINTER_BYTES, batch};
 pub(crate) const WEIGHT_MAX: usize = (16 << 10) - 64;
 /// Least weight (b) of a node that is not a root.
 pub(crate) const WEIGHT_MIN: usize = WEIGHT_MAX / 3;
-/// Greatest weight of what two siblings become when they are merged.
+/// Greatest weight of the node that two siblings are merged into.
 pub(crate) const MERGE_MAX: usize = WEIGHT_MAX / 20 * 17;
 /// Greatest weight of an entry of a leaf.
 pub(crate) const ENTRY_MAX: usize = KEY_BYTES_MAX + INLINE_BYTES_MAX + 4;

@@ -1,15 +1,17 @@
-//! What a replay could not apply: the log changes a leaf that is damaged.
+//! Log records that a replay could not apply because they change a damaged leaf.
 //!
-//! That is no reason to refuse all else. An operation on a key is passed over; the node that could
-//! not be read counts as damaged from then on, whatever a later read of it gives, so that whoever
-//! asks for anything in it is told, in the tree, in clones of it and in pinned states. An operation
-//! on more than a key - a range, a run, a partial clone - leaves a tree of which nothing is known.
-//! While there is such a tree the store is read-only: no checkpoint is made, and the log stays as
-//! it is, so that an opening that can read the node again misses nothing. Leaves that the replay
-//! writes early, so as to keep the cache's budget, are where the map has free room.
+//! That is no reason to refuse everything else. The replay skips an operation on such a key. The
+//! node that could not be read counts as damaged from then on, even if a later read of it succeeds.
+//! A reader of anything in it gets an error, in the tree, in clones of it and in pinned states. If
+//! an operation on more than a key - a range, a run, a partial clone - is skipped, the whole tree
+//! counts as unknown. While there is such a tree the store is read-only: no checkpoint is made, and
+//! the log stays as it is, so that a later opening that can read the node again misses nothing.
+//! Leaves that the replay pre-flushes, to keep the cache's budget, are written to units that the
+//! map calls free.
 //!
-//! A tree that the log drops later is not missed, nor is a node that no tree that missed something
-//! leads to in the end: what it holds was removed later with a range, or replaced.
+//! A tree that the log drops later does not count. Nor does a damaged node that is, in the end, not
+//! reachable from a tree that missed something: its content was removed later with a range, or
+//! replaced.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,11 +66,11 @@ impl LostNodes {
     }
 }
 
-/// Trees of which something is not known, and why.
+/// Trees whose content is partly unknown, and why.
 pub(crate) type LostTrees = BTreeMap<TreeId, Arc<Corruption>>;
 
 impl Core {
-    /// Applies a record of the log, but what a damaged node keeps from being applied.
+    /// Applies a log record, except the parts that a damaged node prevents.
     pub(crate) fn apply_replayed(&self, bytes: &[u8], light: &mut Light) -> Result<()> {
         let last_tree = &mut Last::default();
         for op in Ops::new(bytes) {
@@ -85,8 +87,8 @@ impl Core {
         Ok(())
     }
 
-    /// Notes that an operation was not applied. Where the list of trees is what is damaged, nothing
-    /// can be done about it.
+    /// Notes that an operation was not applied. If the list of trees itself is damaged, nothing can
+    /// be done about it.
     #[cold]
     fn lose(&self, op: &Op<'_>, damage: &Arc<Corruption>) -> Result<()> {
         let (tree, of_a_key) = match *op {
@@ -113,7 +115,7 @@ impl Core {
         Ok(())
     }
 
-    /// Has a tree lead to the damaged node, and to nothing else.
+    /// Makes the tree point to the damaged node, and to nothing else.
     fn lose_tree(&self, tree: &Tree, damage: &Corruption) {
         let unit = unit_at(damage.offset);
         let damaged = Pointer { unit, units: 1, overflows: false, checksum: 0 };
@@ -122,7 +124,7 @@ impl Core {
         self.graveyard.lock().extend(root.child.cell.into_inner());
     }
 
-    /// What is not known of a tree is not known of its clones; what is dropped need not be.
+    /// Passes unknown content of a tree on to its clones; a dropped tree no longer counts.
     fn follow_lost(&self, op: &Op<'_>) {
         let mut lost = self.lost_trees.lock();
         match *op {
@@ -141,21 +143,21 @@ impl Core {
         }
     }
 
-    /// Whether all of the log was applied that is of use.
+    /// Whether everything in the log that still matters was applied.
     pub(crate) fn is_whole(&self) -> bool {
         self.lost_trees.lock().is_empty()
     }
 
-    /// Whether a tree that missed something misses it yet: it leads to a damaged node.
+    /// Whether a tree that missed something still misses it: it reaches a damaged node.
     fn misses_any(&self, tree: TreeId, whole: &mut Set<usize>) -> bool {
         let Ok(tree) = self.tree(tree) else { return true };
         let root = tree.state.read();
         self.leads_to_lost(&root.child, whole)
     }
 
-    /// Recurses once a level, so no deeper than `LEVEL_MAX`. `whole`: changed nodes that lead to
-    /// none. What was to be changed below a node was looked for from the root down, and made each
-    /// node on the way a changed one.
+    /// Recurses once a level, so no deeper than `LEVEL_MAX`. `whole`: changed nodes that reach no
+    /// damaged node. The replay searched for every change below a node from the root down, and made
+    /// each node on the path a changed one.
     fn leads_to_lost(&self, child: &Child, whole: &mut Set<usize>) -> bool {
         if let Some(pointer) = child.pointer() {
             return self.nodes.lost.has(pointer);
@@ -187,19 +189,20 @@ impl Core {
         })
     }
 
-    /// Why the store takes no changes when its log was replayed, where that left anything out.
+    /// Sets why the store takes no changes after its log was replayed, if the replay skipped
+    /// anything.
     pub(crate) fn settle_lost(&mut self) {
         let mut whole = Set::default();
         let mut lost = std::mem::take(&mut *self.lost_trees.lock());
         lost.retain(|&tree, _| self.misses_any(tree, &mut whole));
         *self.lost_trees.lock() = lost;
         let Some(damage) = self.lost_trees.lock().values().next().cloned() else {
-            // Trees that lead to a damaged node, and miss nothing, look for themselves.
+            // Trees that reach a damaged node, and miss nothing, read it themselves.
             self.nodes.lost.clear();
             return;
         };
         if self.read_only.is_some() || self.check_log().is_err() {
-            // What is written goes nowhere, or may not be written.
+            // Written data is discarded, or must not be written.
             self.lost_trees.lock().clear();
             return;
         }
@@ -209,7 +212,7 @@ impl Core {
         self.read_only = Some(Arc::from(why));
     }
 
-    /// The trees of which something is not known.
+    /// The trees whose content is partly unknown.
     pub(crate) fn unknown(&self) -> Vec<TreeId> {
         self.lost_trees.lock().keys().copied().collect()
     }
