@@ -1,14 +1,14 @@
-//! `Batch`: an insert group. All of it happens, or nothing.
+//! `Batch`: an insert group, applied atomically.
 
 use format::batch as codec;
 use format::batch::{KEY_BYTES_MAX, LANES_MAX, Lane, Op, Ops, VALUE_BYTES_MAX};
 
 use crate::TreeId;
 
-/// Operations that are committed as one, over any number of trees, applied in order.
+/// Operations committed atomically, over any number of trees, applied in order.
 ///
-/// It is encoded while it is built, and those bytes are what the log holds, so that a commit
-/// copies them once. May be cleared and used again.
+/// The batch is encoded while it is built, and the log stores those bytes, so a commit copies them
+/// once. A batch may be cleared and used again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -16,27 +16,26 @@ pub struct Batch {
     need: Need,
 }
 
-/// What a batch needs room for, as whoever made it says: what is kept of a full disk for
-/// removing is not for what merely deletes a key in passing.
+/// Space class of a batch, as set by its creator. Space reserved for removals on a full disk is not
+/// for a batch that merely deletes a key incidentally.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// For more than there was, or for as much in another place.
+    /// Adds data, or rewrites as much elsewhere.
     #[default]
     Adds,
-    /// It removes, and adds little: names, contents, records of what is gone.
+    /// Removes data, and adds little: names, contents, records of removed objects.
     Removes,
-    /// It has whole trees or directories given back, now or in steps that follow: nothing else
-    /// gives back as much.
+    /// Frees whole trees or directories, now or in later steps: no other batch frees as much.
     Relieves,
 }
 
-/// A batch outgrew what one log record holds.
+/// A batch exceeded the size of one log record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {} bytes in one batch", Batch::BYTES_MAX)]
 pub struct BatchFull;
 
 impl Batch {
-    /// Most bytes of one encoded batch: the greatest payload of a log record.
+    /// Maximum bytes of one encoded batch: the maximum payload of a log record.
     pub const BYTES_MAX: usize = 16 << 20;
 
     /// An empty batch.
@@ -51,13 +50,13 @@ impl Batch {
         self.need = Need::Adds;
     }
 
-    /// Says what the batch is for, unless more was said already. It is told to the store, and not
-    /// part of the encoding. Dropping a tree says it by itself.
+    /// Sets the batch's space class, unless it has a higher one already. The store reads it; it is
+    /// not part of the encoding. Dropping a tree sets it implicitly.
     pub fn mark(&mut self, need: Need) {
         self.need = self.need.max(need);
     }
 
-    /// What was said.
+    /// The batch's space class.
     pub fn need(&self) -> Need {
         self.need
     }
@@ -98,7 +97,7 @@ impl Batch {
         self.ops += 1;
     }
 
-    /// Removes all keys from `from` up to but without `to`.
+    /// Removes all keys from `from` (inclusive) to `to` (exclusive).
     pub fn delete_range(&mut self, tree: TreeId, from: &[u8], to: &[u8]) {
         assert!(from.len() <= KEY_BYTES_MAX && to.len() <= KEY_BYTES_MAX, "key too long");
         codec::delete_range(&mut self.bytes, tree.0, from, to);
@@ -114,14 +113,15 @@ impl Batch {
         self.ops += 1;
     }
 
-    /// Creates an empty tree. Its number must be above [`TreeId::LAST_RESERVED`] and never used.
+    /// Creates an empty tree. Its number must be above [`TreeId::LAST_RESERVED`] and never used
+    /// before.
     pub fn create_tree(&mut self, tree: TreeId) {
         assert!(tree > TreeId::LAST_RESERVED, "tree {} is reserved", tree.0);
         codec::create_tree(&mut self.bytes, tree.0);
         self.ops += 1;
     }
 
-    /// Creates `target` with all that `source` holds at this point of the batch, in O(1).
+    /// Creates `target` with everything that `source` holds at this point of the batch, in O(1).
     pub fn clone_tree(&mut self, source: TreeId, target: TreeId) {
         self.clone_prefixes(source, target, &[]);
     }
@@ -142,7 +142,7 @@ impl Batch {
         self.mark(Need::Relieves);
     }
 
-    /// Whether it drops each of some trees, of which there is one at least.
+    /// Whether it drops each of the given trees; `false` if none are given.
     pub fn drops_all(&self, trees: &[TreeId]) -> bool {
         let drops = |tree: &TreeId| {
             self.ops().any(|op| matches!(op, Ok(Op::DropTree { tree: one }) if one == tree.0))
@@ -150,8 +150,8 @@ impl Batch {
         !trees.is_empty() && trees.iter().all(drops)
     }
 
-    /// Fails when the batch is too large to commit. Callers that build batches of unbounded
-    /// size ask this while they build.
+    /// Fails when the batch is too large to commit. Callers that build batches of unbounded size
+    /// check this while they build.
     pub fn check(&self) -> Result<(), BatchFull> {
         if self.bytes.len() > Batch::BYTES_MAX { Err(BatchFull) } else { Ok(()) }
     }

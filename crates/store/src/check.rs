@@ -1,4 +1,4 @@
-//! What checking a store finds.
+//! The results of checking a store.
 
 use std::ops::ControlFlow;
 
@@ -9,18 +9,18 @@ use crate::UNREAD;
 /// Findings beyond this many are counted but not kept.
 const FINDINGS_MAX: usize = 1000;
 
-/// What kind of thing is wrong.
+/// Kinds of defects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FindingKind {
-    /// Bytes are not what was written: what stood there, and all below it, cannot be read.
+    /// Bytes are not what was written: this structure, and everything below it, cannot be read.
     Unreadable,
-    /// Something whole breaks a rule: order, bounds, weight, level.
+    /// An intact structure breaks a rule: order, bounds, weight, level.
     Structure,
-    /// A reference count, or the free room of a group, is not what it should be.
+    /// A reference count, or the free space of a group, is wrong.
     Count,
-    /// Room is marked as used, and nothing leads there. It holds no data that anyone can name.
+    /// Space is marked as used but unreachable. It holds no data that anyone can name.
     Lost,
-    /// The disk does not give the bytes. Whether they are what was written is not known.
+    /// The disk does not return the bytes. Whether they are what was written is not known.
     Medium,
 }
 
@@ -37,30 +37,30 @@ impl FindingKind {
     }
 }
 
-/// What repairs a finding. The code that finds it decides; nothing is concluded from its words.
+/// What repairs a finding. The code that finds it decides; nothing parses its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
     /// Nothing in the store restores it.
     None,
-    /// It is derived from the rest of the store, so the engine's offline repair writes it again.
+    /// It is derived from the rest of the store, so the engine's offline repair rebuilds it.
     Rebuild,
-    /// A checkpoint of the open store writes it again or makes it unnecessary: memory holds all
-    /// that is needed of it.
+    /// A checkpoint of the open store rewrites it or makes it unnecessary: memory holds everything
+    /// needed from it.
     Checkpoint,
-    /// Only the header of a log segment is damaged, and all that it says is known without it.
+    /// Only the header of a log segment is damaged, and all its fields are known from elsewhere.
     RewriteLogHeader,
     /// Truncate the log at the damage; later changes are lost.
     CutLog,
-    /// The store does not need the file: a person may move it away.
+    /// The store does not need the file: an administrator may move it away.
     MoveAway,
-    /// A person must rename, restore or move the file, as the words of the finding say.
+    /// An administrator must rename, restore or move the file, as the finding's text says.
     ByHand,
     /// Unreferenced space that is kept, because something unreadable may refer to it.
     Keep,
 }
 
 impl Remedy {
-    /// What a report adds to the words of the finding; empty where they say it all.
+    /// What a report appends to the finding's text; empty where the text is complete.
     fn note(self) -> &'static str {
         match self {
             Remedy::None | Remedy::Rebuild | Remedy::CutLog | Remedy::ByHand => "",
@@ -72,40 +72,40 @@ impl Remedy {
     }
 }
 
-/// One thing that is wrong, and where.
+/// One defect, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of thing.
+    /// The kind of defect.
     pub kind: FindingKind,
     /// The file, below the volume directory.
     pub file: String,
     /// Where in the file, in bytes.
     pub offset: u64,
-    /// What is wrong, in words. For people alone: see [`Finding::text`].
+    /// Description of the defect, for people only: see [`Finding::text`].
     pub what: String,
     /// What repairs it.
     pub remedy: Remedy,
 }
 
 impl Finding {
-    /// A finding at a byte of a file that nothing repairs.
+    /// A finding at a byte offset of a file that nothing repairs.
     pub fn new(kind: FindingKind, file: String, offset: u64, what: String) -> Finding {
         Finding { kind, file, offset, what, remedy: Remedy::None }
     }
 
-    /// The same with what repairs it. Nothing repairs bytes that the device does not return.
+    /// Sets what repairs it. Nothing repairs bytes that the device does not return.
     #[must_use]
     pub fn with(self, remedy: Remedy) -> Finding {
         let is_unread = self.kind == FindingKind::Medium;
         Finding { remedy: if is_unread { Remedy::None } else { remedy }, ..self }
     }
 
-    /// All that a report says of it: what is wrong, and what follows from the remedy.
+    /// The full report text: the defect, and what follows from the remedy.
     pub fn text(&self) -> String {
         format!("{}{}", self.what, self.remedy.note())
     }
 
-    /// Damage as a finding; `of` says of what, and may be empty.
+    /// Converts damage to a finding; `of` names the damaged object, and may be empty.
     pub fn of_damage(of: &str, bad: &Corruption) -> Finding {
         let Corruption { file, offset, structure, expected, found } = bad;
         let is_unread = *structure == UNREAD;
@@ -125,7 +125,7 @@ impl Finding {
 pub struct CheckReport {
     /// Trees of the durable state.
     pub trees: u64,
-    /// Things cut off that are yet to be freed.
+    /// Detached subtrees that are yet to be freed.
     pub trash: u64,
     /// Leaves.
     pub leaves: u64,
@@ -137,27 +137,27 @@ pub struct CheckReport {
     pub entries: u64,
     /// Units in use.
     pub units: u64,
-    /// Bytes that were read and verified.
+    /// Bytes read and verified.
     pub bytes: u64,
-    /// Bytes marked as used to which nothing leads.
+    /// Bytes marked as used but unreachable.
     pub lost_bytes: u64,
     /// Log records that a crash would replay now.
     pub log_records: u64,
-    /// Nodes that are lighter than they should be: room lost, nothing else.
+    /// Underfull nodes: space lost, nothing else.
     pub light: u64,
-    /// The first of the findings.
+    /// The first findings.
     pub findings: Vec<Finding>,
     /// How many findings there were.
     pub findings_count: u64,
-    /// Whether the disk did not give some of the bytes.
+    /// Whether the disk failed to return some of the bytes.
     pub unread: bool,
-    /// Whether it was ended before all was looked at. What was counted until then is a part, and
-    /// reference counts were not compared.
+    /// Whether the check was stopped early. Counters then cover a part, and reference counts were
+    /// not compared.
     pub stopped: bool,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether no defect was found.
     pub fn is_clean(&self) -> bool {
         self.findings_count == 0
     }
@@ -172,6 +172,6 @@ impl CheckReport {
     }
 }
 
-/// Called now and then during a check, with the bytes that were looked at and about how many there
-/// are; may end it.
+/// Called periodically during a check, with the bytes checked and the approximate total; may stop
+/// the check.
 pub type CheckProgress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;

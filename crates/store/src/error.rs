@@ -1,10 +1,10 @@
-//! What a store may answer instead of a result. Bugs are not here: they assert.
+//! Errors that a store returns. Bugs are not here: they assert.
 
 use std::sync::Arc;
 
 use format::Corruption;
 
-/// A store's error. Cheap to clone, so that one failed write can be told to every waiter.
+/// A store's error. Cheap to clone, so that every waiter can get the error of one failed write.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Bytes read are not bytes written. The rest of the store keeps working.
@@ -13,23 +13,23 @@ pub enum Error {
     /// The operating system failed a read, or a write whose failure left the store usable.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// There is no room for the commit; nothing was changed. Room may come back.
+    /// There is no space for the commit; nothing was changed. Space may be freed later.
     #[error("no room left for {0}")]
     NoSpace(&'static str),
-    /// A write or sync failed earlier, so that what is on disk is not known. The store
-    /// answers reads, and must be opened again before it takes writes.
+    /// A write or sync failed earlier, so the on-disk state is not known. The store serves reads,
+    /// and must be opened again before it takes writes.
     #[error("read-only since an earlier failure: {0}")]
     ReadOnly(Arc<str>),
-    /// The volume is of a newer format than this program knows.
+    /// The volume has a newer format than this program supports.
     #[error(
         "{file}: format version {found} is newer than {known}, the newest that this program knows"
     )]
     NewerFormat {
-        /// The file that said so.
+        /// The file that has this version.
         file: String,
         /// Its version.
         found: u32,
-        /// Ours.
+        /// The version this program supports.
         known: u32,
     },
     /// A file of the volume is missing.
@@ -38,13 +38,13 @@ pub enum Error {
         /// The file.
         file: String,
     },
-    /// A tree that does not exist was named.
+    /// A request named a tree that does not exist.
     #[error("there is no tree {}", .0.0)]
     NoTree(crate::TreeId),
-    /// The keys of a run do not ascend, or one comes twice.
+    /// The keys of a run do not ascend, or a key is repeated.
     #[error("a run's keys do not ascend: {0:02x?} is not above the one before it")]
     Unsorted(Vec<u8>),
-    /// A run was to be put where there are keys.
+    /// The range of an ingested run is not empty.
     #[error("tree {} has a key in the range of the run: {key:02x?}", tree.0)]
     RangeNotEmpty {
         /// The tree.
@@ -52,19 +52,19 @@ pub enum Error {
         /// The first such key.
         key: Vec<u8>,
     },
-    /// The places of a run's leaves do not fit one log record, or its index is longer than can be
-    /// said of it.
+    /// The addresses of a run's leaves do not fit one log record, or its index is longer than its
+    /// length field allows.
     #[error("the run is too long to be ingested as one: give it in parts")]
     RunTooLong,
-    /// Two pinned states were to be compared that are not of one store.
+    /// A diff was requested of two pinned states of different stores.
     #[error("the two pinned states are of different stores")]
     ForeignPin,
-    /// A tree that exists was to be created.
+    /// A request would create a tree that exists.
     #[error("tree {} exists", .0.0)]
     TreeExists(crate::TreeId),
 }
 
-/// What the structure is called in damage that stands for a read which the disk failed.
+/// The structure's name in damage that stands for a failed disk read.
 pub const UNREAD: &str = "medium";
 
 /// A result of this crate.
@@ -77,9 +77,9 @@ impl From<Corruption> for Error {
 }
 
 impl Error {
-    /// The same, but for a read that the disk failed the damage that it comes to: for who looks
-    /// for all that cannot be read, and concludes nothing from it. Who removes anything, or makes
-    /// it again, must give up on such a read, for it may succeed the next time.
+    /// Converts a failed disk read to damage: for a caller that searches for everything unreadable,
+    /// and concludes nothing from it. A caller that removes or rebuilds anything must give up on
+    /// such a read, for it may succeed the next time.
     #[must_use]
     pub fn as_damage(self) -> Error {
         match self {
@@ -95,7 +95,7 @@ impl Error {
         }
     }
 
-    /// Whether room on disk is what lacks.
+    /// Whether the error is a lack of disk space.
     pub fn is_no_space(&self) -> bool {
         match self {
             Error::NoSpace(_) => true,

@@ -1,7 +1,7 @@
-//! What every engine keeps beside its trees: its log, what it counts, and who makes checkpoints.
+//! What every engine keeps beside its trees: its log, its counters, and the checkpoint waker.
 //!
-//! An engine is made before its log is, for opening the log replays into the engine; the log is
-//! set once, before the store is handed out.
+//! An engine is created before its log, because opening the log replays into the engine. The log is
+//! set once, before the store is returned to its caller.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 
 use crate::{Durability, Log, Stats, Waker};
 
-/// What wrote something beside the log.
+/// Writers of data beside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// A checkpoint, or what goes to its place before one.
+    /// A checkpoint, or pre-flushing before one.
     Checkpoint,
-    /// A merge of runs.
+    /// A compaction of runs.
     Merge,
-    /// A run that was ingested.
+    /// An ingested run.
     Ingest,
 }
 
@@ -35,7 +35,7 @@ pub struct Journal {
     log: OnceLock<Log>,
     /// The last record when the log was opened.
     opened_at: AtomicU64,
-    /// Bytes of records that opening replayed. What is appended since, the log counts: a counter
+    /// Bytes of records that opening replayed. The log counts what is appended later: a counter
     /// here would be one more cache line that all commits write.
     replayed_bytes: AtomicU64,
     replayed: AtomicU64,
@@ -46,22 +46,22 @@ pub struct Journal {
     /// In the order of [`Writer`].
     written: [Written; 3],
     syncs: AtomicU64,
-    /// Keys and values that did not pass through the log.
+    /// Keys and values that bypassed the log.
     given_beside: AtomicU64,
     closed: AtomicBool,
-    /// Told, once between two freezes, that a checkpoint should start.
+    /// Called once between two freezes when a checkpoint should start.
     waker: Mutex<Option<Waker>>,
     woken: AtomicBool,
 }
 
 impl Journal {
-    /// Takes the log, which was opened by replaying into the engine.
+    /// Sets the log, which was opened by replaying into the engine.
     pub fn set_log(&self, log: Log) {
         self.opened_at.store(log.last().0, Ordering::Relaxed);
         assert!(self.log.set(log).is_ok(), "the log is set once");
     }
 
-    /// The log of a store that was handed out.
+    /// The log of a store that is open.
     #[inline]
     pub fn log(&self) -> &Log {
         self.log.get().expect("invariant: the log is set before the store is handed out")
@@ -92,7 +92,7 @@ impl Journal {
         self.replayed_bytes.load(Ordering::Relaxed) + appended
     }
 
-    /// About as many: somewhat less may be told, without a look at what all commits write.
+    /// The same, approximately: it may report less, but reads no cache line that all commits write.
     #[inline]
     pub fn log_bytes_about(&self) -> u64 {
         let appended = self.log.get().map_or(0, Log::appended_about);
@@ -109,30 +109,31 @@ impl Journal {
         self.log_bytes().saturating_sub(self.checkpointed_bytes.load(Ordering::Relaxed))
     }
 
-    /// A checkpoint was frozen when there were so many log bytes.
+    /// Records that a checkpoint was frozen at this many log bytes.
     pub fn checkpointed(&self, log_bytes: u64) {
         self.checkpointed_bytes.store(log_bytes, Ordering::Relaxed);
     }
 
-    /// Wall-clock time of the last checkpoint, in nanoseconds since 1970, as it was found.
+    /// Sets the wall-clock time of the last checkpoint, in nanoseconds since 1970, as read from
+    /// disk.
     pub fn found_checkpoint(&self, time: i64) {
         self.last_checkpoint.store(time, Ordering::Relaxed);
     }
 
-    /// Counts a checkpoint that was made at a time.
+    /// Counts a checkpoint made at this time.
     pub fn made_checkpoint(&self, time: i64) {
         self.last_checkpoint.store(time, Ordering::Relaxed);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts what was written beside the log.
+    /// Counts data written beside the log.
     pub fn wrote(&self, writer: Writer, bytes: u64, writes: u64) {
         let written = &self.written[writer as usize];
         written.bytes.fetch_add(bytes, Ordering::Relaxed);
         written.writes.fetch_add(writes, Ordering::Relaxed);
     }
 
-    /// Counts keys and values that callers gave and that did not pass through the log.
+    /// Counts callers' keys and values that bypassed the log.
     pub fn gave(&self, bytes: u64) {
         self.given_beside.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -142,12 +143,12 @@ impl Journal {
         self.syncs.fetch_add(syncs, Ordering::Relaxed);
     }
 
-    /// Bytes that merges wrote.
+    /// Bytes that compactions wrote.
     pub fn merged_bytes(&self) -> u64 {
         self.written[Writer::Merge as usize].bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes no more commits.
+    /// Refuses further commits.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -158,17 +159,17 @@ impl Journal {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Who is to be told that a checkpoint should start.
+    /// Sets the function to call when a checkpoint should start.
     pub fn set_waker(&self, wake: Waker) {
         *self.waker.lock() = Some(wake);
     }
 
-    /// Whether somebody is told.
+    /// Whether a waker is set.
     pub fn has_waker(&self) -> bool {
         self.waker.lock().is_some()
     }
 
-    /// Says, once between two freezes, that a checkpoint should start.
+    /// Calls the waker, once between two freezes, because a checkpoint should start.
     pub fn wake(&self) {
         if !self.woken.load(Ordering::Relaxed)
             && !self.woken.swap(true, Ordering::Relaxed)
@@ -178,7 +179,7 @@ impl Journal {
         }
     }
 
-    /// A checkpoint was frozen: the next one may be asked for.
+    /// A checkpoint was frozen: the waker may be called for the next one.
     pub fn may_wake(&self) {
         self.woken.store(false, Ordering::Relaxed);
     }

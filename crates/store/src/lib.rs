@@ -1,9 +1,9 @@
-//! The ordered key-value store: what engines answer, and the log that they share.
+//! The ordered key-value store: the interface of engines, and the log that they share.
 //!
-//! A store is a set of **trees**, each an ordered map of byte keys to byte values. All trees
-//! share one log. An operation enters as a [`Batch`], is appended to the log and applied to the
-//! trees; [`Store::sync`] makes it durable. Two engines stand behind the trait, `btree` and `lsm`;
-//! what both keep beside their trees is [`Journal`]. `testing::MemStore` is the oracle.
+//! A store is a set of **trees**, each an ordered map of byte keys to byte values. All trees share
+//! one log. An operation enters as a [`Batch`], is appended to the log and applied to the trees;
+//! [`Store::sync`] makes it durable. Two engines implement the trait, `btree` and `lsm`; what both
+//! keep beside their trees is [`Journal`]. `testing::MemStore` is the oracle.
 
 mod batch;
 mod check;

@@ -1,4 +1,4 @@
-//! What every engine is told when it opens a store.
+//! Options common to all engines.
 
 use std::time::Duration;
 
@@ -11,39 +11,39 @@ pub struct EngineOptions {
     pub volume: [u8; 16],
     /// The volume's secret.
     pub log_key: LogKey,
-    /// Memory for what an engine caches and for what is not on disk yet, in bytes. How it is
-    /// divided is the engine's.
+    /// Memory for an engine's cache and for data that is not on disk yet, in bytes. The engine
+    /// divides it.
     pub cache_bytes: usize,
     /// When commits are durable.
     pub durability: Durability,
-    /// Longest time that a commit stays unsynced in async mode.
+    /// Maximum time that a commit stays unsynced in async mode.
     pub log_interval: Duration,
     /// Log bytes from which the log is written in async mode.
     pub log_write_bytes: usize,
     /// Length of a log segment.
     pub log_segment_bytes: u64,
-    /// Log bytes that are kept at most, though no crash makes them replay, for
+    /// Maximum log bytes that are kept, though no recovery replays them, for
     /// [`crate::Pinned::logged_since`].
     pub log_keep_bytes: u64,
-    /// Log bytes since the last checkpoint from which one is due: what a crash makes replay.
+    /// Log bytes since the last checkpoint from which one is due: the bytes that recovery replays.
     pub checkpoint_bytes: u64,
-    /// A tree that shares no 4 KiB of a file with any other, which a disk may lose as one: it has
-    /// copies of what another holds.
+    /// A tree that shares no 4 KiB of a file, which a disk may lose as one unit, with any other
+    /// tree: it holds copies of what another holds.
     pub apart: Option<TreeId>,
 }
 
-/// Less than this for what is only in memory would make a checkpoint of every few commits.
+/// A lower limit for unflushed data would cause a checkpoint every few commits.
 pub const DIRTY_BYTES_MIN: usize = 256 << 10;
 
-/// Log bytes between two looks at the disk's room.
+/// Log bytes between two checks of the disk's free space.
 pub const ROOM_LOOK_EVERY: u64 = 256 << 10;
-/// The part of the disk that is kept for checkpoints: one in so many.
+/// The part of the disk that is reserved for checkpoints, as a divisor.
 const KEPT_SHARE: u64 = 32;
-/// And the most of it.
+/// Maximum of that reserve.
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes of a disk that commits which add must leave, so that what is deleted afterwards can be
-/// made durable and given back.
+/// Bytes of a disk that commits which add data must leave free, so that later deletions can be made
+/// durable and their space reclaimed.
 pub fn kept_for_checkpoints(space: &device::Space) -> u64 {
     (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX)
 }
@@ -67,7 +67,7 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// What the log is told.
+    /// The options of the log.
     pub fn log(&self) -> LogOptions {
         LogOptions {
             key: self.log_key,
@@ -80,8 +80,8 @@ impl EngineOptions {
         }
     }
 
-    /// Bytes that are only in memory, with those that are being written, from which commits wait
-    /// for the checkpoint. The rest of the cache is for reading.
+    /// Bytes that are only in memory, including those being written, from which commits wait for
+    /// the checkpoint. The rest of the cache is for reading.
     pub fn dirty_bytes_limit(&self) -> usize {
         (self.cache_bytes / 4 * 3).max(DIRTY_BYTES_MIN * 2)
     }

@@ -1,8 +1,8 @@
-//! Patterns of keys: what a partial snapshot has of a tree (BabuDB II.C).
+//! Patterns of keys: the selection of a partial snapshot (BabuDB II.C).
 //!
-//! A key is bytes, so a pattern is said in bytes: some that must stand there, some of which any may
-//! stand there, and runs of any. What all keys of a pattern begin with bounds where they are
-//! looked for; each key found there is then asked.
+//! A key is bytes, so a pattern consists of literal bytes, single wildcard bytes, and runs of any
+//! bytes. The common prefix of all keys of a pattern bounds the search; each key found there is
+//! then matched.
 
 use std::vec;
 
@@ -13,14 +13,14 @@ use crate::{Cursor, Item, KeyRange, Read, Result, SortedRun, TreeId, prefix_end}
 enum Part {
     /// This byte.
     Byte(u8),
-    /// One byte, whichever.
+    /// Any one byte.
     One,
-    /// Any number of bytes, whichever; none is a number too.
+    /// Any number of bytes, including none.
     Rest,
 }
 
-/// What keys look like: `Pattern::new().bytes(b"D").any(8).rest()` are those that begin with a
-/// `D`, eight bytes and whatever follows. One without [`Pattern::rest`] is of keys of one length.
+/// A pattern of keys: `Pattern::new().bytes(b"D").any(8).rest()` matches keys that consist of a
+/// `D`, eight bytes and any suffix. A pattern without [`Pattern::rest`] matches keys of one length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pattern {
     parts: Vec<Part>,
@@ -37,34 +37,34 @@ impl Pattern {
         Pattern::new().bytes(prefix).rest()
     }
 
-    /// Then these bytes.
+    /// Appends these bytes.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Pattern {
         self.parts.extend(bytes.iter().map(|&byte| Part::Byte(byte)));
         self
     }
 
-    /// Then so many bytes, whichever.
+    /// Appends this many wildcard bytes.
     #[must_use]
     pub fn any(mut self, count: usize) -> Pattern {
         self.parts.extend(std::iter::repeat_n(Part::One, count));
         self
     }
 
-    /// Then any number of bytes, whichever. More may stand behind it.
+    /// Appends any number of wildcard bytes. More parts may follow.
     #[must_use]
     pub fn rest(mut self) -> Pattern {
-        // Two of them say what one says.
+        // Two in a row match the same keys as one.
         if self.parts.last() != Some(&Part::Rest) {
             self.parts.push(Part::Rest);
         }
         self
     }
 
-    /// Whether a key is one of these. Takes at most the key's length times the pattern's.
+    /// Whether a key matches. Takes at most the key's length times the pattern's.
     pub fn matches(&self, key: &[u8]) -> bool {
         let (mut part, mut at) = (0, 0);
-        // Behind the last `Rest` that was met, and where in the key it ends as far as is tried.
+        // The part after the last `Rest`, and where in the key the present attempt ends it.
         let mut again: Option<(usize, usize)> = None;
         loop {
             match self.parts.get(part) {
@@ -85,7 +85,7 @@ impl Pattern {
                 None if at == key.len() => return true,
                 _ => {}
             }
-            // The last one takes one byte more. What those before it could take besides, it can.
+            // The last one takes one byte more. It can also take what those before it could.
             match &mut again {
                 Some((behind, end)) if *end < key.len() => {
                     *end += 1;
@@ -96,11 +96,11 @@ impl Pattern {
         }
     }
 
-    /// The keys among which all of these are.
+    /// A range that contains all matching keys.
     fn range(&self) -> KeyRange {
         let start: Vec<u8> = self.parts.iter().map_while(|part| part.byte()).collect();
         if start.len() == self.parts.len() {
-            // One key; the next greater has a zero behind it.
+            // One key; the next greater has a zero appended.
             let behind = [start.as_slice(), &[0]].concat();
             return KeyRange::between(&start, &behind);
         }
@@ -117,25 +117,24 @@ impl Part {
     }
 }
 
-/// A set of patterns: a key is one of these when it is one of any. Of none, no key is.
+/// A set of patterns: a key matches when it matches any of them. The empty set matches no key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Patterns {
     patterns: Vec<Pattern>,
 }
 
 impl Patterns {
-    /// Those of a set of patterns.
+    /// A set of these patterns.
     pub fn new(patterns: impl IntoIterator<Item = Pattern>) -> Patterns {
         Patterns { patterns: patterns.into_iter().collect() }
     }
 
-    /// Whether a key is one of these.
+    /// Whether a key matches.
     pub fn matches(&self, key: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(key))
     }
 
-    /// The ranges outside of which no key is one of these: ascending, and none reaches into
-    /// another.
+    /// The ranges outside of which no key matches: ascending, without overlap.
     pub fn ranges(&self) -> Vec<KeyRange> {
         let mut all: Vec<KeyRange> = self.patterns.iter().map(Pattern::range).collect();
         all.sort_by(|a, b| a.from.cmp(&b.from));
@@ -159,7 +158,7 @@ impl Patterns {
     }
 }
 
-/// The entries of a tree whose keys are some patterns', as a run.
+/// The entries of a tree whose keys match a set of patterns, as a run.
 pub struct Matching<'a> {
     read: &'a dyn Read,
     tree: TreeId,
@@ -171,16 +170,16 @@ pub struct Matching<'a> {
 }
 
 impl<'a> Matching<'a> {
-    /// Those of a tree that exists.
+    /// The matching entries of a tree, which must exist.
     pub fn new(read: &'a dyn Read, tree: TreeId, patterns: &'a Patterns) -> Result<Matching<'a>> {
         let ranges = patterns.ranges();
-        // Also where nothing is going to be read of it.
+        // Checks that the tree exists, even if no range of it will be read.
         drop(read.scan(tree, KeyRange::between(&[], &[]))?);
         let (key, value) = (Vec::new(), Vec::new());
         Ok(Matching { read, tree, patterns, ranges: ranges.into_iter(), cursor: None, key, value })
     }
 
-    /// Finds the next of them.
+    /// Finds the next match.
     fn find(&mut self) -> Result<bool> {
         loop {
             let cursor = match &mut self.cursor {

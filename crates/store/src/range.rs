@@ -1,6 +1,6 @@
 //! Ranges of keys.
 
-/// Keys from `from` up to but without `to`; no `to` means to the end.
+/// Keys from `from` (inclusive) to `to` (exclusive); no `to` means to the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     /// First key of the range.
@@ -15,7 +15,7 @@ impl KeyRange {
         KeyRange { from: Vec::new(), to: None }
     }
 
-    /// Keys from `from` up to but without `to`.
+    /// Keys from `from` (inclusive) to `to` (exclusive).
     pub fn between(from: &[u8], to: &[u8]) -> KeyRange {
         KeyRange { from: from.to_vec(), to: Some(to.to_vec()) }
     }
@@ -25,7 +25,7 @@ impl KeyRange {
         KeyRange { from: prefix.to_vec(), to: prefix_end(prefix) }
     }
 
-    /// Whether a key lies in the range.
+    /// Whether a key is in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= self.from.as_slice() && self.to.as_deref().is_none_or(|to| key < to)
     }

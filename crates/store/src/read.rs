@@ -1,11 +1,11 @@
-//! Reading: from the live store, or from a pinned state of it.
+//! Reading from the live store, or from a pinned state of it.
 
 use crate::{KeyRange, Result, TreeId};
 
-/// Looking things up.
+/// Lookups and scans.
 pub trait Read: Send + Sync {
-    /// Calls `found` with the key's value, without copying it, and tells whether the key is
-    /// there. `found` must be short and must not call the store: a latch is held.
+    /// Calls `found` with the key's value, without copying it, and returns whether the key exists.
+    /// `found` must be short and must not call the store: a latch is held.
     fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// The key's value.
@@ -15,11 +15,11 @@ pub trait Read: Send + Sync {
         Ok(value)
     }
 
-    /// A cursor over a range, before its first key. It holds no latch between calls. A live
-    /// cursor never skips a key that is present throughout, and never gives a key twice; whether
-    /// it sees keys that come and go meanwhile is open. So a live scan over several keys may see
-    /// a part of a batch that is committed meanwhile, as look-ups one after the other may: only a
-    /// pin ([`crate::Store::pin`]) makes one state of many keys. A pinned cursor sees that state.
+    /// A cursor over a range, before its first key. It holds no latch between calls. A live cursor
+    /// never skips a key that is present throughout, and never returns a key twice; whether it sees
+    /// keys that are added or removed meanwhile is undefined. So a live scan over several keys may
+    /// see a part of a concurrently committed batch, as successive lookups may: only a pin
+    /// ([`crate::Store::pin`]) gives one state of many keys. A pinned cursor sees that state.
     fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>>;
 }
 
@@ -47,8 +47,8 @@ pub trait Cursor {
     /// `next` returns it and `prev` the one before.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Says of which keys the values are wanted: of others an engine may give none in their place,
-    /// and need not read them. Before the first move.
+    /// Restricts values to the keys that `of` selects: for others an engine may return an empty
+    /// value, and need not read it. Call before the first move.
     fn want_values(&mut self, _of: fn(&[u8]) -> bool) {}
 }
 
@@ -59,13 +59,13 @@ pub struct Diff<'a> {
     pub key: &'a [u8],
     /// Its value in the old tree.
     pub old: Option<&'a [u8]>,
-    /// Its value in the new tree. Both are there and differ, or one is there.
+    /// Its value in the new tree. Both exist and differ, or only one exists.
     pub new: Option<&'a [u8]>,
 }
 
 /// The differences between two trees, in key order.
 pub trait DiffCursor {
-    /// The next difference; `None` at the end. After an error it answers that error again: going
-    /// on would leave out what could not be read.
+    /// The next difference; `None` at the end. After an error it returns that error again:
+    /// continuing would omit what could not be read.
     fn next(&mut self) -> Result<Option<Diff<'_>>>;
 }

@@ -1,4 +1,4 @@
-//! Sorted runs: what is ingested.
+//! Sorted runs: the input of an ingest.
 
 use crate::{Cursor, Error, Item, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 
@@ -8,14 +8,14 @@ pub trait SortedRun {
     fn next_entry(&mut self) -> Result<Option<Item<'_>>>;
 }
 
-/// What a cursor passes, from where it stands on.
+/// The entries from a cursor's present position on.
 impl<C: Cursor + ?Sized> SortedRun for Box<C> {
     fn next_entry(&mut self) -> Result<Option<Item<'_>>> {
         self.next()
     }
 }
 
-/// A run that is looked at while it passes: its keys must ascend and be within bounds.
+/// A run that is checked while it is read: its keys must ascend and be within bounds.
 pub struct Ascending<'r> {
     run: &'r mut dyn SortedRun,
     first: Option<Vec<u8>>,
@@ -29,12 +29,12 @@ impl<'r> Ascending<'r> {
         Ascending { run, first: None, last: Vec::new(), bytes: 0 }
     }
 
-    /// The first and the last key that passed; none before any did.
+    /// The first and the last key read; `None` before any was.
     pub fn ends(&self) -> Option<(&[u8], &[u8])> {
         self.first.as_deref().map(|first| (first, self.last.as_slice()))
     }
 
-    /// Bytes of the keys and values that passed.
+    /// Bytes of the keys and values read.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

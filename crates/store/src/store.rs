@@ -15,41 +15,41 @@ use crate::{
 /// An ordered key-value store of many trees with O(1) clones.
 ///
 /// Every method may be called from any thread. Conflicting commits are applied in the order of
-/// their sequence numbers; a batch is atomic to readers of one key, to clones, to pinned states
-/// and to recovery, but not to a live scan of many keys ([`Read::scan`]). Nothing here starts a
-/// thread: background work is done in the steps
-/// `flush_if_due`, `checkpoint` and `reclaim_step`, which the owner's workers drive.
+/// their sequence numbers; a batch is atomic to readers of one key, to clones, to pinned states and
+/// to recovery, but not to a live scan of many keys ([`Read::scan`]). Nothing here starts a thread:
+/// background work is done in the steps `flush_if_due`, `checkpoint` and `reclaim_step`, which the
+/// daemon's workers call.
 pub trait Store: Read {
-    /// Applies a batch atomically. Visible when it returns; durable as [`Durability`] says.
+    /// Applies a batch atomically. Visible on return; durable as [`Durability`] says.
     ///
-    /// A batch that names an absent tree, or creates one that exists, is refused whole. On
+    /// A batch that names an absent tree, or creates one that exists, is refused as a whole. On
     /// `NoSpace` nothing happened.
     fn commit(&self, batch: &Batch) -> Result<CommitToken>;
 
-    /// Puts the entries of a run into a range of a tree that holds no key, as one commit: all or
-    /// none of them, to readers, clones and recovery. An engine writes them to their place once,
-    /// and logs where that is instead of what they are. An empty run is no commit.
+    /// Inserts the entries of a run into a range of a tree that holds no key, as one commit,
+    /// atomically for readers, clones and recovery. An engine writes the entries once, to their
+    /// final place, and logs their addresses instead of their contents. An empty run is no commit.
     ///
     /// Refused are keys that do not ascend ([`crate::Error::Unsorted`]), keys of the tree between
-    /// the first and the last of the run ([`crate::Error::RangeNotEmpty`]), and a run whose places
-    /// do not fit one record ([`crate::Error::RunTooLong`]); then nothing happened. Commits go on
-    /// while the run is read, so it may be a cursor over this store.
+    /// the first and the last of the run ([`crate::Error::RangeNotEmpty`]), and a run whose
+    /// addresses do not fit one record ([`crate::Error::RunTooLong`]); then nothing happened.
+    /// Commits continue while the run is read, so it may be a cursor over this store.
     fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken>;
 
-    /// As [`Store::ingest`], into a tree that the same commit creates: it is there with all of the
-    /// run, or not at all. An empty run makes an empty tree. The number is as for
-    /// [`Batch::create_tree`]; that of a tree that exists is refused.
+    /// As [`Store::ingest`], into a tree that the same commit creates: it exists with the whole
+    /// run, or not at all. An empty run creates an empty tree. The number is as for
+    /// [`Batch::create_tree`]; that of an existing tree is refused.
     fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken>;
 
-    /// Creates `target` with those keys of `source` that are some patterns': BabuDB's partial
+    /// Creates `target` with the keys of `source` that match the patterns: BabuDB's partial
     /// snapshot by patterns, as one commit.
     ///
-    /// It has what `source` holds when this is called; commits go on while it is written, to its
-    /// place and once, as by [`Store::ingest`], whose bound on the length of a run is its own too.
-    /// It is a tree like any other from then on, and shares nothing with `source`: of that the
-    /// ranges are read in which such keys can be, and no key of others is kept. To have the moment
-    /// durable before, at the cost of a clone, clone `source` first ([`Batch::clone_tree`]) and
-    /// take this of the clone. Prefixes alone are had in O(1): [`Batch::clone_prefixes`].
+    /// It holds what `source` holds at the time of the call; commits continue while it is written,
+    /// once and to its final place, as by [`Store::ingest`], whose bound on the length of a run
+    /// applies. It is an ordinary tree from then on, and shares nothing with `source`. Of `source`,
+    /// it reads the ranges that can contain such keys, and keeps no other key. To make the state
+    /// durable first, at the cost of a clone, clone `source` ([`Batch::clone_tree`]) and use the
+    /// clone as the source. Prefixes alone take O(1): [`Batch::clone_prefixes`].
     fn clone_matching(
         &self,
         source: TreeId,
@@ -71,59 +71,60 @@ pub trait Store: Read {
     fn durable(&self) -> CommitToken;
 
     /// Writes and syncs the log when the oldest unwritten record is older than the interval, writes
-    /// what committers left for whoever calls this, and tells how long until it will be due.
+    /// what committers left to the caller of this, and returns how long until it is due again.
     fn flush_if_due(&self) -> Result<Duration>;
 
-    /// Pins the present state of all trees for reading. Cheap; the space of what is deleted
-    /// meanwhile is held until it drops.
+    /// Pins the present state of all trees for reading. Cheap; the space of data deleted meanwhile
+    /// is held until the pin drops.
     fn pin(&self) -> Result<Box<dyn Pinned>>;
 
-    /// Pins some trees, those of them that exist, and perhaps others too. Where nobody changes
-    /// these trees, changes of others cost what they cost without a pin.
+    /// Pins those of the given trees that exist, and perhaps others too. While no commit changes
+    /// these trees, changes of others cost the same as without a pin.
     fn pin_trees(&self, _trees: &[TreeId]) -> Result<Box<dyn Pinned>> {
         self.pin()
     }
 
-    /// Differences from `old` to `new`, at a cost of what differs, not of what is there.
+    /// Differences from `old` to `new`, at a cost proportional to the differences, not to the
+    /// trees.
     fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>>;
 
-    /// Writes all that is only in memory and the log to its place, and trims the log. Runs beside
-    /// commits. Returns at once, with `false`, when another thread is at it.
+    /// Flushes all data that is only in memory and the log, and trims the log. Runs concurrently
+    /// with commits. Returns at once, with `false`, when another thread is running one.
     fn checkpoint(&self) -> Result<bool>;
 
-    /// Has `wake` called, from a thread that commits, when a checkpoint should start that had
-    /// better not wait for the next look at [`checkpoint_due`](Store::checkpoint_due): whoever
-    /// commits on makes it himself after a while.
+    /// Sets `wake`, which a committing thread calls when a checkpoint should start before the next
+    /// poll of [`checkpoint_due`](Store::checkpoint_due): if none starts, committers eventually run
+    /// it themselves.
     fn set_waker(&self, _wake: Waker) {}
 
-    /// Says behind which commits [`Pinned::logged_since`] will be asked for what followed, so that
-    /// of the log so much is kept, within the bounds of the store's options. Before it is first
-    /// called, all is; an engine without a log keeps nothing.
+    /// Declares after which commits [`Pinned::logged_since`] will be called, so that the log keeps
+    /// that much, within the bounds of the store's options. Before the first call, everything is
+    /// kept; an engine without a log keeps nothing.
     fn keep_log(&self, _behind: &[CommitToken]) -> Result<()> {
         Ok(())
     }
 
-    /// How often a record was refused because the log has a disk of its own, which is full. Room
-    /// where the rest of the store is would have been of no use.
+    /// How often a record was refused because the log has a disk of its own, which is full. Space
+    /// on the disk of the rest of the store would not have helped.
     fn refused_by_log(&self) -> u64 {
         0
     }
 
-    /// Whether the log has grown so far that a checkpoint should start.
+    /// Whether the log has grown enough that a checkpoint should start.
     fn checkpoint_due(&self) -> bool;
 
-    /// Whether steps of [`Store::reclaim_step`] are merging what was deleted away, or would, for
-    /// the room that it takes.
+    /// Whether steps of [`Store::reclaim_step`] are compacting deleted data away, or would, for the
+    /// space that it takes.
     fn merge_may_return(&self) -> bool {
         false
     }
 
-    /// Frees a bounded part (about `nodes` nodes) of what dropped trees alone owned; `false` when
-    /// nothing is left to free.
+    /// Frees a bounded part (about `nodes` nodes) of the data that only dropped trees referenced;
+    /// `false` when nothing is left to free.
     fn reclaim_step(&self, nodes: usize) -> Result<bool>;
 
-    /// Gives room back to the disk at once that is free and kept to be used again: for whoever
-    /// finds the disk full. An engine that keeps none has nothing to do.
+    /// Returns free space that is kept for reuse to the disk at once: for a caller that finds the
+    /// disk full. An engine that keeps none has nothing to do.
     fn give_back(&self) -> Result<()> {
         Ok(())
     }
@@ -131,65 +132,65 @@ pub trait Store: Read {
     /// Whether a tree exists.
     fn tree_exists(&self, tree: TreeId) -> Result<bool>;
 
-    /// Why the store was opened for reading only: damage was met that is in the way of changes, and
-    /// in the way of few keys. Those are answered with what is damaged, all others as ever; a
-    /// commit or checkpoint is [`crate::Error::ReadOnly`], and nothing is deleted.
+    /// Why the store was opened read-only: damage was found that blocks changes, but affects few
+    /// keys. Reads of those return the damage, all others work normally; a commit or checkpoint
+    /// returns [`crate::Error::ReadOnly`], and nothing is deleted.
     fn read_only(&self) -> Option<Arc<str>> {
         None
     }
 
-    /// Trees of which something is not known since the log was replayed, where that is why the
-    /// store is read-only, and the only reason.
+    /// Trees that are partly unknown since the log was replayed, where that is the only reason why
+    /// the store is read-only.
     fn unknown(&self) -> Vec<TreeId> {
         Vec::new()
     }
 
-    /// Logs, durably, a batch that drops all trees of which something is not known: for whoever has
-    /// what they held elsewhere. The store takes nothing else; the next opening finds the batch in
-    /// the log and takes changes.
+    /// Logs, durably, a batch that drops all partly unknown trees: for a caller that has their
+    /// contents elsewhere. The store accepts nothing else; the next opening finds the batch in the
+    /// log and accepts changes.
     fn drop_unknown(&self, _batch: &Batch) -> Result<()> {
         Err(crate::Error::ReadOnly(Arc::from("nothing is unknown")))
     }
 
-    /// What must be durable before a log record that names it (DESIGN section 6): called before
-    /// every write of the log, in one place. Set once, before the first commit.
+    /// Sets what must be durable before a log record that names it (DESIGN section 6): called
+    /// before every write of the log, in one place. Set once, before the first commit.
     fn set_barrier(&self, barrier: Arc<dyn Barrier>);
 
-    /// Reads and verifies everything of the last checkpoint's state that is on disk, past
-    /// the cache, and counts all references again. Runs beside commits and checkpoints, and changes
-    /// nothing; what is freed meanwhile is held until it ends. What is wrong is in the report;
-    /// fails only where the disk does not answer.
+    /// Reads and verifies the complete on-disk state of the last checkpoint, bypassing the cache,
+    /// and recounts all references. Runs concurrently with commits and checkpoints, and changes
+    /// nothing; space freed meanwhile is held until it ends. Defects are in the report; fails only
+    /// where the disk does not respond.
     fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport>;
 
     /// Counters, for `status` and for tests.
     fn stats(&self) -> Stats;
 
-    /// Makes everything durable and takes no more commits. Called once, before the last drop; a
+    /// Makes everything durable and refuses further commits. Called once, before the last drop; a
     /// store that is dropped without it recovers as after a crash.
     fn close(&self) -> Result<()>;
 }
 
-/// Told that there is work to do.
+/// Called when there is work to do.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// Keys of a tree that cannot be read.
+/// A range of keys of a tree that cannot be read.
 #[derive(Debug, Clone)]
 pub struct LostRange {
-    /// The least key that may have been there.
+    /// The least key that may have existed there.
     pub from: Vec<u8>,
-    /// The least key behind it that was not; `None`: all up to the end.
+    /// The least key after the range; `None`: the range extends to the end.
     pub to: Option<Vec<u8>>,
-    /// What stands in their place.
+    /// The damage in their place.
     pub damage: Arc<format::Corruption>,
 }
 
-/// How far a walk of [`Pinned::visit_shared_step`] has come. For one pinned state.
+/// The progress of a walk of [`Pinned::visit_shared_step`], over one pinned state.
 pub struct SharedWalk {
     /// The trees that were not begun.
     pub trees: VecDeque<TreeId>,
-    /// What the keys start with.
+    /// The prefix of the keys.
     pub prefix: Vec<u8>,
-    /// What the engine keeps between steps.
+    /// The engine's state between steps.
     pub state: Option<Box<dyn Any + Send>>,
 }
 
@@ -206,8 +207,8 @@ pub trait Pinned: Read {
     fn commit(&self) -> CommitToken;
 
     /// Visits the keys that start with `prefix` in all of `trees`, but what several trees share
-    /// only once: the cost is that of the distinct nodes. The order is open, and a key that is in
-    /// shared and in unshared places may be visited more than once.
+    /// only once: the cost is that of the distinct nodes. The order is undefined, and a key that is
+    /// in shared and in unshared places may be visited more than once.
     fn visit_shared_once(
         &self,
         trees: &mut dyn Iterator<Item = TreeId>,
@@ -215,10 +216,10 @@ pub trait Pinned: Read {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<()>;
 
-    /// One bounded part of what [`Pinned::visit_shared_once`] does, about `nodes` nodes of it;
-    /// `false` when the walk is done. What an error was met at is left out of the rest: who must
-    /// see everything gives the walk up, who looks for damage goes on. An engine that cannot stop
-    /// in between does all of it in one step.
+    /// Does a bounded part of [`Pinned::visit_shared_once`], about `nodes` nodes of it; `false`
+    /// when the walk is done. The rest omits what caused an error: a caller that must see
+    /// everything abandons the walk, a search for damage continues. An engine that cannot stop in
+    /// between does all of it in one step.
     fn visit_shared_step(
         &self,
         walk: &mut SharedWalk,
@@ -231,16 +232,16 @@ pub trait Pinned: Read {
     }
 
     /// The first range of keys of a tree, from `key` on, that cannot be read because of damage;
-    /// `None` when there is none, or the engine cannot tell. It may begin before `key`. What lies
-    /// behind it is found by seeking there.
+    /// `None` when there is none, or the engine cannot determine it. It may begin before `key`.
+    /// Seek to the end of the range to find what follows.
     fn lost_from(&self, _tree: TreeId, _key: &[u8]) -> Result<Option<LostRange>> {
         Ok(None)
     }
 
-    /// Differences from `old_tree` of this state to `new_tree` of another state, within a range,
-    /// at a cost of what differs there. `new` must be a pinned state of the same store, else
-    /// [`crate::Error::ForeignPin`]; it need not be the younger one. A tree that its state does
-    /// not have is [`crate::Error::NoTree`].
+    /// Differences from `old_tree` of this state to `new_tree` of another state, within a range, at
+    /// a cost proportional to the differences. `new` must be a pinned state of the same store, else
+    /// [`crate::Error::ForeignPin`]; it need not be the younger one. A tree that its state does not
+    /// have is [`crate::Error::NoTree`].
     fn diff<'a>(
         &'a self,
         old_tree: TreeId,
@@ -249,28 +250,28 @@ pub trait Pinned: Read {
         range: KeyRange,
     ) -> Result<Box<dyn DiffCursor + 'a>>;
 
-    /// Says that keys of a tree, in order, will be looked up soon, so that the disk may read
-    /// what leads to them meanwhile. A hint: whoever looks them up is told of what goes wrong.
+    /// Hints that keys of a tree, in order, will be looked up soon, so that the disk may read the
+    /// path to them meanwhile. The later lookup reports any error.
     fn prefetch(&self, _tree: TreeId, _keys: &[&[u8]]) {}
 
-    /// About how many bytes of the log hold what was committed behind a commit; `None` where the
-    /// log does not reach back so far.
+    /// Approximate bytes of the log records committed after a commit; `None` where the log does not
+    /// reach back so far.
     fn logged_bytes(&self, _behind: CommitToken) -> Option<u64> {
         None
     }
 
-    /// Shows the batches that were committed behind a commit up to this state, as they stand in the
-    /// log, until `take` answers `false`. `false`: the log does not have all of them, and what was
-    /// shown is of no use.
+    /// Passes the batches committed after a commit up to this state, as stored in the log, to
+    /// `take`, until it returns `false`. `false`: the log does not have all of them, and those
+    /// passed are unusable.
     fn logged_since(&self, _behind: CommitToken, _take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
         false
     }
 
-    /// The state as what its store made it, for [`Pinned::diff`].
+    /// The state as its store's own type, for [`Pinned::diff`].
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Something that must be durable before the log is.
+/// Data that must be durable before the log is.
 pub trait Barrier: Send + Sync {
     /// Makes everything durable that a commit made before this call may name.
     fn reach(&self) -> std::result::Result<(), device::Error>;
@@ -287,26 +288,26 @@ pub struct Stats {
     pub trees: u64,
     /// Trees that were dropped and are not reclaimed yet.
     pub dropping: u64,
-    /// Room that the engine's files occupy on disk, without the log.
+    /// Disk space of the engine's files, without the log.
     pub disk_bytes: u64,
-    /// Room of the log.
+    /// Disk space of the log.
     pub log_bytes: u64,
-    /// Written since opening, log included.
+    /// Bytes written since opening, log included.
     pub written_bytes: u64,
     /// Writes since opening, log included. The mean write has `written_bytes / writes`.
     pub writes: u64,
-    /// Of `written_bytes`, what checkpoints wrote.
+    /// Part of `written_bytes` that checkpoints wrote.
     pub checkpoint_bytes: u64,
-    /// Of `writes`, those of checkpoints.
+    /// Part of `writes` that checkpoints made.
     pub checkpoint_writes: u64,
-    /// Of `written_bytes`, what merges of runs wrote.
+    /// Part of `written_bytes` that compactions of runs wrote.
     pub merge_bytes: u64,
-    /// Of `written_bytes`, what ingested runs took.
+    /// Part of `written_bytes` that ingested runs took.
     pub ingest_bytes: u64,
-    /// What callers gave since opening: bytes of log records, and keys and values of runs that
-    /// did not pass through the log.
+    /// Bytes that callers wrote since opening: log records, and keys and values of runs that
+    /// bypassed the log.
     pub given_bytes: u64,
-    /// Commits since opening: `written_bytes / commits` is what one costs the disk.
+    /// Commits since opening: `written_bytes / commits` is the disk's cost of one.
     pub commits: u64,
     /// `fdatasync` calls since opening.
     pub syncs: u64,
@@ -318,12 +319,12 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Log records that opening replayed.
     pub replayed: u64,
-    /// What merging is at, in an engine that merges.
+    /// Compaction state, in an engine that compacts.
     pub merges: Option<MergeStats>,
 }
 
 impl Stats {
-    /// Bytes written for each byte that callers gave, since opening; 0 before they gave any.
+    /// Bytes written for each byte that callers wrote, since opening; 0 before they wrote any.
     pub fn write_amplification(&self) -> f64 {
         if self.given_bytes == 0 {
             0.0
@@ -333,40 +334,40 @@ impl Stats {
     }
 }
 
-/// Value logs of the durable state: blobs of rows that runs point to and that are not merged.
+/// Value logs of the durable state: blobs of rows that runs point to and that are not compacted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ValueLogStats {
-    /// Bytes from which a value goes to one; 0: none does.
+    /// Values of at least this many bytes go to a value log; 0: none do.
     pub values_from: u64,
-    /// How many there are.
+    /// Number of value logs.
     pub logs: u64,
     /// Their bytes on disk.
     pub disk_bytes: u64,
     /// Bytes of the keys and values of all their rows.
     pub rows_bytes: u64,
-    /// Of those, such as runs point to.
+    /// Part of them that runs point to.
     pub live_bytes: u64,
     /// Logs of which less than half is live: they are emptied next.
     pub sparse: u64,
-    /// Bytes that were written to value logs since opening.
+    /// Bytes written to value logs since opening.
     pub written_bytes: u64,
 }
 
-/// What merging has done since opening, what it is at, and what comes next.
+/// Compactions since opening, the running one, and the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MergeStats {
-    /// Merges that ended.
+    /// Completed compactions.
     pub ended: u64,
-    /// Of those, such as emptied value logs of which little was live.
+    /// Part of them that emptied value logs with little live data.
     pub cleaned: u64,
     /// Value logs.
     pub logs: ValueLogStats,
-    /// Of the merge that is under way, bytes that were written, and bytes of what is merged.
+    /// For the running compaction: bytes written, and bytes of its input.
     pub under_way: Option<(u64, u64)>,
-    /// Of the merge that is planned next, how many runs, and their bytes.
+    /// For the next planned compaction: how many runs, and their bytes.
     pub next: Option<(u64, u64)>,
     /// Runs of the deepest tree of the durable state.
     pub depth: u64,
-    /// Most bytes a second; 0: no bound.
+    /// Maximum bytes per second; 0: no bound.
     pub rate: u64,
 }

@@ -1,6 +1,6 @@
-//! Numbers with meaning.
+//! Numeric newtypes.
 
-/// A tree of a store. Numbers are chosen by the caller and never used twice; those up to
+/// A tree of a store. Callers choose numbers and never use one twice; those up to
 /// [`TreeId::LAST_RESERVED`] belong to engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u64);
@@ -23,7 +23,7 @@ pub struct CommitToken(pub Lsn);
 pub enum Durability {
     /// When it returns. Concurrent commits share one write and one `fdatasync`.
     Sync,
-    /// When `sync` returns, and at the latest after the log's interval while something drives
+    /// When `sync` returns, and at the latest after the log's interval while a thread calls
     /// [`crate::Store::flush_if_due`].
     Async,
 }

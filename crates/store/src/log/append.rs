@@ -1,11 +1,11 @@
-//! Appending: a record gets its number here, mostly of what the log's lock has lent (`loan`), and
-//! its bytes are left, in memory, with those of its thread (`stage`), for whoever writes.
+//! Appending: a record gets its number here, mostly from a range reserved without the log's lock
+//! (`loan`). Its bytes stay in memory, in its thread's stage (`stage`), until a writer takes them.
 //!
-//! Room for the record exists on disk before it gets a number, so a full disk is answered
-//! here, before anything is applied, and never by the write that follows. Invariants of
-//! [`State`]: the records `next - n .. next`, which are `buffered` bytes, are staged, or will be
-//! when their threads let go of their stages; each entry of `cuts` tells with which of them a new
-//! segment begins; `room` is what is left in the segment in which the last of them ends.
+//! Disk space for the record is allocated before it gets a number. So a full disk is reported here,
+//! before anything is applied, and never by the later write. Invariants of [`State`]: the records
+//! `next - n .. next`, which are `buffered` bytes, are staged, or will be when their threads
+//! release their stages; each entry of `cuts` names the record with which a new segment begins;
+//! `room` is the space left in the segment that contains the last of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,12 +25,12 @@ use crate::{Barrier, Error, Lsn, Result};
 /// Spare segments that only [`Room::Reserve`] may use.
 const SPARES_RESERVED: usize = 1;
 
-/// Which room an append may use.
+/// Which space an append may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// What the disk gives.
+    /// Free disk space.
     Normal,
-    /// Also the segment kept back so that things can be deleted when the disk is full.
+    /// Also the segment reserved so that data can be deleted when the disk is full.
     Reserve,
 }
 
@@ -42,44 +42,43 @@ pub struct Log {
     pub(super) barrier: OnceLock<Arc<dyn Barrier>>,
     pub(super) state: Shared,
     pub(super) stages: Stages,
-    /// About how many bytes were appended since opening, for who asks often.
+    /// Approximate bytes appended since opening, for frequent callers.
     appended_about: About,
-    /// Told when a write has ended.
+    /// Signalled when a write has ended.
     pub(super) turn: Condvar,
-    /// Told when somebody joins those who want to sync.
+    /// Signalled when a thread joins those that wait for a sync.
     pub(super) joined: Condvar,
-    /// Files; locked by the one thread that writes, and for trimming.
+    /// Files; locked by the one writing thread, and for trimming.
     pub(super) writer: Mutex<Writer>,
-    /// Held while a spare segment is made, so that committers do not make one each.
+    /// Held while a spare segment is made, so that concurrent committers do not make one each.
     preparing: Mutex<()>,
-    /// Held by who gives segments up or other names. Taken after `preparing`, before the others.
+    /// Held to free or rename segments. Taken after `preparing`, before the others.
     pub(super) trimming: Mutex<()>,
-    /// A copy of that of `State`, for readers without the lock.
+    /// A copy of `State`'s field, for readers without the lock.
     pub(super) durable: AtomicU64,
-    /// Whether so much is buffered that it should be written. Seldom changed, so that asking each
-    /// time costs nothing.
+    /// Whether the buffer is full enough to be written. It seldom changes, so checking it on each
+    /// append is cheap.
     full: AtomicBool,
-    /// Whether its medium is not that of the rest of the store.
+    /// Whether the log is on another disk than the rest of the store.
     elsewhere: bool,
-    /// How often that medium had no room for a record.
+    /// How often that disk had no space for a record.
     refused: AtomicU64,
     pub(super) counters: Counters,
 }
 
-/// What there is no room for where the log has a disk of its own, and that one is full.
+/// The subject of a no-space error when the log has a disk of its own that is full.
 const ON_ITS_OWN: &str = "the log, on a medium of its own";
 
-/// A number with a cache line of its own: it changes once in many appends, and looking at it
-/// between must not fetch what each of them writes.
+/// A number with a cache line of its own: it changes once in many appends, and reading it must not
+/// fetch a line that each append writes.
 #[derive(Default)]
 #[repr(align(128))]
 struct About(AtomicU64);
 
-/// How far behind the truth [`Log::appended_about`] may be, in bytes, and so how much is lent at
-/// most.
+/// Maximum lag of [`Log::appended_about`] in bytes, and so the maximum reservation.
 const ABOUT_BYTES: u64 = 64 << 10;
 
-/// What `stats` adds up.
+/// Counters for `stats`.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) written_bytes: AtomicU64,
@@ -87,18 +86,18 @@ pub(super) struct Counters {
     pub(super) syncs: AtomicU64,
 }
 
-/// What appenders share.
+/// State shared by appenders.
 pub(super) struct State {
-    /// Bytes that are lent, from `next` on, while nobody has the lock.
+    /// Bytes reserved from `next` on, while no thread holds the lock.
     pub(super) lent: Option<u64>,
-    /// Buffered bytes at which somebody is told to write, and at which appenders wait.
+    /// Buffered bytes at which a thread is signalled to write, and at which appenders wait.
     pub(super) bounds: [usize; 2],
-    /// When, and how many bytes after opening, the log was last driven (`flush_if_due`); never,
-    /// where nobody drives it.
+    /// Time, and bytes appended since opening, when `flush_if_due` was last called; `None` where no
+    /// thread calls it.
     pub(super) driven: Option<(Duration, u64)>,
     /// Number of the next record.
     pub(super) next: u64,
-    /// Bytes left in the segment in which the buffer ends.
+    /// Bytes left in the segment at the buffer's end.
     pub(super) room: u64,
     /// Bytes of all records that were appended since opening.
     pub(super) appended: u64,
@@ -106,26 +105,26 @@ pub(super) struct State {
     pub(super) buffered: usize,
     /// The last record known to be durable.
     pub(super) durable: u64,
-    /// When the oldest record was appended that no sync has taken.
+    /// When the oldest record that no sync covers was appended.
     pub(super) dirty_since: Option<Duration>,
-    /// Whether the segment in which the buffer ends is the one that was kept back: what is left of
-    /// it is for records that delete too.
+    /// Whether the segment at the buffer's end is the reserved one: the rest of it too is only for
+    /// records that delete.
     pub(super) in_reserve: bool,
-    /// Whether the next record begins a segment: what there is was found damaged.
+    /// Whether the next record begins a segment, because the present one was found damaged.
     renew: bool,
-    /// Why nothing can be written any more.
+    /// Why no more writes are possible.
     pub(super) failed: Option<Arc<str>>,
-    /// Why no more records are taken; those that were are written.
+    /// Why no more records are accepted; accepted ones are still written.
     refused: Option<Arc<str>>,
-    /// What a writer takes records into, empty, while none has it.
+    /// Empty buffers into which a writer takes records, while no writer has them.
     pub(super) idle: Buffers,
-    /// Where in what is buffered segments begin.
+    /// Where segments begin in the buffered records.
     pub(super) cuts: Vec<Cut>,
-    /// Segments that are allocated and not used yet.
+    /// Allocated segments that are not used yet.
     pub(super) spares: Vec<Spare>,
     /// Whether a thread is writing, or about to.
     pub(super) writing: bool,
-    /// Threads that want a sync now, and that the last one was for.
+    /// Threads that wait for a sync now, and those that the last sync served.
     pub(super) waiters: usize,
     pub(super) group: usize,
 }
@@ -137,7 +136,7 @@ pub(super) struct Cut {
 }
 
 impl State {
-    /// Fails when no more records are taken: an earlier write or sync failed, or the engine
+    /// Fails when no more records are accepted: an earlier write or sync failed, or the engine
     /// refuses.
     pub(super) fn check(&self) -> Result<()> {
         match self.failed.as_ref().or(self.refused.as_ref()) {
@@ -146,7 +145,7 @@ impl State {
         }
     }
 
-    /// Fails when an earlier write or sync failed, so that nothing can be written.
+    /// Fails when an earlier write or sync failed, so that no write is possible.
     pub(super) fn check_written(&self) -> Result<()> {
         match &self.failed {
             Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
@@ -154,20 +153,20 @@ impl State {
         }
     }
 
-    /// How many bytes others may take without the lock: as many as need nothing else than to be
+    /// How many bytes other threads may take without the lock: as long as a record only needs to be
     /// counted.
     pub(super) fn lendable(&self) -> u64 {
         if self.in_reserve || self.renew || self.dirty_since.is_none() || self.check().is_err() {
             return 0;
         }
         let [due, most] = self.bounds.map(|bound| bound.saturating_sub(self.buffered) as u64);
-        // Whoever comes to these says so, so it is not lent that far.
+        // The thread that reaches a bound acts on it, so the reservation ends before it.
         let due = if due > 0 { due - 1 } else { most };
         let told = ABOUT_BYTES - self.appended % ABOUT_BYTES - 1;
         self.room.min(due).min(most).min(told)
     }
 
-    /// Counts records that have their numbers.
+    /// Counts records that have numbers.
     #[inline]
     pub(super) fn taken(&mut self, records: u64, bytes: u64) {
         assert!(bytes <= self.room, "no more is taken than there is room for");
@@ -177,14 +176,14 @@ impl State {
         self.appended += bytes;
     }
 
-    /// Begins a new segment behind what is buffered.
+    /// Begins a new segment after the buffered records.
     fn cut(&mut self, spare: Spare) {
         self.room = spare.bytes.saturating_sub(RECORDS_START);
         self.cuts.push(Cut { first: self.next, spare });
         self.renew = false;
     }
 
-    /// Takes a spare segment that holds `need` bytes, if one may be used.
+    /// Takes a spare segment of at least `need` bytes, if one may be used.
     fn take_spare(&mut self, need: u64, room: Room) -> Option<Spare> {
         let kept = if room == Room::Reserve { 0 } else { SPARES_RESERVED };
         let fits = |spare: &Spare| spare.bytes.saturating_sub(RECORDS_START) >= need;
@@ -196,7 +195,7 @@ impl State {
 }
 
 impl Log {
-    /// Puts together a log whose files stand.
+    /// Assembles a log from its existing files.
     pub(super) fn assemble(env: &Env, files: Files, options: &LogOptions, writer: Writer) -> Log {
         let next = writer.next;
         let state = State {
@@ -234,7 +233,7 @@ impl Log {
             trimming: Mutex::new(()),
             durable: AtomicU64::new(next - 1),
             full: AtomicBool::new(false),
-            // Where that cannot be told, room of the other medium is taken for of use.
+            // If that cannot be determined, freeing space on the other disk is assumed to help.
             elsewhere: files.device.is_elsewhere(&files.directory).unwrap_or(false),
             refused: AtomicU64::new(0),
             counters: Counters::default(),
@@ -242,21 +241,21 @@ impl Log {
         }
     }
 
-    /// Sets what must be durable before log bytes are written. Once, before the first append.
+    /// Sets what must be durable before log bytes are written. Call once, before the first append.
     pub fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
         assert!(self.barrier.set(barrier).is_ok(), "the barrier is set once");
     }
 
-    /// Numbers a record and buffers it. Records are durable in the order of their numbers.
+    /// Numbers a record and buffers it. Records become durable in the order of their numbers.
     ///
-    /// Costs a checksum and a copy; waits only when too much is buffered or a new segment has to be
-    /// allocated. `NoSpace`: the disk has no room for the record, and nothing happened. The
-    /// caller may hold locks, but none that [`Barrier::reach`] needs.
+    /// Costs a checksum and a copy; waits only when the buffer is full or a new segment must be
+    /// allocated. `NoSpace`: the disk has no space for the record, and nothing happened. The caller
+    /// may hold locks, but none that [`Barrier::reach`] needs.
     pub fn append(&self, payload: &[u8], room: Room) -> Result<Lsn> {
         assert!(!payload.is_empty() && payload.len() <= PAYLOAD_BYTES_MAX, "payload out of bounds");
         let sum = log_record::sum_payload(self.files.seed, payload);
         let bytes = log_record::HEADER_BYTES + payload.len();
-        // The stage first: whoever writes the record waits for the stage until its bytes are there.
+        // The stage first: the writer of the record waits for the stage until its bytes are there.
         let mut stage = self.stages.own();
         if let Some(lsn) = self.state.take(bytes) {
             let header = log_record::encode(sum, payload.len() as u32, lsn, self.durable().0);
@@ -265,8 +264,9 @@ impl Log {
         }
         let mut state = self.state.lock();
         if !self.has_room(&state, bytes, room)? {
-            // Whoever makes room may have to write, and takes all stages for that. What was made,
-            // perhaps of the reserve, must be his: nobody gets a number between.
+            // A thread that makes space may have to write, which takes all stages. The space it
+            // made, perhaps from the reserve, must be its own: no other thread gets a number in
+            // between.
             drop(stage);
             self.make_room(&mut state, bytes, room).inspect_err(|error| {
                 if matches!(error, Error::NoSpace(ON_ITS_OWN)) {
@@ -292,13 +292,13 @@ impl Log {
         Ok(Lsn(lsn))
     }
 
-    /// How often a record was refused because the disk of the log, which is none of the rest of
-    /// the store, is full.
+    /// How often a record was refused because the log's disk is full, where that is not the disk of
+    /// the rest of the store.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Acquire)
     }
 
-    /// Whether the last segment, and what may be buffered, take a record of `bytes`.
+    /// Whether the last segment and the buffer can hold a record of `bytes`.
     #[inline]
     fn has_room(&self, state: &State, bytes: usize, room: Room) -> Result<bool> {
         state.check()?;
@@ -307,18 +307,18 @@ impl Log {
         Ok(fits && may && !state.renew && bytes as u64 <= state.room)
     }
 
-    /// Whether so much is buffered that it should be written.
+    /// Whether the buffer is full enough to be written.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Says that a writer has taken what was buffered, or that it is left for one.
+    /// Records that a writer has taken the buffered records, or that they are left for one.
     pub(super) fn emptied(&self) {
         self.full.store(false, Ordering::Relaxed);
     }
 
-    /// Returns when there is room for a record of `bytes`, which is the caller's while he has the
-    /// lock. He has no stage.
+    /// Returns when there is space for a record of `bytes`, which belongs to the caller while it
+    /// holds the lock. The caller holds no stage.
     fn make_room(&self, state: &mut Locked<'_>, bytes: usize, room: Room) -> Result<()> {
         while !self.has_room(state, bytes, room)? {
             let buffered = state.buffered;
@@ -331,14 +331,14 @@ impl Log {
                 let made = state.unlocked(|| self.prepare(bytes as u64));
                 match made {
                     Ok(()) => {}
-                    // The damaged one has room, and nobody is refused for it.
+                    // The damaged segment has space, so no append is refused.
                     Err(Error::NoSpace(_)) if state.renew => state.renew = false,
                     Err(Error::NoSpace(what)) if room == Room::Reserve => {
                         if self.has_room(state, bytes, room)? {
-                            // Somebody else has begun the segment that was kept back.
+                            // Another thread has begun the reserved segment.
                             break;
                         }
-                        // A record that deletes may use the segment that was kept back.
+                        // A record that deletes may use the reserved segment.
                         let spare = state.take_spare(bytes as u64, Room::Reserve);
                         state.cut(spare.ok_or(Error::NoSpace(what))?);
                         state.in_reserve = true;
@@ -350,7 +350,7 @@ impl Log {
         Ok(())
     }
 
-    /// Sees to it that there is a spare segment beside the reserve which holds `need` bytes.
+    /// Ensures that a spare segment of at least `need` bytes exists beside the reserve.
     pub(super) fn prepare(&self, need: u64) -> Result<()> {
         let _one = self.preparing.lock();
         let fits = |spare: &Spare| spare.bytes.saturating_sub(RECORDS_START) >= need;
@@ -361,20 +361,20 @@ impl Log {
             }
             drop(state);
             let bytes = self.options.segment_bytes.max(need + RECORDS_START);
-            // What is only kept goes before anybody is refused.
+            // Segments that are only kept are freed before any append is refused.
             let needed = 2 * bytes;
             if self.env.device.space()?.free_bytes < needed && self.gives_up_what_is_kept() {
                 continue;
             }
-            // A log that takes the last room is never trimmed: that takes a checkpoint, and the
-            // checkpoint takes room.
+            // A log that takes the last space is never trimmed: trimming takes a checkpoint, and
+            // the checkpoint takes space.
             if self.env.device.space()?.free_bytes < needed {
                 return Err(Error::NoSpace("the log"));
             }
             match self.files.make_spare(bytes) {
-                // The log may be on another disk than the one that tells its room.
+                // The log may be on another disk than the one that reports its free space.
                 Err(Error::NoSpace(_)) if self.gives_up_what_is_kept() => {}
-                // Where the rest is there was room.
+                // The rest of the store had space.
                 Err(Error::NoSpace(_)) if self.elsewhere => {
                     return Err(Error::NoSpace(ON_ITS_OWN));
                 }
@@ -383,7 +383,7 @@ impl Log {
         }
     }
 
-    /// Gives up what is only kept; tells whether there was any. Nobody fails of it.
+    /// Frees segments that are only kept; returns whether there were any. Logs errors.
     fn gives_up_what_is_kept(&self) -> bool {
         self.keep_nothing().unwrap_or_else(|error| {
             tracing::warn!(%error, "segments that are only kept cannot be given up");
@@ -391,14 +391,14 @@ impl Log {
         })
     }
 
-    /// Has the next record begin a segment, so that the one before is superfluous with the next
-    /// checkpoint: what recovery needs of it was found damaged.
+    /// Makes the next record begin a segment, so that the next checkpoint makes the present one
+    /// unnecessary: records in it that recovery needs were found damaged.
     pub(super) fn renew(&self) {
         self.state.lock().renew = true;
     }
 
-    /// Called after a commit was applied and its locks were released: waits for the disk in
-    /// sync mode, and writes a full buffer out in async mode.
+    /// Called after a commit was applied and its locks were released: waits for the disk in sync
+    /// mode, and writes a full buffer in async mode.
     pub fn committed(&self, lsn: Lsn) -> Result<()> {
         match self.options.durability {
             crate::Durability::Sync => self.sync(lsn),
@@ -406,18 +406,17 @@ impl Log {
         }
     }
 
-    /// The last record that was appended; 0 when there never was one.
+    /// The last record that was appended; 0 when there is none.
     pub fn last(&self) -> Lsn {
         Lsn(self.state.last())
     }
 
-    /// Bytes of all records that were appended since opening, headers included. Takes the log's
-    /// lock.
+    /// Bytes of all records appended since opening, headers included. Takes the log's lock.
     pub fn appended_bytes(&self) -> u64 {
         self.state.lock().appended
     }
 
-    /// The same, but up to 64 KiB and a record less, without the lock.
+    /// The same, but without the lock, and low by up to 64 KiB and a record.
     pub fn appended_about(&self) -> u64 {
         self.appended_about.0.load(Ordering::Relaxed)
     }
@@ -427,19 +426,20 @@ impl Log {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Fails when the log takes no more records: a write or sync failed, or the engine refuses.
+    /// Fails when the log accepts no more records: a write or sync failed, or the engine refuses.
     pub fn check(&self) -> Result<()> {
         self.state.lock().check()
     }
 
-    /// Takes no more records, because the engine could not write what belongs to them. Those that
-    /// have their numbers were acknowledged, or will be, and are written as ever.
+    /// Refuses further records, because the engine could not write the data that belongs to them.
+    /// Records that have numbers were acknowledged, or will be, and are still written.
     pub fn fail(&self, why: &str) {
         self.state.lock().refused.get_or_insert_with(|| Arc::from(why));
         self.turn.notify_all();
     }
 
-    /// Makes one more record durable where the engine refuses all (`fail`). Nobody else appends.
+    /// Makes one more record durable where the engine refuses all others (`fail`). No other thread
+    /// appends.
     pub fn append_last(&self, payload: &[u8]) -> Result<()> {
         let refused = self.state.lock().refused.take();
         let appended = self.append(payload, Room::Reserve).and_then(|lsn| self.sync(lsn));
@@ -448,7 +448,8 @@ impl Log {
         appended
     }
 
-    /// Takes no more records, and writes none of those that it has: its place is another's.
+    /// Refuses further records, and writes none of the buffered ones: its place belongs to another
+    /// log.
     pub fn abandon(&self, why: &str) {
         self.state.lock().failed.get_or_insert_with(|| Arc::from(why));
         self.turn.notify_all();

@@ -1,15 +1,15 @@
 //! Reading a segment: its header, and what is known of it without one.
 //!
-//! A header holds nothing that is nowhere else. The volume's secret begins the checksum of each
-//! record, so no other volume's passes; which record is the first is in the file's name, and in
-//! that record; how long the file is tells the file. So where the header is damaged, and the first
-//! record stands whole with the number that the name says, the records are as good as with it.
-//! What only the header tells is whether the file lost its end: unless the next segment goes on
-//! with the next record, something else has to speak for its length.
+//! All fields of a header are also stored elsewhere. The volume's secret seeds the checksum of each
+//! record, so records of other volumes fail it. The file's name and the first record give the first
+//! record's number. The file's length gives the segment's. So where the header is damaged, but the
+//! first record is intact with the number in the name, the records are as good as with a header.
+//! Only the header reveals whether the file lost its end: unless the next segment begins with the
+//! next record, other evidence must confirm the length.
 //!
-//! A header that is whole is never doubted: one of another volume, of another record than the name
-//! says, or of a newer version refuses the file. A segment that is used again gets its header
-//! before its name, so that the records under a name are those that were written under it.
+//! An intact header is always trusted: one of another volume, of another record than in the name,
+//! or of a newer version refuses the file. A reused segment gets its header before its name, so the
+//! records under a name are those written under it.
 
 use device::File;
 use format::Corruption;
@@ -19,15 +19,15 @@ use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHead
 use super::segment::Files;
 use crate::{Error, Result};
 
-/// What a segment begins with.
+/// The beginning of a segment.
 pub(super) enum Head {
-    /// A header, and how long that says that the segment is.
+    /// An intact header, and the segment's length according to it.
     Whole(u64),
-    /// None that can be read.
+    /// An unreadable header.
     Malformed(Corruption),
 }
 
-/// A header that is damaged, of a segment of which all else is known.
+/// A damaged header of a segment whose other fields are all known.
 pub(super) struct BadHeader {
     pub(super) damage: Corruption,
     pub(super) path: String,
@@ -47,7 +47,7 @@ pub(super) fn read_segment(
     }
 }
 
-/// The bytes of a segment, which is to be so long.
+/// Checks that the segment's bytes have this length.
 pub(super) fn of_length(path: &str, bytes: Vec<u8>, length: u64) -> Result<Vec<u8>> {
     if length != bytes.len() as u64 {
         let found = bytes.len().to_string();
@@ -56,7 +56,8 @@ pub(super) fn of_length(path: &str, bytes: Vec<u8>, length: u64) -> Result<Vec<u
     Ok(bytes)
 }
 
-/// Reads what there is of a segment, and its header. Fails where that is whole and refuses it.
+/// Reads the available bytes of a segment, and its header. Fails if the header is intact and
+/// refuses the file.
 pub(super) fn read_beginning(
     files: &Files,
     first: u64,
@@ -92,16 +93,16 @@ fn bad_header(path: &str, expected: &str, found: String) -> Error {
     Corruption { file, offset: 0, structure: "log segment header", expected, found }.into()
 }
 
-/// Whether the first record of a segment stands whole, with its number.
+/// Whether the first record of a segment is intact and has its number.
 pub(super) fn begins_with(seed: u32, bytes: &[u8], first: u64) -> bool {
     let records = bytes.get(RECORDS_START as usize..).unwrap_or_default();
     Record::decode(seed, records)
         .is_ok_and(|record| !record.header.is_mark() && record.header.lsn == first)
 }
 
-/// Whether something says that a segment with a damaged header, whose records end at `end`, before
-/// `next`, is as long as it was: segments are mostly of a `usual` length; what is left of the
-/// header may say so; or a mark says that nothing followed.
+/// Whether there is evidence that a segment with a damaged header, whose records end at `end`,
+/// before `next`, has its original length: most segments have the `usual` length; the rest of the
+/// header may state it; or a mark shows that no record followed.
 pub(super) fn has_its_length(
     seed: u32,
     bytes: &[u8],
@@ -109,7 +110,7 @@ pub(super) fn has_its_length(
     usual: u64,
 ) -> bool {
     let length = bytes.len() as u64;
-    // One that an earlier use of the file left has another number.
+    // A mark from an earlier use of the file has another number.
     let mark = Record::decode(seed, bytes.get(end..).unwrap_or_default());
     length == usual
         || SegmentHeader::stated_bytes(bytes) == Some(length)

@@ -1,9 +1,9 @@
-//! Reading a log that is in use as the next opening would, beside writers and checkpoints.
+//! Reads a log that is in use as the next opening would, concurrently with writers and checkpoints.
 //!
-//! What was durable when it begins is read, and no more: behind that, others write. A segment that
-//! a checkpoint gives up meanwhile is taken out of the writer's list before it gets another name or
-//! is used again; so whatever was read of one that is not in the list any more is of no account,
-//! and what was read of one that is was there all the time.
+//! It reads only what was durable when it began: writers work behind that. A checkpoint that frees
+//! a segment meanwhile takes it out of the writer's list before the file is renamed or reused. So
+//! data read from a segment that is no longer in the list is discarded, and a segment still in the
+//! list existed the whole time.
 
 use format::batch::Ops;
 use format::log_record::Record;
@@ -14,17 +14,17 @@ use super::beginning::read_segment;
 use super::recover::{located, missing_record};
 use crate::{Error, Lsn, Result};
 
-/// A segment as the writer had it.
+/// A segment as listed by the writer.
 struct Named {
     first: u64,
     path: String,
 }
 
 impl Log {
-    /// Reads the records that recovery needs after a checkpoint's, `from`, up to the last that is
-    /// durable. `found` is told what is damaged, at most once a segment. Where that is the
-    /// last one the next record begins another, so that recovery needs none of these behind the
-    /// checkpoint that has it.
+    /// Reads the records that recovery needs after a checkpoint's, `from`, up to the last durable
+    /// one. `found` receives damage, at most once a segment. If the damaged segment is the last
+    /// one, the next record begins another, so that recovery needs none of these after the next
+    /// checkpoint.
     pub fn verify_beside(&self, from: Lsn, found: &mut dyn FnMut(Error)) {
         let last = self.durable().0;
         self.verify_segments(&self.needed(from), last, found);
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(told.len(), 2, "{told:#?}");
         assert!(told[0].contains(&paths[1]) && told[0].contains("byte "), "{told:#?}");
         assert!(told[1].contains(&paths[2]) && told[1].contains("byte 0"), "{told:#?}");
-        // What a checkpoint has is not needed.
+        // Records that a checkpoint contains are not needed.
         let third = log.writer.lock().segments[3].first;
         assert_eq!(found(&log, third), Vec::<String>::new());
         log.trim(Lsn(third)).unwrap();
@@ -138,7 +138,8 @@ mod tests {
         assert!(found(&log, third)[0].contains(&paths[4]));
     }
 
-    /// Nothing made the segment superfluous that was in use: after the next closing nothing opened.
+    /// No later event made the segment that was in use unnecessary: after the next close, nothing
+    /// opened.
     #[test]
     fn what_is_damaged_is_superfluous_behind_the_next_checkpoint() {
         let strikes: [fn(&testing::SimEnv, &str); 5] = [

@@ -1,12 +1,12 @@
-//! Segments that recovery does not need any more, kept for who wants to know what changed since a
-//! record: the log is the only list of that, and is made for nobody's sake twice.
+//! Segments that recovery no longer needs, kept for readers of the changes since a record: the log
+//! is the only list of changes, and is not written twice.
 //!
-//! They are a convenience, and no authority, and have names that recovery does not look for: what
-//! a checkpoint has made superfluous must not seem to lead to the state before it. They take a
-//! bounded part of the disk and go before anybody is refused for lack of room; whoever reads them
-//! is told whether he saw every record that he asked for, and has another way to find out where he
-//! did not. So nothing is locked while they are read: a segment that is given up meanwhile, or used
-//! again, is one whose records are not those that come next, as their numbers and checksums tell.
+//! They are a convenience, not authoritative, and have names that recovery ignores: a segment that
+//! a checkpoint made unnecessary must not seem to lead up to the state before it. They take a
+//! bounded part of the disk and are freed before a commit is refused for lack of space. A reader
+//! learns whether it saw every record it requested, and otherwise uses another way to find the
+//! changes. So reading takes no lock: a segment that is freed or reused meanwhile does not contain
+//! the next records, as their numbers and checksums show.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use super::beginning::read_segment;
 use super::segment::{Files, Segment, Writer};
 use crate::{Lsn, Result};
 
-/// Segments before those that recovery needs, without gaps between them or to those, and who may
-/// want them.
+/// Segments before those that recovery needs, without gaps between them or to those, and the
+/// positions of their readers.
 #[derive(Default)]
 pub(super) struct Kept {
     /// The oldest first.
     segments: VecDeque<Segment>,
-    /// What is behind each of these numbers is wanted. Not known before somebody has said so: all
-    /// of it then.
+    /// Records after each of these numbers are requested. `None` until the first request: all are
+    /// kept then.
     wanted: Option<Vec<u64>>,
 }
 
 impl Kept {
-    /// Room that they take.
+    /// Disk space that they take.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Takes out what nobody wants, or what is more than `bytes_max`. Recovery needs the records
-    /// from `needed` on.
+    /// Takes out segments that no reader needs, or that exceed `bytes_max`. Recovery needs the
+    /// records from `needed` on.
     fn surplus(&mut self, needed: u64, bytes_max: u64) -> Vec<Segment> {
         let mut gone = Vec::new();
         loop {
@@ -46,7 +46,7 @@ impl Kept {
             let is_wanted = match &mut self.wanted {
                 None => true,
                 Some(wanted) => {
-                    // Of what is not there whole, the rest is of no use.
+                    // If a reader's records are no longer complete, the rest of them is useless.
                     wanted.retain(|after| after + 1 >= first);
                     wanted.iter().any(|after| after + 1 < second)
                 }
@@ -61,8 +61,8 @@ impl Kept {
 }
 
 impl Log {
-    /// Says that recovery does not need the segments any more whose records are all numbered
-    /// `up_to` or less. Call it when a checkpoint that contains them is durable.
+    /// Declares that recovery no longer needs the segments whose records are all numbered `up_to`
+    /// or less. Call it when a checkpoint that contains them is durable.
     pub fn trim(&self, up_to: Lsn) -> Result<()> {
         self.give_up(|writer| {
             while writer.segments.get(1).is_some_and(|second| second.first <= up_to.0 + 1) {
@@ -72,28 +72,28 @@ impl Log {
         Ok(())
     }
 
-    /// Says behind which records others are wanted for [`Log::read`], as long as the log's options
-    /// allow: of what is behind none of them, and of what is not there whole any more, nothing is
-    /// kept. Before it is first called, all is.
+    /// Declares after which records [`Log::read`] will read, within the log's options. Records that
+    /// no position precedes, and those of an incomplete sequence, are not kept. Before the first
+    /// call, all are.
     pub fn keep(&self, behind: &[Lsn]) -> Result<()> {
         let wanted = behind.iter().map(|lsn| lsn.0).collect();
         self.give_up(|writer| writer.kept.wanted = Some(wanted))?;
         Ok(())
     }
 
-    /// Gives up all that recovery does not need; tells whether there was any.
+    /// Frees everything that recovery does not need; returns whether there was any.
     pub(super) fn keep_nothing(&self) -> Result<bool> {
         self.give_up(|writer| writer.kept.wanted = Some(Vec::new()))
     }
 
-    /// Takes segments that recovery does not need, from before the first that it does.
+    /// Takes over segments that recovery does not need, from before the first that it does.
     pub(super) fn supersede(&self, older: Vec<Segment>) -> Result<()> {
         self.give_up(|writer| writer.kept.segments.extend(older))?;
         Ok(())
     }
 
-    /// Gives up what is not to be kept any more after `change`, and gives the rest its other name;
-    /// tells whether anything was given up. The log goes on meanwhile.
+    /// Frees what is no longer to be kept after `change`, and renames the rest to their kept name;
+    /// returns whether anything was freed. The log continues meanwhile.
     fn give_up(&self, change: impl FnOnce(&mut Writer)) -> Result<bool> {
         let _one = self.trimming.lock();
         let mut writer = self.writer.lock();
@@ -111,7 +111,7 @@ impl Log {
             let renamed = self.files.device.rename(&from, &to);
             let mut writer = self.writer.lock();
             if renamed.as_ref().is_err_and(device::Error::is_not_found) {
-                // Somebody took it away; it is not needed any more.
+                // The file was removed externally; it is not needed any more.
                 writer.kept.segments.retain(|kept| kept.first != first);
                 continue;
             }
@@ -126,8 +126,7 @@ impl Log {
         Ok(any)
     }
 
-    /// About how many bytes hold the records behind a number; `None` when not all of them are
-    /// there.
+    /// Approximate bytes of the records after a number; `None` when not all of them are present.
     pub fn bytes_behind(&self, after: Lsn) -> Option<u64> {
         let writer = self.writer.lock();
         let mut end = (writer.next, writer.offset);
@@ -139,16 +138,16 @@ impl Log {
                 bytes += length;
                 continue;
             }
-            // As if records were all equally long.
+            // Assumes that all records have the same length.
             let (all, behind) = (next - segment.first, next.saturating_sub(after.0 + 1));
             return Some(bytes + length * behind / all.max(1));
         }
         None
     }
 
-    /// Shows the payloads of the records behind `after` up to `up_to`, in order, until `take`
-    /// answers `false`. `true`: it saw all of them, or wanted no more; otherwise what it saw is not
-    /// all, because the log does not reach back so far any more, or cannot be read.
+    /// Passes the payloads of the records after `after` up to `up_to`, in order, to `take`, until
+    /// it returns `false`. `true`: `take` saw all of them, or stopped. Otherwise the records are
+    /// incomplete, because the log no longer reaches back so far, or cannot be read.
     pub fn read(&self, after: Lsn, up_to: Lsn, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         if self.sync(up_to).is_err() {
             return false;
@@ -184,15 +183,15 @@ impl Log {
     }
 }
 
-/// Shows the records of the segment that begins with `next`, and counts it up to where they end;
-/// `false` when no more are wanted.
+/// Passes the records of the segment that begins with `next`, and advances `next` to where they
+/// end; `false` when the reader stops.
 fn records(
     files: &Files,
     (after, up_to): (u64, u64),
     next: &mut u64,
     take: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<bool> {
-    // It may be given its other name meanwhile.
+    // It may be renamed to its kept name meanwhile.
     let mut path = files.segment_path(*next);
     let mut opened = files.device.open(&path);
     if opened.as_ref().is_err_and(|error| error.is_not_found()) {
@@ -244,7 +243,7 @@ mod tests {
         }
     }
 
-    /// The numbers that are read, if all of them are.
+    /// The numbers read, if all of them are.
     fn read(log: &Log, after: u64, up_to: u64) -> Option<Vec<u64>> {
         let mut seen = Vec::new();
         let whole = log.read(Lsn(after), Lsn(up_to), &mut |bytes| {
@@ -306,7 +305,7 @@ mod tests {
             assert!(log.writer.lock().kept.bytes() <= 64 << 10);
         }
         assert_eq!((read(&log, 0, 2000), read(&log, 1000, 2000)), (None, None));
-        // What is left is of no use to anybody.
+        // The remaining segments are useless.
         assert_eq!(log.writer.lock().kept.bytes(), 0);
         assert!(log.stats().disk_bytes <= without + (32 << 10));
     }
@@ -335,7 +334,7 @@ mod tests {
         log.sync(log.last()).unwrap();
         log.trim(log.last()).unwrap();
         assert!(read(&log, 0, 1000).is_some());
-        // The volume's medium has room.
+        // The volume's disk has space.
         let full = Fault::no_space(FaultOn::Only(Op::Allocate), 0);
         sim.device.inject(full.below("log/"));
         append(&log, 300);

@@ -1,21 +1,22 @@
 //! The log's lock, and how records get their numbers without it.
 //!
-//! Whoever lets go of the lock lends a stretch of the log: so many bytes, all of which the last
-//! segment has room for. A record takes its number and its bytes from the loan by one addition to
-//! one word. Whoever takes the lock ends the loan first, and counts in the state what was taken; so
-//! who has the lock finds the state as if each record had been numbered under it.
+//! When a thread releases the lock, it reserves a range of the log: a number of bytes that fit the
+//! last segment. A record takes its number and its bytes from this loan by one addition to one
+//! word. A thread that takes the lock ends the loan first, and adds to the state what was taken. So
+//! the lock holder sees the state as if each record had been numbered under the lock.
 //!
-//! The word is `number of the next record | ended | bytes`, and the bytes begin so that a record
-//! that does not fit carries into `ended`. From then on additions take nothing, whatever they do to
-//! the rest of the word: what it was before the record that did not fit is known to that record's
-//! thread alone, which tells it at once, for whoever takes the lock waits for that.
+//! The word is `number of the next record | ended | bytes`. The initial bytes are such that a
+//! record that does not fit carries into `ended`. From then on additions take nothing, whatever
+//! they do to the rest of the word. Only the thread of the record that did not fit knows the word's
+//! previous value. It publishes that value at once, because a thread that takes the lock waits for
+//! it.
 //!
 //! Invariants:
-//! * `ended` is set whenever somebody has the lock, and while there is no loan.
-//! * A thread that an ended loan refused takes the lock before it tries again, and whoever takes
-//!   the lock sets the word again. So no more additions follow the end of a loan than there are
-//!   threads, of [`RECORD_BYTES_MAX`] each: not enough to carry once more and clear `ended`.
-//! * A loan is so short that it comes to none of the bounds at which something is to be done.
+//! * `ended` is set whenever a thread holds the lock, and while there is no loan.
+//! * A thread that an ended loan refused takes the lock before it tries again, and each lock holder
+//!   sets the word again. So no more additions follow the end of a loan than there are threads, of
+//!   [`RECORD_BYTES_MAX`] each: not enough to carry once more and clear `ended`.
+//! * A loan is so short that it reaches none of the bounds at which a thread must act.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,38 +28,38 @@ use super::LogOptions;
 use super::append::State;
 use crate::Durability;
 
-/// Longest record that takes its number from a loan.
+/// Maximum length of a record that takes its number from a loan.
 const RECORD_BYTES_MAX: usize = 4096;
-/// A loan of less is not made.
+/// Minimum length of a loan.
 const LOAN_BYTES_MIN: u64 = 256;
 
 /// Set when the loan has ended.
 const ENDED: u64 = 1 << 32;
-/// The bytes.
+/// The bytes of the word.
 const BYTES: u64 = ENDED - 1;
-/// Where the number begins, of which the word has the lower 31 bits.
+/// Position of the number, of which the word has the lower 31 bits.
 const NUMBER_AT: u32 = 33;
 /// One record.
 const ONE: u64 = 1 << NUMBER_AT;
-/// No word was told.
+/// No word was published.
 const UNTOLD: u64 = u64::MAX;
 
-/// How often the lock is looked at before its thread sleeps. It is held for less, as a rule, than
-/// sleeping and waking take; when it is held longer - a segment is taken, a buffer exchanged -
-/// others sleep as with any lock.
+/// Spins before a thread sleeps. The lock is usually held for less time than a sleep and a wake-up
+/// take. When it is held longer (a segment is taken, a buffer exchanged), other threads sleep as
+/// with any lock.
 const LOOKS: u32 = 200;
 
-/// What appenders share. What each append writes is in one cache line: when two threads append in
-/// turns, it goes from one processor to the other each time, and that is most of what sharing a
-/// log costs.
+/// State shared by appenders. What each append writes is in one cache line: when two threads append
+/// alternately, the line moves between processors each time, which is most of the cost of sharing a
+/// log.
 #[repr(C, align(128))]
 pub(super) struct Shared {
     word: AtomicU64,
     /// Number of the first record of the loan.
     first: AtomicU64,
-    /// What the word was before the record that ended the loan.
+    /// The word's value before the record that ended the loan.
     before_end: AtomicU64,
-    /// Whether anything is lent.
+    /// Whether loans are made.
     lends: bool,
     state: Apart,
 }
@@ -73,12 +74,12 @@ pub(super) struct Locked<'a> {
     guard: MutexGuard<'a, State>,
 }
 
-/// The number in a word. `near` is not so far from it that 31 bits do not tell: it is of the same
-/// loan, or of one that others have come to since, which is bounded by what the buffer holds.
+/// The number in a word. `near` is close enough that 31 bits suffice: it is of the same loan, or of
+/// one before later loans, which the size of the buffer bounds.
 #[inline]
 fn number(word: u64, near: u64) -> u64 {
     let apart = (word >> NUMBER_AT).wrapping_sub(near) << NUMBER_AT;
-    // With the sign of its upmost bit.
+    // Sign-extends from its top bit.
     near.wrapping_add_signed(apart as i64 >> NUMBER_AT)
 }
 
@@ -94,16 +95,16 @@ impl Shared {
         }
     }
 
-    /// Takes the number of a record of so many bytes from the loan; `None` where there is none, or
-    /// too little of it: the caller takes the lock next.
+    /// Takes the number of a record of this length from the loan; `None` where there is no loan, or
+    /// too little of it left: the caller then takes the lock.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<u64> {
-        // The longest say so at once, lest additions that take nothing carry far.
+        // Long records are refused at once, lest additions that take nothing carry far.
         if !self.lends || bytes > RECORD_BYTES_MAX {
             return None;
         }
         let bytes = bytes as u64;
-        // Seen by who ends the loan, with the stage that this thread has locked.
+        // The thread that ends the loan sees this, with the stage that this thread has locked.
         let before = self.word.fetch_add(ONE + bytes, Ordering::AcqRel);
         if before & ENDED != 0 {
             return None;
@@ -115,18 +116,18 @@ impl Shared {
         Some(number(before, self.first.load(Ordering::Relaxed)))
     }
 
-    /// The last number that was given.
+    /// The last assigned number.
     pub(super) fn last(&self) -> u64 {
         let first = self.first.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Acquire);
-        // Of one loan, or there was another between.
+        // Both are of one loan; otherwise another loan came in between.
         if word & ENDED == 0 && self.first.load(Ordering::Relaxed) == first {
             return number(word, first) - 1;
         }
         self.lock().next - 1
     }
 
-    /// The state, with all that was taken from the loan.
+    /// The state, including everything taken from the loan.
     #[inline]
     pub(super) fn lock(&self) -> Locked<'_> {
         let guard = self.state.0.try_lock().unwrap_or_else(|| self.lock_contended());
@@ -148,7 +149,7 @@ impl Shared {
         self.state.0.lock()
     }
 
-    /// What the word was before the record that did not fit. Its thread is about to say so.
+    /// The word's value before the record that did not fit. Its thread is about to publish it.
     #[cold]
     fn wait_for_end(&self) -> u64 {
         let mut looks = 0;
@@ -161,7 +162,7 @@ impl Shared {
             if looks < LOOKS {
                 std::hint::spin_loop();
             } else {
-                // It waits for a processor.
+                // That thread waits for a processor.
                 device::yield_now();
             }
         }
@@ -180,7 +181,7 @@ impl Locked<'_> {
         self.guard.taken(records, bytes);
     }
 
-    /// Lends what others may take while nobody has the lock.
+    /// Reserves what other threads may take while no thread holds the lock.
     #[inline]
     fn lend(&mut self) {
         if !self.shared.lends || self.guard.lent.is_some() {
@@ -198,7 +199,7 @@ impl Locked<'_> {
         self.shared.word.store(word, Ordering::Release);
     }
 
-    /// Does something without the lock.
+    /// Runs `act` without the lock.
     pub(super) fn unlocked<T>(&mut self, act: impl FnOnce() -> T) -> T {
         self.lend();
         let done = MutexGuard::unlocked(&mut self.guard, act);
@@ -206,14 +207,14 @@ impl Locked<'_> {
         done
     }
 
-    /// Waits until it is told of a change.
+    /// Waits until `told` is signalled.
     pub(super) fn wait(&mut self, told: &Condvar) {
         self.lend();
         told.wait(&mut self.guard);
         self.end_loan();
     }
 
-    /// The same, but not for longer than a time; tells whether that is over.
+    /// The same, with a timeout; returns whether it timed out.
     pub(super) fn wait_for(&mut self, told: &Condvar, time: Duration) -> bool {
         self.lend();
         let over = told.wait_for(&mut self.guard, time).timed_out();

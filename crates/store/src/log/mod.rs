@@ -1,10 +1,10 @@
 //! The log that engines share: records in order, group commit, recovery, trimming.
 //!
-//! A record goes [`append`](Log::append) (a number, mostly of a `loan`, and bytes in a `stage`) ->
-//! `write` (one leader at a time takes everybody's bytes, in LSN order, reaches the barrier,
-//! writes, syncs) -> `segment` (files) and comes back through `recover`, or, for who wants to know
-//! what changed, through `kept`. `docs/format/log.md` has the bytes,
-//! `docs/guide/crash-safety.md` the argument.
+//! The path of a record: [`append`](Log::append) (a number, mostly from a `loan`, and bytes in a
+//! `stage`) -> `write` (one leader at a time takes all threads' bytes, in LSN order, reaches the
+//! barrier, writes, syncs) -> `segment` (files). It is read back through `recover`, or, by readers
+//! of changes, through `kept`. `docs/format/log.md` has the bytes, `docs/guide/crash-safety.md` the
+//! argument.
 
 mod append;
 mod beginning;

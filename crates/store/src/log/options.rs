@@ -1,11 +1,11 @@
-//! What a log is told when it opens, and what it tells.
+//! Options and statistics of a log.
 
 use std::time::Duration;
 
 use crate::{Durability, Lsn};
 
-/// What only the volume knows: the checksums of records begin with it, so that what users put
-/// into records cannot pass for a record. It is no protection of the log's bytes.
+/// A secret of the volume: the checksums of records begin with it, so that users' data in records
+/// cannot pass for a record. It does not protect the log's bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogKey(pub [u8; 16]);
 
@@ -22,19 +22,18 @@ pub struct LogOptions {
     pub key: LogKey,
     /// Whether [`crate::Log::committed`] waits for the disk.
     pub durability: Durability,
-    /// Longest time that a record stays unsynced while something drives
-    /// [`crate::Log::flush_if_due`].
+    /// Maximum time that a record stays unsynced while a thread calls [`crate::Log::flush_if_due`].
     pub interval: Duration,
-    /// How long the thread that syncs for others waits at most for as many as came last time,
-    /// before it begins (decision 0013).
+    /// Maximum time that the syncing thread waits, before it begins, for as many threads as the
+    /// last sync served (decision 0013).
     pub window: Duration,
-    /// Buffered bytes from which a committer writes them out.
+    /// Buffered bytes from which a committer writes them.
     pub write_bytes: usize,
     /// Buffered bytes from which committers wait.
     pub buffer_bytes_max: usize,
     /// Length of a segment, which is the unit of pre-allocation and of trimming.
     pub segment_bytes: u64,
-    /// Most bytes of segments that are kept though recovery does not need them, for
+    /// Maximum bytes of segments that are kept although recovery does not need them, for
     /// [`crate::Log::read`].
     pub keep_bytes: u64,
 }
@@ -54,7 +53,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Longest reserve: some ten thousand records that delete.
+/// Maximum length of the reserve: some ten thousand records that delete.
 const RESERVE_BYTES_MAX: u64 = 1 << 20;
 
 impl LogOptions {
@@ -64,19 +63,19 @@ impl LogOptions {
     }
 }
 
-/// Counters of a log since it was opened, and what it holds. Sizes in bytes.
+/// Counters of a log since it was opened, and its present contents. Sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogStats {
     /// The last record that was appended.
     pub last: Lsn,
     /// The last record known to be durable.
     pub durable: Lsn,
-    /// Room of all segments and of the spare ones.
+    /// Disk space of all segments and spares.
     pub disk_bytes: u64,
     /// Segments that hold records.
     pub segments: u64,
-    /// Appended since opening, headers included. The difference of two readings is what a replay
-    /// from the first one would read.
+    /// Appended since opening, headers included. A replay from the first of two readings to the
+    /// second would read their difference.
     pub appended_bytes: u64,
     /// Written since opening.
     pub written_bytes: u64,
@@ -91,6 +90,6 @@ pub struct LogStats {
 pub struct Recovery {
     /// Records that were replayed.
     pub replayed: u64,
-    /// Bytes of records that a crash cut off before they were durable.
+    /// Bytes of records that a crash truncated before they were durable.
     pub torn_bytes: u64,
 }

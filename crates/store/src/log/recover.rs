@@ -1,21 +1,20 @@
-//! Opening: replays what a crash left, and tells a torn tail from damage.
+//! Opening: replays the log after a crash, and distinguishes a torn tail from damage.
 //!
-//! Records follow each other without gaps in number. The first place where the next record does
-//! not stand whole is where the log ends - or is damaged:
+//! Records follow each other without gaps in number. At the first place without the next intact
+//! record the log ends, or is damaged:
 //!
-//! * A later segment exists: damage, for a segment is synced before the next one gets its name.
-//! * Behind that place stands a whole record, or mark, that says that the missing record was
+//! * A later segment exists: damage, because a segment is synced before the next one gets its name.
+//! * After that place there is an intact record, or mark, which states that the missing record was
 //!   durable when it was written: damage.
-//! * Otherwise what is missing was never synced, so nobody was told that it is durable: a torn
+//! * Otherwise the missing record was never synced, so it was never acknowledged as durable: a torn
 //!   tail. It is overwritten with zeros, so that no later crash can bring parts of it back.
 //!
-//! Spares hold old records, numbered lower than any that is looked for, so they match nothing.
+//! Spares hold old records, numbered lower than any that recovery looks for, so they match nothing.
 //!
-//! What is read may be in the operating system's memory only: the process before was killed, or a
-//! sync of its failed, after which a second one has nothing to write. So before anything stands on
-//! the log, its names are synced, and records of which nothing says that they were durable are
-//! written again. Segments before the last one need neither: each was synced, without an error,
-//! before the next got its name.
+//! The data read may be only in the page cache: the previous process was killed, or a sync in it
+//! failed, after which a second sync has nothing to write. So before anything relies on the log,
+//! recovery syncs its names and rewrites the records that are not proved durable. Segments before
+//! the last one need neither: each was synced, without an error, before the next got its name.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -35,12 +34,12 @@ use super::sums::Sums;
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};
 
-/// Records of so many bytes are announced together before they are replayed.
+/// Records of this many bytes are announced together before they are replayed.
 const GROUP_BYTES: usize = 1 << 20;
 
-/// Receives the records of a log that opens, in order.
+/// Receives the records of a log that is being opened, in order.
 pub trait Replay {
-    /// These payloads come next: what they need may be fetched together.
+    /// These payloads come next: the data they need may be fetched together.
     fn prepare(&mut self, _upcoming: &[&[u8]]) {}
 
     /// Applies a record.
@@ -81,8 +80,8 @@ impl Log {
     }
 
     /// Opens a log and replays the records after `from`, which is that of the newest durable
-    /// checkpoint; the caller has synced the log up to there before it wrote the checkpoint. That
-    /// must be durable, and not only seem so, for what precedes it is given up here.
+    /// checkpoint. The caller synced the log up to there before it wrote the checkpoint, which must
+    /// be durable on disk, because segments before it are freed here.
     pub fn open(
         env: &Env,
         directory: &str,
@@ -95,7 +94,8 @@ impl Log {
         let Listed { mut firsts, kept, spares } = list(&files)?;
         let strays = leave_strays(&files, &mut firsts, from)?;
         let needed = split_needed(&files, &mut firsts, from)?;
-        // The last name may never have become durable, and what is appended there goes with it.
+        // The last name may never have become durable; records appended there would be lost with
+        // it.
         files.device.sync_dir(directory)?;
         let mut scan = Scan::new(&files, from, replay, options.segment_bytes);
         (scan.mend, scan.strays) = (true, &strays);
@@ -107,9 +107,9 @@ impl Log {
         Ok((log, recovery))
     }
 
-    /// Makes durable what [`Log::open`] is about to replay, or is replaying, and shows it to
-    /// `visit`: for an engine that makes a checkpoint of a part of it, before which the log must be
-    /// durable at least as far. `from` is what `open` was given.
+    /// Makes durable what [`Log::open`] is about to replay, or is replaying, and passes it to
+    /// `visit`: for an engine that writes a checkpoint of a part of it, before which the log must
+    /// be durable at least as far. `from` is the one passed to `open`.
     pub fn settle(
         env: &Env,
         directory: &str,
@@ -130,14 +130,14 @@ impl Log {
         Ok(())
     }
 
-    /// Takes over the spares of an earlier run. The reserve is made when it is missing, if the
-    /// medium has room for it: a full volume must open. Where none can be made, what is left of the
-    /// last segment is the reserve, which it may have been before.
+    /// Takes over the spares of an earlier run. A missing reserve is created, if the disk has space
+    /// for it: a full volume must open. Where none can be created, the rest of the last segment is
+    /// the reserve, which it may have been before.
     fn adopt_spares(&self, names: &[String]) -> Result<()> {
         let mut wanted = vec![self.options.reserve_bytes(), self.options.segment_bytes];
         for name in names {
             let path = format!("{}/{name}", self.files.directory);
-            // The length of a spare is not synced; what a crash left of it is topped up.
+            // The length of a spare is not synced; a spare that a crash left short is extended.
             let file = self.files.device.open(&path)?;
             let length = file.len()?;
             let kept = wanted
@@ -164,8 +164,8 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps or gives up segments that a checkpoint had made superfluous before the log was opened:
-    /// those that have their name yet, and those that were kept. Their content was not looked at.
+    /// Keeps or frees segments that a checkpoint made unnecessary before the log was opened: those
+    /// that still have their name, and those that were kept. Their contents were not read.
     fn forget(&self, firsts: &[u64], kept: &[u64], needed: u64) -> Result<()> {
         let mut older = Vec::new();
         let paths = kept.iter().map(|&first| (first, self.files.kept_path(first)));
@@ -183,8 +183,8 @@ impl Log {
     }
 }
 
-/// Takes out what is no segment of its name. A file that cannot be read is none of these, for it
-/// may be one that nobody needs.
+/// Takes out files that are not segments of their name. An unreadable file stays in the list, for
+/// it may be one that is not needed.
 fn leave_strays(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<Stray>> {
     let strays = set_aside(files, firsts, from, |_| Ok(()))?;
     for Stray { path, is, .. } in &strays {
@@ -193,7 +193,7 @@ fn leave_strays(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<S
     Ok(strays)
 }
 
-/// What is in a log's directory.
+/// The contents of a log's directory.
 pub(super) struct Listed {
     /// The first LSNs of the segments, ascending.
     pub(super) firsts: Vec<u64>,
@@ -238,7 +238,7 @@ pub(super) fn split_needed(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> R
     Ok(firsts.split_off(begin - 1))
 }
 
-/// Nobody knows what a file of the log was called that is not there, but with which record.
+/// A missing log file's name is unknown; only a record that it held is known.
 fn missing_file(files: &Files, record: u64) -> Error {
     Error::Missing { file: format!("{}/: the file with record {record}", files.directory) }
 }
@@ -251,11 +251,12 @@ pub(super) struct Scan<'a> {
     pub(super) recovery: Recovery,
     /// Whether a torn tail is overwritten.
     pub(super) mend: bool,
-    /// Headers that are damaged where nothing else is, for whoever goes on without them.
+    /// Collects damaged headers where nothing else is damaged, for a caller that continues without
+    /// them.
     pub(super) headers: Option<&'a mut Vec<BadHeader>>,
-    /// How long segments are mostly.
+    /// Usual length of segments.
     pub(super) usual: u64,
-    /// Files that were ignored.
+    /// Ignored files.
     pub(super) strays: &'a [Stray],
 }
 
@@ -270,7 +271,7 @@ impl<'a> Scan<'a> {
         Scan { files, from, replay, recovery, mend: false, headers: None, usual, strays: &[] }
     }
 
-    /// Replays the segments; the last one is where the log goes on.
+    /// Replays the segments; the log continues in the last one.
     pub(super) fn segments(&mut self, firsts: &[u64]) -> Result<Writer> {
         let mut segments = VecDeque::new();
         let mut next = firsts[0];
@@ -302,7 +303,7 @@ impl<'a> Scan<'a> {
                 }
                 continue;
             }
-            // What follows may have another name.
+            // The continuation may have another name.
             if let Some(stray) = self.strays.iter().find(|stray| stray.goes_on_from(next)) {
                 return Err(stray.missed(next).into());
             }
@@ -318,7 +319,7 @@ impl<'a> Scan<'a> {
         unreachable!("the caller names at least one segment");
     }
 
-    /// Notes a header that is to be written again.
+    /// Records a header that is to be rewritten.
     fn bad_header(&mut self, damage: Corruption, path: &str, (first, bytes): (u64, u64)) {
         let header = SegmentHeader { volume: self.files.volume, first, bytes };
         if let Some(headers) = &mut self.headers {
@@ -330,7 +331,7 @@ impl<'a> Scan<'a> {
     pub(super) fn records(&mut self, path: &str, bytes: &[u8], next: &mut u64) -> Result<usize> {
         let mut at = RECORDS_START as usize;
         loop {
-            // Each with where it begins.
+            // Each with its offset.
             let mut group: Vec<(usize, Record<'_>)> = Vec::new();
             let (start, mut announced) = (at, 0);
             while announced < GROUP_BYTES
@@ -362,8 +363,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Judges what stands behind the last whole record of the last segment. Returns where the torn
-    /// tail ends, if there is one; else `end`.
+    /// Classifies what follows the last intact record of the last segment. Returns the end of the
+    /// torn tail, if there is one; else `end`.
     fn tail(&mut self, path: &str, bytes: &[u8], end: usize, next: u64) -> Result<usize> {
         let rest = &bytes[end..];
         let found = search(self.files.seed, rest, next);
@@ -379,20 +380,20 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The last record that a segment says was durable: a record tells which was so when it was
-/// written, and a mark behind the last one that all were.
+/// The last record that a segment proves durable: a record states which one was durable when it was
+/// written, and a mark after the last record states that all were.
 fn proved(seed: u32, bytes: &[u8], end: usize) -> u64 {
     let mark = Record::decode(seed, &bytes[end..]).ok().filter(|mark| mark.header.is_mark());
     let mark = mark.and_then(|mark| mark.header.durable()).unwrap_or(0);
     headers(bytes, end).filter_map(|(_, header)| header.durable()).fold(mark, u64::max)
 }
 
-/// Where the records behind a number begin, in a segment whose records end at `end`.
+/// The offset of the records after a number, in a segment whose records end at `end`.
 fn behind(bytes: &[u8], end: usize, number: u64) -> usize {
     headers(bytes, end).find(|(_, header)| header.lsn > number).map_or(end, |(at, _)| at)
 }
 
-/// The headers of whole records, with where each stands.
+/// The headers of intact records, each with its offset.
 fn headers(bytes: &[u8], end: usize) -> impl Iterator<Item = (usize, RecordHeader)> {
     let mut at = RECORDS_START as usize;
     std::iter::from_fn(move || {
@@ -404,9 +405,9 @@ fn headers(bytes: &[u8], end: usize) -> impl Iterator<Item = (usize, RecordHeade
     })
 }
 
-/// Writes the records from `from` to `end` again, and zeros from there up to `torn`, and syncs.
-/// Records that were written and not synced are replayed, so the next crash must not take them;
-/// and where a sync of them failed, only bytes that are written again can become durable.
+/// Rewrites the records from `from` to `end`, and zeros from there up to `torn`, and syncs. Records
+/// that were written and not synced are replayed, so the next crash must not lose them; where a
+/// sync of them failed, only rewritten bytes can become durable.
 fn make_durable(
     file: &dyn File,
     bytes: &[u8],
@@ -420,38 +421,38 @@ fn make_durable(
     }
     file.sync_data().inspect_err(|_| {
         if end < torn {
-            // The disk may have the torn tail yet, so whoever opens next must find it, though
-            // the zeros were what could be read. If this fails too, a disk fails for good.
+            // The disk may still have the torn tail, so the next opening must find it, although
+            // reads now return the zeros. If this fails too, the disk has failed permanently.
             file.write_at(&bytes[end..torn], end as u64).ok();
         }
     })
 }
 
-/// What stands behind the end of a log.
+/// What was found after the end of a log.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The last record that was durable when one that is found there was written.
+    /// The highest record stated as durable by the records found.
     durable: u64,
-    /// The last record that is whole, or that a mark names, and where the last of them ends.
+    /// The last record that is intact, or that a mark names, and the offset at which it ends.
     pub(super) last: u64,
     pub(super) end: usize,
-    /// Bytes up to the end of the last thing that looks like a record of the torn tail.
+    /// Bytes up to the end of the last apparent record of the torn tail.
     stale: usize,
 }
 
-/// Zeros, to compare with.
+/// Zeros, for comparison.
 static ZEROS: [u8; 4096 + HEADER_BYTES] = [0; 4096 + HEADER_BYTES];
 
-/// Looks for records numbered `next` or more, and for proofs that `next` was durable.
+/// Searches for records numbered `next` or more, and for proofs that `next` was durable.
 pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
     let mut found = Found::default();
     let sums = OnceCell::new();
-    // No record behind the end can be numbered higher than there is room for records; a mark is
-    // numbered like the record before it.
+    // Space limits the number of records after the end, and so their highest number; a mark has the
+    // number of the record before it.
     let most = next.saturating_add((rest.len() / HEADER_BYTES) as u64);
     let mut at = 0;
     while let Some(head) = rest.get(at..).and_then(|rest| rest.first_chunk::<HEADER_BYTES>()) {
-        // Most of a segment is zeros, which are passed over in large steps.
+        // Most of a segment is zeros, which are skipped in large steps.
         if at % 64 == 0 {
             let window = &rest[at..];
             if let Some(step) = [4096, 64].into_iter().find(|&step| {
@@ -467,8 +468,8 @@ pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
             let length = header.as_ref().map_or(rest.len(), |head| head.length as usize);
             let (from, to) = (at + HEADER_BYTES, at + HEADER_BYTES + length);
             found.stale = found.stale.max(to.min(rest.len()));
-            // Not summed byte by byte: what looks like a record may be what a user wrote, and
-            // there may be millions of such places, each with a length of megabytes.
+            // Not summed byte by byte: an apparent record may be user data, and there may be
+            // millions of such places, each with a length of megabytes.
             if let Ok(header) = header
                 && to <= rest.len()
                 && header.sums(sums.get_or_init(|| Sums::new(rest)).sum(seed, from, to))
@@ -482,7 +483,7 @@ pub(super) fn search(seed: u32, rest: &[u8], next: u64) -> Found {
     found
 }
 
-/// Where a record stands whole, wherever that is.
+/// The offset of an intact record, anywhere in the bytes.
 pub(super) fn find(seed: u32, bytes: &[u8], lsn: u64) -> Option<usize> {
     let sums = OnceCell::new();
     bytes.windows(HEADER_BYTES).enumerate().find_map(|(at, head)| {
@@ -498,7 +499,7 @@ pub(super) fn find(seed: u32, bytes: &[u8], lsn: u64) -> Option<usize> {
     })
 }
 
-/// A record that was durable is not there.
+/// A record that was durable is missing.
 pub(super) fn missing_record(path: &str, offset: usize, lsn: u64, durable: u64) -> Corruption {
     Corruption {
         file: path.to_owned(),
@@ -509,7 +510,7 @@ pub(super) fn missing_record(path: &str, offset: usize, lsn: u64, durable: u64) 
     }
 }
 
-/// Says where the record lies whose payload the replay refused.
+/// Adds to an error the offset of the record whose payload the replay refused.
 pub(super) fn located(error: Error, path: &str, at: usize) -> Error {
     match error {
         Error::Corrupt(inner) if inner.file.is_empty() => {
@@ -562,7 +563,7 @@ mod tests {
         }
     }
 
-    /// Contents of files that look like headers of long records nearly everywhere. Summing each of
+    /// Files in which nearly every offset looks like the header of a long record. Summing each of
     /// them would read 4 MiB more than a hundred thousand times.
     #[test]
     fn what_users_write_does_not_make_a_search_long() {

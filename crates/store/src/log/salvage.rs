@@ -1,31 +1,33 @@
-//! Cutting a damaged log off: what is whole and in order before the damage stays, all behind it is
-//! given up, and it is said how much. Only for somebody who was told that acknowledged changes are
-//! lost by it.
+//! Truncates a damaged log: the intact, consecutive records before the damage stay, everything
+//! after it is discarded, and the report says how much. Only for a user who was informed that
+//! acknowledged changes will be lost.
 //!
-//! All of the log is read before anything is changed, so a read that fails leaves it as it is.
+//! The whole log is read before anything is changed, so a failed read leaves it unchanged.
 //!
-//! A segment whose length is not what its header says has what is left of it. It gets its length
-//! back, and the log goes on in the next one if no record is missing. One whose header is damaged,
-//! and of which the first record is whole, gets its header back (`beginning`).
+//! A segment whose length differs from its header keeps what is left of it. Its length is restored,
+//! and the log continues in the next one if no record is missing. A damaged header is rewritten if
+//! the segment's first record is intact (`beginning`).
 //!
-//! What is behind the last whole record is overwritten with zeros first, then later segments go,
-//! the last one first. A crash in between leaves a damaged log that is cut off again.
+//! First, everything after the last intact record is overwritten with zeros. Then later segments
+//! are removed, the last one first. A crash in between leaves a damaged log that is truncated
+//! again.
 //!
-//! Where the damage is in records that the state has, those behind it become a segment of their
-//! own.
+//! Where the damage is in records that the state contains, those after it become a separate
+//! segment.
 //!
-//! The spares go first of all, and the segments that were kept for others than recovery: the
-//! numbers that are given up are used again, and these may hold records that were numbered like
-//! those to come.
+//! The spares are removed before anything else, and so are the segments kept for other readers than
+//! recovery: the discarded numbers are used again, and these files may hold records with the same
+//! numbers.
 //!
-//! Beside a file that is no segment of its name (`stray`) nothing is cut off before it has its own
-//! name or is somewhere else. What has records behind the cut goes, whatever its name.
+//! If a file is not the segment of its name (`stray`), the log is not truncated before that file is
+//! renamed correctly or moved away. A file with records after the cut is removed, whatever its
+//! name.
 //!
-//! What seems to be superfluous by its name is read, too: where it has records that would be left
-//! nowhere, nothing is cut off.
+//! Files that seem unnecessary by their name are read, too: if one has records that would be left
+//! nowhere else, the log is not truncated.
 //!
-//! A log that begins behind the state is not damaged: it belongs to a later state, whose root was
-//! lost. To cut it off would destroy what is whole, so it is refused, with nothing changed.
+//! A log that begins after the state is not damaged: it belongs to a later state, whose root was
+//! lost. Truncating it would destroy intact data, so it is refused, with nothing changed.
 
 use std::sync::Arc;
 
@@ -43,27 +45,27 @@ use super::stray::{Stray, set_aside};
 use super::{Log, LogOptions};
 use crate::{Error, Lsn, Result};
 
-/// Where a log was cut off, and what was given up of it.
+/// Where a log was truncated, and what was discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The last record that is left, or the one with which the state ends.
+    /// The last record that is left, or the last one in the state.
     pub last: Lsn,
-    /// The last one that is known to have been given up; `last` where none is.
+    /// The last record known to have been discarded; `last` where none is.
     pub known: Lsn,
-    /// At most so many bytes of records were given up: all behind the last one that is left, up to
-    /// the end of the last whole one, of all segments; with what a file has of a record that it
-    /// ends in. Between whole ones there may be what never was one.
+    /// Upper bound of the discarded bytes of records: everything after the last one that is left,
+    /// up to the end of the last intact one, of all segments, plus a partial record at the end of a
+    /// file. Bytes between intact records may never have been records.
     pub bytes: u64,
-    /// Bytes that segments lack that became shorter, from that with the last record on, and of one
-    /// that is gone. What they were, nobody knows.
+    /// Bytes missing from segments that became shorter, from the one with the last record on, and
+    /// from a missing one. Their contents are unknown.
     pub missing: u64,
-    /// Whether a whole file with records is gone. It may not be the only one.
+    /// Whether a whole file with records is missing. It may not be the only one.
     pub is_file_gone: bool,
 }
 
 impl Log {
-    /// What [`Log::cut_off`] would come to, with nothing changed. Refuses what that would refuse,
-    /// and fails where it could not read.
+    /// The result that [`Log::cut_off`] would have, with nothing changed. Refuses what that would
+    /// refuse, and fails where that could not read.
     pub fn cost_of_cut(
         env: &Env,
         directory: &str,
@@ -72,16 +74,16 @@ impl Log {
         from: Lsn,
         certain: bool,
     ) -> Result<Cut> {
-        // It is made where nothing of it reaches the disk.
+        // The truncation runs on an overlay, so nothing of it reaches the disk.
         let device = Arc::new(Overlay::new(Arc::clone(&env.device)));
         let files = Files::new(device, directory, volume, options.key);
         cut_off(&files, options, from, certain)
     }
 
-    /// Cuts the log off at its first damage behind `from`, which is that of the newest durable
-    /// checkpoint. `certain`: there can be no later checkpoint, for whatever could describe one was
-    /// read. Fails, with nothing changed, when the log is likely that of a later checkpoint, and
-    /// when it cannot be read.
+    /// Truncates the log at its first damage after `from`, which is that of the newest durable
+    /// checkpoint. `certain`: no later checkpoint can exist, because everything that could describe
+    /// one was read. Fails, with nothing changed, when the log is likely that of a later
+    /// checkpoint, and when it cannot be read.
     pub fn cut_off(
         env: &Env,
         directory: &str,
@@ -120,8 +122,8 @@ fn cut_off(files: &Files, options: &LogOptions, from: Lsn, certain: bool) -> Res
     }
     for (at, path) in plan.gone.iter().enumerate().rev() {
         if at == 0 && plan.whole.is_empty() {
-            // Names go for good in any order: without this one the others would be taken for the
-            // log of a later state.
+            // Removals become durable in any order: without this sync the remaining files could
+            // look like the log of a later state.
             device.sync_dir(directory)?;
         }
         device.remove(path)?;
@@ -134,22 +136,22 @@ fn cut_off(files: &Files, options: &LogOptions, from: Lsn, certain: bool) -> Res
     Ok(plan.cut)
 }
 
-/// What is to be done.
+/// The planned changes.
 struct Plan {
-    /// Files that the log does without: spares, and what was kept for others.
+    /// Files that the log does not need: spares, and segments kept for other readers.
     superseded: Vec<String>,
-    /// What is to be a segment of its own first.
+    /// Data that must become a separate segment first.
     rescued: Option<Rescued>,
-    /// The segments that stay, in order. None where nothing of the log follows the checkpoint: it
+    /// The segments that stay, in order. None where no part of the log follows the checkpoint: it
     /// begins again there.
     whole: Vec<Part>,
-    /// The segments that go, in order.
+    /// The segments that are removed, in order.
     gone: Vec<String>,
     cut: Cut,
 }
 
 impl Plan {
-    /// `usual`: how long segments are, for those that do not say so any more.
+    /// `usual`: the length of segments whose header no longer states it.
     fn of(files: &Files, usual: u64, from: Lsn, certain: bool) -> Result<Plan> {
         let Listed { mut firsts, kept, spares } = list(files)?;
         let strays = set_aside(files, &mut firsts, from, Err)?;
@@ -163,7 +165,7 @@ impl Plan {
             return Err(of_later_state(path, from, found.to_owned()).into());
         }
         let is_file_gone = is_file_gone(files, &whole, &needed, (next, from))?;
-        // Where a segment goes on with the next record, the one before it lost only zeros.
+        // Where a segment begins with the next record, the one before it lost only zeros.
         let goes_on = needed.get(whole.len()) == Some(&next);
         let mut rescued = None;
         if next <= from.0 {
@@ -184,7 +186,7 @@ impl Plan {
         }
         let cut = Cut { missing, is_file_gone, ..given_up(files, &whole, &gone, last)? };
         let kept = kept.iter().map(|&first| (first, files.kept_path(first)));
-        // What has no records may be anything, and is left.
+        // A file without records may be anything, and is left.
         let mut below = firsts;
         for Stray { path, name, .. } in &strays {
             if look(files, path, RECORDS_START, (*name).clamp(1, COUNTED_MAX))?.last > 0 {
@@ -201,8 +203,8 @@ impl Plan {
     }
 }
 
-/// How many segments begin before the state ends, or with what follows it. Refused where there are
-/// later ones and none of these.
+/// How many segments begin before the state ends, or with the record that follows it. Refused where
+/// there are later ones but none of these.
 fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
     let begin = firsts.partition_point(|&first| first <= from.0 + 1);
     if begin == 0
@@ -214,9 +216,9 @@ fn begin_of(files: &Files, firsts: &[u64], from: Lsn) -> Result<usize> {
     Ok(begin)
 }
 
-/// Refuses to cut off beside a file that is not what its name says: it may be whole where the one
-/// of its own name is not, or have what is missing; records that were given up must not lie there
-/// when their numbers are used again; and that it is no segment may be known only by what goes.
+/// Refuses to truncate while a file differs from its name. It may be intact where the file of its
+/// own name is not, or contain what is missing. Discarded records must not be in it when their
+/// numbers are used again. And the proof that it is no segment may be in a removed file.
 fn refuse_strays(strays: &[Stray]) -> Result<()> {
     match strays.iter().find(|stray| !stray.is_harmless()) {
         Some(stray) => Err(stray.damage(true).into()),
@@ -224,10 +226,10 @@ fn refuse_strays(strays: &[Stray]) -> Result<()> {
     }
 }
 
-/// Those of the files that are superfluous by their names which have records, all of which the
-/// state has, or are left. Refused where one has others: it is not what its name says, or the one
-/// that the log would begin with is not. Where a cut of damage within the state was ended in
-/// between, the file that it began with is there, too, with the same records.
+/// The files that are unnecessary by their names and have only records that the state contains, or
+/// that are left. Refused where one has other records: it differs from its name, or the first file
+/// of the log does. If an earlier truncation of damage within the state was interrupted, the file
+/// that it created first exists, too, with the same records.
 fn superfluous(
     files: &Files,
     older: impl Iterator<Item = (u64, String)>,
@@ -259,8 +261,8 @@ fn superfluous(
     Ok(gone)
 }
 
-/// Whether the next record, which there was, is in no file: behind the last whole one nothing is,
-/// and nothing was cut off there.
+/// Whether the next record, which existed, is in no file: nothing follows the last intact record,
+/// and no truncation happened there.
 fn is_file_gone(
     files: &Files,
     whole: &[Part],
@@ -275,12 +277,12 @@ fn is_file_gone(
     Ok(is_missing && last.lacks == 0 && look(files, &last.path, last.end, next)?.bytes == 0)
 }
 
-/// What is needed of a segment that is damaged before that, in what the state has.
+/// The needed part of a segment that is damaged earlier, in records that the state contains.
 struct Rescued {
     path: String,
-    /// From the first record behind the state on.
+    /// From the first record after the state on.
     bytes: Vec<u8>,
-    /// How long the segment is.
+    /// The length of the segment.
     length: u64,
 }
 
@@ -303,7 +305,7 @@ impl Rescued {
         Ok(Some(Rescued { path, bytes, length }))
     }
 
-    /// Has the log begin with it. A crash leaves the segment that it was in, before or beside it.
+    /// Makes the log begin with it. A crash leaves the original segment, alone or beside it.
     fn begin_log(&self, files: &Files, first: u64) -> Result<()> {
         let spare = files.make_spare(self.length)?;
         files.device.open(&spare.path)?.write_at(&self.bytes, RECORDS_START)?;
@@ -313,22 +315,22 @@ impl Rescued {
     }
 }
 
-/// A segment of which what is needed is whole.
+/// A segment whose needed part is intact.
 struct Part {
     path: String,
     /// Where its records end.
     end: u64,
-    /// How long it is to be.
+    /// Its target length.
     length: u64,
-    /// Whether it is not so long, and by how much it is shorter.
+    /// Whether its length differs, and by how much it is shorter.
     differs: bool,
     lacks: u64,
-    /// The header that it is to have, if it has none.
+    /// The header to write, if it has none.
     header: Option<SegmentHeader>,
 }
 
 impl Part {
-    /// Has the segment its length, with zeros behind its records.
+    /// Sets the segment's length, with zeros after its records.
     fn end_here(&self, files: &Files) -> Result<()> {
         let file = files.device.open(&self.path)?;
         if let Some(header) = &self.header {
@@ -342,7 +344,7 @@ impl Part {
     }
 }
 
-/// The segments that are whole up to where records of them end, and the record that would come
+/// The segments that are intact up to the end of their records, and the record that would come
 /// next.
 fn whole(files: &Files, usual: u64, needed: &[u64], from: Lsn) -> Result<(Vec<Part>, u64)> {
     let mut pass = |_: Lsn, _: &[u8]| Ok(());
@@ -407,7 +409,7 @@ fn lacks(files: &Files, usual: u64, first: u64, path: &str) -> Result<u64> {
     .saturating_sub(there))
 }
 
-/// Looks at what is given up: behind the last of what is whole, and in the segments that go.
+/// Measures what is discarded: after the last intact record, and in the removed segments.
 fn given_up(files: &Files, whole: &[Part], gone: &[(u64, String)], last: Lsn) -> Result<Cut> {
     let mut cut = Cut { last, known: last, bytes: 0, missing: 0, is_file_gone: false };
     let mut add = |there: There| {
@@ -417,11 +419,11 @@ fn given_up(files: &Files, whole: &[Part], gone: &[(u64, String)], last: Lsn) ->
     if let Some(part) = whole.last() {
         add(look(files, &part.path, part.end, last.0 + 1)?);
     }
-    // A number that no record comes to is the name of something else.
+    // A number that no record can reach is the name of another kind of file.
     for &(first, ref path) in gone.iter().filter(|(first, _)| *first <= COUNTED_MAX) {
         let there = look(files, path, RECORDS_START, first.max(last.0 + 1))?;
-        // A segment has all records between the one that it is named for and the next one's; but a
-        // file that shows nothing of its own is none by its name.
+        // A segment has all records from the one in its name to the next one's; but a file without
+        // evidence in itself is not proved a segment by its name.
         let is_one = there.last > 0 || says_its_name(files, path, first)?;
         let before = if is_one { first - 1 } else { 0 };
         add(There { last: there.last.max(before), ..there });
@@ -429,15 +431,15 @@ fn given_up(files: &Files, whole: &[Part], gone: &[(u64, String)], last: Lsn) ->
     Ok(cut)
 }
 
-/// What is in a file behind a place.
+/// What a file contains after an offset.
 struct There {
-    /// Up to where the last whole record ends, or the one that begins there.
+    /// Up to the end of the last intact record, or of the partial one that begins there.
     bytes: u64,
-    /// The last whole record; 0: none.
+    /// The last intact record; 0: none.
     last: u64,
 }
 
-/// Looks for the record that is next, and those behind it.
+/// Searches for the next record, and those after it.
 fn look(files: &Files, path: &str, start: u64, next: u64) -> Result<There> {
     let file = files.device.open(path)?;
     let length = file.len()?.clamp(start, SEGMENT_BYTES_MAX.max(start)) - start;
@@ -453,7 +455,7 @@ fn look(files: &Files, path: &str, start: u64, next: u64) -> Result<There> {
     Ok(There { bytes: found.end.max(begun) as u64, last: found.last })
 }
 
-/// Whether a file's own header says what its name does.
+/// Whether a file's own header agrees with its name.
 fn says_its_name(files: &Files, path: &str, first: u64) -> Result<bool> {
     let mut head = [0; log_segment::HEADER_BYTES];
     let read = files.device.open(path)?.read_at(&mut head, 0)?;
@@ -463,7 +465,7 @@ fn says_its_name(files: &Files, path: &str, first: u64) -> Result<bool> {
     ))
 }
 
-/// Why a log is not cut off.
+/// The reason for refusing to truncate a log.
 fn of_later_state(file: String, from: Lsn, found: String) -> Corruption {
     let expected = format!("record {}, the first behind the state that was found", from.0 + 1);
     Corruption { file, offset: 0, structure: "log", expected, found }

@@ -1,11 +1,11 @@
-//! Segments: the files of the log, and how one is made, used, and used again.
+//! Segments: the files of the log, and how one is created, used, and reused.
 //!
-//! A segment is made as `spare-N`: allocated in full, content open. To be used it gets a header,
-//! is synced, and only then its name, `<first LSN in hex>.log`, which `sync_dir` makes durable
-//! before the first record is written. So a named segment has a whole header and a predecessor
-//! that was synced to its end. Trimming renames a segment back to a spare, or to `<first LSN in
-//! hex>.kept` where others want what it says, or removes it: what recovery must not use has no name
-//! that it looks for.
+//! A segment is created as `spare-N`: fully allocated, with arbitrary content. To be used, it gets
+//! a header, is synced, and only then renamed to `<first LSN in hex>.log`, which `sync_dir` makes
+//! durable before the first record is written. So a named segment has an intact header and a
+//! predecessor that was synced to its end. Trimming removes a segment, renames it back to a spare,
+//! or renames it to `<first LSN in hex>.kept` where readers need its records: files that recovery
+//! must not use have names that it ignores.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) const SPARE_PREFIX: &str = "spare-";
 /// End of the name of a segment with records.
 pub(super) const SEGMENT_SUFFIX: &str = ".log";
 
-/// End of the name of one that recovery does not need.
+/// End of the name of a segment that recovery does not need.
 pub(super) const KEPT_SUFFIX: &str = ".kept";
 
 /// The directory of the log.
@@ -34,13 +34,13 @@ pub(super) struct Files {
     pub(super) device: Arc<dyn Device>,
     pub(super) directory: String,
     pub(super) volume: [u8; 16],
-    /// Where record checksums begin.
+    /// The seed of record checksums.
     pub(super) seed: u32,
     /// Number of the next spare.
     pub(super) next_spare: AtomicU64,
 }
 
-/// A segment without a name yet.
+/// A segment without an LSN name yet.
 pub(super) struct Spare {
     pub(super) path: String,
     pub(super) bytes: u64,
@@ -53,15 +53,15 @@ pub(super) struct Segment {
     pub(super) path: String,
 }
 
-/// What the leader works on: the segments, and the last one's file.
+/// State of the leader: the segments, and the last one's file.
 pub(super) struct Writer {
     pub(super) segments: VecDeque<Segment>,
-    /// Segments that recovery does not need any more.
+    /// Segments that recovery no longer needs.
     pub(super) kept: Kept,
     pub(super) file: Arc<dyn File>,
-    /// Where the next bytes go in the last segment.
+    /// Write offset in the last segment.
     pub(super) offset: u64,
-    /// Number of the record that goes there.
+    /// Number of the record to be written there.
     pub(super) next: u64,
     /// Whether bytes were written since the last sync.
     pub(super) unsynced: bool,
@@ -88,7 +88,7 @@ impl Files {
         format!("{}/{first:016x}{SEGMENT_SUFFIX}", self.directory)
     }
 
-    /// Path of the same segment when recovery does not need it any more, but others do.
+    /// Path of the same segment when only readers of changes need it.
     pub(super) fn kept_path(&self, first: u64) -> String {
         format!("{}/{first:016x}{KEPT_SUFFIX}", self.directory)
     }
@@ -99,7 +99,7 @@ impl Files {
         format!("{}/{SPARE_PREFIX}{number}", self.directory)
     }
 
-    /// Allocates a segment. When there is no room, what was begun is removed.
+    /// Allocates a segment. When the disk is full, the partial file is removed.
     pub(super) fn make_spare(&self, bytes: u64) -> Result<Spare> {
         let path = self.spare_path();
         let made = self.device.create(&path).and_then(|file| file.allocate(0, bytes));
@@ -162,9 +162,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Notes, behind the last record, that all before was synced. Not synced itself, and written
-    /// over by the next record: it serves recovery after a crash of the process, and later bit
-    /// rot, not power loss. Without it the last records could be damaged unnoticed.
+    /// Writes a mark after the last record, which states that everything before was synced. The
+    /// mark is not synced itself, and the next record overwrites it: it helps recovery after a
+    /// crash of the process, and later bit rot, not after power loss. Without it, damage to the
+    /// last records could go unnoticed.
     pub(super) fn mark(&mut self, seed: u32) -> device::Result<()> {
         let last = self.next - 1;
         let mark = log_record::encode(log_record::sum_payload(seed, &[]), 0, last, last);
@@ -197,8 +198,8 @@ impl Writer {
 }
 
 impl Log {
-    /// Keeps segments as spares, as many as are needed - the reserve, and one to go on with when
-    /// that will be soon - and removes the others.
+    /// Keeps as many segments as spares as are needed (the reserve, and one to continue with when
+    /// that will be soon), and removes the others.
     pub(super) fn recycle(&self, gone: Vec<Segment>) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
@@ -216,10 +217,10 @@ impl Log {
             wanted
         };
         for segment in gone {
-            // Somebody took it away, or cut it short; it is not needed any more.
+            // The file was removed or truncated externally; it is not needed any more.
             let Some(there) = self.files.device.metadata(&segment.path)? else { continue };
             let is_whole = there.length == segment.bytes;
-            // Whole segments first, so that each serves for what it is long enough for.
+            // Longest use first, so that each segment serves a use that it is long enough for.
             let at = wanted.iter().rposition(|&bytes| bytes <= segment.bytes);
             let may = is_whole && segment.bytes <= self.options.segment_bytes;
             if let Some(at) = at.filter(|_| may) {
@@ -233,7 +234,7 @@ impl Log {
                 self.files.device.remove(&segment.path)?;
             }
         }
-        // Before a spare is written to: else a crash could bring its old name back, with the
+        // Before a spare is written to: otherwise a crash could restore its old name, with the
         // header of another segment.
         self.files.device.sync_dir(&self.files.directory)?;
         self.state.lock().spares.append(&mut spares);

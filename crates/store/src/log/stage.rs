@@ -1,27 +1,27 @@
-//! Stages: the bytes of records that have their numbers and wait to be written, a stage for each
-//! of some threads.
+//! Stages: the bytes of numbered records that wait to be written, in one stage per thread (threads
+//! beyond their number share).
 //!
-//! So appending writes no bytes where another thread has written just before: of what threads
-//! share, only the line with the next number goes from one processor to the other. A thread locks
-//! its stage, then takes a number, and lets go of the stage when its bytes are there. Whoever
-//! writes notes the last number first and then looks through the stages, so that it finds all
-//! records up to that one, and merges them by number. Whoever has made room for its record gets
-//! the number without letting go of the log's lock, and has a stage beside those of threads.
+//! So appending writes no bytes to cache lines that another thread has just written: the only
+//! shared line that moves between processors is the one with the next number. A thread locks its
+//! stage, takes a number, and releases the stage when its bytes are there. The writer notes the
+//! last number first and then reads the stages, so it finds all records up to that one, and merges
+//! them by number. A thread that has made space for its record gets the number while it still holds
+//! the log's lock, and uses a stage separate from the threads'.
 //!
-//! Invariant: the records of a stage ascend, and end where the next one begins.
+//! Invariant: the records of a stage ascend, and each ends where the next one begins.
 
 use device::thread_slot;
 use format::log_record::HEADER_BYTES;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-/// Stages of threads. Threads beyond as many share them.
+/// Stages of threads. Further threads share them.
 const OWN_STAGES: usize = 8;
-/// The last one is of those who get their number where room was made.
+/// The last one is for threads that get their number after making space.
 const STAGES: usize = OWN_STAGES + 1;
 
-/// Bytes of several threads that are merged before they are written: so few that a processor has
-/// them at hand yet, and that what it worked on before stays there too.
+/// Bytes of several threads that are merged before they are written: few enough to be still in the
+/// processor's cache, and not to evict its earlier working set.
 const MERGED_BYTES: usize = 64 << 10;
 
 /// A stage with cache lines of its own.
@@ -40,22 +40,22 @@ pub(super) struct Staged {
     records: Vec<Placed>,
 }
 
-/// A record's number, and where it ends.
+/// A record's number, and its end offset.
 struct Placed {
     lsn: u64,
     end: usize,
 }
 
 impl Stages {
-    /// The stage of this thread.
+    /// The stage of the calling thread.
     #[inline]
     pub(super) fn own(&self) -> MutexGuard<'_, Staged> {
         self.0[thread_slot() % OWN_STAGES].0.lock()
     }
 
-    /// The stage of those who have made room and must not let go of the log's lock before they
-    /// have their number. It is taken with that lock held, the others before it: nobody who has it
-    /// waits for the lock.
+    /// The stage of threads that have made space and must keep the log's lock until they have their
+    /// number. It is locked after the log's lock, the others before: no holder of it waits for the
+    /// log's lock.
     pub(super) fn made_room(&self) -> MutexGuard<'_, Staged> {
         self.0[OWN_STAGES].0.lock()
     }
@@ -79,12 +79,12 @@ impl Staged {
         self.records.push(Placed { lsn, end: self.bytes.len() });
     }
 
-    /// Where a record begins.
+    /// The offset of a record.
     fn start(&self, at: usize) -> usize {
         at.checked_sub(1).map_or(0, |before| self.records[before].end)
     }
 
-    /// Moves the records behind `last` to another stage, which is empty.
+    /// Moves the records after `last` to another stage, which is empty.
     fn leave(&mut self, last: u64, to: &mut Staged) {
         let kept = self.records.partition_point(|record| record.lsn <= last);
         let start = self.start(kept);
@@ -112,7 +112,7 @@ impl Part {
     fn before(&mut self, first: u64) -> &[u8] {
         let start = self.staged.start(self.written);
         let rest = &self.staged.records[self.written..];
-        // All of them, or a few until another thread's: a search from the middle costs more.
+        // All of them, or a few until another thread's: a binary search costs more.
         let all = rest.last().is_none_or(|last| last.lsn < first);
         let next = if all { None } else { rest.iter().position(|record| record.lsn >= first) };
         self.written += next.unwrap_or(rest.len());
@@ -120,7 +120,7 @@ impl Part {
     }
 }
 
-/// What a writer has taken, and memory for it.
+/// The records that a writer has taken, and memory for them.
 #[derive(Default)]
 pub(super) struct Buffers {
     parts: Vec<Part>,
@@ -128,13 +128,13 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Records that were taken.
+    /// Number of records that were taken.
     pub(super) fn len(&self) -> usize {
         self.parts.iter().map(|part| part.staged.records.len()).sum()
     }
 
-    /// The bytes of the next records below `first` that were not asked for before, in their order:
-    /// some of them, none when there are no more.
+    /// The bytes of the next records below `first` that were not returned before, in order: some of
+    /// them, none when there are no more.
     pub(super) fn before(&mut self, first: u64) -> &[u8] {
         let Buffers { parts, merged } = self;
         merged.clear();
@@ -144,13 +144,13 @@ impl Buffers {
             .filter(|(next, _)| *next < first)
             .collect();
         if left.len() <= 1 {
-            // All are of one thread, as where one writes.
+            // All are of one thread, as with a single committer.
             return left.pop().map_or(&[], |(_, part)| part.before(first));
         }
         while merged.len() < MERGED_BYTES
             && let Some(at) = (0..left.len()).min_by_key(|&at| left[at].0)
         {
-            // Of the one that comes first, all up to the next record of another go together.
+            // From the stage that comes first, all records up to the next one of another stage.
             let others = left.iter().enumerate().filter(|(other, _)| *other != at);
             let other = others.map(|(_, (next, _))| *next).min().unwrap_or(first);
             let (next, part) = &mut left[at];
@@ -163,7 +163,7 @@ impl Buffers {
         merged
     }
 
-    /// Empties them. What holds more than `most` bytes, all parts together, gives the rest up.
+    /// Empties them. Buffers of more than `most` bytes in total free the excess.
     pub(super) fn clear(&mut self, most: usize) {
         let mut left = most;
         for part in &mut self.parts {
@@ -209,7 +209,7 @@ mod tests {
             let (mut expected, mut found) = (Vec::new(), Vec::new());
             for _ in 0..60 {
                 for _ in 0..random.usize(..40) {
-                    // Some so long that they are not merged at once.
+                    // Some are so long that they are not merged at once.
                     let most = if seed % 7 == 3 { 6000 } else { 30 };
                     let payload = vec![next as u8; random.usize(1..most)];
                     let header = [seed as u8; HEADER_BYTES];
@@ -219,7 +219,7 @@ mod tests {
                     expected.extend(payload);
                     next += 1;
                 }
-                // Some got their numbers since the writer looked.
+                // Some got their numbers after the writer took its snapshot.
                 let last = random.u64(taken..next);
                 stages.take(last, &mut buffers);
                 assert_eq!(buffers.len() as u64, last - taken, "seed {seed}");

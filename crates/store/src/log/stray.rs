@@ -1,11 +1,11 @@
-//! Files that have the name of a segment and are none of that name: what somebody copied here, made
-//! by mistake, or gave another name.
+//! Files that have a segment's name but are not that segment: a user copied, created or renamed
+//! them.
 //!
-//! A name says nothing. What a file says itself does, and what the segment before it has: a segment
-//! gets its name after the one before it ended, so where that has the record of the name, or one
-//! behind it, no segment ever began there. Nor is one needed that begins before the one from which
-//! the log is read. Such a file is left where it is, and told. Where neither is known, what has the
-//! name of a segment and is none may be one that was destroyed: the log is damaged there.
+//! A name proves nothing. The file's own contents count, and those of the segment before it: a
+//! segment gets its name after the one before it ended, so if that one contains the record in the
+//! name, or a later one, no segment ever began there. Also, a segment that begins before the one
+//! from which the log is read is not needed. Such a file is left in place and reported. If neither
+//! is known, the file may be a destroyed segment: the log is damaged there.
 
 use format::log_segment::{Decoded, HEADER_BYTES, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
 use format::{COUNTED_MAX, Corruption};
@@ -15,37 +15,37 @@ use super::recover::search;
 use super::segment::{Files, SEGMENT_SUFFIX};
 use crate::{Error, Lsn, Remedy, Result};
 
-/// A file that has the name of a segment, and is none of that name.
+/// A file that has a segment's name, but is not that segment.
 #[derive(Debug)]
 pub(super) struct Stray {
     pub(super) path: String,
-    /// The record that its name is of.
+    /// The record in its name.
     pub(super) name: u64,
     pub(super) is: Is,
-    /// Whether it is known that no segment of its name is needed. Else the log is read as if it
-    /// were one.
+    /// Whether it is known that no segment of its name is needed. Otherwise the log is read as if
+    /// the file were one.
     pub(super) is_aside: bool,
-    /// Whether it is before all that is needed.
+    /// Whether it is before everything needed.
     pub(super) is_below: bool,
 }
 
-/// What a file is that is no segment of its name.
+/// What a file is that is not the segment of its name.
 #[derive(Debug)]
 pub(super) enum Is {
-    /// A segment that begins with another record, by its own header, and whether there is a file
-    /// of that name.
+    /// A segment that begins with another record, by its own header, and whether a file of that
+    /// name exists.
     Another { first: u64, is_copy: bool },
-    /// One of another volume, by its header.
+    /// A segment of another volume, by its header.
     Foreign,
-    /// One of a newer version, of whichever volume.
+    /// A segment of a newer version, of any volume.
     Newer,
-    /// Nothing that says what it is.
+    /// Nothing that identifies it.
     Nothing(&'static str),
 }
 
-/// Takes out of `firsts` what is no segment of its name, and is not needed as one; the state ends
-/// with `from`. What is another volume's is told in any case. `unread` tells what is to become of
-/// a file that cannot be read.
+/// Takes out of `firsts` the files that are not the segment of their name, and are not needed as
+/// one; the state ends with `from`. Files of another volume are reported in any case. `unread`
+/// decides about a file that cannot be read.
 pub(super) fn set_aside(
     files: &Files,
     firsts: &mut Vec<u64>,
@@ -90,8 +90,8 @@ pub(super) fn set_aside(
     Ok(strays)
 }
 
-/// What a file is that is no segment of its name: its header is of another, or it has neither a
-/// header nor the record of its name.
+/// What a file is that is not the segment of its name: its header is of another, or it has neither
+/// a header nor the record in its name.
 fn what_is(files: &Files, name: u64) -> Result<Option<Is>> {
     let file = files.device.open(&files.segment_path(name))?;
     let mut head = [0; HEADER_BYTES];
@@ -111,8 +111,8 @@ fn what_is(files: &Files, name: u64) -> Result<Option<Is>> {
     })
 }
 
-/// Whether the segment before a number has that record, or one behind it, so that no segment ever
-/// began with it. Records of an earlier use of a file are numbered lower than its first.
+/// Whether the segment before a number contains that record, or a later one, so that no segment
+/// ever began with it. Records of an earlier use of a file are numbered lower than its first.
 fn is_within(files: &Files, proven: &[u64], name: u64) -> Result<bool> {
     let Some(&before) = proven.iter().rfind(|&&first| first < name) else { return Ok(false) };
     if name > COUNTED_MAX {
@@ -132,8 +132,8 @@ fn bytes_of(files: &Files, name: u64) -> Result<Vec<u8>> {
 }
 
 impl Stray {
-    /// Whether it may have what follows a log that ends before a record, or lies in the place of
-    /// what has.
+    /// Whether it may contain what follows a log that ends before a record, or replaces the file
+    /// that does.
     pub(super) fn goes_on_from(&self, next: u64) -> bool {
         match self.is {
             Is::Another { first, is_copy } => self.name == next || !is_copy && first >= next,
@@ -141,12 +141,13 @@ impl Stray {
         }
     }
 
-    /// Whether a cut may be made beside it: it says nothing, and nothing before it goes.
+    /// Whether the log may be truncated beside it: nothing identifies it, and nothing before it is
+    /// removed.
     pub(super) fn is_harmless(&self) -> bool {
         self.is_below && matches!(self.is, Is::Nothing(_))
     }
 
-    /// Why a log is not whole without it, that ends before a record.
+    /// Why a log that ends before a record is incomplete without it.
     pub(super) fn missed(&self, next: u64) -> Corruption {
         let expected = format!("record {next} and what follows in files of their own names");
         let found = self.found();
@@ -163,14 +164,14 @@ impl Stray {
         }
     }
 
-    /// What repairs it. Where the log is not whole without it (`is_missed`), it may be what is
-    /// missing.
+    /// What repairs it. Where the log is incomplete without it (`is_missed`), it may be the missing
+    /// part.
     pub(super) fn remedy(&self, is_missed: bool) -> Remedy {
         let is_another = matches!(self.is, Is::Another { .. });
         if is_another && is_missed || !self.is_aside { Remedy::ByHand } else { Remedy::MoveAway }
     }
 
-    /// What it is, and what a person does where [`Stray::remedy`] leaves that to one.
+    /// What it is, and what an administrator does where [`Stray::remedy`] requires one.
     pub(super) fn damage(&self, is_missed: bool) -> Corruption {
         let expected = match self.is {
             Is::Another { first, is_copy } if is_missed => {

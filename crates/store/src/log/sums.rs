@@ -1,13 +1,13 @@
-//! Checksums of any part of a long buffer, each in the same time however long the part is.
+//! Checksums of any part of a long buffer, each in constant time regardless of its length.
 //!
-//! Searching a torn tail means to ask at every byte whether a record begins there. Whoever fills
+//! The search of a torn tail checks at every byte whether a record begins there. A user who fills
 //! the log with bytes that look like headers of long records could make the search sum megabytes
-//! for each of millions of places. But CRC32C is linear: the state behind bytes `a..b` follows from
-//! the states behind `..a` and `..b`, which are taken once every `STRIDE` bytes, in one pass.
+//! for each of millions of places. But CRC32C is linear: the state for bytes `a..b` follows from
+//! the states after `..a` and `..b`, which are stored every `STRIDE` bytes, in one pass.
 //!
-//! A state is what the sum's register holds, without the inversions at either end: it is 0 behind
-//! nothing, and `shift`ed by as many bytes as follow, whatever they are, before their own state is
-//! added. A shift by n bytes multiplies by x^(8n) modulo the polynomial.
+//! A state is the content of the CRC's register, without the inversions at either end: it is 0
+//! after no bytes, and is `shift`ed by the number of following bytes, whatever they are, before
+//! their own state is added. A shift by n bytes multiplies by x^(8n) modulo the polynomial.
 
 use format::log_record::sum_payload;
 
@@ -17,7 +17,7 @@ const STRIDE: usize = 256;
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 /// x^0, its bits reversed.
 const ONE: u32 = 1 << 31;
-/// Lengths are split in two parts of so many bits, each with a table of powers.
+/// Lengths are split in two parts of this many bits, each with a table of powers.
 const PART_BITS: usize = 13;
 const PART: usize = 1 << PART_BITS;
 
@@ -36,15 +36,15 @@ fn powers(base: u32) -> Vec<u32> {
     std::iter::successors(Some(ONE), |&last| Some(multiply(last, base))).take(PART).collect()
 }
 
-/// The state behind `bytes` that follow upon a state.
+/// The state after `bytes` that follow a state.
 fn advance(state: u32, bytes: &[u8]) -> u32 {
     !sum_payload(!state, bytes)
 }
 
-/// A buffer, and what is known of its sums.
+/// A buffer, with its stored states.
 pub(super) struct Sums<'a> {
     bytes: &'a [u8],
-    /// States behind each multiple of `STRIDE` bytes.
+    /// States after each multiple of `STRIDE` bytes.
     states: Vec<u32>,
     /// Powers of x^8, and of x^(8 * PART).
     low: Vec<u32>,
@@ -52,7 +52,7 @@ pub(super) struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// Passes over the buffer, once.
+    /// Reads the buffer, once.
     pub(super) fn new(bytes: &'a [u8]) -> Sums<'a> {
         let mut states = Vec::with_capacity(bytes.len() / STRIDE + 1);
         let mut state = 0;
@@ -66,7 +66,7 @@ impl<'a> Sums<'a> {
         Sums { bytes, states, low, high }
     }
 
-    /// The state behind the first `end` bytes.
+    /// The state after the first `end` bytes.
     fn state(&self, end: usize) -> u32 {
         let known = end / STRIDE;
         advance(self.states[known], &self.bytes[known * STRIDE..end])
@@ -84,7 +84,7 @@ impl<'a> Sums<'a> {
         shifted
     }
 
-    /// What `sum_payload(seed, &bytes[from..to])` is.
+    /// Equals `sum_payload(seed, &bytes[from..to])`.
     pub(super) fn sum(&self, seed: u32, from: usize, to: usize) -> u32 {
         !(self.state(to) ^ self.shift(self.state(from) ^ !seed, to - from))
     }

@@ -1,8 +1,8 @@
-//! Looking at a log that nobody has open, and writing headers of its segments again.
+//! Checks a log that no process has open, and rewrites headers of its segments.
 //!
-//! A look judges as an opening does, and goes on where only a header is damaged, of a segment of
-//! which all else is known (`beginning`). Such a header is written again in its place, by one write
-//! and a sync: until that is through it is as damaged as before, and nothing else is changed.
+//! A check judges as an opening does, and continues where only a header is damaged, of a segment
+//! whose other fields are all known (`beginning`). Such a header is rewritten in place, by one
+//! write and a sync: until that completes, it is as damaged as before, and nothing else is changed.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use super::stray::set_aside;
 use super::{Log, LogOptions, Recovery};
 use crate::{Finding, FindingKind, Lsn, Remedy, Result};
 
-/// What a look at a log came to.
+/// The result of checking a log.
 #[derive(Debug)]
 pub struct Verified {
-    /// What is wrong beside what ends it: headers that are damaged where nothing else is, and
+    /// Defects other than the one that ends it: headers that are damaged where nothing else is, and
     /// files that are ignored.
     pub findings: Vec<Finding>,
-    /// How it ends. Where only headers are damaged this is what it is without them.
+    /// How it ends. Where only headers are damaged, this is the result without them.
     pub end: Result<Recovery>,
 }
 
 impl Log {
     /// Reads what [`Log::open`] would replay, and judges it as that does, without changing
-    /// anything. Records that are whole are shown to `visit`.
+    /// anything. Intact records are passed to `visit`.
     pub fn verify(
         env: &Env,
         directory: &str,
@@ -46,8 +46,8 @@ impl Log {
         verified(&files, options, from, &mut whole)
     }
 
-    /// Writes the headers again of which [`Log::verify`] says so. Fails, with nothing changed, when
-    /// the log cannot be read.
+    /// Rewrites the headers that [`Log::verify`] reports as rewritable. Fails, with nothing
+    /// changed, when the log cannot be read.
     pub fn write_headers(
         env: &Env,
         directory: &str,
@@ -59,7 +59,7 @@ impl Log {
         let mut headers = Vec::new();
         let ends = (&mut headers, &mut Vec::new());
         match look(&files, options, from, &mut |_: Lsn, _: &[u8]| Ok(()), ends) {
-            // What else is damaged is not repaired by it, and not made worse.
+            // This does not repair other damage, and does not make it worse.
             Ok(_) | Err(crate::Error::Corrupt(_)) => {}
             Err(error) => return Err(error),
         }

@@ -1,18 +1,18 @@
-//! Writing and syncing: one thread at a time, the **leader**, takes what everybody has buffered.
+//! Writing and syncing: one thread at a time, the **leader**, takes all buffered records.
 //!
 //! ```text
 //! 1. note the last number, under the lock         records appended later go to the next write
-//!    take the records up to it from all stages    without it: who is at one of them needs it
+//!    take the records up to it from all stages    without it: a thread that uses a stage needs it
 //! 2. reach the barrier                            file data that these records name is durable
 //! 3. write the bytes, segment by segment          a segment is synced before the next one begins
-//! 4. sync, if somebody asked for it
-//! 5. write the mark                               says, for recovery, how far the sync reached
+//! 4. sync, if a thread requested it
+//! 5. write the mark                               states, for recovery, how far the sync reached
 //! 6. publish how far the log is durable, under the lock, and wake the others
 //! ```
 //!
-//! Step 2 is the only place in the program where the order "data before the record that names
-//! it" is enforced. A failure anywhere latches: after a failed write or sync nobody knows what is
-//! on disk, and trying again could report as durable what the kernel has thrown away.
+//! Only step 2 enforces the order "data before the record that names it". A failure anywhere
+//! latches: after a failed write or sync the on-disk state is unknown, and a retry could report as
+//! durable what the kernel has discarded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,8 +39,8 @@ struct Taken {
 }
 
 impl Log {
-    /// Returns when the record, and all before it, are durable. Callers that come at the same
-    /// time share one write and one sync.
+    /// Returns when the record, and all before it, are durable. Concurrent callers share one write
+    /// and one sync.
     pub fn sync(&self, lsn: Lsn) -> Result<()> {
         if self.durable() >= lsn {
             return Ok(());
@@ -68,8 +68,8 @@ impl Log {
         Ok(())
     }
 
-    /// Waits until as many want to sync as the last time, as the one who will do it for them:
-    /// those whom the last sync woke are on their way with their next records, and whoever
+    /// Waits until as many threads want to sync as the last sync served, as the thread that will do
+    /// it for them: those that it woke are about to append their next records, and a leader that
     /// begins without them makes them wait for two syncs.
     fn gather(&self, state: &mut Locked<'_>) {
         if self.options.window.is_zero() || state.waiters >= state.group {
@@ -85,7 +85,7 @@ impl Log {
     }
 
     /// Syncs when the oldest unsynced record is older than the interval, and writes what committers
-    /// left to whoever drives the log; tells how long until something will be due.
+    /// left to the caller of this; returns how long until the next call is due.
     pub fn flush_if_due(&self) -> Result<Duration> {
         let mut state = self.state.lock();
         state.check_written()?;
@@ -106,7 +106,7 @@ impl Log {
     }
 
     /// Ends the segment that committers have filled and left. Returns how long it takes, at the
-    /// present rate, until half of what may be left is there.
+    /// present rate, until half of what may be left has accumulated.
     fn drive(&self, state: &mut Locked<'_>) -> Result<Duration> {
         let now = self.env.clock.monotonic();
         let (then, before) = state.driven.unwrap_or((now, state.appended));
@@ -119,17 +119,18 @@ impl Log {
         }
         let half = self.left_bytes_max() as f64 / 2.0;
         let due = Duration::try_from_secs_f64(pace * half).unwrap_or(Duration::MAX);
-        // Of the very first look nothing can be told.
+        // The first call has no rate yet.
         Ok(if then == now { self.options.interval } else { due })
     }
 
-    /// Bytes that committers leave to whoever drives the log.
+    /// Bytes that committers leave to the thread that calls `flush_if_due`.
     fn left_bytes_max(&self) -> usize {
         self.options.buffer_bytes_max / 2
     }
 
-    /// Where what is buffered ends a segment, which syncs it, leaves it to whoever drives the log:
-    /// no commit waits for that medium then, unless it has become too much. Tells whether.
+    /// Where the buffered records end a segment, which syncs it, leaves it to the thread that calls
+    /// `flush_if_due`: no commit waits for that disk then, unless too much is buffered. Returns
+    /// whether it was left.
     fn leave(&self, state: &mut State) -> bool {
         let most = self.left_bytes_max();
         let leave = state.driven.is_some() && !state.cuts.is_empty() && state.buffered < most;
@@ -140,7 +141,7 @@ impl Log {
         leave
     }
 
-    /// Writes a full buffer, without syncing, unless another thread is at it.
+    /// Writes a full buffer, without syncing, unless another thread is writing.
     pub(super) fn write_if_full(&self) -> Result<()> {
         if !self.is_full() {
             return Ok(());
@@ -158,7 +159,7 @@ impl Log {
         self.sync(self.last())
     }
 
-    /// Makes room in the buffer: writes, or waits for who is writing.
+    /// Makes space in the buffer: writes, or waits for the writing thread.
     pub(super) fn write_or_wait(&self, state: &mut Locked<'_>) {
         if state.writing {
             state.wait(&self.turn);
@@ -167,11 +168,11 @@ impl Log {
         }
     }
 
-    /// Writes what is buffered. The lock is released meanwhile. Failure is in `state.failed`.
+    /// Writes the buffered records. The lock is released meanwhile. A failure is in `state.failed`.
     fn lead(&self, state: &mut Locked<'_>, then: Then) {
         debug_assert!(!state.writing, "one leader at a time");
         if state.failed.is_some() {
-            // Nobody knows what is on disk: bytes after a gap would make of it damage.
+            // The on-disk state is unknown: bytes after a gap would turn it into damage.
             return;
         }
         state.writing = true;
@@ -203,13 +204,13 @@ impl Log {
             }
         }
         state.idle = taken.buffers;
-        // They grew while the disk kept the last leader waiting.
+        // They grew while the last leader waited for the disk.
         state.idle.clear(self.options.write_bytes.saturating_mul(4));
         state.writing = false;
         self.turn.notify_all();
         if state.failed.is_none() && self.wants_spare(state) {
-            // Ahead of need, so that committers do not wait for the allocation. When it fails,
-            // whoever needs the room will find out and say so.
+            // Allocated in advance, so that committers do not wait for it. If it fails, the thread
+            // that needs the space reports the error.
             let made = state.unlocked(|| self.prepare(1));
             if let Err(error) = made {
                 tracing::debug!(%error, "no spare log segment");
@@ -217,12 +218,12 @@ impl Log {
         }
     }
 
-    /// Whether the last segment is half full and none stands ready behind it.
+    /// Whether the last segment is half full and no spare exists.
     pub(super) fn wants_spare(&self, state: &State) -> bool {
         state.room < self.options.segment_bytes / 2 && state.spares.len() < 2
     }
 
-    /// Steps 2 to 5. Returns the last record that is durable for certain.
+    /// Steps 2 to 5. Returns the last record that is certainly durable.
     fn write(&self, taken: &mut Taken, then: Then) -> device::Result<u64> {
         let mut durable = 0;
         if let Some(barrier) = self.barrier.get().filter(|_| taken.buffers.len() > 0) {
@@ -246,7 +247,7 @@ impl Log {
         Ok(durable)
     }
 
-    /// Writes what was taken below `first` to the last segment.
+    /// Writes the records taken that are below `first` to the last segment.
     fn put(&self, writer: &mut Writer, taken: &mut Buffers, first: u64) -> device::Result<()> {
         loop {
             let bytes = taken.before(first);
