@@ -1,8 +1,8 @@
-//! What a tree holds now and its base does not: rows that came or changed, and places that are
-//! empty, in layers of which the newest counts.
+//! What a tree holds that its base does not: new or changed rows, and places that are empty now, in
+//! layers. For each place, the newest layer counts.
 //!
-//! Layers do not change, so that queries share them; they are merged like the runs of a
-//! log-structured tree, so that there are few.
+//! Layers are immutable, so queries share them. They are merged like the runs of a log-structured
+//! merge tree, so that there are few.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use super::before::BeforeList;
 use super::packed::{GONE, LEAST, Packed, grow};
 use crate::Row;
 
-/// A layer is merged with the one before it when that is less than this many times as large.
+/// A layer is merged with the previous one if the previous one is less than this many times as
+/// large.
 const MERGE_FACTOR: usize = 4;
 
-/// Bytes of a place, and of where its row is.
+/// Bytes of a place and of the offset of its row.
 pub(super) const PLACED_BYTES: usize = 20;
 
 /// Places that differ, in order.
@@ -24,25 +25,25 @@ pub(crate) struct Layer {
     keys: Vec<(u64, u64)>,
     at: Vec<u32>,
     rows: Packed,
-    /// Directories whose own record came, went or changed, in order; those need not be among them
-    /// of which counts and times did, and nothing else.
+    /// Directories whose own record was added, removed or changed, sorted. Those with changes only
+    /// to counts and times may be missing.
     directories: Vec<u64>,
-    /// Those of them that are somewhere else now, in order.
+    /// Those of them that have moved, sorted.
     moved: Vec<u64>,
     before: Mutex<Looked>,
 }
 
-/// What is known of what the base had at the places of a layer.
+/// The known rows that the base had at the places of a layer.
 #[derive(Debug, Clone, Default)]
 struct Looked {
-    /// Its rows, but at places that an older layer has, too.
+    /// The base's rows, except at places that an older layer has too.
     rows: Arc<BeforeList>,
     /// Places that are not looked up yet, in order; `None`: all.
     unread: Option<Vec<(u64, u64)>>,
 }
 
-/// What is known of what the base had at the places of a layer, and those that are to be looked up,
-/// if any.
+/// The known rows that the base had at the places of a layer, and the places still to look up, if
+/// any.
 pub(crate) type Known = (Arc<BeforeList>, Option<Vec<(u64, u64)>>);
 
 impl Looked {
@@ -53,7 +54,7 @@ impl Looked {
 }
 
 impl Layer {
-    /// Adds the next place; they come in order.
+    /// Adds the next place; the caller passes them in order.
     pub(crate) fn push(&mut self, key: (u64, u64), row: Option<&Row<'_>>) {
         debug_assert!(self.keys.last().is_none_or(|last| *last < key), "places in order");
         grow(&mut self.keys, 1, LEAST);
@@ -62,13 +63,13 @@ impl Layer {
         self.at.push(row.map_or(GONE, |row| self.rows.push(row)));
     }
 
-    /// Adds the rows of layers whose places come later, each behind those of the one before it;
-    /// `false` when one layer cannot take them all.
+    /// Appends the rows of layers with later places, each after those of the one before it; `false`
+    /// if one layer cannot hold them all.
     pub(crate) fn append(&mut self, layers: Vec<Layer>) -> bool {
         let keys = layers.iter().map(Layer::len).sum();
         self.keys.reserve_exact(keys);
         self.at.reserve_exact(keys);
-        // Each is freed when it is copied: what is not yet written to takes no memory.
+        // Each is freed once copied: memory that is not yet written to is not resident.
         for layer in layers {
             if !self.fits_with(&layer) {
                 return false;
@@ -82,8 +83,8 @@ impl Layer {
         true
     }
 
-    /// Adds the rows of a layer that has none of these places; `false` when one layer cannot take
-    /// them all. Rows stay where they are, so that it takes no more than their places again.
+    /// Adds the rows of a layer that shares no place with this one; `false` if one layer cannot
+    /// hold both. Rows stay where they are, so it takes only a second copy of the places.
     pub(crate) fn join(&mut self, mut other: Layer) -> bool {
         if !self.fits_with(&other) {
             return false;
@@ -97,7 +98,7 @@ impl Layer {
         self.keys.resize(old + new, (0, 0));
         self.at.reserve_exact(new);
         self.at.resize(old + new, GONE);
-        // From behind, so that each place moves once.
+        // From the end, so that each place moves once.
         while new > 0 {
             let to = old + new - 1;
             if old > 0 && self.keys[old - 1] > other.keys[new - 1] {
@@ -115,19 +116,19 @@ impl Layer {
         true
     }
 
-    /// Places in order, and where their rows are, or that there is none.
+    /// Places in order, with the offsets of their rows or a mark that there is none.
     pub(super) fn of_packed(keys: Vec<(u64, u64)>, at: Vec<u32>, rows: Packed) -> Layer {
         debug_assert!(keys.is_sorted(), "places in order");
         Layer { keys, at, rows, ..Layer::default() }
     }
 
-    /// Where its rows are, for tests.
+    /// The offsets of its rows, for tests.
     #[cfg(test)]
     pub(super) fn places(&self) -> Vec<*const u8> {
         self.rows.places()
     }
 
-    /// Says which directories changed, and which of those moved; neither in order.
+    /// Sets the directories that changed, and those that moved; neither in order.
     pub(crate) fn set_directories(&mut self, mut directories: Vec<u64>, mut moved: Vec<u64>) {
         directories.sort_unstable();
         directories.dedup();
@@ -151,8 +152,7 @@ impl Layer {
         self.keys.last().copied()
     }
 
-    /// Whether it takes no more memory than this, and can take more places: offsets are of 32
-    /// bits.
+    /// Whether it takes at most this much memory and can take more places: offsets have 32 bits.
     pub(crate) fn is_within(&self, bytes_max: usize) -> bool {
         self.rows.has_room() && self.memory_bytes() <= bytes_max
     }
@@ -162,15 +162,15 @@ impl Layer {
         self.rows.fits_with(&other.rows)
     }
 
-    /// Memory it takes, without what is known of the base.
+    /// Memory it takes, without the known rows of the base.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.capacity() * PLACED_BYTES
             + self.rows.memory_bytes()
             + (self.directories.capacity() + self.moved.capacity()) * 8
     }
 
-    /// What is known of what the base had at its places, and those that are not looked up; `older`
-    /// are the layers before it.
+    /// The known rows of the base at its places, and the places not looked up; `older` are the
+    /// layers before it.
     fn looked(&self, older: &[Arc<Layer>]) -> Known {
         let Looked { rows, unread } = self.before.lock().clone();
         let is_new = |key: &(u64, u64)| !older.iter().any(|layer| layer.has(*key));
@@ -192,7 +192,7 @@ impl Layer {
         (offset != GONE).then(|| self.rows.row(self.keys[at], offset))
     }
 
-    /// Both in one; where a place is in both, the newer one's row.
+    /// Merges two layers; for a place in both, the newer one's row counts.
     pub(crate) fn merged(older: &Layer, newer: &Layer) -> Layer {
         let mut merged = Layer::default();
         let (mut old, mut new) = (0, 0);
@@ -222,8 +222,8 @@ impl Layer {
         merged
     }
 
-    /// What is known of what the base had at the places of two layers. What the newer one knows is
-    /// of places that the older one does not have.
+    /// The known rows of the base at the places of two layers. The newer layer's rows are for
+    /// places that the older one does not have.
     fn looked_at_both(older: &Layer, newer: &Layer) -> Looked {
         let (old, new) = (older.before.lock(), newer.before.lock());
         let is_known = old.unread.is_some() || new.unread.is_some();
@@ -239,12 +239,12 @@ impl Layer {
     }
 }
 
-/// Where a row is whose bytes went behind others.
+/// The new offset of a row whose bytes were appended to others.
 fn moved(at: u32, start: u32) -> u32 {
     if at == GONE { GONE } else { start + at }
 }
 
-/// All that differs from a base. Cheap to clone.
+/// All differences from a base. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Delta {
     /// The oldest first.
@@ -252,7 +252,7 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
-    /// With a newer layer.
+    /// This and a newer layer.
     pub(crate) fn with(&self, layer: Layer) -> Delta {
         if layer.is_empty() {
             return self.clone();
@@ -270,7 +270,7 @@ impl Delta {
         Delta { layers: Arc::new(layers) }
     }
 
-    /// Places in all layers; one that is in several counts for each.
+    /// Number of places in all layers; a place in several layers counts for each.
     pub(crate) fn len(&self) -> usize {
         self.layers.iter().map(|layer| layer.len()).sum()
     }
@@ -281,25 +281,25 @@ impl Delta {
             + self.layers.iter().map(|layer| layer.before.lock().memory_bytes()).sum::<usize>()
     }
 
-    /// Memory of all layers without what is known of the base.
+    /// Memory of all layers without the known rows of the base.
     pub(crate) fn rows_bytes(&self) -> usize {
         self.layers.iter().map(|layer| layer.memory_bytes()).sum()
     }
 
-    /// What is known of what the base had at the places of each layer, and places that are to be
-    /// looked up, if any; those in the order of places.
+    /// The known rows of the base at the places of each layer, and the places to look up, if any,
+    /// in order.
     pub(crate) fn looked(&self) -> Vec<Known> {
         let layers = self.layers.iter().enumerate();
         layers.map(|(depth, layer)| layer.looked(&self.layers[..depth])).collect()
     }
 
-    /// Whether a layer is that of another.
+    /// Whether a layer is the same as another's.
     pub(crate) fn has_layer_of(&self, other: &Delta, depth: usize) -> bool {
         let (own, other) = (self.layers.get(depth), other.layers.get(depth));
         own.zip(other).is_some_and(|(own, other)| Arc::ptr_eq(own, other))
     }
 
-    /// Keeps what the base had at all places of a layer, where what was known of it still is.
+    /// Stores the base's rows at all places of a layer, if the layer's known rows are unchanged.
     pub(crate) fn keep(&self, depth: usize, known: &Arc<BeforeList>, all: &Arc<BeforeList>) {
         let mut looked = self.layers[depth].before.lock();
         if Arc::ptr_eq(&looked.rows, known) {
@@ -307,14 +307,14 @@ impl Delta {
         }
     }
 
-    /// Forgets what the base had, if anything is known of it.
+    /// Discards the known rows of the base, if there are any.
     pub(crate) fn forget_before(&self) {
         for layer in &*self.layers {
             *layer.before.lock() = Looked::default();
         }
     }
 
-    /// Whether what the base says of a place does not count.
+    /// Whether the base's row at a place is replaced.
     #[inline]
     pub(crate) fn hides(&self, key: (u64, u64)) -> bool {
         self.layers.iter().any(|layer| layer.has(key))
@@ -334,24 +334,24 @@ impl Delta {
         self.layers.iter().any(|layer| layer.directories.binary_search(&ino).is_ok())
     }
 
-    /// Directories whose own record is newer than the base's, once or more.
+    /// Directories whose own record is newer than the base's; each may occur more than once.
     pub(crate) fn directories(&self) -> impl Iterator<Item = u64> {
         self.layers.iter().flat_map(|layer| layer.directories.iter().copied())
     }
 
-    /// Directories that may be somewhere else than in the base, or new.
+    /// Directories that are new, or may have moved since the base.
     pub(crate) fn moved(&self) -> impl Iterator<Item = u64> {
         self.layers.iter().flat_map(|layer| layer.moved.iter().copied())
     }
 
-    /// Gives every place that differs, once or more.
+    /// Passes every place that differs to `take`, once or more.
     pub(crate) fn each_place(&self, take: &mut dyn FnMut((u64, u64))) {
         for layer in &*self.layers {
             layer.keys.iter().for_each(|key| take(*key));
         }
     }
 
-    /// Gives every row, until `take` answers `false`.
+    /// Passes every row to `take`, until it returns `false`.
     pub(crate) fn each<'a>(&'a self, take: &mut dyn FnMut(&Row<'a>) -> bool) {
         for (depth, layer) in self.layers.iter().enumerate().rev() {
             let newer = self.layers.get(depth + 1..).unwrap_or_default();
@@ -452,7 +452,7 @@ mod tests {
         }
     }
 
-    /// What the base had at a place is known once, whenever it was looked up, and is not looked up
+    /// The base's row at a place is known once, whenever it was looked up, and is not looked up
     /// again.
     #[test]
     fn what_the_base_had_is_known_once_for_each_place() {
@@ -508,7 +508,7 @@ mod tests {
         }
     }
 
-    /// A million rows that differ are held by half of the usual memory.
+    /// Half of the usual memory holds a million rows that differ.
     #[test]
     fn a_row_that_differs_takes_little_memory() {
         let mut random = fastrand::Rng::with_seed(5);

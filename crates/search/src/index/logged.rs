@@ -1,21 +1,21 @@
-//! What differs from a base, as the log says it.
+//! Finds the differences from a base in the log.
 //!
-//! A base is a clone of a tree, and the log has the record of that clone and all batches since, if
-//! it was kept (`store::Store::keep_log`). What these put and deleted in the tree is what differs,
-//! with the rows themselves: to read it takes as many bytes as were changed, where comparing two
-//! trees takes all leaves of both when changes are scattered. Places that the log says nothing
-//! whole of - several names, directories, attributes - are read from the tree, as in any fold.
+//! A base is a clone of a tree. If the log was kept (`store::Store::keep_log`), it has the record
+//! of that clone and all batches since. Their puts and deletes in the tree are the differences,
+//! with the rows themselves. Reading them takes as many bytes as were changed, while comparing two
+//! trees reads all leaves of both if changes are scattered. Places that the log describes only in
+//! part - several names, directories, attributes - are read from the tree, as in any fold.
 //!
-//! Directories that were removed with all that was in them, whatever that was, are compared by
-//! themselves, and what else the log says of them does not count.
+//! Directories that were removed with all their contents are compared separately, and other log
+//! entries for them are ignored.
 //!
-//! What it takes of memory stays within the fold's bound, but for a chunk of rows and a segment of
-//! the log: rows are never copied where they would not fit twice.
+//! Memory stays within the fold's bound, plus a chunk of rows and a segment of the log: rows are
+//! never copied if they would not fit twice.
 //!
-//! The log is not believed where it may say less than all: a batch that puts a whole tree or a run
-//! there, or removes a range that is not one of directories, or a tree that is not the one that the
-//! base is a clone of, and the trees are compared. It may say more: a place that was changed back
-//! does not differ, and has its row here, which is as true as the base's.
+//! The log is not used where it may be incomplete: a batch that installs a whole tree or a run, a
+//! removed range that is not a range of directories, or a tree that the base is not a clone of.
+//! Then the trees are compared. The log may report too much: a place that was changed back does not
+//! differ, but has its row here, which is as valid as the base's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,10 +37,10 @@ use super::table::Table;
 use crate::Result;
 use crate::assemble::Records;
 
-/// How often what was changed again is taken out, to make room.
+/// How often replaced changes are removed to free memory.
 const COMPACTIONS_MAX: u32 = 16;
 
-/// Where the log may say what differs.
+/// How the log can supply the differences.
 #[derive(Clone, Copy)]
 pub(crate) struct Logged<'a> {
     /// The tree.
@@ -49,44 +49,44 @@ pub(crate) struct Logged<'a> {
     pub(crate) base: TreeId,
     /// A commit before it was cloned.
     pub(crate) behind: CommitToken,
-    /// A later clone of it, where that is what is compared, and not the tree itself.
+    /// A later clone of the tree, if that is compared instead of the tree itself.
     pub(crate) end: Option<TreeId>,
-    /// Counts how often it did.
+    /// Counts how often the log supplied them.
     pub(crate) count: &'a AtomicU64,
-    /// What clusters have, where rows of directories may be made of that.
+    /// The clusters, if rows of directories may be built from them.
     pub(crate) clusters: Option<Clusters<'a>>,
 }
 
-/// What became of reading the log.
+/// The state of reading the log.
 #[derive(PartialEq, Eq)]
 enum State {
-    /// The record of the clone has not come yet.
+    /// The record of the clone is still to come.
     Before,
-    /// It goes on.
+    /// Reading continues.
     Since,
-    /// The record of the later clone has come, where that is what is compared.
+    /// The record of the later clone was read, if that is what is compared.
     Ended,
-    /// It cannot be used, and why.
+    /// The log cannot be used, for this reason.
     Useless(&'static str),
-    /// It is more than fits into memory.
+    /// The result does not fit in memory.
     TooLarge,
 }
 
-/// Reads what the log says.
+/// Reads the log.
 struct Reading<'a> {
     logged: Logged<'a>,
     records: Records<'a>,
     range: &'a KeyRange,
     folding: Folding<'a>,
     state: State,
-    /// Whether rows are wanted, and not just places.
+    /// Whether rows are collected, and not only places.
     takes_rows: bool,
     changes: Changes,
-    /// Places to be read beside those among the changes.
+    /// Places to read, besides those among the changes.
     places: Vec<(u64, u64)>,
     /// Directories whose own record changed.
     directories: Vec<u64>,
-    /// Those of which counts and times did.
+    /// Directories with changes to counts and times only.
     merged: Merged,
     compactions: u32,
     /// Memory for attributes.
@@ -110,7 +110,7 @@ impl Reading<'_> {
         !self.folding.is_cancelled()
     }
 
-    /// Takes an operation; tells what that changes.
+    /// Processes an operation; returns the new state, if that changes.
     fn op(&mut self, op: &Op<'_>) -> Option<State> {
         let is_own = |tree: u64| self.state == State::Since && tree == self.logged.tree.0;
         match *op {
@@ -149,7 +149,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Takes the removal of a range: of whole directories.
+    /// Processes the removal of a range: only whole directories.
     fn removed(&mut self, from: &[u8], to: &[u8]) -> Option<State> {
         let is_before = self.range.to.as_ref().is_none_or(|end| from < &end[..]);
         if !is_before || to <= &self.range.from[..] {
@@ -191,7 +191,7 @@ impl Reading<'_> {
     fn entry(&mut self, place: (u64, u64), value: Option<&[u8]>) -> Option<State> {
         match value.map(EntryRecord::decode) {
             None => self.changes.push(place, None),
-            // Whoever compares the trees will say so.
+            // Comparing the trees reports this error.
             Some(Err(_)) => return Some(State::Useless("an entry is malformed")),
             Some(Ok(entry)) => match entry.target {
                 Target::Embedded(_) | Target::Tombstone => {
@@ -200,8 +200,8 @@ impl Reading<'_> {
                         Err(_) => return Some(State::Useless("an entry's row cannot be made")),
                     }
                 }
-                // What it leads to is read as it is now; where that is gone, more is said of the
-                // place.
+                // The target is read in its current state; if it is gone, the log has more entries
+                // for the place.
                 Target::Linked(_) | Target::Directory => {
                     match self.records.row(place, &entry, &mut self.xattrs) {
                         Ok(row) => self.changes.push(place, row.as_ref()),
@@ -221,7 +221,7 @@ impl Reading<'_> {
             + self.merged.memory_bytes()
     }
 
-    /// Whether it came to its end, and saw all; else why it is of no use.
+    /// Whether reading reached the end and saw everything; otherwise why the result is useless.
     fn end(&self, whole: bool) -> std::result::Result<(), &'static str> {
         match self.state {
             State::Since if self.logged.end.is_some() => Err("the later clone is not in it"),
@@ -233,7 +233,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Takes out what was changed again where there is too much.
+    /// Removes replaced changes if memory is over the limit.
     fn bounded(&mut self) -> Option<State> {
         let is_within =
             |this: &Self| this.changes.has_room() && this.memory_bytes() <= this.folding.bytes_max;
@@ -253,8 +253,8 @@ impl Reading<'_> {
     }
 }
 
-/// The directory whose keys begin here, and all before it end. The end of a prefix may be shorter
-/// than one.
+/// The directory whose keys begin at this key, and before it end those of all earlier ones. The end
+/// of a prefix may be shorter than a prefix.
 fn whole(key: &[u8]) -> Option<u64> {
     let number = key.strip_prefix(&key::DIRECTORIES_PREFIX)?;
     let mut bytes = [0; size_of::<u64>()];
@@ -263,9 +263,9 @@ fn whole(key: &[u8]) -> Option<u64> {
 }
 
 impl Touched {
-    /// Takes what differs in a range of entries from the log: `None` where it has not all of that,
-    /// or more than fits into memory, and nothing was taken; `false` when all together does not
-    /// fit.
+    /// Takes the differences in a range of entries from the log. `None` if the log is incomplete or
+    /// the result does not fit in memory, and nothing was taken; `false` if everything together
+    /// does not fit.
     pub(super) fn take_logged(
         &mut self,
         old: Old<'_>,
@@ -293,7 +293,8 @@ impl Touched {
         if folding.is_cancelled() {
             return Ok(Some(false));
         }
-        // What does not fit here, for it was changed back or is gone again, may not differ.
+        // The result may be too large only because of changes that were undone; trees may differ
+        // less.
         if let Err(why) = reading.end(whole) {
             let (changes, bytes) = (reading.changes.len(), reading.memory_bytes());
             let (tree, places) = (logged.tree.0, reading.places.len());
@@ -326,7 +327,7 @@ impl Touched {
         self.logged_directories(&directories, folding, helpers)
     }
 
-    /// Takes what differs in directories that the log says nothing of.
+    /// Takes the differences in directories that the log does not describe.
     fn take_apart(
         &mut self,
         old: Old<'_>,
@@ -352,8 +353,7 @@ impl Touched {
         Ok(rows.is_none_or(|(rows, beside)| rows.join(beside)))
     }
 
-    /// Takes directories whose own record, or whose attributes, changed; `false` when nobody waits
-    /// any more.
+    /// Takes directories whose own record or attributes changed; `false` if the caller cancelled.
     fn logged_directories(
         &mut self,
         directories: &[u64],
@@ -363,7 +363,7 @@ impl Touched {
         let Folding { new, records, .. } = folding;
         let parts: Vec<&[u64]> = directories.chunks(PLACES_AHEAD).collect();
         let threads = if directories.len() < helpers.from { 1 } else { helpers.threads };
-        // In any order: lists are put in order at the end.
+        // In any order: the lists are sorted at the end.
         let all = Mutex::new(self);
         let taken = spread((threads, "fold"), parts.len(), folding.cancelled(), &|at| {
             let keys = parts[at].iter().map(|ino| key::directory(*ino, Part::Attributes));
@@ -384,8 +384,8 @@ impl Touched {
     }
 }
 
-/// Whether a directory whose own record, or whose attributes, changed is somewhere else than in a
-/// base, or new; and its place.
+/// Whether a directory whose own record or attributes changed has moved since a base, or is new;
+/// and its place.
 fn logged_directory(
     ino: u64,
     record: Option<&DirectoryRecord>,

@@ -1,8 +1,8 @@
-//! Directories of which nothing changed but counts and times, because names in them came or went.
+//! Directories with changes to counts and times only, because names in them were added or removed.
 //!
-//! The log has by how much, and clusters of the base what they were, so that these rows are made
-//! without the tree: there, each is in a leaf with the names of its directory, and changes that
-//! are scattered would have nearly all leaves read for them.
+//! The log has the increments, and the base's clusters have the former values. So these rows are
+//! built without the tree. There, each row shares a leaf with the names of its directory, and
+//! scattered changes would read nearly all leaves for them.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use super::fold::{Folding, PLACE_BYTES, Touched};
 use crate::cluster::Fields;
 use crate::{Attribute, Condition, Result, Row};
 
-/// Memory of a directory in a map, about.
+/// Estimated memory of a directory in a map.
 const MERGED_BYTES: usize = 96;
 
 /// The clusters of a base.
@@ -28,14 +28,14 @@ const MERGED_BYTES: usize = 96;
 pub(crate) struct Clusters<'a> {
     /// The index.
     pub(super) index: &'a Index,
-    /// The base. None of its directories stands for one elsewhere: of such a one, what is told is
-    /// not what is counted.
+    /// The base. None of its directories points to a directory elsewhere: for such a directory, the
+    /// reported values are not the counted ones.
     pub(super) base: &'a Base,
     /// Counts directories.
     pub(super) count: &'a AtomicU64,
 }
 
-/// By how much a directory's record changed.
+/// The increments of a directory's record.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     entries: i64,
@@ -49,7 +49,7 @@ impl Change {
     const NONE: Change =
         Change { entries: 0, subdirectories: 0, mtime: i64::MIN, ctime: i64::MIN, atime: i64::MIN };
 
-    /// Changes the row of a directory; `None` where what comes of it could be none.
+    /// Applies the change to the row of a directory; `None` if the result would be invalid.
     fn apply<'a>(&self, row: Row<'a>) -> Option<Row<'a>> {
         let entries = i64::try_from(row.entries).ok()?.checked_add(self.entries)?;
         let had = i64::from(row.nlink).checked_sub(2)?;
@@ -70,14 +70,14 @@ impl Change {
     }
 }
 
-/// Directories with merges of their records, and no other change.
+/// Directories whose records have merges, and no other change.
 #[derive(Default)]
 pub(super) struct Merged {
     changes: Map<u64, Change>,
 }
 
 impl Merged {
-    /// Adds a merge; `false` where it is not one of counts and times.
+    /// Adds a merge; `false` if it changes anything but counts and times.
     pub(super) fn add(&mut self, directory: u64, lanes: LaneList<'_>) -> bool {
         let known = |offset, kind| match kind {
             MergeKind::Add => [ENTRIES_AT, SUBDIRECTORIES_AT].contains(&offset),
@@ -106,7 +106,7 @@ impl Merged {
         self.changes.capacity() * MERGED_BYTES
     }
 
-    /// Leaves out directories of which more is known, or wanted.
+    /// Removes directories that have other changes or are not needed.
     pub(super) fn leave_out(&mut self, is_out: impl Fn(u64) -> bool) {
         self.changes.retain(|directory, _| !is_out(*directory));
     }
@@ -116,8 +116,8 @@ impl Merged {
         self.changes.keys().copied()
     }
 
-    /// Takes the rows of those out that clusters have many of. `is_known`: of which places it is
-    /// known, or will be, what is there.
+    /// Takes out directories that are numerous in a cluster, and builds their rows. `is_known`:
+    /// whether the row at a place is known or will be.
     pub(super) fn rows(
         &mut self,
         clusters: Clusters<'_>,
@@ -127,7 +127,7 @@ impl Merged {
         let Clusters { index, base, count } = clusters;
         let mut wanted: Vec<(u32, u64)> = Vec::with_capacity(self.changes.len());
         for directory in self.directories() {
-            // The row is in a cluster of the directory above.
+            // The row is in the cluster of the parent directory.
             let Some(facts) = base.table.facts(directory) else { continue };
             wanted.extend(base.table.clusters_of(facts.parent).map(|number| (number, directory)));
         }
@@ -144,8 +144,7 @@ impl Merged {
                 continue;
             }
             if let Err(error) = self.cluster(index, base, number, is_known, &mut rows) {
-                // Whoever searches it will make it again. Those that are left are read from the
-                // tree.
+                // Searching the cluster rebuilds it. The remaining rows are read from the tree.
                 tracing::debug!(%error, number, "rows of directories are read from the tree");
             }
         }
@@ -175,7 +174,7 @@ impl Merged {
                 && row.subvolume == 0
                 && facts.is_some_and(|facts| facts.parent == row.directory)
             {
-                // Where more is known of the name, the directory is looked at.
+                // If more is known about the name, the directory is read instead.
                 if let Some(row) = change.apply(row).filter(|_| !is_known(place)) {
                     out.push(place, Some(&row));
                     self.changes.remove(&row.ino);
@@ -190,8 +189,8 @@ impl Merged {
 }
 
 impl Touched {
-    /// Takes the rows of directories with merges that clusters have, out of those; `false` when
-    /// that is more than fits.
+    /// Takes out the rows of directories with merges that clusters hold; `false` if the result does
+    /// not fit.
     pub(super) fn take_merged(
         &mut self,
         merged: &mut Merged,

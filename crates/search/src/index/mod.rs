@@ -1,12 +1,12 @@
-//! The index of a volume: bases and clusters, what differs from them, and queries over both.
+//! The index of a volume: bases and clusters, the differences from them, and queries over both.
 //!
-//! `view` says what a query sees of a subvolume (base, difference, state); `run` answers from it.
-//! `flush` makes the next base from the present tree: clusters that nothing touched are taken
-//! over. All that is in memory counts towards one budget: directories and summaries of the bases
-//! in use, differences, and with what is left the columns of clusters that were searched.
+//! `view` determines what a query sees of a subvolume (base, difference, state); `run` answers from
+//! it. `flush` builds the next base from the current tree and reuses untouched clusters. All memory
+//! counts towards one budget: directories and summaries of the bases in use, differences, and, with
+//! the rest, the columns of searched clusters.
 //!
-//! Nothing here is needed to be right: a query that finds no index, or a damaged one, is answered
-//! from the store.
+//! Correct answers never depend on the index: if it is missing or damaged, the store answers the
+//! query.
 
 mod ahead;
 mod apart;
@@ -71,47 +71,47 @@ use view::Slot;
 use crate::request::{Emit, Match, Outcome, Request};
 use crate::{Error, Result};
 
-/// How the index of a volume is kept.
+/// Options of a volume's index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexOptions {
-    /// Memory for all of it, in bytes.
+    /// Memory for the whole index, in bytes.
     pub cache_bytes: usize,
     /// Limits of a cluster.
     pub limits: ClusterLimits,
     /// Threads that search the clusters of one query.
     pub threads: usize,
-    /// How long a query goes on without them: they cost about as much to start.
+    /// How long a query runs without other threads: starting them costs about as much.
     pub alone: Duration,
     /// Differences from a base that one thread finds before others help.
     pub fold_alone: usize,
-    /// Bytes of the log for each row of a base up to which the log is read to find out what
-    /// differs, where there is more than that. Two trees have some four hundred a row, but seldom
-    /// are all of them read.
+    /// Bytes of the log, for each row of a base, up to which the log is read to find the
+    /// differences, if there are more rows than that. Two trees have some four hundred bytes a row,
+    /// but are seldom read whole.
     pub logged_row_bytes: u64,
-    /// Rows of a subvolume without a base that are held in memory before it needs one.
+    /// Rows of a subvolume without a base that memory holds before it needs one.
     pub rows_without_base: usize,
-    /// When bases are made.
+    /// When bases are built.
     pub flush: FlushPolicy,
 }
 
-/// When a base is replaced by a newer one. A base keeps the old version of whatever changes until
-/// then, so these bound the room that takes, too.
+/// When a newer base replaces a base. Until then a base keeps the old version of everything that
+/// changes, so these limits also bound the disk space for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushPolicy {
-    /// Rows that differ, in percent of those of the base, from which on it is due.
+    /// Changed rows, in percent of the base's rows, that make a new base due.
     pub share_percent: u32,
-    /// Rows that must differ in any case.
+    /// Minimum changed rows in any case.
     pub rows_min: usize,
-    /// Age from which on a sixteenth of that is enough.
+    /// Age from which a sixteenth of that is enough.
     pub age: Duration,
-    /// Commits between two looks at whether one is due.
+    /// Commits between two checks whether a base is due.
     pub commits: u64,
-    /// Time between two looks.
+    /// Time between two checks.
     pub interval: Duration,
-    /// Free room of the disk, in 1/1024, below which bases are dropped rather than kept: well
-    /// above what the store keeps for its checkpoints, which the index must never take.
+    /// Free disk space, in 1/1024, below which bases are dropped: well above the space that the
+    /// store keeps for its checkpoints, which the index must never take.
     pub room_min: u32,
-    /// Free room that is enough however large the disk is, in bytes.
+    /// Free space that is enough however large the disk is, in bytes.
     pub room_max: u64,
 }
 
@@ -145,23 +145,23 @@ impl Default for IndexOptions {
 }
 
 impl IndexOptions {
-    /// Memory that what differs from bases may take. A base is due long before
-    /// (`fs::search_due`); the rest is for what is changed while it is made.
+    /// Memory for differences from bases. A base is due long before this limit (`fs::search_due`);
+    /// the rest is for changes while it is built.
     pub(crate) fn differences_bytes(&self) -> usize {
         self.cache_bytes / 4 * 3
     }
 }
 
-/// What the index takes.
+/// Resource usage of the index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexStats {
     /// Bases in memory.
     pub bases: u64,
     /// Their clusters.
     pub clusters: u64,
-    /// Rows of those.
+    /// Rows of those clusters.
     pub rows: u64,
-    /// Rows that differ from the bases, of all subvolumes in memory.
+    /// Rows that differ from the bases, for all subvolumes in memory.
     pub delta_rows: u64,
     /// Memory of summaries and directories.
     pub base_bytes: u64,
@@ -169,21 +169,20 @@ pub struct IndexStats {
     pub delta_bytes: u64,
     /// Memory of clusters.
     pub cluster_bytes: u64,
-    /// Room on disk.
+    /// Disk space in bytes.
     pub disk_bytes: u64,
-    /// States of the store that are held.
+    /// States of the store that the index pins.
     pub pins: u64,
-    /// How often, since opening, the log said what differs from a base.
+    /// How often, since opening, the log supplied the differences from a base.
     pub logged: u64,
-    /// Directories of which, since opening, the log said how counts and times changed, and clusters
-    /// the rest.
+    /// Directories whose rows, since opening, were built from the log's counts and times and the
+    /// clusters' other fields.
     pub merged: u64,
-    /// How often, since opening, no more than what lies below one directory was compared with a
-    /// base.
+    /// How often, since opening, only the part below one directory was compared with a base.
     pub below: u64,
-    /// How often, since opening, trees were compared to count what differs from a base.
+    /// How often, since opening, trees were compared to count differences from a base.
     pub compared: u64,
-    /// Places that differ of which totals looked up, since opening, what a base had.
+    /// Differing places for which totals, since opening, looked up the base's row.
     pub looked_up: u64,
 }
 
@@ -197,27 +196,27 @@ pub struct Index {
     files: Files,
     cache: ClusterCache,
     slots: Mutex<BTreeMap<u64, Arc<Mutex<Slot>>>>,
-    /// Memory of all that is known in them.
+    /// Memory of everything known in the slots.
     delta_bytes: AtomicUsize,
-    /// How often the log said what differs.
+    /// How often the log supplied the differences.
     logged: AtomicU64,
-    /// Directories whose rows were made of the log and clusters.
+    /// Directories whose rows were built from the log and clusters.
     merged: AtomicU64,
-    /// How often only what lies below one directory was compared.
+    /// How often only the part below one directory was compared.
     below: AtomicU64,
-    /// How often trees were compared to count what differs.
+    /// How often trees were compared to count differences.
     compared: AtomicU64,
     /// Places that were looked up in a base.
     looked_up: AtomicU64,
     bases: Mutex<BTreeMap<u64, Weak<Base>>>,
-    /// Clusters that could not be read: the next base has them again.
+    /// Unreadable clusters: the next base rewrites them.
     damaged: Mutex<BTreeSet<ClusterId>>,
-    /// Bases of which nothing could be read.
+    /// Bases that are entirely unreadable.
     lost: Mutex<BTreeSet<u64>>,
 }
 
 impl Index {
-    /// The index of a volume. Nothing is read before a query asks.
+    /// The index of a volume. It reads nothing before the first query.
     pub fn new(
         device: Arc<dyn Device>,
         clock: Arc<dyn Clock>,
@@ -261,15 +260,15 @@ impl Index {
         Run::new(self, pinned, request, emit).run()
     }
 
-    /// As [`Index::run`], where nobody wants to see the matches: [`Outcome::matched`] is all there
-    /// is to know, and there is no order.
+    /// Like [`Index::run`], but only counts the matches: [`Outcome::matched`] is the whole result,
+    /// in no order.
     pub fn count(&self, pinned: Arc<dyn Pinned>, request: &Request<'_>) -> Result<Outcome> {
         let request = Request { order: None, limit: None, contents_first: false, ..*request };
         let mut emit = |_: &Match<'_>| ControlFlow::Continue(());
         Run::new(self, pinned, &request, &mut emit).counting().run()
     }
 
-    /// What it takes.
+    /// Its resource usage.
     pub fn stats(&self) -> Result<IndexStats> {
         let mut stats = IndexStats { disk_bytes: self.files.disk_bytes()?, ..Default::default() };
         for slot in self.slots() {
@@ -303,7 +302,7 @@ impl Index {
     }
 }
 
-/// Says that something of the index could not be used, and is rebuilt.
+/// Logs that a part of the index was unusable and is rebuilt.
 fn note_damage(what: &str, error: &Error) {
     tracing::warn!(%error, "{what} of the index is made anew from the store");
 }

@@ -1,5 +1,5 @@
-//! Which subvolumes are mounted where, as of a state: from the volume's records, brought up to
-//! each new state by what differs.
+//! Mount points of subvolumes in a state: built from the volume's records, and updated to each new
+//! state by the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use super::fold::All;
 use crate::assemble::VOLUME;
 use crate::{Error, Result};
 
-/// Where a subvolume is mounted: subvolume, directory, cookie.
+/// The mount point of a subvolume: subvolume, directory, cookie.
 type Place = (u64, u64, u64);
 
-/// Subvolumes by the one that they are mounted in.
+/// Subvolumes, keyed by the subvolume that they are mounted in.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MountTable {
     places: BTreeMap<u64, Place>,
     inside: BTreeMap<u64, BTreeSet<u64>>,
 }
 
-/// The table of the last state that was asked for.
+/// The table of the last requested state.
 #[derive(Default)]
 pub(crate) struct Mounts {
     last: Mutex<Option<Last>>,
@@ -110,7 +110,7 @@ impl Mounts {
         Ok(table)
     }
 
-    /// Lets go of the state.
+    /// Releases the state.
     pub(crate) fn rest(&self) {
         if let Some(last) = &mut *self.last.lock() {
             last.pinned = None;

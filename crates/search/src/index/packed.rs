@@ -1,50 +1,50 @@
 //! Rows packed into bytes, in chunks that stay where they are.
 //!
-//! A list of bytes that grows is copied, and takes its room twice until that is done; so is one
-//! that is added to another. What is held here is bounded, so that neither may be: a chunk is
-//! filled up to its room, and then there is another; the chunks of one go to another as they are.
-//! A row lies in one chunk. Where it lies is 32 bits: the chunk, and where in that.
+//! A growing list of bytes is copied, and takes twice its memory until that is done; so does a list
+//! that is appended to another. Memory here is bounded, so neither may happen. A chunk is filled up
+//! to its capacity, then the next one starts; appending moves whole chunks. A row is stored in one
+//! chunk. Its offset has 32 bits: the chunk, and the position in it.
 
 use format::inode_record::FileKind;
 use format::{Malformed, Reader, Writer};
 
 use crate::Row;
 
-/// Offset that says: nothing is there.
+/// Offset of a missing row.
 pub(super) const GONE: u32 = u32::MAX;
-/// Offset that says: what is there is to be read.
+/// Offset of a row that is still to be read.
 pub(super) const UNREAD: u32 = GONE - 1;
-/// Bits of an offset that say where in a chunk.
+/// Bits of an offset for the position in a chunk.
 const CHUNK_BITS: u32 = 18;
-/// Bytes of a chunk, but of the first, which is as long as it need be, and of one with a longer
+/// Bytes of a chunk, except the first, which is only as long as necessary, and one with a longer
 /// row.
 pub(super) const CHUNK_BYTES: usize = 1 << CHUNK_BITS;
-/// Most chunks: the offsets of another one would look like [`UNREAD`].
+/// Maximum chunks: the offsets of another one would collide with [`UNREAD`].
 const CHUNKS_MAX: usize = (1 << (u32::BITS - CHUNK_BITS)) - 1;
-/// A list grows by this part of its length: what is held is a budget's, and twice as much as is
-/// used would be counted.
+/// A list grows by this fraction of its length: memory is budgeted, and doubling would count twice
+/// as much as is used.
 const GROWTH: usize = 8;
-/// The least by which lists of places, and the first chunk, grow.
+/// Minimum by which lists of places, and the first chunk, grow.
 pub(super) const LEAST: usize = 64;
-/// Most bytes of a packed row without its strings.
+/// Maximum bytes of a packed row without its strings.
 const PACKED_MAX: usize = 2 + 4 * 8 + 10 * 10;
 
 /// Packed rows.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
     chunks: Vec<Vec<u8>>,
-    /// Room of all chunks.
+    /// Capacity of all chunks.
     room: usize,
 }
 
-/// Makes room for so many more, and for `least`.
+/// Reserves capacity for so many more, and for at least `least`.
 pub(super) fn grow<T>(list: &mut Vec<T>, more: usize, least: usize) {
     if list.capacity() - list.len() < more {
         list.reserve_exact(next_room(list.len()).max(more).max(least));
     }
 }
 
-/// For how many more room is made where there are so many.
+/// How much a list of this length grows.
 pub(super) fn next_room(length: usize) -> usize {
     length / GROWTH
 }
@@ -55,7 +55,7 @@ impl Packed {
         self.room + self.chunks.capacity() * size_of::<Vec<u8>>()
     }
 
-    /// Whether it can take another row, and another.
+    /// Whether another chunk can be added.
     pub(super) fn has_room(&self) -> bool {
         self.chunks.len() < CHUNKS_MAX
     }
@@ -65,21 +65,21 @@ impl Packed {
         self.chunks.len() + other.chunks.len() <= CHUNKS_MAX
     }
 
-    /// Adds a row, and tells where it is.
+    /// Adds a row, and returns its offset.
     pub(super) fn push(&mut self, row: &Row<'_>) -> u32 {
         let (at, chunk) = self.last(PACKED_MAX + row.name.len() + row.xattrs.len());
         pack(row, chunk);
         at
     }
 
-    /// Adds the bytes of a row, and tells where they are.
+    /// Adds the bytes of a row, and returns their offset.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> u32 {
         let (at, chunk) = self.last(bytes.len());
         chunk.extend_from_slice(bytes);
         at
     }
 
-    /// A chunk with room for so many bytes, and where they will be.
+    /// A chunk with space for so many bytes, and the offset of the next row in it.
     fn last(&mut self, bytes: usize) -> (u32, &mut Vec<u8>) {
         let is_only = self.chunks.len() == 1;
         let is_full = |last: &Vec<u8>| {
@@ -101,8 +101,7 @@ impl Packed {
         ((number as u32) << CHUNK_BITS | last.len() as u32, last)
     }
 
-    /// Takes all of another behind its own, chunk by chunk; offsets in those become greater by what
-    /// it tells.
+    /// Moves all chunks of another behind its own. Offsets in those grow by the returned number.
     pub(super) fn append(&mut self, mut other: Packed) -> u32 {
         let start = (self.chunks.len() as u32) << CHUNK_BITS;
         if let Some(last) = other.chunks.last_mut() {
@@ -121,7 +120,7 @@ impl Packed {
         unpack(place, self.from(at))
     }
 
-    /// The bytes of a row; `next` is where that lies which was added after it, if any was.
+    /// The bytes of a row; `next` is the offset of the row added after it, if there is one.
     pub(super) fn bytes(&self, at: u32, next: Option<u32>) -> &[u8] {
         let bytes = self.from(at);
         match next {
@@ -135,24 +134,24 @@ impl Packed {
         &self.chunks[(at >> CHUNK_BITS) as usize][at as usize % CHUNK_BYTES..]
     }
 
-    /// Forgets the chunks before that of an offset.
+    /// Frees the chunks before that of an offset.
     pub(super) fn forget_before(&mut self, at: u32) {
         let before = &mut self.chunks[..(at >> CHUNK_BITS) as usize];
-        // Those further before are gone already.
+        // Earlier ones are freed already.
         for chunk in before.iter_mut().rev().take_while(|chunk| chunk.capacity() > 0) {
             self.room -= chunk.capacity();
             *chunk = Vec::new();
         }
     }
 
-    /// Where the chunks are, for tests: those that were not copied are where they were.
+    /// Addresses of the chunks, for tests: a chunk that was not copied keeps its address.
     #[cfg(test)]
     pub(super) fn places(&self) -> Vec<*const u8> {
         self.chunks.iter().map(|chunk| chunk.as_ptr()).collect()
     }
 }
 
-/// Times as they are, for they are never small; the other numbers take a few bytes each.
+/// Times have a fixed size, for they are never small; the other numbers take a few bytes each.
 fn pack(row: &Row<'_>, out: &mut Vec<u8>) {
     out.put_u8(row.kind.byte());
     out.put_u8(row.name.len() as u8);

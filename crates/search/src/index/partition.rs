@@ -1,12 +1,12 @@
-//! Which directories go into which cluster: whole sub-trees as far as they fit.
+//! Decides which directories go into which cluster: whole sub-trees as far as they fit.
 //!
-//! Magellan's rule (4.1) is followed from the bottom: a sub-tree that fits stays with the
-//! directory above it; where what lies below a directory does not fit any more, the sub-trees are
-//! put into clusters of their own, neighbours together until a cluster is full. So no cluster but
-//! the last of each place is less than half full however many tiny directories there are, and a
-//! directory that alone is larger than a cluster is divided by the order of its names, as it is
-//! written ([`rows_of_one`]). The same is done to the directories of the clusters that a flush
-//! writes again, which is how they are rebalanced: what shrank is merged, what grew is divided.
+//! This follows Magellan's rule (4.1) from the bottom: a sub-tree that fits stays with its parent
+//! directory. If the contents of a directory no longer fit, its sub-trees go into clusters of their
+//! own, neighbours together until a cluster is full. So only the last cluster of each place is less
+//! than half full, however many tiny directories there are. A directory that alone exceeds a
+//! cluster is divided in the order of its names while it is written ([`rows_of_one`]). A flush does
+//! the same to the directories of the clusters that it rewrites, which rebalances them: small ones
+//! are merged, large ones are divided.
 
 use device::Map;
 use format::cluster::ROWS_MAX;
@@ -20,9 +20,9 @@ use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
 /// Limits of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterLimits {
-    /// Most directories, hard.
+    /// Maximum directories; a hard limit.
     pub directories: u32,
-    /// Most rows, soft: exceeded by at most the names of one directory, and by those only up to
+    /// Maximum rows; a soft limit: at most the names of one directory exceed it, and only up to
     /// twice this number.
     pub rows: u32,
 }
@@ -33,17 +33,17 @@ impl Default for ClusterLimits {
     }
 }
 
-/// What a volume has set of its clusters.
+/// A volume's settings for its clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// The limits.
     pub(crate) limits: ClusterLimits,
-    /// Clusters that were written for bases whose trees have lower numbers were made by others.
+    /// Clusters written for bases whose trees have lower numbers were built under other limits.
     pub(crate) since: u64,
 }
 
 impl Setting {
-    /// That of a state of a volume; where nothing was set, limits by which all clusters were made.
+    /// The settings in a state of a volume; without settings, `otherwise` applies to all clusters.
     pub(crate) fn of(read: &dyn Read, otherwise: ClusterLimits) -> Result<Setting> {
         let records = Records { read, tree: VOLUME, searchable: &CARRY_NOTHING };
         let record = records.decode(&key::CLUSTER_LIMITS_KEY, ClusterLimitsRecord::decode)?;
@@ -56,7 +56,7 @@ impl Setting {
     }
 }
 
-/// A directory, or a part of a large one, that is to be in a cluster.
+/// A directory, or a part of a large one, that goes into a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unit {
     /// Its inode.
@@ -67,11 +67,11 @@ pub(crate) struct Unit {
     pub(crate) from: u64,
     /// First cookie after the part; `u64::MAX`: none.
     pub(crate) to: u64,
-    /// How many names it has, about.
+    /// Estimated number of its names.
     pub(crate) rows: u64,
 }
 
-/// What goes into one cluster.
+/// The contents of one cluster.
 pub(crate) type Plan = Vec<Unit>;
 
 /// Directories and rows of a group of sub-trees that is not in a cluster yet.
@@ -90,7 +90,7 @@ impl Group {
 
     fn absorb(&mut self, other: &mut Group) {
         self.rows += other.rows;
-        // The smaller one moves, so that deep trees do not cost the square of their depth.
+        // The smaller list moves, so that the cost of deep trees is not quadratic in their depth.
         if other.units.len() > self.units.len() {
             std::mem::swap(&mut self.units, &mut other.units);
         }
@@ -98,8 +98,8 @@ impl Group {
     }
 }
 
-/// Divides directories into clusters. Units whose parents are not among them are roots; their
-/// order is that of the slice.
+/// Divides directories into clusters. Units without a parent in the slice are roots, in the order
+/// of the slice.
 pub(crate) fn partition(units: &[Unit], limits: ClusterLimits) -> Vec<Plan> {
     let limits = ClusterLimits { directories: limits.directories.max(1), rows: limits.rows.max(1) };
     let mut plans = Vec::new();
@@ -125,8 +125,8 @@ pub(crate) fn partition(units: &[Unit], limits: ClusterLimits) -> Vec<Plan> {
     plans
 }
 
-/// Puts sub-trees beside the directory above them if all fit, or else into clusters; what does
-/// not fill a cluster stays.
+/// Keeps sub-trees with their parent directory if all fit, otherwise puts them into clusters; a
+/// remainder that does not fill a cluster stays.
 fn pack(
     above: &mut Group,
     mut below: Vec<Group>,
@@ -148,7 +148,7 @@ fn pack(
     let mut open = Group::default();
     for group in &mut below {
         if !open.units.is_empty() && !open.fits(group, limits) {
-            // The fuller of the two is done; the other one waits for more.
+            // The fuller group is complete; the other one waits for more.
             if group.rows > open.rows {
                 std::mem::swap(&mut open, group);
             }
@@ -170,9 +170,9 @@ fn plan(group: &Group, units: &[Unit]) -> Plan {
     plan
 }
 
-/// Most rows of one cluster of a plan; the rows beyond are put into more of them. What a plan says
-/// of rows is what records claim, and those may be damaged: it decides how evenly a large directory
-/// is divided, and never into how many clusters.
+/// Maximum rows of one cluster of a plan; further rows go into more clusters. A plan's row numbers
+/// come from records, which may be damaged. They affect how evenly a large directory is divided,
+/// and never the number of clusters.
 pub(crate) fn rows_of_one(plan: &[Unit], limits: ClusterLimits) -> u32 {
     let most = limits.rows.clamp(1, ROWS_MAX / 2);
     match plan {
@@ -215,7 +215,7 @@ fn post_order(units: &[Unit]) -> (Vec<u32>, Vec<Option<u32>>) {
         order.push(at);
         stack.extend(children[at as usize].iter().rev());
     }
-    // Damaged records may lie in a circle; each of those stands alone.
+    // Damaged records may form a cycle; each of those becomes a root.
     for at in 0..units.len() {
         if !seen[at] {
             parents[at] = None;
@@ -256,7 +256,7 @@ mod tests {
         for plan in plans {
             assert!(!plan.is_empty() && plan.len() <= limits.directories as usize);
             let rows: u64 = plan.iter().map(|unit| unit.rows).sum();
-            // One that is alone is divided as it is written.
+            // A single directory is divided while it is written.
             assert!(plan.len() == 1 || rows <= u64::from(limits.rows) * 2, "{rows} rows");
         }
     }
@@ -288,7 +288,7 @@ mod tests {
         units.push(unit(60_000, 1, 1_000_000));
         let plans = partition(&units, limits);
         check(&units, limits, &plans);
-        // 150,000 rows in 50,000 directories: the directories are what fills clusters.
+        // 150,000 rows in 50,000 directories: the directory limit fills the clusters.
         assert!(plans.len() <= 25 + 3 + 50 + 2, "{} clusters", plans.len());
     }
 

@@ -1,9 +1,8 @@
-//! Folding a large difference on several threads: the directories that are left are divided into
-//! parts of about equally many, each thread takes the next part that nobody has, and what the
-//! parts come to is put together in order.
+//! Folds a large difference on several threads. The remaining directories are divided into parts of
+//! similar size, each thread takes the next free part, and the results are joined in order.
 //!
-//! A part ends where a directory begins, so that all that differs in one directory is in one part.
-//! What differs little never comes here: one thread is done with it before others have started.
+//! A part ends at the start of a directory, so all differences in one directory are in one part.
+//! Small differences never get here: one thread finishes them before others have started.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,17 +15,17 @@ use super::fold::{Folding, Old, Touched};
 use super::table::Table;
 use crate::Result;
 
-/// Parts for each thread: they are not equally large, and who is done takes another.
+/// Parts for each thread: parts differ in size, and a thread that finishes takes another.
 pub(super) const PARTS_A_THREAD: usize = 16;
-/// Memory that a part takes before it says so to the others, in bytes.
+/// Memory that a part takes before it reports it to the others, in bytes.
 const TOLD_BYTES: usize = 16 << 10;
 
-/// Who may help with a fold.
+/// Helper threads of a fold.
 #[derive(Clone, Copy)]
 pub(crate) struct Helpers<'a> {
-    /// The directories of the base, by which what is left is divided.
+    /// The directories of the base, which divide the remaining work.
     pub(crate) table: &'a Table,
-    /// Threads, with the one that asks.
+    /// Number of threads, including the caller.
     pub(crate) threads: usize,
     /// Differences that one thread finds before others help.
     pub(crate) from: usize,
@@ -39,8 +38,8 @@ pub(crate) struct Together {
 }
 
 impl Together {
-    /// Says what a part takes, when that is much more than what it said last, and tells whether
-    /// all of them are within a limit.
+    /// Reports a part's memory if it grew much since the last report, and returns whether all parts
+    /// together are within a limit.
     pub(crate) fn is_within(&self, told: &mut usize, bytes: usize, bytes_max: usize) -> bool {
         if bytes < *told + TOLD_BYTES {
             return true;
@@ -70,7 +69,7 @@ fn divide(range: KeyRange, table: &Table, parts: usize) -> Vec<KeyRange> {
     ranges
 }
 
-/// What differs in a range of entries, in order; `None` when that takes too much memory.
+/// The differences in a range of entries, in order; `None` if they exceed the memory limit.
 pub(crate) fn fold(
     old: Old<'_>,
     folding: Folding<'_>,
@@ -100,7 +99,7 @@ pub(crate) fn fold(
     let ends = device::scope(|scope| {
         let mut running: Vec<ScopedThread<'_, Result<bool>>> = Vec::new();
         for number in 1..helpers.threads {
-            // Where no thread is to be had, there are fewer.
+            // If the system refuses a thread, there are fewer.
             running.extend(device::spawn_in(scope, &format!("fold-{number}"), work));
         }
         let own = work();

@@ -1,4 +1,4 @@
-//! Which clusters a query searches: decides, `run` does.
+//! Plans which clusters a query searches; `run` executes the plan.
 
 use inode::permissions::{EXECUTE, READ};
 
@@ -8,12 +8,12 @@ use super::view::View;
 use crate::cluster::{Like, units};
 use crate::{Condition, Result};
 
-/// Clusters that may have matches: in scope, by the directories above theirs, and not excluded by
-/// their summaries.
+/// Clusters that may have matches: in scope by the parents of their directories, and not excluded
+/// by their summaries.
 ///
-/// A directory of a cluster is below the start if the directory above it is, or if it is the
-/// start; so a cluster is looked at by the directories above those it has. One that was moved
-/// since takes what is below it along, and it is looked at by itself; so is one that is divided.
+/// A directory of a cluster is below the start if its parent is, or if it is the start. So the
+/// parents of a cluster's directories decide. A directory that moved since takes its sub-tree along
+/// and is checked separately; so is a divided directory.
 pub(crate) fn clusters(
     view: &View,
     base: &Base,
@@ -22,7 +22,7 @@ pub(crate) fn clusters(
 ) -> Result<Vec<u32>> {
     let mut wanted = vec![false; base.clusters.len()];
     let start = scope.from.directory;
-    // The base of a clone of a directory has what lies beside that, too.
+    // The base of a clone of a directory also has the directories beside it.
     let everything = start == view.root && base.table.is_top(start);
     for (cluster, wanted) in base.clusters.iter().zip(&mut wanted) {
         let Some(summary) = &cluster.summary else { continue };
@@ -44,8 +44,8 @@ pub(crate) fn clusters(
                 entered.push(moved);
             }
         }
-        // Of one that is divided only the first part is written again where it moves: the clusters
-        // of the others tell what it was in before.
+        // If a divided directory moves, only its first part is rewritten: the clusters of the other
+        // parts name its former parent.
         for divided in base.table.divided() {
             if scope.standing(divided)?.open {
                 entered.push(divided);
@@ -62,7 +62,7 @@ pub(crate) fn clusters(
     Ok(chosen.map(|(number, _)| number as u32).collect())
 }
 
-/// Puts clusters that may have what is most like something first.
+/// Sorts clusters that may have the most similar rows first.
 pub(crate) fn nearest_first(base: &Base, like: &Like, chosen: &mut [u32]) {
     chosen.sort_by_cached_key(|number| {
         let summary = base.clusters[*number as usize].summary.as_ref();
@@ -70,14 +70,14 @@ pub(crate) fn nearest_first(base: &Base, like: &Like, chosen: &mut [u32]) {
     });
 }
 
-/// How many directories below the start are not looked into for lack of permission.
+/// Number of directories below the start that are skipped for lack of permission.
 pub(crate) fn refused(view: &View, scope: &mut Scope<'_>) -> Result<u64> {
     let caller = scope.caller();
     if caller.is_root() {
         return Ok(0);
     }
     let mut closed = Vec::new();
-    // Those with an access list are looked at one by one, below.
+    // Directories with an access list are checked one by one, below.
     let allows =
         |mode, uid, gid| owned(mode, uid, gid).decide(caller, READ | EXECUTE) == Some(true);
     if let Some(base) = &view.base {

@@ -1,13 +1,13 @@
-//! Queries answered by the index: clusters that no filter excludes, then what differs from them,
-//! then the subvolumes that are mounted below.
+//! Queries answered by the index: first clusters that no filter excludes, then the differences from
+//! them, then the subvolumes mounted below.
 //!
-//! 1. Plan: of the base's clusters those in scope whose summaries may match.
-//! 2. Search what differs from the base first: it is in memory.
-//! 3. Search the clusters, several threads at a time; a row counts unless its place differs. What
-//!    a summary or a column cannot decide is put to the whole query. Paths are made for matches.
-//! 4. Go on in each subvolume that is mounted in an open directory.
+//! 1. Plan: select the base's clusters in scope whose summaries may match.
+//! 2. Search the differences from the base first: they are in memory.
+//! 3. Search the clusters, on several threads; a row counts unless its place differs. If a summary
+//!    or a column cannot decide, the whole query is evaluated. Paths are built for matches only.
+//! 4. Continue in each subvolume that is mounted in an open directory.
 //!
-//! Where there is no index, and too much to look at in memory, a walk answers.
+//! Without an index, and with too many differences for memory, a walk answers.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -31,20 +31,20 @@ use crate::stored::Stored;
 use crate::walk::{last_name, walk};
 use crate::{Error, Narrow, Result, Row, Start};
 
-/// Batches that wait to be taken.
+/// Batches that wait for the receiver.
 const BATCHES_WAITING: usize = 16;
 
-/// One query under way.
+/// One query in progress.
 pub(crate) struct Run<'a> {
     pub(super) index: &'a Index,
     pinned: Arc<dyn Pinned>,
     pub(super) request: &'a Request<'a>,
     pub(super) narrow: Narrow,
     emit: Emit<'a>,
-    /// Nobody wants to see what matches: it is only counted, and there is neither order nor limit.
+    /// Only count the matches: there is neither order nor limit.
     counting: bool,
     ranking: Option<Ranking>,
-    /// How far the farthest row is of as many near ones as are wanted.
+    /// Distance of the farthest of the nearest rows found so far, once there are enough.
     farthest: Arc<AtomicU64>,
     pub(super) outcome: Outcome,
 }
@@ -71,7 +71,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same, where nobody wants to see what matches; without order and limit.
+    /// The same, but only counts the matches, without order and limit.
     pub(crate) fn counting(self) -> Run<'a> {
         Run { counting: true, ..self }
     }
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         let (start, index) = (self.request.start, self.index);
         let pinned = Arc::clone(&self.pinned);
         if self.request.contents_first && self.ranking.is_none() {
-            // An order that the index does not have.
+            // The index does not support this order.
             return walk(&*pinned, self.request, self.emit);
         }
         let any = Records { read: &*pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
         Ok(self.outcome)
     }
 
-    /// Gives out what is ordered so far.
+    /// Emits the ordered matches so far.
     fn give_ordered(&mut self) {
         let any = Records { read: &*self.pinned, tree: VOLUME, searchable: &CARRY_NOTHING };
         if let Some(ranking) = &mut self.ranking {
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
         prune.matches(&self.context(row, path, depth, subvolume, &Stored { records }))
     }
 
-    /// Puts a row to the query and gives it out if it matches.
+    /// Tests a row against the query and emits it if it matches.
     fn put(
         &mut self,
         records: Records<'_>,
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         Ok(self.give(&Match { row, path, depth, subvolume, details: &details }, records.tree))
     }
 
-    /// Gives a match out, or keeps it where they are ordered.
+    /// Emits a match, or keeps it if matches are ordered.
     fn give(&mut self, found: &Match<'_>, tree: TreeId) -> Flow {
         if self.counting {
             self.outcome.matched += 1;
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         cancelled
     }
 
-    /// Searches one subvolume; what is mounted in it is added to what waits.
+    /// Searches one subvolume; adds those mounted in it to the queue.
     fn subvolume(
         &mut self,
         any: Records<'_>,
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
             || from.directory != self.request.start.directory;
         let start =
             Start { subvolume, directory: from.directory, path: &from.path, depth: from.depth };
-        // The start itself was given out by whoever came here.
+        // The caller has already emitted the start itself.
         let request = Request { start, order: None, limit: None, ..*self.request };
         let own = (from.depth, &from.path[..]);
         let (mut seen_own, mut failed) = (false, None);
@@ -283,7 +283,7 @@ impl<'a> Run<'a> {
         Ok(flow)
     }
 
-    /// What differs from the base.
+    /// Searches the differences from the base.
     fn delta(&mut self, view: &View, scope: &mut Scope<'_>) -> Result<Flow> {
         let mut result = Ok(Flow::Continue(()));
         let mut path = Vec::new();
@@ -317,15 +317,15 @@ impl<'a> Run<'a> {
         Ok(self.give(&Match { row, path, depth, subvolume, details }, records.tree))
     }
 
-    /// What the base's clusters hold.
+    /// Searches the base's clusters.
     fn base(&mut self, view: &View, scope: &mut Scope<'_>, from: &From) -> Result<Flow> {
         let Some(base) = &view.base else { return Ok(Flow::Continue(())) };
         let mut chosen = plan::clusters(view, base, scope, &self.narrow)?;
         let near = self.near();
         match near {
             Some(like) => plan::nearest_first(base, &like, &mut chosen),
-            // A query that reads more than the cache holds would find nothing there, were the
-            // clusters always read in the same order: each goes when it is next.
+            // A query that reads more than the cache holds would never hit it if clusters were
+            // always read in the same order: each would be evicted just before its turn.
             None => self.index.cached_first(base, &mut chosen),
         }
         let farthest = Arc::clone(&self.farthest);
@@ -358,7 +358,7 @@ impl<'a> Run<'a> {
         flow
     }
 
-    /// What the first matches are to be like, if that is their order.
+    /// The row that the first matches resemble, if the order is by similarity.
     fn near(&self) -> Option<Like> {
         match self.request.order {
             Some(Sort { by: SortBy::Like(like), descending: false }) => Some(like),
@@ -366,14 +366,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The fields of rows that the query, its order, and whoever takes matches look at.
+    /// The fields of rows that the query, its order, and the receiver of matches use.
     fn fields(&self) -> Fields {
         let Request { expr, order, fields, .. } = *self.request;
         let order = order.map_or(Fields::NONE, Ranking::fields);
         Fields::IDENTITY.and(expr.fields()).and(order).and(fields)
     }
 
-    /// Searches without other threads, until there is nothing left or a time has come.
+    /// Searches on this thread alone, until nothing is left or a deadline passes.
     fn alone(
         &mut self,
         search: &Search<'_>,
@@ -400,7 +400,7 @@ impl<'a> Run<'a> {
                 break;
             }
         }
-        // The last may not have been gone through to its end.
+        // The last cluster may not be complete.
         Ok(if self.is_cancelled() { Flow::Break(()) } else { Flow::Continue(()) })
     }
 
@@ -422,14 +422,14 @@ impl<'a> Run<'a> {
                 running += usize::from(device::spawn_in(threads_of, &name, work).is_ok());
             }
             if running == 0 {
-                // No thread is to be had: this one does it all.
+                // The system refused a thread: this one does all the work.
                 let mut scope = Scope::new(view, from, self.request)?;
                 return self.alone(search, view, &mut scope, None);
             }
             drop(sender);
             let result = self.take(&receiver, view, records);
             search.stop.store(true, Ordering::Relaxed);
-            // Whoever waits to hand something over finds that nobody takes it.
+            // A thread that waits to send sees that the receiver is gone.
             drop(receiver);
             result
         })
@@ -461,7 +461,7 @@ impl<'a> Run<'a> {
         Ok(if self.is_cancelled() { Flow::Break(()) } else { Flow::Continue(()) })
     }
 
-    /// The rows of subvolumes that are mounted in open directories; they are searched next.
+    /// The rows of subvolumes mounted in open directories; they are searched next.
     fn mounted(
         &mut self,
         view: &View,

@@ -1,5 +1,5 @@
-//! Where directories stand towards a query: whether they lie below its start, how deep, by which
-//! path, and whether the caller may look into them. Decided by parents, never by clusters.
+//! Classifies directories for a query: whether they are below its start, their depth and path, and
+//! whether the caller may look into them. Parents decide this, never clusters.
 
 use device::Map;
 use inode::{Caller, Kind, Owned, permissions};
@@ -12,23 +12,23 @@ use crate::request::Request;
 use crate::stored::Stored;
 use crate::{Error, Result, Row};
 
-/// Deepest path: a longer chain of parents is a loop.
+/// Maximum depth of a path: a longer chain of parents is a cycle.
 const DEPTH_MAX: usize = 1 << 20;
-/// Most directories that are remembered, and bytes of their paths.
+/// Maximum remembered directories, and bytes of their paths.
 const REMEMBERED_MAX: usize = 1 << 18;
 const PATH_BYTES_MAX: usize = 16 << 20;
-/// Paths up to this length are remembered of every directory on the way; of longer ones only that
-/// of the directory itself, and one in so many above it.
+/// Paths up to this length are remembered for every directory on the way; for longer ones, only the
+/// path of the directory itself, and of one in so many above it.
 const PATH_KEPT_MAX: usize = 4096;
 const CHAIN_STEP: usize = 64;
 
-/// How a directory stands towards a query.
+/// The classification of a directory for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Whether its names are looked at: it is the start or below it, nothing cuts it off, and the
+    /// Whether its names are searched: it is the start or below it, nothing prunes it, and the
     /// caller may list and search it and every directory from the start to it.
     pub(crate) open: bool,
-    /// Whether they are not for lack of permission on this very directory.
+    /// Whether its names are skipped for lack of permission on this very directory.
     pub(crate) refused: bool,
     /// Its depth.
     pub(crate) depth: u32,
@@ -38,7 +38,7 @@ impl Standing {
     const OUTSIDE: Standing = Standing { open: false, refused: false, depth: 0 };
 }
 
-/// From where one subvolume is searched.
+/// The start of the search in one subvolume.
 #[derive(Debug, Clone)]
 pub(crate) struct From {
     /// The directory in it.
@@ -49,7 +49,7 @@ pub(crate) struct From {
     pub(crate) depth: u32,
 }
 
-/// Remembers how directories of one subvolume stand.
+/// Remembers the classification of directories in one subvolume.
 pub(crate) struct Scope<'a> {
     pub(crate) view: &'a View,
     pub(crate) from: &'a From,
@@ -61,7 +61,7 @@ pub(crate) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// Nothing is known yet but the start.
+    /// A scope that knows only the start.
     pub(crate) fn new(
         view: &'a View,
         from: &'a From,
@@ -82,7 +82,7 @@ impl<'a> Scope<'a> {
         Ok(scope)
     }
 
-    /// Whose eyes the query has.
+    /// The user whose permissions apply.
     pub(crate) fn caller(&self) -> &'a Caller {
         self.request.caller
     }
@@ -101,7 +101,7 @@ impl<'a> Scope<'a> {
         Ok(())
     }
 
-    /// How a directory stands of which all above is open, but for pruning.
+    /// Classifies a directory whose ancestors are all open, except for pruning.
     fn enter(&self, ino: u64, owned: Owned, depth: u32) -> Result<Standing> {
         if self.request.max_depth.is_some_and(|most| depth >= most) {
             return Ok(Standing { depth, ..Standing::OUTSIDE });
@@ -110,13 +110,13 @@ impl<'a> Scope<'a> {
         Ok(Standing { open, refused: !open, depth })
     }
 
-    /// Whether the caller may list a directory and see what its names lead to.
+    /// Whether the caller may list a directory and see the targets of its names.
     pub(crate) fn may_list(&self, ino: u64, owned: Owned) -> Result<bool> {
         let mask = permissions::READ | permissions::EXECUTE;
         owned.allows(self.request.caller, mask, || self.records.access_list(ino))
     }
 
-    /// How a directory stands.
+    /// Classifies a directory.
     #[inline]
     pub(crate) fn standing(&mut self, directory: u64) -> Result<Standing> {
         match self.known.get(&directory) {
@@ -192,7 +192,7 @@ impl<'a> Scope<'a> {
         expr.matches(&Context { row, path, depth, subvolume, details, caller, accounts })
     }
 
-    /// Writes the path of a directory that is inside.
+    /// Writes the path of a directory that is inside the scope.
     pub(crate) fn path(&mut self, directory: u64, out: &mut Vec<u8>) -> Result<()> {
         if self.path_bytes > PATH_BYTES_MAX {
             self.paths.clear();
@@ -219,7 +219,7 @@ impl<'a> Scope<'a> {
         }
         for (below, (ino, name)) in names.into_iter().enumerate().rev() {
             push_name(out, &name);
-            // All of a chain that somebody made very deep would be the square of its length.
+            // Remembering every path of a very deep chain would take the square of its length.
             let kept = out.len() <= PATH_KEPT_MAX || below % CHAIN_STEP == 0;
             if kept && self.path_bytes <= PATH_BYTES_MAX {
                 self.path_bytes += out.len() + 40;
@@ -230,7 +230,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// What permissions on a directory depend on.
+/// The fields that permissions on a directory depend on.
 pub(crate) fn owned(mode: u32, uid: u32, gid: u32) -> Owned {
     Owned { kind: Kind::Directory, uid, gid, mode }
 }

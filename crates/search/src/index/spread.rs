@@ -1,5 +1,5 @@
-//! Work that falls into pieces, on several threads: each takes the next piece that nobody has, and
-//! what the pieces come to is given back in their order.
+//! Runs independent pieces of work on several threads: each thread takes the next free piece, and
+//! the results are returned in the order of the pieces.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::Result;
 
-/// Does pieces 0 to `count` on so many threads, of which the caller is one; `None` where nobody
-/// waits any more. What fails first ends it.
+/// Runs pieces 0 to `count` on so many threads, including the caller; `None` if the caller
+/// cancelled. The first error ends it.
 pub(crate) fn spread<T: Send>(
     (threads, name): (usize, &str),
     count: usize,
@@ -33,7 +33,7 @@ pub(crate) fn spread<T: Send>(
     let ends = device::scope(|scope| {
         let mut running: Vec<ScopedThread<'_, Result<bool>>> = Vec::new();
         for number in 1..threads.min(count) {
-            // Where no thread is to be had, there are fewer.
+            // If the system refuses a thread, there are fewer.
             running.extend(device::spawn_in(scope, &format!("{name}-{number}"), work));
         }
         let mut ends = vec![work()];

@@ -1,5 +1,5 @@
-//! The directories of a base, in memory: which cluster has a directory's names, where it is, what
-//! it is called and who may look into it. About 36 bytes a directory and its name.
+//! The directories of a base, in memory: which cluster has a directory's names, its parent, its
+//! name and its permissions. About 36 bytes a directory, plus its name.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use format::cluster_directories::ClusterDirectory;
 
 use super::partition::Unit;
 
-/// What scope, paths and permissions take of a directory.
+/// The fields of a directory that scope, paths and permissions use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts<'a> {
     /// The directory it is in.
@@ -28,16 +28,16 @@ pub(crate) struct Facts<'a> {
 pub(crate) struct Table {
     inos: Vec<u64>,
     parents: Vec<u64>,
-    /// Where those are in these lists; `NOWHERE`: not in them.
+    /// Positions of the parents in these lists; `NOWHERE`: not in them.
     above: Vec<u32>,
     owners: Vec<u32>,
     names_at: Vec<u32>,
     clusters: Vec<u32>,
     /// Names, each after its length.
     names: Vec<u8>,
-    /// Mode, owner and group, where `owners` points.
+    /// Mode, owner and group; `owners` points here.
     permissions: Vec<(u32, u32, u32)>,
-    /// Where the later parts of a divided directory are: first cookies, clusters.
+    /// Later parts of divided directories: first cookies, clusters.
     parts: BTreeMap<u64, Vec<(u64, u32)>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct TableBuilder {
     names: Map<Box<[u8]>, u32>,
 }
 
-/// Most names of which equal ones are stored once.
+/// Maximum names that are deduplicated.
 const NAMES_SHARED_MAX: usize = 1 << 16;
 
 impl TableBuilder {
@@ -134,7 +134,7 @@ impl Table {
         Facts { parent: self.parents[at], name, mode, uid, gid }
     }
 
-    /// Gives the directories whose permissions do not allow what is asked.
+    /// Passes the directories whose permissions deny the requested access.
     pub(crate) fn each_closed(
         &self,
         allows: &dyn Fn(u32, u32, u32) -> bool,
@@ -164,7 +164,7 @@ impl Table {
         Some(after.checked_sub(1).map_or(first, |at| parts[at].1))
     }
 
-    /// What some clusters have: directories, and parts of such.
+    /// The contents of some clusters: directories, and parts of directories.
     pub(crate) fn units_where(&self, wanted: &dyn Fn(u32) -> bool) -> Vec<Unit> {
         let mut units = Vec::new();
         for (at, &ino) in self.inos.iter().enumerate() {
@@ -187,7 +187,7 @@ impl Table {
         units
     }
 
-    /// How many directories, and parts of those, each of so many clusters has.
+    /// For each of so many clusters, the number of its directories and parts of directories.
     pub(crate) fn directories_of_clusters(&self, clusters: usize) -> Vec<u32> {
         let mut counts = vec![0; clusters];
         let parts = self.parts.values().flatten().map(|(_, cluster)| cluster);
@@ -204,43 +204,43 @@ impl Table {
         self.inos.len()
     }
 
-    /// How many directories there are up to a number.
+    /// The number of directories up to an inode number.
     pub(crate) fn behind(&self, ino: u64) -> usize {
         self.inos.partition_point(|other| *other <= ino)
     }
 
-    /// Where a directory is among all.
+    /// The position of a directory among all.
     pub(crate) fn position(&self, ino: u64) -> Option<usize> {
         self.find(ino)
     }
 
-    /// A directory by its place among all, the place of the one that it is in, and which of
-    /// [`Table::permissions`] are its own.
+    /// A directory by its position, the position of its parent, and the index of its own
+    /// [`Table::permissions`].
     pub(crate) fn at(&self, at: usize) -> (u64, u32, usize) {
         (self.inos[at], self.above[at], self.owners[at] as usize)
     }
 
-    /// Whether a directory is there, and the one that it is in is not.
+    /// Whether the table has a directory but not its parent.
     pub(crate) fn is_top(&self, ino: u64) -> bool {
         self.find(ino).is_some_and(|at| [NOWHERE, at as u32].contains(&self.above[at]))
     }
 
-    /// Mode, owner and group, as many different ones as there are.
+    /// The distinct triples of mode, owner and group.
     pub(crate) fn permissions(&self) -> &[(u32, u32, u32)] {
         &self.permissions
     }
 
-    /// Whether names of a directory are in several clusters.
+    /// Whether several clusters have names of a directory.
     pub(crate) fn is_divided(&self, ino: u64) -> bool {
         self.parts.contains_key(&ino)
     }
 
-    /// The directories of which names are in several clusters.
+    /// The directories whose names are in several clusters.
     pub(crate) fn divided(&self) -> impl Iterator<Item = u64> {
         self.parts.keys().copied()
     }
 
-    /// Gives every directory, by its place among all, with the clusters that have names of it.
+    /// Passes every directory, by its position, with the clusters that have its names.
     pub(crate) fn each(&self, take: &mut dyn FnMut(usize, u32)) {
         for (at, cluster) in self.clusters.iter().enumerate() {
             take(at, *cluster);
@@ -253,8 +253,8 @@ impl Table {
         }
     }
 
-    /// Gives every directory, and every later part of a divided one, with the cluster that has its
-    /// names; what they come to is not known here.
+    /// Passes every directory, and every later part of a divided one, with the cluster that has its
+    /// names; their totals are not known here.
     pub(crate) fn each_part(&self, take: &mut dyn FnMut(&ClusterDirectory, u32)) {
         let mut directory = ClusterDirectory {
             ino: 0,

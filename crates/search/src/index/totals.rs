@@ -1,5 +1,5 @@
-//! Totals from the index: what the clusters of the base come to (`totals_base`), and what differs
-//! from it, row by row; then the same of the subvolumes that are mounted below.
+//! Totals from the index: the sums of the base's clusters (`totals_base`), and the differences from
+//! the base, row by row; then the same for the subvolumes mounted below.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::query::Expr;
 use crate::request::Start;
 use crate::{Attribute, Condition, Error, Narrow, Result, Row};
 
-/// Inodes with more names than one, of which directories are none.
+/// Inodes with several names; directories are excluded.
 pub(super) fn linked() -> Narrow {
     let others =
         (0..=u8::MAX).filter_map(FileKind::decode).filter(|kind| *kind != FileKind::Directory);
@@ -73,23 +73,23 @@ impl Index {
     }
 }
 
-/// An answer under way.
+/// An answer in progress.
 pub(super) struct Gather<'a> {
     pub(super) index: &'a Index,
     pinned: &'a Arc<dyn Pinned>,
     pub(super) question: &'a Question<'a>,
     pub(super) tally: Tally,
     pub(super) tree: Option<Tree>,
-    /// What directories of a subvolume hold by themselves, of those that may be among the largest.
+    /// The sums of a subvolume's directories that may be among the largest.
     pub(super) holding: Holding,
     waiting: Vec<(u64, From)>,
 }
 
-/// One subvolume of it.
+/// One subvolume of the answer.
 pub(super) struct Place<'a, 'b> {
     pub(super) view: &'a View,
     pub(super) scope: &'a mut Scope<'b>,
-    /// By the base's table, the directories that others are counted with.
+    /// For each position in the base's table, the directory that its sums go to.
     pub(super) with: Vec<u32>,
 }
 
@@ -99,7 +99,7 @@ impl Gather<'_> {
         self.tally.answer.cancelled
     }
 
-    /// Counts something that a name in a directory leads to.
+    /// Counts the target of a name in a directory.
     fn add(&mut self, place: &mut Place<'_, '_>, directory: u64, totals: &Totals) -> Result<()> {
         self.tally.answer.total.add(totals);
         if self.question.largest > 0 && totals.sums.files > 0 {
@@ -111,7 +111,7 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// What a directory is counted with, to be added to.
+    /// The totals that a directory is counted in, for adding to them.
     pub(super) fn told(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -181,7 +181,8 @@ impl Gather<'_> {
             self.directories(&mut place, &base, &ground)?;
             known = Some((base, ground));
         }
-        // First, for what changed last is mostly among it: of the base that need not be known then.
+        // First, because it mostly includes the last change: then the base's last change is not
+        // needed.
         self.delta(&mut place, known.as_ref())?;
         if let Some((base, ground)) = &known {
             self.base(&mut place, base, ground)?;
@@ -195,8 +196,8 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// Puts the directories of a base that are told into the tree, and finds with which of them
-    /// the others are counted.
+    /// Adds the reported directories of a base to the tree, and determines which of them each other
+    /// directory is counted with.
     fn directories(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -215,8 +216,8 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// Puts a directory into the tree, and before it those that it is in. The caller sees its
-    /// name if he may look into the one that it is in.
+    /// Adds a directory to the tree, after its ancestors. The caller sees its name if they may look
+    /// into its parent.
     fn enter(&mut self, place: &mut Place<'_, '_>, ino: u64) -> Result<()> {
         let view = place.view;
         let mut chain = Vec::new();
@@ -238,8 +239,8 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// Adds rows of a cluster one by one: all that count, or those that meet conditions, of which
-    /// then only what the sums leave out is counted.
+    /// Adds rows of a cluster one by one: all that count, or those that meet conditions. With
+    /// conditions, only the rows that the sums leave out are counted.
     pub(super) fn rows(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -248,7 +249,7 @@ impl Gather<'_> {
         narrow: &[Condition],
     ) -> Result<()> {
         let fields = fields(self.question.groups);
-        // A cluster that is damaged is gone through again: counted is only what came to the end.
+        // A damaged cluster is read again from the start: only a complete pass counts.
         let (mut counted, mut rows) = (Vec::new(), None);
         let Place { view, scope, .. } = place;
         self.index.with_cluster(view, base, number, &mut |cluster| {
@@ -284,7 +285,7 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// What differs from the base.
+    /// Adds the differences from the base.
     fn delta(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -292,7 +293,7 @@ impl Gather<'_> {
     ) -> Result<()> {
         let mut failed = None;
         let view = place.view;
-        // Rows of a directory mostly follow one another.
+        // Consecutive rows mostly share a directory.
         let mut last = None;
         view.delta.each(&mut |row| {
             let open = match last {
@@ -312,13 +313,13 @@ impl Gather<'_> {
 
     fn delta_row(&mut self, place: &mut Place<'_, '_>, row: &Row<'_>) -> Result<()> {
         if row.kind == FileKind::Directory {
-            // One that the base does not have, perhaps.
+            // It may be missing in the base.
             self.enter(place, row.ino)?;
         }
         self.row(place, row)
     }
 
-    /// Subvolumes that are mounted in open directories.
+    /// Adds subvolumes mounted in open directories.
     fn mounted(&mut self, place: &mut Place<'_, '_>) -> Result<()> {
         let subvolume = place.view.subvolume;
         let mounts = self.index.mounts.of(self.pinned)?;
@@ -351,7 +352,7 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// Which directories of the subvolume may be among the largest of all.
+    /// Determines which directories of the subvolume may be among the largest of all.
     fn largest(&mut self, place: &mut Place<'_, '_>, base: Option<&Base>) -> Result<()> {
         let count = self.question.largest;
         if count == 0 {
@@ -391,7 +392,7 @@ fn is_open(
     Ok(place.scope.standing(directory)?.open)
 }
 
-/// The columns that counting rows takes.
+/// The columns that counting rows needs.
 pub(super) fn fields(groups: bool) -> Fields {
     let mut fields = Fields::IDENTITY;
     for attribute in [Attribute::Links, Attribute::Size, Attribute::Allocated, Attribute::Ctime] {

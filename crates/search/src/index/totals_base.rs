@@ -1,12 +1,12 @@
-//! What the clusters of a base come to: their sums, which are in memory, less what was at the
-//! places that changed (`before`). Where not all directories of a cluster count, the sums of those
-//! that do are read; its rows are added up only where groups are asked for as well, or where what
-//! was at those places takes too much memory.
+//! Totals of the clusters of a base: their sums, which are in memory, minus the former rows at the
+//! places that changed (`before`). If only some directories of a cluster count, the sums of those
+//! are read. The rows are added up only if groups are requested as well, or if the former rows at
+//! those places take too much memory.
 //!
-//! Where directories are told one by one, a cluster whose directories all lie below one that is
-//! told is counted with that; of the others the sums of their directories are read. The last
-//! change cannot be taken away: where it was that of a row that changed, and nothing of what counts
-//! is as late, all rows are looked at.
+//! If directories are reported one by one, a cluster whose directories are all below one reported
+//! directory is counted with that one; for other clusters, the sums of their directories are read.
+//! The last change cannot be subtracted: if it came from a row that changed, and nothing else that
+//! counts is as late, all rows are read.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,20 +28,20 @@ use super::view::View;
 use crate::aggregate::{GroupCounts, Totals, is_plain, sums_of};
 use crate::{Result, Row};
 
-/// How the directories of a cluster stand.
+/// The state of a cluster's directories.
 #[derive(Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is found out by itself")]
 struct Standing {
     open: bool,
     closed: bool,
-    /// Rows of it changed, and what was there is not known.
+    /// Rows of it changed, and their former values are not known.
     changed: bool,
     /// The directory that all are counted with, and whether there are several such.
     with: Option<u32>,
     several: bool,
 }
 
-/// What the sums of a cluster leave to be counted.
+/// What remains to count after the sums of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     /// Nothing.
@@ -59,19 +59,19 @@ struct Summed<'a> {
     number: u32,
     found: &'a Standing,
     sums: &'a ClusterSums,
-    /// What changed in it.
+    /// The former rows at changed places in it.
     gone: &'a [Had<'a>],
 }
 
 impl Summed<'_> {
-    /// Whether what is in a directory of it counts.
+    /// Whether the contents of one of its directories count.
     fn counts(&self, directory: u64) -> bool {
         !self.found.closed
             || self.base.table.position(directory).is_some_and(|at| self.ground.is_open(at))
     }
 }
 
-/// How the clusters of a base stand; `known`: what was at the places that changed.
+/// The state of a base's clusters; `known`: the former rows at changed places.
 fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground, known: bool) -> Vec<Standing> {
     let mut standing = vec![Standing::default(); base.clusters.len()];
     base.table.each(&mut |at, cluster| {
@@ -94,7 +94,7 @@ fn standings(place: &Place<'_, '_>, base: &Base, ground: &Ground, known: bool) -
 }
 
 impl Gather<'_> {
-    /// What the base's clusters come to.
+    /// Adds the totals of the base's clusters.
     pub(super) fn base(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -142,7 +142,8 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// Adds the sums of a cluster, less what was at places that differ, and tells what is left.
+    /// Adds the sums of a cluster, minus the former rows at places that differ, and returns what
+    /// remains to count.
     fn summed(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -194,7 +195,7 @@ impl Gather<'_> {
         Ok(if sums.linked > 0 { Left::Linked } else { Left::Nothing })
     }
 
-    /// What all of a cluster is counted with, where directories are told.
+    /// The directory that all of a cluster is counted with, if directories are reported.
     fn told_with(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -208,7 +209,7 @@ impl Gather<'_> {
         }
     }
 
-    /// Whether what changed in a cluster was not its last change, or something that is counted
+    /// Whether the cluster's last change is not from a changed row, or something that is counted
     /// with it is as late.
     fn knows_last_of_all(
         &mut self,
@@ -223,7 +224,7 @@ impl Gather<'_> {
         Ok(told.unwrap_or(self.tally.answer.total.ctime) >= last)
     }
 
-    /// The same of each of some directories.
+    /// The same for each of some directories.
     fn knows_last(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -249,7 +250,7 @@ impl Gather<'_> {
         Ok(true)
     }
 
-    /// Takes away a row of the base that is not there any more, or not like that.
+    /// Subtracts a row of the base that was removed or changed.
     fn take(
         &mut self,
         place: &mut Place<'_, '_>,
@@ -281,7 +282,7 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// What the directories of a cluster come to; `None` when that cannot be read.
+    /// The totals of a cluster's directories; `None` if they cannot be read.
     fn own_totals(&self, base: &Base, number: u32) -> Result<Option<Vec<ClusterDirectory>>> {
         let cluster = &base.clusters[number as usize];
         let bytes = match read_directories(&self.index.files, cluster) {
@@ -298,7 +299,7 @@ impl Gather<'_> {
             match listed.read_next() {
                 Ok(Some(directory)) => own.push(directory),
                 Ok(None) => return Ok(Some(own)),
-                // Its checksum was right: it was written so.
+                // Its checksum was correct: it was written like this.
                 Err(error) => {
                     let (file, at) = (file(&cluster_name(cluster.id)), cluster.directories.0);
                     let error = error.located(&file, at).into();
@@ -309,8 +310,7 @@ impl Gather<'_> {
         }
     }
 
-    /// What the directories of a cluster hold by themselves, added up again where that cannot be
-    /// read.
+    /// The sums of each directory's own names in a cluster; added up again if they cannot be read.
     pub(super) fn own_sums(
         &self,
         view: &View,
@@ -339,8 +339,8 @@ impl Gather<'_> {
         Ok(own.into_iter().collect())
     }
 
-    /// Adds the groups of those clusters whose sums were taken: all that are in memory less the
-    /// others, or one by one, whichever is less to read.
+    /// Adds the groups of the clusters whose sums were used: either all in memory minus the others,
+    /// or cluster by cluster, whichever reads less.
     fn groups(&mut self, place: &Place<'_, '_>, base: &Base, whole: &[bool]) -> Result<()> {
         let summed = |(number, _): &(usize, &bool)| base.clusters[*number].sums.is_some();
         let wholes = whole.iter().filter(|whole| **whole).count();
@@ -358,13 +358,13 @@ impl Gather<'_> {
             groups.take(&read);
             read = groups;
         }
-        // Those are counted one by one, and are not left out of the answer.
+        // Those rows are counted one by one, and are not missing in the answer.
         read.linked = 0;
         self.tally.answer.groups.absorb(read);
         Ok(())
     }
 
-    /// The groups of a cluster, counted again where they cannot be read.
+    /// The groups of a cluster, counted again if they cannot be read.
     fn groups_of(&self, place: &Place<'_, '_>, base: &Base, number: u32) -> Result<Groups> {
         let cluster = &base.clusters[number as usize];
         match read_groups(&self.index.files, cluster) {

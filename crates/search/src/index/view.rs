@@ -1,5 +1,5 @@
-//! What a query sees of one subvolume: its base, what differs from that, and the state of the
-//! store that both are of. How views are kept between queries, and made.
+//! What a query sees of one subvolume: its base, the differences from it, and the state of the
+//! store that both belong to. Also how views are kept between queries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::scope::owned;
 use crate::Result;
 use crate::assemble::{NamedEntry, Records};
 
-/// What a subvolume takes beside its differences: slot, lock, and its place in the map.
+/// Memory of a subvolume besides its differences: slot, lock, and its place in the map.
 const OVERHEAD_BYTES: usize = 256;
 
 /// What a query sees of a subvolume.
@@ -29,13 +29,13 @@ pub(crate) struct View {
     pub(crate) pinned: Arc<dyn Pinned>,
     /// What clusters describe; `None`: nothing, and all rows are in the delta.
     pub(crate) base: Option<Arc<Base>>,
-    /// What differs from that.
+    /// The differences from the base.
     pub(crate) delta: Delta,
 }
 
 impl View {
-    /// The directory above a directory, and what permissions on it depend on; `None` when it is
-    /// not there, or was detached.
+    /// The parent of a directory, and the fields that permissions on it depend on; `None` if it is
+    /// missing or detached.
     pub(crate) fn place(&self, records: Records<'_>, ino: u64) -> Result<Option<(u64, Owned)>> {
         if let Some(facts) = self.base.as_ref().and_then(|base| base.table.facts(ino))
             && !self.delta.has_directory(ino)
@@ -47,7 +47,7 @@ impl View {
         Ok(record.map(|record| (record.parent, owned(record.mode, record.uid, record.gid))))
     }
 
-    /// The directory above a directory, and its name there.
+    /// The parent of a directory, and its name there.
     pub(crate) fn name(&self, records: Records<'_>, ino: u64) -> Result<(u64, Vec<u8>)> {
         if let Some(facts) = self.base.as_ref().and_then(|base| base.table.facts(ino))
             && !facts.name.is_empty()
@@ -66,7 +66,7 @@ impl View {
     }
 }
 
-/// What is known of a subvolume since it was last looked at.
+/// What is cached for a subvolume since the last query.
 #[derive(Default)]
 pub(crate) struct Slot {
     pub(crate) known: Option<Known>,
@@ -80,14 +80,14 @@ pub(crate) struct Known {
     pub(crate) base_tree: u64,
     /// The last commit it was brought up to.
     pub(crate) commit: CommitToken,
-    /// That state, to find later differences by; `None` when it was let go of, so that the room
-    /// of what is deleted is not held while nobody asks.
+    /// That state, to find later differences from; `None` after it was released, so that it does
+    /// not hold the space of deleted data while no query runs.
     pub(crate) pinned: Option<Arc<dyn Pinned>>,
     /// Its base, loaded.
     pub(crate) base: Option<Arc<Base>>,
-    /// What differs; `None`: too much to be held.
+    /// The differences; `None`: too many to hold in memory.
     pub(crate) delta: Option<Delta>,
-    /// When a query last asked for it.
+    /// Time of the last query of it.
     pub(crate) asked: Duration,
 }
 

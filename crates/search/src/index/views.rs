@@ -1,5 +1,5 @@
-//! Making and keeping views: loading bases, folding differences, reading clusters, and letting go
-//! of what nobody asked for lately.
+//! Builds and keeps views: loads bases, folds differences, reads clusters, and evicts what no query
+//! used lately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,28 +24,28 @@ use crate::assemble::{CARRY_NOTHING, Records, VOLUME};
 use crate::cluster::{BlobSource, Cluster};
 use crate::{Error, Result, Searchable};
 
-/// How long after the last query rows and states of a subvolume are kept.
+/// How long after the last query the rows and states of a subvolume are kept.
 const KEPT: Duration = Duration::from_secs(60);
-/// How long after the last query its state is.
+/// How long after the last query its state is kept.
 const PINNED: Duration = Duration::from_secs(10);
-/// Time between two looks whether a query that waits was cancelled.
+/// Time between two checks whether a waiting query was cancelled.
 const CANCEL_LOOK: Duration = Duration::from_millis(20);
-/// Memory of a row that differs, about, for the limit of what has no base.
+/// Estimated memory of a row that differs, for the limit of subvolumes without a base.
 const ROW_BYTES: usize = 110;
 
-/// How far a query of a subvolume would get without looking at the store.
+/// How a query of a subvolume would be answered, judged without reading the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Nobody asked for it lately.
+    /// No query used it lately.
     Unknown,
-    /// It is searched by the index; so many rows differ from the base, in so many bytes.
+    /// The index answers; so many rows, in so many bytes, differ from the base.
     Indexed {
         /// Rows.
         rows: usize,
         /// Their memory.
         bytes: usize,
     },
-    /// More differs than is held in memory: it is walked.
+    /// More differs than memory holds: a walk answers.
     Walked,
 }
 
@@ -59,7 +59,7 @@ impl Index {
         cancel: &AtomicBool,
     ) -> Result<Option<View>> {
         let shared = Arc::clone(self.slots.lock().entry(subvolume).or_default());
-        // Another query may be reading what differs for a while, for this one too.
+        // Another query may be reading the differences for a while, for this one too.
         let mut slot = loop {
             if let Some(slot) = shared.try_lock_for(CANCEL_LOOK) {
                 break slot;
@@ -76,11 +76,11 @@ impl Index {
         }
         let delta_and_base =
             self.advance(&mut slot, pinned, record, (subvolume, base_tree, cancel));
-        // What took long to find must not count as long unused.
+        // A view that took long to build must not count as long unused.
         if let Some(known) = &mut slot.known {
             known.asked = self.clock.monotonic();
         }
-        // One that was let go of meanwhile would be counted for ever.
+        // The memory of a slot that was evicted meanwhile would be counted for ever.
         if !self.slots.lock().get(&subvolume).is_some_and(|kept| Arc::ptr_eq(kept, &shared)) {
             slot.known = None;
         }
@@ -89,7 +89,7 @@ impl Index {
         self.delta_bytes.fetch_add(more, Ordering::Relaxed);
         drop(slot);
         let delta_and_base = match delta_and_base {
-            // Damage of the namespace, wherever it is, is no reason to find nothing elsewhere.
+            // Damage of the namespace in one place must not prevent results elsewhere.
             Err(error @ (Error::Malformed { .. } | Error::Inconsistent { .. })) => {
                 tracing::warn!(%error, subvolume, "walked, for its records are damaged");
                 None
@@ -107,7 +107,7 @@ impl Index {
         }))
     }
 
-    /// Brings what is known of a subvolume up to a state.
+    /// Updates the cached data of a subvolume to a state.
     fn advance(
         &self,
         slot: &mut Slot,
@@ -145,7 +145,7 @@ impl Index {
                     known.delta.clone_from(&delta);
                     let is_over = |delta: &&Delta| delta.memory_bytes() > budget;
                     if let Some(delta) = delta.as_ref().filter(is_over) {
-                        // What changed goes before what can be looked up again.
+                        // Changed rows matter more than rows that can be looked up again.
                         delta.forget_before();
                     }
                 }
@@ -154,7 +154,7 @@ impl Index {
         }
         let (base, folded) = self.compare(pinned, record, (subvolume, base_tree, cancel))?;
         if cancel.load(Ordering::Relaxed) {
-            // What was found may not be all.
+            // The result may be incomplete.
             return Ok(None);
         }
         let delta = match folded {
@@ -184,7 +184,7 @@ impl Index {
         if has_base { all } else { all.min(self.options.rows_without_base * ROW_BYTES) }
     }
 
-    /// A base, from memory or from its files; `None` when there is none, or none to be read.
+    /// A base, from memory or from its files; `None` if there is none, or it is unreadable.
     pub(crate) fn base(&self, pinned: &dyn Pinned, tree: u64) -> Option<Arc<Base>> {
         if tree == 0 {
             return None;
@@ -222,7 +222,7 @@ impl Index {
         if !record.is_some_and(|record| record.complete) {
             return Ok(None);
         }
-        // One that was made shortly before or after has most of it.
+        // A base built shortly before or after shares most of it.
         let like = {
             let bases = self.bases.lock();
             let before = bases.range(..tree).rev().find_map(|(_, base)| base.upgrade());
@@ -231,12 +231,12 @@ impl Index {
         Base::load(&self.files, self.volume, tree, like.as_deref()).map(Some)
     }
 
-    /// Bases of which nothing could be read, so that others are needed.
+    /// Whether nothing of a base could be read, so that a new one is needed.
     pub fn is_lost(&self, base: u64) -> bool {
         self.lost.lock().contains(&base)
     }
 
-    /// Whether clusters of a base that is in memory could not be read.
+    /// Whether clusters of a base in memory could not be read.
     pub fn is_damaged(&self, base: u64) -> bool {
         let Some(base) = self.bases.lock().get(&base).and_then(|base| base.upgrade()) else {
             return false;
@@ -245,8 +245,8 @@ impl Index {
         !damaged.is_empty() && base.clusters.iter().any(|cluster| damaged.contains(&cluster.id))
     }
 
-    /// How many records of a subvolume differ from its base, up to `most`; where it has none, how
-    /// many it has.
+    /// Number of records of a subvolume that differ from its base, up to `most`; without a base,
+    /// its number of records.
     pub fn differing(
         &self,
         pinned: &dyn Pinned,
@@ -256,7 +256,7 @@ impl Index {
         self.compared.fetch_add(1, Ordering::Relaxed);
         let (tree, root) = (TreeId(record.tree), (!record.pruned).then_some(record.root));
         let records = Records { read: pinned, tree, searchable: &CARRY_NOTHING };
-        // Where the base is in memory, a clone is compared below itself alone.
+        // If the base is in memory, only the part below a clone's root is compared.
         let base = root.and_then(|_| self.base_in_memory(record.base));
         let (detached, count) = (&[][..], &self.below);
         let below = base.as_ref().map(|base| Below { table: &base.table, detached, count });
@@ -266,13 +266,13 @@ impl Index {
             base => Old::State(pinned, TreeId(base)),
         };
         match Touched::count(old, folding, most) {
-            // The base's tree is gone, so that it is as if all differed.
+            // The base's tree is gone: treat everything as different.
             Err(Error::Store(store::Error::NoTree(_))) => Ok(most),
             counted => counted,
         }
     }
 
-    /// Whether clusters of a base that is in memory do not carry what is declared.
+    /// Whether clusters of a base in memory lack declared attributes.
     pub fn lags(&self, base: u64, searchable: &Searchable) -> bool {
         let base = self.bases.lock().get(&base).and_then(|base| base.upgrade());
         base.is_some_and(|base| base.clusters.iter().any(|cluster| !cluster.carries(searchable)))
@@ -282,8 +282,8 @@ impl Index {
         self.damaged.lock().contains(&id)
     }
 
-    /// Runs with a cluster of a base. One that cannot be read is made again in memory, from the
-    /// tree of the base, and marked for the next flush.
+    /// Calls `run` with a cluster of a base. An unreadable cluster is rebuilt in memory from the
+    /// tree of the base, and marked for the next flush; `run` may then be called a second time.
     pub(crate) fn with_cluster(
         &self,
         view: &View,
@@ -308,13 +308,13 @@ impl Index {
         if made.entry.rows == 0 {
             return Ok(());
         }
-        // Another query may have opened the damaged one again meanwhile.
+        // Another query may have opened the damaged cluster again meanwhile.
         let cluster = Arc::new(Cluster::open(Arc::new(made.bytes), self.hash)?);
         self.cache.put(id, Arc::clone(&cluster));
         run(&cluster)
     }
 
-    /// Notes where a base was taken away for its room: the next query does without it.
+    /// Notes that a base was dropped for its disk space: the next query does without it.
     pub(super) fn note_gone(&self, error: &Error) {
         if let Error::Store(store::Error::NoTree(tree)) = error {
             self.lost.lock().insert(tree.0);
@@ -327,12 +327,12 @@ impl Index {
         Cluster::open(Arc::new(BlobSource::new(blobs, file(&name))), self.hash)
     }
 
-    /// Counts what a cluster takes after it was searched.
+    /// Accounts for the memory of a cluster after a search.
     pub(crate) fn settle(&self, id: ClusterId) {
         self.cache.settle(id, self.cluster_budget());
     }
 
-    /// Puts clusters that are in memory first.
+    /// Sorts clusters in memory first.
     pub(crate) fn cached_first(&self, base: &Base, chosen: &mut [u32]) {
         self.cache.held_first(chosen, |number| base.clusters[number as usize].id);
     }
@@ -344,8 +344,8 @@ impl Index {
         budget.saturating_sub(bases + deltas).max(budget / 8)
     }
 
-    /// Lets go of differences until all take no more than their part of the budget, and with bases
-    /// no more than all of it; those of `but` stay.
+    /// Evicts differences until all fit their part of the budget, and together with bases the whole
+    /// budget; those of `but` stay.
     fn shrink(&self, but: u64) {
         let is_over = || {
             let deltas = self.delta_bytes.load(Ordering::Relaxed);
@@ -360,7 +360,7 @@ impl Index {
             let oldest = others.filter_map(|(id, slot)| Some((asked(slot)?, *id))).min();
             let Some((_, id)) = oldest else { return };
             let slot = slots.remove(&id);
-            // Whoever has a slot looks for it among all of them.
+            // A thread with a slot's lock takes the lock of the whole map.
             drop(slots);
             if let Some(slot) = slot {
                 self.let_go(&mut slot.lock());
@@ -368,8 +368,8 @@ impl Index {
         }
     }
 
-    /// Forgets what bases had, first of those that were asked for longest ago, while it is too
-    /// much; of `but` it stays.
+    /// Discards the known rows of bases, least recently used first, while memory is over the limit;
+    /// those of `but` stay.
     fn forget_before(&self, but: u64, is_over: &dyn Fn() -> bool) {
         if !is_over() {
             return;
@@ -395,24 +395,24 @@ impl Index {
         }
     }
 
-    /// The memory that there is for more of what the base of a view had.
+    /// Memory left for more known rows of a view's base.
     pub(super) fn room_for_before(&self, view: &View) -> usize {
         let all = self.delta_bytes.load(Ordering::Relaxed).max(view.delta.memory_bytes());
         self.options.differences_bytes().saturating_sub(all)
     }
 
-    /// Keeps what was read of the base of a view for the next totals, unless others are busy with
-    /// the subvolume.
+    /// Keeps the rows read from the base of a view for the next totals, unless other threads are
+    /// using the subvolume.
     pub(super) fn keep_before(&self, view: &View, read: &[LookedUp]) {
         let slot = self.slots.lock().get(&view.subvolume).cloned();
         let Some(slot) = slot else { return };
         let Some(slot) = slot.try_lock_for(CANCEL_LOOK) else { return };
         let delta = slot.known.as_ref().and_then(|known| known.delta.as_ref());
-        // Nothing, where the subvolume was let go of: of what is no slot's nobody counts the bytes.
+        // Nothing, if the subvolume was evicted: memory without a slot would not be counted.
         let Some(delta) = delta else { return };
         let before = slot.memory_bytes();
         for (depth, known, all) in read {
-            // It may have gone on from these layers to others.
+            // It may have advanced from these layers to others.
             if delta.has_layer_of(&view.delta, *depth) {
                 delta.keep(*depth, known, all);
             }
@@ -421,13 +421,13 @@ impl Index {
         self.delta_bytes.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Forgets what is known in a slot.
+    /// Discards the cached data in a slot.
     fn let_go(&self, slot: &mut Slot) {
         self.delta_bytes.fetch_sub(slot.memory_bytes(), Ordering::Relaxed);
         slot.known = None;
     }
 
-    /// How far a query of a subvolume would get.
+    /// How a query of a subvolume would be answered.
     pub fn reach(&self, subvolume: u64) -> Reach {
         let slot = self.slots.lock().get(&subvolume).cloned();
         let Some(slot) = slot else { return Reach::Unknown };
@@ -441,13 +441,13 @@ impl Index {
         }
     }
 
-    /// Whether nothing is known of a subvolume, and nobody is finding it out.
+    /// Whether nothing is cached for a subvolume, and no thread is reading it.
     pub(super) fn is_unread(&self, subvolume: u64) -> bool {
         let slot = self.slots.lock().get(&subvolume).cloned();
         slot.is_none_or(|slot| slot.try_lock().is_some_and(|slot| slot.known.is_none()))
     }
 
-    /// Whether a query found a subvolume that it had to walk, or a cluster that is damaged.
+    /// Whether a query had to walk a subvolume, or met a damaged cluster.
     pub fn wants_base(&self) -> bool {
         let walked = |slot: &Arc<Mutex<Slot>>| {
             let slot = slot.try_lock();
@@ -456,12 +456,12 @@ impl Index {
         self.has_damage() || !self.lost.lock().is_empty() || self.slots.lock().values().any(walked)
     }
 
-    /// Whether a query is finding out what differs from a base.
+    /// Whether a query is reading the differences from a base.
     pub fn is_reading(&self) -> bool {
         self.slots.lock().values().any(|slot| slot.is_locked())
     }
 
-    /// Whether a state is kept that is older than a commit.
+    /// Whether a pinned state is older than a commit.
     pub fn is_behind(&self, commit: CommitToken) -> bool {
         let behind = |slot: &Arc<Mutex<Slot>>| {
             let slot = slot.try_lock();
@@ -473,8 +473,8 @@ impl Index {
         self.slots.lock().values().any(behind)
     }
 
-    /// Lets go of states, and later of rows, that nobody asked for lately. A state holds the room
-    /// of what was deleted since.
+    /// Releases states, and later rows, that no query used lately. A state holds the space of data
+    /// deleted since.
     pub fn rest(&self) {
         let now = self.clock.monotonic();
         let mut pins = false;
@@ -496,8 +496,8 @@ impl Index {
         }
     }
 
-    /// Brings what is kept up to a state, so that the next query finds little to do and no old
-    /// state is held. Tells whether there was anything to do.
+    /// Updates the cached data to a state, so that the next query has little to do and no old state
+    /// is pinned. Returns whether there was anything to do.
     pub fn refresh(&self, pinned: &Arc<dyn Pinned>) -> Result<bool> {
         let stale: Vec<u64> = {
             let slots = self.slots.lock();
@@ -541,7 +541,7 @@ impl Index {
     pub fn forget(&self, base: u64) {
         self.bases.lock().remove(&base);
         self.lost.lock().remove(&base);
-        // Clusters outlive the base that they were made for, by those that took them over.
+        // Clusters outlive the base that they were built for, if other bases reuse them.
         let loaded = self.loaded();
         self.damaged.lock().retain(|id| loaded.iter().any(|base| base.has(*id)));
     }

@@ -1,8 +1,8 @@
-//! Searching the clusters of one base: what one thread does, or several beside one another.
+//! Searches the clusters of one base, on one thread or several.
 //!
-//! Each takes the next cluster that nobody has. Candidates are what the columns of the query's
-//! conditions leave; those in scope that still count are read in full, put to the whole query,
-//! and given on with their paths.
+//! Each thread takes the next free cluster. Columns of the query's conditions select candidates.
+//! Those in scope that still count are read in full, tested against the whole query, and passed on
+//! with their paths.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -18,11 +18,11 @@ use crate::cluster::{Cluster, Fields, Like, Rows};
 use crate::request::Request;
 use crate::{Condition, Error, Narrow, Result, Row, RowBuf};
 
-/// Rows between two looks at whether anybody still waits.
+/// Rows between two checks for cancellation.
 pub(crate) const CHECK_EVERY: usize = 256;
-/// Matches that a thread hands over at once.
+/// Matches that a thread sends at once.
 const BATCH: usize = 64;
-/// The same in bytes of their paths, but for one more path.
+/// The same in bytes of their paths; one path may exceed it.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// A match that was found on another thread.
@@ -32,7 +32,7 @@ pub(crate) struct Found {
     pub(crate) depth: u32,
 }
 
-/// What a thread of a search tells.
+/// A message from a search thread.
 pub(crate) enum Message {
     Matches(Vec<Found>),
     Failed(Error),
@@ -43,13 +43,14 @@ pub(crate) enum Message {
 pub(crate) struct Counts {
     pub(crate) tested: AtomicUsize,
     pub(crate) read: AtomicUsize,
-    /// Matches that nobody wants to see.
+    /// Number of matches when only counting.
     pub(crate) matched: AtomicUsize,
 }
 
 type Flow = ControlFlow<()>;
 
-/// Puts a row of the index to a query: its depth if it matches, with its path if that is `shown`.
+/// Tests a row of the index against a query. Returns its depth if it matches, and its path if that
+/// is `shown`.
 pub(crate) fn test(
     scope: &mut Scope<'_>,
     request: &Request<'_>,
@@ -79,16 +80,16 @@ pub(crate) fn test(
     Ok(Some(depth))
 }
 
-/// The clusters of one base that are searched, by one thread or several.
+/// The clusters of one base to search, on one thread or several.
 pub(crate) struct Search<'a> {
     pub(crate) index: &'a Index,
     pub(crate) view: &'a View,
     pub(crate) request: &'a Request<'a>,
-    /// Matches are counted, and not taken.
+    /// Matches are only counted.
     pub(crate) counting: bool,
     pub(crate) narrow: &'a Narrow,
-    /// Where the nearest are searched: like what, and how far the farthest of those is that were
-    /// found.
+    /// For a search of the nearest rows: the model, and the distance of the farthest one found so
+    /// far.
     pub(crate) near: Option<(Like, &'a AtomicU64)>,
     pub(crate) fields: Fields,
     pub(crate) chosen: &'a [u32],
@@ -107,7 +108,7 @@ impl Search<'_> {
         self.chosen.get(at).copied()
     }
 
-    /// Clusters that nobody has taken.
+    /// Clusters that no thread has taken.
     pub(crate) fn left(&self) -> usize {
         self.chosen.len().saturating_sub(self.next.load(Ordering::Relaxed))
     }
@@ -116,7 +117,7 @@ impl Search<'_> {
         self.stop.load(Ordering::Relaxed) || self.request.cancel.load(Ordering::Relaxed)
     }
 
-    /// What one of several threads does.
+    /// The work of one of several threads.
     pub(crate) fn work(&self, sender: &SyncSender<Message>, from: &From) {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let result = Scope::new(self.view, from, self.request).and_then(|mut scope| {
@@ -142,7 +143,7 @@ impl Search<'_> {
             Ok(())
         });
         if let Err(error) = result {
-            // Nobody takes it where the query has ended for another reason.
+            // The receiver is gone if the query has ended for another reason.
             sender.send(Message::Failed(error)).ok();
         }
     }
@@ -204,7 +205,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Leaves out candidates that are out of scope or no longer so, before more is read of them.
+    /// Drops candidates that are out of scope or stale, before more fields are read.
     fn load(
         &self,
         cluster: &Cluster,
