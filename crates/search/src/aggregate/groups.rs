@@ -1,4 +1,4 @@
-//! Counting a row into groups.
+//! Counts rows into groups.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,20 @@ use format::inode_record::FileKind;
 
 use crate::Row;
 
-/// Longest extension, in bytes: longer ones are parts of names.
+/// Maximum length of an extension, in bytes: a longer one is part of the name.
 pub(crate) const EXTENSION_BYTES_MAX: usize = 12;
 
-/// An extension with zero bytes behind it, of which none has any.
+/// An extension padded with zero bytes, which no extension contains.
 pub(crate) type Extension = [u8; EXTENSION_BYTES_MAX];
 
-/// The extension of a name, in ASCII lower case: what stands after its last dot, if that is not its
-/// first byte, and is of letters, digits, `_`, `-` and `+`, at most twelve. Empty: it has none.
+/// The extension of a name, in ASCII lower case: the part after its last dot, if the dot is not its
+/// first byte, and the part has at most twelve letters, digits, `_`, `-` and `+`. Empty: it has
+/// none.
 pub fn extension(name: &[u8]) -> Vec<u8> {
     unpadded(&padded_extension(name)).to_vec()
 }
 
-/// The same in a fixed number of bytes.
+/// The same, padded to a fixed number of bytes.
 pub(crate) fn padded_extension(name: &[u8]) -> Extension {
     let mut padded = Extension::default();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+".contains(byte);
@@ -42,12 +43,12 @@ pub(crate) fn sums_of(row: &Row<'_>) -> Sums {
     Sums { files: 1, bytes: row.size.into(), allocated: row.allocated.into() }
 }
 
-/// Whether a row is counted by groups: it is no directory, and has one name.
+/// Whether groups count a row: it is not a directory, and has one name.
 pub(crate) fn is_plain(row: &Row<'_>) -> bool {
     row.kind != FileKind::Directory && row.nlink <= 1
 }
 
-/// Binary digits of sizes, from none on.
+/// Number of bit lengths of sizes, from 0 on.
 const DIGITS: usize = u64::BITS as usize + 1;
 /// Bytes of kinds are less than this.
 const KINDS: usize = 8;
@@ -83,13 +84,13 @@ impl Default for GroupCounts {
 }
 
 impl GroupCounts {
-    /// Counts a directory's own row: only that it is there, and when it changed.
+    /// Counts a directory's own row: only its existence, and its last change.
     pub(crate) fn directory(&mut self, row: &Row<'_>) {
         self.directories += 1;
         self.ctime = self.ctime.max(row.ctime);
     }
 
-    /// Counts an inode that is no directory.
+    /// Counts an inode that is not a directory.
     pub(crate) fn file(&mut self, row: &Row<'_>) {
         let sums = sums_of(row);
         self.ctime = self.ctime.max(row.ctime);
@@ -101,7 +102,7 @@ impl GroupCounts {
         self.extensions.entry(padded_extension(row.name)).or_default().add(sums);
     }
 
-    /// Counts a row of a cluster: files of several names are left to be counted one by one.
+    /// Counts a row of a cluster, except files with several names: those are counted one by one.
     pub(crate) fn plain(&mut self, row: &Row<'_>) {
         if row.kind == FileKind::Directory {
             self.directory(row);

@@ -1,9 +1,9 @@
-//! Totals of a directory and all below it: how much, whose, of what size, age and extension, and
-//! how it is divided among the directories. Read from sums that clusters carry (`index`), or
-//! counted row by row (`walked`); both give the same.
+//! Totals of a directory and everything below it: sums, also by owner, size, age and extension, and
+//! by directory. They come from sums that clusters carry (`index`), or are counted row by row
+//! (`walked`); both give the same result.
 //!
 //! An inode with several names counts once, where it is first met. Only what the caller may see
-//! counts: names in directories that he may list and search, as for a query.
+//! counts: names in directories that they may list and search, as in a query.
 
 mod groups;
 mod tree;
@@ -26,33 +26,33 @@ use crate::cluster::Fields;
 use crate::query::{Accounts, Expr};
 use crate::request::{Request, Start};
 
-/// What totals are asked for.
+/// Which totals are requested.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// The directory.
     pub start: Start<'a>,
-    /// Whose eyes it has.
+    /// The user whose permissions apply.
     pub caller: &'a Caller,
-    /// What is known of users and groups.
+    /// Looks up users and groups.
     pub accounts: &'a dyn Accounts,
-    /// Directories to this depth below the start are told one by one.
+    /// Directories down to this depth below the start are reported one by one.
     pub directories: Option<u32>,
-    /// So many of the directories that hold the most by themselves are told.
+    /// Number of directories to report that hold the most in their own names.
     pub largest: usize,
-    /// Whether sums by owner, size, age and extension are asked for.
+    /// Whether sums by owner, size, age and extension are requested.
     pub groups: bool,
-    /// Set when nobody waits any more.
+    /// Set when the caller cancels.
     pub cancel: &'a AtomicBool,
 }
 
-/// Totals of one directory and all below it.
+/// Totals of one directory and everything below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
-    /// What is no directory.
+    /// Everything except directories.
     pub sums: Sums,
     /// Directories below it.
     pub directories: u64,
-    /// The last change of attributes of anything below it, or of itself.
+    /// The last change of attributes of the directory itself or anything below it.
     pub ctime: i64,
 }
 
@@ -63,14 +63,14 @@ impl Default for Totals {
 }
 
 impl Totals {
-    /// Adds what others come to.
+    /// Adds other totals.
     pub fn add(&mut self, other: &Totals) {
         self.sums.add(other.sums);
         self.directories = self.directories.saturating_add(other.directories);
         self.ctime = self.ctime.max(other.ctime);
     }
 
-    /// Takes away what was added; the last change stays.
+    /// Subtracts totals that were added; the last change stays.
     pub(crate) fn take(&mut self, other: &Totals) {
         self.sums.take(other.sums);
         self.directories = self.directories.saturating_sub(other.directories);
@@ -84,7 +84,7 @@ pub struct DirectoryTotals {
     pub path: Vec<u8>,
     /// Its depth below the start.
     pub depth: u32,
-    /// What it and all below it come to.
+    /// Totals of the directory and everything below it.
     pub totals: Totals,
 }
 
@@ -97,31 +97,31 @@ pub struct LargeDirectory {
     pub depth: u32,
     /// Its subvolume and inode.
     pub place: (u64, u64),
-    /// What its own names come to.
+    /// Sums of its own names.
     pub own: Sums,
 }
 
 /// An answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Aggregate {
-    /// All together.
+    /// The overall totals.
     pub total: Totals,
-    /// Sums by what they are of; empty unless asked for. Its own total is that of `total`.
+    /// Sums by group; empty unless requested. The total of the groups is in `total`.
     pub groups: Groups,
-    /// The directories, what is below a directory before it, in the order of names; empty unless
-    /// asked for.
+    /// The directories, sub-directories before their parent, in the order of names; empty unless
+    /// requested.
     pub directories: Directories,
-    /// The directories that hold the most bytes by themselves, the largest first, of equal ones
-    /// those of more files, then of smaller numbers.
+    /// The directories that hold the most bytes in their own names, the largest first; among equal
+    /// ones, those with more files, then smaller numbers.
     pub largest: Vec<LargeDirectory>,
     /// Directories that the caller may not look into.
     pub unreadable: u64,
-    /// Nobody waited for the end.
+    /// The caller cancelled before the end.
     pub cancelled: bool,
 }
 
 impl Aggregate {
-    /// Keeps so many of the largest directories as were asked for.
+    /// Keeps as many of the largest directories as requested.
     pub(crate) fn settle_largest(&mut self, count: usize) {
         self.largest.sort_unstable_by_key(|one| {
             (Reverse(one.own.bytes), Reverse(one.own.files), one.place)
@@ -131,7 +131,7 @@ impl Aggregate {
 }
 
 impl<'a> Question<'a> {
-    /// The query of all that counts.
+    /// The query for everything that counts.
     pub(crate) fn request(&self, expr: &'a Expr) -> Request<'a> {
         Request {
             start: self.start,

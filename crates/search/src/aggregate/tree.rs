@@ -1,5 +1,5 @@
-//! Directories to some depth with what their own names come to, and from that what all below comes
-//! to. What is in deeper ones is counted with the directory of that depth that they are in.
+//! Directories down to some depth with the sums of their own names, and the totals computed from
+//! those. The contents of deeper directories count with their ancestor at that depth.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::index::push_name;
 /// A directory: its subvolume and inode.
 pub(crate) type Place = (u64, u64);
 
-/// Directories below a start, by where they are in one another.
+/// Directories below a start, as a tree.
 #[derive(Default)]
 pub(crate) struct Tree {
     at: Map<Place, u32>,
@@ -29,7 +29,7 @@ struct Node {
 }
 
 impl Tree {
-    /// A tree with its start, whose name is its path, and directories so deep below it.
+    /// A tree with its start, whose name is its path, and the maximum depth below it.
     pub(crate) fn new(start: Place, path: &[u8], deepest: u32) -> Tree {
         let mut tree = Tree { deepest, ..Tree::default() };
         let depth = 0;
@@ -58,13 +58,13 @@ impl Tree {
         }
     }
 
-    /// What a known directory's own names come to, to be added to.
+    /// The totals of a known directory's own names, for adding to them.
     pub(crate) fn own(&mut self, place: Place) -> Option<&mut Totals> {
         let number = *self.at.get(&place)?;
         self.nodes.get_mut(number as usize).map(|node| &mut node.own)
     }
 
-    /// What the directories hold by themselves that hold anything, in any order.
+    /// The sums of the own names of each directory that has any, in any order.
     pub(crate) fn holding(&self) -> Vec<(Place, Sums)> {
         let own = |(place, at): (&Place, &u32)| (*place, self.nodes[*at as usize].own.sums);
         self.at.iter().map(own).filter(|(_, own)| own.files > 0).collect()
@@ -84,12 +84,12 @@ impl Tree {
         (path, depth)
     }
 
-    /// All directories with their totals: those below a directory before it, in the order of
+    /// All directories with their totals: sub-directories before their parent, in the order of
     /// names.
     pub(crate) fn finish(self) -> Directories {
         let mut totals: Vec<Totals> = self.nodes.iter().map(|node| node.own).collect();
         let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        // A directory is added after the one it is in, so that from the end all below is done.
+        // A directory is added after its parent, so a pass from the end finishes children first.
         for number in (1..self.nodes.len()).rev() {
             let parent = self.nodes[number].parent;
             let below = totals[number];
@@ -121,14 +121,14 @@ impl Tree {
     }
 }
 
-/// Directories with their totals, what is below a directory before it. Their paths are made when
-/// they are asked for: all at once would take the square of the depth of a deep chain.
+/// Directories with their totals, sub-directories before their parent. Paths are built on request:
+/// for a deep chain, all at once would take the square of the depth.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directories(Vec<Directory>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Directory {
-    /// The place of the directory that it is in; of the start its own.
+    /// The index of its parent; the start has its own.
     above: u32,
     depth: u32,
     name: Box<[u8]>,
@@ -136,7 +136,7 @@ struct Directory {
 }
 
 impl Directories {
-    /// All, one by one, until one is refused.
+    /// Passes all directories, one by one, until `take` fails.
     pub fn each<E>(
         &self,
         take: &mut dyn FnMut(&DirectoryTotals) -> Result<(), E>,
@@ -160,7 +160,7 @@ impl Directories {
         Ok(())
     }
 
-    /// Forgets what they come to.
+    /// Clears the totals.
     pub fn clear_totals(&mut self) {
         self.0.iter_mut().for_each(|directory| directory.totals = Totals::default());
     }

@@ -1,4 +1,4 @@
-//! Totals by walking: where there is no index, and what those of the index are compared with.
+//! Totals by walking: used where there is no index, and as a reference for those of the index.
 
 use std::ops::ControlFlow;
 
@@ -13,18 +13,18 @@ use crate::query::Expr;
 use crate::request::Start;
 use crate::walk::{last_name, walk};
 
-/// What rows come to that are met one by one.
+/// Sums of rows that are counted one by one.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) answer: Aggregate,
-    /// Those of its groups that are counted row by row.
+    /// The groups that are counted row by row.
     pub(crate) groups: GroupCounts,
-    /// Inodes with several names that were met.
+    /// Inodes with several names that were seen.
     linked: Set<Place>,
 }
 
 impl Tally {
-    /// Whether an inode counts here: it was not met before.
+    /// Whether an inode counts here: it was not seen before.
     pub(crate) fn is_first(&mut self, nlink: u32, place: Place) -> bool {
         nlink <= 1 || self.linked.insert(place)
     }
@@ -51,7 +51,7 @@ pub(crate) fn finish(tally: Tally, tree: Option<Tree>, question: &Question<'_>) 
     answer
 }
 
-/// Counts what is below a directory, and the directory's own change.
+/// Counts everything below a directory, and the directory's own change.
 pub(crate) fn walk_into(
     read: &dyn Read,
     question: &Question<'_>,
@@ -62,17 +62,17 @@ pub(crate) fn walk_into(
     let all = Expr::yes();
     let request = crate::Request { start, ..question.request(&all) };
     let own_place = (start.subvolume, start.directory);
-    // The directories above where the walk is, from the start on: it goes down into each as it
-    // comes to it.
+    // The ancestors of the current position, from the start on: the walk descends into each as it
+    // reaches it.
     let mut places: Vec<Place> = vec![own_place];
     let mut first = true;
-    // All directories, by themselves.
+    // All directories, with the sums of their own names.
     let mut holding = (question.largest > 0).then(|| Tree::new(own_place, start.path, u32::MAX));
     let outcome = walk(read, &request, &mut |found| {
         let row = found.row;
         let mut one = Totals { ctime: row.ctime, ..Totals::default() };
         if std::mem::take(&mut first) {
-            // A subvolume that is mounted below counts, as any directory, where it is named.
+            // A mounted subvolume counts, as any directory, where its name is.
             if own_place == (question.start.subvolume, question.start.directory) {
                 tally.answer.total.ctime = tally.answer.total.ctime.max(row.ctime);
                 if let Some(own) = tree.as_mut().and_then(|tree| tree.own(own_place)) {

@@ -1,22 +1,22 @@
-//! Extended attributes that rows carry, as columns: the values of each, once and in order, and for
-//! each row the place of its own among those. So a search for a value looks its place up and goes
-//! on with numbers, of which every block has bounds; and rows are put into K-D order by them.
+//! Extended attributes that rows carry, as columns: for each attribute its distinct values in
+//! order, and for each row the rank of its value. A search for a value looks up its rank and then
+//! compares numbers, for which every block has bounds. Rows are also put into K-D order by them.
 
 use format::cluster_values::VALUE_BYTES_MAX;
 use format::xattr_record;
 
 /// The columns of one attribute that some row has.
 pub(super) struct Attribute<'a> {
-    /// Place of its name among those that are carried.
+    /// Index of its name among the carried attributes.
     pub(super) place: u8,
-    /// For each row the place of its value, from 1; 0: it has none.
+    /// For each row the rank of its value, from 1; 0: it has none.
     pub(super) ranks: Vec<u64>,
     /// The values, ascending.
     pub(super) values: Vec<&'a [u8]>,
 }
 
-/// The columns of those attributes of `carried` that rows have. `record` gives what a row carries,
-/// of which nothing is copied: all rows may have all attributes.
+/// The columns of those attributes of `carried` that rows have. `record` returns a row's carried
+/// attributes, which are not copied: all rows may have all attributes.
 pub(super) fn columns<'a>(
     carried: &[Vec<u8>],
     rows: u32,

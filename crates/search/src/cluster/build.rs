@@ -1,4 +1,4 @@
-//! Making a cluster: rows in, bytes and summary out.
+//! Builds a cluster: rows in, bytes and summary out.
 
 use format::cluster::{
     AttributeColumns, BLOCK_ROWS_MAX, ColumnId, Extent, Head, ROWS_MAX, Stored, difference_from,
@@ -14,13 +14,13 @@ use super::order::{self, Dimensions};
 use super::values::{NUMBERS, numbers};
 use crate::{Row, Searchable};
 
-/// How clusters are made.
+/// Options for building clusters.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterOptions {
     /// Rows of a block, the leaf of the K-D tree; 16 to 512.
     pub block_rows: u16,
-    /// Rows are split by a declared extended attribute first, and again behind so many splits by
-    /// others; 0: never.
+    /// Rows are split by a declared extended attribute first, and again after so many splits by
+    /// other attributes; 0: never.
     pub attribute_turn: u8,
     /// Level of zstd for names, 1 to 19.
     pub level: i32,
@@ -29,7 +29,7 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// What measured best (decisions 0021 and 0095).
+    /// The best measured options (decisions 0021 and 0095).
     pub fn new(hash: NameHash) -> ClusterOptions {
         ClusterOptions { block_rows: 256, attribute_turn: 3, level: 3, hash }
     }
@@ -72,9 +72,9 @@ pub struct ClusterBuilder {
     carried: Vec<Vec<u8>>,
 }
 
-/// Attributes that rows are split by beside extended ones, those of likelier queries first: owner
-/// and times and size (the paper's query sets), the directory, and what is left of its Table 1. The
-/// name cannot be.
+/// Attributes that rows are split by besides extended ones, those of likelier queries first: owner,
+/// times and size (the paper's query sets), the directory, and the rest of its Table 1. The name is
+/// not possible.
 const DIMENSIONS: [ColumnId; 10] = [
     ColumnId::Uid,
     ColumnId::Mtime,
@@ -101,8 +101,8 @@ impl ClusterBuilder {
         }
     }
 
-    /// Says which extended attributes rows carry, at most `CARRIED_MAX`: queries for these need not
-    /// look elsewhere, and others that rows have are not written.
+    /// Sets the extended attributes that rows carry, at most `CARRIED_MAX`. Queries for these need
+    /// no other source; a row's other attributes are not written.
     #[must_use]
     pub fn carrying(self, searchable: &Searchable) -> ClusterBuilder {
         assert!(searchable.names().len() <= CARRIED_MAX, "too many extended attributes");
@@ -127,7 +127,7 @@ impl ClusterBuilder {
         self.names.ends.len() as u32
     }
 
-    /// Whether there are none; an empty cluster cannot be finished.
+    /// Whether there are no rows; an empty cluster cannot be finished.
     pub fn is_empty(&self) -> bool {
         self.names.ends.is_empty()
     }
@@ -177,8 +177,8 @@ impl ClusterBuilder {
         Built { bytes, summary: record }
     }
 
-    /// The order in which [`finish`](Self::finish) writes rows: blocks in K-D order; within one, by
-    /// directory and name, which packs better.
+    /// The order in which [`finish`](Self::finish) writes rows: blocks in K-D order; within a
+    /// block, by directory and name, which compresses better.
     pub fn balanced(&self) -> Vec<u32> {
         self.order(&self.attributes())
     }
@@ -236,7 +236,7 @@ impl ClusterBuilder {
         parts
     }
 
-    /// Places of attributes, with their ranks and values.
+    /// Columns of attributes: ranks and values.
     fn attribute_parts(
         &self,
         attributes: &[Attribute<'_>],
@@ -317,7 +317,7 @@ impl Part {
         }
     }
 
-    /// Appends the bytes to `body`, which begins at `start` of the blob.
+    /// Appends the bytes to `body`, which starts at offset `start` of the blob.
     fn place(self, body: &mut Vec<u8>, start: usize) -> Stored {
         let mut put = |bytes: &[u8], raw: usize| {
             let offset = (start + body.len()) as u64;

@@ -1,4 +1,4 @@
-//! One column in memory, as it was stored: numbers stay packed and are unpacked by block.
+//! One column in memory, as stored: numbers stay packed and are unpacked block by block.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use format::cluster_numbers::{Numbers, unzigzag};
 use format::cluster_values::{self, Values};
 use format::{Malformed, Reader};
 
-/// What differences of allocated room are from: sizes in whole pages.
+/// Base of the differences for allocated space: the size in whole pages.
 pub(super) const ROUNDED_TO: u64 = 4096;
 
 /// Rows of a cluster, and of its blocks.
@@ -30,13 +30,13 @@ pub(super) enum Column {
     Constant(u64),
     /// Values of their own.
     Numbers(Numbers),
-    /// Values by their difference from another column.
+    /// Values as differences from another column.
     Difference(Difference),
     /// Names.
     Names(Names),
     /// A byte for each row.
     Tags(Box<[u8]>),
-    /// The values of an extended attribute, each once.
+    /// The distinct values of an extended attribute.
     Values(Values),
     /// Bytes of varying length, with the offset at which each block begins.
     Bytes { bytes: Box<[u8]>, lengths: Arc<Column>, starts: Box<[u32]> },
@@ -50,7 +50,7 @@ pub(super) struct Difference {
     bounds: Box<[(u64, u64)]>,
 }
 
-/// The value that others are told from.
+/// The base value of such a difference.
 pub(super) fn rounded_up(size: u64) -> u64 {
     size.checked_next_multiple_of(ROUNDED_TO).unwrap_or(size)
 }
@@ -63,7 +63,7 @@ impl Difference {
 }
 
 impl Column {
-    /// Reads numbers. `base` is the column of which these may be differences.
+    /// Reads numbers. `base` is the column that they may be differences from.
     pub(super) fn numbers(
         stored: Stored,
         bytes: &[u8],
@@ -111,7 +111,7 @@ impl Column {
         Ok(Column::Tags(bytes.into()))
     }
 
-    /// Reads the values of an extended attribute.
+    /// Reads the distinct values of an extended attribute.
     pub(super) fn values_of(
         stored: Stored,
         bytes: Vec<u8>,
@@ -221,7 +221,7 @@ impl Column {
         }
     }
 
-    /// The place of a value among those of an extended attribute.
+    /// The rank of a value among those of an extended attribute.
     pub(super) fn place_of(&self, value: &[u8]) -> Option<u64> {
         let Column::Values(values) = self else { return None };
         values.find(value)
@@ -233,7 +233,7 @@ impl Column {
         values.len() as u64
     }
 
-    /// Bytes that this takes in memory, columns that it refers to not counted.
+    /// Bytes that this takes in memory, without the columns that it refers to.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Column>()
             + match self {
@@ -263,7 +263,7 @@ fn unpacked(stored: Stored, bytes: Vec<u8>, most: usize) -> Result<Vec<u8>, Malf
     }
 }
 
-/// The column that this one's bytes are read with: differences are from it, or lengths are in it.
+/// The column that this one depends on: the base of its differences, or its lengths.
 pub(super) fn needed_for(column: ColumnId, stored: Stored) -> Option<ColumnId> {
     match stored {
         Stored::Difference(_) | Stored::RoundedDifference(_) => {

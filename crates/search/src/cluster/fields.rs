@@ -1,19 +1,19 @@
-//! Which fields of rows a query asks for: columns of others are not read.
+//! Fields of rows that a query requests: other columns are not read.
 
 use format::cluster::ColumnId;
 
 use super::values::column_of;
 use crate::Attribute;
 
-/// A set of fields of [`Row`](crate::Row). Those not asked for read as 0, or as empty.
+/// A set of fields of [`Row`](crate::Row). Other fields read as 0, or as empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields(u32);
 
 impl Fields {
     /// None.
     pub const NONE: Fields = Fields(0);
-    /// All. Tags of names are none of a row's, and extended attributes are read from the store
-    /// where a query asks for them.
+    /// All. Name tags are not row fields, and extended attributes are read from the store if a
+    /// query requests them.
     pub const ATTRIBUTES: Fields = Fields(
         !(1 << ColumnId::NameTags as u32
             | 1 << ColumnId::Xattrs as u32
@@ -23,7 +23,7 @@ impl Fields {
     pub const NAME: Fields = Fields(1 << ColumnId::Names as u32);
     /// The cookie.
     pub const COOKIE: Fields = Fields(Fields::NAME.0 | 1 << ColumnId::Cookie as u32);
-    /// What identifies a row, directory and cookie, and what scope and paths are found by.
+    /// Identity of a row, directory and cookie, which scope and paths need.
     pub const IDENTITY: Fields = Fields(
         Fields::COOKIE.0
             | 1 << ColumnId::Directory as u32

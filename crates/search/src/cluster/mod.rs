@@ -1,8 +1,9 @@
-//! Clusters: the rows of a sub-tree as one immutable blob of columns, in balanced K-D order, with
-//! a summary by which a query skips it (Magellan, 4.1 to 4.3).
+//! Clusters: the rows of a sub-tree as one immutable blob of columns, in balanced K-D order, with a
+//! summary by which a query skips it (Magellan, 4.1 to 4.3).
 //!
-//! [`ClusterBuilder`] makes the bytes; [`Cluster`] opens them, reads a column when a query first
-//! needs it, and keeps it until told to let go. Nothing here knows what a cluster is of.
+//! [`ClusterBuilder`] builds the bytes. [`Cluster`] opens them, reads a column when a query first
+//! needs it, and keeps it until the caller releases it. This module does not know what the rows
+//! describe.
 
 mod attributes;
 mod build;

@@ -1,10 +1,10 @@
-//! Conditions on names, put to many names at once: a search of the packed bytes of a block.
+//! Conditions on names, tested on many names at once: a search of the packed bytes of a block.
 
 use memchr::memmem::Finder;
 
 use crate::Condition;
 
-/// A condition on names as bytes to look for: zero bytes stand around every name.
+/// A condition on names as bytes to search for: every name is between zero bytes.
 pub(crate) struct NameTest {
     finder: Finder<'static>,
     /// Whether the bytes begin or end with the zero byte around a name.
@@ -27,7 +27,7 @@ impl NameTest {
         Some(NameTest::of(bytes, anchored))
     }
 
-    /// The test for names with these bytes, which begin or end with them if so said.
+    /// The test for names with these bytes, which start or end with them if `anchored` says so.
     pub(crate) fn of(bytes: &[u8], anchored: (bool, bool)) -> NameTest {
         let mut pattern = Vec::with_capacity(bytes.len() + 2);
         if anchored.0 {
@@ -56,13 +56,13 @@ impl NameTest {
     /// Calls `found` with the place of every name in `packed` that meets the condition, in
     /// order. `packed` begins and ends with a zero byte.
     pub(super) fn find_all(&self, packed: &[u8], mut found: impl FnMut(usize)) {
-        // `row` is the name that begins behind the zero byte at `zero`.
+        // `row` is the name that starts after the zero byte at `zero`.
         let (mut row, mut zero) = (0, 0);
         while let Some(at) = self.finder.find(&packed[zero..]) {
             let hit = zero + at;
             row += memchr::memchr_iter(0, &packed[zero + 1..=hit]).count();
             found(row);
-            // Behind the name: its other hits are of the same row.
+            // Continue after the name: its other hits are for the same row.
             match memchr::memchr(0, &packed[hit + 1..]) {
                 Some(next) => zero = hit + 1 + next,
                 None => return,

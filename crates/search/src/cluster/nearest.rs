@@ -1,11 +1,11 @@
-//! Nearest neighbours: the rows most like one (Magellan, 4.2).
+//! Nearest neighbours: the rows most similar to a given one (Magellan, 4.2).
 //!
-//! A distance is a sum of parts, each 0 for what is equal. Size and times count by orders of
-//! magnitude: twice as large, or twice as long before or after, is a step. The weights make
-//! strangers of files that share no owner, group, kind or extension, however near their sizes.
+//! A distance is a sum of parts, each 0 for equal values. Size and times count by orders of
+//! magnitude: twice as large, or twice as long before or after, is one step. The weights make files
+//! dissimilar that share no owner, group, kind or extension, however close their sizes.
 //!
-//! Blocks are looked into in the order of the least distance that their bounds allow, and none
-//! that allows less than what was found: the descent of a K-D tree whose leaves are blocks.
+//! Blocks are searched in the order of the least distance that their bounds allow, until that
+//! exceeds the distances found. This is the descent of a K-D tree whose leaves are blocks.
 
 use format::cluster::ColumnId;
 use format::cluster_filter::hash;
@@ -16,27 +16,27 @@ use super::values::{column_of, time_code};
 use super::{Cluster, Fields, Summary};
 use crate::{Attribute, Result, Row};
 
-/// What a doubling of size counts.
+/// Weight of a doubling of size.
 const SIZE_STEP: f64 = 0.125;
-/// What a doubling of the time between two changes of contents counts, from a minute on.
+/// Weight of a doubling of the time between two changes of contents, from one minute on.
 const MTIME_STEP: f64 = 0.0625;
-/// The same of the last read.
+/// The same for the last read.
 const ATIME_STEP: f64 = 0.015625;
-/// What another owner counts.
+/// Weight of a different owner.
 const OWNER: f64 = 0.5;
-/// What another group counts.
+/// Weight of a different group.
 const GROUP: f64 = 0.25;
-/// What another kind counts.
+/// Weight of a different kind.
 const KIND: f64 = 4.0;
-/// What another extension counts.
+/// Weight of a different extension.
 const EXTENSION: f64 = 1.0;
 
 const MINUTE: f64 = 60e9;
 
-/// Units of distances as whole numbers, which order matches: `2^20` are 1.
+/// Units of distances as whole numbers, by which matches are sorted: `2^20` units are 1.
 const UNITS: f64 = 1_048_576.0;
 
-/// What others are to be like.
+/// The row that others are compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Like {
     directory: u64,
@@ -47,7 +47,7 @@ pub struct Like {
     uid: u64,
     gid: u64,
     kind: u64,
-    /// Hash of the extension, in small letters.
+    /// Hash of the extension, in lower case.
     extension: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn units(distance: f64) -> u64 {
     (distance * UNITS) as u64
 }
 
-/// The least distance that comes to so many units, or a little more than that.
+/// The least distance that rounds to so many units, or slightly more.
 pub(super) fn distance_of(units: u64) -> f64 {
     units as f64 / UNITS
 }
@@ -78,15 +78,15 @@ fn differs(a: u64, b: u64, weight: f64) -> f64 {
     if a == b { 0.0 } else { weight }
 }
 
-/// The value between two that is nearest to another.
+/// The value between two bounds that is nearest to a given one.
 fn nearest_of((least, greatest): (u64, u64), value: u64) -> u64 {
-    // Falsified bounds may be the wrong way round, which `clamp` takes for a bug.
+    // Corrupted bounds may be reversed, and `clamp` panics on those.
     value.min(greatest).max(least)
 }
 
 impl Like {
-    /// What is like this row. The row itself is not: its directory and cookie tell it, unless they
-    /// are 0 because it lies elsewhere.
+    /// Searches for rows similar to this one. The row itself is excluded by its directory and
+    /// cookie, unless those are 0 because it is in another place.
     pub fn new(row: &Row<'_>) -> Like {
         Like {
             directory: row.directory,
@@ -101,12 +101,13 @@ impl Like {
         }
     }
 
-    /// The distance of a row in whole numbers; 0 of itself. Needs [`Like::FIELDS`] and the name.
+    /// The distance of a row in whole units; 0 for the row itself. Needs [`Like::FIELDS`] and the
+    /// name.
     pub fn units(&self, row: &Row<'_>) -> u64 {
         self.distance(row).map_or(0, units)
     }
 
-    /// How far a row is from it; `None` for itself. Needs [`Like::FIELDS`].
+    /// The distance of a row; `None` for the row itself. Needs [`Like::FIELDS`].
     pub fn distance(&self, row: &Row<'_>) -> Option<f64> {
         let itself = (row.directory, row.cookie) == (self.directory, self.cookie);
         if itself && self.directory != 0 {
@@ -124,7 +125,7 @@ impl Like {
         Some(numbers + if same { 0.0 } else { EXTENSION })
     }
 
-    /// What distances are made of.
+    /// Fields that distances are computed from.
     pub const FIELDS: Fields = Fields::IDENTITY
         .and(Fields::column(ColumnId::Size))
         .and(Fields::column(ColumnId::Mtime))
@@ -141,7 +142,7 @@ impl Like {
         Attribute::Kind,
     ];
 
-    /// The distance without extensions, of what `value` gives for each attribute.
+    /// The distance without extensions; `value` returns each attribute's value.
     pub(super) fn numbers(&self, value: &mut dyn FnMut(Attribute) -> u64) -> f64 {
         size_distance(self.size, value(Attribute::Size))
             + time_distance(self.mtime, value(Attribute::Mtime), MTIME_STEP)
@@ -151,8 +152,8 @@ impl Like {
             + differs(self.kind, value(Attribute::Kind), KIND)
     }
 
-    /// The same, unless owner, group and kind alone come to more than `most`: the others, which
-    /// are looked up in columns and have logarithms taken of them, could only add to that.
+    /// The same, or `None` if owner, group and kind alone exceed `most`: the others need column
+    /// look-ups and logarithms, and could only increase it.
     pub(super) fn numbers_within(
         &self,
         most: f64,
@@ -175,22 +176,22 @@ impl Like {
         }
     }
 
-    /// No row whose attributes lie within bounds is nearer than this.
+    /// A lower bound for rows whose attributes are within bounds.
     pub(super) fn least(&self, mut bounds: impl FnMut(Attribute) -> (u64, u64)) -> f64 {
         self.numbers(&mut |attribute| nearest_of(bounds(attribute), self.own(attribute)))
     }
 }
 
 impl Summary {
-    /// No row of the cluster is nearer than this.
+    /// A lower bound for the cluster's rows.
     pub fn least_distance(&self, like: &Like) -> f64 {
         like.least(|attribute| self.code_bounds(attribute))
     }
 }
 
 impl Cluster {
-    /// The `count` nearest rows, nearest first, of those that are nearer than `within`: numbers
-    /// of rows with their distances.
+    /// The `count` nearest rows, nearest first, among those nearer than `within`: row numbers with
+    /// their distances.
     pub fn nearest(&self, like: &Like, count: usize, within: f64) -> Result<Vec<(f64, u32)>> {
         if count == 0 || self.summary().least_distance(like) >= within {
             return Ok(Vec::new());
@@ -224,7 +225,7 @@ impl Cluster {
                     let found = columns.iter().find(|(attribute, _)| *attribute == wanted);
                     found.map_or(0, |(_, column)| column.get(row as usize))
                 });
-                // Most rows are too far without their names.
+                // Most rows are too far even without their names.
                 if numbers.is_none_or(|numbers| numbers >= farthest) {
                     continue;
                 }

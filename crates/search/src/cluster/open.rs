@@ -1,4 +1,4 @@
-//! An open cluster: its head in memory, its columns where they are needed.
+//! An open cluster: its head in memory, its columns loaded on demand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,8 @@ pub struct Cluster {
     bytes: u64,
     summary: Summary,
     columns: [Slot; COLUMNS],
-    /// Extended attributes that rows have, of those that the summary lists, by their places there.
+    /// Extended attributes that rows have, a subset of those in the summary, with their positions
+    /// there.
     attributes: Box<[AttributeSlots]>,
     /// Bytes of the columns in memory.
     held: AtomicUsize,
@@ -35,7 +36,7 @@ pub struct Cluster {
 /// A column, and whether it is in memory.
 struct Slot {
     stored: Stored,
-    /// The lock is held while the column is read, so that none is read twice.
+    /// Held while the column is read, so that no column is read twice.
     column: Mutex<Option<Arc<Column>>>,
 }
 
@@ -52,21 +53,20 @@ struct AttributeSlots {
     values: Slot,
 }
 
-/// What a cluster tells about an extended attribute of its rows.
+/// What a cluster knows about an extended attribute of its rows.
 pub(super) enum Carried {
     /// Nothing: it was not declared when the cluster was written.
     Unknown,
-    /// No row has it, or none with the value that is wanted.
+    /// No row has it, or none with the requested value.
     Nowhere,
-    /// Each row says it by itself, in clusters of before there were columns of it.
+    /// Each row has a record, in clusters from before attributes had columns.
     InRecords,
-    /// A column says it, by a test.
+    /// A column has it; the test applies to that.
     Ranked(Arc<Column>, Test),
 }
 
 impl Cluster {
-    /// Reads and checks the head, and nothing more. `hash` is the volume's: cookies are made from
-    /// names.
+    /// Reads and checks only the head. `hash` is the volume's: cookies are computed from names.
     pub fn open(source: Arc<dyn Source>, hash: NameHash) -> Result<Cluster> {
         let located = |error: Malformed| error.located(source.name(), 0);
         let mut bytes = vec![0; HEAD_BYTES_GUESSED];
@@ -113,12 +113,12 @@ impl Cluster {
         Ok(Cluster { source, hash, shape, bytes, summary, columns, attributes, held })
     }
 
-    /// What it says of its rows.
+    /// The summary of its rows.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// Rows, numbered from 0 in no order that means anything.
+    /// Number of rows; row numbers start at 0, in no meaningful order.
     pub fn len(&self) -> u32 {
         self.shape.rows
     }
@@ -133,8 +133,8 @@ impl Cluster {
         self.bytes
     }
 
-    /// Bytes in memory now: head, summary and the columns that were read; and all that they are
-    /// read from, of a cluster that lies in memory.
+    /// Bytes in memory now: head, summary and the columns that were read; for a cluster in memory,
+    /// also its source bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Cluster>()
             + self.source.memory_bytes()
@@ -143,7 +143,7 @@ impl Cluster {
             + self.held.load(Ordering::Relaxed)
     }
 
-    /// Lets go of all columns. What runs keeps those that it uses.
+    /// Releases all columns. Running searches keep those that they use.
     pub fn release(&self) {
         let attributes = self.attributes.iter().flat_map(|one| [&one.ranks, &one.values]);
         for slot in self.columns.iter().chain(attributes) {
@@ -189,7 +189,7 @@ impl Cluster {
         })
     }
 
-    /// What there is to tell about an extended attribute, or of one with a certain value.
+    /// What the cluster knows about an extended attribute, or about one with a certain value.
     pub(super) fn carried(&self, name: &[u8], value: Option<&[u8]>) -> Result<Carried> {
         let Some(place) = self.summary.place_of_carried(name) else { return Ok(Carried::Unknown) };
         let found = self.attributes.binary_search_by_key(&place, |attribute| attribute.place);
@@ -218,7 +218,7 @@ impl Cluster {
         self.held(slot, |bytes| Column::values_of(slot.stored, bytes, self.shape))
     }
 
-    /// Whether all values that rows have places of are there.
+    /// Whether every rank that rows have has a value.
     fn ranks_match(&self, attribute: &AttributeSlots) -> Result<()> {
         let (ranks, values) = (self.ranks(attribute)?, self.values(attribute)?);
         let count = values.distinct();
@@ -233,7 +233,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The column of a slot. Bytes that were read and verified are put to `decode`.
+    /// The column of a slot. `decode` gets the bytes after they were read and verified.
     fn held(
         &self,
         slot: &Slot,
@@ -257,8 +257,8 @@ impl Cluster {
         Ok(column)
     }
 
-    /// As much of `length` bytes as there is. Takes no memory for more than a part beyond that: a
-    /// length is believed when it was read.
+    /// Up to `length` bytes, as many as exist. Allocates at most one part ahead: a length is
+    /// trusted only after its bytes were read.
     fn read_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         while bytes.len() < length {
@@ -273,7 +273,7 @@ impl Cluster {
         Ok(bytes)
     }
 
-    /// The bytes of a column, which are those of its checksum.
+    /// The bytes of a column, verified by its checksum.
     fn read(&self, extent: Extent) -> Result<Vec<u8>> {
         let bytes = self.read_up_to(extent.offset, extent.length as usize)?;
         let sum = crc32c::crc32c(&bytes);

@@ -1,35 +1,35 @@
-//! Balanced K-D order: rows are split at the median of one attribute after the other until a
-//! block is left.
+//! Balanced K-D order: rows are split at the median of one attribute after another until each part
+//! is one block.
 //!
-//! What would be the inner nodes of the tree are the bounds that each block has of each
-//! attribute; a search tests those instead of descending (decision 0021).
+//! The inner nodes of the tree are replaced by the bounds of each attribute in each block; a search
+//! tests those instead of descending (decision 0021).
 //!
-//! Extended attributes take turns with the others (decision 0095). Most rows have none, or one of
-//! few values: they are cut between values, not in the middle of those that are alike.
+//! Extended attributes alternate with the others (decision 0095). Most rows have none, or one of
+//! few values. They are split between values, not in the middle of equal ones.
 
-/// Least rows for which a split by an attribute is worth it: at least two different values.
+/// Minimum rows for which a split by an attribute is worth it: at least two different values.
 const SAMPLE: usize = 32;
 
-/// What rows are split by. Each is a column, and rows are places in it.
+/// Dimensions to split rows by. Each is a column; rows are indices into it.
 pub(super) struct Dimensions<'a> {
     /// Numbers, in the order of their weight.
     pub(super) numbers: &'a [&'a [u64]],
-    /// Places of the values of extended attributes, 0 where a row has none.
+    /// Ranks of the values of extended attributes, 0 if a row has none.
     pub(super) attributes: &'a [&'a [u64]],
-    /// One of these has its turn first, and again behind so many splits by numbers; 0: never.
+    /// One of these is used first, and again after so many splits by numbers; 0: never.
     pub(super) turn: u8,
 }
 
-/// Rows that are not split yet, and by what they were.
+/// Rows that are not split yet, and the dimensions that they were split by.
 #[derive(Clone, Copy)]
 struct Part {
     from: usize,
     to: usize,
-    /// How often each number was split by, four bits each.
+    /// Number of splits by each number, four bits each.
     used: u64,
-    /// Splits by numbers before it is the turn of an extended attribute.
+    /// Splits by numbers before the turn of an extended attribute.
     left: u8,
-    /// The extended attribute that is next.
+    /// The next extended attribute.
     next: usize,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn balance(rows: &mut [u32], dimensions: &Dimensions<'_>, block_rows:
     }
 }
 
-/// Splits at the median of a number: where, and what the parts were split by then.
+/// Splits at the median of a number: the position, and the splits of the parts.
 fn by_number(
     rows: &mut [u32],
     dimensions: &Dimensions<'_>,
@@ -90,8 +90,8 @@ fn by_attribute(
     })
 }
 
-/// Where values are cut: at the end of a block, as near to the middle as can be, where the value of
-/// the middle ends or begins. `None`: all are alike.
+/// Where to split values: at the end of a block, as close to the middle as possible, where the
+/// middle's value ends or begins. `None`: all are equal.
 fn cut(rows: &mut [u32], values: &[u64], block_rows: usize) -> Option<usize> {
     let value = |row: u32| values[row as usize];
     let first = value(rows[0]);
@@ -104,15 +104,15 @@ fn cut(rows: &mut [u32], values: &[u64], block_rows: usize) -> Option<usize> {
     let median = value(median);
     let less = rows.iter().filter(|&&row| value(row) < median).count();
     let upto = rows.iter().filter(|&&row| value(row) <= median).count();
-    // What is cut off is no less than a block, even if there is no block full of it.
+    // The part is at least a block, even if the value does not fill one.
     let begins = (less > 0).then(|| less.div_ceil(block_rows).min(blocks - 1));
     let ends = (upto < rows.len()).then(|| (upto / block_rows).max(1));
     let cuts = begins.into_iter().chain(ends).map(|block| block * block_rows);
     cuts.min_by_key(|cut| cut.abs_diff(middle))
 }
 
-/// The dimension to split by: of those whose values differ, the one that was used least, earlier
-/// ones first.
+/// The dimension to split by: among those whose values differ, the least used one, earlier ones
+/// first.
 fn choose(part: &[u32], dimensions: &[&[u64]], used: u64) -> Option<usize> {
     let step = (part.len() / SAMPLE).max(1);
     let differs = |values: &[u64]| {
@@ -192,8 +192,8 @@ mod tests {
             let mut rows: Vec<u32> = (0..count).collect();
             balance(&mut rows, &dimensions, 100);
             let blocks = blocks_with(&rows, &tag, 1, u64::MAX);
-            // One block may have some of those that have none, and one may be the short last; of
-            // what most rows have, values are cut before those without.
+            // One block may have some of the rows without a value, and one may be the short last.
+            // If most rows have a value, splits between values come before those from rows without.
             let more = if share > 5000 { there / 1000 } else { 0 };
             assert!(
                 blocks <= there.div_ceil(100) + 2 + more,

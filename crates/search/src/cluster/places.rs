@@ -1,5 +1,5 @@
-//! Rows of a cluster by where they are: the blocks that may have rows of a directory are known by
-//! their bounds, and of those rows alone names are made cookies of.
+//! Finds rows of a cluster by place. Bounds determine the blocks that may have rows of a directory;
+//! only for those rows are cookies computed from names.
 
 use format::cluster::{BLOCK_ROWS_MAX, ColumnId};
 
@@ -12,8 +12,7 @@ use crate::Result;
 type Place = (u64, u64);
 
 impl Cluster {
-    /// Calls `found` with the number of every row that is at one of some places; these are in
-    /// order.
+    /// Calls `found` with the number of every row at one of the given places, which are in order.
     pub(crate) fn find_places(&self, places: &[Place], found: &mut dyn FnMut(u32)) -> Result<()> {
         debug_assert!(places.is_sorted(), "places in order");
         let (directories, cookies) =
@@ -22,7 +21,7 @@ impl Cluster {
         let Column::Names(names) = &*names else { return Ok(()) };
         let (shape, hash) = (self.shape(), self.hash());
         let mut values = [0; BLOCK_ROWS_MAX as usize];
-        // Rows of a block in directories that have such places, with those places.
+        // Rows of a block in directories that have requested places, with those places.
         let mut rows: Vec<(usize, &[Place])> = Vec::with_capacity(values.len());
         for block in 0..shape.blocks() {
             let (least, greatest) = directories.bounds(block);
@@ -34,7 +33,7 @@ impl Cluster {
             rows.clear();
             let mut last = (values[0], in_directory(within, values[0]));
             for (row, &directory) in values[..there].iter().enumerate() {
-                // Rows of a directory mostly follow one another.
+                // Consecutive rows mostly share a directory.
                 if directory != last.0 {
                     last = (directory, in_directory(within, directory));
                 }
@@ -71,7 +70,7 @@ impl Cluster {
     }
 }
 
-/// Those of a directory.
+/// The places in a directory.
 fn in_directory(places: &[Place], directory: u64) -> &[Place] {
     let from = places.partition_point(|place| place.0 < directory);
     let places = &places[from..];

@@ -11,7 +11,7 @@ use super::values::code_time;
 use super::{Cluster, Fields};
 use crate::{Result, Row};
 
-/// The columns of some fields, held as long as this is.
+/// The columns of some fields, held for the lifetime of this value.
 pub struct Rows {
     columns: [Option<Arc<Column>>; COLUMNS],
     shape: Shape,
@@ -31,7 +31,7 @@ impl Rows {
         Ok(Rows { columns, shape: cluster.shape(), hash: cluster.hash(), cookies })
     }
 
-    /// How many there are.
+    /// Number of rows.
     pub fn len(&self) -> u32 {
         self.shape.rows
     }
@@ -41,7 +41,7 @@ impl Rows {
         self.shape.rows == 0
     }
 
-    /// The row of a number below `len`. Fields that were not asked for are 0, empty, or a file.
+    /// The row of a number below `len`. Fields that were not requested are 0, empty, or a file.
     pub fn get(&self, row: u32) -> Row<'_> {
         assert!(row < self.shape.rows, "row {row} of {}", self.shape.rows);
         let at = row as usize;
@@ -74,7 +74,7 @@ impl Rows {
         }
     }
 
-    /// The directory of a row, if that was asked for.
+    /// The directory of a row, if it was requested.
     #[inline]
     pub(crate) fn directory(&self, row: u32) -> u64 {
         self.column(ColumnId::Directory).map_or(0, |column| column.get(row as usize))

@@ -1,7 +1,7 @@
-//! Searching a cluster: blocks are dropped by their bounds, which are the inner nodes of the K-D
-//! tree, and the columns of the rest are tested a block at a time.
+//! Searches a cluster: bounds, which are the inner nodes of the K-D tree, exclude blocks; the
+//! columns of the remaining ones are tested block by block.
 //!
-//! Columns are read in the order of the conditions, and only while blocks are left.
+//! Columns are read in the order of the conditions, and only while blocks remain.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ pub(super) type Mask = [u64; BLOCK_ROWS_MAX as usize / 64];
 /// Fewer rows than this are tested name by name.
 pub(super) const FEW: u32 = 12;
 
-/// What values of a column are tested for.
+/// A test on the values of a column.
 #[derive(Debug)]
 pub(super) enum Test {
     /// Least and greatest.
     Range(u64, u64),
     /// One of these, ascending.
     Set(Vec<u64>),
-    /// Of these bits those that are set.
+    /// Of the bits in the first number, exactly those in the second are set.
     Bits(u64, u64),
     /// One of these bits is set.
     SomeBit(u64),
 }
 
 impl Test {
-    /// The test of a condition, if it is one on numbers. One that nothing meets is an empty set.
+    /// The test for a condition, if it is one on numbers. An unsatisfiable one is an empty set.
     pub(super) fn new(condition: &Condition) -> Option<(ColumnId, Test)> {
         match condition {
             Condition::Within(attribute, least, greatest) => {
@@ -61,7 +61,7 @@ impl Test {
         }
     }
 
-    /// Whether a value between two may meet it.
+    /// Whether a value between two bounds may meet it.
     pub(super) fn may_meet(&self, least: u64, greatest: u64) -> bool {
         match self {
             Test::Bits(mask, set) => least != greatest || least & mask == *set,
@@ -74,7 +74,7 @@ impl Test {
         }
     }
 
-    /// Whether all values between two meet it.
+    /// Whether all values between two bounds meet it.
     pub(super) fn all_meet(&self, least: u64, greatest: u64) -> bool {
         match self {
             Test::Bits(mask, set) => least == greatest && least & mask == *set,
@@ -84,7 +84,7 @@ impl Test {
         }
     }
 
-    /// Takes the bits of rows that do not meet it out of the mask.
+    /// Clears the bits of rows that do not meet it.
     pub(super) fn keep(&self, values: &[u64], mask: &mut Mask) {
         match self {
             Test::Range(from, to) => {
@@ -98,7 +98,7 @@ impl Test {
     }
 }
 
-/// Takes the bits of rows whose values do not meet something out of the mask.
+/// Clears the bits of rows whose values fail a predicate.
 #[inline]
 fn keep(values: &[u64], mask: &mut Mask, meets: impl Fn(u64) -> bool) {
     for (word, values) in mask.iter_mut().zip(values.chunks(64)) {
@@ -110,7 +110,7 @@ fn keep(values: &[u64], mask: &mut Mask, meets: impl Fn(u64) -> bool) {
     }
 }
 
-/// A condition on extended attributes, of clusters of before there were columns of these.
+/// A condition on extended attributes, for clusters from before attributes had columns.
 struct XattrTest<'a> {
     column: Arc<Column>,
     name: &'a [u8],
@@ -123,7 +123,7 @@ impl XattrTest<'_> {
         if bytes.is_empty() {
             return false;
         }
-        // What is no such record is put to the whole query, which tells.
+        // The whole query decides about a malformed record.
         let Ok(record) = XattrRecord::decode(bytes) else { return true };
         let value = record.get(self.name);
         value.is_some() && self.value.is_none_or(|wanted| value == Some(wanted))
@@ -131,9 +131,8 @@ impl XattrTest<'_> {
 }
 
 impl Cluster {
-    /// Calls `emit` with the number of every row that meets all conditions, until it breaks.
-    /// Exact: what is emitted meets them, but for those on extended attributes that rows do not
-    /// carry.
+    /// Calls `emit` with the number of every row that meets all conditions, until it breaks. Exact:
+    /// every emitted row meets them, except those on extended attributes that rows do not carry.
     pub fn search(
         &self,
         narrow: &[Condition],
@@ -159,16 +158,16 @@ pub(super) struct Scan<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) shape: Shape,
     tests: Vec<(Arc<Column>, Test)>,
-    /// What the tags of names must be.
+    /// Required values of the name tags.
     tags: Vec<(Arc<Column>, u8)>,
     names: Vec<NameTest>,
-    /// The names, from when they are first needed on.
+    /// The names, once they are needed.
     strings: Option<Arc<Column>>,
     xattrs: Vec<XattrTest<'a>>,
     near: Vec<Near>,
 }
 
-/// A condition on the distance from a row, without the part of it that names have.
+/// A condition on the distance from a row, without the part for names.
 struct Near {
     like: Like,
     most: u64,
@@ -198,7 +197,7 @@ impl Near {
 
     fn meets(&self, row: usize) -> bool {
         let value = &mut |attribute| self.column(attribute).map_or(0, |column| column.get(row));
-        // Of what is farther the units are no fewer than of this.
+        // Any greater distance has at least as many units.
         let most = distance_of(self.most.saturating_add(1));
         let distance = self.like.numbers_within(most, value);
         distance.is_some_and(|distance| units(distance) <= self.most)
@@ -206,8 +205,8 @@ impl Near {
 }
 
 impl<'a> Scan<'a> {
-    /// The scan for some conditions, and the blocks that may have rows which meet them; `None`:
-    /// none has.
+    /// The scan for some conditions, and the blocks that may have matching rows; `None`: there are
+    /// none.
     pub(super) fn of(
         cluster: &'a Cluster,
         narrow: &'a [Condition],
@@ -248,7 +247,7 @@ impl<'a> Scan<'a> {
         }
         for condition in narrow {
             if let Condition::Name(name) = condition {
-                // Of clusters of before there were tags it is a constant.
+                // In clusters from before name tags, it is a constant.
                 scan.tags.push((cluster.column(ColumnId::NameTags)?, cluster_names::tag(name)));
             }
         }
@@ -261,7 +260,7 @@ impl<'a> Scan<'a> {
         Ok(Some((scan, blocks)))
     }
 
-    /// Whether a row meets what is not tested by blocks.
+    /// Whether a row meets the conditions that are not tested block by block.
     fn meets(&self, row: usize) -> bool {
         self.xattrs.iter().all(|test| test.meets(row, self.shape))
             && self.near.iter().all(|near| near.meets(row))
@@ -332,7 +331,7 @@ pub(super) fn is_empty(mask: &Mask) -> bool {
     mask.iter().all(|&word| word == 0)
 }
 
-/// Takes the bits of rows with another tag out of the mask.
+/// Clears the bits of rows with another tag.
 fn keep_tags(tags: &[u8], wanted: u8, mask: &mut Mask) {
     for (word, tags) in mask.iter_mut().zip(tags.chunks(64)) {
         let mut met = 0;
@@ -343,7 +342,7 @@ fn keep_tags(tags: &[u8], wanted: u8, mask: &mut Mask) {
     }
 }
 
-/// Places of the bits that are set.
+/// Positions of the bits that are set.
 pub(super) fn bits(mask: Mask) -> impl Iterator<Item = usize> {
     mask.into_iter().enumerate().flat_map(|(place, mut word)| {
         std::iter::from_fn(move || {

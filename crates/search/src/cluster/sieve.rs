@@ -1,6 +1,6 @@
-//! Expressions put to the rows of a cluster a block at a time: each test takes rows out of a mask
-//! by a column, and operators join masks. No row is made, and a name is looked at by itself only
-//! where a search of the bytes of all names does not tell.
+//! Evaluates expressions on the rows of a cluster block by block: each test clears rows of a mask
+//! by a column, and operators combine masks. No row is built, and a name is tested alone only if a
+//! search of the bytes of all names does not decide.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) enum Sieve<'a> {
     Not(Box<Sieve<'a>>),
     /// A test on a column of numbers.
     Number(NumberTest),
-    /// Something that is asked once for each value of an attribute.
+    /// A predicate that is evaluated once for each value of an attribute.
     Lookup(Attribute, Box<dyn Fn(u64) -> bool + Sync + 'a>),
     /// A test on names.
     Name(Box<NameSieve<'a>>),
@@ -43,11 +43,11 @@ pub(crate) struct NumberTest {
 pub(crate) struct NameSieve<'a> {
     /// Bytes that a name needs.
     pub(crate) bytes: Option<NameTest>,
-    /// Those bytes are looked for in names whose letters of ASCII are made small.
+    /// The bytes are searched in names with their ASCII letters in lower case.
     pub(crate) folded: bool,
-    /// What they tell is so only where all names are of ASCII.
+    /// The byte search is valid only if all names are ASCII.
     pub(crate) ascii_only: bool,
-    /// Each name that has them matches.
+    /// Each name that has the bytes matches.
     pub(crate) exact: bool,
     /// Whether a name matches.
     pub(crate) matches: Matches<'a>,
@@ -70,23 +70,23 @@ impl<'a> Sieve<'a> {
         }
     }
 
-    /// Of some permission bits these are set, and no others.
+    /// Of the permission bits in `mask`, exactly those in `set` are set.
     pub(crate) fn mode(mask: u32, set: u32) -> Sieve<'a> {
         let test = Test::Bits(mask.into(), set.into());
         Sieve::Number(NumberTest { column: ColumnId::Mode, test })
     }
 
-    /// One of some permission bits is set.
+    /// At least one of the permission bits in `mask` is set.
     pub(crate) fn some_mode(mask: u32) -> Sieve<'a> {
         Sieve::Number(NumberTest { column: ColumnId::Mode, test: Test::SomeBit(mask.into()) })
     }
 
-    /// A directory has no entries; nothing else has any.
+    /// A directory without entries; true of anything else.
     pub(crate) fn no_entries() -> Sieve<'a> {
         Sieve::Number(NumberTest { column: ColumnId::Entries, test: Test::Range(0, 0) })
     }
 
-    /// About how long it takes, for those of several that are put first.
+    /// Estimated cost, for evaluating cheap tests first.
     pub(crate) fn cost(&self) -> u32 {
         match self {
             Sieve::All(parts) | Sieve::Any(parts) => {
@@ -103,8 +103,8 @@ impl<'a> Sieve<'a> {
 }
 
 impl Cluster {
-    /// How many rows meet all conditions, of which none is on extended attributes, and pass a
-    /// sieve; fewer, where nobody waits any more.
+    /// Number of rows that meet all conditions, none of which is on extended attributes, and that
+    /// pass a sieve; fewer if the caller cancelled.
     pub(crate) fn count_passing(
         &self,
         narrow: &[Condition],
@@ -119,7 +119,7 @@ impl Cluster {
         Ok(count)
     }
 
-    /// Calls `emit` with the number of every such row, until it breaks or nobody waits any more.
+    /// Calls `emit` with the number of every such row, until it breaks or the caller cancelled.
     pub(crate) fn search_passing(
         &self,
         narrow: &[Condition],
@@ -132,8 +132,8 @@ impl Cluster {
         })
     }
 
-    /// Gives the masks of blocks that may have such rows, each with its first row. An expression
-    /// may be of so many tests that going through a cluster takes long.
+    /// Passes the masks of blocks that may have such rows, each with its first row. Checks for
+    /// cancellation: an expression may have so many tests that a scan of one cluster takes long.
     fn each_passing(
         &self,
         narrow: &[Condition],
@@ -161,18 +161,18 @@ impl Cluster {
     }
 }
 
-/// A cluster that is gone through.
+/// The scan of a cluster.
 struct Sifting<'a> {
     scan: Scan<'a>,
     columns: [Option<Arc<Column>>; COLUMNS],
-    /// What was asked of values, by columns.
+    /// Results of predicates on values, by column.
     known: Map<(usize, u64), bool>,
-    /// Names of a block in small letters.
+    /// Names of a block in lower case.
     small: Vec<u8>,
 }
 
 impl Sifting<'_> {
-    /// Those rows of a block that pass.
+    /// The rows of a block that pass.
     fn pass(&mut self, sieve: &Sieve<'_>, block: usize, rows: &Mask) -> Result<Mask> {
         match sieve {
             _ if is_empty(rows) => Ok(*rows),
@@ -198,7 +198,7 @@ impl Sifting<'_> {
         }
     }
 
-    /// A column, which is held as long as this is.
+    /// A column, held for the lifetime of this value.
     fn column(&mut self, id: ColumnId) -> Result<Arc<Column>> {
         if let Some(column) = &self.columns[id as usize] {
             return Ok(Arc::clone(column));
@@ -208,7 +208,7 @@ impl Sifting<'_> {
         Ok(column)
     }
 
-    // What is large on the stack is not on it once for each operator.
+    // Separate, so that large stack buffers are not repeated for each operator.
     #[inline(never)]
     fn number(&mut self, number: &NumberTest, block: usize, rows: &Mask) -> Result<Mask> {
         let column = self.column(number.column)?;
@@ -278,7 +278,7 @@ impl Sifting<'_> {
         Ok(left)
     }
 
-    /// Those rows of a block whose names have the bytes that are needed; `None`: that is not known.
+    /// The rows of a block whose names have the required bytes; `None`: unknown.
     fn with_bytes(&mut self, sieve: &NameSieve<'_>, names: &Names, block: usize) -> Option<Mask> {
         let bytes = sieve.bytes.as_ref()?;
         let mut packed = names.packed(block, block + 1);

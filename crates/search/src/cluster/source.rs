@@ -1,18 +1,18 @@
-//! Where the bytes of a cluster are read from.
+//! Sources that the bytes of a cluster are read from.
 
 use std::sync::Arc;
 
 use device::Blobs;
 
-/// Bytes that never change, read by place.
+/// Immutable bytes, read by offset.
 pub trait Source: Send + Sync {
-    /// What errors call it: the file, relative to the volume.
+    /// Its name in errors: the file, relative to the volume.
     fn name(&self) -> &str;
 
     /// Reads at `offset` until `buffer` is full or the bytes end; returns the bytes read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> device::Result<usize>;
 
-    /// Memory that the bytes take: none, where they lie in a file.
+    /// Memory that the bytes take: none if they are in a file.
     fn memory_bytes(&self) -> usize {
         0
     }
@@ -25,8 +25,8 @@ pub struct BlobSource {
 }
 
 impl BlobSource {
-    /// The object that the last part of a path names, which must exist as long as this is used. The
-    /// path, below the volume directory, is what damage is told with.
+    /// The object named by the last part of a path; it must exist as long as this is used. Reports
+    /// of damage use the path, relative to the volume directory.
     pub fn new(blobs: Arc<dyn Blobs>, path: String) -> BlobSource {
         BlobSource { blobs, path }
     }
@@ -43,7 +43,7 @@ impl Source for BlobSource {
     }
 }
 
-/// Bytes in memory: of a cluster that was just built, or whose file is held anyway.
+/// Bytes in memory, for a cluster that was just built, or whose file is in memory anyway.
 impl Source for Vec<u8> {
     fn name(&self) -> &'static str {
         "memory"

@@ -1,8 +1,8 @@
-//! What a cluster says of itself, so that queries skip it unread (Magellan, 4.3): bounds of every
-//! attribute, and Bloom filters of the values, of ranges of sizes and times, and of names.
+//! The summary of a cluster, by which queries skip it unread (Magellan, 4.3): bounds of every
+//! attribute, and Bloom filters of values, of ranges of sizes and times, and of names.
 //!
-//! Filters are of what the cluster was built from and never change, so they only ever answer
-//! "no" where there is nothing. Each is sized to its members, up to a bound.
+//! Filters contain exactly what the cluster was built from and never change, so a "no" is always
+//! correct. Each is sized to its members, up to a bound.
 
 use format::Malformed;
 use format::cluster::ColumnId;
@@ -15,18 +15,18 @@ use super::nearest::units;
 use super::values::{self, ATTRIBUTES, NUMBERS, code, code_range, column_of, is_time, place_of};
 use crate::{Attribute, Condition};
 
-/// Longest filter of an attribute, in bytes: that of the paper.
+/// Maximum bytes of an attribute's filter: as in the paper.
 const ATTRIBUTE_BYTES_MAX: usize = 2 << 10;
-/// Longest filter of names, in bytes.
+/// Maximum bytes of the filter of names.
 const NAMES_BYTES_MAX: usize = 1 << 20;
-/// Longest filter of trigrams, in bytes.
+/// Maximum bytes of the filter of trigrams.
 const TRIGRAMS_BYTES_MAX: usize = 8 << 10;
 /// Bits for each member of a filter.
 const BITS_EACH: u32 = 10;
-/// Most values of a range that are looked for one by one.
+/// Maximum values of a range that are looked up one by one.
 const RANGE_MAX: u64 = 64;
 
-// DO NOT CHANGE: what filters are of is on disk. Attributes are their place and 1.
+// DO NOT CHANGE: the members of filters are on disk. Attributes are their index plus 1.
 const NAMES: u8 = 32;
 const EXTENSIONS: u8 = 33;
 const TRIGRAMS: u8 = 34;
@@ -45,27 +45,27 @@ const SINGLE: [Attribute; 6] = [
 const RANGED: [Attribute; 5] =
     [Attribute::Size, Attribute::Atime, Attribute::Mtime, Attribute::Ctime, Attribute::Btime];
 
-/// Widths of time ranges to choose from, as shifts of nanoseconds: 69 s, 37 min, 20 h, 26 days,
-/// and 2.3 years.
+/// Widths of time ranges to choose from, as shifts of nanoseconds: 69 s, 37 min, 20 h, 26 days, and
+/// 2.3 years.
 const TIME_SHIFTS: [u8; 5] = [36, 41, 46, 51, 56];
 /// How much wider, in bits, the second kind of range of the same filter is.
 const COARSER: u8 = 8;
 /// Keeps ranges of both kinds apart.
 const COARSE_MARK: u64 = 1 << 63;
 
-/// What a cluster says of its rows.
+/// The summary of a cluster's rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     record: SummaryRecord,
 }
 
-/// The range of a size: eight to the doubling.
+/// The range of a size: eight ranges per doubling.
 fn size_range(size: u64) -> u64 {
     let log = size.max(1).ilog2();
     if log < 3 { size } else { u64::from(log - 2) << 3 | size >> (log - 3) & 7 }
 }
 
-/// The last part of a name behind a dot, small letters, as a member of the filter.
+/// The last part of a name after a dot, in lower case, as a member of the filter.
 pub(super) fn extension_hash(name: &[u8]) -> Option<u64> {
     let dot = memchr::memrchr(b'.', name)?;
     Some(hash(&name[dot + 1..].to_ascii_lowercase()))
@@ -77,7 +77,7 @@ fn trigrams(name: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Members of the filter for an attribute with a value, with or without a certain value.
+/// Member of the filter for an attribute: with any value, or with a certain one.
 fn xattr_hash(name: &[u8], value: Option<&[u8]>) -> u64 {
     let mut bytes = name.to_vec();
     bytes.push(0);
@@ -92,8 +92,8 @@ fn distinct(mut members: Vec<u64>) -> Vec<u64> {
 }
 
 impl Summary {
-    /// The summary of columns, and of the names and extended attributes that are visited, of
-    /// which those of the names `carried` are all there.
+    /// The summary of columns, and of the visited names and extended attributes. All attributes
+    /// named in `carried` are included.
     pub(super) fn build(
         columns: &[Vec<u64>; NUMBERS],
         carried: &[Vec<u8>],
@@ -132,7 +132,7 @@ impl Summary {
         Summary { record }
     }
 
-    /// The bytes, for whoever keeps summaries elsewhere too.
+    /// The bytes, for callers that also keep summaries elsewhere.
     pub fn encode(&self) -> Vec<u8> {
         self.record.encode()
     }
@@ -152,18 +152,18 @@ impl Summary {
         self.record.directories
     }
 
-    /// Sum of sizes in bytes, or the greatest number where that is greater.
+    /// Sum of sizes in bytes, saturating.
     pub fn size(&self) -> u64 {
         self.record.size
     }
 
-    /// Sum of room taken, in bytes.
+    /// Sum of allocated space, in bytes.
     pub fn allocated(&self) -> u64 {
         self.record.allocated
     }
 
-    /// Whether the rows, and so any of them, come to less than 64 bits can say: what was added up
-    /// in those is exact.
+    /// Whether the sum over the rows, and so over any subset, fits in 64 bits: then sums in 64 bits
+    /// are exact.
     pub(crate) fn is_exact(&self) -> bool {
         self.record.size < u64::MAX && self.record.allocated < u64::MAX
     }
@@ -177,7 +177,7 @@ impl Summary {
         (value(least), value(greatest))
     }
 
-    /// Bounds as columns store values.
+    /// Bounds as stored in columns.
     pub(super) fn code_bounds(&self, attribute: Attribute) -> (u64, u64) {
         self.record.bounds[place_of(attribute)]
     }
@@ -192,7 +192,7 @@ impl Summary {
         &self.record.carried
     }
 
-    /// The place of a name among those.
+    /// The index of a name among those.
     pub(super) fn place_of_carried(&self, name: &[u8]) -> Option<usize> {
         self.carried().binary_search_by(|carried| carried.as_slice().cmp(name)).ok()
     }
@@ -210,7 +210,7 @@ impl Summary {
         narrow.iter().all(|condition| self.may_meet(condition))
     }
 
-    /// Whether all rows meet all conditions, by their bounds. `false`: that is not known.
+    /// Whether the bounds prove that all rows meet all conditions. `false`: unknown.
     pub fn all_match(&self, narrow: &[Condition]) -> bool {
         narrow.iter().all(|condition| match condition {
             Condition::Within(attribute, least, greatest) => {
@@ -259,13 +259,13 @@ impl Summary {
         })
     }
 
-    /// Whether a value may lie between two, inclusive.
+    /// Whether a value may be between two bounds, inclusive.
     fn may_lie(&self, attribute: Attribute, least: u64, greatest: u64) -> bool {
         let (lowest, highest) = self.record.bounds[place_of(attribute)];
         if greatest < lowest || least > highest {
             return false;
         }
-        // Bounds are values of rows: a range with one of them inside has a row.
+        // Bounds are values of rows: a range that includes one of them has a row.
         if least <= lowest || greatest >= highest {
             return true;
         }
@@ -293,7 +293,7 @@ impl Summary {
     }
 }
 
-/// The filter of the ranges in which values lie, and their width.
+/// The filter of the ranges that values are in, and their width.
 fn ranges(attribute: Attribute, values: &[u64]) -> (u8, Filter) {
     let (shift, members) = if attribute == Attribute::Size {
         (0, distinct(values.iter().map(|&size| size_range(size)).collect()))
@@ -304,7 +304,7 @@ fn ranges(attribute: Attribute, values: &[u64]) -> (u8, Filter) {
     (shift, Filter::build(&members, BITS_EACH, ATTRIBUTE_BYTES_MAX))
 }
 
-/// Ranges as narrow as a filter of the greatest size holds, and coarser ones.
+/// Ranges as narrow as a filter of the maximum size holds, and coarser ones.
 fn time_ranges(values: &[u64]) -> (u8, Vec<u64>) {
     let most = ATTRIBUTE_BYTES_MAX * 8 / BITS_EACH as usize;
     let mut sorted = values.to_vec();
@@ -345,7 +345,7 @@ fn name_filters(
             threes.sort_unstable();
             threes.dedup();
         }
-        // What is no such record has no attributes that could be found either.
+        // A malformed record has no attributes that a search could find.
         if !attributes.is_empty()
             && let Ok(record) = XattrRecord::decode(attributes)
         {

@@ -19,7 +19,7 @@ fn hash() -> NameHash {
     NameHash::new([9; 16])
 }
 
-/// Values of which some are empty, some long, and some differ behind eight bytes only.
+/// Values: some are empty, some long, and some differ only after eight bytes.
 fn random_value(random: &mut fastrand::Rng) -> Vec<u8> {
     match random.u8(..9) {
         0 => Vec::new(),
@@ -155,7 +155,7 @@ fn random_condition(random: &mut fastrand::Rng, rows: &[RowBuf]) -> Condition {
 
 const CARRIED: [&[u8]; 4] = [b"user.kind", b"user.none", b"user.rare", b"user.z"];
 
-/// The same cluster as it was written before attributes had columns: each row has a record.
+/// The same cluster as written before attributes had columns: each row has a record.
 fn as_before(bytes: &[u8], rows: &[RowBuf]) -> Vec<u8> {
     let cluster = Cluster::open(Arc::new(bytes.to_vec()), hash()).unwrap();
     let access = cluster.rows(Fields::ATTRIBUTES).unwrap();
@@ -205,7 +205,7 @@ fn extent_of(stored: &mut Stored) -> Option<&mut Extent> {
     }
 }
 
-/// A row as clusters give it: without extended attributes.
+/// A row as clusters return it: without extended attributes.
 fn bare(row: &RowBuf) -> RowBuf {
     Row { xattrs: b"", ..row.as_row() }.to_buf()
 }
@@ -359,8 +359,8 @@ fn ranges_of_sizes_and_times_skip_where_bounds_do_not() {
     assert!(skips(Condition::Within(Attribute::Size, 100_000, 200_000)));
 }
 
-/// Every column, the head and the summary are under a checksum: what is read is what was
-/// written, or an error that names the file.
+/// A checksum covers every column, the head and the summary: a read returns what was written, or an
+/// error that names the file.
 #[test]
 fn no_flipped_bit_is_ever_believed() {
     let mut random = fastrand::Rng::with_seed(46);
@@ -469,7 +469,7 @@ fn nearest_rows_are_those_of_a_list() {
         let most = units(expected.last().copied().unwrap_or(0.5));
         let near = found(&cluster, &[Condition::Near(like, most)]).unwrap();
         for row in &rows {
-            // One that is itself near but for its extension may be found as well.
+            // A row that is near except for its extension may be found as well.
             let distance = like.distance(&row.as_row());
             assert!(distance.is_none_or(|d| units(d) > most) || near.contains(&bare(row)));
         }
@@ -482,7 +482,7 @@ fn nearest_rows_are_those_of_a_list() {
     }
 }
 
-/// Bytes in memory that note the longest piece that was asked for at once.
+/// Bytes in memory that record the largest read request.
 struct Asked(Vec<u8>, AtomicUsize);
 
 impl Source for Asked {
@@ -496,7 +496,7 @@ impl Source for Asked {
     }
 }
 
-/// A column was given as much memory as its head claims, with every checksum right 4 GiB.
+/// A column was given as much memory as its head claims: up to 4 GiB with every checksum correct.
 #[test]
 fn a_column_that_claims_to_be_long_is_not_believed() {
     let mut random = fastrand::Rng::with_seed(52);
@@ -522,8 +522,8 @@ fn a_column_that_claims_to_be_long_is_not_believed() {
     assert!(most <= 8 << 20, "{most} bytes at once");
 }
 
-/// Rows at some places, of directories that have many such and of others that have one, and places
-/// at which there is none.
+/// Rows at given places, in directories with many such places and in others with one, and places
+/// without a row.
 #[test]
 fn rows_are_found_by_where_they_are() {
     for seed in 0..60 {

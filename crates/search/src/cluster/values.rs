@@ -1,4 +1,4 @@
-//! Attributes as columns store them: numbers without sign, in the same order.
+//! Attributes as columns store them: unsigned numbers, in the same order.
 
 use format::cluster::ColumnId;
 
@@ -40,7 +40,7 @@ pub(super) const fn column_of(attribute: Attribute) -> ColumnId {
     }
 }
 
-/// Place of an attribute among the bounds of summaries.
+/// Index of an attribute among the bounds of summaries.
 pub(super) fn place_of(attribute: Attribute) -> usize {
     ATTRIBUTES.iter().position(|&other| other == attribute).expect("all are there")
 }
@@ -50,7 +50,7 @@ pub(super) const fn is_time(attribute: Attribute) -> bool {
     matches!(attribute, Attribute::Atime | Attribute::Mtime | Attribute::Ctime | Attribute::Btime)
 }
 
-/// A time as a number without sign.
+/// A time as an unsigned number.
 pub(super) const fn time_code(time: i64) -> u64 {
     time.cast_unsigned() ^ 1 << 63
 }
@@ -60,13 +60,13 @@ pub(super) const fn code_time(code: u64) -> i64 {
     (code ^ 1 << 63).cast_signed()
 }
 
-/// What a value is stored as. `None`: no row can have it.
+/// The stored form of a value. `None`: no row can have it.
 pub(super) fn code(attribute: Attribute, value: i128) -> Option<u64> {
     let bias = if is_time(attribute) { 1_i128 << 63 } else { 0 };
     u64::try_from(value.checked_add(bias)?).ok()
 }
 
-/// The stored values that lie within bounds. `None`: no row can.
+/// The stored values within bounds. `None`: no row can have one.
 pub(super) fn code_range(attribute: Attribute, least: i128, greatest: i128) -> Option<(u64, u64)> {
     let bias = if is_time(attribute) { 1_i128 << 63 } else { 0 };
     let (least, greatest) = (least.saturating_add(bias), greatest.saturating_add(bias));

@@ -1,4 +1,4 @@
-//! Expressions as they cross a socket: a flat list of operators and tests in prefix order, so that
+//! Expressions in socket messages: a flat list of operators and tests in prefix order, so that
 //! decoding does not recurse, whatever the other side sends.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,8 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::expr::{ACTIONS_MAX, DEPTH_MAX, Expr, NODES_MAX, Test};
 use super::regex::{MEMORY_MAX, Regex, RegexError};
 
-/// Most regular expressions of an expression, bytes of them all, and memory of what is made of
-/// them.
+/// Maximum regular expressions of an expression, their total bytes, and their compiled memory.
 const REGEXES_MAX: usize = 32;
 const REGEX_BYTES_MAX: usize = 16 << 10;
 const REGEX_MEMORY_MAX: usize = 8 << 20;
@@ -60,7 +59,7 @@ impl<'de> Deserialize<'de> for Expr {
 }
 
 impl Expr {
-    /// Whether the expression is within the bounds of one that can be sent.
+    /// Whether the expression is within the bounds for sending.
     pub fn within_bounds(&self) -> bool {
         fn measure(expr: &Expr, depth: usize, nodes: &mut usize, actions: &mut usize) -> bool {
             *nodes += 1;
@@ -73,7 +72,7 @@ impl Expr {
                 }
                 Expr::Not(part) => measure(part, depth + 1, nodes, actions),
                 Expr::Test(_) => true,
-                // What reaches each is made of all that stands before it.
+                // The condition to reach each is built from everything before it.
                 Expr::Action(_) | Expr::Prune | Expr::Quit => {
                     *actions += 1;
                     *actions <= ACTIONS_MAX
@@ -84,7 +83,7 @@ impl Expr {
     }
 }
 
-/// Gives all regular expressions of an expression.
+/// Passes all regular expressions of an expression.
 fn each_regex(
     expr: &mut Expr,
     take: &mut dyn FnMut(&mut Regex) -> Result<(), RegexError>,
@@ -99,8 +98,8 @@ fn each_regex(
     }
 }
 
-/// Compiles the regular expressions of a message, if they are few and short enough: the time that
-/// takes is bounded by the memory that all together may take.
+/// Compiles the regular expressions of a message, if they are few and short enough. The total
+/// memory limit also bounds the time.
 fn compile(expr: &mut Expr) -> Result<(), RegexError> {
     let (mut count, mut bytes) = (0, 0);
     each_regex(expr, &mut |regex| {
@@ -170,7 +169,8 @@ fn build(tokens: Vec<Token>) -> Option<Expr> {
     }
 }
 
-/// Gives a finished part to the operator that waits for it, and on; the whole when none waits.
+/// Passes a finished part to the operator that waits for it, and so on; returns the whole
+/// expression if none waits.
 fn put(open: &mut Vec<Open>, part: Expr) -> Option<Expr> {
     let mut part = part;
     loop {

@@ -1,9 +1,9 @@
-//! What is asked of a row: tests, joined by operators that stop as soon as the outcome is known,
-//! and actions, which are tests that are true and note that they were reached.
+//! The query expression: tests, joined by short-circuit operators, and actions, which are tests
+//! that are true and record that they were reached.
 //!
-//! An expression is a value: it crosses the socket (`code`), says of itself what clusters can be
-//! skipped by (`narrow`) and which rows reach an action (`fires`). It is at most [`DEPTH_MAX`]
-//! deep, so that nothing here can run out of stack.
+//! An expression is a value. It crosses the socket (`code`), and yields the conditions for skipping
+//! clusters (`narrow`) and the rows that reach an action (`fires`). It is at most [`DEPTH_MAX`]
+//! deep, so that no function here runs out of stack.
 
 use format::acl::{ACCESS, Acl};
 use format::inode_record::FileKind;
@@ -18,21 +18,21 @@ use crate::error::Result;
 use crate::request::{Details, Match};
 use crate::row::Row;
 
-/// Most operators one within another.
+/// Maximum nesting of operators.
 pub const DEPTH_MAX: usize = 128;
-/// Most actions of an expression.
+/// Maximum actions of an expression.
 pub(super) const ACTIONS_MAX: usize = 128;
-/// Most tests and operators of an expression.
+/// Maximum tests and operators of an expression.
 pub const NODES_MAX: usize = 65536;
 
 /// An expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
-    /// All of these, from the left; true when empty.
+    /// All of these, evaluated from the left; true when empty.
     All(Vec<Expr>),
-    /// One of these, from the left; false when empty.
+    /// One of these, evaluated from the left; false when empty.
     Any(Vec<Expr>),
-    /// Each of these is evaluated; the last says the outcome. Never empty.
+    /// Each of these is evaluated; the last gives the result. Never empty.
     List(Vec<Expr>),
     /// The opposite.
     Not(Box<Expr>),
@@ -46,11 +46,11 @@ pub enum Expr {
     Quit,
 }
 
-/// A question about one row.
+/// A test of one row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Test {
-    /// The attribute lies within both bounds, inclusive. [`Attribute::Ino`] is the number that
-    /// users see.
+    /// The attribute is within both bounds, inclusive. [`Attribute::Ino`] is the number that users
+    /// see.
     Within(Attribute, i128, i128),
     /// It is of one of these kinds.
     Kind(Kinds),
@@ -66,7 +66,7 @@ pub enum Test {
     PathRegex(Regex),
     /// A file of no bytes, or a directory without entries.
     Empty,
-    /// Permission bits give the caller all of these (`inode::permissions`).
+    /// Permission bits grant the caller all of these (`inode::permissions`).
     Access(u32),
     /// A symbolic link with this target.
     Target(Glob),
@@ -76,7 +76,7 @@ pub enum Test {
     NoUser,
     /// No group has the group's number.
     NoGroup,
-    /// How many directories lie between the start and it, inclusive bounds.
+    /// Number of directories between the start and the row, inclusive bounds.
     Depth(u32, u32),
 }
 
@@ -85,7 +85,7 @@ pub enum Test {
 pub struct Kinds(u8);
 
 impl Kinds {
-    /// With one more.
+    /// This set and one more kind.
     #[must_use]
     pub fn with(self, kind: FileKind) -> Kinds {
         Kinds(self.0 | 1 << kind.byte())
@@ -119,9 +119,9 @@ pub enum PermKind {
 pub struct Perm {
     /// How they are compared.
     pub kind: PermKind,
-    /// Bits of what is not a directory.
+    /// Bits for anything but directories.
     pub files: u32,
-    /// Bits of a directory.
+    /// Bits for directories.
     pub directories: u32,
 }
 
@@ -136,7 +136,7 @@ impl Perm {
     }
 }
 
-/// What is known of users and groups where the query runs.
+/// Looks up users and groups where the query runs.
 pub trait Accounts: Sync {
     /// Whether some user has this number.
     fn has_user(&self, uid: u32) -> bool;
@@ -145,38 +145,38 @@ pub trait Accounts: Sync {
     fn has_group(&self, gid: u32) -> bool;
 }
 
-/// One row with all that an expression may ask for.
+/// One row with everything that an expression may test.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The row.
     pub row: &'a Row<'a>,
-    /// Its path, as shown. May be empty where [`Expr::asks_path`] says that nobody asks.
+    /// Its path, as shown. May be empty if [`Expr::asks_path`] reports that no test needs it.
     pub path: &'a [u8],
     /// Its depth.
     pub depth: u32,
-    /// The subvolume that its inode lies in.
+    /// The subvolume that its inode is in.
     pub subvolume: u64,
-    /// What the row does not hold.
+    /// Data that the row does not contain.
     pub details: &'a dyn Details,
-    /// Whose eyes the query has.
+    /// The user whose permissions apply.
     pub caller: &'a Caller,
-    /// What is known of users and groups.
+    /// Looks up users and groups.
     pub accounts: &'a dyn Accounts,
 }
 
 /// Which actions a row reached, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fired {
-    /// Actions by their numbers; one may stand there twice.
+    /// Actions by their numbers; one may occur twice.
     pub actions: Vec<u16>,
-    /// Whether what is below is left out.
+    /// Whether everything below is skipped.
     pub prune: bool,
-    /// Whether this was the end.
+    /// Whether the query ends here.
     pub quit: bool,
 }
 
 impl Fired {
-    /// Forgets all.
+    /// Clears everything.
     pub fn clear(&mut self) {
         self.actions.clear();
         (self.prune, self.quit) = (false, false);
@@ -194,13 +194,13 @@ impl Expr {
         Expr::Any(Vec::new())
     }
 
-    /// Whether a row matches. The expression has no actions, or what they note is of no interest.
+    /// Whether a row matches. The expression has no actions, or their record is not needed.
     #[inline]
     pub fn matches(&self, context: &Context<'_>) -> Result<bool> {
         self.eval(context, &mut Fired::default())
     }
 
-    /// Evaluates it, and notes the actions that are reached.
+    /// Evaluates it, and records the actions that are reached.
     pub fn eval(&self, context: &Context<'_>, fired: &mut Fired) -> Result<bool> {
         match self {
             Expr::Test(test) => test.holds(context),
@@ -252,12 +252,12 @@ impl Expr {
         }
     }
 
-    /// Whether a test asks for the path.
+    /// Whether a test needs the path.
     pub fn asks_path(&self) -> bool {
         self.any_test(&|test| matches!(test, Test::Path(_) | Test::PathRegex(_)))
     }
 
-    /// The fields of rows that its tests look at.
+    /// The fields of rows that its tests use.
     pub fn fields(&self) -> Fields {
         match self {
             Expr::Test(test) => test.fields(),
@@ -281,7 +281,7 @@ impl Expr {
         }
     }
 
-    /// Whether some test in it is such a one.
+    /// Whether some test meets a predicate.
     pub fn any_test(&self, such: &dyn Fn(&Test) -> bool) -> bool {
         match self {
             Expr::Test(test) => such(test),
@@ -303,7 +303,7 @@ impl<'a> Context<'a> {
 }
 
 impl Test {
-    /// The fields of rows that it looks at.
+    /// The fields of rows that it uses.
     fn fields(&self) -> Fields {
         let all = |attributes: &[Attribute]| {
             let each = attributes.iter().map(|attribute| Fields::of(*attribute));
@@ -315,7 +315,7 @@ impl Test {
             Test::Perm(_) => all(&[Attribute::Kind, Attribute::Mode]),
             Test::Name(_) | Test::NameRegex(_) => Fields::NAME,
             Test::Empty => all(&[Attribute::Kind, Attribute::Size]).and(Fields::ENTRIES),
-            // What it leads to is looked up by all that identifies a row.
+            // Looking up its target takes the row's whole identity.
             Test::Target(_) => Fields::IDENTITY,
             Test::Access(_) | Test::Xattr(..) => {
                 let permissions =
@@ -371,7 +371,7 @@ impl Test {
     }
 }
 
-/// Whether the caller may read an extended attribute, as when asking for it by name.
+/// Whether the caller may read an extended attribute, as if requesting it by name.
 fn may_read(context: &Context<'_>, name: &[u8]) -> Result<bool> {
     let Row { kind: of, uid, gid, mode, .. } = *context.row;
     if name.starts_with(b"user.") {
@@ -382,8 +382,7 @@ fn may_read(context: &Context<'_>, name: &[u8]) -> Result<bool> {
     }
 }
 
-/// The access control list of a row that has one. One that is missing or not whole gives nobody
-/// anything.
+/// The access control list of a row that has one. A missing or damaged one grants no access.
 fn access_list(context: &Context<'_>) -> Result<Acl> {
     let bytes = context.details.xattr(context.row, ACCESS)?;
     let acl = bytes.and_then(|bytes| Acl::decode(&bytes).ok().flatten());

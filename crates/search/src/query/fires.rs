@@ -1,24 +1,24 @@
-//! From an expression with actions to what executors ask: which rows reach an action, and which
-//! directories are not descended into.
+//! Turns an expression with actions into the expressions that executors need: which rows reach an
+//! action, and which directories are not descended into.
 
 use super::expr::Expr;
 
 impl Expr {
-    /// An expression without actions that is true of exactly the rows which reach an action that
-    /// gives something out, or the end.
+    /// An expression without actions that is true of exactly the rows that reach an action that
+    /// emits something, or ends the query.
     #[must_use]
     pub fn fires(&self) -> Expr {
         reached(self, &|leaf| matches!(leaf, Expr::Action(_) | Expr::Quit))
     }
 
-    /// An expression without actions that is true of exactly the rows which reach `-prune`;
-    /// `None` when there is no such row.
+    /// An expression without actions that is true of exactly the rows that reach `-prune`; `None`
+    /// if there is no such row.
     pub fn prunes(&self) -> Option<Expr> {
         let pruned = reached(self, &|leaf| matches!(leaf, Expr::Prune));
         (pruned != Expr::no()).then_some(pruned)
     }
 
-    /// The expression with its actions replaced by what they are worth: true.
+    /// The expression with its actions replaced by their value: true.
     #[must_use]
     pub fn outcome(&self) -> Expr {
         match self {
@@ -49,16 +49,16 @@ fn reached(expr: &Expr, leaf: &dyn Fn(&Expr) -> bool) -> Expr {
     }
 }
 
-/// What is reached in parts of which each is evaluated when those before let it (`passes`). Flat,
-/// so that many parts do not make it deep.
+/// The condition for reaching a leaf in parts that are each evaluated if those before allow it
+/// (`passes`). Flat, so that many parts do not make it deep.
 fn reached_in(parts: &[Expr], leaf: &dyn Fn(&Expr) -> bool, passes: impl Fn(Expr) -> Expr) -> Expr {
     let mut ways = Vec::new();
     let mut before = Vec::new();
     for part in parts {
         let reached = reached(part, leaf);
         let passed = passes(part.outcome());
-        // What is reached and what goes on exclude one another in `a -print -o b -print`, where
-        // the second way need not say so.
+        // In `a -print -o b -print`, the conditions to reach the first action and to continue
+        // exclude each other, so the second one need not repeat that.
         let said = passed == not(reached.clone());
         if reached != Expr::no() {
             let before: Vec<Expr> = before.clone();
@@ -71,7 +71,7 @@ fn reached_in(parts: &[Expr], leaf: &dyn Fn(&Expr) -> bool, passes: impl Fn(Expr
     any(ways)
 }
 
-/// All of these, put simply.
+/// All of these, simplified.
 pub(super) fn all(parts: impl IntoIterator<Item = Expr>) -> Expr {
     let mut kept = Vec::new();
     for part in parts {
@@ -84,7 +84,7 @@ pub(super) fn all(parts: impl IntoIterator<Item = Expr>) -> Expr {
     if kept.len() == 1 { kept.remove(0) } else { Expr::All(kept) }
 }
 
-/// One of these, put simply.
+/// One of these, simplified.
 pub(super) fn any(parts: impl IntoIterator<Item = Expr>) -> Expr {
     let mut kept = Vec::new();
     for part in parts {
@@ -97,7 +97,7 @@ pub(super) fn any(parts: impl IntoIterator<Item = Expr>) -> Expr {
     if kept.len() == 1 { kept.remove(0) } else { Expr::Any(kept) }
 }
 
-/// The opposite, put simply.
+/// The opposite, simplified.
 pub(super) fn not(part: Expr) -> Expr {
     match part {
         Expr::Not(inner) => *inner,

@@ -1,7 +1,7 @@
-//! Formats of `-printf`: text, escapes, and directives with flags, width and precision. What they
-//! print is up to whoever prints.
+//! Formats of `-printf`: text, escapes, and directives with flags, width and precision. The caller
+//! determines the output of each directive.
 
-/// A format, taken apart.
+/// A parsed format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     /// Its pieces.
@@ -13,42 +13,42 @@ pub struct Format {
 pub enum Piece {
     /// These bytes.
     Text(Vec<u8>),
-    /// Something of the row.
+    /// A field of the row.
     Directive(Directive),
     /// Nothing more of this row is printed (`\c`).
     Stop,
 }
 
-/// Something of the row, and how it is printed.
+/// A field of the row, and its formatting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that a directive may have")]
 pub struct Directive {
     /// The letter.
     pub what: u8,
-    /// The letter that says how a time is written, for `%A`, `%B`, `%C` and `%T`.
+    /// The letter for the format of a time, for `%A`, `%B`, `%C` and `%T`.
     pub time: u8,
-    /// `-`: filled up at the right.
+    /// `-`: padded on the right.
     pub left: bool,
-    /// `0`: numbers are filled up with zeros.
+    /// `0`: numbers are padded with zeros.
     pub zeros: bool,
     /// `+`: numbers have a sign.
     pub plus: bool,
-    /// ` `: numbers have a sign, or a space for it.
+    /// ` `: numbers have a sign, or a space instead.
     pub space: bool,
-    /// `#`: octal numbers begin with a zero.
+    /// `#`: octal numbers start with a zero.
     pub alternate: bool,
-    /// Least length.
+    /// Minimum length.
     pub width: usize,
-    /// Most bytes of a text, least digits of a number.
+    /// Maximum bytes of a text, minimum digits of a number.
     pub precision: Option<usize>,
 }
 
-/// Widest that a field can be; with the places of a small number still what `std::fmt` takes.
+/// Maximum width of a field; together with the digits of a small number, `std::fmt` accepts it.
 const WIDTH_MAX: usize = 32_767;
 
 impl Format {
-    /// Reads a format. What is not known is printed as it stands, with a warning, as GNU find has
-    /// it; what cannot be supported is an error.
+    /// Parses a format. Unknown directives are printed as they are, with a warning, as in GNU find;
+    /// unsupported ones are an error.
     pub fn parse(text: &[u8], warnings: &mut Vec<String>) -> Result<Format, String> {
         let mut reader = Reader { rest: text, pieces: Vec::new(), text: Vec::new() };
         while let Some(byte) = reader.next() {
@@ -62,7 +62,7 @@ impl Format {
         Ok(Format { pieces: reader.pieces })
     }
 
-    /// Whether a directive of one of these letters is in it.
+    /// Whether it has a directive with one of these letters.
     pub fn uses(&self, letters: &[u8]) -> bool {
         self.pieces.iter().any(|piece| match piece {
             Piece::Directive(directive) => letters.contains(&directive.what),
@@ -113,7 +113,7 @@ impl Reader<'_> {
             b'c' => {
                 self.end_text();
                 self.pieces.push(Piece::Stop);
-                // Nothing behind it is ever printed.
+                // Nothing after it is ever printed.
                 self.rest = &[];
                 return Ok(());
             }

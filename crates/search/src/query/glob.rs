@@ -1,8 +1,8 @@
-//! Patterns of names, as fnmatch has them without flags: `*`, `?`, `[...]` with ranges, classes and
-//! negation, and backslash. `*` and `?` match a slash and a leading dot too, as GNU find has it.
+//! Patterns of names, like fnmatch without flags: `*`, `?`, `[...]` with ranges, classes and
+//! negation, and backslash. `*` and `?` also match a slash and a leading dot, as in GNU find.
 //!
-//! Letters are bytes, or characters of UTF-8; a byte that is no part of a character is a letter
-//! of its own. Most patterns are a literal with stars around it, and are matched as such.
+//! Letters are bytes, or UTF-8 characters; a byte outside any character is a letter of its own.
+//! Most patterns are a literal between stars, and are matched as such.
 
 mod linear;
 
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
-/// What a pattern's letters are.
+/// The letters of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Letters {
     /// Bytes, as in the C locale.
@@ -28,16 +28,16 @@ pub struct Glob {
     shape: Shape,
 }
 
-/// A pattern that is none.
+/// The error for an invalid pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a pattern of {0} bytes is too long")]
 pub struct GlobError(usize);
 
-/// Longest pattern, in bytes.
+/// Maximum bytes of a pattern.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Most parts of a pattern that is not a literal with stars around it: matching takes time in
-/// proportion to them.
+/// Maximum parts of a pattern that is not a literal between stars: the time for matching is
+/// proportional to them.
 const PARTS_MAX: usize = 8192;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ struct Source {
     letters: Letters,
 }
 
-/// What a pattern comes to. Literals have their case folded when it is ignored.
+/// The compiled form of a pattern. If case is ignored, literals are case-folded.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
     /// This, and nothing else.
@@ -79,7 +79,7 @@ pub(super) enum Part {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SetItem {
     Range(u32, u32),
-    /// A letter that is named, as `[=a=]` or `[.a.]`.
+    /// A letter given by name, as `[=a=]` or `[.a.]`.
     Named(u32),
     Class(Class),
 }
@@ -100,15 +100,15 @@ pub(super) enum Class {
     Xdigit,
 }
 
-/// Steps after which matching is begun again in time that is bounded: so many, and so many for each
-/// byte of the text.
+/// Steps after which matching restarts in bounded time: so many, plus so many for each byte of the
+/// text.
 const STEPS_MAX: usize = 4096;
 const STEPS_A_BYTE: usize = 16;
 
-/// Longest name of a class.
+/// Maximum length of a class name.
 const CLASS_BYTES_MAX: usize = 6;
 
-/// Letters that are bytes outside any character, above all characters.
+/// Letters for bytes outside any character, above all characters.
 const STRAY: u32 = 0x11_0000;
 
 impl Glob {
@@ -161,23 +161,23 @@ impl Glob {
         }
     }
 
-    /// What it comes to, where case matters; `None` where it does not.
+    /// Its compiled form, if case matters; otherwise `None`.
     pub(super) fn exact_shape(&self) -> Option<&Shape> {
         (!self.source.ignore_case).then_some(&self.shape)
     }
 
-    /// What it comes to; literals have their case folded where it is ignored.
+    /// Its compiled form; if case is ignored, literals are case-folded.
     pub(super) fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Whether case is ignored, and what its letters are.
+    /// Whether case is ignored, and which letters it has.
     pub(super) fn folds(&self) -> (bool, Letters) {
         (self.source.ignore_case, self.source.letters)
     }
 
-    /// What a pattern of general shape needs: letters that stand first, the longest run of
-    /// letters anywhere, and letters that stand last. Each may be empty.
+    /// Literals that a pattern of general shape requires: at the start, the longest anywhere, and
+    /// at the end. Each may be empty.
     pub(super) fn literals(&self) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         let Shape::General(parts) = &self.shape else { return Default::default() };
         let mut runs: Vec<Vec<u8>> = vec![Vec::new()];
@@ -254,7 +254,7 @@ fn put(letter: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Lower case, letter by letter.
+/// Converts to lower case, letter by letter.
 fn fold(text: &[u8], letters: Letters) -> Vec<u8> {
     if letters == Letters::Bytes || text.is_ascii() {
         return text.to_ascii_lowercase();
@@ -310,7 +310,7 @@ fn put_raw(letter: u32, letters: Letters, out: &mut Vec<u8>) {
     }
 }
 
-/// The pattern taken apart; `None` when it matches nothing. Stars in a row are one.
+/// The parsed pattern; `None` if it matches nothing. Consecutive stars become one.
 fn parts(source: &Source) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     let mut sets = Sets::default();
@@ -350,12 +350,11 @@ fn folded(letter: u32, source: &Source) -> u32 {
     if ignore { lower(letter) } else { letter }
 }
 
-/// Reads the sets of one pattern, in time that grows with its length and no faster: what follows
-/// a place inside a set depends on the place alone, so where one set was not closed from a place
-/// on, no other one is.
+/// Reads the sets of one pattern, in time linear in its length. The parse after a position in a set
+/// depends on the position alone, so if one set is not closed from there, no other set is.
 #[derive(Default)]
 struct Sets {
-    /// Places from which a set is never closed, as bytes that follow them.
+    /// Positions from which a set is never closed, as the number of bytes that follow.
     unclosed: BTreeSet<usize>,
     /// Items read.
     #[cfg(test)]
@@ -432,7 +431,7 @@ fn named_letter(text: &[u8], letters: Letters) -> Option<(u32, &[u8])> {
 
 fn class(text: &[u8]) -> Option<(Class, &[u8])> {
     let inner = text.strip_prefix(b"[:")?;
-    // None has a longer name, and looking further would be looking to the end at each bracket.
+    // No name is longer, and a longer search would run to the end at each bracket.
     let end = memmem::find(&inner[..inner.len().min(CLASS_BYTES_MAX + 2)], b":]")?;
     let class = match &inner[..end] {
         b"alnum" => Class::Alnum,
@@ -488,9 +487,9 @@ impl Class {
     }
 }
 
-/// Matches with one point of return, the last star: more are never needed. That is fast for nearly
-/// all patterns and texts; where it takes much longer than reading the text, it is begun again in
-/// a manner whose time is bounded.
+/// Matches with one backtracking point, the last star: more are never needed. This is fast for
+/// nearly all patterns and texts. If it takes much longer than reading the text, matching restarts
+/// with an algorithm of bounded time.
 fn general(parts: &[Part], text: &[u8], source: &Source) -> bool {
     let mut steps = STEPS_MAX + STEPS_A_BYTE * text.len();
     let (mut at, mut rest) = (0, text);
@@ -539,7 +538,7 @@ impl Part {
 }
 
 impl SetItem {
-    /// As fnmatch has it where case is ignored: it is in ranges, and not in what is named.
+    /// Like fnmatch with ignored case: case is ignored in ranges, but not in named items.
     fn contains(&self, letter: u32, source: &Source) -> bool {
         match self {
             SetItem::Range(low, high) => {

@@ -1,5 +1,5 @@
-//! The query language: what is asked of every row, how it is written (as GNU find's arguments, or
-//! in a search box), and what of it clusters can be skipped by.
+//! The query language: the expressions that test every row, their syntax (GNU find's arguments, or
+//! a search box), and the conditions by which clusters are skipped.
 
 mod code;
 mod expr;

@@ -1,5 +1,5 @@
-//! What an expression needs of every row that it can match: necessary conditions, found by going
-//! down the operators. Whatever is not understood here narrows nothing.
+//! Necessary conditions of an expression for every row that it matches, found by descending into
+//! the operators. Anything that is not understood here adds no condition.
 
 use format::inode_record::FileKind;
 use inode::permissions::{HAS_ACL, MODE_BITS};
@@ -11,27 +11,27 @@ use crate::condition::{Attribute, Condition, Narrow};
 
 /// The greatest mode of a row.
 const MODE_MAX: i128 = (MODE_BITS | HAS_ACL) as i128;
-/// Inode numbers as users see them hold the inode in these bits.
+/// Inode numbers as users see them have the inode in these bits.
 const INO_BITS: i128 = (1 << 40) - 1;
 
-/// Most alternatives that a condition lists.
+/// Maximum alternatives that a condition lists.
 const ONE_OF_MAX: usize = 64;
 
 impl Expr {
-    /// Conditions of which every row that matches meets all.
+    /// Conditions that every matching row meets.
     pub fn narrow(&self) -> Narrow {
         narrow(self, false)
     }
 
-    /// Conditions on numbers that exactly the rows meet that match; `None`: there are none, or that
-    /// is not known.
+    /// Conditions on numbers that exactly the matching rows meet; `None`: there are none, or that
+    /// is unknown.
     pub fn exact_narrow(&self) -> Option<Narrow> {
         let mut all = Narrow::new();
         exact(self, false, &mut all).then_some(all)
     }
 }
 
-/// Adds conditions that say the same as an expression; `false` where that is not known.
+/// Adds conditions that are equivalent to an expression; `false` if that is unknown.
 fn exact(expr: &Expr, negated: bool, all: &mut Narrow) -> bool {
     let more = match expr {
         Expr::Not(part) => return exact(part, !negated, all),
@@ -45,13 +45,13 @@ fn exact(expr: &Expr, negated: bool, all: &mut Narrow) -> bool {
             [only] => return exact(only, negated, all),
             _ => return false,
         },
-        // The number that users see is not that of rows.
+        // The number that users see is not the rows' number.
         Expr::Test(Test::Within(Attribute::Ino, ..)) => return false,
         Expr::Test(test @ (Test::Within(..) | Test::Kind(_))) if negated => of_failed(test),
         Expr::Test(test @ (Test::Within(..) | Test::Kind(_))) => of_test(test),
         _ => return false,
     };
-    // What fails may lie on both sides of a range, of which nothing is known then.
+    // A failing value may be on either side of a range, which gives no condition.
     let is_known = !more.is_empty();
     for condition in more {
         add(all, condition);
@@ -91,7 +91,7 @@ fn is_never(narrow: &Narrow) -> bool {
         .any(|condition| matches!(condition, Condition::Within(_, low, high) if low > high))
 }
 
-/// What each of several alternatives needs.
+/// The conditions shared by several alternatives.
 fn either(parts: &[Expr], negated: bool) -> Narrow {
     let mut ways =
         parts.iter().map(|part| narrow(part, negated)).filter(|narrow| !is_never(narrow));
@@ -101,7 +101,7 @@ fn either(parts: &[Expr], negated: bool) -> Narrow {
     })
 }
 
-/// A condition that holds where this one does or the other way's do.
+/// A condition that holds if this one does or the other alternative's do.
 fn weaken(condition: &Condition, other: &Narrow) -> Option<Condition> {
     if other.contains(condition) {
         return Some(condition.clone());
@@ -174,7 +174,7 @@ pub(super) fn add(all: &mut Narrow, condition: Condition) {
 fn of_test(test: &Test) -> Narrow {
     match test {
         Test::Within(Attribute::Ino, low, high) => {
-            // The number that users see has the subvolume in it.
+            // The number that users see includes the subvolume.
             if low == high && *low >= 0 {
                 let ino = low & INO_BITS;
                 vec![Condition::Within(Attribute::Ino, ino, ino)]
@@ -187,7 +187,7 @@ fn of_test(test: &Test) -> Narrow {
         Test::Perm(perm) => of_perm(perm),
         Test::Name(glob) => of_name(glob),
         Test::Path(glob) => of_path(glob),
-        // A directory of an index of another file system has the size that it had there.
+        // In the index of another file system, a directory has the size that it had there.
         Test::Empty => of_kinds(Kinds::default().with(FileKind::File).with(FileKind::Directory)),
         Test::Target(_) => of_kinds(Kinds::default().with(FileKind::Symlink)),
         Test::Xattr(name, value) => {
@@ -206,7 +206,7 @@ fn of_test(test: &Test) -> Narrow {
     }
 }
 
-/// What is needed of a row that fails a test.
+/// Necessary conditions for a row that fails a test.
 fn of_failed(test: &Test) -> Narrow {
     match test {
         Test::Within(Attribute::Ino, ..) => Narrow::new(),
@@ -275,7 +275,7 @@ fn of_name(glob: &Glob) -> Narrow {
     }
 }
 
-/// The name is what stands after the last slash of a path.
+/// The name is the part after the last slash of a path.
 fn of_path(glob: &Glob) -> Narrow {
     let last = match glob.exact_shape() {
         Some(Shape::Literal(literal) | Shape::Ends(literal)) => literal.clone(),
@@ -283,7 +283,7 @@ fn of_path(glob: &Glob) -> Narrow {
         _ => return Narrow::new(),
     };
     match last.iter().rposition(|&byte| byte == b'/') {
-        // A start that was given with slashes at its end.
+        // The path of a start that was given with slashes at its end.
         Some(slash) if slash + 1 == last.len() => Narrow::new(),
         Some(slash) => vec![Condition::Name(last[slash + 1..].to_vec())],
         None => some(Condition::NameEnds, &last),

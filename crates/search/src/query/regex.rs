@@ -1,6 +1,6 @@
-//! Regular expressions that match a whole name or path, in the dialects of GNU find's
-//! `-regextype`, translated to those of the `regex` crate: matching takes time linear in the text
-//! whatever the expression. Back references, which no such engine can have, are refused.
+//! Regular expressions that match a whole name or path, in the dialects of GNU find's `-regextype`,
+//! translated to the syntax of the `regex` crate: matching takes time linear in the text whatever
+//! the expression. Back references, which no such engine supports, are rejected.
 
 use std::sync::OnceLock;
 
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use super::glob::Letters;
 
-/// How an expression is written.
+/// The syntax of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dialect {
     /// Emacs, where a dot matches a line end too.
     Findutils,
-    /// Emacs, where a dot matches no line end: what GNU find takes unless told otherwise.
+    /// Emacs, where a dot matches no line end: the default of GNU find.
     Emacs,
     /// POSIX basic, with GNU's `\+ \? \|`.
     Basic,
     /// POSIX extended.
     Extended,
-    /// As the `regex` crate has it, and matching a part of the text is enough: for search boxes.
+    /// As in the `regex` crate; matching a part of the text is enough: for search boxes.
     Native,
 }
 
@@ -36,15 +36,15 @@ impl Dialect {
         })
     }
 
-    /// The names that `-regextype` takes.
+    /// The names that `-regextype` accepts.
     pub const NAMES: &'static str =
         "findutils-default, emacs, posix-basic, ed, sed, posix-extended, posix-egrep, egrep";
 }
 
 /// A regular expression.
 ///
-/// One that was read from a message is not compiled before all of the message is known to be
-/// within bounds (`Regex::compile`): compiling takes a thousand times what sending does.
+/// An expression from a message is compiled only after the whole message is known to be within
+/// bounds (`Regex::compile`): compiling takes a thousand times as long as sending.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(from = "Source", into = "Source")]
 pub struct Regex {
@@ -52,20 +52,20 @@ pub struct Regex {
     compiled: OnceLock<bytes::Regex>,
 }
 
-/// An expression that is none.
+/// The error for an invalid expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RegexError(String);
 
 impl RegexError {
-    /// There are more of them than are taken at once.
+    /// The error for too many expressions at once.
     pub(super) fn many(count: usize, bytes: usize) -> RegexError {
         let what = "regular expressions are taken at once";
         RegexError(format!("no more than {count}, of {bytes} bytes together, {what}"))
     }
 }
 
-/// Most bytes of memory of a compiled expression.
+/// Maximum memory of a compiled expression, in bytes.
 pub(super) const MEMORY_MAX: usize = 4 << 20;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl PartialEq for Regex {
 }
 
 impl Regex {
-    /// Reads an expression.
+    /// Parses an expression.
     pub fn new(
         pattern: &[u8],
         dialect: Dialect,
@@ -96,7 +96,7 @@ impl Regex {
         Ok(regex)
     }
 
-    /// Makes what matching needs, in so many bytes of memory.
+    /// Compiles it, in at most so many bytes of memory.
     pub(super) fn compile(&mut self, memory_max: usize) -> Result<(), RegexError> {
         let source = &self.source;
         let Source { pattern, dialect, ignore_case, letters } = source;
@@ -120,7 +120,7 @@ impl Regex {
         Ok(())
     }
 
-    /// Bytes of the expression as it is written.
+    /// Length of the expression as written, in bytes.
     pub(super) fn length(&self) -> usize {
         self.source.pattern.len()
     }
@@ -149,17 +149,17 @@ impl From<Source> for Regex {
     }
 }
 
-/// An expression on its way from one syntax to the other.
+/// An expression being translated from one syntax to the other.
 struct Translation<'a> {
     rest: &'a [u8],
     dialect: Dialect,
     letters: Letters,
     out: String,
-    /// Where the groups that are open start in `out`.
+    /// Start positions in `out` of the open groups.
     open: Vec<usize>,
-    /// Where what can be repeated starts in `out`; `None` where nothing stands before.
+    /// Start position in `out` of the item that can be repeated; `None` if there is none.
     last: Option<usize>,
-    /// Whether it is repeated already.
+    /// Whether that item is repeated already.
     repeated: bool,
 }
 
@@ -208,7 +208,7 @@ impl<'a> Translation<'a> {
         Some(letter)
     }
 
-    /// Whether an alternative or a group ends here, where `$` is an anchor.
+    /// Whether an alternative or a group ends here, so that `$` is an anchor.
     fn ends_here(&self) -> bool {
         self.rest.is_empty() || self.rest.starts_with(b"\\)") || self.rest.starts_with(b"\\|")
     }
@@ -248,7 +248,7 @@ impl<'a> Translation<'a> {
         self.last = None;
     }
 
-    /// A sign that repeats what stands before it, or is a letter where nothing does.
+    /// A repetition sign; a literal if there is nothing to repeat.
     fn repeat(&mut self, sign: char) -> Result<(), RegexError> {
         let Some(start) = self.last else {
             if self.dialect == Dialect::Extended {
@@ -263,7 +263,7 @@ impl<'a> Translation<'a> {
 
     fn repetition(&mut self, start: usize, sign: &str) {
         if self.repeated {
-            // `a+?` repeats the repetition; to the other syntax it means another thing.
+            // `a+?` repeats the repetition; in the target syntax it means something else.
             self.out.insert_str(start, "(?:");
             self.out.push(')');
         }
@@ -328,7 +328,7 @@ impl<'a> Translation<'a> {
         if negated {
             self.rest = &self.rest[1..];
         }
-        // To Emacs they are the letters that they are written with.
+        // Emacs takes a class as the letters that it is written with.
         let has_classes = matches!(self.dialect, Dialect::Basic | Dialect::Extended);
         let mut inside = String::new();
         let mut first = true;
@@ -423,7 +423,7 @@ fn put(letter: u32, out: &mut String) {
         }
         Some(character) if character.is_ascii() => out.push_str(&hex(letter)),
         Some(character) => out.push(character),
-        // A byte that is no part of a character.
+        // A byte outside any character.
         None => out.extend(["(?-u:", &hex(letter), ")"]),
     }
 }
@@ -445,7 +445,7 @@ mod tests {
         }
     }
 
-    /// As GNU find 4.9: those of Emacs take a class for the letters that it is written with.
+    /// As in GNU find 4.9: the Emacs dialects take a class as the letters that it is written with.
     #[test]
     fn classes_are_of_dialects_that_have_them() {
         for dialect in [Dialect::Emacs, Dialect::Findutils] {
@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    /// In a locale of UTF-8 letters beyond ASCII are letters.
+    /// In a UTF-8 locale, letters beyond ASCII are letters.
     #[test]
     fn classes_are_those_of_the_letters() {
         for (class, yes, no) in [

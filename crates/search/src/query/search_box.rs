@@ -1,8 +1,8 @@
-//! Queries as one types them into a search box: words that all must hold, `owner:alice size:>1G
-//! mtime:<30d *.h5`. The words are those of `docs/guide/find.md`.
+//! Queries for a search box: words that must all hold, `owner:alice size:>1G mtime:<30d *.h5`. The
+//! words are documented in `docs/guide/find.md`.
 //!
-//! A word in lower case matches letters of either case; one with a capital is exact. A regular
-//! expression matches a part of what it is put to, unless it has anchors.
+//! A word in lower case matches letters of either case; one with a capital is case-sensitive. A
+//! regular expression matches a part of its text, unless it has anchors.
 
 use format::inode_record::FileKind;
 
@@ -20,7 +20,7 @@ const KEYS: &[&str] = &[
     "uid", "group", "gid", "perm", "links", "inode", "depth", "is", "xattr",
 ];
 
-/// Reads a query.
+/// Parses a query.
 pub fn parse(text: &[u8], around: &dyn Surroundings) -> Result<Expr, super::parse::ParseError> {
     let mut ways = vec![Vec::new()];
     for word in words(text)? {
@@ -52,7 +52,7 @@ pub fn is_query(text: &[u8]) -> bool {
     keyed || text.iter().any(|byte| b" *?[".contains(byte))
 }
 
-/// The word of the language that one before a colon is most likely meant for, where it is none.
+/// The most likely intended key, for an unknown one before a colon.
 pub fn meant_key(key: &[u8]) -> Option<&'static str> {
     let near = |known: &&&str| {
         let most = if known.len() < 5 { 1 } else { 2 };
@@ -61,9 +61,9 @@ pub fn meant_key(key: &[u8]) -> Option<&'static str> {
     KEYS.iter().filter(near).min_by_key(|known| differences(key, known.as_bytes())).copied()
 }
 
-/// How many letters are to be put in, taken out, changed, or swapped with the next.
+/// Number of letters to insert, delete, change, or swap with the next.
 fn differences(one: &[u8], other: &[u8]) -> usize {
-    // Of a word that long nothing is near.
+    // No word is near to one that long.
     let one = &one[..one.len().min(20)];
     let mut before = vec![0; other.len() + 1];
     let mut last: Vec<usize> = (0..=other.len()).collect();
@@ -85,11 +85,11 @@ fn differences(one: &[u8], other: &[u8]) -> usize {
 
 struct Word {
     bytes: Vec<u8>,
-    /// Whether its first letter stood in quotes.
+    /// Whether its first letter was in quotes.
     quoted: bool,
 }
 
-/// Words between spaces; double quotes keep spaces together, a backslash in them quotes.
+/// Splits at spaces; double quotes keep spaces, and a backslash in them quotes.
 fn words(text: &[u8]) -> Parsed<Vec<Word>> {
     let mut words = Vec::new();
     let mut word: Option<Word> = None;
@@ -127,7 +127,8 @@ fn term(word: &Word, around: &dyn Surroundings) -> Parsed<Expr> {
     let Some(colon) = colon else { return bare(text, around) };
     let (key, value) = (&text[..colon], &text[colon + 1..]);
     let Some(key) = KEYS.iter().find(|known| known.as_bytes() == key) else {
-        // A colon is an ordinary letter of names; what looks like a key is more likely a mistake.
+        // A colon is an ordinary letter of names, but what looks like a key is more likely a
+        // mistake.
         if !key.is_empty() && key.iter().all(u8::is_ascii_lowercase) {
             let known = KEYS.join(", ");
             let meant = meant_key(key);
@@ -162,7 +163,7 @@ fn regex_of(text: &[u8], around: &dyn Surroundings) -> Parsed<Regex> {
         .map_err(|why| error(format!("'~{}': {why}", shown(text))))
 }
 
-/// A pattern of the whole, or without signs of one a part.
+/// A pattern of the whole; without pattern signs, of a part.
 fn glob(text: &[u8], around: &dyn Surroundings) -> Parsed<Glob> {
     let ignore_case = !has_capital(text);
     let letters = around.letters();
@@ -178,8 +179,8 @@ fn has_capital(text: &[u8]) -> bool {
     String::from_utf8_lossy(text).chars().any(char::is_uppercase)
 }
 
-/// Whether a letter that an expression asks for is a capital: those of `\S`, `\pL`, `\x4A` and
-/// `(?P<name>` say something else.
+/// Whether an expression has a capital as a literal: the capitals in `\S`, `\pL`, `\x4A` and
+/// `(?P<name>` are not.
 fn has_capital_letter(regex: &[u8]) -> bool {
     let text = String::from_utf8_lossy(regex);
     let mut rest = text.chars();
@@ -275,7 +276,7 @@ const AGES: &str =
 const NUMBERS: &str = "write a number, >N, <N, >=N, <=N, or N..M";
 const QUALITIES: &str = "the qualities are empty, readable, writable, executable, orphaned";
 
-/// Any of several values with commas between.
+/// One of several values, separated by commas.
 fn each(value: &[u8], of: &dyn Fn(&[u8]) -> Parsed<Test>) -> Parsed<Expr> {
     let tests = value.split(|&byte| byte == b',').map(|one| of(one).map(Expr::Test));
     Ok(super::fires::any(tests.collect::<Parsed<Vec<Expr>>>()?))
@@ -312,7 +313,7 @@ fn is(name: &[u8]) -> Option<Test> {
     })
 }
 
-/// How a value stands to what follows: `>`, `>=`, `<`, `<=`, or nothing.
+/// The comparison before a value: `>`, `>=`, `<`, `<=`, or nothing.
 fn relation(text: &[u8]) -> (Compare, bool, &[u8]) {
     for (sign, compare, or_equal) in [
         (&b">="[..], Compare::More, true),
@@ -357,7 +358,7 @@ fn plain(text: &[u8]) -> Option<i128> {
 
 fn bytes(text: &[u8]) -> Option<i128> {
     let text = std::str::from_utf8(text).ok()?;
-    // `c` is for bytes as in `find -size`.
+    // `c` means bytes as in `find -size`.
     let plain =
         text.strip_suffix('c').filter(|digits| digits.ends_with(|c: char| c.is_ascii_digit()));
     inode::parse_bytes(plain.unwrap_or(text)).map(i128::from)
@@ -392,7 +393,7 @@ fn time(text: &[u8], attribute: Attribute, around: &dyn Surroundings) -> Option<
     })
 }
 
-/// The last nanosecond of what a day, or a point in time, means.
+/// The last nanosecond of a day or a point in time.
 fn end_of(text: &[u8], around: &dyn Surroundings) -> Option<i128> {
     let begin = i128::from(around.time(text)?);
     let whole_day = text.len() == 10 && text.split(|&byte| byte == b'-').count() == 3

@@ -1,6 +1,6 @@
-//! What of an expression the columns of clusters decide by themselves: all tests on a row's own
-//! numbers and on its name, however they are joined. Paths, depths, inode numbers as users see
-//! them, links' targets, extended attributes and what access lists decide are no columns.
+//! The part of an expression that the columns of clusters decide alone: all tests on a row's own
+//! numbers and on its name, in any combination. There are no columns for paths, depths, inode
+//! numbers as users see them, link targets, extended attributes and access lists.
 
 use format::inode_record::FileKind;
 use inode::permissions::MODE_BITS;
@@ -11,17 +11,16 @@ use super::narrow::{add, of_kinds};
 use crate::cluster::{NameSieve, NameTest, Sieve};
 use crate::condition::{Attribute, Condition, Narrow};
 
-/// An expression as columns decide it: the rows that meet all conditions and pass the sieve are
-/// those that match.
+/// An expression as columns decide it: rows match if they meet all conditions and pass the sieve.
 pub(crate) struct ByColumns<'a> {
     /// Conditions that all matches meet.
     pub(crate) narrow: Narrow,
-    /// What those leave open; `None`: nothing.
+    /// What the conditions leave open; `None`: nothing.
     pub(crate) sieve: Option<Sieve<'a>>,
 }
 
 impl Expr {
-    /// The same by columns; `None`: they do not decide it.
+    /// The same by columns; `None`: columns do not decide it.
     pub(crate) fn by_columns<'a>(&'a self, accounts: &'a dyn Accounts) -> Option<ByColumns<'a>> {
         let parts = match self {
             Expr::All(parts) => &parts[..],
@@ -40,7 +39,7 @@ impl Expr {
     }
 }
 
-/// The cheapest first: none of them has an effect.
+/// The cheapest first: none of them has side effects.
 fn all(mut parts: Vec<Sieve<'_>>) -> Sieve<'_> {
     parts.sort_by_key(Sieve::cost);
     Sieve::All(parts)
@@ -57,7 +56,7 @@ fn sieve<'a>(expr: &'a Expr, accounts: &'a dyn Accounts) -> Option<Sieve<'a>> {
             parts.sort_by_key(Sieve::cost);
             Sieve::Any(parts)
         }
-        // Where nothing ends the query the others say nothing.
+        // If nothing ends the query, the others do not affect the result.
         Expr::List(parts) => each(parts)?.pop()?,
         Expr::Not(part) => Sieve::Not(Box::new(sieve(part, accounts)?)),
         Expr::Test(test) => of_test(test, accounts)?,
@@ -68,7 +67,7 @@ fn sieve<'a>(expr: &'a Expr, accounts: &'a dyn Accounts) -> Option<Sieve<'a>> {
 
 fn of_test<'a>(test: &'a Test, accounts: &'a dyn Accounts) -> Option<Sieve<'a>> {
     Some(match test {
-        // The number of an inode that users see has the subvolume in it.
+        // The inode number that users see includes the subvolume.
         Test::Within(Attribute::Ino, ..)
         | Test::Path(_)
         | Test::PathRegex(_)
@@ -148,7 +147,7 @@ fn of_glob(glob: &Glob) -> Sieve<'_> {
             }
         }
     };
-    // No name has a zero byte, and one stands between two.
+    // Names have no zero byte, which separates them.
     let searched = !bytes.is_empty() && !bytes.contains(&0);
     let bytes = searched.then(|| NameTest::of(&bytes, anchored));
     let (folded, letters) = glob.folds();

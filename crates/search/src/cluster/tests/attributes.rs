@@ -35,7 +35,7 @@ fn blocks_are_skipped_by_declared_attributes() {
     let absent = [Condition::Xattr(name, Some(b"12345678-".to_vec()))];
     assert_eq!(blocks_read(&cluster, &absent), 0);
     assert_eq!(blocks_read(&cluster, &[]), all);
-    // What is asked of clusters of before is answered by them too, by all rows.
+    // Older clusters answer the same queries, with all rows.
     let before = as_before(&build(&rows, 256).bytes, &rows);
     let before = Cluster::open(Arc::new(before), hash()).unwrap();
     assert_eq!(blocks_read(&before, &has), all);
@@ -45,7 +45,8 @@ fn blocks_are_skipped_by_declared_attributes() {
     }
 }
 
-/// What is not declared, or declared and nowhere, costs nothing: neither bytes nor another order.
+/// An attribute that is not declared, or that no row has, costs nothing: no bytes and no change of
+/// order.
 #[test]
 fn a_cluster_without_attributes_is_as_it_was() {
     let mut random = fastrand::Rng::with_seed(54);
@@ -69,7 +70,7 @@ fn a_cluster_without_attributes_is_as_it_was() {
     assert!(head.attributes.is_empty());
 }
 
-/// Places of values that are not there, and columns of attributes that are not listed, are damage.
+/// Ranks without a value, and columns of attributes that are not listed, are damage.
 #[test]
 fn columns_of_attributes_that_do_not_fit_are_damage() {
     let mut random = fastrand::Rng::with_seed(55);
@@ -96,7 +97,7 @@ fn columns_of_attributes_that_do_not_fit_are_damage() {
     let swapped = changed(&|head| head.attributes[0].values = head.attributes[2].values).unwrap();
     swapped.verify().unwrap_err();
     changed(&|head| head.attributes[1].values = Stored::Constant(1)).map(drop).unwrap_err();
-    // No values, but bytes of something else: whoever asks for one is told so.
+    // The bytes are no values: a request for one returns an error.
     let others = changed(&|head| head.attributes[1].values = head.columns[0].1).unwrap();
     let rare = |value| [Condition::Xattr(b"user.rare".to_vec(), value)];
     others.verify().unwrap_err();
@@ -106,8 +107,8 @@ fn columns_of_attributes_that_do_not_fit_are_damage() {
     assert!(!found(&others, &rare(None)).unwrap().is_empty());
 }
 
-/// Whatever of it is carried, and however rows are put into order by it, a search finds what a
-/// list finds; values are of less and of more than is carried.
+/// Whatever is carried, and however rows are ordered by it, a search finds the same as a list;
+/// values are both shorter and longer than a column carries.
 #[test]
 fn searches_find_what_a_list_finds_by_any_number_of_attributes() {
     for seed in 0..12 {
@@ -156,7 +157,7 @@ fn searches_find_what_a_list_finds_by_any_number_of_attributes() {
                     wanted.truncate(256);
                     Condition::Xattr(name, random.bool().then_some(wanted))
                 })
-                // Of attributes that are not declared a cluster knows nothing.
+                // A cluster knows nothing of attributes that are not declared.
                 .filter(|condition| match condition {
                     Condition::Xattr(name, _) => declared.contains(name),
                     _ => true,

@@ -1,15 +1,15 @@
-//! Matching a pattern in time that grows with the text, whatever is in either: `glob` turns to it
-//! where trying again after each letter takes long.
+//! Matches a pattern in time linear in the text, whatever either contains. `glob` uses it if
+//! backtracking after each letter takes long.
 //!
-//! What stands between two stars has a fixed number of letters, so the first place where it matches
-//! is the best one. It is found by keeping, in bits, how much of it each place before the current
-//! letter has matched so far, for all places at once.
+//! The part between two stars has a fixed number of letters, so its first match is the best one. To
+//! find it, a bit mask tracks, for all start positions at once, how much of the part each one has
+//! matched before the current letter.
 
 use std::collections::BTreeMap;
 
 use super::{Part, Source, letter};
 
-/// Letters of which it is remembered by which parts they are taken.
+/// Letters for which the mask of matching parts is cached.
 const MASKS_MAX: usize = 1024;
 
 /// Whether parts match all of a text.
@@ -25,7 +25,7 @@ pub(super) fn matches(parts: &[Part], text: &[u8], source: &Source) -> bool {
     let here = |piece: &[Part], letters: &[u32]| {
         piece.iter().zip(letters).all(|(part, letter)| part.takes(*letter, source))
     };
-    // Before the first star, and after the last one, there is one place each.
+    // The part before the first star, and the one after the last, each have a fixed position.
     let first = pieces.remove(0);
     if letters.len() < first.len() || !here(first, letters) {
         return false;

@@ -45,8 +45,8 @@ fn letters_are_bytes_or_characters() {
     assert!(Glob::new(b"A[B]*", true, Letters::Bytes).unwrap().matches(b"aBc"));
 }
 
-/// What GNU find 4.9 says with `-iname`: both ends of a range have their case ignored, and what
-/// is named in a set - a class, or a letter as `[=a=]` or `[.a.]` - has it not.
+/// As GNU find 4.9 does with `-iname`: both ends of a range ignore case, but items named in a set -
+/// a class, or a letter as `[=a=]` or `[.a.]` - do not.
 #[test]
 fn sets_ignore_the_case_of_ranges_and_not_of_what_is_named() {
     for (pattern, yes, no) in [
@@ -109,7 +109,7 @@ fn a_literal_is_quoted() {
     assert!(glob.matches(b"a*b") && !glob.matches(b"ab"));
 }
 
-/// Patterns and texts that make trying again after each letter take the square of their length:
+/// Patterns and texts for which backtracking after each letter takes the square of their length:
 /// with it this takes minutes.
 #[test]
 fn what_is_hard_to_match_is_matched_in_time_that_grows_with_the_text() {
@@ -125,7 +125,7 @@ fn what_is_hard_to_match_is_matched_in_time_that_grows_with_the_text() {
     }
 }
 
-/// Both manners of matching say the same of random patterns and texts.
+/// Both algorithms agree on random patterns and texts.
 #[test]
 fn patterns_match_alike_in_both_manners() {
     let mut rng = fastrand::Rng::with_seed(17);

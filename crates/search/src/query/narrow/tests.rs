@@ -1,5 +1,5 @@
-//! What is necessary is implied by what matches, for random expressions and random rows; and an
-//! expression comes back from its encoding as it was.
+//! Necessary conditions hold for every match, for random expressions and random rows; and encoding
+//! and decoding preserve an expression.
 
 use format::inode_record::FileKind;
 use inode::Caller;

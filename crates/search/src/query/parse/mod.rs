@@ -1,8 +1,8 @@
 //! The arguments of GNU find after the paths: tests, options, actions and operators, with GNU's
 //! meaning, precedence and implied `-print`.
 //!
-//! What the arguments name outside of the namespace (users, groups, reference files, dates, the
-//! local day) is looked up through [`Surroundings`], where the command runs.
+//! [`Surroundings`] resolves names outside the namespace (users, groups, reference files, dates,
+//! the local day) where the command runs.
 
 pub(super) mod numbers;
 pub(super) mod perm;
@@ -14,12 +14,12 @@ use super::format::Format;
 use super::glob::Letters;
 use super::regex::Dialect;
 
-/// What the arguments refer to.
+/// Resolves what the arguments refer to.
 pub trait Surroundings {
     /// When the command began, in nanoseconds since 1970.
     fn now(&self) -> i64;
 
-    /// When the present day began where the user is, in nanoseconds since 1970.
+    /// Start of the current day in the user's time zone, in nanoseconds since 1970.
     fn day_start(&self) -> i64;
 
     /// The number of a user.
@@ -34,7 +34,7 @@ pub trait Surroundings {
     /// A point in time, in nanoseconds since 1970.
     fn time(&self, text: &[u8]) -> Option<i64>;
 
-    /// What letters names are made of where the user is.
+    /// The letters of names in the user's locale.
     fn letters(&self) -> Letters;
 }
 
@@ -49,64 +49,64 @@ pub struct Reference {
     pub ctime: i64,
     /// Birth, where that is known.
     pub btime: Option<i64>,
-    /// The inode number that users see, if it lies in the volume that is searched.
+    /// The inode number that users see, if it is in the searched volume.
     pub node: Option<u64>,
 }
 
-/// What the arguments come to.
+/// The parsed arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
-    /// What is asked of every row. Its actions are the numbers of those below.
+    /// The test of every row. Its actions are indices into `actions`.
     pub expr: Expr,
-    /// What is done with a row.
+    /// The actions on a row.
     pub actions: Vec<Action>,
-    /// Rows less deep are left out.
+    /// Rows less deep are skipped.
     pub min_depth: u32,
-    /// Rows deeper are left out.
+    /// Rows deeper are skipped.
     pub max_depth: Option<u32>,
-    /// A directory comes after what it holds.
+    /// A directory follows its contents.
     pub contents_first: bool,
-    /// What the user should be told.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// What is done with a row.
+/// An action on a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Action {
-    /// What.
+    /// Its kind.
     pub what: What,
-    /// The file that is written; standard output where there is none.
+    /// The output file; `None`: standard output.
     pub file: Option<Vec<u8>>,
 }
 
-/// What is done with a row.
+/// A kind of action on a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum What {
     /// Its path and a line end.
     Print,
     /// Its path and a NUL.
     Print0,
-    /// As a format says.
+    /// Prints as a format specifies.
     Printf(Format),
     /// As `ls -dils` would.
     Ls,
-    /// It is counted; the number is told at the end.
+    /// Counts it; the number is printed at the end.
     Count,
 }
 
-/// Why arguments were not understood.
+/// A parse error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ParseError {
-    /// Which argument, and what is wrong with it.
+    /// The argument, and the error in it.
     pub message: String,
-    /// What can be done.
+    /// What the user can do.
     pub hint: Option<&'static str>,
 }
 
 pub(super) type Parsed<T> = Result<T, ParseError>;
 
-/// Reads the arguments after the paths.
+/// Parses the arguments after the paths.
 pub fn parse(arguments: &[Vec<u8>], around: &dyn Surroundings) -> Result<Command, ParseError> {
     let mut parser = Parser::new(arguments, around);
     let expr = if arguments.is_empty() { Expr::yes() } else { parser.whole()? };
@@ -128,7 +128,7 @@ pub fn operands(word: &[u8]) -> usize {
     }
 }
 
-/// What rows must bring along for actions.
+/// Fields of rows that actions need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
     /// Attributes.
@@ -138,7 +138,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// What these actions ask for.
+    /// The fields that these actions need.
     pub fn of(actions: &[Action]) -> Fields {
         let any = |of: &dyn Fn(&What) -> bool| actions.iter().any(|action| of(&action.what));
         Fields {
@@ -157,13 +157,13 @@ impl Fields {
 }
 
 impl Command {
-    /// Whether nothing but one number is wanted.
+    /// Whether the only output is one number.
     pub fn counts_only(&self) -> bool {
         matches!(self.actions[..], [Action { what: What::Count, .. }]) && !self.expr.quits()
     }
 }
 
-/// Whether an argument begins the expression, so that the paths end before it.
+/// Whether an argument starts the expression, so that the paths end before it.
 pub fn begins_expression(argument: &[u8]) -> bool {
     matches!(argument, b"(" | b")" | b"!" | b",")
         || argument.len() > 1 && argument.first() == Some(&b'-')
@@ -179,10 +179,10 @@ struct Parser<'a> {
     contents_first: bool,
     pruning: bool,
     warnings: Vec<String>,
-    /// Whether times are measured from the begin of the day.
+    /// Whether times are measured from the start of the day.
     day_start: bool,
     dialect: Dialect,
-    /// The first test, for warnings about options behind it.
+    /// The first test, for warnings about options after it.
     first_test: Option<String>,
     depth: usize,
 }
@@ -320,8 +320,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes `-daystart`, which to GNU find is no part of the expression, as other options are:
-    /// `! -daystart -mtime 1` negates the test. `true`: nothing else stood there.
+    /// Takes `-daystart`. Like other options, GNU find does not treat it as part of the expression:
+    /// `! -daystart -mtime 1` negates the test. `true`: there was nothing else.
     fn day_starts(&mut self) -> bool {
         while self.peek() == Some(b"-daystart") {
             self.day_start = true;
@@ -339,7 +339,7 @@ impl<'a> Parser<'a> {
     fn group(&mut self) -> Parsed<Expr> {
         self.at += 1;
         self.depth += 1;
-        // Each may hold three operators, one within another.
+        // Each level may have three nested operators.
         if self.depth > DEPTH_MAX / 4 {
             return Err(error(format!("more than {} '(' within one another", DEPTH_MAX / 4)));
         }

@@ -1,4 +1,4 @@
-//! Numbers with a sign that says how they are compared: `N` exactly, `+N` more, `-N` less.
+//! Numbers with a sign for the comparison: `N` exactly, `+N` more, `-N` less.
 
 use super::{Parsed, error, shown};
 use crate::condition::Attribute;
@@ -17,7 +17,7 @@ pub(crate) enum Compare {
     More,
 }
 
-/// Takes the sign off.
+/// Splits off the sign.
 pub(super) fn sign(text: &[u8]) -> (Compare, &[u8]) {
     match text.split_first() {
         Some((b'+', rest)) => (Compare::More, rest),
@@ -26,7 +26,7 @@ pub(super) fn sign(text: &[u8]) -> (Compare, &[u8]) {
     }
 }
 
-/// A number without sign.
+/// An unsigned number.
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
     if !text.first()?.is_ascii_digit() {
         return None;

@@ -1,4 +1,4 @@
-//! Modes: octal, or symbolic as chmod has them (`u=rw,g+r`), worked out from no bits at all.
+//! Modes: octal, or symbolic as in chmod (`u=rw,g+r`), starting from no bits.
 
 use super::{Parsed, error, shown};
 use crate::query::{Perm, PermKind, Test};

@@ -1,4 +1,4 @@
-//! What each word of an expression means.
+//! The meaning of each word of an expression.
 
 use format::inode_record::FileKind;
 use inode::permissions::{EXECUTE, READ, WRITE};
@@ -28,7 +28,7 @@ impl Parser<'_> {
         self.by_attribute(word)
     }
 
-    /// Options: true, and of effect beyond where they stand.
+    /// Options: true, with an effect on the whole command.
     fn option(&mut self, word: &[u8]) -> Parsed<Option<Expr>> {
         match word {
             b"-maxdepth" => {
@@ -43,9 +43,9 @@ impl Parser<'_> {
                 self.warn_late(word);
                 self.contents_first = true;
             }
-            // There is nothing that these could change: a volume is one file system, and what is
-            // mounted over it is not seen here; counts of links are not relied on; warnings are
-            // few; a query sees one moment.
+            // These could change nothing: a volume is one file system, and file systems mounted
+            // over it are not visible here; link counts are not relied on; warnings are few; a
+            // query sees one state.
             b"-xdev"
             | b"-mount"
             | b"-noleaf"
@@ -96,7 +96,7 @@ impl Parser<'_> {
             }
             b"-prune" => {
                 self.pruning = true;
-                // With -depth what is below came first; then it is nothing but true.
+                // With -depth the contents came first; then it is only true.
                 return Ok(Some(Expr::Prune));
             }
             b"-quit" => return Ok(Some(Expr::Quit)),

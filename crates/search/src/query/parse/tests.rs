@@ -1,4 +1,4 @@
-//! What arguments come to, which are refused, and that none at all end in a panic.
+//! Parsed arguments, rejected arguments, and that no arguments cause a panic.
 
 use super::{Command, ParseError, Reference, Surroundings, What, parse};
 use crate::condition::Attribute;
@@ -52,7 +52,7 @@ fn expr(words: &str) -> Expr {
     command(words).unwrap_or_else(|error| panic!("{words}: {error}")).expr
 }
 
-/// The range that a single test comes to.
+/// The range of a single test.
 fn range(words: &str) -> (i128, i128) {
     match command(words).unwrap().expr.fires() {
         Expr::Test(Test::Within(_, low, high)) => (low, high),
@@ -237,7 +237,7 @@ fn random_arguments_never_panic() {
     assert!(understood > 1000, "{understood} of 100000 were expressions");
 }
 
-/// Whether an expression of a search box, put to a text, matches.
+/// Whether an expression of a search box matches a text.
 fn regex_matches(word: &str, text: &str) -> bool {
     let parsed = search_box::parse(word.as_bytes(), &Around);
     match parsed.unwrap_or_else(|error| panic!("{word}: {}", error.message)) {
@@ -286,14 +286,14 @@ fn an_expression_without_capital_letters_matches_letters_of_either_case() {
         ("name:~\u{c9}", "\u{e9}", false),
         ("name:~(?i)Report", "REPORT", true),
         ("name:~(?-i)report", "REPORT", false),
-        // These are no letters that are asked for.
+        // These letters are no literals of the expression.
         (r"name:~^\S+\Breport\D$", "MYREPORTX", true),
         (r"name:~^\pL\p{Greek}x", "\u{410}\u{3b1}X", true),
         (r"name:~\x4Aoe", "jOE", true),
         (r"name:~\x{4A}oe", "jOE", true),
         (r"name:~\u004Aoe", "jOE", true),
         ("name:~(?P<Name>re)port", "REPORT", true),
-        // These are.
+        // These letters are literals.
         ("name:~(?:Re)port", "report", false),
         (r"name:~\\S", r"\s", false),
         ("path:~/OLD/", "/old/", false),

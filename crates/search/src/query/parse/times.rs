@@ -93,8 +93,8 @@ impl Parser<'_> {
         Ok(self.test(word, Test::Within(attribute, i128::from(then) + 1, MOST)))
     }
 
-    /// A point in time. Days that are named by where they lie from today are to GNU find the
-    /// present time of such a day, where a search box means the whole day.
+    /// A point in time. For days relative to today, GNU find takes the present time of day on that
+    /// day, while a search box means the whole day.
     fn moment(&self, text: &[u8]) -> Option<i64> {
         const DAY: i64 = 86_400_000_000_000;
         let now = self.around.now();
@@ -115,6 +115,6 @@ impl Parser<'_> {
     }
 }
 
-/// What points in time can be written as.
+/// Forms of points in time.
 const TIMES: &str = "write 2024-05-31, '2024-05-31 17:30', 2024-05-31T17:30:00Z, @SECONDS, now, \
                      today, yesterday, or '3 days ago'";

@@ -1,4 +1,4 @@
-//! What columns decide of clusters of random rows is what random expressions say of each row.
+//! Columns of clusters of random rows decide the same as random expressions on each row.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::condition::{Attribute, Condition};
 use crate::request::Details;
 use crate::row::{Row, RowBuf};
 
-/// Somebody waits.
+/// A flag that is never set.
 static GOES_ON: AtomicBool = AtomicBool::new(false);
 
 struct Nothing;
@@ -51,7 +51,7 @@ const PATTERNS: [&str; 20] = [
 fn name(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut name = STEMS[random.usize(..STEMS.len())].as_bytes().to_vec();
     if random.u8(..40) == 0 {
-        // No character.
+        // Not a valid character.
         name.push(0xe9);
     }
     name.extend_from_slice(ENDS[random.usize(..ENDS.len())].as_bytes());
@@ -250,7 +250,7 @@ fn a_zero_byte_in_a_pattern_is_in_no_name() {
     assert_eq!(narrow.len(), 1);
 }
 
-/// Nobody waits any more when the first is asked for.
+/// Cancels the query at the first look-up of a user.
 #[derive(Default)]
 struct Leaving {
     cancel: AtomicBool,
