@@ -34,7 +34,7 @@ fn limits_of_clusters_are_shown_set_and_kept() {
     assert_eq!(limits(&[]), json!({ "directories": 2000, "inodes": 20_000 }));
     assert_eq!(clusters(&world), 0, "nothing is written yet");
     let said = world.ok(&["search", "flush", &world.at("/data")]);
-    assert_eq!(said, "the index has all of /data\n");
+    assert_eq!(said, format!("the index has all of {}\n", world.at("/data")));
     assert_eq!(clusters(&world), 1);
     assert_eq!(limits(&["--directories", "4"]), json!({ "directories": 4, "inodes": 20_000 }));
     world.ok(&["search", "flush", &world.at("/")]);
