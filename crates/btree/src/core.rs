@@ -80,7 +80,7 @@ pub(crate) struct Core {
     /// How long a replay takes on this machine compared with a reference, in 256ths.
     pub(crate) replay_scale: AtomicU64,
     pub(crate) drops_pending: AtomicU64,
-    /// Dropped trees and cut-off subtrees that the catalog still lists.
+    /// Trash records of the catalog: dead nodes that are not freed yet.
     pub(crate) trash: AtomicU64,
     pub(crate) tree_count: AtomicU64,
     /// Log bytes when the free space of the disk was last checked.

@@ -1,5 +1,5 @@
-//! What is locked while something is read from the disk: not the gate exclusively, for which all
-//! commits wait, and no tree exclusively, for which all who read it wait.
+//! Which locks are held while something is read from the disk: not the gate exclusively, for which
+//! all commits wait, and no tree exclusively, for which all its readers wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use crate::{BtreeStore, Options, check};
 const TREE: TreeId = TreeId(32);
 const CLONE: TreeId = TreeId(33);
 const KEYS: u32 = 40_000;
-/// What all keys begin with: so long that separators are, and there are two levels of interior
-/// nodes.
+/// The prefix of all keys: long enough that separators are long, and there are two levels of
+/// interior nodes.
 const PREFIX: [u8; 300] = [b'k'; 300];
-/// So many other trees that the catalog has leaves that nobody has read.
+/// So many other trees that the catalog has leaves that were not read.
 const OTHERS: u64 = 2000;
 
-/// What was read, and how.
+/// Number of reads, by the locks held.
 #[derive(Debug, Default)]
 struct Reads {
     all: AtomicU64,
@@ -47,8 +47,8 @@ fn commit(store: &BtreeStore, fill: impl FnOnce(&mut Batch)) {
     store.commit(&batch).expect("commit");
 }
 
-/// A store that was just opened, of which nothing is in memory, and what is read from then on.
-/// One thread uses it, so what it cannot share it has exclusively.
+/// A store that was just opened, with nothing in memory, and its reads from then on. One thread
+/// uses it, so a lock that it cannot take shared is held exclusively.
 fn cold(cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>, Arc<Reads>) {
     let sim = testing::sim_env(1);
     let store = BtreeStore::create(&sim.env(), &Options::with_cache(64 << 20)).expect("create");
@@ -67,7 +67,7 @@ fn cold(cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>, Arc<Reads>) {
     let store = BtreeStore::open(&sim.env(), &Options::with_cache(cache_bytes)).expect("open");
     let reads = Arc::new(Reads::default());
     let core = &store.core;
-    // A latch has a lock for each thread that ever came.
+    // A latch has a lock for each thread that ever used it.
     drop(core.gate.read());
     let trees: Vec<Arc<Tree>> = [TREE, CLONE].map(|id| core.tree(id).expect("there")).to_vec();
     for tree in &trees {
@@ -85,7 +85,8 @@ fn cold(cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>, Arc<Reads>) {
     (sim, store, reads)
 }
 
-/// Asserts that something was read, and nothing with others waiting, and that all is well.
+/// Asserts that something was read, that nothing was read while others wait, and that the store is
+/// sound.
 fn looked(store: &BtreeStore, reads: &Reads, least: u64) {
     let (all, gate, tree) = reads.get();
     println!("{all} reads, {gate} with the gate exclusive, {tree} with a tree exclusive");
@@ -105,7 +106,7 @@ fn siblings_are_not_read_while_readers_of_the_tree_wait() {
             println!("cache {cache_bytes}, seed {seed}");
             let (_sim, store, reads) = cold(cache_bytes);
             let mut random = fastrand::Rng::with_seed(seed);
-            // About a leaf each, in a sea of others that nobody has read.
+            // About a leaf each, among many others that were not read.
             for _ in 0..150 {
                 let tree = if random.bool() { TREE } else { CLONE };
                 let (mut n, mut left) = (random.u32(0..KEYS), 150);
@@ -144,7 +145,7 @@ fn nothing_is_read_while_all_commits_wait() {
                 batch.create_tree(TreeId(target.0 + 100));
                 batch.clone_prefixes(TREE, target, &[&parts[0], &parts[1]]);
             });
-            // Into the gap that was made, whole leaves; and less than one.
+            // Ingested into the gap: whole leaves, and less than one.
             let run = ingest(first);
             store.ingest(TREE, &mut SliceRun::new(&run)).expect("the range is empty");
             let run = &ingest(first + 600)[..3];

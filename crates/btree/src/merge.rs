@@ -1,11 +1,11 @@
-//! Repairing a child that is too light: it becomes one with a sibling, or they share evenly.
+//! Rebalances an underfull child: it is merged with a sibling, or the two share evenly.
 //!
-//! Whoever changes a tree has it exclusively, and all who read it wait; so a sibling is taken that
-//! is in memory. Where none is, the child stays light for the moment, and whoever changed it reads
-//! one when he has let go (`light`).
+//! A thread that changes a tree holds it exclusively, and all its readers wait; so only a sibling
+//! in memory is used. Where none is in memory, the child stays underfull for the moment. The thread
+//! reads a sibling after it has released the tree (`light`).
 //!
-//! A sibling that cannot be read leaves the child light: that costs a little room and harms
-//! nothing, while failing the operation, which is in the log already, would.
+//! A sibling that cannot be read leaves the child underfull. That wastes a little space and is
+//! harmless, while failing the operation, which is in the log already, would not be.
 
 use store::Result;
 
@@ -18,30 +18,30 @@ use crate::nodes::Nodes;
 /// Where siblings are taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Siblings {
-    /// Memory: others wait for what this thread has.
+    /// Memory only: other threads wait for the locks of this one.
     InMemory,
-    /// The disk too: nobody does.
+    /// The disk too: no other thread waits.
     Anywhere,
 }
 
-/// What became of what was light.
+/// The result of rebalancing.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mended {
-    /// Nothing is light any more, but for siblings that cannot be read.
+    /// No node is underfull any more, except where siblings cannot be read.
     Now,
-    /// Something may be: no sibling of it is in memory.
+    /// A node may be underfull: no sibling of it is in memory.
     Later,
 }
 
 impl Mended {
-    /// What became of two.
+    /// The result of two rebalancings.
     pub(crate) fn and(self, other: Mended) -> Mended {
         if self == Mended::Now { other } else { self }
     }
 }
 
-/// The left one of the child and the sibling that it is rebalanced with, if there is one to be had.
+/// The left one of the child and the sibling that it is rebalanced with, if a sibling is available.
 fn left_of(parent: &Interior, at: usize, siblings: Siblings) -> Option<usize> {
     let had = |&sibling: &usize| {
         siblings == Siblings::Anywhere || unread(&parent.children[sibling]).is_none()
@@ -52,7 +52,7 @@ fn left_of(parent: &Interior, at: usize, siblings: Siblings) -> Option<usize> {
 }
 
 impl Nodes {
-    /// Repairs the leaf that is child `at`. The parent can lose a child.
+    /// Rebalances the leaf that is child `at`. The parent can lose a child.
     pub(crate) fn mend_leaf(&self, parent: &mut Interior, at: usize, siblings: Siblings) -> Mended {
         let Some(left) = left_of(parent, at, siblings) else { return Mended::Later };
         if let Err(error) = self.try_mend_leaf(parent, left) {
@@ -61,7 +61,7 @@ impl Nodes {
         Mended::Now
     }
 
-    /// Repairs a leaf, or the one behind it, with the other.
+    /// Rebalances a leaf with the one behind it; either may be underfull.
     fn try_mend_leaf(&self, parent: &mut Interior, at: usize) -> Result<()> {
         let (first, second) = parent.children.split_at_mut(at + 1);
         let mut right = self.own_leaf(&mut second[0])?;
@@ -87,7 +87,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Repairs the interior node that is child `at`. The parent can lose a child.
+    /// Rebalances the interior node that is child `at`. The parent can lose a child.
     pub(crate) fn mend_interior(
         &self,
         parent: &mut Interior,
@@ -101,7 +101,7 @@ impl Nodes {
         Mended::Now
     }
 
-    /// Repairs an interior node, or the one behind it, with the other.
+    /// Rebalances an interior node with the one behind it; either may be underfull.
     fn try_mend_interior(&self, parent: &mut Interior, at: usize) -> Result<()> {
         let below = parent.level - 1;
         let key = parent.keys.key(at);

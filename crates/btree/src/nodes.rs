@@ -1,9 +1,9 @@
-//! Reading nodes: the file, and the map that lets trees share what they load.
+//! Reading nodes: the file, and the map through which trees share loaded nodes.
 //!
 //! A node is read without any lock held, verified against the checksum in its pointer, and made a
-//! cell. `known` finds the cell of a pointer that some other tree loaded, so that clones share
-//! memory; it is asked only when something is loaded, never on the way down. `ring` holds what may
-//! be evicted.
+//! cell. `known` finds the cell of a pointer that another tree loaded, so that clones share memory.
+//! It is consulted only on a load, never on the way down. `ring` holds the cells that may be
+//! evicted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,20 +27,20 @@ pub(crate) const NODES_FILE: &str = "btree/nodes";
 /// Most units of a leaf or interior node.
 const NODE_UNITS_MAX: usize = node::NODE_BYTES_MAX / UNIT_BYTES;
 
-/// Where a unit lies in the file.
+/// The file offset of a unit.
 pub(crate) fn unit_offset(unit: u64) -> u64 {
     let (group, index) = (unit / GROUP_UNITS as u64, unit % GROUP_UNITS as u64);
     group * GROUP_BYTES as u64 + 2 * PAGE_BYTES as u64 + index * UNIT_BYTES as u64
 }
 
-/// The unit that lies there.
+/// The unit at a file offset.
 pub(crate) fn unit_at(offset: u64) -> u64 {
     let (group, within) = (offset / GROUP_BYTES as u64, offset % GROUP_BYTES as u64);
     let index = within.saturating_sub(2 * PAGE_BYTES as u64) / UNIT_BYTES as u64;
     group * GROUP_UNITS as u64 + index
 }
 
-/// A cell that may still be there.
+/// A weak reference to a cell.
 #[derive(Debug)]
 enum WeakNode {
     Leaf(Weak<LeafCell>),
@@ -74,27 +74,28 @@ impl WeakNode {
 #[derive(Debug, Default)]
 struct Known {
     cells: Map<u64, WeakNode>,
-    /// Size from which the map is swept of cells that are gone.
+    /// Size from which on dropped cells are swept out of the map.
     sweep_at: usize,
 }
 
-/// Where nodes are read from.
+/// The source of nodes.
 pub(crate) struct Nodes {
     pub(crate) file: Arc<dyn File>,
     pub(crate) budget: Arc<Budget>,
     known: Mutex<Known>,
     pub(crate) ring: Ring,
-    /// Those that a replay found damaged.
+    /// Nodes that a replay found damaged.
     pub(crate) lost: LostNodes,
-    /// Nodes read from the disk since opening.
+    /// Nodes read from the disk since the store was opened.
     pub(crate) loads: AtomicU64,
-    /// Runs of nodes written since opening, their bytes, and those of them that were only moved.
+    /// Runs of nodes written since the store was opened, their bytes, and those of them that were
+    /// only moved.
     pub(crate) runs: AtomicU64,
     pub(crate) run_bytes: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
-    /// What the sync that failed was told.
+    /// The error of the sync that failed.
     sync_failed: Mutex<Option<device::Error>>,
-    /// Called before each read, so that a test sees what is locked meanwhile.
+    /// Called before each read, so that a test sees which locks are held.
     #[cfg(test)]
     pub(crate) reading: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
@@ -117,9 +118,9 @@ impl Nodes {
         }
     }
 
-    /// Makes durable what was written. An operating system tells one sync of a failure to write
-    /// back and not the next, whoever wrote the bytes; so syncs take turns, and when one has failed
-    /// all later ones fail.
+    /// Makes written data durable. An operating system reports a write-back failure to one sync and
+    /// not to the next, whichever thread wrote the bytes. So syncs take turns, and after one has
+    /// failed all later ones fail.
     pub(crate) fn sync(&self) -> device::Result<()> {
         let mut failed = self.sync_failed.lock();
         if let Some(error) = &*failed {
@@ -159,7 +160,7 @@ impl Nodes {
         take(&header, body).map_err(located)
     }
 
-    /// So many bytes of the file, or those that it has.
+    /// Reads so many bytes of the file, or as many as it has.
     pub(crate) fn bytes_at(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut buffer = vec![0; bytes];
         let read = self.file.read_at(&mut buffer, offset)?;
@@ -167,7 +168,7 @@ impl Nodes {
         Ok(buffer)
     }
 
-    /// Reads a node of a tree and checks that it is of the level where it was looked for.
+    /// Reads a node of a tree and checks that it has the expected level.
     pub(crate) fn read_tree_node<T>(
         &self,
         pointer: Pointer,
@@ -207,8 +208,8 @@ impl Nodes {
         Ok(self.remember(pointer, node))
     }
 
-    /// A copy of a leaf's content for who looks at it once: it does not come into memory by it.
-    /// The state that leads to the leaf is pinned, so that nobody changes it meanwhile.
+    /// A copy of a leaf's content for a single read: the leaf is not cached. The state from which
+    /// the leaf is reachable is pinned, so that no thread changes it meanwhile.
     pub(crate) fn look_at_leaf(&self, child: &Child) -> Result<LeafData> {
         let found = match (child.cell.get(), child.disk) {
             (Some(node), _) => Some(node.clone()),
@@ -243,12 +244,12 @@ impl Nodes {
         })
     }
 
-    /// The content of a leaf that was evicted, and lay there; the caller looks whether it is
-    /// there now.
+    /// The content of a leaf that was evicted, and was stored there. The caller checks whether it
+    /// still is.
     pub(crate) fn load_leaf(&self, cell: &Arc<LeafCell>, pointer: Pointer) -> Result<()> {
         let data = match self.read_leaf(pointer) {
             Ok(data) => data,
-            // A checkpoint has moved it, and what was read is another node by now, or none.
+            // A checkpoint has moved it, so the bytes read are another node by now, or none.
             Err(Error::Corrupt(_)) if cell.latch.read().disk != Some(pointer) => {
                 return Ok(());
             }
@@ -275,18 +276,19 @@ impl Nodes {
         Ok(bytes)
     }
 
-    /// The cell of a pointer, if one is in memory and still equals what lies there.
+    /// The cell of a pointer, if one is in memory and still equals the node on disk.
     fn find(&self, pointer: Pointer) -> Option<Node> {
-        // The upgrade happens under the lock, so that whoever forgets a pointer before changing
-        // its cell in place sees every other owner.
+        // The upgrade happens under the lock, so that a thread that forgets a pointer before it
+        // changes the cell in place sees every other owner.
         let node = self.known.lock().cells.get(&pointer.unit)?.upgrade()?;
         (node.pointer() == Some(pointer)).then_some(node)
     }
 
-    /// Makes a loaded cell known, unless another thread was faster: then its cell is the one.
+    /// Makes a loaded cell known, unless another thread was faster: then that thread's cell is
+    /// used.
     fn remember(&self, pointer: Pointer, node: Node) -> Node {
-        // The other cell's latch is taken without the map's lock: whoever owns a leaf takes them
-        // the other way round.
+        // The other cell's latch is taken without the map's lock: an owner of a leaf takes them in
+        // the opposite order.
         let other = self.known.lock().cells.get(&pointer.unit).and_then(WeakNode::upgrade);
         if let Some(other) = other
             && other.pointer() == Some(pointer)
@@ -315,7 +317,7 @@ impl Nodes {
     }
 }
 
-/// Refuses what is no overflow node with a value of so many bytes.
+/// Fails unless this is an overflow node with a value of `length` bytes.
 pub(crate) fn expect_value(header: &Header, length: u32) -> std::result::Result<(), Malformed> {
     if header.kind == Kind::Overflow && header.body == length {
         return Ok(());

@@ -1,20 +1,20 @@
-//! How a store is opened.
+//! Options of a store.
 
 use std::time::Duration;
 
 use store::{DIRTY_BYTES_MIN, EngineOptions};
 
-/// How a store is opened.
+/// Options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What every engine is told.
+    /// Options that all engines share.
     pub common: EngineOptions,
-    /// Estimated time of a replay from which a checkpoint is due.
+    /// Estimated time of a replay from which on a checkpoint is due.
     pub replay_max: Duration,
 }
 
-/// Half of the two seconds in which a volume shall open after a crash: the log grows on while the
-/// checkpoint is written, and there is more to opening than the replay.
+/// Half of the two seconds in which a volume must open after a crash: the log grows while the
+/// checkpoint is written, and opening takes more than the replay.
 const REPLAY_MAX: Duration = Duration::from_secs(1);
 
 impl Default for Options {
@@ -24,25 +24,25 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, with a cache of so many bytes.
+    /// The defaults, with a cache of `bytes` bytes.
     pub fn with_cache(bytes: usize) -> Options {
         let common = EngineOptions { cache_bytes: bytes, ..EngineOptions::default() };
         Options { common, ..Options::default() }
     }
 
-    /// Bytes of changed nodes from which a checkpoint is due. What is changed again while it is
-    /// written is there twice until the older copy is written.
+    /// Bytes of changed nodes from which on a checkpoint is due. A node that changes again while it
+    /// is written is in memory twice until the older copy is written.
     pub(crate) fn dirty_bytes_due(&self) -> usize {
         (self.common.cache_bytes / 16 * 9).max(DIRTY_BYTES_MIN / 4 * 3)
     }
 
-    /// Bytes of changed nodes from which committers make a checkpoint themselves, where nobody
-    /// has said that somebody else will.
+    /// Bytes of changed nodes from which on committers make a checkpoint themselves, if no waker
+    /// was set.
     pub(crate) fn dirty_bytes_max(&self) -> usize {
         (self.common.cache_bytes / 8 * 5).max(DIRTY_BYTES_MIN)
     }
 
-    /// The same where somebody has.
+    /// The same if a waker was set.
     pub(crate) fn dirty_bytes_alone(&self) -> usize {
         (self.common.cache_bytes / 16 * 11).max(DIRTY_BYTES_MIN)
     }

@@ -1,10 +1,10 @@
-//! Pinned states: what all trees held at one moment, for reading.
+//! Pinned states: the content of all trees at one moment, for reading.
 //!
-//! A pinned state is the roots of the trees that differ from the durable state, as versions of the
-//! maps that hold them (`changed`), and for all other trees the catalog. So making one costs the
-//! same however many trees there are. Nodes that it has in memory are not changed in place, for
-//! they have another owner; room that it may still read on disk is not used again before it
-//! drops.
+//! A pinned state consists of the roots of the trees that differ from the durable state, as
+//! versions of the maps that hold them (`changed`), and of the catalog for all other trees. So a
+//! pin costs the same however many trees there are. Nodes that it has in memory are not changed in
+//! place, because they have another owner. Space that it may still read on disk is not reused
+//! before it drops.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -27,11 +27,11 @@ use crate::cursor::TreeCursor;
 use crate::diff::{self, TreeDiff};
 use crate::tree::{Root, Tree};
 
-/// Pins that exist, numbered in order.
+/// Live pins, numbered in order.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     last: u64,
-    /// With what they see of trees that differ from their catalogs.
+    /// Each with its states of trees that differ from its catalog.
     live: BTreeMap<u64, [Arc<States>; 2]>,
 }
 
@@ -42,7 +42,7 @@ impl Pins {
         self.last
     }
 
-    /// The next map of states of a pin, from the given map of the given pin on.
+    /// The next map of states of a pin, starting with the given map of the given pin.
     pub(crate) fn states_from(&self, from: (u64, usize)) -> Option<((u64, usize), Arc<States>)> {
         let here = self.live.get(&from.0).and_then(|states| Some((from, states.get(from.1)?)));
         let next =
@@ -50,17 +50,17 @@ impl Pins {
         here.or_else(next).map(|(at, states)| (at, Arc::clone(states)))
     }
 
-    /// The oldest pin; greater than all when there is none.
+    /// The oldest pin; greater than all pins when there is none.
     pub(crate) fn oldest(&self) -> u64 {
         self.live.first_key_value().map_or(u64::MAX, |(&pin, _)| pin)
     }
 
-    /// The last one that was made.
+    /// The number of the last pin that was made.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Whether there is one that was made after another.
+    /// Whether there is a pin that was made after the given one.
     pub(crate) fn any_after(&self, pin: u64) -> bool {
         self.newest().is_some_and(|newest| newest > pin)
     }
@@ -71,16 +71,16 @@ impl Pins {
     }
 }
 
-/// Trees of a pin that stay open though nobody uses them.
+/// Idle trees of a pin that stay open.
 const TREES_KEPT: usize = 256;
 
-/// Trees of pinned states that were read, for unloading what is in memory below them.
+/// Trees of pinned states that were read, for unloading their nodes in memory.
 #[derive(Debug, Default)]
 pub(crate) struct PinnedTrees {
     trees: Vec<Weak<Tree>>,
-    /// Length from which it is swept of trees that are gone.
+    /// Length from which on dropped trees are swept out.
     sweep_at: usize,
-    /// Which is to be unloaded next, and the part of it.
+    /// The tree to unload next, and the part of it.
     at: (usize, usize),
 }
 
@@ -93,7 +93,7 @@ impl PinnedTrees {
         self.trees.push(Arc::downgrade(tree));
     }
 
-    /// The tree that is next, and the part of it; none when no tree is left.
+    /// The next tree, and the part of it; `None` when no tree is left.
     pub(crate) fn next(&mut self) -> Option<(Arc<Tree>, usize)> {
         for _ in 0..=self.trees.len() {
             let (at, part) = self.at;
@@ -106,7 +106,7 @@ impl PinnedTrees {
         None
     }
 
-    /// Says that it had no further part.
+    /// Notes that the tree had no further part.
     pub(crate) fn ended(&mut self) {
         self.at = (self.at.0 + 1, 0);
     }
@@ -121,14 +121,14 @@ pub(crate) struct Pin {
     /// Trees that differ from the catalog: first those that changed, then those that a checkpoint
     /// was writing.
     states: [Arc<States>; 2],
-    /// Trees that were read, made when first asked for.
+    /// Trees that were read; each is made on first use.
     trees: RwLock<Map<TreeId, Arc<Tree>>>,
 }
 
 impl Pin {
     pub(crate) fn new(core: &Arc<Core>) -> Pin {
         let _gate = core.between_commits();
-        // Before it takes anything, so that nobody takes what it sees to be his alone.
+        // Before it takes the states, so that no thread takes a root in them to be its alone.
         let number = core.pins.lock().add();
         let states = [Arc::new(core.captured()), Arc::clone(&core.in_flight.lock())];
         core.pins.lock().live.insert(number, states.clone());
@@ -142,7 +142,7 @@ impl Pin {
         }
     }
 
-    /// Pins some trees. Of the others it has what the catalog says, which may be older.
+    /// Pins some trees. The others are read as of the catalog, which may be older.
     pub(crate) fn of_trees(core: &Arc<Core>, trees: &[TreeId]) -> Result<Pin> {
         let mut open = Vec::with_capacity(trees.len());
         for id in trees {
@@ -189,7 +189,7 @@ impl Pin {
             return Ok(Arc::clone(tree));
         }
         if trees.len() >= TREES_KEPT {
-            // Those in use have another owner; they are opened again as they were.
+            // Trees in use have another owner; the rest is opened again unchanged when needed.
             trees.retain(|_, tree| Arc::strong_count(tree) > 1);
         }
         self.core.pinned_trees.lock().add(&tree);

@@ -1,4 +1,4 @@
-//! What is known of a batch before it is committed: read once from its bytes.
+//! The plan of a batch before it is committed: read once from its bytes.
 
 use format::batch::{MergeKind, Op};
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use crate::commit::malformed;
 use crate::leaf::Change;
 use crate::stripes::{Mode, Wanted};
 
-/// Changes that are kept without allocating: as many as creating a file needs, and one.
+/// Changes that are kept without allocating: one more than creating a file needs.
 const FEW: usize = 4;
 
 /// A change of one key.
@@ -18,20 +18,20 @@ pub(crate) struct Step<'a> {
     pub(crate) change: Change<'a>,
 }
 
-/// A batch, and which locks it needs.
+/// A batch, and the locks that it needs.
 #[derive(Default)]
 pub(crate) struct Plan<'a> {
     pub(crate) wanted: Wanted,
-    /// Whether it must be alone; then `steps` and `wanted` are not used.
+    /// Whether it needs the gate exclusively; then `steps` and `wanted` are not used.
     pub(crate) alone: bool,
-    /// All that it does, in its order, unless it must be alone.
+    /// All its changes in order, unless it needs the gate exclusively.
     pub(crate) steps: SmallVec<[Step<'a>; FEW]>,
-    /// What it needs room for.
+    /// The class of its space need.
     pub(crate) need: Need,
 }
 
 impl<'a> Plan<'a> {
-    /// Looks through a batch.
+    /// Reads a batch.
     pub(crate) fn of(batch: &'a Batch) -> Result<Plan<'a>> {
         let mut plan = Plan { need: batch.need(), ..Plan::default() };
         for op in batch.ops() {
@@ -66,7 +66,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether room comes of the batch, so that it may use what is kept back.
+    /// Whether the batch frees space, so that it may use the reserve.
     pub(crate) fn makes_room(&self) -> bool {
         self.need != Need::Adds
     }

@@ -2,8 +2,8 @@
 //! cache.
 //!
 //! A leaf's cell stays when its content is evicted, because others may share it; an interior node
-//! stays because its slots hold cells. Here both go, where nobody else has them. Called inside the
-//! gate, with the tree exclusive.
+//! stays because its slots hold cells. This module drops both where they have no other owner.
+//! Called inside the gate, with the tree exclusive.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use crate::nodes::Nodes;
 use crate::tree::Root;
 
 impl Nodes {
-    /// Prunes below child `at` of the root; tells whether there are more children.
+    /// Prunes below child `at` of the root; returns whether there are more children.
     pub(crate) fn prune_part(&self, root: &mut Root, at: usize) -> bool {
         let Some(Node::Interior(shared)) = root.child.cell.get_mut() else { return false };
         let Some(interior) = self.sole_owner(shared) else { return false };
@@ -24,14 +24,14 @@ impl Nodes {
         more
     }
 
-    /// Makes a node known again that was forgotten to find out whether it has one owner.
+    /// Puts a node back into `known` that was forgotten to find out whether it has one owner.
     fn know_again(&self, shared: &Arc<Interior>) {
         if let Some(pointer) = shared.disk.get() {
             self.remember_written(*pointer, &Node::Interior(Arc::clone(shared)));
         }
     }
 
-    /// The node, if nobody else has it.
+    /// The node, if it has no other owner.
     fn sole_owner<'n>(&self, shared: &'n mut Arc<Interior>) -> Option<&'n mut Interior> {
         if Arc::strong_count(shared) == 1
             && Arc::weak_count(shared) > 0
@@ -42,8 +42,8 @@ impl Nodes {
         Arc::get_mut(shared)
     }
 
-    /// Unloads what is in a slot, if it is on disk as it is and has no content in memory. Tells
-    /// whether the slot is empty now. Recurses once a level, so no deeper than `LEVEL_MAX`.
+    /// Unloads the node in a slot, if it equals its copy on disk and has no content in memory.
+    /// Returns whether the slot is empty now. Recurses once a level, so no deeper than `LEVEL_MAX`.
     fn prune(&self, child: &mut Child) -> bool {
         let pointer = match child.cell.get_mut() {
             None => return true,

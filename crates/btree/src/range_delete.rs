@@ -1,7 +1,7 @@
-//! Removing a range of keys: whole subtrees are cut off, only the two edges are changed.
+//! Removes a range of keys: whole subtrees are cut off, only the two edges are changed.
 //!
-//! What is cut off is given to the caller, who frees it later; here the cost is that of the two
-//! paths, and no other node is needed. The edges may end up light, or empty, and are rebalanced
+//! The caller gets the cut-off subtrees and frees them later. Here the cost is that of the two
+//! paths, and no other node is needed. The edges may end up underfull, or empty, and are rebalanced
 //! afterwards from the root down.
 
 use store::Result;
@@ -14,7 +14,7 @@ use crate::nodes::Nodes;
 use crate::tree::Root;
 use crate::write::can_grow;
 
-/// Repairs take a few rounds a level; more means that something cannot be read.
+/// Rebalancing takes a few rounds a level; more means that a node cannot be read.
 const ROUNDS_MAX: usize = 200;
 
 /// A range of keys; no `to` means to the end.
@@ -25,8 +25,8 @@ pub(crate) struct Range<'a> {
 }
 
 impl Nodes {
-    /// Removes the keys of a range; what is light is rebalanced with siblings that are in memory.
-    /// Cells that were cut off go to `cut`.
+    /// Removes the keys of a range; underfull nodes are rebalanced with siblings that are in
+    /// memory. Appends cells that were cut off to `cut`.
     pub(crate) fn delete_range(
         &self,
         root: &mut Root,
@@ -63,7 +63,7 @@ impl Nodes {
             return Ok(());
         }
         let node = self.own_interior(child, level)?;
-        // The edge is where `to` itself is looked for, so that it is on the path that is
+        // The edge is the child that `to` itself routes to, so that it is on the path that is
         // rebalanced.
         let last = range.to.map(|to| node.route(to));
         let first = match last {
@@ -73,7 +73,7 @@ impl Nodes {
         let last = last.unwrap_or(first);
         if first >= last {
             self.cut(&mut node.children[first], level - 1, range, cut)?;
-            // On a side without an edge all goes as it is.
+            // On a side without an edge all children are cut off unchanged.
             let mut gone = Vec::new();
             if range.to.is_none() {
                 node.keys.remove_range(first, node.keys.len());
@@ -96,7 +96,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Repairs the nodes on the way to a key, which is in memory, until none is light.
+    /// Rebalances the nodes on the path to a key, which is in memory, until none is underfull.
     pub(crate) fn mend_path(
         &self,
         root: &mut Root,
@@ -117,7 +117,7 @@ impl Nodes {
         Ok(mended)
     }
 
-    /// One descent; tells whether anything was changed, and whether anything was left as it is.
+    /// One descent; returns whether anything was changed, and whether anything was left as it is.
     fn mend_once(&self, root: &mut Root, key: &[u8], siblings: Siblings) -> Result<(bool, Mended)> {
         let (mut changed, mut mended) = (false, Mended::Now);
         if root.level == 0 {
@@ -132,7 +132,7 @@ impl Nodes {
             if below == 0 {
                 if before > 1 && self.leaf_is_light(node, at)? {
                     mended = mended.and(self.mend_leaf(node, at, siblings));
-                    // Two leaves that share evenly are not light afterwards.
+                    // Two leaves that share evenly are not underfull afterwards.
                     changed |= node.children.len() != before;
                 }
                 return Ok((changed, mended));

@@ -1,8 +1,8 @@
-//! Freeing what dropped trees alone owned, a bounded step at a time.
+//! Frees the nodes that dropped trees alone owned, a bounded step at a time.
 //!
-//! Memory: cells of dropped trees wait in the graveyard and are taken apart here. Room on the
-//! medium: a checkpoint finds what nothing refers to any more, frees a bounded number of nodes,
-//! and lists in the catalog, as trash, what it did not get to.
+//! Memory: cells of dropped trees wait in the graveyard and are dropped here. Disk space: a
+//! checkpoint finds the nodes that are no longer referenced and frees a bounded number of them. It
+//! lists the remaining ones in the catalog, as trash.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use crate::cell::Node;
 use crate::core::Core;
 
 impl Core {
-    /// Frees about `most` nodes, or gives room back; `false` when nothing is left, or left for when
-    /// nobody commits.
+    /// Frees about `most` nodes, or punches free space out of the file. Returns `false` when
+    /// nothing is left, or nothing before the store is idle.
     pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
         if self.bury(most) {
             return Ok(true);
@@ -36,7 +36,7 @@ impl Core {
         self.trash.load(Ordering::Relaxed) > 0 || self.drops_pending.load(Ordering::Relaxed) > 0
     }
 
-    /// Drops up to `most` cells that nothing leads to; tells whether there were any.
+    /// Drops up to `most` unreachable cells; returns whether there were any.
     pub(crate) fn bury(&self, most: usize) -> bool {
         let mut waiting = std::mem::take(&mut *self.graveyard.lock());
         if waiting.is_empty() {

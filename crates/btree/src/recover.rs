@@ -1,19 +1,20 @@
 //! Creating a store, and opening one: the newest whole superblock, then the log after it.
 //!
-//! The two superblocks say the same, but for a crash between writing one and the other, when one
-//! may be torn, or a checkpoint behind; then nothing that the older state needs was given up yet.
-//! So either of them is enough, and the newer is taken. One of another volume is as a torn one: it
-//! is replaced once the state that ours leads to was read.
+//! The two superblocks are equal, except after a crash between writing one and the other: then one
+//! may be torn, or a checkpoint behind, and nothing that the older state needs was freed yet. So
+//! either of them is enough, and the newer is used. A superblock of another volume counts as a torn
+//! one: it is replaced once the state that ours points to was read.
 //!
-//! A superblock that is read need not be on disk: who wrote it may have been killed before it
-//! was synced, or its sync may have failed, after which another has nothing to write. So the one
-//! that is opened is written again and synced before the log is trimmed for it, or room is used
-//! that the one before refers to. Until then the other one, whatever it says, may be all there is,
-//! so that one is made the same second.
+//! A superblock that can be read need not be durable. The process that wrote it may have been
+//! killed before the sync, or its sync may have failed; a later sync then has nothing to write. So
+//! the superblock that is opened is written again and synced before the log is trimmed for it, or
+//! before space is reused that the one before refers to. Until then the other superblock, whatever
+//! its content, may be the only durable one, so this one is written second.
 //!
-//! Where it is not known that the superblock that was read is the newest - the other could not be
-//! read, or is damaged, and this one may have been written in turns with it - the store opens for
-//! reading. All that it writes then, to replay the log, stays in memory.
+//! If it is not known that the superblock that was read is the newest, the store opens read-only.
+//! That is the case when the other one could not be read or is damaged, and this one may have been
+//! written alternately with it. All nodes that the store writes then, to replay the log, stay in
+//! memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,8 +52,8 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         next_trash: 0,
         gather: Gather::default(),
     };
-    // Both superblocks exist before the first checkpoint, which replaces them; until then what
-    // they say leads nowhere and is refused.
+    // Both superblocks exist before the first checkpoint, which replaces them; until then their
+    // pointer is invalid and is refused.
     let nowhere = format::Pointer { unit: 0, units: 1, overflows: false, checksum: 0 };
     let superblock = Superblock {
         volume: options.common.volume,
@@ -142,21 +143,21 @@ pub(crate) fn open_superblocks(env: &Env) -> Result<[Arc<dyn File>; 2]> {
 
 /// The superblock that a store is opened by.
 struct Chosen {
-    /// Which of the two it is.
+    /// Its index.
     slot: usize,
     superblock: Superblock,
     /// Why it may not be the newest, or may not be replaced.
     doubt: Option<String>,
 }
 
-/// What of a superblock is not known.
+/// Why a superblock cannot be used.
 enum Bad {
-    /// The disk did not give it. It may the next time.
+    /// The disk failed to read it. A retry may succeed.
     Unread(device::Error),
     Damaged(Corruption),
 }
 
-/// The newest superblock that is whole.
+/// The newest valid superblock.
 fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Chosen> {
     let mut best: Option<(usize, Superblock)> = None;
     let mut in_turns = false;
@@ -168,7 +169,7 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Chosen> {
             Err(error) if error.is_shortage() => return Err(error.into()),
             Err(error) => {
                 tracing::warn!(path, %error, "a superblock could not be read");
-                // Of two, that which may be read the next time is told.
+                // Of two errors, report the one that a retry may clear.
                 bad = Some(Bad::Unread(error));
                 continue;
             }
@@ -213,7 +214,7 @@ fn newest(files: &[Arc<dyn File>; 2], options: &Options) -> Result<Chosen> {
     }
 }
 
-/// Why nothing is written by the superblock at `slot`, given what is wrong with the other one.
+/// Why nothing is written by the superblock at `slot`, given the error of the other one.
 fn doubt(bad: &Bad, slot: usize, in_turns: bool) -> Option<String> {
     let other = SUPERBLOCK_FILES[1 - slot];
     match bad {
@@ -221,7 +222,7 @@ fn doubt(bad: &Bad, slot: usize, in_turns: bool) -> Option<String> {
             "{other} could not be read, and may be newer ({error}): open the volume again when \
              it can be read, or have `pando fsck --repair` write it anew"
         )),
-        // Of the state that this one leads to nothing was given up.
+        // Nothing was freed of the state that this one points to.
         Bad::Damaged(_) if !in_turns => None,
         Bad::Damaged(error) => Some(format!(
             "{other} is damaged, and may have been newer ({error}): an older program wrote \
@@ -237,7 +238,7 @@ fn damaged(file: &str, expected: String, found: String) -> Corruption {
     Corruption { file, offset: 0, structure, expected, found }
 }
 
-/// No superblock leads to a state.
+/// No superblock points to a state.
 pub(crate) fn no_state() -> Corruption {
     damaged(
         SUPERBLOCK_FILES[0],
@@ -273,12 +274,12 @@ mod tests {
 
     const TREE: TreeId = TreeId(32);
 
-    /// Each sync of a checkpoint fails once; the store is opened again on the same medium, and
-    /// then the power is cut.
+    /// Each sync of a checkpoint fails once; the store is opened again on the same disk, and then
+    /// the power is cut.
     #[test]
     fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
         let mut options = Options::with_cache(8 << 20);
-        // So short that a checkpoint makes some superfluous.
+        // So short that a checkpoint makes segments superfluous.
         options.common.log_segment_bytes = 32 << 10;
         let mut failed = 0;
         for case in 0..100_u64 {

@@ -1,22 +1,22 @@
-//! What is only in memory cannot be given up, so there must not be too much of it.
+//! Limits the bytes that are only in memory and in the log, because they cannot be evicted.
 //!
 //! ```text
 //! of the cache    what happens
-//! 9/16            a checkpoint is due; whoever was named by `set_waker` is told
-//! 5/8             where nobody was, the thread that commits makes it
+//! 9/16            a checkpoint is due; the waker of `set_waker` is called
+//! 5/8             without a waker, the committing thread makes it
 //! 11/16           the thread that commits makes it in any case; while one is being made, it lets
 //!                 go of what that no longer needs, or waits a little, more and more
 //! 3/4             commits wait until something is let go of, or the checkpoint is published
 //! ```
 //!
-//! With a small cache, changed leaves are written early before a checkpoint is due (`early`), and
-//! with any those that only pins see after one.
+//! With a small cache, changed leaves are pre-flushed before a checkpoint is due (`early`); with a
+//! cache of any size, leaves that only pins see are pre-flushed after one.
 //!
 //! The later a checkpoint is due, the more changes share the writing of a leaf: with changes all
-//! over a tree that is not much larger than the cache, each writes most of the leaves. While it is
-//! made, what it froze may be changed again, each node in a copy; but what it has written and
-//! nobody else has is let go of (`checkpoint::shed`), so there need not be room for everything
-//! twice.
+//! over a tree that is not much larger than the cache, each checkpoint writes most of the leaves.
+//! While it runs, nodes that it froze may be changed again, each in a copy. But contents that it
+//! has written and that have no other owner are dropped (`checkpoint::shed`), so memory need not
+//! hold everything twice.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,17 +26,17 @@ use store::Result;
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
 
-/// Longest wait of one commit while there is room left.
+/// Longest wait of one commit while there is memory left.
 const PACE_MAX: Duration = Duration::from_micros(200);
-/// How soon a commit that waits for the checkpoint looks again for something to let go of.
+/// How often a commit that waits for the checkpoint looks for contents to drop.
 const SHED_AGAIN: Duration = Duration::from_millis(1);
 
 impl Core {
-    /// Sees to it that there is not too much that is only in memory. Where nobody writes it, this
-    /// thread does. Where somebody is at it, what he has frozen will be clean in a while, and
-    /// until then there is room for copies: the closer to its end, the slower it is used up, so
-    /// that many commits wait a little and not one for all of the checkpoint. An error means that
-    /// the commit that asks must not be made.
+    /// Limits the bytes that are only in memory and in the log. If no other thread writes them,
+    /// this one does. If a checkpoint is running, its frozen state will be clean soon, and until
+    /// then there is memory for copies. The closer that memory is to its end, the longer commits
+    /// wait, so that many commits wait a little instead of one for the whole checkpoint. An error
+    /// means that the calling commit must not be made.
     pub(crate) fn relieve(&self, frees: bool) -> Result<()> {
         let mut state = loop {
             if let Some(state) = self.checkpoint.try_lock() {
@@ -69,14 +69,14 @@ impl Core {
                 } else {
                     self.options.dirty_bytes_max()
                 };
-                // What is left is held by pins, which see a state that no checkpoint writes.
+                // The rest is held by pins, which see a state that no checkpoint writes.
                 while self.dirty() > usual / 2 && self.write_early_locked(&mut state)? {}
                 let held = self.dirty();
                 self.dirty_max.store(usual.max(held + usual / 4), Ordering::Relaxed);
                 Ok(())
             }
-            // Room is made by commits that remove, and they must come to that; little memory goes
-            // to each.
+            // Commits that remove free space, so they must be able to run; each takes little
+            // memory.
             Err(error) if error.is_no_space() && frees && dirty < most + most / 4 => {
                 tracing::warn!(%error, "a checkpoint failed; it will be tried again");
                 Ok(())
@@ -154,7 +154,7 @@ mod tests {
     fn commits_go_on_while_a_checkpoint_is_made() {
         let store = store();
         let state = store.core.checkpoint.lock();
-        // A thread that waited for the checkpoint would wait for ever: this one has it.
+        // A thread that waited for the checkpoint would wait forever: this one holds its lock.
         fill(&store, 0, CACHE_BYTES / 4 * 3 - (64 << 10));
         drop(state);
         assert!(store.core.nodes.budget.dirty() > CACHE_BYTES / 16 * 11);

@@ -1,22 +1,22 @@
-//! Replaying the log: applying each record again, having asked the disk for what it will touch.
+//! Replays the log: requests the nodes that each record will touch from the disk, then applies it.
 //!
-//! Records of scattered changes each need a leaf of their own, and reading those one after the
-//! other would take as long as the disk takes for one, times their number. So before a group of
-//! records is applied, the nodes that lead to its keys are found level by level, and all that are
-//! not in memory are asked for at once; the disk then works on many, and applying finds them
-//! read. What cannot be read is passed over here: whoever applies the record will say so.
+//! Records of scattered changes each need a leaf of their own. Reading those one after the other
+//! would take the latency of the disk times their number. So before a group of records is applied,
+//! the paths to its keys are followed level by level, and all nodes that are not in memory are
+//! requested at once. The disk then works on many, and applying finds them read. Read errors are
+//! ignored here: applying the record reports them.
 //!
-//! What is damaged under a record is passed over (`lost`): no state is written from then on, but
-//! leaves are, early, to which no state leads.
+//! Changes of damaged nodes are skipped (`lost`). From then on no state is written; leaves are
+//! pre-flushed, but no state points to them.
 //!
-//! The log may change more than the cache holds: then changed leaves are written early, or a
-//! checkpoint is made of what was replayed so far, just as committers would do; records that are in
-//! it are not replayed another time. Before that the log is made durable.
+//! The log may change more than the cache holds. Then changed leaves are pre-flushed, or a
+//! checkpoint is made of the records replayed so far, as committers would do; records in it are not
+//! replayed another time. The log is made durable before that.
 //!
-//! How long a replay would take is estimated from what it would do - records, bytes of log, and
-//! nodes to be read, which are those that were made changed since the last checkpoint froze -
-//! times what each costs. The costs are those of a usual machine, scaled by what the replay at
-//! opening took against its own estimate.
+//! The time of a replay is estimated from its work - records, bytes of log, and nodes to read,
+//! which are those that were made changed since the last checkpoint froze - times the cost of each.
+//! The costs are those of a reference machine, scaled by how long the replay at opening took
+//! compared with its own estimate.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -35,31 +35,31 @@ use crate::nodes::Nodes;
 use crate::recover::LOG_DIRECTORY;
 use crate::tree::Root;
 
-/// What applying a record again costs, on a machine that has other work too.
+/// Cost of applying a record again, on a machine that has other work too.
 const RECORD_COST: Duration = Duration::from_micros(3);
-/// What reading a kibibyte of log costs.
+/// Cost of reading a kibibyte of log.
 const LOG_KIB_COST: Duration = Duration::from_micros(5);
-/// What a node costs that has to be read, when many are asked for at once.
+/// Cost of a node that has to be read, when many are requested at once.
 const NODE_COST: Duration = Duration::from_micros(60);
 /// Bounds of the scale, in 256ths: a replay that took less than expected may have found its nodes
 /// in the page cache, so the estimate is never made smaller.
 const SCALE_ONE: u64 = 256;
 const SCALE_MAX: u64 = 16 * SCALE_ONE;
-/// Shorter replays say nothing about the machine.
+/// Shorter replays do not measure the machine.
 const MEASURED_MIN: Duration = Duration::from_millis(100);
 
-/// Applies records to a core that opens.
+/// Applies records to a core that is being opened.
 pub(crate) struct Replayer<'a> {
     core: &'a Core,
     /// The last record that is in the state that was opened.
     from: Lsn,
-    /// Whether that state may be replaced by a later one, and nothing went wrong with it yet.
+    /// Whether that state may be replaced by a later one, and no write has failed yet.
     writes: bool,
-    /// Whether all that is replayed is durable, and the leaves that it names are held.
+    /// Whether all replayed records are durable, and the leaves that they name are held.
     settled: bool,
-    /// Changed bytes from which a checkpoint is made.
+    /// Changed bytes from which on a checkpoint is made.
     dirty_max: usize,
-    /// Changed bytes from which leaves of a store that misses something are written.
+    /// Changed bytes from which on leaves are pre-flushed by a store that missed a change.
     lost_max: usize,
 }
 
@@ -94,7 +94,8 @@ impl<'a> Replayer<'a> {
         let dirty_max = if core.writes_early() {
             options.dirty_bytes_max()
         } else {
-            // What was changed when the process ended was not more, so mostly none is made.
+            // The process had no more changed bytes when it ended, so in most cases no checkpoint
+            // is made.
             options.common.dirty_bytes_limit()
         };
         let lost_max = options.dirty_bytes_due();
@@ -106,9 +107,9 @@ impl<'a> Replayer<'a> {
         self.settled
     }
 
-    /// Writes some of what was changed, or all of it, where there is too much. Where that goes
-    /// wrong the volume must open all the same, as it did before: what is replayed stays in memory.
-    /// It opens for reading where it is not known what is on disk.
+    /// Writes some of the changed nodes, or all of them, when there are too many. If that fails,
+    /// the volume must open all the same: the replayed changes stay in memory. It opens read-only
+    /// if it is not known what is on disk.
     fn relieve(&mut self) -> Result<()> {
         let core = self.core;
         if !core.is_whole() {
@@ -128,16 +129,16 @@ impl<'a> Replayer<'a> {
             return Ok(());
         }
         self.writes = false;
-        // A page of the map that rotted is told by whoever needs it next, and does no harm until.
+        // The next user of a damaged page of the map reports it; it is harmless until then.
         if !matches!(error, Error::Corrupt(_)) {
             core.fail_log(&format!("what was replayed could not be written: {error}"));
         }
         Ok(())
     }
 
-    /// The same of a store that misses something. No checkpoint is made of that, so what is written
-    /// is part of no state: the next opening finds units that the map calls free, and the log. What
-    /// cannot be written stays in memory, and is looked at again when it has grown.
+    /// The same for a store that missed a change. It makes no checkpoint, so the written leaves are
+    /// part of no state: the next opening finds units that the map calls free, and the log. Leaves
+    /// that cannot be written stay in memory, and are tried again when more bytes have changed.
     fn relieve_lost(&mut self) -> Result<()> {
         let core = self.core;
         if !self.writes || core.dirty() <= self.lost_max {
@@ -172,9 +173,9 @@ impl<'a> Replayer<'a> {
         core.checkpoint_locked(&mut state, FREED_MAX)
     }
 
-    /// Before anything is written that is not in the log: what a process that was killed had not
-    /// synced may be lost with the next power cut, and a state that has it must not be all there
-    /// is then; and what later records name must not be overwritten.
+    /// Called before the first write outside the log. A killed process may have left records that
+    /// are not synced, and the next power cut may lose them; a state that contains them must not be
+    /// all there is then. Leaves that later records name must not be overwritten.
     fn settle(&mut self) -> Result<()> {
         let core = self.core;
         if self.settled {
@@ -192,7 +193,7 @@ impl<'a> Replayer<'a> {
     }
 }
 
-/// Work of a replay.
+/// The work of a replay.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     records: u64,
@@ -218,14 +219,15 @@ impl Core {
         }
     }
 
-    /// How long opening would take for what is in the log alone, if the process ended now.
+    /// How long opening would take for the records that are only in the log, if the process ended
+    /// now.
     pub(crate) fn replay_estimate(&self) -> Duration {
         let scale = self.replay_scale.load(Ordering::Relaxed);
         let nanos = self.load().cost().as_nanos() as u64;
         Duration::from_nanos(nanos / SCALE_ONE * scale)
     }
 
-    /// Learns from the replay that has just ended.
+    /// Adjusts the scale to the replay that has just ended.
     pub(crate) fn measured_replay(&self, took: Duration) {
         let expected = self.load().cost();
         if expected >= MEASURED_MIN {
@@ -235,11 +237,11 @@ impl Core {
         tracing::info!(?took, ?expected, "replayed the log");
     }
 
-    /// Asks for the leaves of a group of records.
+    /// Requests the leaves of a group of records.
     fn prefetch(&self, records: &[&[u8]]) {
         let mut trees: Map<TreeId, Vec<&[u8]>> = Map::default();
         for op in records.iter().flat_map(|record| Ops::new(record)) {
-            // A record that is malformed, or names no tree, is told about when it is applied.
+            // Applying a record that is malformed, or names no tree, reports the error.
             let Ok(op) = op else { break };
             let (tree, key) = match op {
                 Op::Put { tree, key, .. }
@@ -265,7 +267,8 @@ impl Core {
 }
 
 impl Nodes {
-    /// Loads the interior nodes on the way to sorted keys, level by level, and asks for the leaves.
+    /// Loads the interior nodes on the paths to sorted keys, level by level, and requests the
+    /// leaves.
     pub(crate) fn prefetch(&self, root: &Root, keys: &[&[u8]]) {
         let mut front: Vec<(&Child, Range<usize>)> = vec![(&root.child, 0..keys.len())];
         for level in (0..=root.level).rev() {
@@ -318,21 +321,21 @@ mod tests {
         core.nodes.budget.add_shadowed(1000);
         let usual = core.replay_estimate();
         assert!((Duration::from_millis(60)..MEASURED_MIN).contains(&usual), "{usual:?}");
-        // So short that it says nothing.
+        // Too short to measure anything.
         core.measured_replay(100 * usual);
         assert_eq!(scale(), SCALE_ONE);
         core.nodes.budget.add_shadowed(4000);
         let expected = core.replay_estimate();
         assert!(expected > 4 * usual, "{usual:?} became {expected:?}");
         for (took, times) in [(1, 1), (3, 3), (2, 2), (0, 1), (40, 16)] {
-            // What is less than the estimate tells apart is added.
+            // Add what is below the resolution of the estimate.
             core.measured_replay(took * expected + Duration::from_micros(1));
             assert_eq!(scale(), times * SCALE_ONE, "{took} times as long as expected");
             let estimate = core.replay_estimate();
             let exact = times as u32 * expected;
             assert!(estimate.abs_diff(exact) < exact / 100, "{estimate:?}, not {exact:?}");
         }
-        // And a checkpoint is due for less.
+        // A checkpoint is also due for less.
         core.replay_scale.store(SCALE_ONE, Ordering::Relaxed);
         let max = core.options.replay_max;
         assert!(expected < max && 4 * expected > max, "{expected:?} of {max:?}");

@@ -1,14 +1,14 @@
-//! What may be evicted, and in which order: S3-FIFO (Yang et al., SOSP 2023), in bytes.
+//! Eviction order of the cache: S3-FIFO (Yang et al., SOSP 2023), in bytes.
 //!
-//! What is loaded enters a small queue, a tenth of what is cached. At its end it goes on to the
-//! main queue if it was used twice since, and is evicted otherwise: so what a scan reads once
-//! passes through and never displaces what is used again and again. The end of the main queue goes
-//! round as often as it was used, up to three times. What was evicted from the small queue and is
-//! loaded again soon - before as many others were evicted as the main queue holds - enters the main
-//! queue at once.
+//! A loaded cell enters a small queue, a tenth of the cached bytes. At its end it moves to the main
+//! queue if it was used twice since, and is evicted otherwise. So cells that a scan reads once pass
+//! through and never displace cells that are used repeatedly. A cell at the end of the main queue
+//! goes round as often as it was used, up to three times. A cell that was evicted from the small
+//! queue and is loaded again soon - before as many others were evicted as the main queue holds -
+//! enters the main queue at once.
 //!
-//! A cell is in a queue at most once; one that is not on disk as it is leaves it, and enters again
-//! when a checkpoint has written it. Hits touch an atomic of the cell and no lock.
+//! A cell is in a queue at most once. A changed cell leaves its queue, and enters again when a
+//! checkpoint has written it. Hits touch an atomic of the cell and no lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -18,35 +18,35 @@ use parking_lot::Mutex;
 
 use crate::cell::{LeafCell, OverflowCell};
 
-/// The small queue's share of what is cached: one part in so many.
+/// The small queue's share of the cached bytes: one part in so many.
 const SMALL_SHARE: usize = 10;
-/// Uses since it was loaded that let a cell into the main queue.
+/// Uses since it was loaded that move a cell to the main queue.
 const USES_TO_STAY: u8 = 2;
-/// Uses that are counted.
+/// Maximum of the use count.
 const USES_MAX: u8 = 3;
 
-/// What a cell knows of its use.
+/// The use counters of a cell.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     count: AtomicU8,
     /// Whether it is in a queue.
     listed: AtomicBool,
-    /// The number of the eviction from the small queue, 0 when it was none.
+    /// The number of its eviction from the small queue; 0 if it was not evicted from there.
     evicted: AtomicU32,
 }
 
 impl Uses {
-    /// Says that the cell was used.
+    /// Counts a use of the cell.
     #[inline]
     pub(crate) fn touch(&self) {
         let count = self.count.load(Ordering::Relaxed);
         if count < USES_MAX {
-            // A use that is lost when two threads come at once does no harm.
+            // A use that is lost when two threads count at once is harmless.
             self.count.store(count + 1, Ordering::Relaxed);
         }
     }
 
-    /// Takes one use off; tells whether there was one.
+    /// Decrements the use count; returns whether it was above zero.
     pub(crate) fn spend(&self) -> bool {
         let count = self.get();
         self.count.store(count.saturating_sub(1), Ordering::Relaxed);
@@ -58,14 +58,14 @@ impl Uses {
     }
 }
 
-/// A cell that may be evicted, if it is still there.
+/// A weak reference to a cell that may be evicted.
 #[derive(Debug)]
 enum Cell {
     Leaf(Weak<LeafCell>),
     Value(Weak<OverflowCell>),
 }
 
-/// The same while it is there.
+/// The same as a strong reference.
 enum Alive {
     Leaf(Arc<LeafCell>),
     Value(Arc<OverflowCell>),
@@ -95,7 +95,7 @@ impl Alive {
         }
     }
 
-    /// Drops the content if it is on disk; tells whether it is.
+    /// Drops the content if it is on disk; returns whether it is.
     fn evict(&self) -> bool {
         match self {
             Alive::Leaf(leaf) => leaf.evict(),
@@ -114,7 +114,7 @@ struct Entry {
 struct Queue {
     entries: VecDeque<Entry>,
     bytes: usize,
-    /// Length from which it is swept of cells that are gone.
+    /// Length from which on dropped cells are swept out.
     sweep_at: usize,
 }
 
@@ -148,7 +148,7 @@ struct Queues {
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     queues: Mutex<Queues>,
-    /// One queue with a second chance instead, to be compared with.
+    /// Uses one queue with a second chance instead, for comparison.
     #[cfg(test)]
     pub(crate) clock: AtomicBool,
 }
@@ -178,8 +178,8 @@ impl Ring {
         queue.push(Entry { cell, bytes });
     }
 
-    /// Looks at the next cell: it goes on, or is evicted. One that is not on disk leaves the queue
-    /// until it is. `false` when there is none.
+    /// Visits the next cell: it moves on, or is evicted. A cell that is not on disk leaves the
+    /// queue until it is. Returns `false` when there is none.
     pub(crate) fn turn(&self) -> bool {
         #[cfg(test)]
         if self.clock.load(Ordering::Relaxed) {
@@ -209,8 +209,9 @@ impl Ring {
         let number = if from_small { queues.evicted } else { 0 };
         uses.listed.store(false, Ordering::Relaxed);
         drop(queues);
-        // Without the lock, for the content is freed here; whoever loads it again lists it again.
-        // What is not on disk keeps what is known of its use until a checkpoint has written it.
+        // Without the lock, because the content is freed here; a thread that loads it again lists
+        // it again. A cell that is not on disk keeps its use count until a checkpoint has written
+        // it.
         if alive.evict() {
             uses.count.store(0, Ordering::Relaxed);
             uses.evicted.store(number, Ordering::Relaxed);
@@ -221,7 +222,7 @@ impl Ring {
 
 #[cfg(test)]
 impl Ring {
-    /// The same where what was used since it was last looked at goes round once more.
+    /// The same for second chance: a cell that was used since its last visit goes round once more.
     fn turn_clock(&self) -> bool {
         let mut queues = self.queues.lock();
         let Some(entry) = queues.main.pop() else { return false };

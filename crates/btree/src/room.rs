@@ -1,12 +1,11 @@
-//! Room for the next checkpoint.
+//! Reserves disk space for the next checkpoint.
 //!
-//! A full disk must stay one that things can be deleted from, and deleting needs a checkpoint to
-//! give room back. So commits that add stop while the disk still has room for what the next
-//! checkpoint writes, and a part of the disk that is kept. Commits that remove go on into that
-//! part, but they change nodes too, and where a clone has the same nodes that takes room before it
-//! gives any: a quarter of it is left to those that drop whole trees, and to checkpoints. The
-//! medium is asked only every so many bytes of log, and when what changed since comes near to what
-//! there was.
+//! Deleting must stay possible on a full disk, and it needs a checkpoint to free space. So commits
+//! that add stop while the disk still has space for the next checkpoint, and for a reserve. Commits
+//! that remove may use the reserve. But they change nodes too, and if a clone has the same nodes
+//! that takes space before it frees any: a quarter of the reserve is left to commits that drop
+//! whole trees, and to checkpoints. The free space of the disk is queried only every so many bytes
+//! of log, and when the changes since come near to the space that there was.
 
 use std::sync::atomic::Ordering;
 
@@ -17,8 +16,8 @@ use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
 
 impl Core {
-    /// Answers `NoSpace` while a checkpoint could not be written after the commit, having tried
-    /// to make one.
+    /// Returns `NoSpace` while a checkpoint could not be written after the commit, having tried to
+    /// make one.
     #[inline]
     pub(crate) fn keep_room(&self, need: Need) -> Result<()> {
         let at = self.journal.log_bytes_about();
@@ -29,8 +28,8 @@ impl Core {
         self.look_for_room(at, need, 0)
     }
 
-    /// The same for what is neither in the log nor in memory: so many bytes that are about to be
-    /// written to their place.
+    /// The same for `bytes` bytes that are about to be written to their place and are neither in
+    /// the log nor in memory.
     pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
         self.look_for_room(self.journal.log_bytes(), Need::Adds, bytes)
     }
@@ -40,13 +39,13 @@ impl Core {
         self.room_looked_at.store(at, Ordering::Relaxed);
         self.room_held.store(0, Ordering::Relaxed);
         self.look()?;
-        // The checkpoint is to know: it uses the last holes then.
+        // The checkpoint needs to know: it uses the last holes then.
         self.tight.store(!self.has_room(Need::Adds, 0), Ordering::Relaxed);
         if !self.has_room(need, beside) && self.journal.log_bytes_since() > 0 {
             let mut state = self.checkpoint.lock();
             match self.checkpoint_locked(&mut state, FREED_MAX) {
                 Ok(()) => {
-                    // What only pins keep now, no checkpoint will write.
+                    // No checkpoint will write the nodes that only pins keep now.
                     let held = self.nodes.budget.dirty() as u64;
                     self.room_held.store(held, Ordering::Relaxed);
                     self.look()?;
@@ -60,14 +59,14 @@ impl Core {
         if room { Ok(()) } else { Err(Error::NoSpace("the next checkpoint")) }
     }
 
-    /// Whether there was room, at the last look, for what is to be written now.
+    /// Whether the free space at the last query is enough for what is to be written now.
     #[inline]
     fn has_room(&self, need: Need, beside: u64) -> bool {
         let held = self.room_held.load(Ordering::Relaxed);
         let budget = &self.nodes.budget;
         let dirty = (budget.dirty() as u64).saturating_sub(held);
         // Nodes that share a leaf with changed ones are written too, and the pages of the map with
-        // the places that changed nodes leave: in a large file each of another group.
+        // the old places of changed nodes: in a large file each of another group.
         let pages = budget.shadowed().min(self.map_groups.load(Ordering::Relaxed));
         let wanted = dirty + dirty / 4 + pages * PAGE_BYTES as u64 + beside;
         let free = self.room_free.load(Ordering::Relaxed);
@@ -75,7 +74,7 @@ impl Core {
         let segment = self.options.common.log_segment_bytes;
         let kept = match need {
             Need::Adds => kept,
-            // The log may take one segment until the next look, if it leaves as much.
+            // The log may take one segment until the next query, if it leaves as much.
             Need::Removes if free >= 2 * segment => segment.max(kept / 4),
             Need::Removes => kept / 4,
             Need::Relieves => return true,
@@ -83,7 +82,7 @@ impl Core {
         wanted + kept <= free
     }
 
-    /// Whether so many bytes that are about to be written leave too little room.
+    /// Whether `beside` bytes that are about to be written leave too little space.
     pub(crate) fn is_tight(&self, beside: u64) -> Result<bool> {
         self.look()?;
         Ok(!self.has_room(Need::Adds, beside))
@@ -124,7 +123,7 @@ mod tests {
             commit(&|batch| batch.put(TREE, &key.to_be_bytes(), &[7; 100]));
         }
         assert!(store.checkpoint().unwrap());
-        // A leaf each, mostly.
+        // In most cases a leaf each.
         for key in (0..20_000_u32).step_by(100) {
             commit(&|batch| batch.put(TREE, &key.to_be_bytes(), &[8; 100]));
         }

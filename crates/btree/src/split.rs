@@ -1,4 +1,4 @@
-//! Splitting a child in two. The parent has room for one more.
+//! Splits a child in two. The parent can take one more.
 
 use std::sync::Arc;
 
@@ -22,23 +22,23 @@ impl Interior {
         self.children.insert(at + 1, child);
     }
 
-    /// Exchanges the separator between children `at` and `at + 1`.
+    /// Replaces the separator between children `at` and `at + 1`.
     pub(crate) fn set_separator(&mut self, at: usize, key: &[u8]) {
         self.keys.remove(at);
         self.keys.insert(at, key, NONE);
     }
 
-    /// Appends children that lie behind this node's, from `key` on.
+    /// Appends children that are behind this node's, from `key` on.
     pub(crate) fn append(&mut self, key: &[u8], other: &mut Interior) {
         self.keys.insert(self.keys.len(), key, NONE);
         self.keys.extend(&other.keys);
         self.children.append(&mut other.children);
     }
 
-    /// Splits a node in two so that the halves weigh about the same; returns the separator and
-    /// the right half.
+    /// Splits a node in two halves of about the same weight; returns the separator and the right
+    /// half.
     pub(crate) fn halve(&mut self) -> (Vec<u8>, Interior) {
-        // At least one separator on either side of the one that goes up, where there are three.
+        // At least one separator on either side of the one that moves up, where there are three.
         let middle = self.keys.split_point(self.keys.weight() / 2);
         let middle = middle.clamp(1, (self.keys.len() - 2).max(1));
         let key = self.keys.key(middle);
@@ -49,7 +49,7 @@ impl Interior {
     }
 }
 
-/// What a leaf is split into.
+/// The halves of a split leaf.
 struct Halves {
     left: LeafData,
     right: LeafData,
@@ -73,16 +73,16 @@ impl Halves {
 }
 
 impl Tree {
-    /// Splits the full leaf of a key. What takes long - copying its halves - is done without any
-    /// latch but the leaf's shared; what is left to do with the tree exclusive is to put them in.
-    /// `false` when that is not possible: the leaf or something above it was meanwhile changed or
-    /// shared, or its parent is full.
+    /// Splits the full leaf of a key. The slow part - copying its halves - holds no latch but the
+    /// leaf's, shared; only inserting them needs the tree exclusive. Returns `false` when that is
+    /// not possible: the leaf or a node above it was changed or shared meanwhile, or its parent is
+    /// full.
     pub(crate) fn split_ahead(&self, nodes: &Nodes, key: &[u8]) -> bool {
         let Some((leaf, last)) = self.state.read().own_last(key) else { return false };
         let state = leaf.latch.read();
         let (Some(data), None) = (&state.data, state.disk) else { return false };
         if data.entries.weight() + ENTRY_MAX <= WEIGHT_MAX {
-            // Others have made room meanwhile; its halves might be too light.
+            // Other threads have removed entries meanwhile; its halves might be underfull.
             return false;
         }
         let Halves { left, right, between } = Halves::of(data, last, key);
@@ -94,7 +94,7 @@ impl Tree {
         let mut root = self.state.write();
         let Some((parent, at)) = root.owned_parent(key) else { return false };
         let Some(Node::Leaf(there)) = parent.children[at].cell.get() else { return false };
-        // Beside the tree only this thread refers to it; nobody can come to do so now.
+        // Only the tree and this thread refer to it; no other thread can get a reference now.
         if !Arc::ptr_eq(there, &leaf) || Arc::strong_count(&leaf) != 2 || !can_grow(parent) {
             return false;
         }
@@ -115,8 +115,8 @@ impl Tree {
 }
 
 impl Root {
-    /// The leaf of a key, and whether it is the last child of its parent, if nobody else has any
-    /// node on the way to it.
+    /// The leaf of a key, and whether it is the last child of its parent, if no node on the path to
+    /// it has another owner.
     fn own_last(&self, key: &[u8]) -> Option<(Arc<LeafCell>, bool)> {
         let leaf = self.owned_leaf(key)?;
         let (mut child, mut last) = (&self.child, false);
@@ -128,8 +128,8 @@ impl Root {
         Some((Arc::clone(leaf), last))
     }
 
-    /// The parent of the leaf of a key, and the leaf's place there, if nobody else has any node on
-    /// the way to the leaf, and all of them are changed.
+    /// The parent of the leaf of a key, and the leaf's place there, if no node on the path to the
+    /// leaf has another owner, and all of them are changed.
     fn owned_parent(&mut self, key: &[u8]) -> Option<(&mut Interior, usize)> {
         let mut child = &mut self.child;
         loop {
@@ -183,7 +183,7 @@ mod tests {
     type Meanwhile = Box<dyn FnOnce(&Tree, &Nodes, &[u8])>;
 
     thread_local! {
-        /// What another thread does while this one has copied the halves and no latch.
+        /// Actions of another thread while this one has copied the halves and holds no latch.
         static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
     }
 
@@ -202,8 +202,8 @@ mod tests {
         store.commit(&batch).unwrap();
     }
 
-    /// A store with even keys in many leaves. Inserts odd keys until one splits its leaf, and then
-    /// does something meanwhile; returns that key.
+    /// A store with even keys in many leaves. Inserts odd keys until one splits its leaf, and runs
+    /// `act` during the split; returns that key.
     fn split_while(act: fn(&Tree, &Nodes, u32)) -> (Arc<BtreeStore>, u32) {
         let env = testing::sim_env(1).env();
         let store = BtreeStore::create(&env, &Options::default()).unwrap();
@@ -224,8 +224,8 @@ mod tests {
     }
 
     fn change(tree: &Tree, nodes: &Nodes, key: u32, change: Change<'_>) {
-        // The splitting thread's reference makes the leaf a shared one: the first change of others
-        // copies it, from the root down.
+        // The splitting thread's reference makes the leaf a shared one: the first change by another
+        // thread copies it, from the root down.
         match tree.change_in_place(nodes, &key.to_be_bytes(), change) {
             InPlace::Done => {}
             _ => nodes.change(&mut tree.state.write(), &key.to_be_bytes(), change).unwrap(),
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(all as u32, KEYS);
     }
 
-    /// The leaf is shared with a clone, and its parent is not any more, for the way to another of
+    /// The leaf is shared with a clone, and its parent no longer is, because the path to another of
     /// its leaves was copied.
     #[test]
     fn a_leaf_that_is_shared_below_a_parent_that_is_not_stays_whole_for_the_other() {

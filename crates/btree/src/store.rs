@@ -38,25 +38,25 @@ impl BtreeStore {
     }
 }
 
-/// What the cache of a store holds, in bytes, and what it did.
+/// Memory use of a store's cache, in bytes, and its activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheStats {
-    /// What it may hold.
+    /// Upper bound of the memory use.
     pub budget: usize,
-    /// What it holds.
+    /// Present memory use.
     pub resident: usize,
-    /// The most that it ever held.
+    /// Peak of the memory use.
     pub peak: usize,
-    /// What of it is not on disk as it is.
+    /// Bytes of it that differ from their copy on disk.
     pub dirty: usize,
-    /// Nodes read from the disk since opening.
+    /// Nodes read from the disk since the store was opened.
     pub loads: u64,
-    /// Trees that are open.
+    /// Open trees.
     pub trees: usize,
 }
 
 impl BtreeStore {
-    /// The state of the cache.
+    /// Returns the state of the cache.
     pub fn cache(&self) -> CacheStats {
         let budget = &self.core.nodes.budget;
         CacheStats {
@@ -79,7 +79,7 @@ impl std::fmt::Debug for BtreeStore {
 impl Read for BtreeStore {
     #[inline]
     fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        // Mostly all is in memory, and then nothing need be kept beyond the look-up.
+        // In most cases everything is in memory, and no reference is needed beyond the look-up.
         if let Some(tree) = self.core.trees.read().get(&tree)
             && let Some(there) = tree.get_in_memory(key, found)
         {
@@ -147,7 +147,7 @@ impl Store for BtreeStore {
     }
 
     fn set_waker(&self, wake: Waker) {
-        // Somebody will be there to make checkpoints, so committers may go on for longer.
+        // Another thread will make checkpoints, so committers may go on for longer.
         self.core.dirty_max.store(self.core.options.dirty_bytes_alone(), Ordering::Relaxed);
         self.core.journal.set_waker(wake);
     }
@@ -166,12 +166,12 @@ impl Store for BtreeStore {
             return false;
         }
         let (dirty, options) = (self.core.dirty(), &self.core.options);
-        // Where leaves are written early it is not reached but when too much else is changed.
+        // With pre-flushing, only non-leaf changes can exceed this limit.
         let early = self.core.writes_early();
         let due = if early { options.dirty_bytes_max() } else { options.dirty_bytes_due() };
         self.core.journal.log_bytes_since() >= self.core.options.common.checkpoint_bytes
             || self.core.replay_estimate() >= self.core.options.replay_max
-            // Of what only pins keep, nothing can be written once more.
+            // Nodes that only pins keep cannot be written once more.
             || dirty > due && self.core.journal.log_bytes_since() > 0
             || self.core.tight.load(Ordering::Relaxed) && self.core.journal.log_bytes_since() > 0
     }
@@ -222,14 +222,14 @@ impl Store for BtreeStore {
 
     fn close(&self) -> Result<()> {
         self.core.journal.close();
-        // Who is in the gate has a place in the log, or will have one; nobody comes after.
+        // A thread in the gate has a place in the log, or will have one; none enters later.
         drop(self.core.gate.write());
         if self.core.read_only.is_some() {
             return self.core.log().close();
         }
         let mut state = self.core.checkpoint.lock();
         let written = match self.core.checkpoint_locked(&mut state, FREED_MAX) {
-            // Without room for a checkpoint the log keeps what is durable.
+            // Without space for a checkpoint the log keeps the changes durable.
             Err(error) if error.is_no_space() => {
                 tracing::warn!(%error, "closed with a log");
                 Ok(())
@@ -239,7 +239,7 @@ impl Store for BtreeStore {
         if written.is_ok() {
             self.core.give_back_all(&mut state);
         }
-        // Whatever became of the checkpoint: what was committed is in the log alone.
+        // If the checkpoint failed, committed changes are in the log alone.
         let closed = self.core.log().close();
         written.and(closed)
     }

@@ -1,13 +1,13 @@
 //! Locks over keys, so that commits that touch the same key are logged in the order in which they
 //! are applied. A key has one of a fixed number of locks; a commit takes its locks in order.
 //!
-//! Commits that only add to numbers in a key's value share its lock: sums are the same whatever
-//! the order, so what a replay of the log makes of them is what they made. So threads that count
-//! in one place, as all that create files in a subvolume do, do not wait for each other's commits.
+//! Commits that only add to numbers in a key's value share its lock: the order of additions does
+//! not change the sum, so a replay of the log gets the same result. So threads that count in one
+//! place, as all that create files in a subvolume do, do not wait for each other's commits.
 //!
-//! The locks stand in groups. Keys that agree in all but their end - the entries of a directory,
-//! the extents of a file - have one group, and in it the whole key decides. So threads that work
-//! in different places seldom touch the same cache line, which costs more than a lock that is
+//! The locks are in groups. Keys that differ only at their end - the entries of a directory, the
+//! extents of a file - share a group; within it the whole key selects the lock. So threads that
+//! work in different places seldom touch the same cache line, which costs more than a lock that is
 //! free, and threads in one place seldom wait for each other.
 
 use std::hash::Hasher;
@@ -15,13 +15,14 @@ use std::hash::Hasher;
 use device::FastHasher;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Groups. Enough that two places seldom meet by chance: of 40 places in which each of two threads
-/// changes something now and then, one in thirteen has its group with one of the other's.
+/// Number of groups. Enough that two places seldom collide: of 40 places in which each of two
+/// threads changes something now and then, one in thirteen shares its group with one of the other
+/// thread's.
 const GROUPS: usize = 512;
 /// Locks of a group: more than threads that may work in one place at once.
 const GROUP_STRIPES: usize = 16;
 const STRIPES: usize = GROUPS * GROUP_STRIPES;
-/// Bytes at the end of a key that do not decide about its group, but no more than half of it.
+/// Bytes at the end of a key that do not select its group, but no more than half of it.
 const END_BYTES: usize = 8;
 /// Locks that a commit holds without allocating.
 const FEW: usize = 4;
@@ -37,20 +38,20 @@ pub(crate) struct Stripes {
     stripes: Vec<Stripe>,
 }
 
-/// How a lock is taken. The one that excludes more sorts last.
+/// How a lock is taken. The more exclusive mode sorts last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Mode {
-    /// Beside others that add.
+    /// Shared with other adders.
     #[default]
     Adds,
-    /// Alone.
+    /// Exclusive.
     Changes,
 }
 
 /// A lock, and how it is taken.
 type Taken = (u16, Mode);
 
-/// Which locks a commit needs, ascending.
+/// The locks that a commit needs, ascending.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     few: [Taken; FEW],
@@ -111,7 +112,7 @@ impl Stripes {
         Stripes { stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
     }
 
-    /// Takes the locks, each once: where it is wanted in both modes, alone.
+    /// Takes the locks, each once: exclusively if it is requested in both modes.
     pub(crate) fn lock(&self, wanted: &mut Wanted) -> Held<'_> {
         let sorted = wanted.sorted();
         let (mut few, mut many) = ([const { None }; FEW], Vec::new());
@@ -176,7 +177,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(stripes(&[b"", b"a", b"ab", b"abc"]).len(), 4);
-        // Of three bytes: two of them decide about the group.
+        // Keys of three bytes: two of them select the group.
         let spread: BTreeSet<u16> =
             (0..1_u32 << 16).map(|n| stripe_of(1, &(n * 251).to_be_bytes()[1..])).collect();
         assert!(spread.len() > STRIPES / 2, "{} of {STRIPES} locks", spread.len());
@@ -191,7 +192,7 @@ mod tests {
                 wanted.add(1, &key(1, n << 32), Mode::Changes);
                 wanted.add(1, &key(1, n << 32), Mode::Adds);
             }
-            // A lock taken twice would wait for itself.
+            // A lock taken twice would deadlock.
             let (few, many) = stripes.lock(&mut wanted);
             assert!(few.iter().flatten().count() + many.len() > 0);
         }

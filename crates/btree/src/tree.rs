@@ -1,11 +1,11 @@
-//! One tree in memory: its root and its latch, and the way down for readers.
+//! One tree in memory: its root and its latch, and the descent for readers.
 //!
-//! **Latches.** A descent holds the tree shared and takes the latch of the leaf only; whoever
-//! changes the structure - splits, merges, shadows a node that another owner has - holds the tree
+//! **Latches.** A descent holds the tree shared and takes the latch of the leaf only. A thread that
+//! changes the structure - splits, merges, shadows a node that has another owner - holds the tree
 //! exclusively. Lock coupling would take two more atomic operations a level, and would contend for
-//! the latch of the root just as this contends for the tree's. Nothing is read from the disk
-//! while a latch is held by a reader: a descent that meets something that is not in memory lets
-//! go, loads, and starts again.
+//! the latch of the root just as this contends for the tree's. A reader reads nothing from the disk
+//! while it holds a latch: a descent that misses a node in memory releases its latches, loads the
+//! node, and starts again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -19,8 +19,8 @@ use crate::cell::{Child, Interior, LeafCell, Node, OverflowCell};
 use crate::leaf::{LeafData, Value};
 use crate::nodes::Nodes;
 
-/// Memory of a tree whose nodes are elsewhere, in bytes: its latch, with a lock for each of up to
-/// eight threads that came, and its place in the sets of trees.
+/// Memory of a tree beside its nodes, in bytes: its latch, with a lock for each of up to eight
+/// threads that used it, and its place in the sets of trees.
 pub(crate) const TREE_BYTES: usize = 1500;
 
 /// One tree.
@@ -32,7 +32,7 @@ pub(crate) struct Tree {
     pub(crate) changed: AtomicBool,
     /// Whether it was dropped.
     pub(crate) dropped: AtomicBool,
-    /// Whether anybody asked for it since it was last looked at.
+    /// Whether it was used since its last visit.
     pub(crate) used: AtomicBool,
     /// Whether all of it has been in memory since it was made.
     pub(crate) resident: AtomicBool,
@@ -56,15 +56,15 @@ impl Root {
         Root { child: Child::on_disk(pointer), level }
     }
 
-    /// The leaf of a key, if nobody else has any node on the way to it.
+    /// The leaf of a key, if no node on the path to it has another owner.
     #[inline]
     pub(crate) fn owned_leaf(&self, key: &[u8]) -> Option<&Arc<LeafCell>> {
         let mut child = &self.child;
         loop {
             match child.cell.get()? {
                 Node::Leaf(leaf) => {
-                    // Pairs with the release of an owner that has just let go, so that what it
-                    // did to the cell is seen.
+                    // Pairs with the release of an owner that has just dropped its reference, so
+                    // that its changes of the cell are seen.
                     fence(Ordering::Acquire);
                     return (Arc::strong_count(leaf) == 1).then_some(leaf);
                 }
@@ -78,7 +78,8 @@ impl Root {
         }
     }
 
-    /// The leaf that `route` leads to. `faults` fills slots with what was loaded for them.
+    /// The leaf that `route` reaches. `faults` fills slots with the nodes that were loaded for
+    /// them.
     #[inline]
     pub(crate) fn leaf(
         &self,
@@ -103,7 +104,7 @@ impl Root {
     }
 }
 
-/// Something that a descent needs and that is not in memory.
+/// A node or value that a descent needs and that is not in memory.
 #[derive(Debug)]
 pub(crate) enum Miss {
     Node(Pointer, u8),
@@ -111,18 +112,18 @@ pub(crate) enum Miss {
     Overflow(Arc<OverflowCell>),
 }
 
-/// What a descent that starts again knows from before.
+/// State that a restarted descent keeps from its earlier attempts.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     loaded: Option<(Pointer, Node)>,
-    /// A pointer that could not be read. A block that was freed and used again while it was
-    /// being read looks damaged, but then its pointer is gone from the tree; met a second time,
-    /// the pointer stands and the damage is real.
+    /// A pointer that could not be read. A block that was freed and reused while it was being read
+    /// looks damaged, but then its pointer is gone from the tree. If the pointer is met a second
+    /// time, it is current and the damage is real.
     failed: Option<Pointer>,
 }
 
 impl Faults {
-    /// Fills an empty slot, if it is for this that something was loaded.
+    /// Fills an empty slot, if something was loaded for it.
     pub(crate) fn fill<'c>(
         &mut self,
         child: &'c Child,
@@ -169,7 +170,7 @@ impl Tree {
         }
     }
 
-    /// Says that somebody asked for it.
+    /// Marks the tree as used.
     #[inline]
     pub(crate) fn touch(&self) {
         if !self.used.load(Ordering::Relaxed) {
@@ -177,7 +178,7 @@ impl Tree {
         }
     }
 
-    /// Reads from the leaf that `route` leads to.
+    /// Reads from the leaf that `route` reaches.
     #[inline]
     pub(crate) fn read<T>(
         &self,
@@ -205,7 +206,7 @@ impl Tree {
         self.find_in_memory(&mut ToKey(key), |leaf| find(leaf, key, found)).ok()
     }
 
-    /// Reads from the leaf that `route` leads to, unless something must be loaded first.
+    /// Reads from the leaf that `route` reaches, unless something must be loaded first.
     #[inline]
     pub(crate) fn find_in_memory<T>(
         &self,
@@ -246,7 +247,7 @@ fn find(
 }
 
 impl Root {
-    /// One attempt to read from the leaf that `route` leads to.
+    /// One attempt to read from the leaf that `route` reaches.
     #[inline]
     fn try_read<T>(
         &self,
@@ -258,7 +259,7 @@ impl Root {
         let state = leaf.latch.read();
         match (&state.data, state.disk) {
             (Some(data), _) => {
-                // Not when it must be loaded first, or the one use would count as two.
+                // Not when it must be loaded first, or one use would count as two.
                 leaf.uses.touch();
                 read(data)
             }
@@ -267,7 +268,7 @@ impl Root {
         }
     }
 
-    /// Reads from the leaf that `route` leads to, in a tree that nobody else changes.
+    /// Reads from the leaf that `route` reaches, in a tree that no other thread changes.
     pub(crate) fn read<T>(
         &self,
         nodes: &Nodes,
@@ -283,7 +284,7 @@ impl Root {
         }
     }
 
-    /// Looks a key up, in a tree that nobody else changes.
+    /// Looks a key up, in a tree that no other thread changes.
     pub(crate) fn get(
         &self,
         nodes: &Nodes,
@@ -294,17 +295,17 @@ impl Root {
     }
 }
 
-/// Which way a descent takes.
+/// The route of a descent.
 pub(crate) trait Route {
     /// A descent starts, perhaps again.
     #[inline]
     fn start(&mut self) {}
 
-    /// The child to go to.
+    /// Returns the child to descend to.
     fn pick(&mut self, interior: &Interior) -> usize;
 }
 
-/// To the leaf of a key.
+/// Descends to the leaf of a key.
 pub(crate) struct ToKey<'a>(pub(crate) &'a [u8]);
 
 impl Route for ToKey<'_> {

@@ -1,9 +1,9 @@
-//! Nodes that lie twice in their room: those of the catalog, one of which leads to all trees.
+//! Nodes that are stored twice: those of the catalog, from one of which all trees are reachable.
 //!
 //! The units of such a node are two halves of whole blocks of the disk, each of which begins with
-//! all of the node's bytes. Its pointer vouches for either. So who finds the first damaged reads
-//! the second; a check finds whichever is, and a repair writes it again from the other, where it
-//! lies.
+//! all of the node's bytes. The checksum in its pointer covers either. A reader that finds the
+//! first copy damaged reads the second. A check finds either damaged copy, and a repair rewrites it
+//! in place from the other.
 
 use format::Pointer;
 use format::node::{self, HEADER_BYTES, UNIT_BYTES};
@@ -12,16 +12,16 @@ use store::{Error, Result};
 use crate::nodes::{NODES_FILE, Nodes, unit_offset};
 use crate::space::BLOCK_UNITS;
 
-/// Units of the whole blocks that so many bytes take.
+/// Units of the whole blocks that `bytes` bytes take.
 pub(crate) fn block_units(bytes: usize) -> u16 {
     (bytes.div_ceil(UNIT_BYTES) as u16).next_multiple_of(BLOCK_UNITS)
 }
 
-/// One of two copies of a node that is damaged.
+/// A damaged copy of a node that has two.
 pub(crate) struct BadCopy {
-    /// Where it lies in the file.
+    /// Its offset in the file.
     pub(crate) offset: u64,
-    /// What should be there.
+    /// Its correct content.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -29,13 +29,13 @@ impl Nodes {
     /// The bytes of the second copy of a node whose first cannot be read, if there is one.
     #[cold]
     pub(crate) fn second_copy(&self, pointer: Pointer, error: &Error) -> Option<Vec<u8>> {
-        // All of it may not have been read because of the second alone.
+        // The read may have failed because of the second copy alone.
         let bytes = self.halves(pointer)?.into_iter().find_map(Result::ok)?;
         tracing::error!(%error, "a node of the catalog is read from its second copy");
         Some(bytes)
     }
 
-    /// The copy of a node that is damaged, where the node lies twice and the other one is whole.
+    /// The damaged copy of a node that is stored twice, if the other one is whole.
     pub(crate) fn bad_copy(&self, pointer: Pointer) -> Result<Option<BadCopy>> {
         let Some([first, second]) = self.halves(pointer) else { return Ok(None) };
         let half = u64::from(pointer.units / 2) * UNIT_BYTES as u64;
@@ -50,7 +50,7 @@ impl Nodes {
         {
             return Err(error.clone().into());
         }
-        // One that lies once has zeros in its last unit only.
+        // A node that is stored once has zeros in its last unit only.
         let (header, _) = node::verify(&good, pointer.unit, pointer.checksum)
             .map_err(|malformed| malformed.located(NODES_FILE, offset))?;
         let length = HEADER_BYTES + header.body as usize;
@@ -58,7 +58,7 @@ impl Nodes {
         Ok(lies_twice.then_some(BadCopy { offset, bytes: good }))
     }
 
-    /// What lies in either half of a node's room, if that is the node.
+    /// The content of either half of a node's units, if that is the node.
     fn halves(&self, pointer: Pointer) -> Option<[Result<Vec<u8>>; 2]> {
         if !pointer.units.is_multiple_of(2 * BLOCK_UNITS) {
             return None;

@@ -1,8 +1,8 @@
-//! Visiting what many trees hold, but what they share only once.
+//! Visits the content of many trees, shared nodes only once.
 //!
-//! A node that was visited is remembered: by its units, as bits of its group, when it is on disk;
-//! by its cell while it is not. Its keys below the prefix are the same whichever tree led to it.
-//! What is still to be visited is a list and no recursion, so that a walk is made in steps.
+//! A visited node is remembered: by its units, as bits of its group, when it is on disk; by its
+//! cell while it is not. Its keys below the prefix are the same from whichever tree it is reached.
+//! Pending nodes are in a list instead of on the stack, so that a walk can be made in steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::pin::Pin;
 /// Words of the bits of a group.
 const WORDS: usize = GROUP_UNITS.div_ceil(64);
 
-/// Units, as bits: memory is in proportion to what is marked, a few bytes a node.
+/// A set of units, as bits: memory is proportional to the marked units, a few bytes a node.
 #[derive(Debug, Default)]
 pub(crate) struct UnitSet {
     groups: BTreeMap<u64, Box<[u64; WORDS]>>,
 }
 
 impl UnitSet {
-    /// Marks a unit; tells whether it was new.
+    /// Marks a unit; returns whether it was new.
     pub(crate) fn insert(&mut self, unit: u64) -> bool {
         let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
         let words = self.groups.entry(group).or_insert_with(|| Box::new([0; WORDS]));
@@ -42,14 +42,14 @@ impl UnitSet {
 #[derive(Default)]
 struct State {
     units: UnitSet,
-    /// Nodes that were in memory only. They are kept, or another could take the place of one and
-    /// would be taken for it.
+    /// Nodes that were in memory only. They are kept: otherwise another node could reuse the
+    /// address of one and would be taken for it.
     cells: Map<usize, Node>,
-    /// What is to be visited, with its level; the next one last.
+    /// Pending nodes with their levels; the next one last.
     left: Vec<(Child, u8)>,
 }
 
-/// What one step goes by.
+/// The parameters of one step.
 struct Visitor<'a> {
     pin: &'a Pin,
     prefix: &'a [u8],
@@ -150,7 +150,8 @@ fn node_of(nodes: &Nodes, child: &Child, level: u8) -> Result<Node> {
     }
 }
 
-/// The first range from `key` on that damage hides, by the separators of the nodes above it.
+/// The first range from `key` on that damage makes unreadable, by the separators of the nodes above
+/// it.
 pub(crate) fn lost_from(pin: &Pin, id: TreeId, key: &[u8]) -> Result<Option<LostRange>> {
     let mut key = key.to_vec();
     loop {
@@ -162,11 +163,11 @@ pub(crate) fn lost_from(pin: &Pin, id: TreeId, key: &[u8]) -> Result<Option<Lost
     }
 }
 
-/// What the leaf of a key comes to.
+/// Whether the leaf of a key can be read.
 enum Leaf {
-    /// It can be read; the next one begins there.
+    /// It can be read; the next leaf, if any, begins at this key.
     Whole(Option<Vec<u8>>),
-    /// It, or a node above it, or a long value of it, cannot.
+    /// The leaf, or a node above it, or a long value of it, cannot be read.
     Lost(LostRange),
 }
 
@@ -199,7 +200,7 @@ fn lost_in_leaf(pin: &Pin, id: TreeId, key: &[u8]) -> Result<Leaf> {
         Ok(data) => data,
         Err(error) => return lost(error, from, to),
     };
-    // A long value lies elsewhere, and may be damaged alone.
+    // A long value is stored elsewhere, and may be damaged alone.
     for at in data.entries.rank_below(key)..data.entries.len() {
         if let Value::Far(cell) = data.value(at)
             && let Err(error) = nodes.load_overflow(cell)

@@ -1,9 +1,10 @@
-//! Changing one key.
+//! Changes one key.
 //!
-//! First in place, with the tree shared: possible when nobody else has a node on the way, the leaf
-//! is not on disk as it is (so all above it are changed already), and it neither overflows nor
-//! runs low. Else with the tree exclusive, from the root down: own each node, split those that
-//! could not take a child, merge those that could not lose one, change the leaf, rebalance it.
+//! A change is first tried in place, with the tree shared. That is possible when no node on the
+//! path has another owner, the leaf differs from its copy on disk (so all nodes above it are
+//! changed already), and it neither overflows nor becomes underfull. Otherwise the change holds the
+//! tree exclusively and descends from the root: own each node, split those that could not take a
+//! child, merge those that could not lose one, change the leaf, rebalance it.
 
 use std::sync::Arc;
 
@@ -45,12 +46,12 @@ impl Tree {
     }
 }
 
-/// What became of an attempt to change a key in place.
+/// The result of an attempt to change a key in place.
 pub(crate) enum InPlace {
     Done,
     /// Nothing was done: the leaf, which has no other owner, must be split first.
     TooFull,
-    /// Nothing was done, and only a change from the root down can do it.
+    /// Nothing was done; only a change from the root down can do it.
     Not,
 }
 
@@ -65,7 +66,8 @@ pub(crate) fn can_shrink(interior: &Interior) -> bool {
 }
 
 impl Nodes {
-    /// Changes a key of a tree that nobody waits for. Fails only when something cannot be read.
+    /// Changes a key of a tree that no other thread waits for. Fails only when a node cannot be
+    /// read.
     pub(crate) fn change(&self, root: &mut Root, key: &[u8], change: Change<'_>) -> Result<()> {
         match self.change_with(root, key, change, Siblings::Anywhere)? {
             Mended::Now => Ok(()),
@@ -73,7 +75,7 @@ impl Nodes {
         }
     }
 
-    /// Changes a key from the root down. Fails only when something cannot be read.
+    /// Changes a key from the root down. Fails only when a node cannot be read.
     pub(crate) fn change_with(
         &self,
         root: &mut Root,
@@ -109,7 +111,7 @@ impl Nodes {
         Ok(mended)
     }
 
-    /// Sees to it that the root could take one more child.
+    /// Ensures that the root can take one more child.
     pub(crate) fn open_root(&self, root: &mut Root) -> Result<()> {
         if root.level > 0 && !can_grow(self.own_interior(&mut root.child, root.level)?) {
             self.push_root(root);
@@ -117,8 +119,8 @@ impl Nodes {
         Ok(())
     }
 
-    /// Sees to it that the child that has the key can take one more child; and can lose one, by
-    /// rebalancing it with `siblings`, where they are named. Returns its place.
+    /// Ensures that the child that has the key can take one more child; and, by rebalancing it with
+    /// `siblings` if they are given, that it can lose one. Returns its place.
     pub(crate) fn open_child(
         &self,
         node: &mut Interior,
@@ -181,7 +183,7 @@ impl Nodes {
         }
     }
 
-    /// The node in a slot, loaded if it must be. Only where an error can be answered or the
+    /// The node in a slot, loaded if needed. Called only where an error can be returned or the
     /// commit has loaded everything before.
     fn fill<'c>(&self, child: &'c mut Child, level: u8) -> Result<&'c mut Node> {
         if child.cell.get().is_none() {
@@ -191,7 +193,7 @@ impl Nodes {
         Ok(child.cell.get_mut().expect("invariant: the slot was filled"))
     }
 
-    /// Makes the interior node in a slot this tree's own, and changed.
+    /// Makes this tree the only owner of the interior node in a slot, and marks the node changed.
     pub(crate) fn own_interior<'c>(
         &self,
         child: &'c mut Child,
@@ -203,7 +205,7 @@ impl Nodes {
             unreachable!("nodes above level 0 are interior")
         };
         if Arc::get_mut(shared).is_none() {
-            // Perhaps only the map of known cells stands in the way.
+            // Perhaps the map of known cells is the only other owner.
             if let Some(pointer) = shared.disk.get() {
                 self.forget(*pointer);
             }
@@ -219,7 +221,8 @@ impl Nodes {
         Ok(interior)
     }
 
-    /// Makes the leaf in a slot this tree's own, resident and changed.
+    /// Makes this tree the only owner of the leaf in a slot; the leaf is resident and marked
+    /// changed.
     pub(crate) fn own_leaf<'c>(&self, child: &'c mut Child) -> Result<Owned<'c>> {
         self.fill(child, 0)?;
         child.disk = None;
@@ -234,7 +237,8 @@ impl Nodes {
                     self.load_leaf(shared, pointer)?;
                     continue;
                 }
-                // From here on nobody finds the cell by its pointer; who did so before is counted.
+                // From here on no thread finds the cell by its pointer; one that did so before is
+                // counted.
                 self.forget(pointer);
             }
             if Arc::strong_count(shared) == 1 {
@@ -254,7 +258,8 @@ impl Nodes {
         tests::meanwhile(shared);
         let mut state = shared.latch.write();
         if let Some(pointer) = state.disk {
-            // It was written early, and learned of it just now. Where it lies is as free as it was.
+            // It was pre-flushed, and its place was recorded just now. That place is as free as it
+            // was.
             self.forget(pointer);
             state.set_disk(None);
         }
@@ -306,7 +311,7 @@ mod tests {
     type Meanwhile = Box<dyn FnOnce(&Arc<LeafCell>)>;
 
     thread_local! {
-        /// What another thread does while this one has made a leaf its own and has no latch.
+        /// Actions of another thread while this one owns a leaf and holds no latch.
         static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
     }
 
@@ -324,7 +329,7 @@ mod tests {
         store.commit(&batch).unwrap();
     }
 
-    /// A leaf was encoded to be written early, and learns its place after a commit has looked
+    /// A leaf was encoded to be pre-flushed, and its place is recorded after a commit has checked
     /// whether it has one.
     #[test]
     fn what_is_changed_while_it_learns_where_it_was_written_is_not_lost() {
@@ -343,11 +348,11 @@ mod tests {
         let key = 300_u32.to_be_bytes();
         let leaf = Arc::downgrade(tree.state.read().owned_leaf(&key).unwrap());
         let place = leaf.upgrade().unwrap().latch.read().disk.unwrap();
-        // As it was, but a changed one.
+        // The same content, but marked changed.
         core.mark_changed(&tree);
         core.nodes.change(&mut tree.state.write(), &key, Change::Put(&[1; 500])).unwrap();
         let changes = leaf.upgrade().unwrap().latch.read().changes;
-        // What lies there is what the leaf has now, as if it had just been written.
+        // The place holds the present content of the leaf, as if it had just been written.
         MEANWHILE.set(Some(Box::new(move |leaf| assert!(leaf.learn_place(place, changes)))));
         core.nodes.change(&mut tree.state.write(), &key, Change::Put(&[2; 500])).unwrap();
         assert!(MEANWHILE.with_borrow(|act| act.is_none()));
@@ -356,13 +361,13 @@ mod tests {
         assert!(store.checkpoint().unwrap());
         assert!(check(&store).unwrap().is_clean());
         drop(store);
-        // Beside the log, in which the change never was.
+        // Bypassing the log, in which the change never was.
         let store = BtreeStore::open(&sim.env(), &options).unwrap();
         assert_eq!(store.get(TREE, &key).unwrap(), Some(vec![2; 500]));
     }
 
-    /// While a base is described, its tree is pinned for each step. Who changes the tree that it
-    /// is a clone of copies each leaf once, and not once for each pin.
+    /// While a base is described, its tree is pinned for each step. A writer of the tree that it is
+    /// a clone of copies each leaf once, and not once for each pin.
     #[test]
     fn a_pin_of_other_trees_makes_nobody_copy() {
         const CLONE: TreeId = TreeId(33);
