@@ -1,5 +1,5 @@
-//! What only an opening reads, of a store that is open: both superblocks, and the log. Whoever has
-//! the store open does without; after a crash nobody does.
+//! Checks the files of an open store that only an opening reads: both superblocks, and the log. The
+//! process that has the store open does not need them; after a crash every process does.
 
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
 use store::{Error, Finding, FindingKind, Lsn, Remedy, Result};
@@ -8,16 +8,17 @@ use super::offline::finding;
 use crate::checkpoint::{SUPERBLOCK_FILES, State};
 use crate::core::Core;
 
-/// Compares both superblocks with the state that the last checkpoint made. The caller keeps
-/// checkpoints off.
+/// Compares both superblocks with the state that the last checkpoint made. The caller blocks
+/// checkpoints.
 pub(super) fn superblocks(core: &Core, state: &State, found: &mut Vec<Finding>) -> Result<()> {
     if core.read_only.is_some() || core.log().check().is_err() {
-        // A superblock that could not be written, or that opening left as it is, says what it says.
+        // A superblock that could not be written, or that opening left alone, may differ.
         return Ok(());
     }
     for path in SUPERBLOCK_FILES {
         let mut bytes = [0; SUPERBLOCK_BYTES];
-        // By its name: an opening gets what is there, and not what this process holds open.
+        // Opened by its path: an opening gets what is there, and not the file that this process
+        // holds open.
         let read = match core.env.device.open(path) {
             Ok(file) => file.read_at(&mut bytes, 0),
             Err(error) => Err(error),
@@ -25,8 +26,8 @@ pub(super) fn superblocks(core: &Core, state: &State, found: &mut Vec<Finding>) 
         let what = match read {
             Ok(read) => wrong(core, state, Superblock::decode(&bytes[..read])),
             Err(error) if error.is_not_found() => Some("the file is missing".to_owned()),
-            // In the words of who looks when nobody has it open: the other leads to the state, and
-            // both are written again, by a checkpoint or by a repair.
+            // The same words as the offline check: the other one points to the state, and a
+            // checkpoint or a repair rewrites both.
             Err(error) if error.is_unread() => {
                 Some(format!("a superblock could not be read: {error}"))
             }

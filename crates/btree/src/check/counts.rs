@@ -10,15 +10,15 @@ use super::walk::Walk;
 use crate::nodes::{NODES_FILE, Nodes, unit_offset};
 use crate::space::{PAGE_UNITS, Page, Space};
 
-/// The map of one state: what its pages hold, and how much free room the directory states.
+/// The map of one state: the content of its pages, and the free space recorded in the directory.
 pub(super) struct Pages {
     groups: Vec<(std::result::Result<Page, Finding>, u16)>,
-    /// First units of the pages that lie in units.
+    /// First units of the gathered pages.
     gathered: BTreeSet<u64>,
 }
 
 impl Pages {
-    /// Takes a copy of the map, 16 KiB for each 4 MiB of nodes: checkpoints write pages again.
+    /// Takes a copy of the map, 16 KiB for each 4 MiB of nodes: checkpoints overwrite pages.
     pub(super) fn take(nodes: &Nodes, space: &mut Space) -> Result<Pages> {
         let mut groups = Vec::with_capacity(space.groups.len());
         for group in 0..space.groups.len() {
@@ -42,7 +42,7 @@ impl Pages {
         Pages { groups: Vec::new(), gathered: BTreeSet::new() }
     }
 
-    /// Bytes of all that is marked as used.
+    /// Bytes of all units that are marked as used.
     pub(super) fn used_bytes(&self) -> u64 {
         let used = self.groups.iter().map(|(_, free)| GROUP_UNITS as u64 - u64::from(*free));
         used.sum::<u64>() * UNIT_BYTES as u64
@@ -50,7 +50,7 @@ impl Pages {
 }
 
 impl Walk<'_, '_> {
-    /// Compares what was counted with the map, and ends the walk.
+    /// Compares the counted references with the map, and ends the walk.
     pub(super) fn compare(mut self, pages: &Pages) -> CheckReport {
         if self.report.stopped {
             return self.report;
@@ -91,7 +91,7 @@ impl Walk<'_, '_> {
         self.report
     }
 
-    /// What the counts of a group should be.
+    /// The expected counts of a group.
     fn expected(&mut self, first: u64) -> Vec<u32> {
         let mut expected = vec![0_u32; GROUP_UNITS];
         let met: Vec<(u64, u16, u32)> = self
@@ -113,20 +113,21 @@ impl Walk<'_, '_> {
         expected
     }
 
-    /// Whether all that is referred to could be read, so far as was walked.
+    /// Whether every referenced node that the walk reached could be read.
     pub(super) fn is_whole(&self) -> bool {
         self.report.findings.iter().all(|found| found.kind != FindingKind::Unreadable)
             && self.report.findings_count == self.report.findings.len() as u64
     }
 
-    /// Compares a group. Where not all is `whole`, what nothing leads to may be below the rest.
+    /// Compares a group. If not all is `whole`, units that look unreachable may be below an
+    /// unreadable node.
     fn group(&mut self, first: u64, expected: &[u32], page: &[u32], whole: bool) {
         let mut at = 0;
         while at < expected.len() {
             let (wanted, found) = (expected[at], page[at]);
             let unit = first + at as u64;
             if wanted == 0 && found != 0 {
-                // Room that lies together is told as one, whatever was in it.
+                // Adjacent lost units are reported as one, whatever was in them.
                 let lost = |at: usize| expected[at] == 0 && page[at] != 0;
                 let end = (at..expected.len()).find(|&at| !lost(at)).unwrap_or(expected.len());
                 let bytes = ((end - at) * UNIT_BYTES) as u64;
@@ -137,7 +138,7 @@ impl Walk<'_, '_> {
                 at = end;
                 continue;
             }
-            // One that was too high once is not counted any more.
+            // A count that once reached the maximum is not counted any more.
             let kept = found == COUNT_MAX && (1..COUNT_MAX).contains(&wanted);
             if wanted != found && !kept {
                 let what = match (wanted, found) {
@@ -155,7 +156,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Adds a finding about a unit. Counts follow from the nodes, and nothing else does.
+    /// Adds a finding about a unit. Only counts can be recomputed from the nodes.
     pub(super) fn found(&mut self, kind: FindingKind, unit: u64, what: String) {
         let is_count = kind == FindingKind::Count;
         self.add(kind, unit, what, if is_count { Remedy::Rebuild } else { Remedy::None });

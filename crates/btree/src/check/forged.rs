@@ -1,6 +1,6 @@
-//! Nodes that are whole by their checksums and break a rule: each is found, and named by its file
-//! and offset. Damage cannot make such nodes, only a program that errs, so they are forged: a node
-//! is decoded, altered and sealed again, and its new checksum put into all that leads to it, up to
+//! Nodes whose checksums are valid and that break a rule: each is found, and named by its file and
+//! offset. Damage cannot make such nodes, only a buggy program can, so they are forged: a node is
+//! decoded, altered and sealed again, and its new checksum is put into every pointer to it, up to
 //! the catalog and both superblocks. References stay as the map counts them.
 
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ const TREE: TreeId = TreeId(32);
 const CLONE: TreeId = TreeId(33);
 const ENTRIES: u32 = 3000;
 
-/// Keys that differ at their ends only have long separators, so the tree grows high.
+/// Keys that differ only at their ends have long separators, so the tree grows high.
 fn key(n: u32) -> Vec<u8> {
     [[b'k'; 460].as_slice(), &n.to_be_bytes()].concat()
 }
@@ -43,9 +43,9 @@ struct Forged {
     prefix: Vec<u8>,
     /// Keys without the prefix.
     keys: Vec<Vec<u8>>,
-    /// Of a leaf.
+    /// Values, of a leaf.
     values: Vec<Value>,
-    /// Of an interior node.
+    /// Children, of an interior node.
     below: Vec<Pointer>,
 }
 
@@ -77,7 +77,7 @@ impl Forged {
         Forged { pointer, kind, level, generation, prefix, keys, values, below }
     }
 
-    /// Its bytes, and what they sum to.
+    /// Its bytes, and their checksum.
     fn encode(&self) -> (Vec<u8>, u32) {
         let mut out = Vec::new();
         let count = self.values.len() + self.below.len();
@@ -107,7 +107,7 @@ impl Forged {
         self.values.iter().any(|value| matches!(value, Value::Far(..)))
     }
 
-    /// Gives a leaf so many entries near the first key, of the weight that is asked for.
+    /// Gives a leaf so many entries near the first key, of the requested weight.
     fn weigh(&mut self, entries: usize, weight: usize) {
         let first = self.keys[0].clone();
         let more = (0..entries as u8 - 1).map(|n| [first.as_slice(), &[n]].concat());
@@ -124,7 +124,7 @@ impl Forged {
     }
 }
 
-/// A store that nobody has open, with a tree of three levels and its clone.
+/// A closed store, with a tree of three levels and its clone.
 struct Subject {
     sim: SimEnv,
     superblock: Superblock,
@@ -172,7 +172,7 @@ impl Subject {
         assert!(bytes.len() <= node.pointer.units as usize * UNIT_BYTES, "it became too long");
         let first = unit_offset(node.pointer.unit);
         self.sim.device.overwrite(NODES_FILE, first, &bytes);
-        // Those of the catalog lie twice.
+        // Those of the catalog are stored twice.
         let second = first + u64::from(node.pointer.units / 2) * UNIT_BYTES as u64;
         if self.sim.device.read_file(NODES_FILE)[second as usize..].starts_with(&node::MAGIC) {
             self.sim.device.overwrite(NODES_FILE, second, &bytes);
@@ -188,13 +188,13 @@ impl Subject {
         record(&catalog.values[at.expect("it is listed")]).pointer
     }
 
-    /// The node at the end of a way from the root, each step the number of a child.
+    /// The node at the end of a path from the root, each step the number of a child.
     fn node(&self, way: &[usize]) -> Forged {
         let root = self.read(self.root());
         way.iter().fold(root, |node, &at| self.read(node.below[at]))
     }
 
-    /// Alters the node at the end of a way, and what leads there, so that all checksums are right.
+    /// Alters the node at the end of a path, and its ancestors, so that all checksums are right.
     fn forge<T>(&mut self, way: &[usize], alter: impl FnOnce(&mut Forged) -> T) -> T {
         let mut node = self.node(way);
         let answer = alter(&mut node);
@@ -248,10 +248,10 @@ impl Subject {
         inspect(&self.sim.env(), &Options::default(), &mut go_on).expect("all is readable")
     }
 
-    /// Asserts that this is found at a unit; what else is found follows from it.
+    /// Asserts that this is found at a unit; other findings follow from it.
     fn finds(&self, kind: FindingKind, unit: u64, what: &str) -> CheckReport {
         let report = self.inspect();
-        // Where a node cannot be taken for what it should be, something in its header says so.
+        // If a node is not what is expected, a field of its header shows so.
         let within = if kind == FindingKind::Unreadable { node::HEADER_BYTES as u64 } else { 1 };
         let place = unit_offset(unit)..unit_offset(unit) + within;
         let found = report.findings.iter().any(|found| {
@@ -288,7 +288,7 @@ fn record(value: &Value) -> RootRecord {
 const LEAF: [usize; 2] = [1, 1];
 const INTERIOR: [usize; 1] = [1];
 
-/// The way to a leaf in the middle that has overflow nodes.
+/// The path to a leaf in the middle that has overflow nodes.
 fn far_leaf(subject: &Subject) -> [usize; 2] {
     let ways = (1..20).map(|at| [1, at]);
     ways.into_iter().find(|way| subject.node(way).is_far()).expect("some have")
@@ -299,7 +299,7 @@ fn what_was_rewritten_by_the_rules_is_clean() {
     let mut subject = Subject::new();
     let before = subject.is_clean();
     assert!(before.interiors > 3 && before.overflows > 10, "{before:?}");
-    // The root of the catalog is light, and may be.
+    // The root of the catalog is underfull, and may be.
     assert_eq!(before.light, 0);
     for way in [&[][..], &INTERIOR, &LEAF] {
         subject.forge(way, |_| ());
@@ -342,14 +342,14 @@ fn keys_that_do_not_ascend_are_found() {
 #[test]
 fn keys_outside_of_their_parents_bounds_are_found() {
     let what = "a key outside of its parent's bounds";
-    // Below the least key that the parent's separator lets in, ...
+    // Below the least key that the parent's separator admits, ...
     let mut subject = Subject::new();
     let unit = subject.forge(&LEAF, |leaf| {
         leaf.keys[0].clear();
         leaf.pointer.unit
     });
     subject.finds_only(FindingKind::Structure, unit, what);
-    // ... the next separator, which is the first key that is not let in, and behind it.
+    // ... the next separator, which is the first key that is not admitted, and behind it.
     for beyond in [false, true] {
         let mut subject = Subject::new();
         let high = subject.node(&INTERIOR).whole_key(LEAF[1]);
@@ -414,7 +414,7 @@ fn a_pointer_that_errs_about_overflow_nodes_is_found() {
 #[test]
 fn a_node_of_another_level_than_its_parent_says_is_found() {
     let what = "the level below its parent's";
-    // What is below a leaf without overflow nodes is nothing, so nothing else is found.
+    // There is nothing below a leaf without overflow nodes, so nothing else is found.
     for (kind, level) in [(Kind::Leaf, 1), (Kind::Interior, 0)] {
         let mut subject = Subject::new();
         let unit = subject.forge(&LEAF, |leaf| {
@@ -475,7 +475,7 @@ fn a_long_value_of_another_length_than_its_leaf_says_is_found() {
 fn nodes_that_overlap_are_found() {
     let mut subject = Subject::new();
     let unit = subject.forge(&INTERIOR, |interior| {
-        // A pointer that is too long leads to a whole node all the same.
+        // A pointer that is too long points to a whole node all the same.
         let behind = |at: &Pointer| at.unit + u64::from(at.units);
         let next = |pair: &[Pointer]| behind(&pair[0]) == pair[1].unit;
         let at = interior.below.windows(2).position(next).expect("written in one run");
@@ -516,7 +516,7 @@ fn a_superblock_that_errs_about_the_length_of_the_map_is_found() {
     assert!(found.what.contains("the superblock says 2 groups"), "{found:?}");
 }
 
-/// What is in memory is walked by the same rules: tests rely on that.
+/// The in-memory walk applies the same rules: tests rely on that.
 #[test]
 fn what_breaks_a_rule_in_memory_is_found_there() {
     let loaded = |alter: &dyn Fn(&mut Forged)| {

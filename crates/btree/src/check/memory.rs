@@ -1,4 +1,5 @@
-//! What is in memory, for the same structure as on disk: for tests, as it holds the gate.
+//! Checks the nodes in memory for the same structure as on disk. For tests, because it holds the
+//! gate.
 
 use store::{CheckReport, Error, Finding, FindingKind, TreeId};
 
@@ -29,7 +30,7 @@ fn found(report: &mut CheckReport, id: TreeId, what: &str) {
     report.add(Finding::new(kind, file, 0, format!("tree {}: {what}", id.0)));
 }
 
-/// Returns whether something below is not on disk as it is. Recurses once a level.
+/// Returns whether a node below differs from its copy on disk. Recurses once a level.
 fn cell(
     report: &mut CheckReport,
     id: TreeId,

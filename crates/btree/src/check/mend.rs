@@ -1,15 +1,16 @@
-//! Making the map of reference counts again from the roots, and writing both superblocks again, for
-//! a store that nobody has open.
+//! Offline repair: rebuilds the map of reference counts from the roots and rewrites both
+//! superblocks, for a store that no process has open.
 //!
-//! 1. Walk from the newest superblock that is whole, and count the pointers to each node.
-//!    Of a node that lies twice, write the damaged copy again from the other.
-//! 2. Write each page of the map to its copy that is not current, and a directory behind the end
-//!    of the file: what the log still refers to may lie in room that the map calls free.
+//! 1. Walk from the newest valid superblock, and count the pointers to each node. Of a node that is
+//!    stored twice, rewrite the damaged copy from the other.
+//! 2. Write each page of the map to its copy that is not current, and a directory behind the end of
+//!    the file: leaves that the log still refers to may be in space that the map calls free.
 //! 3. Sync; write both superblocks, one after the other, and sync each.
 //!
-//! A crash before 3 is through leaves the state as it was; so does a failure. Below a node that
-//! cannot be read nothing is known, so what the old map calls used stays used, and where the old
-//! page cannot be read either, so does the whole group: room is lost, and nothing else.
+//! A crash before step 3 is complete leaves the state as it was; so does a failure. Nothing is
+//! known about the space below a node that cannot be read. So units that the old map calls used
+//! stay used, and where the old page cannot be read either, so does the whole group: only space is
+//! lost.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -33,15 +34,15 @@ use crate::recover::{LOG_DIRECTORY, no_state, open_file, open_superblocks};
 use crate::space::{MapRoom, Page, Space, Work, directory_units};
 use crate::twice::BadCopy;
 
-/// Counts the references of a store again, and writes what comes of it. Fails, with nothing
-/// changed, when no superblock leads to a state, or when one cannot be read that may lead to a
-/// later state than the other, and one of which that needs room. A superblock that could not be
-/// read, and cannot be after it was written again, is returned with the error: nothing else was
-/// changed then, for such a store takes no changes.
+/// Recounts the references of a store and writes the new map. Fails, with nothing changed, when no
+/// superblock points to a state. It also fails when one superblock cannot be read but may point to
+/// a later state than the other, which needs space that this one calls free. If a superblock could
+/// not be read, and cannot be read after it was rewritten, the error is returned: nothing else was
+/// changed then, because such a store takes no changes.
 pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
     if newest.beside_another && !leads_to_nodes(env, &newest.superblock)? {
-        // That one may be the volume's, and this one have come from elsewhere.
+        // That one may be the volume's, and this one may be from elsewhere.
         return Err(no_state().into());
     }
     for path in SUPERBLOCK_FILES {
@@ -53,12 +54,12 @@ pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     mend_counts(env, newest)
 }
 
-/// The newest superblock that is whole; fails where there is none.
+/// The newest valid superblock; fails if there is none.
 fn newest_or_none(env: &Env, options: &Options, found: &mut Vec<Finding>) -> Result<Newest> {
     newest(env, options, found)?.ok_or_else(|| no_state().into())
 }
 
-/// Whether a node is there to which a superblock leads: its pointers vouch for them.
+/// Whether a superblock points to existing nodes: the checksums in its pointers verify them.
 fn leads_to_nodes(env: &Env, superblock: &Superblock) -> Result<bool> {
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
     for pointer in [superblock.catalog, superblock.directory] {
@@ -71,29 +72,29 @@ fn leads_to_nodes(env: &Env, superblock: &Superblock) -> Result<bool> {
     Ok(false)
 }
 
-/// Cuts a damaged log off before its first damage, and gives up what is behind it. Fails, with
-/// nothing changed, when the log is likely that of a later state than the one that was found.
+/// Truncates a damaged log at its first damage; later records are lost. Fails, with nothing
+/// changed, when the log is likely that of a later state than the one that was found.
 pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     let (from, certain) = cut_from(env, options)?;
     Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, certain)
 }
 
-/// What [`cut_log`] would come to, with nothing changed.
+/// The result that [`cut_log`] would have, with nothing changed.
 pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
     let (from, certain) = cut_from(env, options)?;
     let (volume, log) = (options.common.volume, options.common.log());
     Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, from, certain)
 }
 
-/// With which record the state ends that was found, and whether there can be no later one.
+/// The last record of the state that was found, and whether there can be no later state.
 fn cut_from(env: &Env, options: &Options) -> Result<(Lsn, bool)> {
     let mut found = Vec::new();
     let Newest { superblock, .. } = newest_or_none(env, options, &mut found)?;
-    // A superblock that is not whole may have been the newer one.
+    // A superblock that is not valid may have been the newer one.
     Ok((Lsn(superblock.lsn), found.is_empty()))
 }
 
-/// Writes headers of the log's files again, of which a check says that nothing else is damaged.
+/// Rewrites headers of log files that have no other damage, as a check reported.
 pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
     let (volume, log) = (options.common.volume, options.common.log());
@@ -105,7 +106,7 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
     if in_turns && let Some(error) = &unread {
         return Err(error.clone().into());
     }
-    // What is written below replaces one of them while the other is all there is.
+    // The writes below replace one of them while the other is all there is.
     let superblocks = open_superblocks(env)?;
     match write_superblocks(&superblocks, slot, &superblock) {
         Err(Error::Device(error)) if unread.is_some() && !is_for_want(&error) => {
@@ -122,8 +123,8 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
         }
     }
     let nodes = Nodes::new(open_file(env, NODES_FILE)?);
-    // What a pointer names behind the end of the file cannot be read, and what the old map has
-    // there is room that nothing was written to.
+    // A node that a pointer names behind the end of the file cannot be read, and units that the old
+    // map has there were never written.
     let groups = nodes.file.len()?.div_ceil(GROUP_BYTES as u64);
     let units = directory_units(groups as usize + 1, 0)?;
     let mut old = match Space::open(&nodes, superblock.directory) {
@@ -136,21 +137,21 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
         Err(error) => return Err(error),
     };
     let known = old.directory.is_some();
-    // Its room is given up with the old state.
+    // Its space is freed with the old state.
     old.directory = None;
     let State { expected, whole, bad_copies } = count(&nodes, &superblock)?;
-    // What should be there is what the pointer to both vouches for.
+    // The checksum in the pointer to both copies defines the correct content.
     for BadCopy { offset, bytes } in bad_copies {
         nodes.file.write_at(&bytes, offset)?;
     }
     let mut pages = pages(&nodes, &mut old, groups, &expected, (whole, known))?;
     if known {
-        // That of the state before, to which nothing leads any more; in use where not all that
-        // leads anywhere could be read.
+        // The directory of the previous state is no longer reachable. It stays in use if some
+        // pointers could not be read.
         give_up(&mut pages, superblock.directory, &expected);
     }
     let generation = superblock.generation + 1;
-    // Pages go to the places of their own.
+    // Pages are written to their fixed places.
     let mut work = Work::new(&nodes, &mut old, generation, true);
     work.reach(groups);
     for group in 0..groups {
@@ -177,15 +178,15 @@ fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
     Ok(None)
 }
 
-/// Whether a call failed for lack of something that may come back.
+/// Whether a call failed for lack of a resource that may be available later.
 fn is_for_want(error: &device::Error) -> bool {
     error.is_shortage() || error.is_no_space()
 }
 
-/// Nodes that are referred to, with their units and how often.
+/// Referenced nodes, with their units and reference counts.
 type Counted = Vec<(u64, u16, u32)>;
 
-/// What was met in a state.
+/// The nodes found in a state.
 struct State {
     expected: Counted,
     /// Whether all of it could be read.
@@ -193,14 +194,14 @@ struct State {
     bad_copies: Vec<BadCopy>,
 }
 
-/// Counts the references of a state, but that of its directory.
+/// Counts the references of a state, except the one to its directory.
 fn count(nodes: &Nodes, superblock: &Superblock) -> Result<State> {
     let mut go_on = |_, _| ControlFlow::Continue(());
     let mut walk = Walk::new(nodes, &Pages::none(), &mut go_on);
     let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
     walk.durable(&Roots { directory: None, catalog: Some(catalog) })?;
     if let Some(error) = walk.unread {
-        // It may read the next time.
+        // A retry may succeed.
         return Err(error.into());
     }
     let whole = walk.is_whole();
@@ -208,12 +209,12 @@ fn count(nodes: &Nodes, superblock: &Superblock) -> Result<State> {
     Ok(State { expected: counted.collect(), whole, bad_copies: walk.bad_copies })
 }
 
-/// Marks the room of a directory as free.
+/// Marks the space of a directory as free.
 fn give_up(pages: &mut NewPages, directory: Pointer, expected: &Counted) {
     let Pointer { unit, units, .. } = directory;
     let end = unit + u64::from(units);
     if expected.iter().any(|&(met, long, _)| met < end && unit < met + u64::from(long)) {
-        // It is said to lie where something else does.
+        // Its pointer names a place where another node is stored.
         return;
     }
     for unit in unit..end {
@@ -224,7 +225,7 @@ fn give_up(pages: &mut NewPages, directory: Pointer, expected: &Counted) {
     }
 }
 
-/// Pages of a new map, where not all of a group is free.
+/// Pages of a new map, for groups that are not entirely free.
 type NewPages = BTreeMap<u64, Page>;
 
 /// The pages of the new map.
@@ -256,7 +257,7 @@ fn pages(
         let before = if !known {
             Arc::clone(&all_used)
         } else if group >= old.groups.len() as u64 {
-            // What a repair that was cut off has left there, no state leads to.
+            // No state points to the leftovers of an interrupted repair.
             continue;
         } else {
             match old.page_briefly(nodes.file.as_ref(), group) {
@@ -277,7 +278,7 @@ fn pages(
         let page = Arc::make_mut(page);
         for (count, &before) in page.iter_mut().zip(before.iter()) {
             if *count == 0 {
-                // What was the inside of a node that nothing leads to is used room all the same.
+                // The inside of a node that is no longer reachable is used space all the same.
                 *count = u32::from(before != 0);
             }
         }

@@ -1,14 +1,15 @@
-//! Checking everything: for tests, and for whoever looks after a volume.
+//! Checks everything: for tests, and for volume checks.
 //!
-//! The durable state is walked on disk, past the cache (`walk`): every node once, its
-//! checksum, which its parent holds, its own address, the order of its keys, the bounds that its
-//! parent's separators give, its weight, its level. References are counted again from the roots and
-//! compared with the map, unit by unit (`counts`). Tests also walk what is in memory, for the same
-//! structure (`memory`).
+//! The durable state is walked on disk, past the cache (`walk`). Of every node, once, the walk
+//! verifies its checksum, which its parent holds, its own address, the order of its keys, the
+//! bounds that its parent's separators give, its weight, and its level. References are recounted
+//! from the roots and compared with the map, unit by unit (`counts`). Tests also walk the nodes in
+//! memory, for the same structure (`memory`).
 //!
-//! Three ways in: [`check`] for tests, which holds checkpoints off; [`Core::check_beside`], which
-//! pins the state and lets commits and checkpoints go on; [`inspect`] for a store that nobody has
-//! open, which changes nothing, not even a torn log. [`mend()`] makes the counts again.
+//! There are three entry points: [`check`] for tests, which blocks checkpoints;
+//! [`Core::check_beside`], which pins the state and lets commits and checkpoints go on; [`inspect`]
+//! for a store that no process has open, which changes nothing, not even a torn log. [`mend()`]
+//! rebuilds the counts.
 
 mod beside;
 mod counts;
@@ -35,7 +36,7 @@ use crate::pin::Pin;
 use counts::Pages;
 use walk::{Roots, Walk};
 
-/// Checks a store, what is in memory too. Commits may go on; checkpoints wait.
+/// Checks a store, nodes in memory too. Commits may go on; checkpoints wait.
 pub fn check(store: &BtreeStore) -> Result<CheckReport> {
     let core = &store.core;
     let mut state = core.checkpoint.lock();
@@ -50,7 +51,7 @@ pub fn check(store: &BtreeStore) -> Result<CheckReport> {
 }
 
 impl Core {
-    /// Checks the durable state beside commits and checkpoints.
+    /// Checks the durable state concurrently with commits and checkpoints.
     pub(crate) fn check_beside(
         self: &std::sync::Arc<Core>,
         progress: CheckProgress<'_>,
@@ -60,7 +61,7 @@ impl Core {
             // While no checkpoint runs, the pinned state's durable part is this one.
             let mut state = self.checkpoint.lock();
             let roots = Roots { directory: state.space.directory, catalog: state.catalog };
-            // Nobody writes them while no checkpoint runs.
+            // Superblocks are not written while no checkpoint runs.
             beside::superblocks(self, &state, &mut found)?;
             (Pin::new(self), roots, Pages::take(&self.nodes, &mut state.space)?, state.lsn)
         };
@@ -68,7 +69,7 @@ impl Core {
         let mut walk = Walk::new(&self.nodes, &pages, progress);
         walk.durable(&roots)?;
         let mut report = walk.compare(&pages);
-        // Until here nothing that was walked could be used again.
+        // Until here no node that was walked could be reused.
         drop(pin);
         for finding in found {
             report.add(finding);

@@ -1,4 +1,4 @@
-//! Checking a store that nobody has open. Nothing is written, not even what opening would repair.
+//! Checks a store that no process has open. Nothing is written, not even what opening would repair.
 
 use device::Env;
 use format::catalog::RootRecord;
@@ -13,7 +13,7 @@ use crate::options::Options;
 use crate::recover::{LOG_DIRECTORY, open_file};
 use crate::space::Space;
 
-/// Checks the store in a volume: the newest state that a superblock leads to, and the log after
+/// Checks the store in a volume: the newest state that a superblock points to, and the log after
 /// it. Fails when a file is missing, or of a newer format, or the disk does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
     let mut found = Vec::new();
@@ -40,7 +40,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     Ok(report)
 }
 
-/// Damage, and what the disk does not give, as a finding; anything else stays an error.
+/// Turns damage and read errors of the disk into a finding; any other error stays an error.
 pub(super) fn finding(of: &str, error: Error) -> Result<Finding> {
     match error.as_damage() {
         Error::Corrupt(bad) => Ok(Finding::of_damage(of, &bad)),
@@ -48,12 +48,12 @@ pub(super) fn finding(of: &str, error: Error) -> Result<Finding> {
     }
 }
 
-/// The newest superblock that is whole.
+/// The newest valid superblock.
 pub(super) struct Newest {
-    /// Which of the two it is.
+    /// Its index.
     pub(super) slot: usize,
     pub(super) superblock: Superblock,
-    /// Whether it may have been written in turns with the other one.
+    /// Whether it may have been written alternately with the other one.
     pub(super) in_turns: bool,
     /// Why the other one could not be read.
     pub(super) unread: Option<device::Error>,
@@ -61,7 +61,7 @@ pub(super) struct Newest {
     pub(super) beside_another: bool,
 }
 
-/// The newest superblock that is whole; what is wrong with the other one is a finding.
+/// The newest valid superblock; a defect of the other one is a finding.
 pub(super) fn newest(
     env: &Env,
     options: &Options,
@@ -96,7 +96,7 @@ pub(super) fn newest(
         let (kind, file) = (FindingKind::Unreadable, path.to_owned());
         bad.push(Finding::new(kind, file, 0, what));
     }
-    // Generation 0 is what a store begins with, and leads nowhere.
+    // Generation 0 is the initial one of a store, and points to no state.
     let best = best.filter(|(_, best)| best.generation > 0);
     if best.is_some() {
         for bad in &mut bad {
@@ -106,7 +106,7 @@ pub(super) fn newest(
     }
     found.append(&mut bad);
     if best.is_none() {
-        // Perhaps it does when it can be read.
+        // It may point to a state once it can be read.
         if let Some(error) = unread {
             return Err(error.into());
         }
@@ -118,19 +118,19 @@ pub(super) fn newest(
     Ok(best.map(newest))
 }
 
-/// What is there of a superblock.
+/// The content of a superblock file.
 enum Is {
-    /// With whether it may have been written in turns with the other one.
+    /// With whether it may have been written alternately with the other one.
     Whole(Superblock, bool),
     Damaged(String),
     Unread(device::Error),
 }
 
-/// Reads a superblock. Fails where it is of a newer format, or for lack of something.
+/// Reads a superblock. Fails if it is of a newer format, or for lack of a resource.
 fn read(env: &Env, path: &str) -> Result<Is> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     let file = match open_file(env, path) {
-        // As a torn one: the other leads to the state.
+        // Like a torn one: the other one points to the state.
         Err(Error::Missing { .. }) => return Ok(Is::Damaged("the file is missing".to_owned())),
         file => file?,
     };

@@ -1,5 +1,5 @@
-//! A map that errs is found out, whichever way it errs. Such a map cannot be made by flipping bits,
-//! for its pages have checksums.
+//! Errors in the map are detected in either direction. Flipping bits cannot make such a map,
+//! because its pages have checksums.
 
 use store::{Batch, CheckReport, Error, FindingKind, Store, TreeId};
 use testing::{CrashPolicy, SimEnv};
@@ -8,7 +8,7 @@ use crate::check::{cut_log, mend};
 use crate::nodes::unit_offset;
 use crate::{BtreeStore, Options, check};
 
-/// Checks after something was done to the counts of the first group.
+/// Checks after the counts of the first group were altered.
 fn altered(alter: impl FnOnce(&mut Vec<u32>)) -> CheckReport {
     let sim = testing::sim_env(1);
     let store = BtreeStore::create(&sim.env(), &Options::default()).expect("create");
@@ -54,7 +54,7 @@ fn a_node_that_is_marked_as_free_is_found() {
         page[unit] = 0;
     });
     assert!(report.findings[0].what.contains("marked as free, and 2 pointers lead here"));
-    // The stated number of free units errs as well.
+    // The recorded number of free units is wrong as well.
     assert_eq!(report.findings_count, 2, "{:#?}", report.findings);
 }
 
@@ -90,7 +90,7 @@ fn a_count_that_has_come_to_its_end_stays_there() {
         }
         batch.clone_tree(TreeId(32), TreeId(33));
     });
-    // As if nearly all references were there that can be counted.
+    // As if there were nearly as many references as can be counted.
     let unit = {
         let mut state = store.core.checkpoint.lock();
         let page = state.space.page_mut(0);
@@ -105,7 +105,7 @@ fn a_count_that_has_come_to_its_end_stays_there() {
     commit(&|batch| batch.clone_tree(TreeId(33), TreeId(50)));
     assert_eq!(count(), COUNT_MAX);
     assert!(check(&store).expect("check").is_clean(), "there may be as many or fewer");
-    // What is not counted is not freed, though nothing leads there in the end.
+    // Nodes that are not counted are not freed, even once they are unreachable.
     commit(&|batch| {
         (32..34).chain(40..45).chain(50..51).for_each(|tree| batch.drop_tree(TreeId(tree)));
     });
@@ -142,7 +142,7 @@ fn a_count_that_is_too_low_fails_a_checkpoint_and_does_not_abort() {
         let Error::Corrupt(damage) = &error else { panic!("{error:?}") };
         assert_eq!(damage.structure, "reference count");
         assert_eq!(damage.offset, unit_offset(unit as u64));
-        // The log is well, and what waits for it is written, in async mode too.
+        // The log is sound, and its pending records are written, in async mode too.
         store.close().expect_err("the checkpoint fails again");
         drop(store);
         let lost = sim.device.after_crash(CrashPolicy::LoseAll, 1);
@@ -176,7 +176,7 @@ fn a_log_is_not_cut_off_while_a_superblock_is_damaged_that_may_be_newer() {
     let listing = || env.device.list("log").expect("list");
     let before = listing();
     rot(generation - 1);
-    // Nothing follows the state, so the log tells of no record that a newer one would lack.
+    // The log has no record after the state, so it does not show that a newer state exists.
     let error = cut_log(&env, &options).expect_err("it may be the older state");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
     assert_eq!(listing(), before, "nothing was changed");

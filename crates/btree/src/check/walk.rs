@@ -1,5 +1,5 @@
-//! The walk over the durable state. A node that cannot be read is a finding, and what lies below it
-//! is passed over; everything else is still looked at.
+//! The walk over the durable state. A node that cannot be read is a finding, and the nodes below it
+//! are skipped; everything else is still checked.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::twice::BadCopy;
 /// Nodes between two reports of progress.
 const NODES_A_REPORT: u64 = 64;
 
-/// Where a state begins.
+/// The roots of a state.
 pub(super) struct Roots {
     pub(super) directory: Option<Pointer>,
     pub(super) catalog: Option<RootRecord>,
@@ -40,47 +40,47 @@ impl Bounds {
     }
 }
 
-/// What a node holds, as far as a check needs it.
+/// The content of a node, as far as a check needs it.
 #[derive(Default)]
 struct Content {
     keys: Vec<Vec<u8>>,
     below: Vec<Pointer>,
-    /// For a leaf: its overflow nodes, and how many bytes it says that each holds.
+    /// For a leaf: its overflow nodes, and the length that it records for each.
     far: Vec<(Pointer, u32)>,
     /// For a leaf: the values of its entries, for the catalog.
     values: Vec<Vec<u8>>,
     weight: usize,
 }
 
-/// What the first pointer to a node says of it, and how many there are.
+/// The properties of a node as its first pointer states them, and the number of pointers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Met {
     pub(super) count: u32,
     pub(super) units: u16,
     checksum: u32,
     overflows: bool,
-    /// None where it is no node of a tree.
+    /// `None` if it is not a tree node.
     level: Option<u8>,
 }
 
 /// Records of the catalog: the unit of their leaf, their key, their value.
 type Records = Vec<(u64, Vec<u8>, Vec<u8>)>;
 
-/// What a walk knows.
+/// The state of a walk.
 pub(super) struct Walk<'n, 'p> {
     nodes: &'n Nodes,
     pub(super) report: CheckReport,
-    /// Each node that was met, by its first unit.
+    /// Each node that was reached, by its first unit.
     pub(super) met: BTreeMap<u64, Met>,
-    /// Bytes of all nodes, about.
+    /// Bytes of all nodes, approximately.
     total: u64,
     seen: u64,
     progress: CheckProgress<'p>,
-    /// What is walked, for messages.
+    /// Name of the structure that is walked, for messages.
     tree: String,
-    /// Damaged copies of nodes that lie twice.
+    /// Damaged copies of nodes that are stored twice.
     pub(super) bad_copies: Vec<BadCopy>,
-    /// The first read that the disk failed.
+    /// The first read error of the disk.
     pub(super) unread: Option<device::Error>,
 }
 
@@ -124,7 +124,7 @@ impl<'n, 'p> Walk<'n, 'p> {
                             format!("what was cut off as number {number}")
                         }
                     };
-                    // What is trash may be any node, a light one too.
+                    // Trash may be any node, an underfull one too.
                     if self.refer(record.pointer, Some(record.level)) {
                         self.node(record.pointer, record.level, true, &Bounds::all(), None)?;
                     }
@@ -138,8 +138,8 @@ impl<'n, 'p> Walk<'n, 'p> {
         Ok(())
     }
 
-    /// Counts a reference; tells whether it is the first. Only what that leads to is walked, so all
-    /// others must say the same.
+    /// Counts a reference; returns whether it is the first. Only the first is followed, so all
+    /// others must state the same.
     fn refer(&mut self, pointer: Pointer, level: Option<u8>) -> bool {
         let Pointer { unit, units, overflows, checksum } = pointer;
         let new = Met { count: 0, units, checksum, overflows, level };
@@ -155,7 +155,7 @@ impl<'n, 'p> Walk<'n, 'p> {
         met.count == 1
     }
 
-    /// A node of which the disk gave something else than was written, or nothing.
+    /// Handles a node that could not be read, or differs from what was written.
     fn unreadable(&mut self, error: Error) -> Result<()> {
         if let Error::Device(error) = &error {
             self.unread.get_or_insert_with(|| error.clone());
@@ -179,7 +179,7 @@ impl<'n, 'p> Walk<'n, 'p> {
         }
     }
 
-    /// Checks a node and what is below it. Recurses once a level, so no deeper than `LEVEL_MAX`.
+    /// Checks a node and its descendants. Recurses once a level, so no deeper than `LEVEL_MAX`.
     fn node(
         &mut self,
         pointer: Pointer,
@@ -225,7 +225,7 @@ impl<'n, 'p> Walk<'n, 'p> {
         Ok(())
     }
 
-    /// Looks at both copies of a node of the catalog.
+    /// Reads both copies of a node of the catalog.
     fn copies(&mut self, pointer: Pointer) -> Result<()> {
         if let Some(bad) = self.nodes.bad_copy(pointer)? {
             let what = "one of two copies of a node of the catalog is damaged".to_owned();
@@ -279,7 +279,7 @@ pub(super) fn between(keys: &[Vec<u8>], at: usize, bounds: &Bounds) -> Bounds {
     }
 }
 
-/// Reads what a check needs of a node.
+/// Reads the parts of a node that a check needs.
 fn content(header: &Header, body: &[u8]) -> std::result::Result<Content, Malformed> {
     let mut content = Content::default();
     let whole = |prefix: &[u8], suffix: &[u8]| [prefix, suffix].concat();

@@ -1,4 +1,4 @@
-//! Step 1 of a checkpoint, and its undoing.
+//! Step 1 of a checkpoint, and its undo.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ pub(crate) struct Frozen {
     pub(crate) lsn: Lsn,
     pub(crate) log_bytes: u64,
     pub(crate) log_records: u64,
-    /// Nodes that had been changed since the last one.
+    /// Number of nodes that had been changed since the last one.
     pub(crate) shadowed: u64,
     pub(crate) states: Arc<States>,
     /// How many of them were dropped.
@@ -23,13 +23,13 @@ pub(crate) struct Frozen {
 }
 
 impl Core {
-    /// Takes the roots. What hangs on them is not changed any more by anyone.
+    /// Takes the roots. No thread changes the nodes below them any more.
     pub(crate) fn freeze(&self) -> Frozen {
         let _gate = self.between_commits();
         self.freeze_inside()
     }
 
-    /// The same for who has the gate exclusively.
+    /// The same for a caller that has the gate exclusively.
     fn freeze_inside(&self) -> Frozen {
         let states = Arc::new(self.take_captured());
         *self.in_flight.lock() = Arc::clone(&states);
@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    /// Takes the trees back that were frozen for a checkpoint that failed.
+    /// Puts the trees back that were frozen for a checkpoint that failed.
     pub(crate) fn thaw(&self, frozen: &Frozen) {
         self.end_shedding();
         let _gate = self.gate.write();

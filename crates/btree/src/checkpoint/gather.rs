@@ -1,28 +1,29 @@
-//! Emptying sparse regions of the file, beside what a checkpoint writes anyway.
+//! Empties sparse regions of the file, along with the regular writes of a checkpoint.
 //!
-//! What is free in the middle of a long life lies in short holes: where one leaf in ten changes
+//! Over time free space in the middle of the file is in short holes: if one leaf in ten changes
 //! between two checkpoints, the nine around it stay. So before a checkpoint freezes anything, it
-//! looks for regions in which little is left, and has the leaves there written again with the
-//! changed ones, in the order of keys. Then the region is one run.
+//! looks for sparse regions, and has the leaves there written again with the changed ones, in key
+//! order. Then the region is one run.
 //!
 //! 1. `Space::sparse` names the regions, with no more in use than the checkpoint has to write.
-//! 2. `look`: nodes above leaves that lie there are looked for in memory, round the trees. A node
-//!    that several trees share is passed over, with all below it. With a tree latched nothing is
-//!    read: a page of the map that is not in memory is read between two looks.
-//! 3. A leaf is moved when as many slots were found as its count says that lead to it: else it
-//!    would be in both places. `loosen` makes the way to each slot changed, so that the checkpoint
-//!    comes by, and puts a cell there that no other slot has.
-//! 4. `NodeWriter` copies the bytes to the new place. When the state is published, the cell learns
-//!    it like one that was written.
+//! 2. `look` searches the nodes in memory that are parents of leaves in those regions, round the
+//!    trees. A node that several trees share is skipped, with all below it. Nothing is read with a
+//!    tree latched: a page of the map that is not in memory is read between two looks.
+//! 3. A leaf is moved only if as many slots were found as its reference count: otherwise it would
+//!    be stored in both places. `loosen` marks the path to each slot changed, so that the
+//!    checkpoint visits it, and puts a cell there that no other slot has.
+//! 4. `NodeWriter` copies the bytes to the new place. When the state is published, the cell records
+//!    the place like one that was written.
 //!
-//! **Why that is sound.** What is moved is a cell, and only slots that were loosened have it, or
-//! copies of them: they have no pointer of their own (`Child::disk`), nor has a copy that a writer
-//! makes later, so they lie where the cell says. All nodes that have such a slot are changed ones;
-//! the next checkpoint writes them, all with the new place, or a pin has them, and then the old
-//! place is held while it reads. Other cells of the same leaf stay where they are: clean nodes may
-//! have them, in slots without a pointer too, and say so on disk. A leaf that is changed meanwhile
-//! is copied before or after, as ever. Counts follow from what is written: the old leaf dies
-//! because nothing leads there any more, and where something does, it stays.
+//! **Why that is sound.** The moved object is a cell, and only slots that were loosened have it, or
+//! copies of them. They have no pointer of their own (`Child::disk`), nor has a copy that a writer
+//! makes later, so their place is the one in the cell. All nodes that have such a slot are changed
+//! ones. Either the next checkpoint writes them, all with the new place, or a pin has them, and
+//! then the old place is held while it reads. Other cells of the same leaf stay where they are:
+//! clean nodes may have them, in slots without a pointer too, and point to the old place on disk. A
+//! leaf that is changed meanwhile is copied before or after, as usual. Counts follow from the
+//! written nodes: the old leaf dies because nothing points to it any more, and if something does,
+//! it stays.
 //!
 //! **Cost.** At most as many bytes of leaves as are changed, and as many again of nodes above them.
 
@@ -42,35 +43,35 @@ use crate::nodes::Nodes;
 use crate::space::{Space, region};
 use crate::tree::Root;
 
-/// A checkpoint that writes less is one or two writes in any case.
+/// A checkpoint that writes less needs one or two writes in any case.
 const WRITTEN_UNITS_MIN: u64 = 256;
-/// Nodes of level 1, and trees, that are looked at before one checkpoint.
+/// Nodes of level 1, and trees, that are visited before one checkpoint.
 const LOOKS_MAX: usize = 4096;
 /// Share of the cache that may be changed already, five of eight.
 const DIRTY_SHARE: (usize, usize) = (5, 8);
-/// Checkpoints after which regions are tried again that could not be emptied.
+/// Checkpoints after which regions that could not be emptied are tried again.
 const PASSED_FOR: u64 = 16;
 
-/// What is kept from one checkpoint to the next.
+/// State that is kept from one checkpoint to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
-    /// Where looking goes on.
+    /// Where the search continues.
     tree: u64,
     from: Vec<u8>,
     /// Regions that could not be emptied, and how many units were in use.
     passed: Map<u64, u64>,
-    /// The leaves that the next checkpoint moves, by where they lie: cells that `loosen` chose.
+    /// The leaves that the next checkpoint moves, by their place: cells that `loosen` chose.
     pub(super) moves: Map<u64, Arc<LeafCell>>,
 }
 
 impl Gather {
-    /// What is to be moved now.
+    /// Takes the leaves to move now.
     pub(super) fn take(&mut self) -> Map<u64, Arc<LeafCell>> {
         std::mem::take(&mut self.moves)
     }
 }
 
-/// A node in a sparse region, and a way to it.
+/// A node in a sparse region, and a path to it.
 struct Found {
     tree: TreeId,
     key: Vec<u8>,
@@ -96,22 +97,22 @@ struct Looking<'a> {
     /// Counts that were read from pages of the map that were not in memory; none where a page
     /// cannot be read.
     counts: Map<u64, Option<u32>>,
-    /// A unit of which the last look has to know the count to go on.
+    /// A unit whose count the last look needs in order to continue.
     asks: Option<u64>,
 }
 
 impl Core {
-    /// Chooses what the next checkpoint moves, and makes the way there changed. Cannot fail: where
-    /// something cannot be read or asked for, less is moved.
+    /// Chooses the leaves that the next checkpoint moves, and marks the paths to them changed.
+    /// Cannot fail: if something cannot be read or queried, fewer leaves are moved.
     pub(super) fn gather(&self, state: &mut State) {
         state.gather.moves.clear();
         let dirty = (self.nodes.budget.dirty() / UNIT_BYTES) as u64;
         let wanted = dirty + state.space.uncounted();
-        // While a pin reads what is moved, moving makes no room.
+        // While a pin reads the old place, moving frees no space.
         if wanted < WRITTEN_UNITS_MIN || self.pins.lock().newest().is_some() {
             return;
         }
-        // What is made changed here is not to make committers wait.
+        // Nodes that are marked changed here must not make committers wait.
         if self.dirty() > self.options.common.cache_bytes / DIRTY_SHARE.1 * DIRTY_SHARE.0 {
             return;
         }
@@ -123,12 +124,12 @@ impl Core {
         if sparse.is_empty() {
             return;
         }
-        // A disk that does not say how much room it has may have little.
+        // A disk that does not report its free space may have little.
         if self.is_tight(2 * wanted * UNIT_BYTES as u64).unwrap_or(true) {
             return;
         }
         let mut found = self.look_for_nodes(state, &sparse);
-        // Where the search ends in the tree that it began in, it has been at some slots twice.
+        // If the search ends in the tree that it began in, it has visited some slots twice.
         found.sort_unstable_by(|a, b| a.slot().cmp(&b.slot()));
         found.dedup_by(|a, b| a.slot() == b.slot());
         let mut slots: Map<u64, u32> = Map::default();
@@ -139,7 +140,7 @@ impl Core {
         let mut moved: Map<u64, u64> = Map::default();
         for found in found {
             let pointer = found.pointer;
-            // One that no checkpoint has counted yet was written just now.
+            // A leaf that no checkpoint has counted yet was written just now.
             let counted = state.space.count(file, pointer.unit).filter(|&count| count > 0);
             let all = counted.is_some_and(|count| slots[&pointer.unit] >= count);
             if all && self.loosen(&found, &mut cells) {
@@ -188,7 +189,7 @@ impl Core {
             let tree = self.trees.read().get(&id).cloned();
             looking.tree = id;
             let ended = tree.is_none_or(|tree| looking.look(&tree.state.read(), &mut gather.from));
-            // The tree is not latched any more.
+            // The tree is no longer latched.
             looking.answer();
             if ended {
                 gather.tree = id.0 + 1;
@@ -198,8 +199,8 @@ impl Core {
         looking.found
     }
 
-    /// Makes the way to a node changed, if it lies there yet, and the slot of a leaf one that lies
-    /// where its cell says; `cells` has those cells. Tells whether it did.
+    /// Marks the path to a node changed, if the node is still there. Makes the slot of a leaf take
+    /// its place from its cell; `cells` has those cells. Returns whether it did.
     fn loosen(&self, found: &Found, cells: &mut Map<u64, Arc<LeafCell>>) -> bool {
         let _gate = self.gate.read();
         let Ok(tree) = self.tree(found.tree) else { return false };
@@ -240,20 +241,20 @@ impl Core {
 }
 
 impl Nodes {
-    /// Makes an interior node its tree's own, and changed. With the tree latched nothing is read:
-    /// what was unloaded since it was found stays where it is.
+    /// Makes its tree the only owner of an interior node, and marks the node changed. Nothing is
+    /// read with the tree latched: a node that was unloaded since it was found is not moved.
     fn own_loaded<'c>(&self, slot: &'c mut Child, level: u8) -> Option<&'c mut Interior> {
         slot.cell.get()?;
         self.own_interior(slot, level).ok()
     }
 
-    /// A cell of the clean leaf in a slot that no other slot has, nor comes to have.
+    /// A cell of the clean leaf in a slot that no other slot has or will get.
     fn cell_alone(&self, slot: &mut Child, pointer: Pointer) -> Arc<LeafCell> {
-        // From here on nobody finds the cell by its pointer; who did so before is counted.
+        // From here on no thread finds the cell by its pointer; one that did so before is counted.
         self.forget(pointer);
         let data = match slot.cell.get_mut() {
             Some(Node::Leaf(leaf)) if Arc::strong_count(leaf) == 1 => return Arc::clone(leaf),
-            // What is in memory stays there: a commit may rely on it.
+            // Content in memory stays there: a commit may rely on it.
             Some(Node::Leaf(leaf)) => leaf.latch.read().data.clone(),
             _ => None,
         };
@@ -265,8 +266,8 @@ impl Nodes {
         cell
     }
 
-    /// Gives the cell that a slot is about to have what the slot has in memory, for the same
-    /// reason.
+    /// Copies the content that a slot has in memory to the cell that it is about to get, for the
+    /// same reason.
     fn keep_content(&self, slot: &Child, cell: &Arc<LeafCell>, pointer: Pointer) {
         let Some(Node::Leaf(leaf)) = slot.cell.get() else { return };
         if Arc::ptr_eq(leaf, cell) || cell.latch.read().data.is_some() {
@@ -280,9 +281,9 @@ impl Nodes {
 }
 
 impl Looking<'_> {
-    /// Looks at the slots of one node of level 1, or passes over a part that is shared or not in
-    /// memory, from a key on; tells whether the tree ended. Where it has to know a count that is
-    /// not in memory, it asks for it, and the next look begins where this one did.
+    /// Visits the slots of one node of level 1, or skips a part that is shared or not in memory,
+    /// from a key on; returns whether the tree ended. If it needs a count that is not in memory, it
+    /// requests the count, and the next look begins where this one did.
     fn look(&mut self, root: &Root, from: &mut Vec<u8>) -> bool {
         let (mut child, mut fence) = (&root.child, None);
         while let Some(interior) = self.sole(child) {
@@ -310,7 +311,7 @@ impl Looking<'_> {
         ended
     }
 
-    /// Finds out the count that the last look asked for.
+    /// Reads the count that the last look requested.
     fn answer(&mut self) {
         if let Some(unit) = self.asks.take() {
             let count = self.space.count(self.nodes.file.as_ref(), unit);
@@ -318,7 +319,7 @@ impl Looking<'_> {
         }
     }
 
-    /// The count of a unit, if it is known; else it is asked for.
+    /// The count of a unit, if it is known; otherwise requests it.
     fn count(&mut self, unit: u64) -> Option<u32> {
         if let Some(&count) = self.counts.get(&unit) {
             return count;
@@ -330,8 +331,8 @@ impl Looking<'_> {
         known
     }
 
-    /// Notes the leaves in sparse regions, unless too little would be moved for what the node
-    /// itself takes, which would have to be written too.
+    /// Notes the leaves in sparse regions, unless they are too small compared with the node itself,
+    /// which would have to be written too.
     fn look_at_leaves(&mut self, interior: &Interior, from: &[u8]) {
         let before = self.found.len();
         let mut units = 0;
@@ -358,14 +359,14 @@ impl Looking<'_> {
         self.sparse.contains(&region(pointer.unit))
     }
 
-    /// The interior node in a slot, if it is in memory and nothing else leads to it.
+    /// The interior node in a slot, if it is in memory and has no other parent.
     fn sole<'c>(&mut self, child: &'c Child) -> Option<&'c Interior> {
         let Node::Interior(interior) = child.cell.get()? else { return None };
         if Arc::strong_count(interior) > 1 {
             return None;
         }
         let Some(pointer) = interior.disk.get() else { return Some(interior) };
-        // Of a node with nothing to be moved, no count is asked for.
+        // For a node with nothing to move, no count is requested.
         let moved = || interior.children.iter().filter_map(Child::pointer);
         if interior.level == 1
             && !self.is_sparse(pointer)

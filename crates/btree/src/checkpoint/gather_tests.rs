@@ -1,4 +1,4 @@
-//! What others do between the steps of a checkpoint that moves leaves.
+//! Concurrent actions between the steps of a checkpoint that moves leaves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn read(from: &dyn Read, tree: TreeId) -> Model {
     all
 }
 
-/// A store, its trees, and pins of it, with what they must hold.
+/// A store, its trees, and pins of it, with their expected content.
 struct World {
     store: Arc<BtreeStore>,
     random: fastrand::Rng,
@@ -70,13 +70,13 @@ impl World {
         clone
     }
 
-    /// Drops a tree, but for the first.
+    /// Drops a tree, except the first.
     fn drop_one(&mut self) {
         let Some(&gone) = self.trees.keys().nth(self.random.usize(1..4)) else { return };
         self.drop_tree(gone);
     }
 
-    /// Gives up all that can be given up, so that it is read from where it lies.
+    /// Evicts everything that can be evicted, so that it is read from disk.
     fn unload(&self) {
         let core = &self.store.core;
         let _gate = core.gate.write();
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// One thing that somebody does.
+    /// One random action.
     fn act(&mut self) {
         let trees: Vec<TreeId> = self.trees.keys().copied().collect();
         let tree = trees[self.random.usize(..trees.len())];
@@ -147,8 +147,8 @@ impl World {
         }
     }
 
-    /// A checkpoint with things done between its steps, which fails or not; tells whether leaves
-    /// were to be moved.
+    /// A checkpoint with actions between its steps, which fails or not; returns whether leaves were
+    /// to be moved.
     fn checkpoint(&mut self) -> bool {
         let store = Arc::clone(&self.store);
         let core = &store.core;
@@ -172,7 +172,7 @@ impl World {
 }
 
 impl World {
-    /// A checkpoint with nothing done beside; tells whether leaves were to be moved.
+    /// A checkpoint without other actions; returns whether leaves were to be moved.
     fn checkpoint_now(&self) -> bool {
         let core = &self.store.core;
         let mut state = core.checkpoint.lock();
@@ -182,7 +182,7 @@ impl World {
     }
 }
 
-/// A store whose room is full of holes, with all that was changed on the way in memory.
+/// A store whose file is full of holes, with all changes on the way in memory.
 fn grown() -> (SimEnv, Arc<BtreeStore>, Model) {
     let sim = testing::sim_env(1);
     let store = BtreeStore::create(&sim.env(), &options()).expect("create");
@@ -207,7 +207,7 @@ fn aged() -> (SimEnv, Model) {
 }
 
 impl World {
-    /// What lies on a copy of the disk.
+    /// The content of a copy of the disk.
     fn of(sim: &SimEnv, model: &Model, seed: u64) -> (SimEnv, World) {
         let sim = SimEnv::on(sim.device.copy(), seed);
         let store = BtreeStore::open(&sim.env(), &options()).expect("open");
@@ -230,7 +230,7 @@ impl World {
         self.trees.remove(&tree);
     }
 
-    /// Reads everything from where it lies, and counts again.
+    /// Reads everything from disk, and counts again.
     fn look_at_all(&mut self, seed: u64) {
         self.pins.clear();
         while self.store.reclaim_step(500).expect("reclaim") {}
@@ -242,7 +242,7 @@ impl World {
     }
 }
 
-/// A node of two clones that the search passes over leads to leaves that are moved for another
+/// A node of two clones that the search skips is a parent of leaves that are moved for another
 /// tree. One clone copies it when its slots are empty; then they are filled in the frozen one.
 #[test]
 fn a_slot_that_was_copied_without_its_cell_leads_to_the_old_place() {
@@ -282,9 +282,9 @@ fn a_slot_that_was_copied_without_its_cell_leads_to_the_old_place() {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-/// Slots of what was changed in this process have no pointers of their own, in clean nodes too. A
-/// snapshot that lies still has such a node; a clone of it, which the search passes over, copies
-/// the node with the cells of leaves that are moved for another tree.
+/// Slots that were changed in this process have no pointers of their own, in clean nodes too. An
+/// unchanged snapshot still has such a node; a clone of it, which the search skips, copies the node
+/// with the cells of leaves that are moved for another tree.
 #[test]
 fn what_a_clean_node_shares_with_a_copy_stays_where_that_node_says() {
     let (_sim, store, model) = grown();
@@ -298,7 +298,7 @@ fn what_a_clean_node_shares_with_a_copy_stays_where_that_node_says() {
     assert!(world.checkpoint_now(), "nothing was to be moved");
     world.drop_tree(one);
     world.drop_tree(other);
-    // What only they had is used for something else.
+    // The space that only they used is reused.
     for _ in 0..4 {
         while store.reclaim_step(500).expect("reclaim") {}
         world.put(TREE, 100);
@@ -328,7 +328,7 @@ fn a_medium_that_does_not_tell_its_room_fails_no_checkpoint() {
     }
 }
 
-/// A process that lives long: nothing is opened again, and nothing is unloaded before the end.
+/// A long-lived process: nothing is opened again, and nothing is unloaded before the end.
 #[test]
 fn many_clones_come_and_go_while_leaves_are_moved_and_nothing_is_lost() {
     let (mut moved, seeds) = (0, testing::run::rounds(3, 100));
@@ -336,7 +336,8 @@ fn many_clones_come_and_go_while_leaves_are_moved_and_nothing_is_lost() {
         let (_sim, store, model) = grown();
         let mut world = World::with(store, model, seed);
         for round in 0..12 {
-            // Some lie still, as snapshots do, some are changed, and some of those cloned again.
+            // Some stay unchanged, as snapshots do, some are changed, and some of those cloned
+            // again.
             for _ in 0..world.random.usize(1..4) {
                 let trees: Vec<TreeId> = world.trees.keys().copied().collect();
                 let of = trees[world.random.usize(..trees.len())];
@@ -401,8 +402,8 @@ fn whatever_is_done_while_leaves_are_moved_nothing_is_lost() {
     assert!(moved >= seeds as usize, "only {moved} checkpoints had something to move");
 }
 
-/// Somebody else fills the disk between the choice of what is moved and the writing, and then
-/// makes some room.
+/// Another process fills the disk between the choice of the leaves to move and the writing, and
+/// then frees some space.
 #[test]
 fn a_checkpoint_that_finds_too_little_room_for_what_it_moves_is_made_without() {
     let (sim, model) = aged();
@@ -434,7 +435,7 @@ fn a_checkpoint_that_finds_too_little_room_for_what_it_moves_is_made_without() {
     world.look_at_all(1);
 }
 
-/// Contents that only the frozen state had are let go of as they are written, so that it cannot be
+/// Contents that only the frozen state had are dropped as they are written, so that it cannot be
 /// written a second time.
 #[test]
 fn a_checkpoint_that_let_go_of_contents_is_not_tried_again() {
@@ -446,7 +447,7 @@ fn a_checkpoint_that_let_go_of_contents_is_not_tried_again() {
     {
         let mut state = core.checkpoint.lock();
         let frozen = core.freeze();
-        // The same leaves once more, so that nobody but the frozen state has what it has of them.
+        // The same leaves once more, so that only the frozen state has its copies of them.
         for (key, value) in &world.trees[&TREE] {
             commit(&store, |batch| batch.put(TREE, key, value));
         }

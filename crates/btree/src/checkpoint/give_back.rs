@@ -1,14 +1,14 @@
-//! Giving free room of the file of nodes back to the disk.
+//! Returns free space of the node file to the disk by punching holes.
 //!
-//! A hole is punched with the file locked against everybody who reads it past the page cache, and
-//! the disk has to find the room again when it is written again. So what is freed is only listed,
-//! and punched when there is much of it, long runs alone; when nobody commits, all that is worth
-//! it; and at once when the disk has little room left. What is in use again by then is passed
-//! over: whether a unit is free is looked up when it is punched, with the state locked.
+//! Punching locks the file against all direct readers, and the disk has to allocate the space again
+//! when it is reused. So freed units are only listed. When many are listed, long runs alone are
+//! punched; when the store is idle, all runs that are worth it; and all at once when the disk has
+//! little space left. Units that are in use again by then are skipped: whether a unit is free is
+//! looked up when it is punched, with the state locked.
 //!
-//! The list has a word for each group: in which sixty-fourths of it something was freed. So it is
-//! bounded by the file, however often the same room is used and freed again. Groups are looked at
-//! in turn, a bounded part in one go.
+//! The list has a word for each group: in which sixty-fourths of it something was freed. So its
+//! size is bounded by the file, however often the same space is used and freed again. Groups are
+//! visited in turn, a bounded number in one step.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -23,47 +23,47 @@ use crate::core::Core;
 use crate::nodes::unit_offset;
 use crate::space::Space;
 
-/// Shortest run that is punched while others work.
+/// Shortest run that is punched while the store is busy.
 const BUSY_BYTES_MIN: u64 = 64 << 10;
-/// And while nobody does: less than what a leaf leaves.
+/// And while it is idle: less than the space that a leaf leaves.
 const REST_BYTES_MIN: u64 = 8 << 10;
-/// And where the disk is nearly full: its page.
+/// And when the disk is nearly full: the page size of the disk.
 const TIGHT_BYTES_MIN: u64 = 4 << 10;
 /// Freed bytes that may be listed: one in so many of the file, but at least so many, and no more
-/// than one in so many of what the disk has left.
+/// than one in so many of the free bytes of the disk.
 const LISTED_SHARE: u64 = 4;
 const LISTED_BYTES_MIN: u64 = 16 << 20;
 const LISTED_SHARE_OF_FREE: u64 = 16;
-/// Runs that are punched by one checkpoint while others work, or twice as many as it may have freed
-/// itself; those of the last group are all punched.
+/// Runs that are punched by one checkpoint while the store is busy, or twice as many as it may have
+/// freed itself; those of the last group are all punched.
 const BUSY_PUNCHES: usize = 256;
-/// Groups that it looks at, each a page of the map, or one in so many of the file's.
+/// Groups that it visits, each a page of the map, or one in so many of the file's.
 const BUSY_LOOKS: usize = 256;
 const BUSY_LOOKS_SHARE: usize = 64;
-/// Runs that are punched, and groups that are looked at, in one step while nobody commits.
+/// Runs that are punched, and groups that are visited, in one step while the store is idle.
 const REST_PUNCHES: usize = 256;
 const REST_LOOKS: usize = 64;
-/// Units that a bit of the list stands for.
+/// Units that a bit of the list covers.
 const BLOCK_UNITS: usize = 64;
 
 const _: () = assert!(GROUP_UNITS.div_ceil(BLOCK_UNITS) == 64, "a word has a bit for each block");
 
-/// What was freed and may not be given back yet.
+/// Freed units that are not punched yet.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Freed {
     groups: BTreeMap<u64, Listed>,
-    /// Units that were freed since their groups were looked at.
+    /// Units that were freed since their groups were visited.
     units: u64,
-    /// Where looking goes on.
+    /// Where the scan continues.
     next: u64,
-    /// Groups that are to be passed in this round.
+    /// Groups left in this round.
     left: usize,
 }
 
 /// The same of a group.
 #[derive(Debug, Default, Clone, Copy)]
 struct Listed {
-    /// A bit for each block in which there may be something to give back.
+    /// A bit for each block in which there may be something to punch.
     blocks: u64,
     units: u64,
 }
@@ -83,12 +83,12 @@ impl Freed {
         self.units += u64::from(units);
     }
 
-    /// Begins a round: every group that is listed now is passed once.
+    /// Begins a round: every group that is listed now is visited once.
     fn begin_round(&mut self) {
         self.left = self.groups.len();
     }
 
-    /// Takes the next group of the round off the list in which so many units were freed.
+    /// Takes the next group of the round in which at least `units` units were freed off the list.
     fn take(&mut self, units: u64) -> Option<(u64, Listed)> {
         while self.left > 0 {
             self.left -= 1;
@@ -104,7 +104,7 @@ impl Freed {
         None
     }
 
-    /// Lists again what was taken off.
+    /// Lists a group again that was taken off.
     fn put_back(&mut self, group: u64, listed: Listed) {
         let there = self.groups.entry(group).or_default();
         there.blocks |= listed.blocks;
@@ -120,18 +120,17 @@ impl Freed {
     }
 }
 
-/// How much is done in one go.
+/// The limits of one step.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// Bytes of the shortest runs that are punched.
+    /// Length in bytes of the shortest runs that are punched.
     least: u64,
     punches: usize,
     looks: usize,
 }
 
 impl Core {
-    /// Gives free room back to the disk, or notes that it may be. A failure costs room and
-    /// nothing else.
+    /// Punches free space, or lists it to be punched later. A failure costs space and nothing else.
     pub(crate) fn give_back(&self, state: &mut State, groups: u64, free: &[(u64, u16)]) {
         if self.may_be_two_states() {
             return;
@@ -147,7 +146,8 @@ impl Core {
                 file.set_len(length)?;
             }
             if self.tight.load(Ordering::Relaxed) {
-                // All at once: who finds no room asks once more after this, and then no longer.
+                // All at once: a caller that finds no space retries once after this, and then gives
+                // up.
                 return punch_round(space, file, Part::all(TIGHT_BYTES_MIN));
             }
             let listed = space.freed.units * UNIT_BYTES as u64;
@@ -163,7 +163,7 @@ impl Core {
         }
     }
 
-    /// Gives back what a checkpoint has written in vain, to the page: somebody needs it now.
+    /// Punches the space that a failed checkpoint has written, down to one page: it is needed now.
     pub(super) fn give_back_attempt(&self, state: &mut State, free: &[(u64, u16)]) {
         if self.may_be_two_states() {
             return;
@@ -184,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Gives back all that is listed.
+    /// Punches everything that is listed.
     pub(crate) fn give_back_all(&self, state: &mut State) {
         if self.may_be_two_states() {
             return;
@@ -195,8 +195,8 @@ impl Core {
         }
     }
 
-    /// Gives back all that is listed, to the page: somebody finds the disk full. Waits for a
-    /// checkpoint that is being made, which gives room back too.
+    /// Punches everything that is listed, down to one page, because the disk is full. Waits for a
+    /// running checkpoint, which frees space too.
     pub(crate) fn give_back_now(&self) -> Result<()> {
         let mut state = self.checkpoint.lock();
         if self.may_be_two_states() {
@@ -206,8 +206,8 @@ impl Core {
         punch_round(&mut state.space, file, Part::all(TIGHT_BYTES_MIN))
     }
 
-    /// After a superblock that could not be written a crash may leave either state, and the map
-    /// knows of one. Asked with the state locked.
+    /// After a superblock write failed a crash may leave either state, and the map covers only one.
+    /// Called with the state locked.
     fn may_be_two_states(&self) -> bool {
         self.check_log().is_err()
     }
@@ -217,8 +217,8 @@ impl Core {
         (length / LISTED_SHARE).max(LISTED_BYTES_MIN).min(free / LISTED_SHARE_OF_FREE)
     }
 
-    /// Gives a part of what is listed back if nobody has committed since the last call; tells
-    /// whether any was listed.
+    /// Punches a part of the list if there was no commit since the last call; returns whether
+    /// anything was listed.
     pub(crate) fn give_back_at_rest(&self) -> bool {
         let last = self.log().last().0;
         if self.rested_at.swap(last, Ordering::Relaxed) != last {
@@ -230,7 +230,7 @@ impl Core {
         }
         let part = Part { least: REST_BYTES_MIN, punches: REST_PUNCHES, looks: REST_LOOKS };
         if let Err(error) = punch_round(&mut state.space, self.nodes.file.as_ref(), part) {
-            // It is listed again: who is told that there was any would ask on and on.
+            // It is listed again: a caller that gets `true` would call again and again.
             tracing::warn!(%error, "free room could not be given back");
             return false;
         }
@@ -243,7 +243,7 @@ impl Part {
         Part { least, punches: usize::MAX, looks: usize::MAX }
     }
 
-    /// What a checkpoint does that has freed so much, so that it is never less than what is freed.
+    /// The limits of a checkpoint that has freed so much: it never punches less than it frees.
     fn while_busy(freed: u64, groups: usize) -> Part {
         let own = (2 * freed / BUSY_BYTES_MIN) as usize;
         Part {
@@ -254,7 +254,7 @@ impl Part {
     }
 }
 
-/// A part of a round of its own.
+/// Punches a part, as a round of its own.
 fn punch_round(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
     space.freed.begin_round();
     let done = punch(space, file, part);
@@ -262,17 +262,17 @@ fn punch_round(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
     done
 }
 
-/// Punches the free runs of at least `least` bytes in what is listed, as far as this part and the
-/// round go; lists the shorter ones again, but not those that are too short at any time.
+/// Punches the free runs of at least `least` bytes in the listed blocks, as far as this part and
+/// the round go; lists the shorter ones again, except those that are always too short.
 fn punch(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
     let least_units = if part.least > REST_BYTES_MIN { part.least / UNIT_BYTES as u64 } else { 0 };
     let (mut punches, mut looks) = (part.punches, part.looks);
     while punches > 0 && looks > 0 {
-        // Where less was freed than the shortest run, there is hardly a new one.
+        // If less was freed than the shortest run, there is hardly a new one.
         let Some((group, listed)) = space.freed.take(least_units) else { break };
         looks -= 1;
-        // The file may be shorter by now; and a page that cannot be read is for whoever needs it
-        // to complain of.
+        // The file may be shorter by now; and a page that cannot be read is reported by its next
+        // user.
         if group >= space.groups.len() as u64 {
             continue;
         }
@@ -295,12 +295,12 @@ fn punch(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
                 match file.punch(offset, bytes) {
                     Ok(true) => {}
                     Ok(false) => {
-                        // There is no such thing here.
+                        // The file system does not support it.
                         space.freed = Freed::default();
                         return Ok(());
                     }
                     Err(error) => {
-                        // On a full disk it may take room itself. Later is as good.
+                        // On a full disk punching may need space itself. A later retry is as good.
                         space.freed.put_back(group, listed);
                         return Err(error.into());
                     }
@@ -423,7 +423,7 @@ mod tests {
         drop(state);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 20));
         assert!(store.core.give_back_now().is_err());
-        // Who asks on while there is any must not be told so for ever.
+        // A caller that repeats the call while it returns true must not get true forever.
         sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 0));
         assert!(!store.core.give_back_at_rest() && !store.core.give_back_at_rest());
         let before = sim.device.counts().of(Op::Punch);

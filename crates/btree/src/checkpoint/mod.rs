@@ -1,19 +1,20 @@
-//! Making what is only in memory and in the log durable in its place, beside the writers.
+//! Checkpoints: write the changes that are only in memory and in the log to their place,
+//! concurrently with writers.
 //!
-//! 0. `gather`: choose what lies scattered and is to be written again beside what changed.
+//! 0. `gather`: choose scattered leaves that are written again along with the changed ones.
 //! 1. `freeze`: with the commit gate exclusive, take the roots of the trees that changed and the
-//!    number of the last log record. Microseconds: from then on writers find that what they meet
-//!    has another owner, and copy it.
-//! 2. `write`: walk what is changed below those roots, children before parents, give each node
-//!    room and write it, in long runs.
+//!    number of the last log record. This takes microseconds: from then on writers find that these
+//!    nodes have another owner, and copy them.
+//! 2. `write`: walk the changed nodes below those roots, children before parents, allocate space
+//!    for each node and write it, in long runs.
 //! 3. Settle the reference counts; write catalog, map pages and map directory. Sync.
-//! 4. `publish`: write both superblocks, one after the other, and sync each. Only now is anything
-//!    of the old state given up, in memory too: cells learn where they lie, freed room is punched,
-//!    the log is trimmed.
+//! 4. `publish`: write both superblocks, one after the other, and sync each. Only now is the old
+//!    state released, in memory too: cells record their places, freed space is punched, the log is
+//!    trimmed.
 //!
 //! A crash before the first superblock is durable leaves the old state, of which nothing was
-//! overwritten; after it, the new one. A failure before it, such as a full disk, is undone by
-//! forgetting: no cell was told anything, and the map that was worked on is a copy.
+//! overwritten; after it, the new one. A failure before it, such as a full disk, needs no undo: no
+//! cell has recorded a place, and the new map is discarded, because it is a copy.
 
 mod freeze;
 mod gather;
@@ -47,10 +48,10 @@ pub(crate) use publish::{SUPERBLOCK_FILES, create_superblocks, write_superblocks
 pub(crate) use shed::Shedding;
 pub(crate) use write::{Manner, NodeWriter};
 
-/// Nodes that a checkpoint frees beside those that it replaces.
+/// Nodes that a checkpoint frees in addition to those that it replaces.
 pub(crate) const FREED_MAX: usize = 4096;
 
-/// What the thread that checkpoints keeps from one to the next.
+/// State that the checkpointing thread keeps from one checkpoint to the next.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) space: Space,
@@ -81,23 +82,23 @@ pub(crate) struct Written {
     pub(crate) writes: u64,
 }
 
-/// How a state is written.
+/// The parameters of writing a state.
 struct Attempt {
-    /// Leaves that are written again where they did not change.
+    /// Unchanged leaves that are written again.
     moves: Map<u64, Arc<LeafCell>>,
-    /// Whether any hole is to be used.
+    /// Whether holes of any length are used.
     frugal: bool,
 }
 
-/// How that ended.
+/// A failed attempt.
 struct Failed {
     error: store::Error,
-    /// Whether what was frozen has all its contents yet.
+    /// Whether the frozen state still has all its contents.
     whole: bool,
 }
 
 impl Core {
-    /// Runs a checkpoint with the state locked; frees up to `most` nodes of trash beside.
+    /// Runs a checkpoint with the state locked; also frees up to `most` nodes of trash.
     pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
         self.check_log()?;
         let released = state.space.release(self.pins.lock().oldest());
@@ -106,14 +107,14 @@ impl Core {
         #[cfg(test)]
         tests::meanwhile(self);
         let written = self.write_state(state, &frozen, most).and_then(|written| {
-            // What failed meanwhile may have left half a batch in what was frozen, which the log
-            // must not be trimmed for; a log that is durable up to there does not tell. What is
-            // replayed was made durable before (`replay`).
+            // A failure meanwhile may have left half a batch in the frozen state, and the log must
+            // not be trimmed for that. A successful sync of the log does not rule that out.
+            // Replayed records were made durable before (`replay`).
             let sync = |log: &Log| log.sync(frozen.lsn).and_then(|()| log.check());
             match self.journal.opened_log().map_or(Ok(()), sync) {
                 Ok(()) => Ok(written),
                 Err(error) => {
-                    // While what was written is listed yet.
+                    // While the written nodes are still listed.
                     self.end_shedding();
                     Err(error)
                 }
@@ -123,7 +124,7 @@ impl Core {
             Ok(written) => self.publish(state, frozen, written, released),
             Err(error) => {
                 self.thaw(&frozen);
-                // The held room that was released is free all the same; only punching is missed.
+                // The held space that was released is free all the same; only punching is missed.
                 if !error.is_no_space() && !matches!(error, store::Error::Corrupt(_)) {
                     self.fail_log(&format!("a checkpoint failed: {error}"));
                 }
@@ -132,9 +133,9 @@ impl Core {
         }
     }
 
-    /// Makes what was written to the file of nodes durable. When that fails, whatever the reason,
-    /// no more is taken: leaves that were written early may be lost with it, of which nobody has
-    /// the content any more but the log.
+    /// Makes the writes to the node file durable. If that fails, for whatever reason, the store
+    /// takes no more changes: pre-flushed leaves may be lost with it, and then only the log has
+    /// their content.
     pub(crate) fn sync_nodes(&self) -> Result<()> {
         self.nodes.sync().map_err(|error| {
             self.fail_log(&format!("nodes could not be made durable: {error}"));
@@ -142,10 +143,10 @@ impl Core {
         })
     }
 
-    /// Steps 2 and 3. Where the room turns out to be too little that there was when it was looked
-    /// at, they are done once more: without what is only moved, and in any hole. What was begun is
-    /// given back by then, and nobody was told of it. Not where contents were let go of as they
-    /// were written: then the next checkpoint writes what the trees have by then.
+    /// Steps 2 and 3. If the space turns out to be less than it was when it was checked, they are
+    /// done once more, without moved leaves and with holes of any length. The first attempt's space
+    /// is freed by then, and no cell has recorded it. There is no second attempt if contents were
+    /// dropped as they were written: then the next checkpoint writes what the trees have by then.
     fn write_state(&self, state: &mut State, frozen: &Frozen, most: usize) -> Result<Written> {
         let moves = state.gather.take();
         let frugal = self.tight.load(Ordering::Relaxed);
@@ -188,7 +189,7 @@ impl Core {
         };
         self.begin_shedding(frozen);
         if let Err(error) = self.sync_nodes() {
-            // While `cells` are there yet: owners are counted with them.
+            // While `cells` still exist: they count as owners.
             self.end_shedding();
             return Err(Failed { error, whole: false });
         }
@@ -200,12 +201,12 @@ impl Core {
         self.options.common.apart == Some(tree)
     }
 
-    /// How a tree is written. Where any hole has to do, nothing is done for blocks.
+    /// How a tree is written. If holes of any length are used, block alignment is given up.
     fn manner(&self, work: &Work<'_>, tree: TreeId) -> Manner {
         if self.is_apart(tree) && !work.is_frugal() { Manner::Apart } else { Manner::Once }
     }
 
-    /// Writes all of it, the map last; the map itself stays with `work`.
+    /// Writes all nodes, and the map last; the map itself stays with `work`.
     fn write_nodes(
         &self,
         work: &mut Work<'_>,
@@ -241,7 +242,7 @@ impl Core {
                 None => nodes.change(&mut catalog, &key, Change::Delete)?,
             }
         }
-        // What replaced nodes leave behind is never put off: it is no more than what was written.
+        // Freeing replaced nodes is never postponed: they are no more than the nodes written.
         let most = most + 2 * writer.nodes_written();
         let taken = take_trash(nodes, &mut catalog, &mut counts, most)?;
         let mut trash_change = -(taken as i64);
@@ -347,7 +348,7 @@ mod tests {
     type Meanwhile = Box<dyn FnOnce(&Core)>;
 
     thread_local! {
-        /// What another thread does when a checkpoint has frozen what it writes.
+        /// Actions of another thread after a checkpoint has frozen its state.
         static MEANWHILE: RefCell<Option<Meanwhile>> = const { RefCell::new(None) };
     }
 
@@ -359,8 +360,9 @@ mod tests {
 
     const TREE: TreeId = TreeId(32);
 
-    /// A store in which everything is durable, and a checkpoint of it while which something fails;
-    /// it must fail too, and what was committed be there when the store is opened again.
+    /// A store in which everything is durable, and a checkpoint of it during which something fails.
+    /// The checkpoint must fail too, and committed changes must be there when the store is opened
+    /// again.
     fn fails_with(act: impl FnOnce(&Core, &SimDevice) + 'static) {
         let sim = testing::sim_env(1);
         let options = Options::with_cache(8 << 20);
@@ -385,7 +387,7 @@ mod tests {
         fails_with(|core, _| core.log().fail("a commit could not be applied"));
     }
 
-    /// What the other had written may be lost, and the system tells of it once.
+    /// The other thread's writes may be lost, and the system reports it once.
     #[test]
     fn a_sync_of_nodes_that_failed_for_another_fails_for_the_checkpoint() {
         fails_with(|core, device| {

@@ -1,8 +1,8 @@
-//! Step 4: the superblocks, and what follows from their being durable.
+//! Step 4: writes the superblocks, and releases the old state once they are durable.
 //!
-//! Both say the same, so that damage of either loses nothing (decision 0064). They are written one
-//! after the other, and of the state before nothing is given up until both are durable: whenever
-//! one of them is torn, or rots, the other leads to a state that is whole.
+//! Both superblocks are equal, so that damage of either loses nothing (decision 0064). They are
+//! written one after the other, and nothing of the previous state is freed until both are durable:
+//! whenever one of them is torn, or rots, the other points to a state that is whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,14 +60,14 @@ impl Core {
             catalog_level: written.catalog.level,
         };
         if let Err(error) = write_superblocks(&self.superblocks, 0, &superblock) {
-            // Which state a crash would now leave is not known.
+            // It is unknown which state a crash would now leave.
             self.thaw(&frozen);
             self.fail_log(&format!("the superblocks could not be written: {error}"));
             return Err(error);
         }
         self.end_shedding();
-        // The state is durable. Cells learn their places while the frozen roots still keep
-        // writers from changing them in place.
+        // The state is durable. Cells record their places while the frozen roots still keep writers
+        // from changing them in place.
         for (node, pointer) in &written.cells.nodes {
             match node {
                 Node::Leaf(leaf) => leaf.latch.write().set_disk(Some(*pointer)),
@@ -97,11 +97,11 @@ impl Core {
         }
         drop(written.cells);
         self.give_back(state, groups, &free);
-        // What is superfluous in a log that is replayed goes with the next checkpoint.
+        // The superfluous part of a log that is being replayed is trimmed by the next checkpoint.
         self.journal.opened_log().map_or(Ok(()), |log| log.trim(written.lsn))
     }
 
-    /// Makes the new state the one that is looked up from.
+    /// Makes the new state the one for look-ups.
     fn switch(&self, state: &mut State, frozen: &Frozen, written: &Written) {
         {
             let _gate = self.gate.write();
@@ -119,7 +119,7 @@ impl Core {
         self.journal.checkpointed(frozen.log_bytes);
         self.checkpointed_records.store(frozen.log_records, Ordering::Relaxed);
         self.journal.made_checkpoint(self.env.clock.now().0);
-        // And the superblocks.
+        // Plus the superblocks.
         let bytes = written.bytes + 2 * format::superblock::SUPERBLOCK_BYTES as u64;
         self.journal.wrote(Writer::Checkpoint, bytes, written.writes + 2);
         self.journal.synced(3);
@@ -127,14 +127,14 @@ impl Core {
 }
 
 impl Core {
-    /// Gives back what a checkpoint took that could not be written to its end: of it nothing is in
-    /// the durable map, and while it keeps the disk full, the next one fails too.
+    /// Punches the space that a failed checkpoint took. None of it is in the durable map, and while
+    /// it keeps the disk full, the next checkpoint fails too.
     pub(super) fn take_back(&self, state: &mut State, changed: Vec<u64>) {
         let groups = state.space.groups.len() as u64;
         let mut free = Vec::new();
         for group in changed.into_iter().filter(|&group| group < groups) {
-            // Of a page that cannot be read, nothing is known to be free.
-            // What was ingested or written early is not in the map either, and is held.
+            // If a page cannot be read, none of its units is known to be free. Ingested or
+            // pre-flushed leaves are not in the map either, and are held.
             let Ok(taken) = state.space.taken(self.nodes.file.as_ref(), group) else { continue };
             let first = group * GROUP_UNITS as u64;
             let begins = |&at: &usize| !taken[at] && (at == 0 || taken[at - 1]);

@@ -1,16 +1,17 @@
-//! Letting go of what a checkpoint froze, has written, and needs no more.
+//! Drops contents that a checkpoint froze and has written, and that are no longer needed.
 //!
 //! A leaf that is changed while a checkpoint has it is copied, and both copies are in memory until
-//! the state is published: syncing it takes long, and committers would have to wait for room. But
-//! the older copy is nobody's: the trees have the new one, and a failed checkpoint goes back to
-//! what the trees have. So its content is dropped once it is written, by whoever needs the room.
+//! the state is published. Syncing takes long, and committers would have to wait for memory. But
+//! the older copy is not needed: the trees have the new one, and a failed checkpoint goes back to
+//! the present trees. So its content is dropped once it is written, by the thread that needs the
+//! memory.
 //!
-//! Nobody else has a leaf when each node on the way to it from a frozen root has one owner beside
-//! `Written`, which lists what was written. That does not change: nodes of a frozen root are found
-//! through their owners alone, for a changed node is not in the map of known cells. A tree that was
-//! not changed since, a clone or a pin of it has the frozen root or a node on the way, and then
-//! nothing below is touched. Pins that may have a version of the frozen state do not show as
-//! owners; while there is one, nothing is let go of.
+//! A leaf has no other owner when each node on the path to it from a frozen root has one owner
+//! besides `Written`, which lists the written nodes. That does not change: nodes of a frozen root
+//! are found through their owners alone, because a changed node is not in the map of known cells. A
+//! tree that was not changed since, a clone or a pin of it has the frozen root or a node on the
+//! path, and then nothing below is touched. Pins that may have a version of the frozen state do not
+//! show as owners; while there is such a pin, nothing is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -23,9 +24,9 @@ use crate::changed::States;
 use crate::core::Core;
 use crate::tree::Root;
 
-/// Bytes with which a thread is content that looks for some.
+/// A thread stops looking once it has dropped this many bytes.
 const ENOUGH_BYTES: usize = 256 << 10;
-/// Children of roots that it looks below.
+/// Children of roots that it visits.
 const LOOKS_MAX: usize = 8;
 /// Owners of a node that was written: its parent, and the list of what was written.
 const OWNERS: usize = 2;
@@ -35,25 +36,25 @@ const OWNERS: usize = 2;
 pub(crate) struct Shedding {
     states: Arc<States>,
     pins_from: u64,
-    /// Where the search goes on: a tree, and a child of its root.
+    /// Where the search continues: a tree, and a child of its root.
     at: (TreeId, usize),
 }
 
 impl Core {
-    /// Says that all of a frozen state is written, and listed.
+    /// Notes that all of a frozen state is written, and listed.
     pub(super) fn begin_shedding(&self, frozen: &Frozen) {
         let (states, pins_from) = (Arc::clone(&frozen.states), frozen.pins_from);
         *self.shedding.lock() = Some(Shedding { states, pins_from, at: (TreeId(0), 0) });
     }
 
-    /// Says that cells are about to learn where they lie, or never will.
+    /// Notes that cells are about to record their places, or never will.
     pub(super) fn end_shedding(&self) {
         *self.shedding.lock() = None;
     }
 
-    /// Lets go of a little; tells whether anything was found.
+    /// Drops some contents; returns whether any were found.
     pub(crate) fn shed(&self) -> bool {
-        // Another thread at it leaves nothing for this one.
+        // If another thread is doing it, nothing is left for this one.
         let Some(mut shedding) = self.shedding.try_lock() else { return false };
         let Some(shedding) = &mut *shedding else { return false };
         let mut bytes = 0;
@@ -68,7 +69,7 @@ impl Core {
 }
 
 impl Core {
-    /// Looks below the next child of a root; returns how many bytes were let go of.
+    /// Visits the next child of a root; returns how many bytes were dropped.
     fn shed_step(&self, shedding: &mut Shedding) -> usize {
         let (id, at) = shedding.at;
         let Some((&found, root)) = shedding.states.range(id..).next() else {
@@ -86,8 +87,9 @@ impl Core {
         shed_below(child)
     }
 
-    /// Whether a root of a frozen state has so many owners, which the caller knows, and no pin has
-    /// the state. Then the tree has another root by now, which pins to come will find.
+    /// Whether a root of a frozen state has only the given number of owners, which the caller
+    /// knows, and no pin has the state. Then the tree has another root by now, which later pins
+    /// will find.
     pub(super) fn is_alone(&self, root: &Root, owners: usize, pins_from: u64) -> bool {
         let counted = root.child.cell.get().is_some_and(|node| node.owners() == owners);
         // A pin that was made before the tree changed is counted before its owners were.
@@ -96,11 +98,11 @@ impl Core {
     }
 }
 
-/// The changed interior node in a slot, if nobody else has it.
+/// The changed interior node in a slot, if it has no other owner.
 fn alone(child: &Child) -> Option<&Interior> {
     match child.cell.get()? {
         Node::Interior(interior) if Arc::strong_count(interior) == OWNERS => {
-            // Whoever gave it up had copied its children before: they are counted after it.
+            // A former owner had copied its children before it let go: they are counted after that.
             fence(Ordering::Acquire);
             interior.disk.get().is_none().then_some(interior.as_ref())
         }
@@ -115,7 +117,7 @@ fn shed_below(child: &Child) -> usize {
             return 0;
         }
         let mut state = leaf.latch.write();
-        // One that was not changed is the cache's.
+        // An unchanged leaf belongs to the cache.
         return if state.disk.is_none() { state.shed() } else { 0 };
     }
     alone(child).map_or(0, |interior| interior.children.iter().map(shed_below).sum())
@@ -153,7 +155,7 @@ mod tests {
         all
     }
 
-    /// What becomes of a checkpoint.
+    /// The outcome of a checkpoint.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum End {
         Published,
@@ -163,14 +165,14 @@ mod tests {
     /// When a pin is made.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum When {
-        /// Before the checkpoint is frozen, whose states it then shares.
+        /// Before the checkpoint is frozen, so it shares the checkpoint's states.
         Before,
         /// While it is made.
         During,
     }
 
-    /// Changes everything again while a checkpoint is made, half before it is written and half
-    /// after that; returns the changed bytes before that, and after everything was let go of.
+    /// Changes everything again while a checkpoint runs, half before it is written and half after
+    /// that; returns the changed bytes before that, and after all droppable contents were dropped.
     fn run(end: End, pinned: Option<When>) -> (usize, usize) {
         let sim = testing::sim_env(7);
         let options = Options::with_cache(32 << 20);
@@ -190,7 +192,7 @@ mod tests {
         assert!(!core.shed(), "nothing is written yet");
         let written: Result<Written> = core.write_state(&mut state, &frozen, 0);
         put(&store, &mut model, KEYS / 2..KEYS, 3);
-        // Each call looks below some children of the root; all are looked at.
+        // Each call visits some children of the root; together they visit all.
         for _ in 0..1000 {
             core.shed();
         }

@@ -1,8 +1,8 @@
 //! Step 2: writing the changed nodes below a root, children first, in long runs.
 //!
-//! A node gets its place when it is written, never before, so what is written together lies
-//! together. A cell that several trees share is written once. Cells are told their places only
-//! when the state was published.
+//! A node gets its place when it is written, never before, so nodes that are written together are
+//! adjacent. A cell that several trees share is written once. Cells record their places only when
+//! the state is published.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -24,7 +24,7 @@ use crate::twice;
 /// Bytes that are gathered before they are written.
 const RUN_BYTES: usize = 1 << 20;
 
-/// What was written, and where.
+/// The written cells, and their places.
 #[derive(Default)]
 pub(crate) struct Cells {
     pub(crate) nodes: Vec<(Node, Pointer)>,
@@ -34,11 +34,11 @@ pub(crate) struct Cells {
 /// How nodes are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Once, one behind the other.
+    /// Once, adjacent.
     Once,
-    /// In blocks of the disk that nothing else is in.
+    /// In disk blocks that contain nothing else.
     Apart,
-    /// The same, and a second time behind that (`twice`).
+    /// The same, with a second copy behind it (`twice`).
     Twice,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct NodeWriter<'a> {
     /// Places of the cells that were written, by identity.
     places: Map<usize, Pointer>,
     cells: Cells,
-    /// Clean leaves that are to be written again elsewhere, by where they lie.
+    /// Clean leaves that are to be written again elsewhere, by their place.
     moves: Map<u64, Arc<LeafCell>>,
     run: Vec<u8>,
     /// First unit of the run, and the unit behind it.
@@ -77,12 +77,12 @@ impl<'a> NodeWriter<'a> {
         }
     }
 
-    /// How nodes are written from now on.
+    /// Sets how nodes are written from now on.
     pub(super) fn set_manner(&mut self, manner: Manner) {
         self.manner = manner;
     }
 
-    /// Names the cells of leaves that are moved wherever a slot has them.
+    /// Sets the cells of leaves that are moved wherever a slot has them.
     pub(super) fn move_also(&mut self, moves: Map<u64, Arc<LeafCell>>) {
         self.moves = moves;
     }
@@ -91,7 +91,7 @@ impl<'a> NodeWriter<'a> {
         self.cells.nodes.len() + self.cells.values.len()
     }
 
-    /// Writes what is changed below a root.
+    /// Writes the changed nodes below a root.
     pub(super) fn write_root(
         &mut self,
         work: &mut Work<'_>,
@@ -102,8 +102,8 @@ impl<'a> NodeWriter<'a> {
         Ok(RootRecord { pointer, level: root.level })
     }
 
-    /// The same below a root of a frozen state. Where nobody else has it (`alone`) nobody will look
-    /// anything up from it, and what only it still has is let go of as soon as it is written.
+    /// The same below a root of a frozen state. If the root has no other owner (`alone`) it serves
+    /// no look-ups, and contents that only it still has are dropped as soon as they are written.
     pub(super) fn write_frozen(
         &mut self,
         work: &mut Work<'_>,
@@ -128,7 +128,7 @@ impl<'a> NodeWriter<'a> {
         self.place(work, counts, out, false)
     }
 
-    /// Writes a leaf that no tree has yet; returns where it lies, and where its long values do.
+    /// Writes a leaf that no tree has yet; returns its place, and those of its long values.
     pub(crate) fn write_one(
         &mut self,
         work: &mut Work<'_>,
@@ -141,8 +141,8 @@ impl<'a> NodeWriter<'a> {
         Ok((pointer, overflows.collect()))
     }
 
-    /// Recurses once a level, so no deeper than `LEVEL_MAX`. `alone`: nobody else has the node in
-    /// which the child is.
+    /// Recurses once a level, so no deeper than `LEVEL_MAX`. `alone`: the parent has no other
+    /// owner.
     fn write_child(
         &mut self,
         work: &mut Work<'_>,
@@ -163,7 +163,7 @@ impl<'a> NodeWriter<'a> {
             return Ok(*place);
         }
         let alone = alone && node.owners() == 1;
-        // Whoever gave it up had copied its children before: they are counted after it.
+        // A former owner had copied its children before it let go: they are counted after that.
         fence(Ordering::Acquire);
         let pointer = match node {
             Node::Leaf(leaf) => {
@@ -181,8 +181,8 @@ impl<'a> NodeWriter<'a> {
         Ok(pointer)
     }
 
-    /// Whether it is the very cell that was named. Another one of the same leaf may be in clean
-    /// nodes too, which say that it lies where it does.
+    /// Whether it is the very cell that was named. Clean nodes may have another cell of the same
+    /// leaf, and point to its old place.
     fn is_moved(&self, pointer: Pointer, leaf: &Arc<LeafCell>) -> bool {
         self.moves.get(&pointer.unit).is_some_and(|moved| Arc::ptr_eq(moved, leaf))
     }
@@ -233,7 +233,7 @@ impl<'a> NodeWriter<'a> {
                 codec::pointers(header, body)
             });
             let Ok(far) = read else {
-                // For all that lead there.
+                // For all pointers to it.
                 self.moves.remove(&from.unit);
                 self.scratch = out;
                 return Ok(from);
@@ -264,7 +264,7 @@ impl<'a> NodeWriter<'a> {
         self.place(work, counts, out, overflows)
     }
 
-    /// Writes the long values of a leaf and encodes it; tells whether there were any.
+    /// Writes the long values of a leaf and encodes it; returns whether there were any.
     fn encode_leaf(
         &mut self,
         work: &mut Work<'_>,
@@ -309,7 +309,7 @@ impl<'a> NodeWriter<'a> {
         Ok(pointer)
     }
 
-    /// Finds room for an encoded node and appends it to the run.
+    /// Allocates space for an encoded node and appends it to the run.
     fn place(
         &mut self,
         work: &mut Work<'_>,
@@ -328,7 +328,7 @@ impl<'a> NodeWriter<'a> {
         };
         counts.wrote(unit, units);
         let checksum = node::seal(&mut out, unit);
-        // The end of a group and the start of the next do not lie together in the file.
+        // The end of a group and the start of the next are not adjacent in the file.
         let joined = unit == self.run_units.1
             && unit_offset(unit) - unit_offset(self.run_units.0) == self.run.len() as u64;
         if !joined || self.run.len() >= RUN_BYTES {
@@ -360,7 +360,7 @@ impl<'a> NodeWriter<'a> {
         Ok(())
     }
 
-    /// Writes the rest; returns what was written, how many bytes, and in how many writes.
+    /// Writes the rest; returns the written cells, the number of bytes, and the number of writes.
     pub(crate) fn finish(mut self) -> Result<(Cells, u64, u64)> {
         self.flush()?;
         Ok((self.cells, self.bytes, self.writes))

@@ -17,16 +17,16 @@ const FILL: usize = WEIGHT_MAX / 16 * 15;
 /// Bytes that are gathered before they are written, with the checkpoint state locked.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// What is known of a run.
+/// The leaves of a run.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) first: Vec<u8>,
     pub(super) last: Vec<u8>,
-    /// For each leaf the least key that leads to it; none for the first.
+    /// For each leaf the least key that routes to it; none for the first.
     pub(super) from: Vec<Vec<u8>>,
 }
 
-/// What became of a run.
+/// The result of building a run.
 pub(super) enum Built {
     Empty,
     /// Less than a leaf: nothing was written.
@@ -45,12 +45,12 @@ struct Builder<'a> {
     open: LeafData,
     /// Last key of the leaf that was last put into the chunk.
     last_of_chunk: Option<Vec<u8>>,
-    /// Where the search for room goes on.
+    /// Where the search for space continues.
     place: u64,
     written: &'a mut Vec<Ingested>,
 }
 
-/// Builds and writes the leaves of a run; `written` has them, after a failure too.
+/// Builds and writes the leaves of a run; `written` lists them, after a failure too.
 pub(super) fn build(
     core: &Core,
     run: &mut dyn SortedRun,
@@ -101,7 +101,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Takes a leaf to be written.
+    /// Queues a leaf to be written.
     fn push(&mut self, leaf: LeafData) -> Result<()> {
         let from = match &self.last_of_chunk {
             Some(last) => separator(last, &leaf.entries.key(0)),
@@ -126,7 +126,7 @@ impl Builder<'_> {
         let mut work = Work::new(&core.nodes, &mut state.space, generation, false);
         work.resume(self.place);
         let mut writer = NodeWriter::new(&core.nodes, generation);
-        // Counting is the next checkpoint's; the map that it works on is another copy.
+        // The next checkpoint counts them; the map that it works on is another copy.
         let mut counts = Counts::default();
         let mut written = Vec::with_capacity(self.chunk.len());
         let done = self.chunk.drain(..).try_for_each(|leaf| {
@@ -137,7 +137,7 @@ impl Builder<'_> {
         });
         let done = done.and_then(|()| writer.finish());
         self.place = work.place();
-        // After a failure too: what was written takes room until it is given back.
+        // After a failure too: written leaves take space until it is punched.
         for leaf in written {
             state.space.hold(&leaf);
             self.written.push(leaf);

@@ -1,12 +1,12 @@
-//! Putting leaves that lie on disk into a range of a tree that holds no key.
+//! Grafts leaves that are on disk into a range of a tree that holds no key.
 //!
-//! The range lies inside of one leaf, or between two. In the first case that leaf is split there;
-//! in the second, the separator between the two leaves, which may stand at any level, is raised
-//! above the range, so that all of it lies behind the left leaf. Then the new leaves are put behind
-//! the left one, one descent each: interior nodes are split on the way down as by insertions. What
-//! is left of the leaf that was split may be light, and is rebalanced.
+//! The range is inside one leaf, or between two. In the first case that leaf is split there. In the
+//! second, the separator between the two leaves, which may be at any level, is raised above the
+//! range, so that all of it belongs to the left leaf. Then the new leaves are inserted behind the
+//! left one, one descent each: interior nodes are split on the way down as by insertions. The rest
+//! of the leaf that was split may be underfull, and is rebalanced.
 //!
-//! A leaf whose keys were all removed while no sibling could be read is there yet, and may lie in
+//! A leaf whose keys were all removed while no sibling could be read still exists, and may be in
 //! the range with a separator on either side. Such leaves are cut off first.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::nodes::Nodes;
 use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
 
-/// Each round splits what was too full to take a longer separator; two are enough.
+/// Each round splits the nodes that were too full to take a longer separator; two are enough.
 const ROUNDS_MAX: usize = 4;
 
 impl Core {
@@ -46,7 +46,8 @@ impl Core {
         Ok(None)
     }
 
-    /// Puts leaves into a tree that has no key from `first` up to `last`. The caller is alone.
+    /// Grafts leaves into a tree that has no key from `first` up to `last`. The caller has the gate
+    /// exclusively.
     pub(crate) fn graft(
         &self,
         tree: &Arc<Tree>,
@@ -57,7 +58,7 @@ impl Core {
     ) -> Result<()> {
         let after = self.first_from(tree, first)?;
         if let Some(key) = after.as_deref().filter(|&after| after <= last) {
-            // Who ingests has looked; a record of the log is believed no further than this.
+            // The ingesting thread has checked this; a log record gets no more trust than this.
             return Err(malformed(Malformed {
                 structure: "ingested run",
                 at: 0,
@@ -76,7 +77,7 @@ impl Core {
     }
 }
 
-/// Where leaves go.
+/// The gap into which leaves are inserted.
 struct Gap<'a> {
     first: &'a [u8],
     last: &'a [u8],
@@ -84,7 +85,7 @@ struct Gap<'a> {
     after: Option<&'a [u8]>,
 }
 
-/// What was left of the leaf in which a gap lay.
+/// The rest of the leaf that had the gap.
 #[derive(Default)]
 struct Rest {
     /// First and last key before the gap.
@@ -93,7 +94,7 @@ struct Rest {
 }
 
 impl Nodes {
-    /// Returns keys the ways to which are left to be rebalanced.
+    /// Returns keys whose paths remain to be rebalanced.
     fn graft(
         &self,
         root: &mut Root,
@@ -102,7 +103,7 @@ impl Nodes {
     ) -> Result<Vec<Vec<u8>>> {
         if self.has_empty_leaves(root, gap)? {
             let range = Range { from: gap.first, to: gap.after };
-            // What is left light is rebalanced below, or was light before.
+            // Underfull nodes are rebalanced below, or were underfull before.
             let _mended = self.delete_range(root, range, &mut Vec::new())?;
         }
         if root.level == 0 {
@@ -163,7 +164,7 @@ impl Nodes {
         Ok(end.is_some_and(|end| end.as_slice() <= after))
     }
 
-    /// The separator behind the leaf that has a key, which was looked for before.
+    /// The separator behind the leaf that has a key, whose path was loaded before.
     fn fence_behind(&self, root: &Root, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let (mut child, mut fence) = (&root.child, None);
         for level in (1..=root.level).rev() {
@@ -184,7 +185,7 @@ impl Nodes {
         Ok(fence)
     }
 
-    /// The node of level 1 that leads to a key; it can take one more child.
+    /// The node of level 1 on the path to a key; it can take one more child.
     fn descend<'r>(&self, root: &'r mut Root, key: &[u8]) -> Result<&'r mut Interior> {
         self.open_root(root)?;
         let level = root.level;
@@ -197,7 +198,7 @@ impl Nodes {
         Ok(node)
     }
 
-    /// Takes the entries from `first` on out of a leaf.
+    /// Removes the entries from `first` on from a leaf, and returns them.
     fn cut_leaf(&self, node: &mut Interior, at: usize, first: &[u8]) -> Result<Rest> {
         let mut state = self.own_leaf(&mut node.children[at])?;
         let data = state.data_mut();
@@ -214,20 +215,20 @@ impl Nodes {
         Ok(rest)
     }
 
-    /// Sees to it that no separator stands in the gap.
+    /// Ensures that no separator is in the gap.
     fn raise_fence(&self, root: &mut Root, gap: &Gap<'_>, behind: &[u8]) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             if self.try_raise_fence(root, gap, behind)? {
                 return Ok(());
             }
-            // Splits what could not take a child, nor a longer separator.
+            // Splits nodes that could not take a child, nor a longer separator.
             self.descend(root, gap.first)?;
         }
         unreachable!("a node that was split takes a longer separator")
     }
 
-    /// At most one separator stands in the gap: between two there is a leaf with keys. `false`
-    /// when it stands in a node that is too full.
+    /// At most one separator is in the gap: between two there is a leaf with keys. Returns `false`
+    /// when the separator is in a node that is too full.
     fn try_raise_fence(&self, root: &mut Root, gap: &Gap<'_>, behind: &[u8]) -> Result<bool> {
         let level = root.level;
         let mut node = self.own_interior(&mut root.child, level)?;

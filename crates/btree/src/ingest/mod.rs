@@ -1,23 +1,23 @@
-//! Ingesting a sorted run: its leaves are built from the bottom up, written to their place once,
-//! and put into the tree as they are.
+//! Ingests a sorted run: its leaves are built bottom-up, written to their place once, and put into
+//! the tree as they are.
 //!
-//! 1. `build`: leaves are filled one behind the other and written to units that nobody uses, some
-//!    MiB at a time, with the checkpoint state locked only for that long. Their units are held, so
-//!    that no checkpoint gives them to anything else. The map on disk does not know them.
-//! 2. The file of nodes is synced.
+//! 1. `build`: leaves are filled one after the other and written to free units, some MiB at a time,
+//!    with the checkpoint state locked only for that long. Their units are held, so that no
+//!    checkpoint reuses them. The map on disk does not list them.
+//! 2. The node file is synced.
 //! 3. With the checkpoint state locked and the gate exclusive: the range must hold no key, which is
-//!    seen in memory, for what that takes was loaded before; a record that says where the leaves
-//!    are is appended to the log, and `graft` puts them into the tree. Where they are to be a tree
-//!    of their own, the same record creates that.
-//! 4. The next checkpoint counts the leaves like nodes that it wrote itself, and frees those to
-//!    which nothing leads any more (`Work::count_ingested`).
+//!    checked in memory, because the needed nodes were loaded before. A record that locates the
+//!    leaves is appended to the log, and `graft` puts them into the tree. If they form a tree of
+//!    their own, the same record creates that tree.
+//! 4. The next checkpoint counts the leaves like nodes that it wrote itself, and frees those that
+//!    are no longer reachable (`Work::count_ingested`).
 //!
 //! A crash before the record is durable leaves units that the map calls free, and they are. After
-//! it, the leaves are durable too, for they were synced before the record was appended; replay
+//! it, the leaves are durable too, because they were synced before the record was appended; replay
 //! puts them into the tree again, and holds their units again, before any checkpoint can run. A
-//! failure before the record is appended gives the units up, and their room back to the disk.
+//! failure before the record is appended releases the units and punches their space.
 //!
-//! What is kept on disk for checkpoints is kept from runs too: before each part is written.
+//! The disk space reserved for checkpoints is checked for runs too: before each part is written.
 
 mod build;
 mod graft;
@@ -33,17 +33,17 @@ use crate::light::Light;
 use crate::space::Ingested;
 use build::{Built, Run};
 
-/// Where a run goes.
+/// The destination of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Into a range of a tree that holds no key.
+    /// A range of a tree that holds no key.
     Range,
-    /// Into a tree that the same record creates.
+    /// A tree that the same record creates.
     NewTree,
 }
 
 impl Core {
-    /// Puts a run to its place.
+    /// Ingests a run into its place.
     pub(crate) fn ingest(
         &self,
         id: TreeId,
@@ -66,10 +66,10 @@ impl Core {
         });
         if done.is_err() {
             let mut state = self.checkpoint.lock();
-            // After the record was appended they are the tree's, whatever failed then.
+            // After the record was appended they belong to the tree, even if a later step failed.
             if !state.space.has_ingested(&written) {
                 let free = state.space.let_go(&written);
-                // It may be for lack of room that the run was refused.
+                // The run may have been refused for lack of space.
                 let groups = state.space.groups.len() as u64;
                 self.give_back(&mut state, groups, &free);
             }
@@ -81,20 +81,20 @@ impl Core {
         Ok(token)
     }
 
-    /// Refuses a run for a tree that is not there, or that is there and should not be.
+    /// Refuses a run for a tree that is absent and should exist, or the reverse.
     fn takes(&self, id: TreeId, place: Place) -> Result<()> {
         if place == Place::Range {
             return self.tree(id).map(|_| ());
         }
         assert!(id > TreeId::LAST_RESERVED, "tree {} is reserved", id.0);
-        // One that was dropped is among them until no checkpoint knows it.
+        // A dropped tree is among them until the durable state no longer has it.
         if self.exists(id)? || self.trees.read().contains_key(&id) {
             return Err(Error::TreeExists(id));
         }
         Ok(())
     }
 
-    /// A tree that would not fill a leaf is made by a batch like others.
+    /// A tree that would not fill a leaf is created by an ordinary batch.
     fn make_small(&self, id: TreeId, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<CommitToken> {
         let mut batch = Batch::new();
         batch.create_tree(id);
@@ -105,7 +105,7 @@ impl Core {
         self.commit(&batch)
     }
 
-    /// A run that would not fill a leaf is a batch like others.
+    /// A run that would not fill a leaf is an ordinary batch.
     fn put_small(
         &self,
         id: TreeId,
@@ -122,7 +122,7 @@ impl Core {
         let load = || self.range_is_empty(id, run).and_then(|()| self.ensure(&batch));
         let _gate = self.load_and_enter(Latch::write, load)?;
         self.check_open()?;
-        // What was so before may be otherwise now; mostly all that it takes to see it is there.
+        // This may have changed since; in most cases everything that the check needs is in memory.
         load()?;
         self.append_and_apply(batch.as_bytes(), light)
     }
@@ -147,14 +147,14 @@ impl Core {
         if record.len() > Batch::BYTES_MAX {
             return Err(Error::RunTooLong);
         }
-        // Before the record: what it names must be there whenever the record is.
+        // Before the record: the leaves that it names must be durable whenever the record is.
         self.sync_nodes()?;
         let mut state = self.checkpoint.lock();
         let load = || -> Result<()> {
             self.takes(id, place)?;
             if place == Place::Range {
                 self.range_is_empty(id, run)?;
-                // What applying needs is loaded before it is logged.
+                // The nodes that applying needs are loaded before it is logged.
                 self.ensure_edges(&*self.tree(id)?, &run.first, Some(&run.last))?;
             }
             Ok(())
@@ -183,7 +183,7 @@ impl Core {
         applied
     }
 
-    /// Refuses a run into whose range a key falls. Called inside the gate.
+    /// Refuses a run whose range contains a key of the tree. Called inside the gate.
     fn range_is_empty(&self, id: TreeId, run: &Run) -> Result<()> {
         match self.first_from(&*self.tree(id)?, &run.first)? {
             Some(key) if key <= run.last => Err(Error::RangeNotEmpty { tree: id, key }),
@@ -191,8 +191,8 @@ impl Core {
         }
     }
 
-    /// Holds the room of the leaves that a record of the log names, so that nothing else is
-    /// written there before it is replayed.
+    /// Holds the space of the leaves that a log record names, so that nothing else is written there
+    /// before it is replayed.
     pub(crate) fn hold_ingested(&self, record: &[u8]) -> Result<()> {
         let leaves = named(record)?;
         if leaves.is_empty() {
@@ -204,8 +204,8 @@ impl Core {
         leaves.iter().try_for_each(|leaf| state.space.hold_replayed(leaf, groups))
     }
 
-    /// Takes over the leaves that a record of the log names, whose room is held, before it is
-    /// replayed: the next checkpoint counts them.
+    /// Takes over the leaves that a log record names, whose space is held, before it is replayed:
+    /// the next checkpoint counts them.
     pub(crate) fn adopt_ingested(&self, record: &[u8]) -> Result<()> {
         let leaves = named(record)?;
         if !leaves.is_empty() {
@@ -215,9 +215,9 @@ impl Core {
     }
 }
 
-/// The leaves that a record of the log names.
+/// The leaves that a log record names.
 fn named(record: &[u8]) -> Result<Vec<Ingested>> {
-    // Such an operation stands alone in its record, or behind that which creates its tree.
+    // Such an operation is alone in its record, or follows the one that creates its tree.
     let mut ops = Ops::new(record);
     let first = ops.next();
     let op = if let Some(Ok(Op::CreateTree { .. })) = first { ops.next() } else { first };

@@ -1,13 +1,12 @@
-//! Finding room. All of it is found by checkpoints, one node behind the other in the present
-//! **run** of free units, so that what a checkpoint writes lies together.
+//! Allocates space. Checkpoints allocate nodes one after the other in the present **run** of free
+//! units, so that the nodes that a checkpoint writes are adjacent.
 //!
-//! A run is looked for from the front of the file, and short ones are passed over: they would
-//! scatter what is written. Where there is none that is long enough, the file grows, as long as
-//! at most half of it is free; beyond that, shorter runs will do. So contiguous room is found, or
-//! made at the end, and what lies in holes meanwhile is given back to the disk by punching: the
-//! file may be twice as long as what it holds, but does not occupy as much. Holes become runs as
-//! their neighbours die, or are moved (`clean`). Where the disk has hardly any room left, any
-//! hole will do.
+//! The search for a run begins at the front of the file and skips short runs, which would scatter
+//! the writes. If there is no run that is long enough, the file grows, as long as at most half of
+//! it is free; beyond that, shorter runs are used. So contiguous space is found, or made at the
+//! end, and holes are punched meanwhile: the file may be twice as long as its content, but does not
+//! occupy as much. Holes become runs as their neighbours die, or are moved (`clean`). When the disk
+//! has hardly any space left, holes of any length are used.
 
 use format::map_directory::Entry;
 use format::node::UNIT_BYTES;
@@ -17,61 +16,59 @@ use store::{Error, Result};
 use super::map::Work;
 use super::pages::PAGE_UNITS;
 
-/// Shortest runs that are used, by how many times no longer one was found: 256 KiB are as good
-/// as any longer run for most media; the last is a node's.
+/// Shortest runs that are used, by how often no longer one was found: 256 KiB are as good as any
+/// longer run for most disks; the last is a node's.
 const RUN_UNITS: [u16; 4] = [256, 64, 16, 1];
 /// The longest of them.
 pub(super) const LONG_UNITS: usize = RUN_UNITS[0] as usize;
-/// Groups that a file may have in any case.
+/// Minimum number of groups that a file may have.
 const GROUPS_MIN: u64 = 2;
 
-/// Units of what a disk may lose as one: 4 KiB.
+/// Units that a disk may lose together: 4 KiB.
 pub(crate) const BLOCK_UNITS: u16 = 4;
 const _: () = assert!(BLOCK_UNITS as usize * UNIT_BYTES == 4096);
 // So each group, and its first unit, begins a block.
 const _: () = assert!(GROUP_BYTES.is_multiple_of(4096) && (2 * PAGE_BYTES).is_multiple_of(4096));
 const _: () = assert!(GROUP_UNITS.is_multiple_of(BLOCK_UNITS as usize));
 
-/// Where room is taken, and looked for.
+/// The state of the search for space.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     /// The next unit of the present run, and its end.
     run: (u64, u64),
-    /// Group and index from which the next run is looked for.
+    /// Group and index from which the search for the next run begins.
     from: (u64, usize),
     /// Index into `RUN_UNITS`.
     patience: usize,
 }
 
 impl Search {
-    /// One that takes what there is: on a full disk no hole is too short, for growing the file
-    /// is what fails.
+    /// A search that accepts holes of any length: on a full disk, growing the file is what fails.
     pub(super) fn frugal() -> Search {
         Search { patience: RUN_UNITS.len() - 1, ..Search::default() }
     }
 }
 
 impl Work<'_> {
-    /// Takes the next room of `units` units, and marks it with a count of 1. What the durable
-    /// state uses, or a pin reads, is never taken.
+    /// Takes the next `units` free units, and marks them with a count of 1. Units that the durable
+    /// state uses, or a pin reads, are never taken.
     pub(crate) fn alloc(&mut self, units: u16) -> Result<u64> {
         let unit = self.take(units)?;
         self.set(unit, units, 1)?;
         Ok(unit)
     }
 
-    /// The same of whole blocks, of [`BLOCK_UNITS`] units, which nothing else is in.
+    /// The same for whole blocks, of [`BLOCK_UNITS`] units, which contain nothing else.
     pub(crate) fn alloc_blocks(&mut self, units: u16) -> Result<u64> {
         assert!(units.is_multiple_of(BLOCK_UNITS), "{units} units are no whole blocks");
-        // What is passed over before them is free as it was.
+        // Units that are skipped before them stay free.
         let unit = self.take(units + BLOCK_UNITS - 1)?.next_multiple_of(u64::from(BLOCK_UNITS));
         self.search.run.0 = unit + u64::from(units);
         self.set(unit, units, 1)?;
         Ok(unit)
     }
 
-    /// Takes the next room of `units` units, of which the caller sees to it that nobody else
-    /// takes it.
+    /// Takes the next `units` free units; the caller ensures that nothing else takes them.
     pub(super) fn take(&mut self, units: u16) -> Result<u64> {
         assert!(usize::from(units) <= GROUP_UNITS, "a node of {units} units");
         while self.search.run.1 - self.search.run.0 < u64::from(units) {
@@ -97,18 +94,18 @@ impl Work<'_> {
     fn may_grow(&self) -> bool {
         let all = self.groups.len() as u64 * GROUP_UNITS as u64;
         let free: u64 = self.groups.iter().map(|entry| u64::from(entry.free)).sum();
-        // What was ingested is in use, and not in the map yet; its own pages never are.
+        // Ingested units are in use, and not in the map yet; gathered pages never are.
         let free = free.saturating_sub(self.base.uncounted + self.base.page_units);
         (self.groups.len() as u64) < GROUPS_MIN || free < all / 2
     }
 
-    /// Where the present run goes on.
+    /// Where the present run continues.
     pub(crate) fn place(&self) -> u64 {
         self.search.run.0
     }
 
-    /// Goes on from where another search stood. What it found may have been taken meanwhile, so
-    /// that is looked at again.
+    /// Continues where another search stopped. The units that it found may have been taken
+    /// meanwhile, so they are checked again.
     pub(crate) fn resume(&mut self, unit: u64) {
         self.search.from = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
     }
@@ -121,8 +118,8 @@ impl Work<'_> {
             if entry.free >= units && self.base.longest(group) >= units {
                 let found = match self.find(group, index, usize::from(units)) {
                     Err(Error::Corrupt(damage)) => {
-                        // Where it is not known what is free, nothing is taken, and it is not
-                        // looked at again before something is freed there.
+                        // If it is unknown what is free, nothing is taken, and the group is not
+                        // searched again before something is freed there.
                         tracing::warn!(%damage, "a page of the space map cannot be read");
                         self.base.set_longest(group, 0);
                         None
@@ -134,7 +131,8 @@ impl Work<'_> {
                     let first = group * GROUP_UNITS as u64;
                     return Ok(Some((first + start as u64, first + end as u64)));
                 }
-                // Of the durable map only: what this checkpoint took comes back if it fails.
+                // Of the durable map only: units that this checkpoint took are free again if it
+                // fails.
                 let longest = self.base.longest(group).min(units - 1);
                 if index == 0 && !self.changed.contains_key(&group) && !self.reserves_in(group) {
                     self.base.set_longest(group, longest);
@@ -158,7 +156,7 @@ impl Work<'_> {
             start = free;
             let mut end = (start..page.len()).find(|&at| page[at] != 0).unwrap_or(page.len());
             let mut next = end;
-            // What pins read counts 0 too, and pages of the map.
+            // Units that pins read count 0 too, and pages of the map.
             let unit = first + start as u64;
             if let Some(held) = self.base.held_at(unit).or_else(|| self.reserved_at(unit)) {
                 start = (held - first) as usize;
@@ -193,7 +191,7 @@ mod tests {
         let device = testing::sim_env(1).env().device;
         let nodes = Nodes::new(device.create("nodes").expect("a file"));
         let mut space = Space::empty();
-        // Of the first nothing was written where its page should be.
+        // Nothing was written to the place of the first group's page.
         let rotten = Entry { copy: PageCopy::A, ..Entry::empty() };
         space.groups = vec![rotten, Entry::empty()];
         for _ in 0..2 {

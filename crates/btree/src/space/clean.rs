@@ -1,8 +1,8 @@
-//! Which parts of the file are worth emptying, so that room in short holes becomes long runs.
+//! Selects the parts of the file that are worth emptying, so that short holes become long runs.
 //!
-//! As in a log-structured file system, the cleaner takes what costs least for what it gives: the
-//! **regions**, quarters of a group, in which few units are in use and the rest lies in short
-//! holes.
+//! As in a log-structured file system, the cleaner takes the parts with the lowest cost per gain:
+//! the **regions**, quarters of a group, in which few units are in use and the free ones are in
+//! short holes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use super::map::{Page, Space};
 pub(crate) const REGION_UNITS: u64 = GROUP_UNITS as u64 / 4;
 /// Shorter files are not cleaned.
 const GROUPS_MIN: usize = 4;
-/// Groups that are looked at, beside those in which what is to be written would have room twice.
+/// Groups that are searched, beyond those that would hold the pending writes twice.
 const LOOKS_MIN: u64 = 64;
 
 /// The region of a unit.
@@ -25,22 +25,22 @@ pub(crate) fn region(unit: u64) -> u64 {
     unit / REGION_UNITS
 }
 
-/// How the room of a region lies.
+/// The distribution of the space of a region.
 #[derive(Debug, Clone, Copy, Default)]
 struct Layout {
     /// Units in use.
     used: u64,
-    /// Free ones in runs that are too short to be looked for.
+    /// Free units in runs that are too short to be searched for.
     short: u64,
-    /// Free ones in others.
+    /// Free units in longer runs.
     long: u64,
 }
 
 impl Space {
-    /// Regions to be emptied by a checkpoint that has `wanted` units to write: none where the file
-    /// may grow yet for long, or where there are enough long runs. At most `wanted` units are in
-    /// use in them. Those in `passed` had the same number of units in use when it turned out that
-    /// they cannot be emptied.
+    /// Regions to be emptied by a checkpoint that has `wanted` units to write: none if the file may
+    /// still grow much, or if there are enough long runs. At most `wanted` units are in use in
+    /// them. Regions in `passed` are skipped if as many units are in use as when they could not be
+    /// emptied.
     pub(crate) fn sparse(
         &mut self,
         file: &dyn File,
@@ -54,13 +54,13 @@ impl Space {
         }
         let (mut there, mut found) = (0, Vec::new());
         for group in self.emptiest(LOOKS_MIN + 2 * wanted / GROUP_UNITS as u64) {
-            // A page that cannot be read is for whoever needs it to complain of.
+            // A page that cannot be read is reported by its next user.
             let Ok(regions) = self.layouts(file, group) else { continue };
             for (at, layout) in regions.into_iter().enumerate() {
                 let region = region(group * GROUP_UNITS as u64) + at as u64;
                 there += layout.long;
                 let passed = passed.get(&region) == Some(&layout.used);
-                // With less than two fifths to be won, others will do.
+                // If less than two fifths can be gained, other regions are better.
                 if !passed && layout.used > 0 && layout.used * 2 <= layout.short * 3 {
                     found.push((region, layout));
                 }
@@ -69,7 +69,7 @@ impl Space {
         if there >= 3 * wanted {
             return sparse;
         }
-        // By what a unit that is won costs.
+        // By the cost of a unit that is gained.
         found.sort_unstable_by(|(_, a), (_, b)| (a.used * b.short).cmp(&(b.used * a.short)));
         let (mut moved, mut won) = (0, 0);
         for (region, layout) in found {
@@ -88,7 +88,7 @@ impl Space {
     /// Units that are free, or will be when no pin reads them.
     pub(super) fn free_units(&self) -> u64 {
         let free: u64 = self.groups.iter().map(|entry| u64::from(entry.free)).sum();
-        // What was ingested is in use, and not in the map yet; its own pages never are.
+        // Ingested units are in use, and not in the map yet; gathered pages never are.
         free.saturating_sub(self.uncounted + self.page_units)
     }
 
@@ -105,7 +105,7 @@ impl Space {
         groups
     }
 
-    /// How the room of a group's regions lies. A run counts where it begins.
+    /// The distribution of the space of a group's regions. A run counts where it begins.
     fn layouts(&mut self, file: &dyn File, group: u64) -> store::Result<[Layout; 4]> {
         let page = self.page_briefly(file, group)?;
         let taken = self.taken_in(group, &page);

@@ -2,20 +2,20 @@
 //!
 //! 1. Each pointer in a node that was written, each root in the catalog and the superblock, adds
 //!    one (`refer`).
-//! 2. Each root that was replaced takes one away (`unrefer`).
-//! 3. `settle`: a node to which nothing refers any more is dead; each of its pointers takes one
-//!    away in turn. Since all additions came first, what is found dead stays dead.
+//! 2. Each root that was replaced subtracts one (`unrefer`).
+//! 3. `settle`: a node that nothing refers to any more is dead; each of its pointers subtracts one
+//!    in turn. Since all additions came first, a node that is found dead stays dead.
 //! 4. `apply` writes the result into the map.
 //!
-//! A count that has come to `COUNT_MAX` stays there: how many references there are is not known any
-//! more, so the node is kept whatever happens, until a check of the whole store counts again.
+//! A count that has reached `COUNT_MAX` stays there: the number of references is no longer known,
+//! so the node is kept whatever happens, until a check of the whole store counts again.
 //!
-//! A node is read to see what it pointed to, but a leaf without overflow nodes need not be. Where a
-//! dead node is damaged, what is below it keeps its references: it is lost room, until a check of
-//! the whole store finds that nothing leads there, but no reason to make no checkpoint. What one
-//! checkpoint frees is bounded: what is left over is kept as trash, with a reference of its own,
-//! for the next one. What counts is the references that it takes away, so that a bound on interior
-//! nodes bounds what hangs on them too.
+//! A dead node is read for its pointers, except a leaf without overflow nodes. If a dead node is
+//! damaged, the nodes below it keep their references. Their space is lost, until a check of the
+//! whole store finds that they are unreachable, but that does not prevent the checkpoint. The
+//! number of nodes that one checkpoint frees is bounded: the rest is kept as trash, with a
+//! reference of its own, for the next one. The bound counts the references that are subtracted, so
+//! that a bound on interior nodes also bounds the nodes below them.
 
 use std::collections::BTreeSet;
 
@@ -44,16 +44,16 @@ pub(crate) struct Counts {
     touched: Vec<u64>,
     /// Nodes that were written, and their units.
     fresh: Map<u64, u16>,
-    /// What lost a reference, and is to be looked at, the last first.
+    /// Nodes that lost a reference and remain to be examined, the last first.
     doubtful: Vec<Death>,
     dead: Set<u64>,
-    /// Room of what died.
+    /// Space of the dead nodes.
     pub(crate) freed: Vec<(u64, u16)>,
-    /// References that were taken away by dead nodes, and interior nodes that died.
+    /// References that dead nodes subtracted, and interior nodes that died.
     cost: usize,
 }
 
-/// What a dead interior node costs, against a reference that it takes away: it has to be read.
+/// Cost of a dead interior node, relative to a reference that it subtracts: it has to be read.
 const INTERIOR_COST: usize = 8;
 
 impl Counts {
@@ -81,9 +81,9 @@ impl Counts {
         self.doubtful.push(death);
     }
 
-    /// Finds what died. Beyond what `most` interior nodes cost, or eight times as many leaves,
-    /// interior ones are not followed but returned as trash: each then has one reference, which
-    /// the caller must record.
+    /// Finds the dead nodes. Beyond the cost of `most` interior nodes, or eight times as many
+    /// leaves, interior ones are not followed but returned as trash: each then has one reference,
+    /// which the caller must record.
     pub(crate) fn settle(&mut self, work: &mut Work<'_>, most: usize) -> Result<Vec<Death>> {
         let mut trash = Vec::new();
         while let Some(death) = self.doubtful.pop() {
@@ -149,8 +149,8 @@ impl Counts {
     }
 }
 
-/// The map counts fewer references than there were, or a falsified pointer names the room that a
-/// new node was given. To go on would free what is still referred to.
+/// The map counts fewer references than there were, or a forged pointer names the space that a new
+/// node was given. To continue would free nodes that are still referenced.
 fn too_low(unit: u64, before: u32, change: i64) -> Corruption {
     Corruption {
         file: NODES_FILE.to_owned(),
@@ -161,7 +161,7 @@ fn too_low(unit: u64, before: u32, change: i64) -> Corruption {
     }
 }
 
-/// What a dead node pointed to; nothing if it is damaged, for nobody reads it any more.
+/// The children of a dead node; none if it is damaged, because nothing reads it any more.
 fn children(work: &Work<'_>, death: Death) -> Result<Vec<Death>> {
     let Some(level) = death.level else { return Ok(Vec::new()) };
     if level == 0 && !death.pointer.overflows {

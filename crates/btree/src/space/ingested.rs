@@ -13,7 +13,7 @@ use super::map::{Space, Work};
 /// The number of a pin that never drops.
 pub(super) const FOREVER: u64 = u64::MAX;
 
-/// A leaf, and where its long values lie.
+/// A leaf, and the places of its long values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ingested {
     pub(crate) pointer: Pointer,
@@ -27,7 +27,7 @@ impl Ingested {
 }
 
 impl Space {
-    /// Sees to it that nobody else gets the room of a leaf that was written.
+    /// Holds the space of a leaf that was written, so that nothing else takes it.
     pub(crate) fn hold(&mut self, leaf: &Ingested) {
         for pointer in leaf.pointers() {
             let group = pointer.unit / GROUP_UNITS as u64;
@@ -40,9 +40,9 @@ impl Space {
         }
     }
 
-    /// As `hold`, for a leaf that a record of the log names, in a file of so many groups. Fails
-    /// when its room is held already: the log goes on from a later state than this one; and when it
-    /// is no room of the file, or not of one group.
+    /// As `hold`, for a leaf that a log record names, in a file of so many groups. Fails when its
+    /// space is held already, because the log continues a later state than this one; and when the
+    /// space is outside the file, or crosses groups.
     pub(crate) fn hold_replayed(&mut self, leaf: &Ingested, groups: u64) -> Result<()> {
         let mut room: Vec<(u64, u64)> =
             leaf.pointers().map(|at| (at.unit, at.unit + u64::from(at.units))).collect();
@@ -70,7 +70,7 @@ impl Space {
         Ok(())
     }
 
-    /// Gives up the room of leaves to which nothing will lead; returns it.
+    /// Releases the space of leaves that stay unreachable; returns it.
     pub(crate) fn let_go(&mut self, leaves: &[Ingested]) -> Vec<(u64, u16)> {
         let mut free = Vec::new();
         for pointer in leaves.iter().flat_map(Ingested::pointers) {
@@ -84,7 +84,7 @@ impl Space {
         free
     }
 
-    /// Units that were written outside of a checkpoint, and that none has counted.
+    /// Units that were written outside of a checkpoint, and that no checkpoint has counted.
     pub(crate) fn uncounted(&self) -> u64 {
         self.uncounted
     }
@@ -94,7 +94,7 @@ impl Space {
         leaves.first().is_some_and(|leaf| self.ingested.contains(leaf))
     }
 
-    /// Called when a checkpoint that counted them is published: what is in use is in the map.
+    /// Called when a checkpoint that counted them is published: the map has those that are in use.
     pub(crate) fn forget_ingested(&mut self) {
         let counted = std::mem::take(&mut self.ingested);
         self.let_go(&counted);
@@ -103,8 +103,8 @@ impl Space {
 
 impl Work<'_> {
     /// Counts the leaves that were ingested since the last checkpoint, as if this one had written
-    /// them: they add a reference to each of their long values, and those to which no node leads
-    /// that it writes die in `settle`.
+    /// them. They add a reference to each of their long values. Those that no written node points
+    /// to die in `settle`.
     pub(crate) fn count_ingested(&mut self, counts: &mut Counts) -> Result<()> {
         for leaf in self.base.ingested.clone() {
             for pointer in leaf.pointers() {
@@ -133,7 +133,7 @@ mod tests {
         };
         let mut space = Space::empty();
         space.hold_replayed(&leaf(8, &[16]), 1).expect("the first");
-        // The same room, a part of it, and of what the leaf itself names.
+        // The same space, a part of it, and the space of a long value of the leaf itself.
         let group = GROUP_UNITS as u64;
         let twice = [leaf(8, &[]), leaf(16, &[]), leaf(24, &[32, 8]), leaf(5, &[]), leaf(18, &[])];
         // Across the end of the group, and behind that of the file.

@@ -18,7 +18,7 @@ const TREE: TreeId = TreeId(32);
 const KEYS: u32 = 1100;
 const TREES_MAX: usize = 4;
 
-/// Of each tree the entries: a byte, and how often it comes.
+/// The entries of each tree: a byte, and its repetitions.
 type Models = BTreeMap<u64, BTreeMap<u32, (u8, usize)>>;
 
 struct Subject {
@@ -104,11 +104,11 @@ impl Subject {
         (state.space.pages.len(), state.space.groups.len())
     }
 
-    /// Makes a checkpoint; returns how many groups there are then.
+    /// Makes a checkpoint; returns the number of groups after it.
     fn checkpoint(&self) -> usize {
         assert!(self.store.checkpoint().unwrap());
         let (pages, groups) = self.pages();
-        // Room is given back behind it, for which pages are looked at.
+        // Space is punched after it, which reads pages.
         assert!(pages <= 2 * self.kept, "{pages} pages of {groups} are in memory");
         groups
     }
@@ -170,7 +170,7 @@ fn a_map_of_which_little_is_in_memory_stays_exact() {
     }
 }
 
-/// What a checkpoint looks at may lie in any group of the file.
+/// A checkpoint may need pages of any group of the file.
 #[test]
 fn a_checkpoint_keeps_the_pages_that_it_changes_and_few_others() {
     const GROUPS: u64 = 500;

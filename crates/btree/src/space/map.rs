@@ -29,20 +29,21 @@ pub(crate) struct Space {
     pub(crate) groups: Vec<Entry>,
     /// Some current pages.
     pub(super) pages: BTreeMap<u64, Page>,
-    /// How many of them are kept between checkpoints.
+    /// Number of pages that are kept between checkpoints.
     pub(super) pages_kept: usize,
-    /// Units that count 0 in the durable state and are not free, for pinned states still read
-    /// them, or pages of the map lie there: first unit, number, and the last pin that may.
+    /// Units that count 0 in the durable state and are not free, because pinned states still read
+    /// them or they contain pages of the map: first unit, number, and the last pin that may read
+    /// them.
     pub(crate) held: BTreeMap<u64, (u16, u64)>,
     /// Bounds of the longest free runs of groups that were searched and have not changed since.
     longest: Map<u64, u16>,
     /// Leaves that are in trees, and that no checkpoint has counted.
     pub(crate) ingested: Vec<Ingested>,
-    /// Units that were written outside of a checkpoint, and that none has counted.
+    /// Units that were written outside of a checkpoint, and that no checkpoint has counted.
     pub(super) uncounted: u64,
-    /// Units in which pages of the map lie.
+    /// Units that contain pages of the map.
     pub(super) page_units: u64,
-    /// What is free and may lie on disk still.
+    /// Free units that may still occupy disk space.
     pub(crate) freed: Freed,
 }
 
@@ -82,7 +83,7 @@ impl Space {
         Ok(page)
     }
 
-    /// The same for one who looks at many: with it the map stays within bounds.
+    /// The same for a caller that reads many pages: it keeps the map within bounds.
     pub(crate) fn page_briefly(&mut self, file: &dyn File, group: u64) -> Result<Page> {
         let page = self.page(file, group)?;
         if self.pages.len() > 2 * self.pages_kept {
@@ -91,8 +92,8 @@ impl Space {
         Ok(page)
     }
 
-    /// The count of a unit in the durable state; `None` where its page cannot be read, or there is
-    /// none.
+    /// The count of a unit in the durable state; `None` if its page cannot be read, or does not
+    /// exist.
     pub(crate) fn count(&mut self, file: &dyn File, unit: u64) -> Option<u32> {
         let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
         if group >= self.groups.len() as u64 {
@@ -101,20 +102,20 @@ impl Space {
         self.page_briefly(file, group).ok().map(|page| page[index])
     }
 
-    /// The same where its page is in memory.
+    /// The same if its page is in memory.
     pub(crate) fn known_count(&self, unit: u64) -> Option<u32> {
         let (group, index) = (unit / GROUP_UNITS as u64, (unit % GROUP_UNITS as u64) as usize);
         self.pages.get(&group).map(|page| page[index])
     }
 
-    /// The current page of a group, which is in memory, to be falsified.
+    /// The current page of a group, which is in memory, to be forged.
     #[cfg(test)]
     pub(crate) fn page_mut(&mut self, group: u64) -> &mut Vec<u32> {
         Arc::make_mut(self.pages.get_mut(&group).expect("it was written before"))
     }
 
-    /// Lets go of what no pin from `oldest` on needs.
-    /// Returns it: first units and numbers.
+    /// Releases the units that no pin from `oldest` on needs. Returns them: first units and
+    /// numbers.
     pub(crate) fn release(&mut self, oldest: u64) -> Vec<(u64, u16)> {
         let mut released = Vec::new();
         let longest = &mut self.longest;
@@ -128,29 +129,29 @@ impl Space {
         released
     }
 
-    /// No run of free units in a group is longer than this, as far as is known.
+    /// An upper bound of the longest free run in a group, as far as is known.
     pub(super) fn longest(&self, group: u64) -> u16 {
         self.longest.get(&group).copied().unwrap_or(u16::MAX)
     }
 
-    /// Forgets the bound of a group in which room was given back.
+    /// Forgets the bound of a group in which space was freed.
     pub(super) fn forget_longest(&mut self, group: u64) {
         self.longest.remove(&group);
     }
 
-    /// Notes that bound.
+    /// Sets that bound.
     pub(super) fn set_longest(&mut self, group: u64, units: u16) {
         self.longest.insert(group, units);
     }
 
-    /// Where what a pinned state reads at a unit ends.
+    /// The end of the held units that contain a unit.
     pub(super) fn held_at(&self, unit: u64) -> Option<u64> {
         let (&first, &(units, _)) = self.held.range(..=unit).next_back()?;
         let end = first + u64::from(units);
         (unit < end).then_some(end)
     }
 
-    /// Forgets pages beyond the bound.
+    /// Drops pages beyond the bound.
     pub(super) fn shrink(&mut self) {
         while self.pages.len() > self.pages_kept {
             self.pages.pop_first();
@@ -158,22 +159,22 @@ impl Space {
     }
 }
 
-/// The map that a checkpoint makes of the durable one. Dropped when the checkpoint fails.
+/// The copy of the durable map that a checkpoint changes. Dropped when the checkpoint fails.
 pub(crate) struct Work<'a> {
     pub(crate) nodes: &'a Nodes,
     pub(crate) base: &'a mut Space,
     pub(crate) groups: Vec<Entry>,
     /// Pages that differ from the durable ones.
     pub(super) changed: BTreeMap<u64, Page>,
-    /// Where room is taken.
+    /// The state of the search for space.
     pub(super) search: Search,
-    /// First units of the room that was taken for pages of the map.
+    /// First units of the space that was taken for pages of the map.
     pub(super) reserved: BTreeSet<u64>,
-    /// Whether there is room enough to write pages of the map where others are written too.
+    /// Whether there is enough space to write pages of the map adjacent to each other.
     pub(super) gathers: bool,
     pub(crate) generation: u64,
-    /// Whether a content was let go of that is written to places of this copy, so that it cannot
-    /// be written again.
+    /// Whether a content was dropped that is written to places of this copy, so that it cannot be
+    /// written again.
     pub(crate) shed: bool,
 }
 
@@ -199,7 +200,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether any hole has to do.
+    /// Whether holes of any length are used.
     pub(crate) fn is_frugal(&self) -> bool {
         !self.gathers
     }
@@ -211,7 +212,7 @@ impl<'a> Work<'a> {
             return Ok(page[index]);
         }
         if group >= self.groups.len() as u64 {
-            // A pointer to nowhere: its node cannot be read either.
+            // A pointer outside the file: its node cannot be read either.
             return Ok(0);
         }
         Ok(self.base.page_briefly(self.nodes.file.as_ref(), group)?[index])
@@ -232,11 +233,11 @@ impl<'a> Work<'a> {
     pub(super) fn page_mut(&mut self, group: u64) -> Result<&mut Vec<u32>> {
         if !self.changed.contains_key(&group) {
             let Some(entry) = self.groups.get(group as usize).copied() else {
-                // A pointer that was falsified names it.
+                // A forged pointer names it.
                 return Err(nowhere(group, self.groups.len()).into());
             };
             let page = self.page(group)?;
-            // What the directory states of the page is not checked with it.
+            // The page is not checked against the free count in the directory.
             let free = page.iter().filter(|&&count| count == 0).count() as u16;
             self.groups[group as usize] = Entry { free, ..entry };
             self.changed.insert(group, page);
@@ -262,7 +263,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Puts another page in the place of a group's, which may lie behind the end.
+    /// Replaces the page of a group, which may be behind the end.
     pub(crate) fn replace_page(&mut self, group: u64, page: Page) {
         if self.groups.len() as u64 <= group {
             self.reach(group + 1);
@@ -272,13 +273,13 @@ impl<'a> Work<'a> {
         self.changed.insert(group, page);
     }
 
-    /// Has no page of a group, all of which is free.
+    /// Removes the page of a group, all of which is free.
     pub(crate) fn empty_group(&mut self, group: u64) {
         self.groups[group as usize] = Entry::empty();
         self.changed.remove(&group);
     }
 
-    /// Has so many groups, of which those that come are free.
+    /// Extends the map to `groups` groups; the new ones are free.
     pub(crate) fn reach(&mut self, groups: u64) {
         self.groups.resize(groups as usize, Entry::empty());
     }
@@ -291,8 +292,8 @@ impl<'a> Work<'a> {
     }
 
     /// Drops groups at the end that are free in this state, unless a pin reads them. A group that
-    /// this checkpoint itself empties stays until the next one: a pin may read what it freed, and
-    /// `held` learns of that only when the checkpoint is published.
+    /// this checkpoint itself empties stays until the next one: a pin may read units that it freed,
+    /// and `held` gets those only when the checkpoint is published.
     pub(super) fn give_up_groups(&mut self) {
         let last_held = self.base.held.last_key_value().map(|(&unit, _)| unit);
         let last_held = last_held.max(self.reserved.last().copied());
@@ -314,7 +315,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Groups in which room was taken.
+    /// Groups in which space was taken.
     pub(crate) fn changed_groups(&self) -> Vec<u64> {
         let reserved = self.reserved.iter().map(|unit| unit / GROUP_UNITS as u64);
         let groups: BTreeSet<u64> = self.changed.keys().copied().chain(reserved).collect();
@@ -344,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory can be falsified with its checksum right: closing the store was a panic.
+    /// A directory can be forged with a valid checksum: closing the store used to panic.
     #[test]
     fn what_a_directory_states_is_not_believed() {
         let device = testing::sim_env(1).env().device;

@@ -1,10 +1,10 @@
-//! Room in the nodes file: who owns which units.
+//! Space in the node file: the reference counts of its units.
 //!
-//! A count a unit says how many pointers lead to the node that starts there. It changes only when
-//! a checkpoint replaces the durable state by the next: the new counts are the old ones, plus one
-//! for each pointer in a node that was written, minus one for each in a node that died. So counts
-//! describe exactly what is durable, writers never touch them, and a crash leaves nothing to
-//! repair.
+//! The count of a unit is the number of pointers to the node that starts there. It changes only
+//! when a checkpoint replaces the durable state by the next: the new counts are the old ones, plus
+//! one for each pointer in a node that was written, minus one for each in a node that died. So
+//! counts describe exactly the durable state, writers never touch them, and a crash leaves nothing
+//! to repair.
 
 mod alloc;
 mod clean;

@@ -1,14 +1,14 @@
-//! Where the pages of the map lie, and writing them.
+//! Places and writes the pages of the map.
 //!
-//! A checkpoint writes the pages that it changes behind each other into units like those of nodes,
-//! and the directory behind them: one write or a few, however far apart the groups are. The room
-//! is found before anything is freed. Units of **gathered** pages count 0 in the map: the directory
-//! says that they are in use, and whoever looks for room passes over them as over what a pin reads
-//! ([`Space::held`]). So a page that moves changes no page.
+//! A checkpoint writes the pages that it changes adjacent to each other, into units like those of
+//! nodes, and the directory behind them: one write or a few, however far apart the groups are. The
+//! space is found before anything is freed. Units of **gathered** pages count 0 in the map: the
+//! directory marks them as used, and the search for space skips them like units that a pin reads
+//! ([`Space::held`]). So moving a page changes no page.
 //!
-//! Each group has two places of its own for its page too. Those are used where the disk has
-//! little room, for they take none that was not there before; and for pages that would keep groups
-//! at the end of the file in use, when there is nothing else in them.
+//! Each group also has two fixed places for its page. Those are used when the disk has little
+//! space, because they take no new space; and for pages that would keep groups at the end of the
+//! file in use that contain nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +31,8 @@ const RUN_BYTES: usize = 1 << 20;
 
 const _: () = assert!(PAGE_BYTES.is_multiple_of(UNIT_BYTES));
 
-/// Units of a directory of so many groups, so many of them with gathered pages. It lies within one
-/// group; fails where there are too many of them for that.
+/// Units of a directory of so many groups, so many of them with gathered pages. It is within one
+/// group; fails if there are too many of them for that.
 pub(crate) fn directory_units(groups: usize, gathered: usize) -> Result<u16> {
     let bytes = node::HEADER_BYTES
         + groups * map_directory::ENTRY_BYTES
@@ -42,7 +42,7 @@ pub(crate) fn directory_units(groups: usize, gathered: usize) -> Result<u16> {
     units.ok_or(Error::NoSpace("the directory of the space map"))
 }
 
-/// Where the page of a group lies.
+/// The file offset of the page of a group.
 fn page_offset(group: u64, copy: PageCopy) -> u64 {
     match copy {
         PageCopy::None | PageCopy::A => group * GROUP_BYTES as u64,
@@ -79,8 +79,8 @@ impl Space {
         self.groups.iter().copied().filter_map(gathered).collect()
     }
 
-    /// Sees to it that nobody gets the room of gathered pages. Fails where two of them have it, or
-    /// it is no room of the file.
+    /// Holds the space of gathered pages, so that nothing else takes it. Fails if two of them share
+    /// it, or it is outside the file.
     pub(super) fn hold_pages(&mut self) -> Result<()> {
         for (group, entry) in self.groups.iter().enumerate() {
             let Some(unit) = gathered(*entry) else { continue };
@@ -104,7 +104,8 @@ impl Space {
         Ok(())
     }
 
-    /// Takes over what a checkpoint made durable. Returns the room of pages that were replaced.
+    /// Takes over the map that a checkpoint made durable. Returns the space of pages that were
+    /// replaced.
     pub(crate) fn adopt(
         &mut self,
         directory: Pointer,
@@ -138,27 +139,27 @@ impl Space {
     }
 }
 
-/// Room for the map that a checkpoint makes.
+/// Space for the map that a checkpoint makes.
 pub(crate) struct MapRoom {
     /// First unit and number.
     pub(crate) directory: (u64, u16),
-    /// First units for gathered pages, ascending; where there are none, or too few, pages go to
-    /// the places of their own.
+    /// First units for gathered pages, ascending; if there are none, or too few, pages are written
+    /// to their fixed places.
     pub(crate) pages: Vec<u64>,
 }
 
 impl Work<'_> {
-    /// Finds room for the map, of which the pages of `groups` may change yet. Called after all
-    /// other room was found, for the directory describes all groups, and before anything is freed,
-    /// for what is freed is still the durable state's.
+    /// Finds space for the map, in which the pages of `groups` may still change. Called after all
+    /// other space was found, because the directory describes all groups, and before anything is
+    /// freed, because freed units still belong to the durable state.
     pub(crate) fn reserve_map(&mut self, mut groups: BTreeSet<u64>) -> Result<MapRoom> {
         let mut pages = Vec::new();
         groups.extend(self.changed.keys());
         groups.extend(self.base.directory.map(|old| old.unit / GROUP_UNITS as u64));
-        // And the one in which the directory comes to lie.
+        // And the group in which the directory will be.
         let wanted = groups.len() + 1;
         let gathered = self.groups.iter().filter(|entry| gathered(**entry).is_some()).count();
-        // Finding room may add a group each time. Places of their own take none of the directory.
+        // Finding space may add a group each time. Fixed places take none in the directory.
         let most = self.groups.len() + wanted + 1;
         if self.gathers && directory_units(most, gathered + wanted).is_ok() {
             for _ in 0..wanted {
@@ -168,28 +169,28 @@ impl Work<'_> {
             }
             pages.sort_unstable();
         }
-        // Finding room may add a group.
+        // Finding space may add a group.
         let most = self.groups.len() + 1;
         let units = directory_units(most, gathered + pages.len())?;
         Ok(MapRoom { directory: (self.alloc(units)?, units), pages })
     }
 
-    /// Whether room for pages was found in a group.
+    /// Whether space for pages was found in a group.
     pub(super) fn reserves_in(&self, group: u64) -> bool {
         let first = group * GROUP_UNITS as u64;
         self.reserved.range(first..first + GROUP_UNITS as u64).next().is_some()
     }
 
-    /// Where room for a page that has a unit ends.
+    /// The end of the reserved page that contains a unit.
     pub(super) fn reserved_at(&self, unit: u64) -> Option<u64> {
         let first = self.reserved.range(..=unit).next_back()?;
         let end = first + u64::from(PAGE_UNITS);
         (unit < end).then_some(end)
     }
 
-    /// Writes the pages that changed where no current one lies, and the directory. Groups at the
-    /// end of which nothing is used are given up. Returns the directory's pointer, how many bytes
-    /// were written, and in how many writes.
+    /// Writes the pages that changed, never over a current one, and the directory. Drops unused
+    /// groups at the end. Returns the directory's pointer, the number of bytes written, and the
+    /// number of writes.
     pub(crate) fn write(&mut self, room: &MapRoom) -> Result<(Pointer, u64, u64)> {
         if let Some(old) = self.base.directory {
             self.set(old.unit, old.units, 0)?;
@@ -234,7 +235,7 @@ impl Work<'_> {
         Ok((pointer, runs.bytes, runs.writes))
     }
 
-    /// Groups whose pages did not change, and lie where nothing else does at the end of the file.
+    /// Groups whose pages did not change, and are where nothing else is at the end of the file.
     fn pages_at_the_end(&self) -> BTreeSet<u64> {
         let used = |entry: &Entry| usize::from(entry.free) != GROUP_UNITS;
         let end = self.groups.iter().rposition(used).map_or(0, |last| last as u64 + 1);
@@ -245,7 +246,7 @@ impl Work<'_> {
     }
 }
 
-/// Writes what is put behind each other as one.
+/// Writes adjacent blocks as one.
 struct Runs<'a> {
     file: &'a dyn File,
     /// Where the run begins.
