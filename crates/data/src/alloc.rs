@@ -1,8 +1,8 @@
-//! Where bytes go: pages are handed out from the open segment in order, never twice.
+//! Page allocation: pages are allocated from the open segment in order, never twice.
 //!
-//! Reserving takes a mutex; the bytes are written outside of it. A reservation is *in flight*,
-//! held by a [`Ticket`], until the commit that names it has returned: meanwhile its segment is
-//! neither sealed nor deleted, and marking counts its pages as live.
+//! Reserving takes a mutex; the bytes are written outside of it. A reservation is *in flight*, held
+//! by a [`Ticket`], until the commit that names it has returned: meanwhile its segment is neither
+//! sealed nor deleted, and marking counts its pages as live.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use store::{Error, Result};
 
 use crate::segments::{OPEN_DIRECTORY, OpenSegment, Segments, open_path};
 
-/// The part of the disk that contents leave to names and checkpoints: one in so many.
+/// The part of the disk that contents leave to metadata and checkpoints, as a divisor.
 const KEPT_SHARE: u64 = 16;
-/// And the most of it.
+/// Maximum of that part.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 
-/// Neighbouring pages of a segment.
+/// Contiguous pages of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PageRun {
     /// The segment.
     pub segment: u64,
     /// The first page.
     pub page: u32,
-    /// How many.
+    /// Number of pages.
     pub count: u32,
 }
 
 impl PageRun {
-    /// Whether a page is one of them.
+    /// Whether a page is in the run.
     pub(crate) fn contains(&self, segment: u64, page: u32) -> bool {
         self.segment == segment && page >= self.page && page - self.page < self.count
     }
 }
 
-/// Hands out pages.
+/// Allocates pages.
 pub(crate) struct Allocator {
     state: Mutex<State>,
     segments: Arc<Segments>,
@@ -51,7 +51,7 @@ pub(crate) struct Allocator {
 struct State {
     current: Option<Current>,
     next_id: u64,
-    /// Segments that take no more writes, with their pages.
+    /// Segments that accept no more writes, with their page counts.
     sealing: Vec<(Arc<OpenSegment>, u32)>,
     /// Those of them that are being sealed.
     taken: BTreeMap<u64, u32>,
@@ -89,9 +89,9 @@ pub(crate) struct Reservation {
     pub(crate) ticket: Ticket,
 }
 
-/// What was handed out at one moment.
+/// A snapshot of what was allocated.
 pub(crate) struct Handed {
-    /// Open segments and the first page of each that was not handed out.
+    /// Open segments, and the first unallocated page of each.
     pub(crate) open: BTreeMap<u64, u32>,
     pub(crate) in_flight: Vec<PageRun>,
 }
@@ -106,17 +106,17 @@ impl Allocator {
         Allocator { state: Mutex::default(), segments, device, volume, segment_pages }
     }
 
-    /// Sets what opening found: the number that the next segment gets, and segments to seal.
+    /// Sets what opening found: the number of the next segment, and segments to seal.
     pub(crate) fn resume(&self, next_id: u64, sealing: Vec<(Arc<OpenSegment>, u32)>) {
         let mut state = self.state.lock();
         state.next_id = next_id;
         state.sealing = sealing;
     }
 
-    /// At least one page, and at most `count` neighbouring ones, of the open segment.
+    /// Reserves at least one page, and at most `count` contiguous ones, of the open segment.
     pub(crate) fn reserve(self: &Arc<Self>, count: u32) -> Result<Reservation> {
-        // Contents stop first, so that names can still be changed; names stop before the room for
-        // a checkpoint is used up, so that everything can still be deleted.
+        // Contents stop first, so that metadata can still be changed; metadata stops before the
+        // space for a checkpoint is used up, so that everything can still be deleted.
         let space = self.device.space()?;
         if space.free_bytes < (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX) {
             return Err(Error::NoSpace("contents of files"));
@@ -124,8 +124,8 @@ impl Allocator {
         let mut state = self.state.lock();
         let full = |current: &Current| current.next_page >= self.segment_pages;
         if state.current.as_ref().is_none_or(full) {
-            // The old segment stays the current one until the new one is there, so that a full
-            // disk changes nothing.
+            // The old segment stays the current one until the new one exists, so a full disk
+            // changes nothing.
             let segment = self.create(state.next_id)?;
             state.next_id += 1;
             let fresh = Current { segment, next_page: FIRST_PAGE };
@@ -142,7 +142,7 @@ impl Allocator {
         Ok(Reservation { segment, ticket })
     }
 
-    /// Up to `count` pages from `page` of `segment`, when that is the open segment: none when
+    /// Reserves up to `count` pages from `page` of `segment`, if that is the open segment: none if
     /// `page` is not its next free page. The ticket keeps the segment from being sealed.
     pub(crate) fn grow(self: &Arc<Self>, from: PageRun) -> Option<Reservation> {
         let mut state = self.state.lock();
@@ -167,7 +167,7 @@ impl Allocator {
         Ticket { allocator: Arc::clone(self), id, run }
     }
 
-    /// Creates a segment, durable with its header before a page of it is handed out.
+    /// Creates a segment, durable with its header before a page of it is allocated.
     fn create(&self, id: u64) -> Result<Arc<OpenSegment>> {
         let path = open_path(id);
         if let Some(found) = self.device.metadata(&path)? {
@@ -176,7 +176,7 @@ impl Allocator {
                 let (structure, found) = ("data segment", format!("{} bytes", found.length));
                 return Err(Corruption { file: path, offset: 0, structure, expected, found }.into());
             }
-            // An earlier attempt ran out of room before a page of it was handed out.
+            // An earlier attempt ran out of space before a page of it was allocated.
             self.device.remove(&path)?;
         }
         let file = self.device.create(&path)?;
@@ -203,7 +203,7 @@ impl Allocator {
         self.state.lock().sealing.len()
     }
 
-    /// Takes a segment that can be sealed: it is full, and nothing of it is in flight.
+    /// Takes a segment that can be sealed: it is full, and none of its reservations is in flight.
     /// [`Allocator::sealed`] or [`Allocator::put_back`] follows.
     pub(crate) fn take_sealable(&self) -> Option<(Arc<OpenSegment>, u32)> {
         let mut state = self.state.lock();
@@ -215,12 +215,12 @@ impl Allocator {
         Some((segment, pages))
     }
 
-    /// Says that a segment that was taken is sealed.
+    /// Records that a segment taken for sealing is sealed.
     pub(crate) fn sealed(&self, segment: u64) {
         self.state.lock().taken.remove(&segment);
     }
 
-    /// Gives back a segment whose sealing failed, to be tried again.
+    /// Returns a segment whose sealing failed, for a retry.
     pub(crate) fn put_back(&self, segment: Arc<OpenSegment>, pages: u32) {
         let mut state = self.state.lock();
         state.taken.remove(&segment.id);
@@ -240,7 +240,7 @@ impl Allocator {
             || state.in_flight.values().any(|run| run.segment == segment)
     }
 
-    /// What was handed out so far.
+    /// A snapshot of what is allocated so far.
     pub(crate) fn handed(&self) -> Handed {
         let state = self.state.lock();
         let current = state.current.iter().map(|current| (current.segment.id, current.next_page));

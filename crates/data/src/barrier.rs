@@ -4,11 +4,11 @@
 //! names have returned, so what is dirty when `reach` starts includes all that such a commit may
 //! name. Numbered crash argument:
 //! 1. a page is written and counted as dirty before the batch that names it is committed;
-//! 2. `reach` syncs every segment that is dirty when it starts, or waits for who does;
+//! 2. `reach` syncs every segment that is dirty when it starts, or waits for the thread that does;
 //! 3. the log writes the batch after that. So a record that survives names pages that did.
 //!
-//! A failed sync may have lost bytes that the kernel then believes clean, so that a second try
-//! would lie: from the first failure on, nothing is written until the volume is opened again.
+//! A failed sync may have lost bytes that the kernel then considers clean, so a second sync would
+//! falsely succeed: after the first failure, nothing is written until the volume is reopened.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use crate::Data;
 
 impl Barrier for Data {
     fn reach(&self) -> std::result::Result<(), device::Error> {
-        // First: what was not synced may be counted as if it had been.
+        // First: bytes whose sync failed may be counted as synced.
         if let Some(error) = self.failed.lock().as_ref() {
             return Err(error.clone());
         }
@@ -54,7 +54,7 @@ impl Data {
         self.failed.lock().get_or_insert(error).clone()
     }
 
-    /// Fails when a sync failed earlier.
+    /// Fails if a sync failed earlier.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.failed.lock().as_ref() {
             None => Ok(()),
@@ -62,7 +62,7 @@ impl Data {
         }
     }
 
-    /// Keeps unsynced bytes bounded: a writer that finds too many syncs them.
+    /// Bounds the unsynced bytes: a writer that finds too many syncs them.
     pub(crate) fn make_room_to_write(&self, bytes: u64) -> Result<()> {
         if self.unsynced_bytes() + bytes > self.options.unsynced_bytes_max {
             self.sync()?;

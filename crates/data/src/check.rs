@@ -1,18 +1,17 @@
 //! Checking contents: every stored range that extents name is read and verified, once however many
-//! trees share it; the pages that they name are counted; ranges that lie over one another are
-//! found.
+//! trees share it; the pages that they name are counted; overlapping ranges are found.
 //!
-//! It runs in steps over a pinned state, beside writers. A page that was freed since the state was
-//! pinned may have been punched, so what reads wrong here is a suspicion ([`ContentCheck::bad`]):
-//! it is damage where the live tree still has the same extent and [`Data::verify_extent`] fails
-//! again.
+//! It runs in steps over a pinned state, concurrently with writers. A page that was freed since the
+//! state was pinned may have been punched, so a failed verification here is only a suspicion
+//! ([`ContentCheck::bad`]): it is damage if the live tree still has the same extent and
+//! [`Data::verify_extent`] fails again.
 //!
-//! Two ranges overlap when a page begins one and lies inside of the other: views of one range share
-//! its first page. So two bits a page tell, 4 KiB of memory for 64 MiB of contents.
+//! Two ranges overlap when a page begins one and is inside the other: views of one range share its
+//! first page. So two bits per page suffice, 4 KiB of memory for 64 MiB of contents.
 //!
-//! Pages that two inodes name are freed with the one that has them without the flag that says so.
-//! That there are two is told by a byte of the inode's number for each page: 18 KiB more for 64
-//! MiB; of 255 such pairs one is not noticed.
+//! Pages that two inodes name are freed with the inode whose extent lacks the flag for sharing. One
+//! byte of the inode's number per page detects the second inode: 18 KiB more for 64 MiB; one of 255
+//! such pairs goes unnoticed.
 
 use std::collections::BTreeMap;
 
@@ -30,59 +29,59 @@ use crate::gc::Bitmap;
 use crate::proof::Right;
 use crate::segments::Place;
 
-/// Most suspicions that are kept; beyond it files are read again to be sure.
+/// Maximum number of suspicions kept; beyond it, files are read again.
 const BAD_MAX: usize = 100_000;
 
-/// A range of pages that does not read as it should.
+/// A range of pages that fails verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspicion {
-    /// Pages from its first on.
+    /// Number of pages from its first on.
     pub pages: u32,
-    /// What was wrong, with file and offset.
+    /// The defect, with file and offset.
     pub what: String,
-    /// Whether two ranges of contents overlap here, and each of them may read as it should.
+    /// Whether two ranges of contents overlap here, while each of them may verify.
     pub overlaps: bool,
 }
 
-/// What is wrong with the file of a segment.
+/// A defect in the file of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentFault {
     /// The segment, by the file's name.
     pub segment: u64,
-    /// What is wrong, and where.
+    /// The defect, and where it is.
     pub bad: Corruption,
-    /// What sort of thing.
+    /// The kind of defect.
     pub kind: SegmentFaultKind,
 }
 
-/// What sort of thing is wrong with the file of a segment.
+/// Kinds of defects in the file of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentFaultKind {
     /// A header or footer is damaged, or none.
     Mark {
-        /// Whether another mark in the file says that it is this segment's.
+        /// Whether another mark in the file identifies it as this segment.
         is_named: bool,
     },
-    /// A header or footer is whole, and another segment's, or another volume's.
+    /// A header or footer is intact, but of another segment or volume.
     Another,
-    /// The map of a rewritten one is damaged.
+    /// The map of a rewritten segment is damaged.
     Map,
     /// It is a second file of the segment, and not used.
     Twin,
-    /// The disk does not give what is there.
+    /// The disk does not return the bytes.
     Unread,
 }
 
-/// A check of contents under way.
+/// A running check of contents.
 pub struct ContentCheck {
     walk: SharedWalk,
     starts: BTreeMap<u64, Bitmap>,
     inner: BTreeMap<u64, Bitmap>,
     live: BTreeMap<u64, Bitmap>,
     owners: BTreeMap<u64, Owners>,
-    /// What reads wrong, by segment and first page.
+    /// Ranges that fail verification, by segment and first page.
     pub bad: BTreeMap<(u64, u32), Suspicion>,
-    /// Whether there was more of that than is kept.
+    /// Whether there were more than are kept.
     pub overflowed: bool,
     /// Distinct extents that were read.
     pub extents: u64,
@@ -112,7 +111,7 @@ impl ContentCheck {
         }
     }
 
-    /// Whether a view touches something that read wrong.
+    /// Whether a view touches a range that failed verification.
     pub fn is_suspect(&self, stored: &Stored) -> bool {
         let run = pages_of(stored);
         self.overflowed
@@ -122,7 +121,7 @@ impl ContentCheck {
                 .any(|(&(_, page), suspicion)| page + suspicion.pages > run.page)
     }
 
-    /// Whether another inode names a page of a view, too.
+    /// Whether another inode also names a page of a view.
     pub fn is_of_two(&self, stored: &Stored) -> bool {
         let run = pages_of(stored);
         let end = run.page.saturating_add(run.count).min(PAGES_MAX);
@@ -136,7 +135,7 @@ impl ContentCheck {
         self.live.get(&segment).map_or(0, |pages| u64::from(pages.count()))
     }
 
-    /// Whether all that extents name of a segment reads as it should, and there is some.
+    /// Whether extents name pages of a segment, and all of them verify.
     pub fn reads(&self, segment: u64) -> bool {
         let mut bad = self.bad.range((segment, 0)..=(segment, u32::MAX));
         self.live.contains_key(&segment) && !self.overflowed && bad.next().is_none()
@@ -157,7 +156,7 @@ impl ContentCheck {
         known.pages = known.pages.max(run.count);
     }
 
-    /// Notes which pages a range and a view of it take; tells where it lies over another one.
+    /// Records which pages a range and a view of it take; returns where it overlaps another one.
     fn place(&mut self, stored: &Stored) -> Option<u32> {
         let first = u32::from(stored.page);
         let count = stored.stored.div_ceil(CHUNK_BYTES);
@@ -175,9 +174,9 @@ impl ContentCheck {
 
 /// Which inodes name the pages of a segment.
 struct Owners {
-    /// Of the first inode that was met at a page a byte of its number, or 0 for none.
+    /// For each page, a byte of the first inode's number, or 0 for none.
     first: Box<[u8]>,
-    /// Whether another was met.
+    /// Whether a second inode was found.
     several: Bitmap,
 }
 
@@ -188,7 +187,7 @@ impl Owners {
     }
 
     fn met(&mut self, ino: u64, stored: &Stored) {
-        // Numbers of files that were made one after the other differ in it.
+        // Files created one after the other have different values.
         let owner = (ino % 255) as u8 + 1;
         let run = pages_of(stored);
         for page in run.page..run.page.saturating_add(run.count).min(PAGES_MAX) {
@@ -203,8 +202,8 @@ impl Owners {
 }
 
 impl Data {
-    /// Checks the extents of about `nodes` nodes; `false` when all were checked. Damaged nodes
-    /// are passed over, and make the check incomplete.
+    /// Checks the extents of about `nodes` nodes; `false` when all were checked. Damaged nodes are
+    /// skipped, and make the check incomplete.
     pub fn check_step(
         &self,
         check: &mut ContentCheck,
@@ -213,7 +212,7 @@ impl Data {
     ) -> Result<bool> {
         let mut found = Vec::new();
         let more = pinned.visit_shared_step(&mut check.walk, nodes, &mut |key, value| {
-            // What does not decode is told with the file that it belongs to.
+            // What does not decode is reported with the file that it belongs to.
             if let Ok(Extent::Stored(stored)) = decode(value) {
                 let ino = match key::parse(key) {
                     Ok(key::Parsed::Extent { ino, .. }) => Some(ino),
@@ -223,7 +222,7 @@ impl Data {
             }
         });
         let more = match more {
-            // A tree that is not there is told with the subvolume whose it is.
+            // A missing tree is reported with its subvolume.
             Err(Error::Corrupt(_) | Error::NoTree(_)) => {
                 check.incomplete = true;
                 true
@@ -256,7 +255,7 @@ impl Data {
         Ok(more)
     }
 
-    /// Reads what an extent names and compares its checksums.
+    /// Reads an extent's stored bytes and verifies their checksums.
     pub fn verify_extent(&self, stored: &Stored) -> Result<()> {
         let mut buffer = vec![0; stored.length as usize];
         self.read_stored(stored, &mut buffer)
@@ -267,24 +266,24 @@ impl Data {
         self.segments.path(segment)
     }
 
-    /// Where an extent's bytes lie: the segment's file, and the offset in it.
+    /// Location of an extent's bytes: the segment's file, and the offset in it.
     pub fn extent_place(&self, stored: &Stored) -> (String, u64) {
         let page = u64::from(stored.page) + u64::from(stored.first_chunk());
         (self.segments.path(stored.segment), page * u64::from(PAGE_BYTES))
     }
 
-    /// Pages that the counter of a segment tells are live.
+    /// Number of live pages in the counter of a segment.
     pub fn counted_pages(&self, store: &dyn Read, segment: u64) -> Result<u64> {
         live_pages(store, segment)
     }
 
-    /// Whether a segment's file is there.
+    /// Whether a segment's file exists.
     pub fn has_segment(&self, segment: u64) -> bool {
         self.segments.get(segment).is_some()
     }
 
-    /// Headers, footers and maps of all segments, and files beside those that are used: what is
-    /// wrong with them, or is not given by the disk. Reading contents needs none but the maps.
+    /// Checks headers, footers and maps of all segments, and finds files that are not used: returns
+    /// their defects, including failed reads. Reading contents needs only the maps of these.
     pub fn check_segments(&self) -> Result<Vec<SegmentFault>> {
         let mut found = Vec::new();
         for (segment, place) in self.segments.all() {
@@ -328,8 +327,8 @@ impl Data {
         Ok(bad.map(|bad| fault(bad, SegmentFaultKind::Mark { is_named })))
     }
 
-    /// The marks of a segment: one at its start, and, of one that was sealed and not rewritten, one
-    /// at its end.
+    /// The marks of a segment: one at its start, and, if it was sealed and not rewritten, one at
+    /// its end.
     fn marks(&self, segment: u64, place: &Place) -> Result<Vec<Found>> {
         let mut bytes = [0; MARK_BYTES];
         let volume = self.options.volume;
@@ -356,9 +355,9 @@ impl Data {
         }
     }
 
-    /// Writes header and footer of a segment again. What is wrong with them is no loss: which page
-    /// holds what is told by the extents alone. The caller knows that the file is the segment's; a
-    /// mark that is another's is not written over.
+    /// Rewrites header and footer of a segment. Damage to them loses no data: the extents alone
+    /// determine the contents of pages. The caller knows that the file is the segment's; another
+    /// segment's mark is not overwritten.
     pub fn mend_marks(&self, segment: u64) -> Result<()> {
         let place = self.segments.get(segment);
         if let Some(place) = &place {
@@ -383,10 +382,10 @@ impl Data {
             let length = file.len()?.max(u64::from(PAGE_BYTES));
             let pages = length / u64::from(PAGE_BYTES);
             let rest = length % u64::from(PAGE_BYTES);
-            // One that was cut in the middle of a page ends with that page.
+            // A file that was truncated within a page ends with that page.
             let pages = pages + u64::from(rest != 0 && rest != MARK_BYTES as u64);
             if pages > u64::from(PAGES_MAX) {
-                // No extent names what lies behind, and no footer may say that there is so much.
+                // No extent names anything beyond, and no footer may state a greater length.
                 file.set_len(u64::from(PAGES_MAX) * u64::from(PAGE_BYTES))?;
             }
             let pages = pages.min(u64::from(PAGES_MAX));
@@ -399,13 +398,13 @@ impl Data {
     }
 }
 
-/// A mark as it was found.
+/// A mark as read.
 struct Found {
-    /// What is wrong with it.
+    /// Its defect.
     bad: Option<Corruption>,
-    /// Whether it is whole, and one that may stand there, of another segment.
+    /// Whether it is intact, allowed at this place, and of another segment.
     is_other: bool,
-    /// Whether it is whole, and of this segment, wherever in it it should stand.
+    /// Whether it is intact and of this segment, at any place in it.
     is_same: bool,
 }
 
@@ -413,19 +412,19 @@ impl Found {
     fn new(right: Right, bytes: &[u8], file: &str, offset: u64) -> Found {
         let mark = Mark::decode(bytes);
         let is_same = mark.as_ref().is_ok_and(|mark| right.is_same_segment(mark));
-        // One that never stands there was not written there as what the file is.
+        // A mark that is never allowed there was not written as this file's mark.
         let may_stand = |kind: MarkKind| (kind == MarkKind::Footer) == (offset > 0);
         let is_other = mark.as_ref().is_ok_and(|mark| may_stand(mark.kind) && !is_same);
         Found { bad: right.check(mark, file, offset).err(), is_other, is_same }
     }
 
-    /// What is wrong with a mark that is another segment's.
+    /// The defect of a mark of another segment.
     fn of_another(&self) -> Option<&Corruption> {
         self.bad.as_ref().filter(|_| self.is_other)
     }
 }
 
-/// An error in words.
+/// An error as text.
 fn told(error: &Error) -> String {
     error.to_string()
 }

@@ -1,10 +1,10 @@
-//! Giving room back, in steps: seal full segments, punch dead pages, delete dead segments.
+//! Reclaiming space, in steps: seal full segments, punch dead pages, delete dead segments.
 //!
 //! A page is punched only when the commit that freed it is durable: after a crash no record names
 //! it. A segment is deleted only when its count of live pages is zero in a durable state, it is
-//! sealed, nothing of it is in flight, and its number is not the greatest. A sealed segment gets no
-//! new pages, so a count of zero stays zero. And nothing of a segment is given back whose file does
-//! not say that it is that segment's (`proof`).
+//! sealed, none of its reservations is in flight, and its number is not the greatest. A sealed
+//! segment gets no new pages, so a count of zero stays zero. And no space of a segment is reclaimed
+//! unless its file proves that it is that segment (`proof`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,42 +24,42 @@ use crate::segments::{OpenSegment, Place, SealedSegment, blob_name, open_path};
 use crate::write::{byte_offset, room};
 use crate::{Data, Freed};
 
-/// Time that one step punches for.
+/// Maximum time that one step punches.
 const PUNCH_STEP_NANOS: u64 = 50_000_000;
-/// Dead pages that were put off are punched slowly at so many times the age of others.
+/// Deferred dead pages are punched slowly at this multiple of the age of others.
 const PUT_OFF_AGES: u32 = 12;
-/// Time that a rewrite takes beside its copying: three syncs and a new file.
+/// Time that a rewrite takes in addition to copying: three syncs and a new file.
 const REWRITE_NANOS: u64 = 30_000_000;
 /// Time to copy a page: 4 KiB read and written at 200 MB/s.
 const COPY_PAGE_NANOS: u64 = 20_000;
-/// Stands for the time of a punch on a store that has none.
+/// Stored as the punch time of a store that cannot punch.
 const CANNOT_PUNCH: u64 = 1 << 50;
-/// How long whoever cleans is waited for where there is no more time.
+/// How long to wait for the running cleaner when the caller has no more time.
 const TURN_WAIT: Duration = Duration::from_millis(100);
 
-/// What was cleaned of what there is.
+/// Progress of a cleaning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Whether anything was.
+    /// Whether anything was cleaned.
     pub any: bool,
-    /// Whether the time was over before all was.
+    /// Whether the time was over before everything was cleaned.
     pub more: bool,
 }
 
 /// How a segment's dead pages are freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// So many runs of them are punched now.
+    /// This many runs are punched now.
     Punch(usize),
-    /// The live ones are copied.
+    /// The live pages are copied.
     Rewrite,
-    /// Not until there are so many.
+    /// Not until there are this many.
     Wait(u64),
 }
 
 impl Data {
-    /// Takes what a commit freed, to be punched once that commit is durable. Lets go of what the
-    /// change held in flight.
+    /// Takes what a commit freed, to be punched once that commit is durable. Ends the change's
+    /// reservations in flight.
     pub fn reclaim_after(&self, freed: Freed, commit: CommitToken) {
         let Freed { pages, tickets, .. } = freed;
         drop(tickets);
@@ -68,7 +68,7 @@ impl Data {
         }
     }
 
-    /// Takes back what was written for a commit that was refused, with nothing changed: nothing
+    /// Takes back what was written for a commit that was refused, with nothing changed: no record
     /// will ever name it. Never call this for a commit whose outcome is in doubt.
     pub fn abandon(&self, freed: Freed) {
         let now = self.env.clock.monotonic();
@@ -78,13 +78,13 @@ impl Data {
         drop(freed);
     }
 
-    /// Does one bounded piece of cleaning; `false` when nothing is to be done now. Callers drive
-    /// it from a worker, about every second, and again while it answers `true`.
+    /// Does one bounded step of cleaning; `false` when nothing is to be done now. A worker calls it
+    /// about every second, and again while it returns `true`.
     pub fn clean_step(&self, store: &dyn Store) -> Result<bool> {
         self.step(store, self.options.punch_after)
     }
 
-    /// Cleans all that can be, whatever its age: before closing, and in tests.
+    /// Cleans everything possible, regardless of age: before closing, and in tests.
     pub fn clean_all(&self, store: &dyn Store) -> Result<()> {
         loop {
             let last = self.garbage.lock().last_waiting();
@@ -97,9 +97,9 @@ impl Data {
         }
     }
 
-    /// Cleans all that can be, whatever its age, beside whoever cleans, until the monotonic clock
-    /// says `until`, but one step of it in any case: there is no room. What is not durable yet is
-    /// left, and so is a segment that fails.
+    /// Cleans everything possible, regardless of age, concurrently with the cleaner, until the
+    /// monotonic clock reaches `until`, but at least one step of it: for a full disk. Skips what is
+    /// not durable yet, and segments that fail.
     pub fn clean_now(&self, store: &dyn Store, until: Duration) -> Result<Cleaned> {
         let mut cleaned = Cleaned::default();
         let mut failed = None;
@@ -107,7 +107,7 @@ impl Data {
         loop {
             let left = until.saturating_sub(self.env.clock.monotonic());
             let Some(_cleaning) = self.cleaning.try_lock_for(left.max(TURN_WAIT)) else {
-                // A long sweep gives room as well.
+                // A long sweep frees space as well.
                 cleaned.more = true;
                 break;
             };
@@ -134,14 +134,14 @@ impl Data {
     }
 
     fn step(&self, store: &dyn Store, age: Duration) -> Result<bool> {
-        // Another thread cleans: nothing to be done by this one.
+        // Another thread cleans: nothing to do here.
         let Some(_cleaning) = self.cleaning.try_lock() else { return Ok(false) };
         self.step_alone(store, age, &mut BTreeSet::new())
     }
 
-    /// A step with `cleaning` held. Segments that fail are added to those that are passed over.
-    /// What fails keeps nothing else from being done: a footer takes room where a punch gives
-    /// some. It is told when nothing else was done.
+    /// A step with `cleaning` held. Failing segments are added to those that are skipped. A failure
+    /// does not block other work: a footer takes space where a punch frees some. The error is
+    /// returned if no other work was done.
     fn step_alone(
         &self,
         store: &dyn Store,
@@ -184,8 +184,9 @@ impl Data {
         }
     }
 
-    /// Seals what takes no more data: at closing, so that volumes that are opened for a moment
-    /// each time do not leave more and more for the next one. What cannot be is left to it.
+    /// Seals segments that accept no more data: at closing, so that volumes that are opened only
+    /// briefly each time do not accumulate unsealed segments. A failure is left to the next
+    /// opening.
     pub fn seal_all(&self) {
         let _cleaning = self.cleaning.lock();
         let sealed = || self.check_writable().and_then(|()| self.seal_one());
@@ -198,12 +199,12 @@ impl Data {
         }
     }
 
-    /// Seals one segment that takes no more data; `false` when there is none.
+    /// Seals one segment that accepts no more data; `false` when there is none.
     pub(crate) fn seal_one(&self) -> Result<bool> {
         let Some((segment, pages)) = self.allocator.take_sealable() else { return Ok(false) };
         if let Err(error) = self.seal(&segment, pages) {
             if let Error::Corrupt(_) = error {
-                // Another file has the name; it is looked at again by the next opening.
+                // Another file has the name; the next opening examines it again.
                 self.allocator.sealed(segment.id);
                 let name = SealedSegment::new(segment.id, 0, false).path();
                 self.segments.note_twin(segment.id, name, &open_path(segment.id), &error);
@@ -218,7 +219,7 @@ impl Data {
     }
 
     /// Makes a blob of an open segment. A crash leaves the file, or the blob, or both; opening
-    /// tells by the blob's name.
+    /// distinguishes them by the blob's name.
     fn seal(&self, segment: &Arc<OpenSegment>, pages: u32) -> Result<()> {
         let mut footer = Vec::new();
         let mark = Mark {
@@ -240,7 +241,7 @@ impl Data {
         let (device, blobs) = (self.env.device.as_ref(), self.segments.blobs());
         let sealed = SealedSegment::new(segment.id, 0, true);
         if !blobs.adopt(&name, device, &path)? {
-            // An earlier try made the blob, whole, and failed to remove the file.
+            // An earlier attempt made the complete blob, and failed to remove the file.
             sealed.check_whole(blobs, self.options.volume, segment.file.len()?)?;
             device.remove(&path)?;
         }
@@ -248,8 +249,8 @@ impl Data {
         Ok(())
     }
 
-    /// Frees a segment's dead pages, or finds that it is wholly dead. Where that fails they are
-    /// kept, to be tried much later: forgotten, they would be lost until garbage collection.
+    /// Frees a segment's dead pages, or finds that it is wholly dead. On failure they are kept and
+    /// retried much later: if forgotten, they would be lost until garbage collection.
     pub(crate) fn clean_segment(&self, store: &dyn Store, pick: Pick) -> Result<()> {
         let segment = pick.segment;
         let runs = self.garbage.lock().take_to_free(segment);
@@ -275,8 +276,8 @@ impl Data {
             if store.durable() >= last {
                 return self.delete_segment(store, segment);
             }
-            // The last pages may have died in a commit that is not durable yet; those that are
-            // at hand did not.
+            // The last pages may have died in a commit that is not durable yet; those taken here
+            // did not.
             self.garbage.lock().dying.insert(segment, last);
         }
         let dead: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
@@ -289,7 +290,7 @@ impl Data {
                 }
                 match self.rewrite(segment, &|page| pages.get(page)) {
                     Ok(_) => self.garbage.lock().gave_back(dead),
-                    // A copy takes room before it gives any; a punch takes none.
+                    // A copy takes space before it frees any; a punch takes none.
                     Err(error) if error.is_no_space() => {
                         let nanos = self.punch_nanos.load(Ordering::Relaxed).max(1);
                         if nanos >= CANNOT_PUNCH {
@@ -308,7 +309,7 @@ impl Data {
         Ok(())
     }
 
-    /// Punches so many of the runs. The others wait for the next step.
+    /// Punches this many of the runs. The others wait for the next step.
     fn punch_some(&self, runs: &[PageRun], count: usize, since: Duration) -> Result<()> {
         let (first, rest) = runs.split_at(count);
         let rest = if self.punch_runs(first)? { rest } else { runs };
@@ -317,9 +318,9 @@ impl Data {
     }
 
     /// Decides how dead pages are freed. A punch costs tens of microseconds on most file systems,
-    /// and milliseconds on some; copying the live pages costs by their number. So a segment is
-    /// punched while that is quick, and rewritten where it is not and enough of it is dead; what
-    /// is old is punched slowly, in pieces.
+    /// and milliseconds on some; the cost of copying depends on the number of live pages. So a
+    /// segment is punched while that is quick, and rewritten where it is not and enough of it is
+    /// dead; old pages are punched slowly, in pieces.
     fn way_to_free(&self, segment: u64, runs: &[PageRun], live: u64, old: bool) -> Way {
         let dead: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         let each = self.punch_nanos.load(Ordering::Relaxed).max(1);
@@ -339,12 +340,12 @@ impl Data {
         } else if sealed {
             Way::Wait(enough.max(dead + dead / 8 + 1))
         } else {
-            // Sealing has it looked at again.
+            // Sealing causes another examination.
             Way::Wait(u64::MAX)
         }
     }
 
-    /// Punches, and learns what that costs; `false` when the store cannot.
+    /// Punches, and measures the cost; `false` when the store cannot.
     fn punch_runs(&self, runs: &[PageRun]) -> Result<bool> {
         for run in runs {
             let start = self.env.clock.monotonic();
@@ -361,7 +362,7 @@ impl Data {
         Ok(true)
     }
 
-    /// Whether the disk punches, as far as that was tried.
+    /// Whether the disk can punch, as far as that was tried.
     pub(crate) fn can_punch(&self) -> bool {
         self.punch_nanos.load(Ordering::Relaxed) < CANNOT_PUNCH
     }
@@ -383,7 +384,7 @@ impl Data {
         Ok(true)
     }
 
-    /// Whether a segment could be deleted, if no page of it were live.
+    /// Whether a segment could be deleted if none of its pages were live.
     pub(crate) fn is_deletable(&self, segment: u64) -> bool {
         matches!(self.segments.get(segment), Some(Place::Sealed(_)))
             && !self.allocator.is_in_use(segment)
@@ -433,7 +434,7 @@ impl Data {
     }
 }
 
-/// Live pages that the counter of a segment tells.
+/// Number of live pages in the counter of a segment.
 pub(crate) fn live_pages(store: &dyn Read, segment: u64) -> Result<u64> {
     let mut live = Ok(0);
     store.get_with(VOLUME_TREE, &key::segment(segment), &mut |value| {

@@ -1,11 +1,11 @@
-//! Taking a range out of a file's extents, and the edits that come of it.
+//! Removing a range from a file's extents, and the resulting edits.
 //!
-//! What overlaps the range is removed, or trimmed to one or two smaller views. Pages that only
-//! the removed parts named are freed. The views of a stored range that lie in one file do not
-//! overlap in the range, so a page that a removed part covers whole is dead; of the first and
-//! the last page of a part, which it may cover in part, the rest may be named by what is left of
-//! the same extent, or by another view within a chunk of it in the file. That is why the
-//! records handed in must reach one chunk beyond the range on both sides.
+//! Extents that overlap the range are removed, or trimmed to one or two smaller views. Pages that
+//! only the removed parts named are freed. The views of a stored range that are in one file do not
+//! overlap in the range, so a page that a removed part covers whole is dead. The first and last
+//! page of a part may be covered only in part. The rest of them may be named by the remainder of
+//! the same extent, or by another view within a chunk of it in the file. So the given records must
+//! reach one chunk beyond the range on both sides.
 
 use format::extent::{CHUNK_BYTES, Stored, encode_inline, encode_stored};
 use format::{key, usage};
@@ -19,9 +19,9 @@ use crate::{ExtentOwner, FileRef};
 /// The tree that holds the usage of segments.
 pub(crate) const VOLUME_TREE: TreeId = TreeId(key::VOLUME_TREE);
 
-/// What a planned change frees, and what it holds in flight. Keep it until the commit has
-/// returned, then hand it to [`crate::Data::reclaim_after`]. When the commit was refused with
-/// nothing changed, hand it to [`crate::Data::abandon`]; when in doubt drop it.
+/// What a planned change frees, and what it holds in flight. Keep it until the commit has returned,
+/// then pass it to [`crate::Data::reclaim_after`]. When the commit was refused with nothing
+/// changed, pass it to [`crate::Data::abandon`]; when in doubt drop it.
 #[derive(Debug, Default)]
 #[must_use = "freed pages are reclaimed by `reclaim_after`, once the commit is there"]
 pub struct Freed {
@@ -29,12 +29,12 @@ pub struct Freed {
     pub(crate) pages: Vec<PageRun>,
     /// Reservations that the batch names.
     pub(crate) tickets: Vec<Ticket>,
-    /// Bytes of the file that were dropped but may be named by a clone.
+    /// Bytes of the file that were dropped but that a clone may name.
     pub shared_bytes: u64,
 }
 
 impl Freed {
-    /// Bytes of segments that nothing names after the commit.
+    /// Bytes of segments that no record names after the commit.
     pub fn exclusive_bytes(&self) -> u64 {
         self.pages.iter().map(|run| u64::from(run.count)).sum::<u64>() * u64::from(CHUNK_BYTES)
     }
@@ -47,7 +47,7 @@ impl Freed {
     }
 }
 
-/// Edits of one file, gathered before they go into the batch: a key that is removed and set
+/// Edits of one file, collected before they are added to the batch: a key that is removed and set
 /// again is only set, and a segment's counter is changed once.
 pub(crate) struct Edits {
     file: FileRef,
@@ -86,7 +86,7 @@ impl Edits {
         self.deletes.push(offset);
     }
 
-    /// Counts pages of a segment that become live, or dead.
+    /// Counts pages of a segment that become live or dead.
     pub(crate) fn count(&mut self, segment: u64, pages: i64) {
         match self.usage.iter_mut().find(|(id, _)| *id == segment) {
             Some((_, count)) => *count += pages,
@@ -94,9 +94,9 @@ impl Edits {
         }
     }
 
-    /// Takes `start..end` out of `records`, which reach a chunk beyond it on both sides. Where what
-    /// is left of one would take the key of another, or of what is left of that, they overlap: the
-    /// file is damaged, and that is refused, for one of both would be lost.
+    /// Removes `start..end` from `records`, which reach a chunk beyond it on both sides. If the
+    /// remainder of one would take the key of another, or of another's remainder, they overlap: the
+    /// file is damaged, and the cut is refused, because one of both would be lost.
     pub(crate) fn cut(
         &mut self,
         records: &[Record],
@@ -184,7 +184,7 @@ impl Edits {
         }
     }
 
-    /// Puts the edits into the batch.
+    /// Adds the edits to the batch.
     pub(crate) fn finish(self, batch: &mut Batch) -> Freed {
         let FileRef { tree, ino } = self.file;
         for &offset in &self.deletes {

@@ -17,31 +17,31 @@ use crate::segments::{Place, SEALED_DIRECTORY, Segments};
 
 /// The contents of a volume's files.
 ///
-/// Every method may be called from any thread. Calls that plan into a batch for the same file
-/// must not run at the same time, and at most one of them may go into one batch: a plan reads
-/// what is committed, not what the batch already holds. Nothing here commits on its own, but
-/// the cleaning of [`Data::clean_step`] and [`Data::sweep`].
+/// Every method may be called from any thread. Calls that plan into a batch for the same file must
+/// not run at the same time, and at most one of them may go into one batch: a plan reads what is
+/// committed, not what the batch already holds. No method commits by itself, except the cleaning of
+/// [`Data::clean_step`] and [`Data::sweep`].
 pub struct Data {
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) segments: Arc<Segments>,
     pub(crate) allocator: Arc<Allocator>,
-    /// Bytes whose write has returned and that are not known to be durable.
+    /// Bytes whose write has returned but that are not known to be durable.
     pub(crate) unsynced: AtomicU64,
-    /// The sync that failed; from then on nothing is written.
+    /// The sync that failed; after it nothing is written.
     pub(crate) failed: Mutex<Option<device::Error>>,
     pub(crate) garbage: Mutex<Garbage>,
     /// Held by the thread that cleans or sweeps.
     pub(crate) cleaning: Mutex<()>,
-    /// Sweeps that were through; changed under `cleaning`.
+    /// Completed sweeps; changed under `cleaning`.
     pub(crate) sweeps: AtomicU64,
     pub(crate) hot: Hot,
-    /// What a punch takes, learned from those made.
+    /// Duration of a punch, learned from earlier ones.
     pub(crate) punch_nanos: AtomicU64,
     pub(crate) relief: OnceLock<Relief>,
 }
 
-/// Has room given back to the disk that others keep for later.
+/// Makes other components return free space that they hold to the disk.
 pub type Relief = Box<dyn Fn() + Send + Sync>;
 
 impl std::fmt::Debug for Data {
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Data {
 /// Counters of [`Data::stats`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Segments that take writes, or wait to be sealed.
+    /// Segments that accept writes, or wait to be sealed.
     pub open_segments: u64,
     /// Segments that are blobs.
     pub sealed_segments: u64,
@@ -63,19 +63,19 @@ pub struct Stats {
     pub waiting_bytes: u64,
     /// Bytes freed durably and not punched yet.
     pub dead_bytes: u64,
-    /// Of these, what could not be given back, and what stays until more of its segment dies,
-    /// where the disk cannot punch. That is not known before it was tried once since opening.
+    /// Part of these that could not be freed, or, where the disk cannot punch, that waits until
+    /// more of its segment dies. Whether the disk can punch is not known before the first attempt
+    /// since opening.
     pub stuck_bytes: u64,
-    /// Bytes that were given back since opening.
+    /// Bytes reclaimed since opening.
     pub reclaimed_bytes: u64,
-    /// Bytes whose place was forgotten, for garbage collection to find.
+    /// Bytes whose location was forgotten, for garbage collection to find.
     pub leaked_bytes: u64,
 }
 
 impl Data {
-    /// Opens, or creates, the data of a volume, whose `store` tells which segments there were.
-    /// Costs a listing of the segments, whatever the number of files; seals nothing and reads no
-    /// data.
+    /// Opens, or creates, the data of a volume, whose `store` knows which segments existed. Costs a
+    /// listing of the segments, regardless of the number of files; seals nothing and reads no data.
     pub fn open(
         env: &Env,
         blobs: Arc<dyn Blobs>,
@@ -112,15 +112,15 @@ impl Data {
         Ok(data)
     }
 
-    /// Sets what is called when the disk has no room for contents, before that is said: once,
-    /// before the first write. Called by threads that write, which may hold their file but
-    /// nothing that a commit or a checkpoint waits for.
+    /// Sets a function that is called when the disk has no space for contents, before the error is
+    /// returned: once, before the first write. Writing threads call it, which may hold their file
+    /// but nothing that a commit or a checkpoint waits for.
     pub fn set_relief(&self, relief: Relief) {
         assert!(self.relief.set(relief).is_ok(), "the relief is set once");
     }
 
-    /// Tries something that takes room; where there is none, once more when others have given
-    /// back what they keep.
+    /// Tries an action that takes disk space; if there is none, retries once after other components
+    /// have returned what they hold.
     pub(crate) fn with_relief<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         match (attempt(), self.relief.get()) {
             (Err(error), Some(relief)) if error.is_no_space() => {
@@ -138,7 +138,7 @@ impl Data {
         Data::open(env, Arc::new(blobs), store, options)
     }
 
-    /// Bytes that all segments occupy on disk. Asks for each segment.
+    /// Bytes that all segments occupy on disk. Queries each segment.
     pub fn disk_bytes(&self) -> Result<u64> {
         let mut total = 0;
         for (segment, _) in self.segments.all() {
@@ -147,9 +147,8 @@ impl Data {
         Ok(total)
     }
 
-    /// What is wrong with files of segments of which nothing is given back, as far as that was met
-    /// since opening, for they do not say that they are those segments; and with those beside the
-    /// ones that are used.
+    /// Defects found since opening in segment files that are therefore not reclaimed, because they
+    /// do not prove that they are those segments; and unused duplicate files.
     pub fn held_back(&self) -> Vec<Corruption> {
         let mut found = self.segments.doubts();
         found.extend(self.segments.twins().into_iter().map(|(_, bad)| bad));

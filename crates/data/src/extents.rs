@@ -1,4 +1,4 @@
-//! What a file has where: for holes, reflinks and counts.
+//! The extents of a file: for holes, reflinks and counts.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use crate::{Data, FileRef};
 pub struct ExtentInfo {
     /// Its offset in the file.
     pub offset: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u64,
-    /// Whether the bytes stand in the record.
+    /// Whether the bytes are in the record.
     pub inline: bool,
 }
 
 impl ExtentInfo {
-    /// First byte of the file after it. A falsified key may be of any offset.
+    /// First byte of the file after it. A forged key may have any offset.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
     }
@@ -29,7 +29,7 @@ impl ExtentInfo {
 pub struct ExtentCursor<'a> {
     file: FileRef,
     cursor: Box<dyn Cursor + 'a>,
-    /// Extents that start before the offset asked for, and come first.
+    /// Extents that start before the requested offset, and are returned first.
     first: VecDeque<ExtentInfo>,
 }
 
@@ -75,8 +75,8 @@ impl Data {
         Ok(ExtentCursor { file, cursor, first })
     }
 
-    /// As [`Data::extents`], for a caller that takes for a hole what none of them covers: of a
-    /// damaged file, in which extents overlap, all that reach beyond `from` are among them.
+    /// As [`Data::extents`], for a caller that treats as a hole what none of them covers: in a
+    /// damaged file with overlapping extents, it includes all that reach beyond `from`.
     pub fn extents_to_read<'a>(
         &self,
         store: &'a dyn Read,

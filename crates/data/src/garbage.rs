@@ -1,8 +1,8 @@
-//! What is to be given back: freed pages that wait for their commit to be durable, dead pages
-//! that wait to be punched, dead segments that wait to be deleted. Decides; `clean` does.
+//! Space to be reclaimed: freed pages that wait for their commit to be durable, dead pages that
+//! wait to be punched, dead segments that wait to be deleted. Decides; `clean` acts.
 //!
-//! All of it is in memory: what a crash forgets stays on disk until garbage collection, and
-//! is never handed out.
+//! All of it is in memory: what a crash forgets stays on disk until garbage collection, and is
+//! never reallocated.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::Options;
 use crate::alloc::PageRun;
 use crate::data::Stats;
 
-/// Runs that may wait for durability; beyond it the cleaner asks for a sync.
+/// Runs that may wait for durability; beyond it the cleaner requests a sync.
 const WAITING_RUNS_MAX: usize = 64 << 10;
-/// Runs beyond which the oldest are forgotten: 24 MB of memory, of a cleaner that does not run.
+/// Runs beyond which the oldest are forgotten: 24 MB of memory, if the cleaner does not run.
 const WAITING_RUNS_LIMIT: usize = 1 << 20;
 
 #[derive(Default)]
 pub(crate) struct Garbage {
-    /// Freed by commits in about the order of the tokens.
+    /// Freed by commits, approximately in the order of the tokens.
     waiting: VecDeque<(CommitToken, Vec<PageRun>)>,
     waiting_runs: usize,
     waiting_pages: u64,
     /// Dead pages of each segment.
     dead: BTreeMap<u64, Dead>,
-    /// Of the dead pages that were taken to be freed, those that are not freed yet.
+    /// Dead pages that were taken to be freed and are not freed yet.
     at_hand: u64,
-    /// Segments that counted no live page when the commit was the last one.
+    /// Segments that had no live page when the commit was the last one.
     pub(crate) dying: BTreeMap<u64, CommitToken>,
     pub(crate) audited: bool,
     reclaimed_pages: u64,
@@ -41,17 +41,17 @@ struct Dead {
     runs: Vec<(u32, u32)>,
     pages: u64,
     since: Duration,
-    /// Put off until there are so many pages, however old they get.
+    /// Deferred until there are this many pages, regardless of age.
     put_off: Option<u64>,
     /// Cleaning it failed.
     failed: bool,
 }
 
-/// What counts as old.
+/// Ages from which pages count as old.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Age {
     pub(crate) punch: Duration,
-    /// For pages that were put off; `None` where they can only be rewritten.
+    /// For deferred pages; `None` where they can only be rewritten.
     pub(crate) put_off: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Pick {
     pub(crate) segment: u64,
     /// When the first of its dead pages died.
     pub(crate) since: Duration,
-    /// Whether they are so old that they go even where that is slow.
+    /// Whether they are so old that they are freed even where that is slow.
     pub(crate) old: bool,
 }
 
@@ -101,12 +101,12 @@ impl Garbage {
         too_much.then_some(*token)
     }
 
-    /// The last commit that something waits for.
+    /// The last commit that freed pages wait for.
     pub(crate) fn last_waiting(&self) -> Option<CommitToken> {
         self.waiting.iter().map(|(token, _)| *token).max()
     }
 
-    /// Counts pages as dead that nothing names.
+    /// Counts unreferenced pages as dead.
     pub(crate) fn bury(&mut self, runs: &[PageRun], now: Duration) {
         for run in runs {
             let dead = self.touch(run.segment, now);
@@ -119,19 +119,19 @@ impl Garbage {
         self.dead.entry(segment).or_insert_with(|| Dead { since: now, ..Dead::default() })
     }
 
-    /// Whether so many more runs may be remembered.
+    /// Whether this many more runs may be remembered.
     pub(crate) fn has_room_for(&self, runs: usize) -> bool {
         let dead: usize = self.dead.values().map(|dead| dead.runs.len()).sum();
         dead + runs <= WAITING_RUNS_LIMIT
     }
 
-    /// Has a segment looked at, even when no page of it is to be punched.
+    /// Schedules a segment for examination, even if none of its pages is to be punched.
     pub(crate) fn examine(&mut self, segment: u64, now: Duration) {
         let dead = self.touch(segment, now);
         (dead.put_off, dead.failed) = (None, false);
     }
 
-    /// Takes the pages back of a segment that could not be cleaned.
+    /// Takes back the pages of a segment that could not be cleaned.
     pub(crate) fn set_aside(&mut self, runs: &[PageRun], now: Duration) {
         self.put_back(runs, Some(u64::MAX), now);
         if let Some(first) = runs.first() {
@@ -146,19 +146,19 @@ impl Garbage {
         runs
     }
 
-    /// Counts pages as given back.
+    /// Counts pages as reclaimed.
     pub(crate) fn gave_back(&mut self, pages: u64) {
         self.reclaimed_pages += pages;
         self.at_hand = self.at_hand.saturating_sub(pages);
     }
 
-    /// Nothing is at hand any more: what was taken to be freed is free, or was put back.
+    /// Ends the freeing: pages taken to be freed are free, or were put back.
     pub(crate) fn end_of_freeing(&mut self) {
         self.at_hand = 0;
     }
 
-    /// Takes pages back whose time has not come: they wait until the segment has `pages` of them,
-    /// or none for this to be tried again at once.
+    /// Takes back pages that are deferred: they wait until the segment has `pages` of them, or,
+    /// with none, are retried at once.
     pub(crate) fn put_back(&mut self, runs: &[PageRun], until: Option<u64>, since: Duration) {
         let Some(first) = runs.first() else { return };
         self.bury(runs, since);
@@ -168,9 +168,9 @@ impl Garbage {
         dead.put_off = until;
     }
 
-    /// The segment to clean next: the one with the most dead pages, when it has enough of them,
-    /// or one whose dead pages are old: older than `age`, or much older where they were put off.
-    /// None of those that are passed over.
+    /// The segment to clean next: the one with the most dead pages, if it has enough of them, or
+    /// one whose dead pages are old: older than `age`, or much older where they were deferred. None
+    /// of those that are skipped.
     pub(crate) fn pick(
         &self,
         options: &Options,
@@ -194,7 +194,8 @@ impl Garbage {
             .max_by_key(|(_, dead)| dead.pages)
             .or_else(|| all().find(|(_, dead)| is_old(dead)));
         let (&segment, dead) = found?;
-        // Where punching is slow, pages wait longer: enough of them may die to copy the rest.
+        // Where punching is slow, pages wait longer: meanwhile enough of them may die to copy the
+        // rest.
         let age_of = now.saturating_sub(dead.since);
         let old = age.put_off.is_some_and(|limit| age_of >= limit);
         Some(Pick { segment, since: dead.since, old })
@@ -205,8 +206,8 @@ impl Garbage {
         self.dead.get(&segment).map_or(0, |dead| dead.pages)
     }
 
-    /// Counts pages of a segment as dead, as old as can be, that a sweep found: some may have been
-    /// known, and are counted once. Returns how many were not.
+    /// Counts pages of a segment that a sweep found as dead, with the maximum age: some may have
+    /// been known, and are counted once. Returns how many were not.
     pub(crate) fn bury_found(&mut self, segment: u64, runs: &[PageRun]) -> u64 {
         let known = self.take(segment);
         self.bury(&known, Duration::ZERO);
@@ -216,7 +217,7 @@ impl Garbage {
         pages(&joined) - pages(&known)
     }
 
-    /// Takes a segment's dead pages, neighbours joined.
+    /// Takes a segment's dead pages, with adjacent runs joined.
     pub(crate) fn take(&mut self, segment: u64) -> Vec<PageRun> {
         let Some(mut dead) = self.dead.remove(&segment) else { return Vec::new() };
         dead.runs.sort_unstable();
@@ -232,8 +233,8 @@ impl Garbage {
         joined
     }
 
-    /// Pages that nobody gets who needs room: of segments that failed, and, where the disk cannot
-    /// punch, of those that stay until more of their segment die.
+    /// Pages that cannot be reclaimed on demand: of segments that failed, and, where the disk
+    /// cannot punch, of those that wait until more of their segment dies.
     pub(crate) fn stuck_pages(&self, punches: bool) -> u64 {
         let waits = |dead: &Dead| dead.put_off.is_some_and(|least| dead.pages < least);
         let stuck = |dead: &&Dead| dead.failed || (!punches && waits(dead));

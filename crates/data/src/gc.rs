@@ -1,24 +1,23 @@
-//! Garbage collection: marking from every live root, then sweeping what nothing names.
+//! Garbage collection: marks from every live root, then sweeps what no record names.
 //!
-//! It finds what counting cannot: pages that a clone shared and both sides dropped, pages of
-//! trees that were dropped whole, and what a crash forgot. The argument that it deletes nothing
-//! live:
-//! 1. the [`Horizon`] is taken first: what was handed out by then, and what of that was in flight;
-//! 2. then a state of all trees is pinned. A page below the horizon is named in that state, or
-//!    in flight at the horizon, or named by nothing: its commit has returned before the pin;
-//! 3. nothing can come to name such a page later, for records only copy what records name, and
-//!    pages are never handed out twice;
-//! 4. the sweep frees pages below the horizon that are neither marked nor were in flight, after
-//!    the pinned state is durable, so that no crash brings a record back that names one.
+//! It finds what counting cannot: pages that a clone shared and both sides dropped, pages of trees
+//! that were dropped whole, and what a crash forgot. The argument that it deletes nothing live:
+//! 1. the [`Horizon`] is taken first: what was allocated by then, and what of that was in flight;
+//! 2. then a state of all trees is pinned. A page below the horizon is named in that state, or in
+//!    flight at the horizon, or unreferenced: its commit has returned before the pin;
+//! 3. no record can name such a page later, because records only copy what records name, and pages
+//!    are never allocated twice;
+//! 4. the sweep frees pages below the horizon that are neither marked nor were in flight, after the
+//!    pinned state is durable, so that no crash restores a record that names one.
 //!
-//! Room is told as the disk has it: a dead page that was punched, in this opening or another, is
-//! a hole and is not counted, and one that the cleaner has already is handed to it once.
+//! Space is reported as on disk: a dead page that was punched, in this opening or another, is a
+//! hole and is not counted, and a page that the cleaner already has is passed to it once.
 //!
 //! A count is corrected by a difference, so two collections must not correct it by the same one:
-//! each sweep begins a new generation, and what was marked in an older one is not swept.
+//! each sweep begins a new generation, and marks of an older one are not swept.
 //!
-//! Any error while marking ends the collection: an unread record is never taken for no record. A
-//! segment whose file does not say that it is that segment's is left ([`Marked::unproven`]).
+//! Any error while marking ends the collection: an unread record is never treated as absent. A
+//! segment whose file does not prove that it is that segment is skipped ([`Marked::unproven`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,17 +36,17 @@ use crate::cut::{count_pages, pages_of};
 use crate::garbage::Pick;
 use crate::segments::Place;
 
-/// What was handed out when a collection began. Take it before the state is pinned.
+/// What was allocated when a collection began. Take it before the state is pinned.
 #[derive(Debug)]
 pub struct Horizon {
-    /// Segments, and the first page of each that was not handed out.
+    /// Segments, and the first unallocated page of each.
     segments: BTreeMap<u64, u32>,
     in_flight: Vec<PageRun>,
-    /// Sweeps that were through.
+    /// Completed sweeps.
     generation: u64,
 }
 
-/// One bit a page of a segment.
+/// One bit per page of a segment.
 #[derive(Clone)]
 pub(crate) struct Bitmap(Box<[u64]>);
 
@@ -71,7 +70,7 @@ impl Bitmap {
     }
 }
 
-/// A marking under way, of one pinned state. It is made in steps, beside everything else.
+/// A marking in progress, of one pinned state. It runs in steps, concurrently with everything else.
 pub struct Marking {
     horizon: Horizon,
     walk: SharedWalk,
@@ -79,26 +78,25 @@ pub struct Marking {
 }
 
 impl Marking {
-    /// Begins to mark: `horizon` was taken before the state was pinned that has these trees.
+    /// Begins to mark: `horizon` was taken before the state with these trees was pinned.
     pub fn new(horizon: Horizon, trees: impl IntoIterator<Item = TreeId>) -> Marking {
         let walk = SharedWalk::new(trees, &key::EXTENTS_PREFIX);
         Marking { horizon, walk, live: BTreeMap::new() }
     }
 }
 
-/// What marking found. Nothing is deleted until [`Data::sweep`].
+/// The result of marking. Nothing is deleted until [`Data::sweep`].
 pub struct Marked {
     commit: CommitToken,
     horizon: Horizon,
     live: BTreeMap<u64, Bitmap>,
-    /// What the counters of the pinned state said.
+    /// The counters in the pinned state.
     counted: BTreeMap<u64, u64>,
-    /// The generation of sweeps in which that is so: that of the horizon, and then that of each
-    /// step of this collection's own.
+    /// The sweep generation of these counters: that of the horizon, and then that of each step of
+    /// this collection itself.
     generation: AtomicU64,
     report: Report,
-    /// What is wrong with files of which something would be given back, were they proven to be
-    /// their segments'.
+    /// Defects of files that would be reclaimed in part if they were proven to be their segments.
     unproven: Vec<Corruption>,
 }
 
@@ -109,7 +107,7 @@ pub struct Report {
     pub segments: Vec<SegmentReport>,
     /// Live bytes of all.
     pub live_bytes: u64,
-    /// Bytes that a sweep gives back.
+    /// Bytes that a sweep reclaims.
     pub dead_bytes: u64,
 }
 
@@ -120,10 +118,10 @@ pub struct SegmentReport {
     pub segment: u64,
     /// Pages that extents name.
     pub live_bytes: u64,
-    /// What a sweep gives back: all that it occupies where it goes as a whole, or else its pages
-    /// that nothing names and that are no holes.
+    /// What a sweep reclaims: everything that the segment occupies if it is deleted as a whole,
+    /// otherwise its unreferenced pages that are not holes.
     pub dead_bytes: u64,
-    /// Whether it goes as a whole.
+    /// Whether it is deleted as a whole.
     pub whole: bool,
 }
 
@@ -132,15 +130,15 @@ pub struct SegmentReport {
 pub struct Swept {
     /// Segments deleted.
     pub deleted: u64,
-    /// Bytes that those occupied, and those of pages that were freed at once.
+    /// Bytes that those occupied, and of pages that were freed at once.
     pub freed_bytes: u64,
-    /// Bytes that the cleaner gives back in its next steps, and did not have before.
+    /// Bytes that the cleaner newly got, to reclaim in its next steps.
     pub dead_bytes: u64,
     /// Nothing was done: another collection swept since this one took its horizon. Mark again.
     pub outdated: bool,
 }
 
-/// When what a sweep finds in segments is freed that stay.
+/// When a sweep's dead pages in segments that stay are freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Free {
     /// By the cleaner, in its steps.
@@ -150,26 +148,27 @@ enum Free {
 }
 
 impl Marked {
-    /// What was found.
+    /// The report.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// What is wrong with the files of segments of which a sweep gives nothing back, for they do
-    /// not say that they are those segments.
+    /// Defects of segment files of which a sweep reclaims nothing, because they do not prove that
+    /// they are those segments.
     pub fn unproven(&self) -> &[Corruption] {
         &self.unproven
     }
 }
 
 impl Data {
-    /// What is handed out now. The first step of a collection, before the state is pinned.
+    /// A snapshot of what is allocated now. The first step of a collection, before the state is
+    /// pinned.
     pub fn horizon(&self) -> Horizon {
         // Before anything else: all that sweeps of this generation and earlier ones committed is
         // then in the state that is pinned later.
         let generation = self.sweeps.load(Ordering::Acquire);
         // The table last: a segment that is sealed in between is then in both, with its pages. One
-        // that is made and sealed in between has nothing in flight.
+        // that is created and sealed in between has nothing in flight.
         let handed = self.allocator.handed();
         let all = self.segments.all();
         let mut segments: BTreeMap<u64, u32> = BTreeMap::new();
@@ -183,7 +182,7 @@ impl Data {
     }
 
     /// Marks the pages that the extents of `trees` name, which must be all trees of the pinned
-    /// state that hold extents. Reads the distinct nodes once, whatever the number of clones.
+    /// state that hold extents. Reads the distinct nodes once, regardless of the number of clones.
     pub fn mark(
         &self,
         horizon: Horizon,
@@ -195,8 +194,8 @@ impl Data {
         self.marked(marking, pinned)
     }
 
-    /// One part of a marking, about `nodes` nodes; `false` when all are marked. After an error
-    /// the marking is of no use: an unread record is never taken for no record.
+    /// One part of a marking, about `nodes` nodes; `false` when all are marked. After an error the
+    /// marking is unusable: an unread record is never treated as absent.
     pub fn mark_step(
         &self,
         marking: &mut Marking,
@@ -213,7 +212,7 @@ impl Data {
             match decode(value) {
                 Ok(Extent::Inline(_)) => {}
                 Ok(Extent::Stored(stored)) => {
-                    // One that is younger than the horizon may have come and gone.
+                    // A segment newer than the horizon may have been created and deleted since.
                     let known = newest.is_none_or(|newest| stored.segment > newest)
                         || self.segments.get(stored.segment).is_some();
                     if !known {
@@ -231,7 +230,7 @@ impl Data {
         failed.map_or(Ok(more), Err)
     }
 
-    /// What a marking found that came to its end.
+    /// The result of a finished marking.
     pub fn marked(&self, marking: Marking, pinned: &dyn Pinned) -> Result<Marked> {
         let Marking { horizon, live, .. } = marking;
         let (commit, generation) = (pinned.commit(), AtomicU64::new(horizon.generation));
@@ -252,16 +251,16 @@ impl Data {
             report.dead_bytes += dead_bytes;
             report.segments.push(SegmentReport { segment, live_bytes, dead_bytes, whole });
         }
-        // Those of segments, too, that are younger than the horizon.
+        // Including those of segments newer than the horizon.
         report.live_bytes = marked.live.values().map(|pages| bytes_of(pages.count())).sum();
         (marked.report, marked.unproven) = (report, unproven);
         Ok(marked)
     }
 
-    /// What a sweep would give back of a segment, and whether it goes as a whole.
+    /// What a sweep would reclaim of a segment, and whether it is deleted as a whole.
     fn dead_bytes(&self, marked: &Marked, segment: u64) -> Result<(u64, bool)> {
         if matches!(self.segments.get(segment), Some(Place::Sealed(one)) if one.generation > 0) {
-            // Its map tells what there is.
+            // Its map determines which pages exist.
             self.segments.prove(segment)?;
         }
         let whole = self.goes_whole(marked, segment);
@@ -276,11 +275,10 @@ impl Data {
         Ok((dead, whole))
     }
 
-    /// Deletes the segments that marking found dead, corrects the counts of the others, and hands
-    /// their dead pages to the cleaner, whose steps are bounded. May be stopped by a crash
-    /// anywhere: what is left over is found by the next collection. Does nothing, and says so,
-    /// when another collection swept since this one began. One marking is swept once: no
-    /// segment twice.
+    /// Deletes the segments that marking found dead, corrects the counts of the others, and passes
+    /// their dead pages to the cleaner, whose steps are bounded. A crash may interrupt it anywhere:
+    /// the next collection finds the rest. Does nothing, and reports that, when another collection
+    /// swept since this one began. One marking is swept once: no segment twice.
     pub fn sweep(&self, store: &dyn Store, marked: &Marked) -> Result<Swept> {
         let mut swept = Swept::default();
         self.sweep_some(store, marked, &|_| true, &mut swept)?;
@@ -298,8 +296,8 @@ impl Data {
         self.sweep_and_free(store, marked, some, Free::Later, swept)
     }
 
-    /// As [`Data::sweep`], for one segment, whose dead pages are freed at once; of a disk that
-    /// cannot, when enough of it is dead. What came free is told, and nothing else.
+    /// As [`Data::sweep`], for one segment, whose dead pages are freed at once, or, if the disk
+    /// cannot punch, when enough of it is dead. The result counts only what was freed.
     pub fn sweep_now(
         &self,
         store: &dyn Store,
@@ -320,14 +318,14 @@ impl Data {
     ) -> Result<()> {
         let _cleaning = self.cleaning.lock();
         self.check_writable()?;
-        // Under the lock of sweeps: no other one is under way.
+        // Under the lock of sweeps: no other one is running.
         let generation = self.sweeps.load(Ordering::Acquire);
         if marked.generation.load(Ordering::Acquire) != generation {
             swept.outdated = true;
             return Ok(());
         }
         store.sync(marked.commit)?;
-        // What waited for that is found here as well.
+        // Pages that waited for that are found here as well.
         let now = self.env.clock.monotonic();
         self.garbage.lock().mature(store.durable(), now);
         let mut segments = marked.horizon.segments.keys().filter(|&&segment| some(segment));
@@ -335,8 +333,8 @@ impl Data {
             Free::Later => self.sweep_segment(store, marked, segment, swept),
             Free::Now => self.free_segment(store, marked, segment, swept),
         });
-        // At the end, whatever that came to: who pinned a state meanwhile may have missed some of
-        // it. After an error this marking is not gone on with either.
+        // At the end, whatever the result: a state pinned meanwhile may lack some of it. After an
+        // error this marking is not continued either.
         self.sweeps.store(generation + 1, Ordering::Release);
         if done.is_ok() {
             marked.generation.store(generation + 1, Ordering::Release);
@@ -344,7 +342,7 @@ impl Data {
         done
     }
 
-    /// As [`Data::sweep`], for the next `most` segments from number `from` on; tells where the
+    /// As [`Data::sweep`], for the next `most` segments from number `from` on; returns where the
     /// next step begins, if there is more. There is none when the marking is outdated.
     pub fn sweep_step(
         &self,
@@ -380,11 +378,11 @@ impl Data {
             return Ok(());
         }
         if self.segments.is_doubted(segment) {
-            // Told when it was marked.
+            // Reported when it was marked.
             return Ok(());
         }
-        // The count first: should a crash follow, pages are found again by the next collection,
-        // but a count that is too low would let a live segment be deleted.
+        // The count first: if a crash follows, the next collection finds the pages again, but a
+        // count that is too low would let a live segment be deleted.
         if u64::from(pages) != counted {
             let mut batch = Batch::new();
             count_pages(&mut batch, segment, i64::from(pages) - counted as i64);
@@ -394,7 +392,7 @@ impl Data {
         if !runs.is_empty() && self.is_proven(segment)? {
             let mut garbage = self.garbage.lock();
             if garbage.has_room_for(runs.len()) {
-                // As old as can be: the cleaner takes them next.
+                // With the maximum age: the cleaner takes them next.
                 let pages = garbage.bury_found(segment, &runs);
                 swept.dead_bytes += pages * u64::from(CHUNK_BYTES);
             }
@@ -427,25 +425,25 @@ impl Data {
             }
             let pick = Pick { segment, since: Duration::ZERO, old: true };
             if let Err(error) = self.clean_segment(store, pick) {
-                // The cleaner has them, and comes by again: the segments that follow do not wait
-                // for that.
+                // The cleaner has them, and will retry: the segments that follow do not wait for
+                // that.
                 tracing::warn!(%error, segment, "pages that nothing names were not freed");
                 break;
             }
-            // That the disk cannot punch is found out by trying.
+            // Only an attempt shows that the disk cannot punch.
             if self.garbage.lock().dead_pages(segment) >= pages && self.can_punch() == could {
                 break;
             }
         }
         swept.freed_bytes += match self.segments.get(segment) {
-            // Others write to it meanwhile.
+            // Other threads write to it meanwhile.
             Some(Place::Open(_)) => before.saturating_sub(dead(self.dead_runs(marked, segment)?)),
             _ => occupied.saturating_sub(self.segments.disk_bytes(segment)?),
         };
         Ok(())
     }
 
-    /// Whether a segment's file is proven to be its own. Where it is not, that was told.
+    /// Whether a segment's file is proven to be its own. If it is not, that was reported.
     fn is_proven(&self, segment: u64) -> Result<bool> {
         match self.segments.prove(segment) {
             Err(Error::Corrupt(_)) => Ok(false),
@@ -453,17 +451,17 @@ impl Data {
         }
     }
 
-    /// Whether a segment goes as a whole: nothing of it is named, and nothing will be.
+    /// Whether a segment is deleted as a whole: no record names it, and none will.
     fn goes_whole(&self, marked: &Marked, segment: u64) -> bool {
-        // Of a segment that was open at the horizon, later pages were not marked.
+        // In a segment that was open at the horizon, later pages were not marked.
         let complete = marked.horizon.segments.get(&segment) == Some(&PAGES_MAX);
         let held = marked.horizon.in_flight.iter().any(|run| run.segment == segment);
         complete && !held && marked.live_pages(segment) == 0 && self.is_deletable(segment)
     }
 
-    /// Dead pages of a segment that occupy the disk, neighbours joined.
+    /// Dead pages of a segment that occupy the disk, with adjacent runs joined.
     fn dead_runs(&self, marked: &Marked, segment: u64) -> Result<Vec<PageRun>> {
-        // Live pages have room, and so have header and footer; in a rewritten segment, not all.
+        // Live pages take space, and so do header and footer; in a rewritten segment, not all do.
         let others = match self.segments.get(segment) {
             Some(Place::Open(_)) => 1,
             Some(Place::Sealed(sealed)) if sealed.generation == 0 => 2,
@@ -500,8 +498,8 @@ fn bytes_of(pages: u32) -> u64 {
 }
 
 impl Data {
-    /// The page behind those of a segment: where it was sealed before it was full, its footer
-    /// stands there, which is named by no extent and is not dead. A rewritten one has a map.
+    /// The page after those of a segment: in a segment that was sealed before it was full, that is
+    /// its footer, which no extent names and which is not dead. A rewritten one has a map.
     fn end_of_pages(&self, segment: u64) -> Result<u32> {
         let Some(Place::Sealed(sealed)) = self.segments.get(segment) else { return Ok(PAGES_MAX) };
         if sealed.generation > 0 {
@@ -517,7 +515,7 @@ impl Marked {
         self.live.get(&segment).map_or(0, Bitmap::count)
     }
 
-    /// Dead pages of a segment before `end`, neighbours joined.
+    /// Dead pages of a segment before `end`, with adjacent runs joined.
     fn dead_runs(&self, segment: u64, end: u32) -> Vec<PageRun> {
         let end = self.horizon.segments.get(&segment).map_or(0, |&known| known.min(end));
         let mut kept = self.live.get(&segment).cloned().unwrap_or_else(Bitmap::new);

@@ -1,16 +1,16 @@
-//! Small bytes in the record itself: they ride in the log, so that an fsync is one device write.
+//! Small writes stored in the record itself: the log carries them, so an fsync is one device write.
 //!
 //! The rule, for a write of N bytes:
-//! 1. All of it lies inside an inline extent: that is changed in place.
-//! 2. The file was fsynced lately and N <= 4 KiB: inline. "Lately" is within the last
+//! 1. It is entirely inside an inline extent: that is changed in place.
+//! 2. The file was fsynced recently and N <= 4 KiB: inline. "Recently" is within the last
 //!    [`CREDITS`] small writes; a file that is never fsynced gains nothing from the log.
-//! 3. N < 1 KiB and it cannot grow the stored extent before it: inline, for a page of 4 KiB and a
-//!    record for each would waste both. It joins the inline extent before it up to 4 KiB.
-//! 4. Otherwise it goes to a segment and takes the inline extents right before it along. So do 2
+//! 3. N < 1 KiB and it cannot grow the stored extent before it: inline, because a page of 4 KiB and
+//!    a record for each would waste space. It joins the inline extent before it up to 4 KiB.
+//! 4. Otherwise it goes to a segment and takes the inline extents directly before it along. So do 2
 //!    and 3 when those reach 64 KiB (3: 4 KiB).
 //!
-//! A file's inline bytes are bounded (1 MiB since it got hot; then it takes segments until
-//! [`Data::settle`] has moved them), so that contents do not move into the tree for good.
+//! A file's inline bytes are bounded (1 MiB since it became hot; then it uses segments until
+//! [`Data::settle`] has moved them), so that contents do not stay in the tree permanently.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,29 +24,29 @@ use crate::window::{Contents, Record, extents_between};
 use crate::write::growable;
 use crate::{Data, ExtentOwner, FileRef};
 
-/// Small writes after an fsync that are taken as leading to the next one.
+/// Number of small writes after an fsync that are expected to be fsynced too.
 const CREDITS: u32 = 16;
-/// Files whose fsyncs are remembered; others lose a little speed.
+/// Maximum number of files whose fsyncs are remembered; others lose a little speed.
 const HOT_FILES_MAX: usize = 1024;
-/// Writes below this are inline wherever they cannot grow a stored extent.
+/// Writes below this are inline unless they can grow a stored extent.
 const SMALL_BYTES: usize = 1024;
-/// Longest run of inline extents in a row.
+/// Maximum length of consecutive inline extents.
 const RUN_BYTES_MAX: u64 = 64 << 10;
-/// Inline bytes of a hot file at which a settle is due, and beyond which it takes segments.
+/// Inline bytes of a hot file at which a settle is due, and beyond which it uses segments.
 const SETTLE_BYTES: u64 = 256 << 10;
 const HOT_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a write goes.
+/// Where a write is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
     Inline,
     Segment,
 }
 
-/// Files that were fsynced lately.
+/// Files that were fsynced recently.
 #[derive(Default)]
 pub(crate) struct Hot {
-    /// Whether there is any, to be asked without the lock.
+    /// Whether there is any, readable without the lock.
     any: AtomicBool,
     files: Mutex<BTreeMap<FileRef, HotFile>>,
 }
@@ -81,7 +81,7 @@ impl Hot {
 }
 
 impl Data {
-    /// Tells that a file was fsynced, so that its next small writes go inline.
+    /// Records that a file was fsynced, so that its next small writes are inline.
     pub fn note_fsync(&self, file: FileRef) {
         let mut files = self.hot.files.lock();
         if files.len() >= HOT_FILES_MAX && !files.contains_key(&file) {
@@ -91,14 +91,14 @@ impl Data {
         self.hot.any.store(true, Ordering::Relaxed);
     }
 
-    /// Tells that a file is gone or was closed for good.
+    /// Records that a file was removed or closed permanently.
     pub fn forget(&self, file: FileRef) {
         if self.hot.any.load(Ordering::Relaxed) {
             self.hot.files.lock().remove(&file);
         }
     }
 
-    /// A file whose inline bytes should be moved by [`Data::settle`].
+    /// A file whose inline bytes [`Data::settle`] should move.
     pub fn settle_due(&self) -> Option<FileRef> {
         if !self.hot.any.load(Ordering::Relaxed) {
             return None;
@@ -107,7 +107,7 @@ impl Data {
         files.iter().find(|(_, hot)| hot.inline_bytes >= SETTLE_BYTES).map(|(&file, _)| file)
     }
 
-    /// Decides where a write goes, by the rule at the top of this file.
+    /// Decides where a write is stored, by the rule at the top of this file.
     pub(crate) fn home(
         &self,
         file: FileRef,
@@ -136,10 +136,11 @@ impl Data {
     }
 }
 
-/// The inline extents in a row right before a write.
+/// The consecutive inline extents directly before a write.
 #[derive(Debug, Default)]
 pub(crate) struct InlineRun {
-    /// Start and bytes of each, the last one first; the last one cut where the write starts.
+    /// Start and bytes of each, the last one first; the last one is truncated where the write
+    /// starts.
     pieces: Vec<(u64, Vec<u8>)>,
     bytes: u64,
 }
@@ -190,7 +191,7 @@ impl InlineRun {
         self.pieces.iter().map(|(start, _)| *start)
     }
 
-    /// Start and bytes of the last record, when so many more fit into it.
+    /// Start and bytes of the last record, if `bytes` more fit into it.
     pub(crate) fn last_with_room_for(&self, bytes: usize) -> Option<(u64, &[u8])> {
         let (start, before) = self.pieces.first()?;
         (before.len() + bytes <= INLINE_BYTES_MAX).then_some((*start, before))

@@ -1,15 +1,15 @@
 //! File contents: extents in the trees, bytes in log-structured segments.
 //!
-//! A write appends its bytes to the open segment and plans records that name them into the
-//! caller's batch ([`Data::write`]); before the log writes that batch it reaches the barrier,
-//! which makes the bytes durable. A read finds the records and verifies every chunk against its
-//! checksum ([`Data::read`]). What a commit freed is punched once the commit is durable
-//! ([`Data::clean_step`]); what clones may share is found by marking ([`Data::mark`]).
+//! A write appends its bytes to the open segment and plans records that name them into the caller's
+//! batch ([`Data::write`]); before the log writes that batch it reaches the barrier, which makes
+//! the bytes durable. A read finds the records and verifies every chunk against its checksum
+//! ([`Data::read`]). Space that a commit freed is punched once the commit is durable
+//! ([`Data::clean_step`]); marking finds free space that clones may have shared ([`Data::mark`]).
 //!
 //! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
-//! `window` and `cut` (what is there and what goes), `alloc` (where the bytes go), `segments`
-//! (files and blobs), `barrier` (durability); then `read`, `extents`, `truncate`, `share`,
-//! `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (whose a file is), and `check`.
+//! `window` and `cut` (existing and removed extents), `alloc` (allocation), `segments` (files and
+//! blobs), `barrier` (durability); then `read`, `extents`, `truncate`, `share`, `settle`; then
+//! `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and `check`.
 
 mod alloc;
 mod barrier;

@@ -1,4 +1,4 @@
-//! What callers hand in: which file, whose extents, and the limits of a volume's data.
+//! Parameters from callers: which file, its extents' owner, and the limits of a volume's data.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ pub struct FileRef {
     pub ino: u64,
 }
 
-/// What tells whether an extent belongs to one file alone (DESIGN section 6).
+/// Determines whether an extent belongs to one file alone (DESIGN section 6).
 ///
-/// The volume counts epochs; every snapshot or clone ends one. A subvolume remembers the epoch
-/// that its last clone ended. Extents written later (`birth > last_clone`) and not reflinked can
-/// be named by no other tree.
+/// The volume counts epochs; every snapshot or clone ends one. A subvolume remembers the epoch that
+/// its last clone ended. No other tree can name extents that were written later (`birth >
+/// last_clone`) and not reflinked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtentOwner {
-    /// The present epoch, which new extents are born in. After `last_clone`, or the
-    /// same while a clone is being made: then what is born counts as shared.
+    /// The present epoch, which becomes the birth of new extents. After `last_clone`, or the same
+    /// while a clone is being made: then new extents count as shared.
     pub birth: u64,
     /// The epoch that the last snapshot or clone of the subvolume ended; 0 when there was none.
     pub last_clone: u64,
@@ -39,22 +39,22 @@ impl ExtentOwner {
 /// Limits of a volume's data. The defaults suit a local disk.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The volume's id, which stands in every segment.
+    /// The volume's id, which is stored in every segment.
     pub volume: [u8; 16],
     /// Pages of a segment, at most [`PAGES_MAX`]. Tests make it small.
     pub segment_pages: u32,
-    /// Bytes written and not synced at which a writer syncs before it goes on.
+    /// Unsynced bytes at which a writer syncs before it continues.
     pub unsynced_bytes_max: u64,
-    /// Dead bytes of a segment that are worth punching at once. Waiting for some lets dead pages
-    /// become neighbours, and whole segments die, so that fewer calls punch them.
+    /// Dead bytes of a segment that are worth punching at once. Waiting for them lets dead pages
+    /// become adjacent, and whole segments die, so that fewer calls punch them.
     pub punch_bytes_min: u64,
-    /// Freed bytes that may wait for their commits to become durable; beyond it the cleaner has
-    /// the store synced.
+    /// Freed bytes that may wait for their commits to become durable; beyond it the cleaner syncs
+    /// the store.
     pub waiting_bytes_max: u64,
-    /// Age at which dead pages are punched however few they are.
+    /// Age at which dead pages are punched regardless of their number.
     pub punch_after: Duration,
-    /// Percentage of dead pages at which a segment is rewritten, where punching is slow or does
-    /// not exist. 35 keeps the whole below 1.6 times what is live.
+    /// Percentage of dead pages at which a segment is rewritten, where punching is slow or
+    /// unsupported. 35 keeps the total below 1.6 times the live data.
     pub rewrite_dead_percent: u32,
 }
 

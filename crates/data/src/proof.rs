@@ -1,11 +1,12 @@
-//! Whether a segment's file is that segment's, which its name alone does not tell: names may have
-//! been exchanged, and files doubled.
+//! Verifies that a segment's file is that segment, which its name alone does not prove: names may
+//! have been exchanged, and files duplicated.
 //!
-//! Reading contents needs no such proof, for extents have checksums. Giving room back does: a page
-//! that is dead in one segment may be all that is left of a file in another. So before anything of
-//! a segment is punched, rewritten or deleted its mark was read, and says that it is this segment
-//! of this volume: once for each segment and opening, of those that this opening found, a read of
-//! one page. Of what is not proven nothing is given back, and it is told.
+//! Reading contents needs no such proof, because extents have checksums. Reclaiming space does: a
+//! page that is dead in one segment may be the last copy of a file's data in another. So before
+//! anything of a segment is punched, rewritten or deleted, its mark must have been read and must
+//! identify this segment of this volume. This costs a read of one page, once for each segment and
+//! opening, for segments that this opening found. An unproven file is not reclaimed, and is
+//! reported.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +17,7 @@ use store::{Error, Result};
 
 use crate::segments::{OpenSegment, Place, SealedSegment, Segments, open_path};
 
-/// What a mark should be: which it is, its segment, generation, and volume.
+/// The expected mark: which it is, its segment, generation, and volume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Right {
     pub(crate) kind: MarkKind,
@@ -31,7 +32,7 @@ impl Right {
         (mark.segment, mark.generation, mark.volume) == (self.segment, self.generation, self.volume)
     }
 
-    /// The mark, or what is wrong with it.
+    /// The mark, or its defect.
     pub(crate) fn check(
         &self,
         mark: std::result::Result<Mark, Malformed>,
@@ -57,7 +58,7 @@ impl Right {
 }
 
 impl OpenSegment {
-    /// The header says which segment it is.
+    /// Checks that the header identifies the segment.
     pub(crate) fn check(&self, volume: [u8; 16]) -> Result<()> {
         let mut bytes = [0; MARK_BYTES];
         let read = self.file.read_at(&mut bytes, 0)?;
@@ -68,13 +69,14 @@ impl OpenSegment {
 }
 
 impl SealedSegment {
-    /// What the mark at the start should be.
+    /// The expected mark at the start.
     pub(crate) fn right(&self, volume: [u8; 16]) -> Right {
         let kind = if self.generation == 0 { MarkKind::Header } else { MarkKind::Rewritten };
         Right { kind, segment: self.id, generation: self.generation, volume }
     }
 
-    /// The mark at the start says which segment it is; of a rewritten one, its map is whole, too.
+    /// Checks that the mark at the start identifies the segment, and that a rewritten one's map is
+    /// intact.
     pub(crate) fn check(&self, blobs: &dyn Blobs, volume: [u8; 16]) -> Result<()> {
         let mut bytes = [0; MARK_BYTES];
         let read = blobs.read_at(&self.name, &mut bytes, 0)?;
@@ -85,8 +87,8 @@ impl SealedSegment {
         Ok(())
     }
 
-    /// The marks say which segment it is, and it is as long as they say. `least`: the length of a
-    /// file that it was made of.
+    /// Checks that the marks identify the segment, and that its length agrees with them. `least`:
+    /// the length of the file that it was made of.
     pub(crate) fn check_whole(
         &self,
         blobs: &dyn Blobs,
@@ -125,8 +127,8 @@ impl Place {
 }
 
 impl Segments {
-    /// Fails where a segment's file does not say that it is that segment of this volume. Whoever
-    /// gives something of it back, or deletes it, asks this first.
+    /// Fails if a segment's file does not prove that it is that segment of this volume. Call it
+    /// before reclaiming any part of a segment, or deleting it.
     pub(crate) fn prove(&self, segment: u64) -> Result<()> {
         let Some(place) = self.get(segment) else { return Ok(()) };
         if place.proven().load(Ordering::Acquire) {
@@ -142,7 +144,7 @@ impl Segments {
                 self.doubts.lock().remove(&segment);
                 Ok(())
             }
-            // There is nothing to be lost.
+            // There is nothing to lose.
             Err(Error::Device(error)) if error.is_not_found() => Ok(()),
             Err(Error::Corrupt(bad)) => {
                 self.doubt(segment, &bad);
@@ -152,24 +154,24 @@ impl Segments {
         }
     }
 
-    /// Notes that a file is not proven to be its segment's.
+    /// Records that a file is not proven to be its segment.
     pub(crate) fn doubt(&self, segment: u64, bad: &Corruption) {
         if self.doubts.lock().insert(segment, bad.clone()).is_none() {
             tracing::warn!(%bad, "nothing of a data segment is given back");
         }
     }
 
-    /// Whether a file was found not to be proven to be its segment's.
+    /// Whether a file was found not to be proven to be its segment.
     pub(crate) fn is_doubted(&self, segment: u64) -> bool {
         self.doubts.lock().contains_key(&segment)
     }
 
-    /// What is wrong with the files of which nothing is given back.
+    /// Defects of the files that are therefore not reclaimed.
     pub(crate) fn doubts(&self) -> Vec<Corruption> {
         self.doubts.lock().values().cloned().collect()
     }
 
-    /// Notes that there are two files of a segment, of which `other` is not used, and why it was
+    /// Records that there are two files of a segment, of which `other` is not used, and why it was
     /// not removed.
     pub(crate) fn note_twin(&self, segment: u64, other: String, used: &str, why: &Error) {
         let expected = format!("one file of segment {segment:016x}");
@@ -179,7 +181,7 @@ impl Segments {
         self.twins.lock().push((segment, bad));
     }
 
-    /// Files beside those of segments that are in the table.
+    /// Duplicates of files of segments that are in the table.
     pub(crate) fn twins(&self) -> Vec<(u64, Corruption)> {
         self.twins.lock().clone()
     }

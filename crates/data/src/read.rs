@@ -1,10 +1,9 @@
 //! Reading: records of the range, then their chunks, each verified against its checksum.
 //!
-//! The caller holds the file shared, or reads a snapshot: then no page that the records name can
-//! be freed meanwhile. Who reads without that may see some records before and some after a
-//! change. Most such reads show as damage (a checksum fails, a segment is gone, extents overlap);
-//! so before damage is reported the records are looked up again, and when they changed the read
-//! starts over.
+//! The caller holds the file shared, or reads a snapshot: then no page that the records name can be
+//! freed meanwhile. Without that, a reader may see some records before and some after a change.
+//! Most such reads show as damage (a checksum fails, a segment is missing, extents overlap); so
+//! before reporting damage, the read looks the records up again, and starts over if they changed.
 
 use format::Corruption;
 use format::extent::{CHUNK_BYTES, Stored};
@@ -14,7 +13,7 @@ use crate::window::{Contents, Record, window_to_read};
 use crate::write::byte_offset;
 use crate::{Data, FileRef};
 
-/// Times that a read starts over before its error counts, however the file changes.
+/// Maximum restarts of a read before its error is returned, even if the file keeps changing.
 const ATTEMPTS: usize = 16;
 
 impl Data {
@@ -80,7 +79,7 @@ impl Data {
         Ok(())
     }
 
-    /// Reads a view whole and verifies the chunks that it touches.
+    /// Reads a whole view and verifies the chunks that it touches.
     pub(crate) fn read_stored(&self, view: &Stored, out: &mut [u8]) -> Result<()> {
         let first = view.first_chunk();
         let page = u32::from(view.page) + first;

@@ -1,18 +1,18 @@
-//! What opening finds: sealed segments, open segments that a crash or a close left.
+//! What opening finds: sealed segments, and open segments that a crash or a close left.
 //!
-//! Invariants afterwards: (1) every segment that a surviving record names, and that is there, is
-//! in the table; (2) no page is handed out again that a record may name; (3) no number is used
-//! again. They hold whatever became of the files: a segment may be lost, or cut short, and then
-//! what is written to its pages would go with the files that lost theirs. (2) holds because no
-//! segment of an earlier opening is gone on with: its length does not tell what was handed out.
-//! (3) holds because the next number is above those of all files, the greatest of which is never
-//! deleted, and above those of all counts of live pages: whatever names a page is counted in the
-//! same commit. And (4) the names of all that is found are durable: sealed ones since the blobs
-//! were opened, the others since they are synced here. Bytes that were written and not synced by
-//! the process before are named by no record, for the barrier comes before the record is written.
+//! Invariants afterwards: (1) every existing segment that a surviving record names is in the table;
+//! (2) no page is allocated again that a record may name; (3) no number is used again. They hold
+//! regardless of the state of the files: a segment may be lost, or truncated, and then reused pages
+//! would be lost with the files that lost theirs. (2) holds because no segment of an earlier
+//! opening is appended to: its length does not show what was allocated. (3) holds because the next
+//! number is above those of all files, the greatest of which is never deleted, and above those of
+//! all counts of live pages: whatever names a page is counted in the same commit. And (4) the names
+//! of all segments found are durable: sealed ones since the blobs were opened, the others since
+//! they are synced here. No record names bytes that the previous process wrote but did not sync,
+//! because the barrier precedes the write of the record.
 //!
-//! Of two files of one segment one is removed only where the other was read and is whole. Else both
-//! are kept, and told ([`Data::held_back`]): names may be of anybody's making.
+//! Of two files of one segment, one is removed only if the other was read and is intact. Otherwise
+//! both are kept, and reported ([`Data::held_back`]): anyone may have given them these names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::segments::{
 
 /// Segments have smaller numbers: files and counts with greater ones are not ours.
 const NUMBERS: u64 = 1 << 62;
-/// How far numbers go on where the counts cannot be read: more segments than any medium holds.
+/// How far numbers skip ahead if the counts cannot be read: more segments than any disk holds.
 const NUMBERS_SKIPPED: u64 = 1 << 32;
 
 /// Segment and generation of a name that is one of ours.
@@ -44,13 +44,13 @@ impl Data {
         let device = self.env.device.as_ref();
         if device.metadata(OPEN_DIRECTORY)?.is_none() {
             device.create_dir("data")?;
-            // First, so that where the directory below is, all names of the volume directory are
-            // durable: also that of the header, if who formatted the volume was killed.
+            // First: if the directory below exists, all names of the volume directory become
+            // durable, including that of the header, if the formatting process was killed.
             device.sync_dir("")?;
             device.create_dir(OPEN_DIRECTORY)?;
         }
-        // Who made a directory, or the segment that goes on below, may have been killed before
-        // its name was durable; what is written there would go with it.
+        // The process that created a directory, or the segment that continues below, may have been
+        // killed before its name was durable; data written there would be lost with it.
         device.sync_dir("data")?;
         device.sync_dir(OPEN_DIRECTORY)?;
         let sealed = self.recover_sealed()?;
@@ -69,8 +69,8 @@ impl Data {
         Ok(())
     }
 
-    /// Finds the blobs; of several generations the greatest that is whole counts. Where that is the
-    /// greatest of all the others go.
+    /// Finds the blobs; of several generations the greatest intact one counts. If that is the
+    /// greatest of all, the others are deleted.
     fn recover_sealed(&self) -> Result<BTreeMap<u64, u32>> {
         let blobs = self.segments.blobs();
         let mut found: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -91,9 +91,9 @@ impl Data {
         Ok(sealed)
     }
 
-    /// Which of the generations of a segment, in rising order, is used. A rewriting that was
-    /// stopped leaves the older ones beside one that is whole. Anything else is not of its making:
-    /// then all are kept.
+    /// Which of the generations of a segment, in ascending order, is used. An interrupted rewrite
+    /// leaves the older ones beside an intact one. Any other set has another cause: then all are
+    /// kept.
     fn recover_several(&self, id: u64, generations: &[u32]) -> Result<u32> {
         let blobs = self.segments.blobs();
         let mut failed = None;
@@ -114,7 +114,7 @@ impl Data {
             };
             failed = failed.or(Some(error));
         }
-        // None of them is whole: by the name alone.
+        // None of them is intact: decide by the name alone.
         let newest = *generations.last().expect("invariant: there are several");
         let used = SealedSegment::new(id, newest, false).path();
         let why = failed.expect("invariant: there are several");
@@ -125,9 +125,9 @@ impl Data {
         Ok(newest)
     }
 
-    /// An open segment of which there is a blob. Sealing that was stopped leaves both, and the blob
-    /// is whole: then the file goes. Or else both are kept, and the file is used where it says that
-    /// it is the segment, for that the blob is not whole.
+    /// An open segment of which a blob exists. Interrupted sealing leaves both, with an intact
+    /// blob: then the file is removed. Otherwise both are kept, and the file is used if it proves
+    /// that it is the segment, because the blob is not intact.
     fn recover_twin(&self, id: u64, generation: u32) -> Result<()> {
         let path = open_path(id);
         let file = self.env.device.open(&path)?;
@@ -147,7 +147,7 @@ impl Data {
         Ok(())
     }
 
-    /// A segment that takes no more data, with its pages, to be sealed.
+    /// Takes a segment that accepts no more data, with its page count, to be sealed.
     fn reopen(&self, id: u64) -> Result<Option<(Arc<OpenSegment>, u32)>> {
         let device: &dyn Device = self.env.device.as_ref();
         let path = open_path(id);
@@ -157,7 +157,7 @@ impl Data {
         let found = file.read_at(&mut page, 0)?;
         let header = Mark::decode(page.get(..found).unwrap_or_default());
         if header.is_err() && length <= u64::from(PAGE_BYTES) {
-            // Created, and stopped before its header was durable, or there is nothing left.
+            // Creation stopped before its header was durable, or the file has lost everything.
             device.remove(&path)?;
             return Ok(None);
         }
@@ -167,20 +167,20 @@ impl Data {
         let segment = Arc::new(OpenSegment::new(id, file, checked.is_ok()));
         self.segments.insert_open(Arc::clone(&segment));
         if let Err(bad) = checked {
-            // It is read, and not sealed: a footer would say what only its name does.
+            // It is read, and not sealed: a footer would assert what only its name says.
             self.segments.doubt(id, &bad);
             return Ok(None);
         }
-        // Behind the last page of a full one may be a footer: who sealed it was stopped before it
-        // had its name.
+        // A footer may follow the last page of a full segment: sealing stopped before the blob had
+        // its name.
         let pages = length.div_ceil(u64::from(PAGE_BYTES)).clamp(1, u64::from(PAGES_MAX));
         Ok(Some((segment, pages as u32)))
     }
 }
 
-/// The number that the next segment gets, which is `least` by the files.
+/// The number of the next segment, at least `least`, which the files give.
 fn next_number(store: &dyn Read, least: u64) -> u64 {
-    // No count stands that high but in a record that says what is not so.
+    // Only a false record has a count with so high a number.
     let counts = KeyRange::between(&key::segment(least), &key::segment(NUMBERS / 2));
     let greatest = || -> Result<Option<u64>> {
         let mut greatest = None;

@@ -1,13 +1,14 @@
-//! Rewriting a segment where the store cannot punch (an object store), or is slow at it.
+//! Rewriting a segment where the store cannot punch (an object store), or punches slowly.
 //!
-//! Pages that are dead, or all zeros (an earlier punch leaves such), are left out: what is not in
-//! the map reads as zeros, and a checksum tells whether it should. The other pages are copied into
-//! a new blob under the next generation of the segment's name, with the map in front; extents keep
-//! their page numbers, so that no tree is touched and no clone disturbed. Numbered crash argument:
-//! 1. the new blob is made by one create: whole and durable, or absent;
-//! 2. opening takes the greatest generation and deletes the others where it is whole, so that from
-//!    then on the new one counts;
-//! 3. the old blob is deleted last. A reader that still asks for it looks the segment up again.
+//! Pages that are dead, or all zeros (an earlier punch leaves such), are omitted: pages that are
+//! not in the map read as zeros, and a checksum verifies whether they should. The other pages are
+//! copied into a new blob under the next generation of the segment's name, with the map in front.
+//! Extents keep their page numbers, so no tree changes and no clone is affected. Numbered crash
+//! argument:
+//! 1. the new blob is made by one create: complete and durable, or absent;
+//! 2. opening takes the greatest generation and deletes the others if it is intact, so from then on
+//!    the new one counts;
+//! 3. the old blob is deleted last. A reader that still uses it looks the segment up again.
 
 use format::extent::CHUNK_BYTES;
 use format::segment::{FIRST_PAGE, MAP_PAGE_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
@@ -60,7 +61,7 @@ impl Data {
             if blobs.create(&blob_name(segment, generation), &bytes)? {
                 break;
             }
-            // Taken: made by a sweep that was not told so.
+            // The generation exists: made by a sweep whose answer was lost.
         }
         self.segments.insert_sealed(SealedSegment::new(segment, generation, true));
         blobs.delete(&old.name)?;
@@ -73,8 +74,8 @@ impl Data {
         if sealed.generation > 0 {
             return Ok(sealed.map(blobs)?.clone());
         }
-        // The footer's page comes last and is none of them. A page that the length cuts short
-        // is the footer's too.
+        // The footer's page comes last and is not included. A partial last page is the footer's
+        // too.
         let length = blobs.length(&sealed.name)?.unwrap_or(0);
         let pages = (length / u64::from(CHUNK_BYTES)) as u32;
         Ok(PageMap::new(&|page| page >= FIRST_PAGE && page < pages))

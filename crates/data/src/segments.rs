@@ -1,8 +1,8 @@
 //! Segments by number: open ones are files of the device, sealed ones are blobs.
 //!
-//! Readers look a number up here for every read. A segment moves from open to sealed, and from
-//! one generation to the next, while readers hold the old place: the old place either still
-//! answers (a file descriptor), or answers `NotFound`, and then the look-up is repeated.
+//! Readers look a number up here for every read. A segment moves from open to sealed, and from one
+//! generation to the next, while readers hold the old location: it either still works (a file
+//! descriptor), or returns `NotFound`, and then the lookup is repeated.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use store::{Error, Result};
 
 /// Directory of open segments.
 pub(crate) const OPEN_DIRECTORY: &str = "data/open";
-/// Where sealed segments lie when the blobs are local; other blobs keep the name for messages.
+/// Directory of sealed segments if the blobs are local; other blobs keep the name for messages.
 pub(crate) const SEALED_DIRECTORY: &str = "data/sealed";
 
 /// Path of an open segment's file.
@@ -44,18 +44,18 @@ pub(crate) fn parse_name(name: &str) -> Option<(u64, u32)> {
     (blob_name(segment, generation) == name).then_some((segment, generation))
 }
 
-/// A segment that takes writes, or did and is not sealed yet.
+/// A segment that accepts writes, or did and is not sealed yet.
 pub(crate) struct OpenSegment {
     pub(crate) id: u64,
     pub(crate) file: Arc<dyn File>,
     /// Bytes whose write has returned.
     written: AtomicU64,
-    /// Of those, bytes known to be durable.
+    /// Part of those that is known to be durable.
     synced: AtomicU64,
-    /// Held by the thread that syncs, so that those behind it share its sync; and what that was
-    /// told, if it failed: whoever waited for it would be told that all is well.
+    /// Held by the thread that syncs, so that waiting threads share its sync; and the sync's error,
+    /// if it failed: otherwise a thread that waited for it would get a success.
     syncing: Mutex<Option<device::Error>>,
-    /// Whether its header was found right, or written, in this opening.
+    /// Whether its header was verified, or written, in this opening.
     pub(crate) proven: AtomicBool,
 }
 
@@ -81,8 +81,8 @@ impl OpenSegment {
         self.written.load(Ordering::Acquire) > self.synced.load(Ordering::Acquire)
     }
 
-    /// Makes every write durable that returned before the call. Returns how many bytes became
-    /// durable by this thread's doing.
+    /// Makes every write durable that returned before the call. Returns how many bytes this thread
+    /// made durable.
     pub(crate) fn sync(&self) -> std::result::Result<u64, device::Error> {
         if !self.is_dirty() {
             return Ok(0);
@@ -96,7 +96,7 @@ impl OpenSegment {
         if before >= wanted {
             return Ok(0);
         }
-        // Loaded before the sync starts: what is written during it may be missed by it.
+        // Loaded before the sync starts: the sync may miss what is written during it.
         let covered = self.written.load(Ordering::Acquire);
         self.file.sync_data().inspect_err(|error| *failed = Some(error.clone()))?;
         self.synced.store(covered, Ordering::Release);
@@ -111,7 +111,7 @@ pub(crate) struct SealedSegment {
     pub(crate) name: String,
     /// Which pages a rewritten segment kept; read when first needed.
     map: OnceLock<PageMap>,
-    /// Whether its mark was found right, or written, in this opening.
+    /// Whether its mark was verified, or written, in this opening.
     pub(crate) proven: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl SealedSegment {
         SealedSegment { id, generation, name, map: OnceLock::new(), proven }
     }
 
-    /// The path to show in messages.
+    /// The path for messages.
     pub(crate) fn path(&self) -> String {
         format!("{SEALED_DIRECTORY}/{}", self.name)
     }
@@ -144,7 +144,7 @@ impl SealedSegment {
         Ok(self.map.get_or_init(|| map))
     }
 
-    /// Reads whole pages, the last of which may be cut short by `buffer`.
+    /// Reads whole pages; `buffer` may truncate the last one.
     fn read(&self, blobs: &dyn Blobs, page: u32, buffer: &mut [u8]) -> Result<()> {
         if self.generation == 0 {
             let offset = u64::from(page) * u64::from(PAGE_BYTES);
@@ -159,7 +159,7 @@ impl SealedSegment {
             let bytes = rest.len().min(count as usize * PAGE_BYTES as usize);
             let (now, later) = rest.split_at_mut(bytes);
             match rank {
-                // Not kept: it was dead, or all zeros. The checksum tells which.
+                // Not kept: it was dead, or all zeros. The checksum shows which.
                 None => now.fill(0),
                 Some(rank) => {
                     let offset = u64::from(rank + 1) * u64::from(PAGE_BYTES);
@@ -173,7 +173,7 @@ impl SealedSegment {
         Ok(())
     }
 
-    /// Gives the room of pages back; `false` when the store cannot.
+    /// Deallocates pages; `false` when the store cannot.
     fn punch(&self, blobs: &dyn Blobs, page: u32, count: u32) -> Result<bool> {
         for (offset, length) in self.places(blobs, page, count)? {
             if !blobs.punch(&self.name, offset, length)? {
@@ -192,7 +192,7 @@ impl SealedSegment {
         Ok(occupied)
     }
 
-    /// Where pages lie in the blob, and how long each part is.
+    /// Locations of pages in the blob, and the length of each part.
     fn places(&self, blobs: &dyn Blobs, page: u32, count: u32) -> Result<Vec<(u64, u64)>> {
         let bytes = |pages: u32| u64::from(pages) * u64::from(PAGE_BYTES);
         if self.generation == 0 {
@@ -212,7 +212,7 @@ impl SealedSegment {
     }
 }
 
-/// Fails when fewer bytes were there than extents name.
+/// Fails if fewer bytes were found than extents name.
 fn complete(found: usize, wanted: usize, offset: u64, path: impl Fn() -> String) -> Result<()> {
     if found == wanted {
         return Ok(());
@@ -245,13 +245,13 @@ impl Place {
 /// All segments.
 pub(crate) struct Segments {
     places: RwLock<BTreeMap<u64, Place>>,
-    /// The few of them that are open, for the barrier.
+    /// The few open ones, for the barrier.
     open: RwLock<Vec<Arc<OpenSegment>>>,
     blobs: Arc<dyn Blobs>,
     pub(crate) volume: [u8; 16],
-    /// What is wrong with files that are not proven to be their segments'.
+    /// Defects of files that are not proven to be their segments.
     pub(crate) doubts: Mutex<BTreeMap<u64, Corruption>>,
-    /// Files of a segment that are not used, beside the one that is.
+    /// Unused duplicates of a segment's file.
     pub(crate) twins: Mutex<Vec<(u64, Corruption)>>,
 }
 
@@ -308,7 +308,7 @@ impl Segments {
         match self.get(segment) {
             Some(Place::Sealed(sealed)) => sealed.path(),
             Some(Place::Open(_)) => open_path(segment),
-            // Each that is not this opening's own was sealed, or was to be.
+            // Each that this opening did not create was sealed, or was to be.
             None => format!("{SEALED_DIRECTORY}/{}", blob_name(segment, 0)),
         }
     }
@@ -339,7 +339,7 @@ impl Segments {
         }
     }
 
-    /// Gives the room of pages back; `false` when the disk cannot.
+    /// Deallocates pages; `false` when the disk cannot.
     pub(crate) fn punch(&self, segment: u64, page: u32, count: u32) -> Result<bool> {
         let offset = u64::from(page) * u64::from(PAGE_BYTES);
         let length = u64::from(count) * u64::from(PAGE_BYTES);

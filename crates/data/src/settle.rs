@@ -1,4 +1,5 @@
-//! Moving inline bytes of a file to segments, once its fsyncs have stopped or grown too many.
+//! Moving a file's inline bytes to segments, once its fsyncs have stopped or they have grown too
+//! many.
 
 use format::extent::STORED_BYTES_MAX;
 use format::key;
@@ -8,12 +9,12 @@ use crate::cut::Edits;
 use crate::window::{Contents, Record, extents_between};
 use crate::{Data, ExtentOwner, FileRef, Freed};
 
-/// Inline bytes that one step moves at most, give or take one extent.
+/// Maximum inline bytes that one step moves, give or take one extent.
 const STEP_BYTES: usize = 1 << 20;
-/// Extents that one step looks at.
+/// Maximum extents that one step examines.
 const STEP_EXTENTS: usize = 4096;
 
-/// What a step of a settle did.
+/// Result of a step of a settle.
 #[derive(Debug)]
 pub struct Settled {
     /// What it holds in flight.
@@ -23,8 +24,8 @@ pub struct Settled {
 }
 
 impl Data {
-    /// Moves inline extents from offset `from` on into segments, a bounded part of them. The
-    /// caller holds the file exclusively until the commit returns.
+    /// Moves inline extents from offset `from` on into segments, a bounded part of them. The caller
+    /// holds the file exclusively until the commit returns.
     pub fn settle(
         &self,
         store: &dyn Read,

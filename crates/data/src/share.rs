@@ -2,13 +2,13 @@
 //!
 //! 1. The extents of the source's range become views of the same stored bytes at the target's
 //!    offset, flagged `reflinked`; inline bytes, which are few, are copied; holes stay holes.
-//! 2. What the target had there is cut out, as a write cuts it.
+//! 2. The target's old extents are cut out, as a write cuts them.
 //! 3. The source's own records are flagged as well: from now on no change of either file frees the
-//!    pages at once; garbage collection finds out when the last view is gone. The neighbours of
-//!    the range up to a chunk away are flagged along, for a view of the same stored range beside
-//!    it may name the page that the last shared byte is in.
+//!    pages at once; garbage collection finds out when the last view is gone. Neighbours of the
+//!    range within a chunk are flagged too, because an adjacent view of the same stored range may
+//!    name the page with the last shared byte.
 //!
-//! All of it is one batch, so that there is no moment in which one side alone knows.
+//! All of it is one batch, so at no moment does only one side record the sharing.
 
 use store::{Batch, Read, Result};
 
@@ -28,12 +28,12 @@ pub struct Side {
     pub offset: u64,
 }
 
-/// What a step of a reflink did.
+/// Result of a step of a reflink.
 #[derive(Debug)]
 pub struct Shared {
-    /// What the target gave up.
+    /// What the target freed.
     pub freed: Freed,
-    /// Bytes that are done; less than asked for when more is left.
+    /// Bytes done; less than requested when more is left.
     pub length: u64,
     /// Those of them that are not holes.
     pub data: u64,
@@ -41,9 +41,9 @@ pub struct Shared {
 
 impl Data {
     /// Makes `length` bytes of the target show those of the source, or the first part of them.
-    /// `owners` are those of the source, `None` where nothing of it ever changes (a snapshot), and
-    /// of the target. Both files are held exclusively, and the ranges do not overlap. The range
-    /// ends within the source; the caller raises size and times of the target.
+    /// `owners` are those of the source, `None` where it never changes (a snapshot), and of the
+    /// target. Both files are held exclusively, and the ranges do not overlap. The range ends
+    /// within the source; the caller raises size and times of the target.
     pub fn share(
         &self,
         store: &dyn Read,
@@ -104,7 +104,7 @@ impl Data {
         Ok(Shared { freed: edits.finish(batch), length, data })
     }
 
-    /// How much of a range has few enough extents for one batch.
+    /// The part of a range that has few enough extents for one batch.
     fn share_step(&self, store: &dyn Read, side: Side, length: u64) -> Result<u64> {
         let range = (side.offset, side.offset + length);
         let (end, _) = self.end_of_step(store, side.file, range, STEP_EXTENTS)?;
@@ -118,7 +118,7 @@ fn around(store: &dyn Read, side: Side, length: u64) -> Result<Vec<Record>> {
     window_to_read(store, side.file, from, (side.offset + length).saturating_add(CHUNK_REACH))
 }
 
-/// What cannot be read is not copied either: which of two extents is right is not known.
+/// Unreadable data is not copied either: it is unknown which of two overlapping extents is right.
 fn check_apart(file: FileRef, records: &[Record], (from, to): (u64, u64)) -> Result<()> {
     let mut at = from;
     for record in records {

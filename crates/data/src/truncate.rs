@@ -1,9 +1,9 @@
 //! Cutting files: truncate, punch, release. Each in steps of bounded size.
 //!
-//! A file may have more extents than one batch holds. A truncate then cuts from the end and
-//! tells the size that it reached: the caller sets that size in the same batch, commits, and
-//! goes on; a crash in between leaves a file of an intermediate size. Bytes beyond the size never
-//! have extents, so that a file that grows again reads zeros there.
+//! A file may have more extents than one batch can remove. A truncate then cuts from the end and
+//! returns the size that it reached: the caller sets that size in the same batch, commits, and
+//! continues; a crash in between leaves a file of an intermediate size. Bytes beyond the size never
+//! have extents, so a file that grows again reads zeros there.
 
 use format::key;
 use store::{Batch, Read, Result};
@@ -16,29 +16,29 @@ use crate::{Data, ExtentOwner, FileRef, Freed};
 /// Extents that one step removes: some 100 KiB of log.
 pub(crate) const STEP_EXTENTS: usize = 2048;
 
-/// What a step of a truncate did.
+/// Result of a step of a truncate.
 #[derive(Debug)]
 pub struct Truncated {
     /// What it freed.
     pub freed: Freed,
-    /// The size that the file has after this batch; above the size asked for when more is left.
+    /// The size that the file has after this batch; above the requested size when more is left.
     pub size: u64,
     /// Extents between that size and here are removed.
     pub end: u64,
 }
 
-/// What a step of a punch did.
+/// Result of a step of a punch.
 #[derive(Debug)]
 pub struct Punched {
     /// What it freed.
     pub freed: Freed,
     /// The range is a hole up to here; the end of the range when nothing is left.
     pub done_to: u64,
-    /// How many extents it met.
+    /// How many extents it processed.
     pub extents: usize,
 }
 
-/// What a step of a release did.
+/// Result of a step of a release.
 #[derive(Debug)]
 pub struct Released {
     /// What it freed.
@@ -50,7 +50,7 @@ pub struct Released {
 }
 
 impl Data {
-    /// Cuts a file from `sizes.0` to `sizes.1` bytes, or down to a size between them when that is
+    /// Truncates a file from `sizes.0` to `sizes.1` bytes, or to a size between them when that is
     /// too much for one batch: set the size that it returns. Growing needs no change here.
     pub fn truncate(
         &self,
@@ -80,8 +80,8 @@ impl Data {
             }
         }
         drop(cursor);
-        // Extents start behind the end of a damaged file alone. They go with the last step, so that
-        // not every step passes over what the steps before it removed.
+        // Only in a damaged file do extents start beyond the end. The last step removes them, so
+        // that not every step scans what the steps before it removed.
         let (size, end) = if reached > new {
             (reached, old)
         } else {
@@ -94,7 +94,7 @@ impl Data {
         Ok(Truncated { freed, size, end })
     }
 
-    /// Where so many extents of a range end, if it has as many, and how many were met.
+    /// Where this many extents of a range end, if it has as many, and how many were found.
     pub(crate) fn end_of_step(
         &self,
         store: &dyn Read,
@@ -142,7 +142,7 @@ impl Data {
             self.punch(store, file, (0, u64::MAX), owner, batch)?;
         let more = done_to < u64::MAX;
         if more {
-            // As a range, so that the next step does not pass over each of these keys.
+            // As a range, so that the next step does not scan each of these keys.
             let [from, to] = [0, done_to].map(|offset| key::extent(file.ino, offset));
             batch.delete_range(file.tree, &from, &to);
         }

@@ -6,7 +6,7 @@ use store::{Cursor, Item, KeyRange, Read, Result};
 
 use crate::FileRef;
 
-/// Most bytes of one extent.
+/// Maximum bytes of one extent.
 const LENGTH_MAX: u64 = STORED_BYTES_MAX as u64;
 const _: () = assert!(INLINE_BYTES_MAX as u64 <= LENGTH_MAX);
 
@@ -26,7 +26,7 @@ pub(crate) enum Contents {
 }
 
 impl Record {
-    /// First byte of the file after the extent. A falsified key may be of any offset.
+    /// First byte of the file after the extent. A forged key may have any offset.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.len())
     }
@@ -60,8 +60,8 @@ impl Record {
 }
 
 /// A cursor over the extents of a file that start before `to` and may reach beyond `from`. It is
-/// bounded on both sides: a log-structured store passes over what was removed beside the range one
-/// key at a time.
+/// bounded on both sides: a log-structured store scans tombstones beside the range one key at a
+/// time.
 pub(crate) fn extents_between<'a>(
     store: &'a dyn Read,
     file: FileRef,
@@ -78,9 +78,9 @@ pub(crate) fn window(store: &dyn Read, file: FileRef, from: u64, to: u64) -> Res
     window_and_last(store, file, from, to).map(|(records, _)| records)
 }
 
-/// As [`window`], for whoever takes for zeros what none of them covers. In a damaged file extents
-/// overlap, and a long one reaches in from before a short one: it is among them then, wherever a
-/// byte of the range would be taken for a hole that it covers.
+/// As [`window`], for a caller that treats as zeros what none of them covers. In a damaged file
+/// extents overlap, and a long one before a short one may reach in: it is included wherever a byte
+/// of the range that it covers would otherwise be treated as a hole.
 pub(crate) fn window_to_read(
     store: &dyn Read,
     file: FileRef,
@@ -105,8 +105,8 @@ pub(crate) fn window_to_read(
     }
 }
 
-/// The extents that start before `before` and cover the byte at `at`, which one that starts there
-/// or later does not. No more is read than may reach so far.
+/// The extents that start before `before` and cover the byte at `at`, which no extent that starts
+/// there or later does. Reads only extents that may reach so far.
 pub(crate) fn reaching(
     store: &dyn Read,
     file: FileRef,
@@ -129,7 +129,7 @@ pub(crate) fn reaching(
     Ok(records)
 }
 
-/// The extents that overlap `from..to`, and where the last one starts that starts before `from`, of
+/// The extents that overlap `from..to`, and the start of the last one that starts before `from`, of
 /// those that may reach so far.
 fn window_and_last(
     store: &dyn Read,

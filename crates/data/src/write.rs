@@ -1,10 +1,10 @@
-//! Writing: bytes go to the open segment, or into the record itself when they are few
-//! (`inline`), and the plan goes into the caller's batch.
+//! Writing: bytes go to the open segment, or into the record itself when they are few (`inline`),
+//! and the plan goes into the caller's batch.
 //!
-//! Bytes that follow an extent of this file's own grow it in place: into the rest of its last
-//! page, and into the segment's next pages while they are free. The old record stays true, for
-//! its last checksum covers its own bytes only. The rest gets pages of its own, contiguous as far
-//! as the segment goes, is written with one call, and is cut into extents of 128 KiB.
+//! Bytes that follow one of this file's own extents grow it in place: into the rest of its last
+//! page, and into the segment's next pages while they are free. The old record stays valid, because
+//! its last checksum covers only its own bytes. The rest gets pages of its own, contiguous as far
+//! as the segment allows, is written with one call, and is cut into extents of 128 KiB.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -21,17 +21,17 @@ use crate::{Data, ExtentOwner, FileRef, Freed};
 
 /// How far a chunk may reach beyond a byte that it holds.
 pub(crate) const CHUNK_REACH: u64 = CHUNK_BYTES as u64 - 1;
-/// Below this much room in its last page an extent is not grown unless all fits: the second
-/// write call costs more than the room.
+/// With less space than this in its last page, an extent is not grown unless everything fits: the
+/// second write call costs more than the space is worth.
 const GROW_BYTES_MIN: usize = 512;
-/// Segments waiting to be sealed at which writers seal one themselves, so that a volume whose
-/// cleaner does not run keeps a bounded number of files open.
+/// Number of unsealed segments at which writers seal one themselves, so that a volume whose cleaner
+/// does not run keeps a bounded number of files open.
 const BACKLOG_MAX: usize = 8;
 
 impl Data {
-    /// Writes `bytes` at `offset` and plans what the tree needs into `batch`. The bytes are
-    /// written when this returns and durable after [`Data::sync`] (the barrier). The caller
-    /// raises the file's size and times, and holds the file exclusively until the commit returns.
+    /// Writes `bytes` at `offset` and plans the tree's changes into `batch`. The bytes are written
+    /// when this returns and durable after [`Data::sync`] (the barrier). The caller raises the
+    /// file's size and times, and holds the file exclusively until the commit returns.
     pub fn write(
         &self,
         store: &dyn Read,
@@ -84,8 +84,8 @@ impl Data {
         Ok(edits.finish(batch))
     }
 
-    /// Stores bytes of a file in segments, and puts the records into `edits`. Nothing may lie
-    /// there any more. Extends `before` where it can.
+    /// Stores bytes of a file in segments, and puts the records into `edits`. The range must hold
+    /// no extents. Extends `before` where it can.
     pub(crate) fn store_bytes(
         &self,
         edits: &mut Edits,
@@ -120,7 +120,7 @@ impl Data {
         Ok(())
     }
 
-    /// Appends as much of `bytes` to an extent as has room there; returns how much.
+    /// Appends as much of `bytes` to an extent as fits there; returns how much.
     fn grow(
         &self,
         edits: &mut Edits,
@@ -172,12 +172,12 @@ impl Data {
     }
 }
 
-/// A device's error, told as lack of room where it is that.
+/// Converts a device's error, to one of lacking space where it is that.
 pub(crate) fn room(error: device::Error) -> Error {
     if error.is_no_space() { Error::NoSpace("file data") } else { Error::Device(error) }
 }
 
-/// Changes bytes of an inline extent in place, when all of them lie in one.
+/// Changes bytes of an inline extent in place, if all of them are in one.
 fn patch_inline(edits: &mut Edits, records: &[Record], offset: u64, bytes: &[u8]) -> bool {
     let end = offset + bytes.len() as u64;
     let covering = records.iter().find(|record| record.offset <= offset && end <= record.end());
@@ -191,7 +191,7 @@ fn patch_inline(edits: &mut Edits, records: &[Record], offset: u64, bytes: &[u8]
     true
 }
 
-/// Stores bytes inline, together with the inline record before them where both fit in one.
+/// Stores bytes inline, together with the inline record before them if both fit in one.
 fn inline(
     edits: &mut Edits,
     records: &[Record],
@@ -215,7 +215,7 @@ fn ending_at(records: &[Record], start: u64) -> Option<&Record> {
     records.iter().find(|record| record.end() == start)
 }
 
-/// The stored extent of a record to which bytes may be appended, as far as the record tells.
+/// The stored extent of a record to which bytes may be appended, as far as the record shows.
 pub(crate) fn growable(record: &Record, owner: ExtentOwner) -> Option<&Stored> {
     match &record.contents {
         Contents::Stored(stored)
@@ -243,7 +243,7 @@ fn fresh(segment: u64, page: u32, bytes: &[u8], owner: ExtentOwner) -> Stored {
     }
 }
 
-/// Pages that hold so many bytes.
+/// Number of pages for this many bytes.
 fn pages(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(CHUNK_BYTES as usize)).unwrap_or(u32::MAX)
 }
