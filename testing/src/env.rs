@@ -11,7 +11,7 @@ use crate::SimDevice;
 /// Wall-clock time at which a [`SimClock`] starts: 2026-01-01 UTC.
 const START: i64 = 1_767_225_600_000_000_000;
 
-/// A clock that moves only when it is told to, or slept on.
+/// A clock that moves only when a test advances it, or a thread sleeps on it.
 #[derive(Debug, Default)]
 pub struct SimClock {
     elapsed: Mutex<Duration>,
@@ -42,19 +42,19 @@ impl Clock for SimClock {
 
     fn sleep(&self, duration: Duration) {
         self.advance(duration);
-        // Whoever is waited for gets its turn.
+        // Lets the thread that is waited for run.
         std::thread::yield_now();
     }
 }
 
-/// Bytes that follow from a seed.
+/// Bytes determined by a seed.
 #[derive(Debug)]
 pub struct SeededRandom {
     random: Mutex<fastrand::Rng>,
 }
 
 impl SeededRandom {
-    /// The sequence of a seed.
+    /// The sequence for a seed.
     pub fn new(seed: u64) -> SeededRandom {
         SeededRandom { random: Mutex::new(fastrand::Rng::with_seed(seed)) }
     }
@@ -66,7 +66,7 @@ impl Random for SeededRandom {
     }
 }
 
-/// An environment whose every part is simulated, with handles to drive the parts.
+/// An environment of simulated parts, with handles to drive them.
 #[derive(Clone)]
 pub struct SimEnv {
     /// The disk.
@@ -76,7 +76,7 @@ pub struct SimEnv {
     random: Arc<SeededRandom>,
 }
 
-/// A simulated environment with an empty medium.
+/// A simulated environment with an empty disk.
 pub fn sim_env(seed: u64) -> SimEnv {
     SimEnv::on(SimDevice::new(seed), seed)
 }
@@ -91,7 +91,7 @@ impl SimEnv {
         }
     }
 
-    /// What the code under test is given.
+    /// The environment for the code under test.
     pub fn env(&self) -> Env {
         Env {
             device: Arc::new(self.device.clone()),

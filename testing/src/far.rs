@@ -1,5 +1,5 @@
-//! Objects at the far end of a bad way: what is asked for may be carried out though no answer
-//! comes, or late, or not at all, as a test orders it; and somebody else may make objects, too.
+//! Objects behind an unreliable connection. As a test orders it, a request may be executed without
+//! an answer, or late, or not at all; other clients may create objects, too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{Blobs, Device, Error, Result, part_of};
 use parking_lot::Mutex;
 
-/// Calls that go wrong.
+/// Calls that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// `create` and `adopt`.
@@ -21,24 +21,24 @@ pub enum Call {
     Punch,
 }
 
-/// What goes wrong with one call.
+/// The failure of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mishap {
-    /// It is not carried out.
+    /// It is not executed.
     LostRequest,
-    /// It is carried out, and there is no answer.
+    /// It is executed, and there is no answer.
     LostAnswer,
-    /// There is no answer, and it is carried out when [`FarBlobs::deliver`] is called.
+    /// There is no answer, and [`FarBlobs::deliver`] executes it.
     Late,
-    /// It is carried out and answered, and carried out again by [`FarBlobs::deliver`].
+    /// It is executed and answered, and [`FarBlobs::deliver`] executes it again.
     Twice,
-    /// It is carried out twice at once, and the second answer comes.
+    /// It is executed twice in a row, and the second answer arrives.
     Repeated,
-    /// It is refused, for there is no room.
+    /// It fails for lack of space.
     Full,
 }
 
-/// What comes late.
+/// A delayed request.
 #[derive(Debug, Clone)]
 enum Late {
     Make(String, Arc<Vec<u8>>),
@@ -51,16 +51,16 @@ struct State {
     mishaps: Vec<(Call, String, Mishap)>,
     late: Vec<Late>,
     punched: Vec<(String, u64, u64)>,
-    /// Calls that change something, so far.
+    /// Number of calls so far that change something.
     changes: u64,
-    /// Why nothing is made, where nothing is.
+    /// The error for creations, while none are accepted.
     takes_nothing: Option<io::ErrorKind>,
 }
 
-/// Told of each call that changes something, before it is carried out, and how many there were.
+/// Called before each call that changes something, with the number of such calls.
 type Watcher = Arc<dyn Fn(&FarBlobs, u64) + Send + Sync>;
 
-/// Immutable objects in memory, with mishaps to order.
+/// Immutable objects in memory, with failures on order.
 #[derive(Default)]
 pub struct FarBlobs {
     state: Mutex<State>,
@@ -74,36 +74,36 @@ impl FarBlobs {
         Arc::default()
     }
 
-    /// No objects, of which each has at most so many bytes.
+    /// No objects; each may have at most so many bytes.
     pub fn with_bytes_max(bytes: u64) -> Arc<FarBlobs> {
         Arc::new(FarBlobs { bytes_max: Some(bytes), ..FarBlobs::default() })
     }
 
-    /// The same objects elsewhere, and no mishaps.
+    /// A copy of the objects, without orders for failures.
     pub fn copy(&self) -> Arc<FarBlobs> {
         let state = State { objects: self.objects(), ..State::default() };
         let bytes_max = self.bytes_max;
         Arc::new(FarBlobs { state: Mutex::new(state), watcher: Mutex::default(), bytes_max })
     }
 
-    /// Orders a mishap of the next such call on a name that begins with a prefix. Several of one
-    /// kind come in the order in which they are ordered.
+    /// Orders a failure of the next such call on a name that starts with a prefix. Several orders
+    /// of one kind take effect in their order.
     pub fn order(&self, call: Call, prefix: &str, mishap: Mishap) {
         self.state.lock().mishaps.push((call, prefix.to_owned(), mishap));
     }
 
-    /// Takes back what was ordered and did not come; tells how many there were.
+    /// Cancels the orders that have not taken effect; returns their number.
     pub fn take_back(&self) -> usize {
         std::mem::take(&mut self.state.lock().mishaps).len()
     }
 
-    /// Refuses to make anything from now on, and to delete, where it is for lack of permission; or
-    /// takes all again.
+    /// From now on rejects creations, and deletions too if the error is a lack of permission;
+    /// `None` accepts all again.
     pub fn take_nothing(&self, why: Option<io::ErrorKind>) {
         self.state.lock().takes_nothing = why;
     }
 
-    /// Carries out what is late.
+    /// Executes delayed requests.
     pub fn deliver(&self) {
         let mut state = self.state.lock();
         for late in std::mem::take(&mut state.late) {
@@ -123,7 +123,7 @@ impl FarBlobs {
         *self.watcher.lock() = Some(Arc::new(watcher));
     }
 
-    /// Calls it no more.
+    /// Stops the calls of the function.
     pub fn unwatch(&self) {
         *self.watcher.lock() = None;
     }
@@ -133,17 +133,17 @@ impl FarBlobs {
         self.state.lock().objects.clone()
     }
 
-    /// Makes or changes an object, as somebody else may.
+    /// Creates or changes an object, as another client may.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         self.state.lock().objects.insert(name.to_owned(), Arc::new(bytes.to_vec()));
     }
 
-    /// What was punched: name, offset, length.
+    /// Punched ranges: name, offset, length.
     pub fn punched(&self) -> Vec<(String, u64, u64)> {
         self.state.lock().punched.clone()
     }
 
-    /// The state for a call, and what goes wrong with it.
+    /// The state for a call, and the failure ordered for it.
     fn call(&self, call: Call, name: &str) -> (parking_lot::MutexGuard<'_, State>, Option<Mishap>) {
         if call != Call::Read {
             let watcher = self.watcher.lock().clone();
@@ -258,7 +258,7 @@ impl Blobs for FarBlobs {
         }
     }
 
-    /// Objects have no holes, but that it was asked for is known.
+    /// Objects have no holes, but the request is recorded.
     fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
         let (mut state, mishap) = self.call(Call::Punch, name);
         if mishap.is_some() {

@@ -1,10 +1,10 @@
-//! What tests of any store do over and over.
+//! Helpers that tests of every store share.
 
 use std::collections::BTreeMap;
 
 use store::{Batch, CommitToken, KeyRange, Read, Store, TreeId};
 
-/// Commits what `build` puts into a batch, which the store must take.
+/// Commits a batch that `build` fills; the store must accept it.
 pub fn commit(store: &dyn Store, build: impl FnOnce(&mut Batch)) -> CommitToken {
     let mut batch = Batch::new();
     build(&mut batch);
@@ -21,13 +21,13 @@ pub fn entries(store: &dyn Read, tree: TreeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
     all
 }
 
-/// Bytes that no engine can pack.
+/// Bytes that no engine can compress.
 pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..bytes).map(|_| random.u8(..)).collect()
 }
 
-/// Entries under the numbers of a range, with values of so many bytes.
+/// Entries with the numbers of a range as keys, and values of so many bytes.
 pub fn numbered(numbers: std::ops::Range<u32>, bytes: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     numbers.map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; bytes])).collect()
 }

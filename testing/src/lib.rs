@@ -1,8 +1,8 @@
-//! What tests of every crate share: the oracle store, the simulated medium, conformance suites.
+//! Shared by tests of every crate: the oracle store, the simulated disk, conformance suites.
 //!
-//! [`MemStore`] says what a store answers; [`SimDevice`] is a disk whose power can be cut at any
-//! write or sync, [`FarBlobs`] are objects at the far end of a bad way. Private doubles of either
-//! are not written anywhere else.
+//! [`MemStore`] gives the expected answers of a store. [`SimDevice`] is a disk whose power can be
+//! cut at any write or sync. [`FarBlobs`] are objects behind an unreliable connection. Other crates
+//! do not write doubles of their own for these.
 
 pub mod device_conformance;
 mod env;

@@ -1,8 +1,8 @@
-//! `LoggedStore`: the oracle behind the log that engines share, so that it outlives power cuts.
+//! `LoggedStore`: the oracle on top of the log that engines share, so that it survives power cuts.
 //!
-//! It shows that the suites ask nothing impossible, and that the log keeps its word without an
-//! engine's help. Commits go to the log and then to the oracle, under one lock; a checkpoint
-//! writes all trees into one file beside the old one, renames it, and trims the log.
+//! It shows that the suites demand nothing impossible, and that the log keeps its guarantees
+//! without an engine's help. Commits go to the log and then to the oracle, under one lock. A
+//! checkpoint writes all trees into one file beside the old one, renames it, and trims the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const VOLUME: [u8; 16] = *b"a store of tests";
 /// Length of a log segment: short, so that opening costs little.
 const SEGMENT_BYTES: u64 = 256 << 10;
 
-/// A store in memory that is written to the disk as a whole.
+/// A store in memory that is written to the disk whole.
 pub struct LoggedStore {
     env: Env,
     memory: MemStore,
@@ -44,7 +44,7 @@ fn options(durability: Durability) -> LogOptions {
 }
 
 impl LoggedStore {
-    /// Makes a store on an empty medium.
+    /// Creates a store on an empty disk.
     pub fn create(env: &Env, durability: Durability) -> Result<LoggedStore> {
         let log = Log::create(env, LOG, VOLUME, &options(durability))?;
         let store = LoggedStore::with(env, MemStore::new(), log, durability, 0);
@@ -86,7 +86,8 @@ impl LoggedStore {
         }
     }
 
-    /// Writes a dump beside the old one and puts it in its place. A power cut leaves either.
+    /// Writes a dump beside the old one and renames it over it. A power cut leaves one or the
+    /// other.
     fn write_dump(&self, pinned: &MemPinned) -> device::Result<()> {
         let bytes = encode_dump(pinned);
         let device = &self.env.device;
@@ -104,7 +105,7 @@ impl LoggedStore {
     }
 }
 
-/// All trees as one batch, behind the number of the commit and a checksum.
+/// All trees as one batch, after the number of the commit and a checksum.
 fn encode_dump(pinned: &MemPinned) -> Vec<u8> {
     let mut payload = Vec::new();
     payload.put_u64(pinned.commit().0.0);
@@ -244,7 +245,7 @@ impl Store for LoggedStore {
     }
 
     fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
-        // Its medium holds one file, which opening verifies; what runs is the oracle.
+        // The disk has one file, which opening verifies; the running store is the oracle.
         Store::check(&self.memory, progress)
     }
 

@@ -1,4 +1,4 @@
-//! How suites run: seeds that are printed, a slow mode, and context for failures.
+//! Runs suites: printed seeds, a slow mode, and context for failures.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ pub fn slow() -> bool {
     std::env::var_os("PANDO_SLOW").is_some_and(|value| value == "1")
 }
 
-/// `quick` ordinarily, `thorough` in slow mode.
+/// `quick` by default, `thorough` in slow mode.
 pub fn rounds(quick: u64, thorough: u64) -> u64 {
     if slow() { thorough } else { quick }
 }
 
-/// Runs `body` once for each of so many seeds, or for the one that `PANDO_SEED` names. A failure
-/// says which seed it was.
+/// Runs `body` once for each of so many seeds, or for the one in `PANDO_SEED`. A failure prints its
+/// seed.
 pub fn for_seeds(name: &str, quick: u64, thorough: u64, body: impl Fn(u64)) {
     let only = std::env::var("PANDO_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = only.map_or(1..rounds(quick, thorough) + 1, |seed| seed..seed + 1);
@@ -23,11 +23,11 @@ pub fn for_seeds(name: &str, quick: u64, thorough: u64, body: impl Fn(u64)) {
     }
 }
 
-/// Says, when a test panics while it lives, what was being done.
+/// If a test panics during its lifetime, prints the current action.
 pub struct Context(String);
 
 impl Context {
-    /// What is being done.
+    /// Starts an action.
     pub fn new(what: impl Into<String>) -> Context {
         Context(what.into())
     }
@@ -47,7 +47,7 @@ pub fn say(line: &str) {
     println!("{line}");
 }
 
-/// Bytes for a failure message: short, with what is not text as hex.
+/// Bytes for a failure message: shortened, non-text as hex.
 pub(crate) fn show(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A volume whose log is on a disk of its own: two simulated media, each with room of its own.
+//! A volume whose log is on a separate disk: two simulated disks, each with its own space.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use device::{Device, File, Lock, Metadata, Result, Space};
 
 use crate::SimDevice;
 
-/// The directory that is on the other medium.
+/// The directory on the other disk.
 const LOG: &str = "log";
 
-/// A volume directory on one medium, in which the log's directory is on another.
+/// A volume directory on one disk, with the log's directory on another.
 #[derive(Clone)]
 pub struct SplitDevice {
-    /// Where everything but the log is.
+    /// Disk of everything but the log.
     pub volume: SimDevice,
-    /// Where the log is.
+    /// Disk of the log.
     pub log: SimDevice,
 }
 
 impl SplitDevice {
-    /// Two empty media.
+    /// Two empty disks.
     pub fn new(seed: u64) -> SplitDevice {
         SplitDevice { volume: SimDevice::new(seed), log: SimDevice::new(!seed) }
     }

@@ -1,4 +1,4 @@
-//! `Blobs` in a directory of a device, one behaviour a function.
+//! Tests of `Blobs` in a directory of a device, one behaviour per function.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ pub fn a_file_becomes_an_object<D: DeviceUnderTest>() {
     assert!(blobs.adopt("c", &*device, "absent").is_err());
 }
 
-/// What a crash left of an object that was being created is not an object, and not in the way.
+/// An object that was being created before a crash is not listed, and does not block its name.
 pub fn a_half_written_object_is_never_listed<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let blobs = blobs(&device);
@@ -105,7 +105,7 @@ pub fn a_half_written_object_is_never_listed<D: DeviceUnderTest>() {
     assert_eq!(device.list("objects").expect("list"), ["a"]);
 }
 
-/// A punched range reads as zero and gives its room back.
+/// A punched range reads as zero, and its space is freed.
 pub fn a_punched_object_keeps_its_length<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let blobs = blobs(&device);
@@ -121,7 +121,7 @@ pub fn a_punched_object_keeps_its_length<D: DeviceUnderTest>() {
     }
 }
 
-/// The number of objects that are read is not bounded by that of open files.
+/// More objects can be read than files may be open.
 pub fn more_objects_than_files_may_be_open<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let blobs = blobs(&device);

@@ -1,4 +1,4 @@
-//! `Device` and `File`, one behaviour a function.
+//! Tests of `Device` and `File`, one behaviour per function.
 
 use std::io::ErrorKind;
 
@@ -20,7 +20,7 @@ fn write(device: &dyn Device, path: &str, bytes: &[u8]) {
     file.write_at(bytes, 0).expect("there is room");
 }
 
-/// `create` refuses a name that is taken, `open` one that is not.
+/// `create` rejects an existing name, `open` a missing one.
 pub fn a_file_is_created_once_and_opened_where_it_is<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     assert!(device.open("a").is_err_and(|error| error.is_not_found()));
@@ -38,7 +38,7 @@ pub fn a_file_is_created_once_and_opened_where_it_is<D: DeviceUnderTest>() {
     assert_eq!((found.length, found.directory), (5, false));
 }
 
-/// A read that reaches beyond the end is short; one that begins there is empty.
+/// A read across the end is short; one that starts there is empty.
 pub fn reads_end_where_the_file_ends<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
@@ -81,7 +81,7 @@ pub fn a_cut_file_forgets_what_was_cut<D: DeviceUnderTest>() {
     assert_eq!(file.disk_bytes().expect("known"), 0);
 }
 
-/// `allocate` takes room and grows the file; what is there stays.
+/// `allocate` reserves space and grows the file; existing bytes stay.
 pub fn reserved_room_is_taken_and_reads_as_zero<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
@@ -103,7 +103,7 @@ pub fn a_punched_range_reads_as_zero_and_is_free<D: DeviceUnderTest>() {
     file.sync_data().expect("sync");
     let before = file.disk_bytes().expect("known");
     if !file.punch(1000, 900_000).expect("punch") {
-        // A disk that cannot leaves everything as it is.
+        // A disk without support for it leaves everything unchanged.
         assert_eq!(read_all(&*file), vec![5; 1 << 20]);
         return;
     }
@@ -121,7 +121,7 @@ pub fn a_punched_range_reads_as_zero_and_is_free<D: DeviceUnderTest>() {
     assert!(file.punch(0, 0).is_err());
 }
 
-/// What was punched occupies nothing, and all else does.
+/// Punched ranges occupy no space, and all others do.
 pub fn holes_are_told<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
@@ -139,7 +139,7 @@ pub fn holes_are_told<D: DeviceUnderTest>() {
     }
 }
 
-/// Directories are made one by one and list what is in them, sorted.
+/// Directories are created one level at a time and list their names sorted.
 pub fn directories_list_their_names_in_order<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     assert!(device.list("").expect("list").is_empty());
@@ -166,7 +166,7 @@ pub fn directories_list_their_names_in_order<D: DeviceUnderTest>() {
     assert!(device.open("a").is_err_and(|error| error.kind == ErrorKind::IsADirectory));
 }
 
-/// A rename takes the place of what is there; handles follow the file, not the name.
+/// A rename replaces the target; handles follow the file, not the name.
 pub fn a_rename_replaces_and_keeps_handles<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     device.create_dir("d").expect("create");
@@ -187,7 +187,7 @@ pub fn a_rename_replaces_and_keeps_handles<D: DeviceUnderTest>() {
     assert!(device.rename("d/c", "e/c").is_err_and(|error| error.is_not_found()));
 }
 
-/// The bytes of a removed file are there until its last handle goes.
+/// The bytes of a removed file exist until its last handle is closed.
 pub fn a_removed_file_stays_while_it_is_open<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     write(&*device, "a", b"old");
@@ -205,7 +205,7 @@ pub fn a_removed_file_stays_while_it_is_open<D: DeviceUnderTest>() {
     assert!(device.remove("d").is_err());
 }
 
-/// An error names the operation and the path as they were given.
+/// An error names the operation and the path as the caller gave them.
 pub fn errors_say_what_and_where<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let error = device.open("some/file").err().expect("it is not there");
@@ -216,7 +216,7 @@ pub fn errors_say_what_and_where<D: DeviceUnderTest>() {
     assert_eq!((error.operation, error.path.as_str()), ("remove", "file"));
 }
 
-/// A lock is held by one guard at a time, and its file says what the holder wrote.
+/// One guard at a time holds a lock, and the lock's file has the holder's text.
 pub fn a_lock_has_one_holder<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let lock = device.try_lock("owner").expect("lock").expect("it is free");
@@ -228,7 +228,7 @@ pub fn a_lock_has_one_holder<D: DeviceUnderTest>() {
     drop(device.try_lock("owner").expect("lock").expect("it is free again"));
 }
 
-/// The room of the disk is plausible.
+/// The reported disk space is plausible.
 pub fn room_is_told<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let space = device.space().expect("known");

@@ -1,5 +1,5 @@
-//! What every `Device` and every `Blobs` must do: one suite for the operating system's files and
-//! for the simulated medium, so that the latter is known to be like the former.
+//! Requirements for every `Device` and every `Blobs`: one suite for the operating system's files
+//! and for the simulated disk, which shows that the simulation behaves like real files.
 
 mod blobs;
 mod device;
@@ -15,14 +15,14 @@ use ::device::Device;
 
 /// A way to make devices.
 pub trait DeviceUnderTest {
-    /// What must live as long as the device, such as a temporary directory.
+    /// A value that must live as long as the device, such as a temporary directory.
     type Guard;
 
     /// An empty device.
     fn create() -> (Arc<dyn Device>, Self::Guard);
 }
 
-/// The simulated medium.
+/// The simulated disk.
 #[derive(Debug, Clone, Copy)]
 pub struct SimUnderTest;
 

@@ -1,4 +1,4 @@
-//! Random changes of a few files, beside vectors of bytes.
+//! Random changes of a few files, compared with byte vectors.
 
 use super::DeviceUnderTest;
 use super::device::read_all;
@@ -7,7 +7,7 @@ use crate::run::for_seeds;
 /// Longest file.
 const LENGTH_MAX: u64 = 100_000;
 
-/// Whatever is written, cut, reserved, punched and renamed, each file is the vector beside it.
+/// After any writes, truncations, reservations, punches and renames, each file equals its vector.
 pub fn random_operations_give_what_a_vector_gives<D: DeviceUnderTest>() {
     for_seeds("random changes of files", 4, 100, |seed| {
         let mut random = fastrand::Rng::with_seed(seed);

@@ -1,4 +1,4 @@
-//! Checking a batch, and applying one that was checked.
+//! Checks a batch, and applies a checked one.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ fn existing(trees: &mut Trees, tree: u64) -> &mut Tree {
     trees.get_mut(&TreeId(tree)).map(Arc::make_mut).expect("invariant: it was checked")
 }
 
-/// Keeps the keys that start with one of `prefixes`; all of them when there are none.
+/// Keeps the keys that start with one of `prefixes`; all keys if there are none.
 fn only_prefixes(source: &Arc<Tree>, prefixes: &[&[u8]]) -> Arc<Tree> {
     if prefixes.is_empty() {
         return Arc::clone(source);
@@ -27,8 +27,8 @@ fn only_prefixes(source: &Arc<Tree>, prefixes: &[&[u8]]) -> Arc<Tree> {
     Arc::new(kept.map(|(key, value)| (key.clone(), Arc::clone(value))).collect())
 }
 
-/// Checks that a batch names only trees that exist where it names them, and creates only ones
-/// that do not.
+/// Checks that a batch refers only to trees that exist at that point, and creates only trees that
+/// do not.
 pub(super) fn check(trees: &Trees, ops: Ops<'_>) -> Result<()> {
     let mut changed: BTreeMap<u64, bool> = BTreeMap::new();
     let exists = |changed: &BTreeMap<u64, bool>, tree: u64| {
@@ -64,7 +64,7 @@ pub(super) fn check(trees: &Trees, ops: Ops<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Applies a batch that was checked, in order. Returns how many trees it dropped.
+/// Applies a checked batch, in order. Returns the number of dropped trees.
 pub(super) fn apply(trees: &mut Trees, ops: Ops<'_>) -> u64 {
     let mut dropped = 0;
     for op in ops {

@@ -9,7 +9,7 @@ use super::commit::{Tree, Trees};
 
 /// Where a cursor's trees come from: the live store, or a pinned state.
 pub(super) trait Source {
-    /// Looks at the set of trees at this moment.
+    /// Reads the current set of trees.
     fn look<T>(&self, body: impl FnOnce(&Trees) -> T) -> T;
 }
 
@@ -23,7 +23,7 @@ pub(super) fn find(trees: &Trees, tree: TreeId) -> Result<&Arc<Tree>> {
 enum Position {
     /// Before the least key that is not less than this one.
     Before(Vec<u8>),
-    /// On this key, which may be gone by now.
+    /// On this key, which may be deleted by now.
     On(Vec<u8>),
     /// After every key of the range.
     End,
@@ -124,7 +124,7 @@ impl<S: Source> Cursor for MemCursor<'_, S> {
     }
 }
 
-/// The differences of two trees, found when it is made.
+/// The differences of two trees, computed on creation.
 pub(super) struct MemDiff {
     found: std::vec::IntoIter<Difference>,
     current: Difference,

@@ -1,4 +1,4 @@
-//! Runs, as batches of puts: what an engine's ingestion must amount to.
+//! Runs as batches of puts: the expected result of an engine's ingestion.
 
 use std::ops::Bound;
 
@@ -29,7 +29,7 @@ pub(crate) fn as_batch(
     Ok(Some(batch))
 }
 
-/// The batch that makes a tree of the entries of a run.
+/// The batch that creates a tree from the entries of a run.
 pub(crate) fn as_new_tree(tree: TreeId, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<Batch> {
     let mut batch = Batch::new();
     batch.create_tree(tree);

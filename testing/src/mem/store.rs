@@ -19,9 +19,9 @@ use super::cursor::{MemCursor, MemDiff, Source, find};
 /// How long until a flush would be due when nothing waits.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A store in memory that keeps no promise but to be right.
+/// A store in memory whose only guarantee is correct answers.
 ///
-/// Invariants: `durable <= last`; `synced`, when it is kept, is the set of trees as of `durable`.
+/// Invariants: `durable <= last`; `synced`, if it is kept, is the set of trees as of `durable`.
 pub struct MemStore {
     state: Mutex<State>,
     durability: Durability,
@@ -30,14 +30,14 @@ pub struct MemStore {
 
 struct State {
     trees: Arc<Trees>,
-    /// What tells stores apart.
+    /// Distinguishes stores.
     store: Arc<()>,
     last: Lsn,
     synced: Option<Arc<Trees>>,
     durable: Lsn,
     barrier: Option<Arc<dyn Barrier>>,
     full: bool,
-    /// Scans until one fails; it then goes on without failing.
+    /// Number of scans until one fails; later ones succeed.
     scans_left: Option<u64>,
     closed: bool,
     dropping: u64,
@@ -85,8 +85,8 @@ impl MemStore {
         }
     }
 
-    /// The same store, which remembers what was synced, so that [`MemStore::after_crash`] may be
-    /// called. It costs a copy of each changed tree at every sync.
+    /// The same store, but it remembers synced states, so that [`MemStore::after_crash`] may be
+    /// called.
     #[must_use]
     pub fn keep_synced(self) -> MemStore {
         {
@@ -104,22 +104,22 @@ impl MemStore {
         MemStore::from_trees(synced, state.durable, self.durability).keep_synced()
     }
 
-    /// From now on commits answer `NoSpace`, or no longer do.
+    /// From now on commits return `NoSpace`, or succeed again.
     pub fn set_full(&self, full: bool) {
         self.state.lock().full = full;
     }
 
-    /// How many keys were asked for so far: for who promises how few that takes.
+    /// Number of keys looked up so far, for tests of code that promises few look-ups.
     pub fn gets(&self) -> u64 {
         self.gets.load(Ordering::Relaxed)
     }
 
-    /// The scan after `scans` more fails, once, as on a bad medium.
+    /// The scan after `scans` more fails, once, as on a bad disk.
     pub fn fail_scan_after(&self, scans: u64) {
         self.state.lock().scans_left = Some(scans);
     }
 
-    /// Whether the scan that was to fail has not come yet.
+    /// Whether the scan that is to fail has not run yet.
     pub fn scan_will_fail(&self) -> bool {
         self.state.lock().scans_left.is_some()
     }
@@ -144,7 +144,7 @@ impl MemStore {
         MemPinned { trees, last: state.last, store }
     }
 
-    /// Takes back all commits since a pinned state.
+    /// Reverts all commits since a pinned state.
     pub fn reset_to(&self, pinned: &MemPinned) {
         let mut state = self.state.lock();
         state.trees = Arc::clone(&pinned.trees);
@@ -152,7 +152,7 @@ impl MemStore {
         state.durable = state.durable.min(pinned.last);
     }
 
-    /// Whether a batch would be refused, and why.
+    /// Whether a batch would be rejected, and why.
     pub fn check(&self, batch: &Batch) -> Result<()> {
         commit::check(&self.state.lock().trees, batch.ops())
     }
@@ -166,8 +166,8 @@ impl MemStore {
         Ok(())
     }
 
-    /// Syncs everything that was committed before the call. The barrier is reached without the
-    /// lock, as it may read the store.
+    /// Syncs everything committed before the call. Calls the barrier without holding the lock, as
+    /// it may read the store.
     fn sync_all(&self) -> Result<()> {
         let (barrier, trees, last) = {
             let state = self.state.lock();
@@ -253,7 +253,7 @@ impl Store for MemStore {
 
     fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
         let entries = super::entries(run)?;
-        // Nobody else ingests or commits into the range meanwhile, in what the oracle is used for.
+        // In the uses of the oracle, no other thread ingests or commits into the range meanwhile.
         let batch = self.look(|trees| super::as_batch(trees, tree, &entries))?;
         self.commit(&batch.unwrap_or_default())
     }

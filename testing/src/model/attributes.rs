@@ -88,7 +88,7 @@ impl FsModel {
             checks.require(self.may(caller, key, 2), ErrorKind::AccessDenied);
         }
         let times = [changes.atime, changes.mtime];
-        // One of both alone is the owner's to set, but with the size.
+        // Setting only one of them takes the owner, except together with the size.
         let one = changes.size.is_none() && times.iter().flatten().count() == 1;
         if one || times.iter().flatten().any(|time| *time != SetTime::Now) {
             checks.require(owner, ErrorKind::NotPermitted);
@@ -98,7 +98,7 @@ impl FsModel {
         checks.finish()
     }
 
-    /// Whose attributes in the namespace `name` is in may be used how.
+    /// Whether the caller may use attributes in the namespace of `name` in this way.
     fn may_xattr(&self, caller: &Caller, key: Key, name: &[u8], mask: u32) -> Judged<()> {
         let inode = self.inode(key);
         let writes = mask & 2 != 0;
@@ -188,8 +188,8 @@ fn both(one: Judged<()>, two: Judged<()>) -> Judged<()> {
     }
 }
 
-/// Permission bits after a change that takes privileges away: set-user-id always, set-group-id
-/// only where the group may execute (otherwise it once meant mandatory locking).
+/// Permission bits after a change that clears privileges: set-user-id always, set-group-id only if
+/// the group may execute (otherwise it once meant mandatory locking).
 pub(super) fn without_set_ids(mode: u32) -> u32 {
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     mode & !(0o4000 | group)

@@ -1,4 +1,4 @@
-//! Contents of files, and files that are held open.
+//! Contents of files, and open files.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl FsModel {
         Ok(Effect::Done)
     }
 
-    /// Anything but a regular file is refused, with an error that is the front end's choice.
+    /// Rejects anything but a regular file, with an error that the front end chooses.
     fn only_file(&self, key: Key) -> Judged<()> {
         match self.inode(key).kind {
             Kind::File => Ok(()),
@@ -145,7 +145,7 @@ impl FsModel {
         let crosses = self.inode(source).subvol != self.inode(target).subvol;
         let across = crosses && !self.subvol_of(source).read_only;
         checks.require(!across, ErrorKind::CrossSubvolume);
-        // The kernel looks at what there is to copy only.
+        // The kernel limits the copy to the bytes that exist.
         let left = (self.inode(source).bytes.len() as u64).saturating_sub(from_offset);
         let length = if left > 0 { length.min(left) } else { length };
         let apart = from_offset + length <= to_offset || to_offset + length <= from_offset;

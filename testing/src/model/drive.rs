@@ -1,5 +1,5 @@
 //! Runs the same operations on a file system and on the model, and compares every answer, and
-//! from time to time everything.
+//! periodically the whole state.
 
 use device::Timestamp;
 use inode::Caller;
@@ -12,7 +12,7 @@ use super::verdict::{Effect, ErrorKind, Stat, Verdict};
 
 /// A file system under test.
 pub trait Subject {
-    /// Runs an operation as a caller, with the clock at `now` (zero: where it is).
+    /// Runs an operation as a caller, with the clock at `now` (zero: unchanged).
     fn run(&mut self, now: Timestamp, caller: &Caller, op: &Op) -> Result<Effect, ErrorKind>;
 
     /// The number of the inode at a path.
@@ -32,21 +32,21 @@ impl Subject for FsModel {
     }
 }
 
-/// When everything is compared.
+/// When the whole state is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
     /// After this many operations.
     pub every: usize,
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
     /// Operations.
     pub ops: usize,
     /// Those that succeeded.
     pub succeeded: usize,
-    /// Comparisons of everything.
+    /// Comparisons of the whole state.
     pub compared: usize,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Driver<'a> {
 
     /// Runs one operation on both and compares the answers.
     pub fn step(&mut self, caller: &Caller, op: &Op) {
-        // More than background work lets pass.
+        // More time than background work takes.
         self.now += 10_000_000_007;
         let now = Timestamp(self.now);
         self.history.push(format!("{:>5} uid {} {op}", self.report.ops, caller.uid));

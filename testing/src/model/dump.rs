@@ -1,4 +1,4 @@
-//! The whole of a file system as data, collected through its own operations, and compared.
+//! The whole state of a file system as data, collected through its own operations, and compared.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ pub struct DumpNode {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Names of a directory's snapshots.
     pub snapshots: Vec<Vec<u8>>,
-    /// The first path, in order, that leads to the same inode.
+    /// The first path, in order, of the same inode.
     pub first_path: OpPath,
 }
 
 /// Every path of a file system, those in snapshots included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump {
-    /// What is at each path.
+    /// The node at each path.
     pub nodes: BTreeMap<OpPath, DumpNode>,
 }
 
@@ -37,7 +37,7 @@ impl Dump {
         Dump::collect_below(subject, snapshot_dir, OpPath::new())
     }
 
-    /// Collects what lies below a path.
+    /// Collects everything below a path.
     pub fn collect_below(subject: &mut dyn Subject, snapshot_dir: &[u8], root: OpPath) -> Dump {
         let mut collector = Collector {
             subject,
@@ -59,7 +59,7 @@ impl Dump {
         }
     }
 
-    /// Where a file system (`seen`) is not what the model (`self`) says.
+    /// The differences of a file system (`seen`) from the model (`self`).
     pub fn differences(&self, seen: &Dump) -> Vec<String> {
         let mut found = Vec::new();
         for (path, node) in &self.nodes {

@@ -1,5 +1,5 @@
-//! Random operations by seed. Few names and directories, so that they meet; each run switches
-//! some kinds of operations off (swarm testing), so that long runs of the others happen.
+//! Random operations by seed. They use few names and directories, so that they interact. Each run
+//! disables some kinds of operations (swarm testing), so that long runs of the others happen.
 
 use device::Timestamp;
 use inode::{Caller, Ends, Enforce, Kind, SetAttr, SetTime};
@@ -7,7 +7,7 @@ use inode::{Caller, Ends, Enforce, Kind, SetAttr, SetTime};
 use super::op::{AllocateStyle, Op, OpPath, RenameStyle, Target, XattrStyle};
 use super::state::FsModel;
 
-/// How often each kind of operation comes, by its place in the list of kinds.
+/// The weight of each kind of operation, by its index in the list of kinds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weights {
     weights: Vec<(Class, u32)>,
@@ -77,8 +77,8 @@ impl Weights {
         Weights { weights }
     }
 
-    /// As [`Weights::swarm`], with many snapshots, clones and subvolumes in one another, and little
-    /// that copies what they inherit meanwhile.
+    /// Like [`Weights::swarm`], with many nested snapshots, clones and subvolumes, and few
+    /// operations that copy inherited data.
     pub fn swarm_nested(random: &mut fastrand::Rng) -> Weights {
         let mut swarm = Weights::swarm(random);
         swarm.weights.retain(|(class, _)| *class != Class::Background || random.bool());
@@ -93,7 +93,7 @@ impl Weights {
         swarm
     }
 
-    /// As [`Weights::swarm`], without snapshots, clones, subvolumes and removal of trees.
+    /// Like [`Weights::swarm`], without snapshots, clones, subvolumes and removal of trees.
     pub fn swarm_plain(random: &mut fastrand::Rng) -> Weights {
         let mut swarm = Weights::swarm(random);
         const VERSIONS: [Class; 5] =
@@ -126,7 +126,7 @@ pub struct Generator {
 
 const SLOTS: usize = 4;
 const SNAPSHOT_NAMES: [&[u8]; 3] = [b"s1", b"s2", b"s3"];
-/// A fuller volume is thinned out, so that deep copies and comparisons stay cheap.
+/// Beyond this number, paths are removed, so that deep copies and comparisons stay cheap.
 const PATHS_MAX: usize = 120;
 
 impl Generator {
@@ -137,7 +137,7 @@ impl Generator {
         Generator::with_weights(seed, weights)
     }
 
-    /// A source with many snapshots, clones and subvolumes in one another.
+    /// A source with many nested snapshots, clones and subvolumes.
     pub fn nested(seed: u64) -> Generator {
         let mut random = fastrand::Rng::with_seed(seed);
         let weights = Weights::swarm_nested(&mut random);
@@ -156,7 +156,7 @@ impl Generator {
         Generator { random: fastrand::Rng::with_seed(seed ^ 0xdead), weights, opens_root: true }
     }
 
-    /// The next operation and who asks for it.
+    /// The next operation and its caller.
     pub fn next(&mut self, model: &FsModel) -> (Caller, Op) {
         if std::mem::take(&mut self.opens_root) {
             let changes = SetAttr { mode: Some(0o777), ..SetAttr::default() };
@@ -252,7 +252,7 @@ impl Generator {
     }
 }
 
-/// Snapshots and all that goes with them.
+/// Operations on snapshots, clones and subvolumes.
 fn version(random: &mut fastrand::Rng, class: Class, paths: &Paths, model: &FsModel) -> Op {
     let snapshots = model.live_snapshots();
     let existing = match snapshots.len() {
@@ -294,7 +294,7 @@ fn version(random: &mut fastrand::Rng, class: Class, paths: &Paths, model: &FsMo
     }
 }
 
-/// Operations that only look, in snapshots too.
+/// Read-only operations, also in snapshots.
 fn look(random: &mut fastrand::Rng, paths: &Paths, model: &FsModel) -> Op {
     let snapshots = model.live_snapshots();
     if !snapshots.is_empty() && random.u32(..3) == 0 {
@@ -303,7 +303,7 @@ fn look(random: &mut fastrand::Rng, paths: &Paths, model: &FsModel) -> Op {
         for _ in 0..random.u32(1..3) {
             path.push(small_name(random));
         }
-        // What changes a snapshot is refused, whoever asks.
+        // Changes in a snapshot are rejected for every caller.
         return match random.u32(..8) {
             0 => Op::Mknod { path, kind: Kind::File, mode: 0o644 },
             1 => Op::Unlink { path },
@@ -436,7 +436,7 @@ impl Paths {
         }
     }
 
-    /// Mostly something that is there.
+    /// Mostly an existing path.
     fn any(&self, random: &mut fastrand::Rng) -> OpPath {
         if random.u32(..8) == 0 { self.fresh(random) } else { self.of(random, |_| true) }
     }
@@ -459,7 +459,7 @@ impl Paths {
         }
     }
 
-    /// A place for something new, which may be taken already. Not too deep.
+    /// A path for a new entry, which may exist already. Not too deep.
     fn fresh(&self, random: &mut fastrand::Rng) -> OpPath {
         let mut path = self.of(random, |kind| kind == Kind::Directory);
         path.truncate(random.usize(0..5));

@@ -1,9 +1,9 @@
-//! A model of the file system that is simple enough to be believed, a generator of random
+//! A model of the file system that is simple enough to be trusted, a generator of random
 //! operations, and a driver that runs both a file system and the model and compares them.
 //!
 //! The model shares no code with `fs`: inodes in one map, directories as ordered maps, snapshots
-//! and clones as deep copies. Where POSIX leaves open which of several errors is answered, the
-//! model gives all that apply and any of them is right.
+//! and clones as deep copies. If POSIX allows several errors, the model returns all that apply, and
+//! any of them is correct.
 
 mod attributes;
 mod contents;

@@ -1,4 +1,4 @@
-//! Making and removing names.
+//! Creates and removes names.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ impl FsModel {
         Ok(Effect::Stat(self.stat(key)))
     }
 
-    /// Makes an inode with its name. A directory with the set-group-id bit gives its group, and
-    /// to directories the bit.
+    /// Creates an inode with its name. A directory with the set-group-id bit passes on its group,
+    /// and to directories the bit.
     pub(super) fn make(
         &mut self,
         now: Timestamp,
@@ -144,7 +144,7 @@ impl FsModel {
         Ok(Effect::Done)
     }
 
-    /// Takes one name away from something that is not a directory.
+    /// Removes one name of something that is not a directory.
     pub(super) fn drop_name(&mut self, key: Key, now: Timestamp) {
         let inode = self.inode_mut(key);
         inode.names -= 1;

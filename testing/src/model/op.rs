@@ -1,17 +1,18 @@
-//! Operations as data: what the generator makes, the model judges and a file system runs.
+//! Operations as data: the generator creates them, the model judges them and a file system runs
+//! them.
 
 use inode::{Kind, SetAttr};
 
 /// Names from the root of the volume. Empty is the root. A component equal to the name of the
-/// snapshot directory leads into it.
+/// snapshot directory refers to it.
 pub type OpPath = Vec<Vec<u8>>;
 
-/// What an operation on contents or attributes acts on.
+/// The object of an operation on contents or attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// What a path leads to.
+    /// The inode at a path.
     Path(OpPath),
-    /// A file held open in a slot, whatever became of its names.
+    /// An open file in a slot, whatever happened to its names.
     Slot(usize),
 }
 
@@ -20,7 +21,7 @@ pub enum Target {
 pub enum RenameStyle {
     /// Replaces it.
     Replace,
-    /// Refuses.
+    /// Fails.
     NoReplace,
     /// Swaps.
     Exchange,
@@ -28,18 +29,18 @@ pub enum RenameStyle {
     Whiteout,
 }
 
-/// What `fallocate` does with a range.
+/// The effect of `fallocate` on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateStyle {
     /// Grows the file to its end.
     Grow,
-    /// Changes nothing that can be seen.
+    /// Changes nothing visible.
     Keep,
-    /// Makes a hole.
+    /// Punches a hole.
     Punch,
-    /// Makes zeros, and grows.
+    /// Writes zeros, and grows.
     Zero,
-    /// Makes zeros within the file.
+    /// Writes zeros within the file.
     ZeroKeep,
 }
 
@@ -116,21 +117,21 @@ pub enum Op {
         offset: u64,
         length: usize,
     },
-    /// Writes `length` bytes made from `seed`.
+    /// Writes `length` bytes generated from `seed`.
     Write {
         target: Target,
         offset: u64,
         length: usize,
         seed: u64,
     },
-    /// Makes a range a hole or zeros, or grows a file over it.
+    /// Punches a range, zeroes it, or grows a file over it.
     Allocate {
         target: Target,
         offset: u64,
         length: u64,
         style: AllocateStyle,
     },
-    /// Copies a range, as a reflink where it is long; all of it, in as many calls as that takes.
+    /// Copies a whole range, in as many calls as necessary; a long one as a reflink.
     CopyRange {
         from: Target,
         from_offset: u64,

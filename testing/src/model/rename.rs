@@ -49,7 +49,7 @@ impl FsModel {
             _ => self.may_move(caller, &source, &target, moved, style),
         };
         if target.entry == Some(moved) && style != RenameStyle::NoReplace {
-            // Two names of one inode: POSIX has nothing happen.
+            // Two names of one inode: POSIX requires no effect.
             return match checked {
                 Ok(()) => Verdict::Ok(Effect::Done),
                 Err(kinds) => Verdict::Either(kinds),
@@ -74,7 +74,7 @@ impl FsModel {
         Ok(Side { parent, name, entry })
     }
 
-    /// What both styles ask of an entry that goes from one directory to another.
+    /// Conditions of both styles for an entry that moves to another directory.
     fn may_leave(
         &self,
         caller: &Caller,
@@ -86,7 +86,7 @@ impl FsModel {
         let directory = self.inode(moved).kind == Kind::Directory;
         if directory && from.parent != to.parent {
             checks.require(self.may(caller, moved, 2), ErrorKind::AccessDenied);
-            // A directory of a snapshot's subvolume cannot be written, root or not.
+            // A directory of a snapshot's subvolume is not writable, even for root.
             checks.require(!self.subvol_of(moved).read_only, ErrorKind::ReadOnly);
         }
         let crosses = self.inode(from.parent).subvol != self.inode(to.parent).subvol;
@@ -127,7 +127,7 @@ impl FsModel {
         checks.finish()
     }
 
-    /// Subvolumes neither replace nor are replaced, nor swapped.
+    /// Subvolumes neither replace an entry, nor are replaced or swapped.
     fn no_subvolumes(&self, moved: Key, other: Key, checks: &mut Checks) {
         let plain = !self.is_subvol_root(moved) && !self.is_subvol_root(other);
         checks.require(plain || moved == other, ErrorKind::CrossSubvolume);
@@ -171,7 +171,7 @@ impl FsModel {
         self.touch(target.parent, now);
     }
 
-    /// A device without rights under the name that was left; the directory was touched already.
+    /// A device without permissions at the old name; the directory's times were updated already.
     fn whiteout(&mut self, now: Timestamp, caller: &Caller, source: &Side<'_>) {
         let above = self.inode(source.parent);
         let gid = if above.mode & 0o2000 == 0 { caller.gid } else { above.gid };

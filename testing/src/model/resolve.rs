@@ -1,4 +1,4 @@
-//! From paths to inodes, with the search permission that each directory on the way needs.
+//! Resolves paths to inodes, with the search permission that each directory on the way requires.
 
 use inode::{Caller, Kind, NAME_BYTES_MAX};
 
@@ -21,7 +21,7 @@ impl FsModel {
                 return Err(vec![ErrorKind::NotDirectory]);
             }
             if !self.may(caller, at, 1) {
-                // What else is wrong may be seen first.
+                // The file system may detect other errors first.
                 let long = name.len() > NAME_BYTES_MAX;
                 let second = if long { ErrorKind::NameTooLong } else { ErrorKind::AccessDenied };
                 return Err(vec![ErrorKind::AccessDenied, second]);
@@ -65,7 +65,7 @@ impl FsModel {
             ]);
         }
         if !self.may(caller, parent, 1) {
-            // What else is wrong may be seen first.
+            // The file system may detect other errors first.
             let mut kinds = vec![
                 ErrorKind::AccessDenied,
                 ErrorKind::CrossSubvolume,
@@ -80,7 +80,7 @@ impl FsModel {
         Ok((parent, name))
     }
 
-    /// As `place`, of an entry that is there.
+    /// Like `place`, for an existing entry.
     pub(super) fn entry<'a>(
         &self,
         caller: &Caller,
@@ -98,7 +98,7 @@ impl FsModel {
         Ok((parent, name, entry))
     }
 
-    /// What an operation acts on.
+    /// The inode that an operation acts on.
     pub(super) fn target(&self, caller: &Caller, target: &Target) -> Judged<Key> {
         match target {
             Target::Path(path) => self.resolve(caller, path),

@@ -1,7 +1,7 @@
 //! The model's state and its entry point.
 //!
-//! Invariants: every key in a directory, slot, snapshot or subvolume is in `inodes`; what nothing
-//! leads to is simply left there, so that a held file needs no bookkeeping.
+//! Invariants: every key in a directory, slot, snapshot or subvolume is in `inodes`. Unreachable
+//! inodes stay there, so that open files need no bookkeeping.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pub(super) struct Inode {
     pub(super) gid: u32,
     /// Names of something that is not a directory.
     pub(super) names: u32,
-    /// Names that were outside of what was copied.
+    /// Names outside the copied directory.
     pub(super) names_outside: u32,
     /// Contents, or the target of a symbolic link.
     pub(super) bytes: Arc<Vec<u8>>,
     pub(super) entries: BTreeMap<Vec<u8>, Key>,
-    /// The directory above, of a directory.
+    /// The parent, for a directory.
     pub(super) parent: Key,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) mtime: Timestamp,
@@ -45,7 +45,7 @@ pub(super) struct Inode {
 /// One subvolume.
 #[derive(Debug, Clone)]
 pub(super) struct Subvol {
-    /// Which snapshots are its directories'.
+    /// Identifies the snapshots of its directories.
     pub(super) lineage: u64,
     pub(super) read_only: bool,
     pub(super) root: Key,
@@ -87,7 +87,7 @@ impl FsModel {
         model
     }
 
-    /// Sets the attributes of the root to what a fresh volume has them at.
+    /// Sets the attributes of the root to those of a fresh volume.
     pub fn set_root(&mut self, stat: &Stat) {
         let root = self.root;
         let inode = self.inode_mut(root);
@@ -98,7 +98,7 @@ impl FsModel {
         inode.ctime = Timestamp(stat.ctime);
     }
 
-    /// Judges an operation and does it.
+    /// Judges an operation and applies it.
     pub fn apply(&mut self, now: Timestamp, caller: &Caller, op: &Op) -> Verdict {
         verdict(match op {
             Op::Mknod { path, kind, mode } => self.mknod(now, caller, path, *kind, *mode),
@@ -161,7 +161,7 @@ impl FsModel {
         self.next - 1
     }
 
-    /// A new inode that nothing leads to.
+    /// A new inode without a name.
     pub(super) fn blank(
         &mut self,
         now: Timestamp,
@@ -228,7 +228,7 @@ impl FsModel {
         }
     }
 
-    /// Whether permission bits let the caller do what `mask` says (4 read, 2 write, 1 execute).
+    /// Whether permission bits grant the caller `mask` (4 read, 2 write, 1 execute).
     pub(super) fn may(&self, caller: &Caller, key: Key, mask: u32) -> bool {
         let inode = self.inode(key);
         if caller.is_root() {
@@ -247,21 +247,21 @@ impl FsModel {
         caller.is_root() || self.inode(key).uid == caller.uid
     }
 
-    /// Whether the sticky bit of a directory lets the caller remove an entry of it.
+    /// Whether the sticky bit of a directory allows the caller to remove an entry of it.
     pub(super) fn sticky_lets(&self, caller: &Caller, directory: Key, entry: Key) -> bool {
         self.inode(directory).mode & 0o1000 == 0
             || self.owns(caller, entry)
             || self.owns(caller, directory)
     }
 
-    /// Stamps a change of a directory's entries.
+    /// Updates the times for a change of a directory's entries.
     pub(super) fn touch(&mut self, directory: Key, now: Timestamp) {
         let inode = self.inode_mut(directory);
         inode.mtime = now;
         inode.ctime = now;
     }
 
-    /// The checks that every new entry needs.
+    /// The checks for every new entry.
     pub(super) fn may_create(
         &self,
         caller: &Caller,
@@ -275,14 +275,14 @@ impl FsModel {
         checks.require(!self.subvol_of(parent).read_only, ErrorKind::ReadOnly);
     }
 
-    /// The checks that every removal of an entry needs.
+    /// The checks for every removal of an entry.
     pub(super) fn may_remove(&self, caller: &Caller, parent: Key, entry: Key, checks: &mut Checks) {
         checks.require(self.may(caller, parent, 3), ErrorKind::AccessDenied);
         checks.require(self.sticky_lets(caller, parent, entry), ErrorKind::NotPermitted);
         checks.require(!self.subvol_of(parent).read_only, ErrorKind::ReadOnly);
     }
 
-    /// Whether `below` is `above` or lies below it.
+    /// Whether `below` is `above` or is below it.
     pub(super) fn is_below(&self, above: Key, below: Key) -> bool {
         let mut at = below;
         while at != above {
@@ -325,7 +325,7 @@ impl FsModel {
         found
     }
 
-    /// Which snapshots are a directory's: its lineage and number.
+    /// Identifies a directory's snapshots: its lineage and number.
     pub(super) fn persona(&self, key: Key) -> (u64, u64) {
         (self.subvol_of(key).lineage, self.inode(key).ino)
     }

@@ -1,4 +1,4 @@
-//! The model against itself: it must agree with a second model, and keep a few plain promises.
+//! Tests of the model itself: it must agree with a second model, and meet a few basic properties.
 
 use device::Timestamp;
 use inode::{Caller, Kind};

@@ -1,5 +1,4 @@
-//! What an operation answers: values and kinds of errors that two implementations can be
-//! compared by.
+//! Results of operations: values and kinds of errors by which two implementations can be compared.
 
 use inode::{Attr, FsError, Kind};
 
@@ -65,7 +64,7 @@ pub fn blame(error: &FsError) -> ErrorKind {
     }
 }
 
-/// The attributes that are compared. Access times are not: when they move is a mount option.
+/// The compared attributes. Access times are excluded: a mount option decides when they change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// What it is.
@@ -74,7 +73,7 @@ pub struct Stat {
     pub mode: u32,
     /// Links.
     pub nlink: u32,
-    /// Links that may be counted on top: names outside of what was cloned, which count until the
+    /// Links that may count in addition: names outside the cloned directory, which count until the
     /// clone is pruned. Only the model sets it.
     pub nlink_slack: u32,
     /// Owner.
@@ -92,7 +91,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Of attributes that a file system answered.
+    /// From the attributes that a file system returned.
     pub fn of(attr: &Attr) -> Stat {
         Stat {
             kind: attr.kind,
@@ -108,7 +107,7 @@ impl Stat {
         }
     }
 
-    /// Whether a file system's attributes are what the model (`self`) says.
+    /// Whether a file system's attributes match the model (`self`).
     pub fn admits(&self, seen: &Stat) -> bool {
         let links = self.nlink..=self.nlink + self.nlink_slack;
         let same = Stat { nlink: self.nlink, nlink_slack: self.nlink_slack, ..*seen };
@@ -125,10 +124,10 @@ pub struct Listed {
     pub kind: Kind,
 }
 
-/// What a successful operation gave.
+/// The result of a successful operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing but its success.
+    /// Only success.
     Done,
     /// Attributes.
     Stat(Stat),
@@ -140,10 +139,10 @@ pub enum Effect {
     Names(Vec<Vec<u8>>),
 }
 
-/// What the model says of an operation.
+/// The model's verdict on an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It succeeds with this.
+    /// It succeeds with this effect.
     Ok(Effect),
     /// It fails with any one of these and changes nothing.
     Fail(Vec<ErrorKind>),
@@ -152,7 +151,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether a file system's answer is right.
+    /// Whether a file system's answer is correct.
     pub fn admits(&self, seen: &Result<Effect, ErrorKind>) -> bool {
         match (self, seen) {
             (Verdict::Ok(Effect::Stat(model)), Ok(Effect::Stat(seen))) => model.admits(seen),
@@ -172,7 +171,7 @@ impl Verdict {
     }
 }
 
-/// Conditions of an operation, all of them looked at, so that every error that applies is known.
+/// Conditions of an operation. All are checked, so that every error that applies is known.
 #[derive(Debug, Default)]
 pub(super) struct Checks(Vec<ErrorKind>);
 

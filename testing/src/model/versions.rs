@@ -9,7 +9,7 @@ use super::op::OpPath;
 use super::state::{FsModel, Judged, Key, Subvol};
 use super::verdict::{Checks, Effect, ErrorKind};
 
-/// What a copy is for.
+/// The purpose of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// Read-only, of the same lineage.
@@ -117,7 +117,7 @@ impl FsModel {
         to: &OpPath,
     ) -> Judged<Effect> {
         let source = match self.directory(caller, from) {
-            // The way to the target may be barred as well.
+            // The path to the target may be forbidden as well.
             Err(mut kinds) => {
                 kinds.push(ErrorKind::AccessDenied);
                 return Err(kinds);
@@ -206,8 +206,8 @@ impl FsModel {
                 && inode.entries.values().all(|&below| self.owns_all(caller, below))
     }
 
-    /// Takes away the names below a removed directory: they go one by one in the background, so
-    /// links from elsewhere may still count them.
+    /// Removes the names below a removed directory. A file system removes them one by one in the
+    /// background, so links from elsewhere may still count them.
     fn drop_names_below(&mut self, key: Key) {
         let below: Vec<Key> = self.inode(key).entries.values().copied().collect();
         for child in below {
@@ -221,7 +221,7 @@ impl FsModel {
         }
     }
 
-    /// A deep copy of a directory, in a subvolume of its own; so is every subvolume below it.
+    /// A deep copy of a directory, in its own subvolume; every subvolume below it is copied too.
     fn copy(&mut self, source: Key, purpose: Purpose) -> Key {
         let lineage = self.subvol_of(source).lineage;
         let copy = self.copy_subvol(source, lineage, purpose);
@@ -239,7 +239,7 @@ impl FsModel {
         root
     }
 
-    /// Copies an inode, and what is below it, once: hard links stay links.
+    /// Copies an inode and everything below it once: hard links stay links.
     fn copy_inode(
         &mut self,
         source: Key,

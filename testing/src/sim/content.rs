@@ -23,14 +23,14 @@ pub(super) enum Change {
     },
     /// A new length.
     SetLen(u64),
-    /// Room reserved.
+    /// Reserved space.
     Allocate(Range<u64>),
-    /// Room given back.
+    /// Freed space.
     Punch(Range<u64>),
 }
 
-/// Bytes, length and the blocks that have room. Invariant: a block that is in `blocks` is in
-/// `reserved`; no byte beyond `length` is other than zero.
+/// Bytes, length and the allocated blocks. Invariant: a block in `blocks` is also in `reserved`; no
+/// byte beyond `length` is other than zero.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Content {
     length: u64,
@@ -49,18 +49,18 @@ impl Content {
         self.length
     }
 
-    /// Blocks that have room.
+    /// Number of allocated blocks.
     pub(super) fn blocks_reserved(&self) -> u64 {
         self.reserved.total()
     }
 
-    /// Blocks of a range that have room.
+    /// Number of allocated blocks in a range.
     pub(super) fn blocks_in(&self, offset: u64, length: u64) -> u64 {
         let range = touched(offset, length);
         range.end - range.start - self.reserved.missing(&range)
     }
 
-    /// The runs of blocks that a write or reservation there would newly take, in order.
+    /// The runs of blocks that a write or reservation there would allocate, in order.
     pub(super) fn lacking(&self, offset: u64, length: u64) -> Vec<Range<u64>> {
         self.reserved.gaps(&touched(offset, length))
     }
@@ -88,7 +88,7 @@ impl Content {
         bytes
     }
 
-    /// Makes a change.
+    /// Applies a change.
     pub(super) fn apply(&mut self, change: &Change) {
         match change {
             Change::Write { offset, bytes } => self.write(bytes, *offset),

@@ -1,4 +1,4 @@
-//! What a power cut leaves on disk.
+//! The state of the disk after a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::medium::{DirNode, FileNode, Medium, NameChange, NodeNo, ROOT, apply_n
 /// Atomic unit of the disk, in bytes.
 const SECTOR: u64 = 512;
 
-/// What becomes of changes that were not synced.
+/// The fate of changes that were not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashPolicy {
     /// None survives.
@@ -25,8 +25,8 @@ impl CrashPolicy {
         [CrashPolicy::LoseAll, CrashPolicy::KeepAll, CrashPolicy::Random];
 }
 
-/// How likely a change survives whole, in eighths; drawn again for each file, so that some runs
-/// lose a single write and others keep a single one.
+/// Probability that a change survives whole, in eighths; drawn again for each file, so that some
+/// runs lose a single write and others keep a single one.
 fn draw_odds(random: &mut fastrand::Rng) -> u8 {
     *random.choice(&[1, 4, 7]).expect("invariant: there are some")
 }
@@ -40,7 +40,7 @@ pub(super) fn after(medium: &Medium, policy: CrashPolicy, random: &mut fastrand:
         let names = names.get(&node).cloned().unwrap_or_default();
         for &child in names.values() {
             if let Some(file) = medium.files.get(&child) {
-                // Two names may be left of a rename between directories.
+                // A rename between directories may leave two names.
                 if let Some(linked) = left.files.get_mut(&child) {
                     linked.names += 1;
                     continue;
@@ -120,7 +120,7 @@ fn content_after(file: &FileNode, policy: CrashPolicy, random: &mut fastrand::Rn
     content
 }
 
-/// Makes a part of a change.
+/// Applies a part of a change.
 fn tear(content: &mut Content, change: &Change, random: &mut fastrand::Rng) {
     match change {
         Change::Write { offset, bytes } => {
@@ -133,7 +133,7 @@ fn tear(content: &mut Content, change: &Change, random: &mut fastrand::Rng) {
                 }
                 at = next;
             }
-            // The new length may be there before the bytes are; they then read as zero.
+            // The new length may be durable before the bytes are; they then read as zero.
             if random.bool() {
                 content.grow(end);
             }
@@ -146,7 +146,7 @@ fn tear(content: &mut Content, change: &Change, random: &mut fastrand::Rng) {
                 }
             }
         }
-        // The file system's journal makes these whole or not at all.
+        // The file system's journal applies these whole or not at all.
         Change::SetLen(_) | Change::Allocate(_) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! The handle that code under test is given as its `Device`, and that a test drives.
+//! The handle that the code under test uses as its `Device`, and that a test drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,19 +15,19 @@ use super::fault::{Fault, Op};
 use super::file::{SimFile, SimLock};
 use super::medium::{Medium, NodeNo};
 
-/// Size of a disk that was given no capacity, in bytes.
+/// Size of a disk without a set capacity, in bytes.
 const UNBOUNDED: u64 = 1 << 44;
 
-/// A simulated medium. A clone is another handle of the same one; [`SimDevice::copy`] is another
-/// medium.
+/// A simulated disk. A clone is another handle of the same one; [`SimDevice::copy`] is another
+/// disk.
 #[derive(Clone)]
 pub struct SimDevice {
     pub(super) state: Arc<Mutex<State>>,
-    /// A call is held, or those that were go on.
+    /// Signals that a call is held, or that held calls continue.
     turn: Arc<Condvar>,
 }
 
-/// What is called before each operation.
+/// Called before each operation.
 type Watcher = Box<dyn FnMut(&SimDevice, u64) + Send>;
 
 /// Calls so far, and their bytes.
@@ -39,7 +39,7 @@ pub struct Counts {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Ranges that were asked for ahead of reading, with their files' paths.
+    /// Prefetched ranges, with their files' paths.
     pub prefetched: Vec<(String, u64, u64)>,
 }
 
@@ -63,12 +63,12 @@ pub(super) struct State {
     holds: Vec<Fault>,
     /// Calls that are held.
     held: usize,
-    /// How often those were let go.
+    /// How often they were released.
     let_go: u64,
 }
 
 impl SimDevice {
-    /// An empty medium of unbounded size.
+    /// An empty disk of unbounded size.
     pub fn new(seed: u64) -> SimDevice {
         SimDevice::with(Medium::new(), seed)
     }
@@ -93,8 +93,8 @@ impl SimDevice {
         }
     }
 
-    /// Another disk with the same bytes, pending ones included; nothing is open or locked, and
-    /// counters, faults and watchers start again.
+    /// Another disk with the same bytes, including pending ones; nothing is open or locked, and
+    /// counters, faults and watchers are reset.
     #[must_use]
     pub fn copy(&self) -> SimDevice {
         let state = self.state.lock();
@@ -114,7 +114,7 @@ impl SimDevice {
         SimDevice::with(medium, seed)
     }
 
-    /// The disk as it may look after the power is cut now.
+    /// A possible state of the disk after a power cut now.
     #[must_use]
     pub fn after_crash(&self, policy: CrashPolicy, seed: u64) -> SimDevice {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -133,7 +133,7 @@ impl SimDevice {
     }
 
     /// Cuts the power before operation `op` (from 0, as [`SimDevice::ops`] counts): it and every
-    /// call after it fail.
+    /// later call fail.
     pub fn crash_at(&self, op: u64) {
         self.state.lock().crash_at = op;
     }
@@ -143,8 +143,8 @@ impl SimDevice {
         self.state.lock().power_is_cut
     }
 
-    /// Before each operation calls `watcher` with a copy of the disk and the operation's number,
-    /// so that one run visits every crash point. The watcher must not use this medium.
+    /// Before each operation calls `watcher` with a copy of the disk and the operation's number, so
+    /// that one run visits every crash point. The watcher must not use this disk.
     pub fn watch(&self, watcher: impl FnMut(&SimDevice, u64) + Send + 'static) {
         self.state.lock().watcher = Some(Box::new(watcher));
     }
@@ -154,35 +154,35 @@ impl SimDevice {
         self.state.lock().watcher = None;
     }
 
-    /// Orders a fault.
+    /// Adds a fault.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }
 
-    /// Takes back the faults that have not struck.
+    /// Removes the faults that have not struck.
     pub fn clear_faults(&self) {
         self.state.lock().faults.clear();
     }
 
-    /// Whether a fault that was ordered has not struck yet.
+    /// Whether an added fault has not struck yet.
     pub fn faults_left(&self) -> bool {
         self.state.lock().faults.iter().any(|fault| fault.times > 0)
     }
 
-    /// Holds the calls that a fault is for, instead of failing them, until [`SimDevice::let_go`]:
-    /// a disk that is slow there, while others pass.
+    /// Holds the calls that match a fault, instead of failing them, until [`SimDevice::let_go`]:
+    /// simulates a disk that is slow there, while other calls pass.
     pub fn hold(&self, calls: Fault) {
         self.state.lock().holds.push(calls);
     }
 
-    /// Waits until a call is held, for so long at most; whether one is.
+    /// Waits until a call is held, at most for a given time; returns whether one is.
     pub fn is_held_within(&self, most: Duration) -> bool {
         let mut state = self.state.lock();
         self.turn.wait_while_for(&mut state, |state| state.held == 0, most);
         state.held > 0
     }
 
-    /// Lets the calls go that are held, and holds none any more.
+    /// Releases the held calls, and holds no more.
     pub fn let_go(&self) {
         let mut state = self.state.lock();
         state.holds.clear();
@@ -191,12 +191,12 @@ impl SimDevice {
         self.turn.notify_all();
     }
 
-    /// Sets the size of the disk in bytes; what is there stays.
+    /// Sets the size of the disk in bytes; existing data stays.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().medium.blocks_max = bytes.map(|bytes| bytes / BLOCK);
     }
 
-    /// Room taken, in bytes.
+    /// Used space, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.state.lock().medium.blocks_used * BLOCK
     }
@@ -240,12 +240,12 @@ impl SimDevice {
         self.damage(path, |content| content.write(bytes, offset));
     }
 
-    /// Damage: cuts a file off.
+    /// Damage: truncates a file.
     pub fn truncate(&self, path: &str, length: u64) {
         self.damage(path, |content| content.apply(&Change::SetLen(length)));
     }
 
-    /// Damage: removes a file for good.
+    /// Damage: removes a file durably.
     pub fn delete(&self, path: &str) {
         let mut state = self.state.lock();
         let (directory, _) = path.rsplit_once('/').unwrap_or(("", path));
@@ -266,7 +266,7 @@ impl SimDevice {
         state.medium.blocks_used = state.medium.blocks_used - before + after;
     }
 
-    /// Counts a call and lets it pass, or says why it fails.
+    /// Counts a call and lets it pass, or returns its error.
     pub(super) fn begin(&self, op: Op, path: &str) -> std::result::Result<Entered<'_>, io::Error> {
         let mut state = self.state.lock();
         if op.changes() && !state.power_is_cut && state.watcher.is_some() {
@@ -309,7 +309,7 @@ impl SimDevice {
         state
     }
 
-    /// A call that has no effect when it fails.
+    /// A call that has no effect if it fails.
     fn simple<T>(
         &self,
         op: Op,
@@ -328,7 +328,7 @@ impl SimDevice {
     }
 }
 
-/// A call that was counted: the state to work on, and the error with which it is to fail.
+/// A counted call: the state to work on, and its error if it must fail.
 pub(super) struct Entered<'a> {
     pub(super) state: MutexGuard<'a, State>,
     pub(super) fault: Option<io::Error>,

@@ -1,4 +1,4 @@
-//! Errors to order: which call fails, and how. Scripted by data, before or during a run.
+//! Faults on order: which call fails, and how. Given as data, before or during a run.
 
 use std::io;
 
@@ -64,7 +64,7 @@ impl FaultOn {
     }
 }
 
-/// What a call answers that fails.
+/// The error that a failing call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultError {
     /// EIO.
@@ -83,16 +83,16 @@ impl FaultError {
     }
 }
 
-/// A fault to come.
+/// A planned fault.
 #[derive(Debug, Clone)]
 pub struct Fault {
     /// The calls that are counted.
     pub on: FaultOn,
-    /// How many of them pass before one fails, from when the fault is injected.
+    /// Number of them that pass before one fails, counted from the injection of the fault.
     pub after: u64,
-    /// What the failing call answers.
+    /// The error of the failing call.
     pub error: FaultError,
-    /// How many calls fail from then on; `u64::MAX` for all.
+    /// Number of calls that fail from then on; `u64::MAX` for all.
     pub times: u64,
     /// Only calls on paths that start with this are counted.
     pub path: String,
@@ -121,7 +121,7 @@ impl Fault {
         Fault { path: path.to_owned(), ..self }
     }
 
-    /// Counts a call, and says whether it is to fail.
+    /// Counts a call, and returns whether it fails.
     pub(super) fn strikes(&mut self, op: Op, path: &str) -> bool {
         if self.times == 0 || !self.on.matches(op) || !path.starts_with(&self.path) {
             false

@@ -1,4 +1,4 @@
-//! Open files and held locks of a simulated medium.
+//! Open files and held locks of a simulated disk.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::device::{Entered, SimDevice, State};
 use super::fault::Op;
 use super::medium::NodeNo;
 
-/// One open file. The node is kept while it lives, whatever becomes of its names.
+/// One open file. The node exists as long as this does, whatever happens to its names.
 pub(super) struct SimFile {
     device: SimDevice,
     node: NodeNo,
@@ -17,12 +17,12 @@ pub(super) struct SimFile {
 }
 
 impl SimFile {
-    /// A handle that the node's count already includes.
+    /// A handle that is already in the node's count.
     pub(super) fn new(device: SimDevice, node: NodeNo, path: &str) -> SimFile {
         SimFile { device, node, path: path.to_owned() }
     }
 
-    /// A call; `failed` is what a call that is to fail does before it does.
+    /// Runs a call; a failing call first runs `failed`.
     fn call<T>(
         &self,
         op: Op,
@@ -51,7 +51,7 @@ impl SimFile {
         let partly = |state: &mut State| {
             let written = state.random.usize(0..=bytes.len());
             let change = Change::Write { offset, bytes: bytes[..written].into() };
-            // The call fails in any case.
+            // The call fails either way.
             state.medium.change(self.node, change).ok();
         };
         self.call(Op::Write, "write", whole, partly)
@@ -77,7 +77,7 @@ impl File for SimFile {
     }
 
     fn prefetch(&self, offset: u64, length: u64) {
-        // A hint: no operation, at which a power cut would differ from one before it.
+        // A hint, not an operation: a power cut after it leaves the same as one before.
         self.device.state.lock().counts.prefetched.push((self.path.clone(), offset, length));
     }
 

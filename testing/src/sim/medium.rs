@@ -1,4 +1,4 @@
-//! Files and directories: of each what readers see, what is durable, and what is pending between.
+//! Files and directories: for each, the visible state, the durable state, and the pending changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,16 +18,15 @@ pub(super) enum NameChange {
     Add { name: String, node: NodeNo },
     /// A name was taken away.
     Remove { name: String },
-    /// A node was renamed inside the directory.
+    /// A node was renamed within the directory.
     Move { from: String, to: String, node: NodeNo },
-    /// A node came from another directory, by this rename.
+    /// A node moved in from another directory, by this rename.
     MoveIn { name: String, node: NodeNo, rename: u64 },
-    /// A node went to another directory, by this rename.
+    /// A node moved out to another directory, by this rename.
     MoveOut { name: String, rename: u64 },
 }
 
-/// A regular file. Invariant: `current` is what `durable` becomes by `pending`, unless a sync
-/// failed.
+/// A regular file. Invariant: `current` is `durable` with `pending` applied, unless a sync failed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FileNode {
     pub(super) current: Content,
@@ -35,11 +34,11 @@ pub(super) struct FileNode {
     pub(super) pending: Vec<Change>,
     /// Open handles.
     pub(super) handles: usize,
-    /// Names in directories as they are now.
+    /// Number of its current names in directories.
     pub(super) names: usize,
 }
 
-/// A directory. Invariant: `current` is what `durable` becomes by `pending`.
+/// A directory. Invariant: `current` is `durable` with `pending` applied.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DirNode {
     pub(super) current: BTreeMap<String, NodeNo>,
@@ -47,7 +46,7 @@ pub(super) struct DirNode {
     pub(super) pending: Vec<NameChange>,
 }
 
-/// Makes one change of names.
+/// Applies one change of names.
 pub(super) fn apply_name(names: &mut BTreeMap<String, NodeNo>, change: &NameChange) {
     match change {
         NameChange::Add { name, node } | NameChange::MoveIn { name, node, .. } => {
@@ -63,8 +62,8 @@ pub(super) fn apply_name(names: &mut BTreeMap<String, NodeNo>, change: &NameChan
     }
 }
 
-/// All files and directories. Invariant: `blocks_used` is the sum of the blocks that the current
-/// contents of files with a name or a handle have.
+/// All files and directories. Invariant: `blocks_used` is the sum of the blocks in the current
+/// contents of all files with a name or a handle.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Medium {
     pub(super) files: BTreeMap<NodeNo, FileNode>,
@@ -85,7 +84,7 @@ const EISDIR: i32 = 21;
 const ENOSPC: i32 = 28;
 
 impl Medium {
-    /// An empty medium.
+    /// An empty disk.
     pub(super) fn new() -> Medium {
         let mut medium = Medium { next: ROOT + 1, ..Medium::default() };
         medium.dirs.insert(ROOT, DirNode::default());
@@ -114,7 +113,7 @@ impl Medium {
         if self.dirs.contains_key(&node) { Ok(node) } else { Err(errno(ENOTDIR)) }
     }
 
-    /// The directory that a path's last component is in, and that component.
+    /// The parent directory of a path's last component, and that component.
     fn parent<'a>(&self, path: &'a str) -> io::Result<(NodeNo, &'a str)> {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         Ok((self.find_dir(directory)?, name))
@@ -135,7 +134,7 @@ impl Medium {
         directory.pending.push(change);
     }
 
-    /// Creates an empty file that has no name yet taken.
+    /// Creates an empty file with an unused name.
     pub(super) fn create(&mut self, path: &str) -> io::Result<NodeNo> {
         let (directory, name) = self.parent(path)?;
         if self.dir(directory).current.contains_key(name) {
@@ -148,7 +147,7 @@ impl Medium {
         Ok(node)
     }
 
-    /// Creates a directory, unless one is there.
+    /// Creates a directory, unless it exists.
     pub(super) fn create_dir(&mut self, path: &str) -> io::Result<()> {
         if path.is_empty() {
             return Ok(());
@@ -164,7 +163,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Renames a file over what may be there.
+    /// Renames a file, and replaces the target if it exists.
     pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         let node = self.find_file(from)?;
         let (old_dir, old_name) = self.parent(from)?;
@@ -191,7 +190,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Takes a file's name away.
+    /// Removes a file's name.
     pub(super) fn remove(&mut self, path: &str) -> io::Result<()> {
         let node = self.find_file(path)?;
         let (directory, name) = self.parent(path)?;
@@ -201,8 +200,8 @@ impl Medium {
         Ok(())
     }
 
-    /// Makes a file of these bytes that is durable at once, name, directory and all, or says that
-    /// the name is taken. Where there is no room for all of it, no file is made.
+    /// Creates a file of these bytes that is durable at once, with its name and directory, or
+    /// returns that the name exists. Without space for all of it, creates no file.
     pub(super) fn make_whole(&mut self, path: &str, bytes: &[u8]) -> io::Result<bool> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let directory = self.whole_dir(above)?;
@@ -225,7 +224,7 @@ impl Medium {
         Ok(true)
     }
 
-    /// A directory, which is made, durable at once, where there is none.
+    /// A directory; a missing one is created, durable at once.
     fn whole_dir(&mut self, path: &str) -> io::Result<NodeNo> {
         match self.find_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -245,7 +244,7 @@ impl Medium {
         directory.durable.insert(name.to_owned(), node);
     }
 
-    /// Deletes for good what [`Medium::make_whole`] made, if it is there.
+    /// Durably deletes the file of [`Medium::make_whole`], if it exists.
     pub(super) fn remove_whole(&mut self, path: &str) -> io::Result<()> {
         let node = match self.find_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -261,7 +260,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Gives the room of a file back that has neither name nor handle.
+    /// Frees the space of a file that has neither name nor handle.
     pub(super) fn release(&mut self, node: NodeNo) {
         let file = self.file(node);
         if file.names == 0 && file.handles == 0 {
@@ -278,8 +277,8 @@ impl Medium {
         for change in &pending {
             apply_name(&mut self.dir(node).durable, change);
             if let NameChange::MoveOut { rename, .. } = change {
-                // A rename is one step of the file system's journal: when the old name is gone
-                // for good, the new one is there for good.
+                // A rename is one step of the file system's journal: once the removal of the old
+                // name is durable, the new name is durable too.
                 self.settle_move_in(*rename);
             }
         }
@@ -294,7 +293,7 @@ impl Medium {
                 _ => false,
             };
             if let Some(at) = directory.pending.iter().position(is_it) {
-                // What came before it in that directory goes with it, to keep their order.
+                // Earlier changes in that directory become durable too, to keep their order.
                 let settled: Vec<NameChange> = directory.pending.drain(..=at).collect();
                 for change in &settled {
                     apply_name(&mut directory.durable, change);
@@ -303,7 +302,7 @@ impl Medium {
         }
     }
 
-    /// Drops files that no power cut can bring back.
+    /// Drops files that no power cut can restore.
     fn forget_unreachable(&mut self) {
         let mut reachable = BTreeSet::new();
         for directory in self.dirs.values() {
@@ -320,7 +319,7 @@ impl Medium {
         self.files.retain(|node, file| file.handles > 0 || reachable.contains(node));
     }
 
-    /// Makes a change to a file; one that does not fit is made as far as it does.
+    /// Applies a change to a file; if it does not fit, applies the part that does.
     pub(super) fn change(&mut self, node: NodeNo, change: Change) -> io::Result<()> {
         let free = self.blocks_max.map(|most| most.saturating_sub(self.blocks_used));
         let file = self.file(node);
@@ -346,7 +345,7 @@ impl Medium {
         }
     }
 
-    /// A sync that failed: each pending change became durable, or never will by a later sync.
+    /// A failed sync: each pending change became durable, or no later sync makes it so.
     pub(super) fn sync_file_failed(&mut self, node: NodeNo, random: &mut fastrand::Rng) {
         let file = self.file(node);
         for change in std::mem::take(&mut file.pending) {
@@ -357,7 +356,7 @@ impl Medium {
     }
 }
 
-/// The part of a change for which there is room, and the error when that is not all of it.
+/// The part of a change that fits in the free space, and the error if that is not all of it.
 fn fitting(content: &Content, change: Change, free: u64) -> (Option<Change>, io::Result<()>) {
     let lacking = match &change {
         Change::Write { offset, bytes } => content.lacking(*offset, bytes.len() as u64),

@@ -1,13 +1,12 @@
-//! Objects of a store far away, as one simulated medium has them beside its files.
+//! Objects of a remote store, kept by a simulated disk beside its files.
 //!
-//! Making or deleting one is one operation: it is carried out wholly or not at all, and durable
-//! when it is answered. So a power cut of the disk leaves all of them, a copy of it has those of
-//! that moment, and a full one takes no more. Where an operation is to fail for another reason than
-//! room, it is carried out all the same every other time, and only the answer is lost.
+//! Creating or deleting one is one operation: it is executed whole or not at all, and durable when
+//! it is answered. So a power cut of the disk keeps all of them, a copy of the disk has those of
+//! that moment, and a full disk accepts no more. If an operation must fail for another reason than
+//! space, every other time it is executed anyway, and only the answer is lost.
 //!
-//! The bytes may be on a server, each object's under a key of its own. Then the disk has the keys
-//! alone, so that copies of it share objects that are the same, and what is deleted from one stays
-//! for the others.
+//! The bytes may be on a server, each object under its own key. Then the disk has only the keys, so
+//! that copies of it share equal objects, and an object deleted from one copy stays for the others.
 
 use std::io;
 use std::sync::Arc;
@@ -27,12 +26,12 @@ pub struct SimObjects {
 }
 
 impl SimObjects {
-    /// Those of a directory, which is made, durable at once, with the first of them.
+    /// The objects of a directory; the first object creates it, durable at once.
     pub fn below(device: &SimDevice, directory: &str) -> Arc<SimObjects> {
         SimObjects::with(device, directory, None)
     }
 
-    /// The same with the bytes on a server, where nobody else makes any.
+    /// The same with the bytes on a server, where no other client creates any.
     pub fn on(device: &SimDevice, directory: &str, server: Arc<dyn Blobs>) -> Arc<SimObjects> {
         SimObjects::with(device, directory, Some(server))
     }
@@ -49,7 +48,7 @@ impl SimObjects {
         format!("{}/{name}", self.directory)
     }
 
-    /// An operation that travels.
+    /// Runs a remote operation.
     fn ask<T>(
         &self,
         op: Op,
@@ -63,7 +62,7 @@ impl SimObjects {
             let Some(fault) = fault else { return carry_out(&mut state, &path) };
             let full = fault.raw_os_error() == FaultError::NoSpace.to_io().raw_os_error();
             if op.changes() && !full && state.random.bool() {
-                // Nobody is told what became of it.
+                // The caller does not learn the result.
                 carry_out(&mut state, &path).ok();
             }
             Err(fault)
@@ -87,7 +86,7 @@ impl SimObjects {
         })
     }
 
-    /// What the disk has of an object, which is looked at and not kept.
+    /// Reads the disk's data of an object without keeping it.
     fn look<T>(&self, op: Op, name: &str, look: impl FnOnce(&mut State, NodeNo) -> T) -> Result<T> {
         self.ask(op, "read", name, |state, path| {
             let node = state.medium.find_file(path)?;
@@ -102,7 +101,7 @@ impl SimObjects {
     }
 }
 
-/// A key that nothing was kept under in this process.
+/// A key that this process has not used before.
 fn fresh_key(name: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{name}.{:x}", NEXT.fetch_add(1, Ordering::Relaxed))

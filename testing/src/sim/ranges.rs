@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The set. Invariant: `total` is the sum of the ranges' lengths.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ranges {
-    /// Start of each range, and its end.
+    /// End of each range, by its start.
     ends: BTreeMap<u64, u64>,
     total: u64,
 }
@@ -56,7 +56,7 @@ impl Ranges {
         }
         self.total += self.missing(range);
         let mut merged = range.clone();
-        // A range that begins before and reaches this one, or touches it, becomes a part of it.
+        // Merge a range that starts before this one and reaches or touches it.
         if let Some((&start, &end)) = self.ends.range(..range.start).next_back()
             && end >= range.start
         {

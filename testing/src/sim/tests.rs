@@ -1,4 +1,4 @@
-//! What the simulated medium promises and does not promise.
+//! Guarantees of the simulated disk, and their limits.
 
 use device::Device;
 

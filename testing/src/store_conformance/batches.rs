@@ -1,4 +1,4 @@
-//! What each operation of a batch does, one by one, on small examples.
+//! Tests of each operation of a batch, one by one, on small examples.
 
 use store::{
     Batch, Error, KEY_BYTES_MAX, KeyRange, Lane, MergeKind, Store, TreeId, VALUE_BYTES_MAX,
@@ -28,7 +28,7 @@ fn put_all(batch: &mut Batch, tree: TreeId, keys: &[&str]) {
     }
 }
 
-/// Operations of a batch see those before them.
+/// Operations of a batch see earlier ones.
 pub fn a_batch_is_applied_in_order<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     commit(&*store, |batch| {
@@ -51,7 +51,7 @@ pub fn a_batch_is_applied_in_order<E: EngineUnderTest>() {
     assert!(!store.get_with(TREE, b"b", &mut |_| panic!("it is not there")).expect("read"));
 }
 
-/// A batch without operations takes no number.
+/// A batch without operations takes no commit number.
 pub fn an_empty_batch_is_no_commit<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     assert_eq!(store.commit(&Batch::new()).expect("nothing to do").0.0, 0);
@@ -60,7 +60,7 @@ pub fn an_empty_batch_is_no_commit<E: EngineUnderTest>() {
     assert_eq!(store.last_commit().0.0, 1);
 }
 
-/// A batch that cannot be applied changes nothing, wherever in it the fault is.
+/// A batch that cannot be applied changes nothing, wherever the invalid operation is.
 pub fn a_batch_that_names_no_tree_is_refused_whole<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     commit(&*store, |batch| {
@@ -136,7 +136,7 @@ pub fn a_merge_changes_numbers_in_place<E: EngineUnderTest>() {
     assert_eq!(get(b"long"), long);
 }
 
-/// Keys of 0 to the greatest length, values of 0 to the greatest length.
+/// Keys from 0 to the maximum length, values from 0 to the maximum length.
 pub fn keys_and_values_of_every_length_come_back<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));
@@ -164,7 +164,7 @@ pub fn keys_and_values_of_every_length_come_back<E: EngineUnderTest>() {
     assert!(cursor.next().expect("read").is_none());
 }
 
-/// Changes of either side stay on that side, through clones of clones.
+/// Changes to a clone or its source stay on that side, through clones of clones.
 pub fn a_clone_and_its_source_do_not_see_each_other<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     let number = |n: u64| n.to_be_bytes();
@@ -174,7 +174,7 @@ pub fn a_clone_and_its_source_do_not_see_each_other<E: EngineUnderTest>() {
             batch.put(TREE, &number(n), &[0; 40]);
         }
     });
-    // Each clone is of the one before, and differs from it in one key.
+    // Each clone is made from the one before, and differs from it in one key.
     for generation in 1..30_u64 {
         let (source, target) = (TreeId(19 + generation), TreeId(20 + generation));
         commit(&*store, |batch| batch.clone_tree(source, target));
@@ -196,7 +196,7 @@ pub fn a_clone_and_its_source_do_not_see_each_other<E: EngineUnderTest>() {
             assert_eq!(found.as_deref(), Some(expected), "key {n} of tree {}", tree.0);
         }
     }
-    // Dropping the first and every other leaves the rest whole.
+    // Dropping the first and every other one leaves the rest intact.
     for generation in (0..30_u64).step_by(2) {
         commit(&*store, |batch| batch.drop_tree(TreeId(20 + generation)));
     }
@@ -232,7 +232,7 @@ pub fn a_partial_clone_has_the_prefixes_only<E: EngineUnderTest>() {
     assert_eq!(store.get(TREE, b"b").expect("read"), Some(b"value".to_vec()));
 }
 
-/// The first key of a range goes, the last stays; empty and inverted ranges are nothing.
+/// The first key of a range is deleted, the end stays; empty and inverted ranges delete nothing.
 pub fn a_deleted_range_is_gone<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     let number = |n: u64| n.to_be_bytes();
@@ -265,7 +265,7 @@ pub fn a_deleted_range_is_gone<E: EngineUnderTest>() {
     assert_eq!(keys(&*store, TREE), [""]);
 }
 
-/// A dropped tree answers nothing, and reclaiming it ends.
+/// Reads of a dropped tree fail, and reclaiming it finishes.
 pub fn a_dropped_tree_is_gone_and_reclaimed<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     commit(&*store, |batch| {

@@ -1,6 +1,6 @@
-//! Two writers beside a thread that ingests, clones, removes ranges and drops trees, and one for
-//! the background. The power is cut in the middle of it, or room runs out. Threads run freely: what
-//! is asserted holds however they meet.
+//! Two writers beside a thread that ingests, clones, removes ranges and drops trees, and a
+//! background thread. Power is cut during the run, or space runs out. Threads run freely: the
+//! assertions hold for every interleaving.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,10 +17,10 @@ use crate::run::{Context, say};
 use crate::{CrashPolicy, SimEnv};
 
 const TREE: TreeId = TreeId(20);
-/// Where each thread counts what it has committed.
+/// Tree in which each thread counts its commits.
 const COUNTS: TreeId = TreeId(21);
 const WRITERS: u64 = 2;
-/// The thread beside them, where threads are counted.
+/// Number of the cloning thread, after the writers.
 const CLONER: usize = WRITERS as usize;
 const THREADS: usize = CLONER + 1;
 /// Steps after which a clone and a run's tree are dropped.
@@ -35,12 +35,12 @@ fn clone_of(step: u64) -> TreeId {
     TreeId(1000 + 2 * step)
 }
 
-/// The tree of its own that the `step`th run is in too.
+/// The separate tree that also holds the `step`th run.
 fn tree_of(step: u64) -> TreeId {
     TreeId(1001 + 2 * step)
 }
 
-/// A key of a writer; 0 and the greatest are those at which it counts.
+/// A key of a writer; the counters are at 0 and the greatest.
 fn key(writer: u64, n: u64) -> Vec<u8> {
     [b"w".as_slice(), &writer.to_be_bytes(), &n.to_be_bytes()].concat()
 }
@@ -67,7 +67,7 @@ fn batch_of(writer: u64, n: u64) -> Batch {
     batch
 }
 
-/// What a writer has in the first tree after so many batches.
+/// Entries of a writer in the first tree after so many batches.
 fn written(writer: u64, count: u64) -> Entries {
     let mut all = Entries::new();
     for n in 1..=count {
@@ -91,14 +91,14 @@ fn run_key(step: u64, n: u64) -> Vec<u8> {
     [b"r".as_slice(), &step.to_be_bytes(), &n.to_be_bytes()].concat()
 }
 
-/// What the `step`th run has, which is more than a leaf.
+/// Entries of the `step`th run: more than one leaf.
 fn run_of(step: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let value = |n: u64| vec![(step + n) as u8; if n == 77 { 3000 } else { 120 }];
     (0..200).map(|n| (run_key(step, n), value(n))).collect()
 }
 
-/// What a step commits when its run is there: a clone with an entry of its own, and what is older
-/// is gone.
+/// The commit of a step after its run is ingested: a clone with an entry of its own; older ones are
+/// removed.
 fn step_of(step: u64) -> Batch {
     let mut batch = Batch::new();
     batch.clone_tree(TREE, clone_of(step));
@@ -118,8 +118,8 @@ fn number(bytes: Option<&Vec<u8>>) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")))
 }
 
-/// Asserts that a tree holds whole batches of each writer, the first ones, and these runs, and of
-/// the run behind them all or nothing; returns how many batches.
+/// Asserts that a tree holds whole batches of each writer, the first ones, and the given runs, and
+/// the next run whole or not at all; returns the number of batches.
 fn whole_tree(
     read: &dyn Read,
     tree: TreeId,
@@ -142,8 +142,8 @@ fn whole_tree(
     counts
 }
 
-/// Asserts that a store is whole, and holds what is acknowledged as durable; returns how far each
-/// thread has come.
+/// Asserts that a store is consistent, and holds everything acknowledged as durable; returns the
+/// progress of each thread.
 fn whole(store: &dyn Store, durable: &[u64], place: &str) -> Vec<u64> {
     let counted = entries(store, COUNTS);
     let counts: Vec<u64> =
@@ -168,7 +168,7 @@ fn whole(store: &dyn Store, durable: &[u64], place: &str) -> Vec<u64> {
             assert!(entries(store, tree_of(step)) == run, "{place}: run {step}");
         }
         if kept {
-            // Cloned before the run of two steps ago went.
+            // Cloned before the run of two steps ago was removed.
             let of_clone = whole_tree(store, clone_of(step), runs(step, RUN_KEPT + 1), place);
             let grows = |(counts, least): (&u64, &u64)| counts >= least;
             assert!(of_clone.iter().zip(&before).all(grows), "{place}: clone {step}");
@@ -185,7 +185,7 @@ fn whole(store: &dyn Store, durable: &[u64], place: &str) -> Vec<u64> {
 struct Shared<'a> {
     store: &'a dyn Store,
     stop: AtomicBool,
-    /// Batches up to which each writer may go; the thread beside them a step for each twenty.
+    /// Maximum number of batches of each writer; the cloning thread gets a step for each twenty.
     allowed: AtomicU64,
     counts: [AtomicU64; THREADS],
     durable: [AtomicU64; THREADS],
@@ -196,7 +196,7 @@ fn loaded(counts: &[AtomicU64; THREADS]) -> Vec<u64> {
     counts.iter().map(|count| count.load(Ordering::SeqCst)).collect()
 }
 
-/// Tells the others to end, also when this thread panics.
+/// Stops the other threads, also if this thread panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -210,7 +210,7 @@ impl Shared<'_> {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Does something until there is room for it; `None` when the run ends before.
+    /// Retries until there is space; `None` if the run ends first.
     fn patiently<T>(&self, mut act: impl FnMut() -> Result<T>) -> Option<T> {
         loop {
             match act() {
@@ -225,8 +225,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Commits one batch after the other, of which each stands behind `first`, as far as is
-    /// allowed.
+    /// Commits one batch after another, as far as allowed; calls `first` before each.
     fn work(
         &self,
         thread: usize,
@@ -268,7 +267,7 @@ impl Shared<'_> {
     fn background(&self) {
         let _stop = StopAtEnd(&self.stop);
         while !self.stopped() {
-            // Now and then there is a while without, so that there is something to replay.
+            // Sometimes only flushes, so that there is something to replay.
             let writes = !(self.allowed.load(Ordering::SeqCst) / 20).is_multiple_of(3);
             let steps: [&dyn Fn() -> Result<()>; 3] = [
                 &|| self.store.flush_if_due().map(drop),
@@ -284,8 +283,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Lets the threads go on by so many batches, until that many of the first are committed, or
-    /// so often was refused.
+    /// Allows so many more batches, and waits until the writers have committed `batches` more, or
+    /// the store has rejected so many.
     fn go_on(&self, allowed: u64, batches: u64, refusals: u64) {
         let sum = || loaded(&self.counts)[..CLONER].iter().sum::<u64>();
         let (begun, refused) = (sum(), self.refused.load(Ordering::SeqCst));
@@ -299,7 +298,7 @@ impl Shared<'_> {
     }
 }
 
-/// A run: `act` is called with what the threads share, while they work.
+/// A run: calls `act` with the shared state while the threads work.
 fn beside<E: EngineUnderTest>(seed: u64, act: impl FnOnce(&SimEnv, &Shared<'_>)) {
     let (sim, store) = fresh::<E>(seed);
     commit(&*store, |batch| {
@@ -330,7 +329,7 @@ fn beside<E: EngineUnderTest>(seed: u64, act: impl FnOnce(&SimEnv, &Shared<'_>))
     });
     let counts = loaded(&shared.counts);
     assert_eq!(whole(&*store, &counts, "in the end"), counts);
-    // The second time all that may be given back is.
+    // The second time, everything that can be freed is freed.
     while store.reclaim_step(500).expect("reclaim") {}
     while store.reclaim_step(500).expect("reclaim") {}
     assert!(store.checkpoint().expect("checkpoint"));
@@ -342,7 +341,7 @@ fn beside<E: EngineUnderTest>(seed: u64, act: impl FnOnce(&SimEnv, &Shared<'_>))
     assert_eq!(whole(&*store, &counts, "opened again"), counts);
 }
 
-/// Opens what a power cut leaves now of a disk that goes on being written.
+/// Opens the disk as a power cut now leaves it, while writes continue.
 fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
     let durable = loaded(&shared.durable);
     let policy = CrashPolicy::ALL[seed as usize % 3];
@@ -351,7 +350,7 @@ fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
     let medium = SimEnv::on(sim.device.after_crash(policy, seed), seed);
     let store = open::<E>(&medium, Durability::Async);
     let found = whole(&*store, &durable, &place);
-    // What was replayed must be whole on disk too.
+    // Replayed data must be complete on disk too.
     if seed.is_multiple_of(4) {
         match store.checkpoint() {
             Ok(made) => assert!(made, "{place}"),
@@ -361,20 +360,20 @@ fn cut<E: EngineUnderTest>(sim: &SimEnv, shared: &Shared<'_>, seed: u64) {
     }
 }
 
-/// What was acknowledged as durable is there after a power cut, and no batch, run or clone is
-/// there in part.
+/// Everything acknowledged as durable exists after a power cut, and no batch, run or clone exists
+/// in part.
 pub fn power_may_be_cut_beside_writers_clones_and_runs<E: EngineUnderTest>() {
     beside::<E>(1, |sim, shared| {
         let mut random = fastrand::Rng::with_seed(1);
         for seed in 0..E::rounds(45, 600) {
-            // Mostly they are in the middle of something when it is cut.
+            // Mostly the threads are in the middle of an operation at the cut.
             shared.go_on(20, random.u64(1..39), u64::MAX);
             cut::<E>(sim, shared, seed);
         }
     });
 }
 
-/// The same where room runs out, and comes back.
+/// The same when space runs out, and returns.
 pub fn room_runs_out_beside_writers_clones_and_runs<E: EngineUnderTest>() {
     let mut refused = 0;
     for seed in 0..E::rounds(3, 30) {

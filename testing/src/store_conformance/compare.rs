@@ -1,4 +1,4 @@
-//! Comparing what a store answers with what the oracle answers.
+//! Compares a store's answers with the oracle's.
 
 use store::{DiffCursor, Error, Item, KeyRange, Read, Store, TreeId};
 
@@ -7,9 +7,9 @@ use crate::run::show;
 /// Why a comparison ended.
 #[derive(Debug, Clone)]
 pub enum Mismatch {
-    /// The store answered an error.
+    /// The store returned an error.
     Failed(Error),
-    /// The store answered something else than the oracle.
+    /// The store's answer differs from the oracle's.
     Wrong(String),
 }
 
@@ -40,7 +40,8 @@ pub(super) fn same_item(
     Err(Mismatch::Wrong(format!("{what}: found {found}, expected {expected}")))
 }
 
-/// Compares all keys and values of a tree, by scanning and, for some keys, by looking them up.
+/// Compares all keys and values of a tree, by scanning and, for a part of the keys, by looking them
+/// up.
 pub fn same_tree(store: &dyn Read, oracle: &dyn Read, tree: TreeId) -> Result<(), Mismatch> {
     let what = format!("tree {}", tree.0);
     let mut found = store.scan(tree, KeyRange::all())?;
@@ -58,7 +59,7 @@ pub fn same_tree(store: &dyn Read, oracle: &dyn Read, tree: TreeId) -> Result<()
     }
 }
 
-/// Compares which trees there are, and everything in them.
+/// Compares the set of trees, and everything in them.
 pub fn same_store(store: &dyn Store, oracle: &dyn Read, trees: &[TreeId]) -> Result<(), Mismatch> {
     for &tree in trees {
         if !store.tree_exists(tree)? {
@@ -88,7 +89,7 @@ pub fn same_diff(
     })
 }
 
-/// The same of two that were asked for; to the end, or to what fails.
+/// The same for two difference cursors, to the end or to an error.
 pub(super) fn same_differences(
     found: &mut dyn DiffCursor,
     expected: &mut dyn DiffCursor,

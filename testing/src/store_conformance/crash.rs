@@ -1,5 +1,5 @@
-//! Power cuts: one run visits every operation on disk, and at each the store is opened
-//! from what the cut may have left.
+//! Power cuts: one run visits every operation on disk, and opens the store from a possible state
+//! after a cut at each.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::workload::{Shape, Workload};
 use crate::run::Context;
 use crate::{CrashPolicy, SimDevice, SimEnv, sim_env};
 
-/// Opens what a power cut left, compares it, and in some cases goes on with it.
+/// Opens a disk after a power cut, compares it, and in some cases continues to use it.
 fn recover<E: EngineUnderTest>(
     image: &SimDevice,
     op: u64,
@@ -32,7 +32,7 @@ fn recover<E: EngineUnderTest>(
     }
 }
 
-/// A recovered store takes commits, and what it recovered stays.
+/// A recovered store accepts commits, and keeps the recovered state.
 fn go_on<E: EngineUnderTest>(
     sim: &SimEnv,
     store: Arc<dyn Store>,
@@ -40,7 +40,7 @@ fn go_on<E: EngineUnderTest>(
     history: &History,
     found: Lsn,
 ) {
-    // Cut at once, nothing more is lost.
+    // An immediate second cut loses nothing more.
     let again = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, found.0), found.0);
     let second = open::<E>(&again, durability);
     assert_eq!(must(history.check_from(&*second, found)), found);
@@ -77,7 +77,7 @@ fn enumerate<E: EngineUnderTest>(durability: Durability, seed: u64, commits: u64
         let _context = Context::new(format!("power cut before operation {op} of creation"));
         for policy in CrashPolicy::ALL {
             let sim = SimEnv::on(image.after_crash(policy, op), op);
-            // Half a store may be refused, but with an error.
+            // A half-created store may be rejected, but with an error.
             if let Ok(store) = E::open(&sim, durability) {
                 must(History::new().check(&*store));
             }
@@ -99,7 +99,7 @@ fn enumerate<E: EngineUnderTest>(durability: Durability, seed: u64, commits: u64
     recover::<E>(&sim.device, sim.device.ops(), durability, &history);
 }
 
-/// Whatever is cut, the store opens with all that was synced and with whole commits only.
+/// Wherever the cut is, the store opens with everything synced and with whole commits only.
 pub fn power_may_be_cut_at_every_operation<E: EngineUnderTest>() {
     E::for_seeds("power cuts", 6, 20, |seed| {
         enumerate::<E>(Durability::Async, seed, E::rounds(120, 200), E::stride(3, 1));
@@ -113,7 +113,7 @@ pub fn power_may_be_cut_at_every_operation_in_sync_mode<E: EngineUnderTest>() {
     });
 }
 
-/// Recovery may itself be cut at every operation, and begins again from the same commits.
+/// Recovery may itself be cut at every operation, and restarts from the same commits.
 pub fn power_may_be_cut_while_a_store_recovers<E: EngineUnderTest>() {
     E::for_seeds("power cuts in recovery", 8, 40, |seed| {
         let sim = sim_env(seed);
@@ -136,7 +136,7 @@ pub fn power_may_be_cut_while_a_store_recovers<E: EngineUnderTest>() {
         });
         let sim = SimEnv::on(crashed, seed);
         let store = open::<E>(&sim, Durability::Async);
-        // The first checkpoint after it belongs to recovery as well.
+        // The first checkpoint after recovery belongs to it as well.
         assert!(store.checkpoint().expect("checkpoint"));
         while store.reclaim_step(5).expect("reclaim") {}
         assert!(store.checkpoint().expect("checkpoint"));

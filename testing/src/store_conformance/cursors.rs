@@ -1,4 +1,4 @@
-//! Cursors: forward, backward and by seeking, on a state that rests and on one that changes.
+//! Cursors: forward, backward and by seeking, on an idle state and on a changing one.
 
 use store::{Batch, KeyRange, Read, TreeId};
 
@@ -26,13 +26,13 @@ fn range(work: &mut Workload) -> KeyRange {
     }
 }
 
-/// Moves a cursor of each store in the same way, and compares what they show.
+/// Moves a cursor of each store in the same way, and compares their positions.
 pub(super) fn walk(store: &dyn Read, oracle: &dyn Read, work: &mut Workload, moves: usize) {
     let tree = work.tree();
     walk_in(store, oracle, tree, work, moves);
 }
 
-/// The same in a tree that is given.
+/// The same in a given tree.
 pub(super) fn walk_in(
     store: &dyn Read,
     oracle: &dyn Read,
@@ -61,7 +61,7 @@ pub(super) fn walk_in(
     }
 }
 
-/// Every move shows what the oracle's shows, at the ends of ranges too.
+/// Every move gives the same as the oracle's, at the ends of ranges too.
 pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
     E::for_seeds("cursors", 4, 40, |seed| {
         let (_sim, store) = fresh::<E>(seed);
@@ -70,7 +70,7 @@ pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
         for _ in 0..E::rounds(150, 600) {
             let batch = work.batch();
             commit_both(&*store, &oracle, &batch);
-            // So that some of it is on disk, and what is newer in memory.
+            // Part of it is then on disk, and newer data in memory.
             if work.random.u8(0..50) == 0 {
                 store.checkpoint().expect("checkpoint");
             }
@@ -79,7 +79,7 @@ pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
             let moves = work.random.usize(1..200);
             walk(&*store, &oracle, &mut work, moves);
         }
-        // Of an empty tree, and of an empty range, there is nothing in any direction.
+        // An empty tree, and an empty range, have no entries in any direction.
         let empty = work.new_tree();
         let mut batch = Batch::new();
         batch.create_tree(empty);
@@ -88,12 +88,12 @@ pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
     });
 }
 
-/// A scan gives all of its range where what is older lies beside the range only, or in it too, and
-/// where nothing is left of that; in both directions.
+/// A scan returns its whole range, in both directions, whether older entries are only outside the
+/// range, or in it too, or all deleted.
 pub fn a_scan_gives_all_of_its_range_whatever_lies_beside_it<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);
     let key = |prefix: u8, n: u32| [&[prefix][..], &n.to_be_bytes()].concat();
-    // Around the sizes that engines read ahead in.
+    // Around the read-ahead sizes of engines.
     for newer in [0, 1, 15, 16, 17, 47, 48, 49, 500, 1100] {
         for older in [0, 1, 16, 40] {
             let (_sim, store) = fresh::<E>(1);
@@ -110,14 +110,14 @@ pub fn a_scan_gives_all_of_its_range_whatever_lies_beside_it<E: EngineUnderTest>
             store.checkpoint().expect("checkpoint");
             commit(&*store, |batch| {
                 for n in 0..newer {
-                    // In the midst of what is older, and behind it.
+                    // In the middle of the older entries, and after them.
                     let n = n + older / 2;
                     if n % 7 == 6 {
                         batch.delete(TREE, &key(b'm', n));
                     } else {
                         batch.put(TREE, &key(b'm', n), b"new");
                     }
-                    // What is newer goes on beside the range.
+                    // Newer entries continue outside the range.
                     batch.delete(TREE, &key(b'n', n));
                     batch.delete(TREE, &key(b'l', n));
                 }
@@ -146,7 +146,8 @@ pub fn a_scan_gives_all_of_its_range_whatever_lies_beside_it<E: EngineUnderTest>
     }
 }
 
-/// While keys come and go between its moves, a cursor gives every key that stays, once, in order.
+/// While keys are added and removed between its moves, a cursor returns every key that stays, once,
+/// in order.
 pub fn a_live_cursor_skips_nothing_and_repeats_nothing<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);
     let stays = |n: u64| (n * 1000).to_be_bytes();

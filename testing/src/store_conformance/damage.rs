@@ -1,5 +1,5 @@
-//! Damage on disk: flipped bits, short files, missing files. A store answers what is right
-//! or a typed error that names the file; it never panics and never answers what is wrong.
+//! Damage on disk: flipped bits, short files, missing files. A store returns a correct answer or a
+//! typed error that names the file; it never panics and never returns a wrong answer.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::kit::numbered;
 use crate::run::{Context, say};
 use crate::{CrashPolicy, SimDevice, SimEnv, sim_env};
 
-/// A disk with a store on it, and what the store holds.
+/// A disk with a store on it, and the store's expected contents.
 struct Subject {
     device: SimDevice,
     history: History,
@@ -34,7 +34,7 @@ fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
     for number in 0..20 {
         let mut batch = work.batch();
         if number == 10 {
-            // What is on disk, and in part this one's alone, goes by the log.
+            // A log record drops this tree, which is on disk and partly unshared.
             batch.drop_tree(chain);
         }
         history.push(&batch);
@@ -51,8 +51,9 @@ fn subject<E: EngineUnderTest>(seed: u64, closed: bool) -> Subject {
     Subject { device, history, checkpointed }
 }
 
-/// Adds what random batches seldom make: a tree of leaves that were ingested, and a chain of clones
-/// of it, each of which was written, and one of which is gone. Returns the last of them.
+/// Adds structures that random batches seldom create: a tree of ingested leaves, and a chain of
+/// clones of it, each of which was written to, and one of which was dropped. Returns the last of
+/// them.
 fn chain(store: &dyn Store, history: &History, work: &mut Workload) -> TreeId {
     let chain: Vec<TreeId> = (0..4).map(|_| work.new_tree()).collect();
     let push = |fill: &dyn Fn(&mut Batch)| {
@@ -83,7 +84,7 @@ fn chain(store: &dyn Store, history: &History, work: &mut Workload) -> TreeId {
     chain[3]
 }
 
-/// A key of what is ingested: others have none like it.
+/// A key of the ingested entries: no other key is like it.
 fn ingested(number: &[u8]) -> Vec<u8> {
     [b"ingested".as_slice(), number].concat()
 }
@@ -97,8 +98,8 @@ fn names_file<E: EngineUnderTest>(error: &Error, files: &[(String, u64)]) -> boo
     }
 }
 
-/// Writes into clones of all trees and drops them: that reads other parts of the disk, and must
-/// not harm the trees.
+/// Writes into clones of all trees and drops them: that reads other parts of the disk, and must not
+/// harm the trees.
 fn write_beside(store: &dyn Store, trees: &[TreeId]) -> Result<(), Error> {
     for (number, &tree) in trees.iter().enumerate() {
         let clone = TreeId(u64::from(u32::MAX) + number as u64);
@@ -115,8 +116,8 @@ fn write_beside(store: &dyn Store, trees: &[TreeId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens a damaged medium, reads everything, writes a little and reads again. `true` when the
-/// damage was found: in one of the files that were there before it.
+/// Opens a damaged disk, reads everything, writes a little and reads again. `true` if the damage
+/// was found, in one of the files that existed before it.
 fn is_found<E: EngineUnderTest>(
     device: SimDevice,
     files: &[(String, u64)],
@@ -193,7 +194,7 @@ fn flip_bits<E: EngineUnderTest>(subject: &Subject, seed: u64, oldest: Lsn) {
     }
 }
 
-/// After a clean close every bit that matters is guarded.
+/// After a clean close, checksums guard every bit that matters.
 pub fn a_flipped_bit_is_found_or_harmless<E: EngineUnderTest>() {
     E::for_seeds("bit flips", 2, 4, |seed| {
         let subject = subject::<E>(seed, true);
@@ -201,7 +202,7 @@ pub fn a_flipped_bit_is_found_or_harmless<E: EngineUnderTest>() {
     });
 }
 
-/// In the log of a crashed store only the last record may be taken for a torn one.
+/// In the log of a crashed store, only the last record may pass for a torn one.
 pub fn a_flipped_bit_in_the_log_of_a_crashed_store_is_found<E: EngineUnderTest>() {
     E::for_seeds("bit flips in a log", 2, 4, |seed| {
         let subject = subject::<E>(seed, false);
@@ -209,7 +210,7 @@ pub fn a_flipped_bit_in_the_log_of_a_crashed_store_is_found<E: EngineUnderTest>(
     });
 }
 
-/// A file that is gone or short is reported, or did not matter.
+/// A missing or short file is reported, or was not needed.
 pub fn a_missing_or_short_file_is_found<E: EngineUnderTest>() {
     E::for_seeds("missing and short files", 3, 20, |seed| {
         for closed in [true, false] {
@@ -217,7 +218,7 @@ pub fn a_missing_or_short_file_is_found<E: EngineUnderTest>() {
             let mut random = fastrand::Rng::with_seed(seed);
             let files = subject.device.files();
             for (path, length) in &files {
-                // Nothing tells a log that was cut from one that never was longer.
+                // A log that was cut cannot be distinguished from one that never was longer.
                 let oldest = subject.checkpointed;
                 let _context = Context::new(format!("{path}, closed: {closed}"));
                 let device = subject.device.copy();
@@ -238,7 +239,7 @@ pub fn a_missing_or_short_file_is_found<E: EngineUnderTest>() {
 /// Aligned pieces that a disk loses or misplaces, in bytes.
 const PIECES: [u64; 3] = [512, 1024, 4096];
 
-/// A piece of a file from another place of it, or from an earlier time, looks whole by itself.
+/// A piece of a file from another position or an earlier time looks intact by itself.
 pub fn a_stale_or_misplaced_piece_is_found<E: EngineUnderTest>() {
     E::for_seeds("stale and misplaced pieces", 3, 20, |seed| {
         let sim = sim_env(seed);

@@ -1,4 +1,4 @@
-//! Differences between pinned states: each side is read as it was when it was pinned.
+//! Differences between pinned states: each side is read as of its pin.
 
 use store::{DiffCursor, Error, KeyRange, Pinned, Result, TreeId};
 
@@ -9,18 +9,18 @@ use crate::kit::commit;
 use crate::run::show;
 use crate::{MemPinned, MemStore};
 
-/// A pinned state, the oracle's, and the trees that it has.
+/// A pinned state, the oracle's, and its trees.
 struct Moment {
     pinned: Box<dyn Pinned>,
     expected: MemPinned,
     trees: Vec<TreeId>,
 }
 
-/// Most pinned states at once.
+/// Maximum number of pinned states.
 const MOMENTS_MAX: usize = 5;
 
-/// Differences of any tree of any pinned state to any of any other are what the oracle says, in
-/// any range, whatever was committed, dropped, checkpointed and evicted between and since.
+/// Differences between any trees of any two pinned states equal the oracle's, in any range,
+/// whatever was committed, dropped, checkpointed and evicted between and since.
 pub fn differences_between_pins_are_what_differs<E: EngineUnderTest>() {
     E::for_seeds("diffs of pins", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
@@ -54,7 +54,7 @@ pub fn differences_between_pins_are_what_differs<E: EngineUnderTest>() {
 fn same_differences(old: &Moment, new: &Moment, work: &mut Workload) {
     let trees = [old.trees.as_slice(), new.trees.as_slice()].concat();
     let old_tree = trees[work.random.usize(0..trees.len())];
-    // Mostly the same tree at two moments, which is what readers of differences ask for.
+    // Mostly the same tree at two moments, as is usual for readers of differences.
     let other = trees[work.random.usize(0..trees.len())];
     let new_tree = if work.random.bool() { old_tree } else { other };
     let range = match work.random.u8(0..4) {

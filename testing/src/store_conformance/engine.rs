@@ -1,4 +1,4 @@
-//! How a suite makes the stores that it tests.
+//! How a suite creates the stores that it tests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use store::{Durability, EngineOptions, Result, Store};
 
 use crate::{MemStore, SimEnv, run};
 
-/// An engine, as a suite sees it.
+/// An engine under test.
 pub trait EngineUnderTest: 'static {
     /// For messages.
     const NAME: &'static str;
 
-    /// Makes a store on an empty medium, durable on return.
+    /// Creates a store on an empty disk, durable on return.
     fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>>;
 
     /// Opens the store that is on disk.
     fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>>;
 
-    /// What the lengths of runs are divided by, and the distances between the places that they look
-    /// at multiplied with: 1 but for an engine of which each read is a request.
+    /// Divisor for the length of runs, and factor for the distance between checked places: 1,
+    /// except for an engine where each read is a request.
     const SPARED: u64 = 1;
 
     /// How errors name a file of the disk.
@@ -27,24 +27,24 @@ pub trait EngineUnderTest: 'static {
         Cow::Borrowed(path)
     }
 
-    /// As [`run::rounds`], with fewer of them where the engine is spared.
+    /// Like [`run::rounds`], with fewer of them if the engine is spared.
     fn rounds(quick: u64, thorough: u64) -> u64 {
         (run::rounds(quick, thorough) / Self::SPARED).max(1)
     }
 
-    /// The distance between places that are looked at.
+    /// The distance between checked places.
     fn stride(quick: u64, thorough: u64) -> u64 {
         run::rounds(quick, thorough) * Self::SPARED
     }
 
-    /// As [`run::for_seeds`], with fewer of them where the engine is spared.
+    /// Like [`run::for_seeds`], with fewer of them if the engine is spared.
     fn for_seeds(name: &str, quick: u64, thorough: u64, body: impl Fn(u64)) {
         let seeds = |count: u64| (count / Self::SPARED).max(1);
         run::for_seeds(name, seeds(quick), seeds(thorough), body);
     }
 
-    /// As [`EngineUnderTest::create`], with log segments of so many bytes, where a suite's engine
-    /// lets that be said.
+    /// Like [`EngineUnderTest::create`], with log segments of so many bytes, if the suite's engine
+    /// supports that.
     fn create_with_segments(
         sim: &SimEnv,
         durability: Durability,
@@ -53,7 +53,7 @@ pub trait EngineUnderTest: 'static {
         Self::create(sim, durability)
     }
 
-    /// As [`EngineUnderTest::open`], in the same way.
+    /// Like [`EngineUnderTest::open`], in the same way.
     fn open_with_segments(
         sim: &SimEnv,
         durability: Durability,
@@ -63,7 +63,7 @@ pub trait EngineUnderTest: 'static {
     }
 }
 
-/// Options of an engine so small that cache, log and checkpoints all come into play.
+/// Options of an engine so small that cache, log and checkpoints are all exercised.
 pub fn small(durability: Durability) -> EngineOptions {
     EngineOptions {
         volume: [7; 16],
@@ -75,8 +75,8 @@ pub fn small(durability: Durability) -> EngineOptions {
     }
 }
 
-/// Declares how a suite makes stores of a type that has `create` and `open`, with the options that
-/// a function of the durability answers.
+/// Declares how a suite creates stores of a type that has `create` and `open`, with the options
+/// from a function of the durability.
 #[macro_export]
 macro_rules! engine_under_test {
     ($name:ident, $what:literal, $store:ty, $options:path) => {
@@ -122,7 +122,7 @@ macro_rules! engine_under_test {
     };
 }
 
-/// The oracle itself, which must pass what needs no medium.
+/// The oracle itself, which must pass the tests without a disk.
 #[derive(Debug, Clone, Copy)]
 pub struct MemUnderTest;
 
@@ -139,7 +139,7 @@ impl EngineUnderTest for MemUnderTest {
     }
 }
 
-/// A store on a disk of its own.
+/// A store on its own disk.
 pub(super) fn fresh<E: EngineUnderTest>(seed: u64) -> (SimEnv, Arc<dyn Store>) {
     let sim = crate::sim_env(seed);
     let store = E::create(&sim, Durability::Async).expect("a store is created");

@@ -1,4 +1,4 @@
-//! Calls of the disk that fail: each in turn, once or from then on.
+//! Failing calls of the disk: each in turn, once or from then on.
 
 use store::{CommitToken, Durability, Error, SliceRun, Store};
 
@@ -11,7 +11,7 @@ use super::workload::{Shape, Workload};
 use crate::run::Context;
 use crate::{CrashPolicy, Fault, FaultOn, Op, SimEnv, sim_env};
 
-/// Commits a batch that may fail, and keeps the history true.
+/// Commits a batch that may fail, and keeps the history correct.
 fn commit(store: &dyn Store, history: &History, work: &mut Workload) -> Result<(), Error> {
     let trees = work.trees().to_vec();
     let batch = work.batch();
@@ -33,7 +33,7 @@ fn ingest(store: &dyn Store, history: &History, work: &mut Workload) -> Result<(
     settle(store, history, token, store.ingest(tree, &mut SliceRun::new(&run)))
 }
 
-/// Takes note of what became of the last commit.
+/// Records the outcome of the last commit.
 fn settle(
     store: &dyn Store,
     history: &History,
@@ -82,8 +82,8 @@ pub(super) fn step(store: &dyn Store, history: &History, work: &mut Workload) ->
     Ok(())
 }
 
-/// A run in which one call fails; `false` when the run ended before it. Whatever happened, the
-/// store answers what it has committed, and after a power cut it has what was durable.
+/// A run in which one call fails; `false` if the run ended before it. In any case the store returns
+/// what it has committed, and after a power cut it has everything durable.
 fn run_with<E: EngineUnderTest>(seed: u64, durability: Durability, fault: &Fault) -> bool {
     let sim = sim_env(seed);
     let store = E::create(&sim, durability).expect("a store is created");
@@ -106,7 +106,7 @@ fn run_with<E: EngineUnderTest>(seed: u64, durability: Durability, fault: &Fault
     let crashed = SimEnv::on(sim.device.after_crash(policy, seed), seed);
     let recovered = open::<E>(&crashed, durability);
     must(history.check(&*recovered));
-    // The process may as well be started again with the disk as it is.
+    // The process may also restart with the disk as it is.
     let closed = store.close().is_ok();
     if closed {
         history.set_durable(store.last_commit());
@@ -145,7 +145,7 @@ pub fn a_failed_operation_loses_nothing<E: EngineUnderTest>() {
     each_operation::<E>("failed operation", |after| Fault::io(FaultOn::AnyChange, after));
 }
 
-/// A read that fails gives an error; the next one may succeed, and then gives what is right.
+/// A failed read returns an error; the next one may succeed, and is then correct.
 pub fn a_failed_read_is_an_error_and_no_more<E: EngineUnderTest>() {
     E::for_seeds("failed reads", 2, 20, |seed| {
         let sim = sim_env(seed);
@@ -178,7 +178,7 @@ pub fn a_failed_read_is_an_error_and_no_more<E: EngineUnderTest>() {
     });
 }
 
-/// After a failed sync nobody knows what is durable: no more commits, but reads go on.
+/// After a failed sync it is unknown what is durable: no more commits, but reads continue.
 pub fn a_failed_sync_latches<E: EngineUnderTest>() {
     E::for_seeds("failed sync", 5, 50, |seed| {
         let sim = sim_env(seed);

@@ -1,4 +1,4 @@
-//! All states that a run went through, by sequence number, and which of them must survive.
+//! All states of a run, by sequence number, and which of them must survive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use super::compare::{Mismatch, same_differences, same_tree};
 use super::workload::Workload;
 use crate::{MemPinned, MemStore};
 
-/// The states after each commit, the first being the empty store.
+/// The states after each commit; the first is the empty store.
 ///
-/// A batch is added *before* the engine is asked to commit it, so that a power cut in the middle
-/// of the commit finds both states.
+/// A batch is added *before* the engine commits it, so that a power cut in the middle of the commit
+/// finds both states.
 pub struct History {
     oracle: MemStore,
     states: Mutex<Vec<State>>,
@@ -61,7 +61,7 @@ impl History {
         token
     }
 
-    /// Takes the newest state back: its batch was refused.
+    /// Removes the newest state: its batch was rejected.
     pub fn pop(&self) {
         let mut states = self.states.lock();
         states.pop();
@@ -89,13 +89,13 @@ impl History {
         self.durable.fetch_max(up_to.0.0, Ordering::SeqCst);
     }
 
-    /// The state that must survive at least.
+    /// The oldest state that may survive.
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::SeqCst))
     }
 
-    /// What a crash suite does with a store: commits, syncs and background steps by the seed,
-    /// each of which must succeed.
+    /// The work of a crash suite on a store: commits, syncs and background steps by the seed, each
+    /// of which must succeed.
     pub fn run(&self, store: &dyn Store, work: &mut Workload, commits: u64) {
         for _ in 0..commits {
             let batch = work.batch();
@@ -125,8 +125,8 @@ impl History {
         }
     }
 
-    /// Compares an opened store with the state that it says it has, which must be one between
-    /// the last that must survive and the newest.
+    /// Compares an opened store with the state that it reports, which must be between the last one
+    /// that must survive and the newest.
     pub fn check(&self, store: &dyn Store) -> Result<Lsn, Mismatch> {
         self.check_from(store, self.durable())
     }
@@ -150,8 +150,7 @@ impl History {
         self.check_contents(store, found)
     }
 
-    /// Compares the trees of a state, whatever number the store is at and whatever other trees
-    /// it has by now.
+    /// Compares the trees of a state, whatever the store's number and its other trees are by now.
     pub fn check_contents(&self, store: &dyn Store, state: Lsn) -> Result<Lsn, Mismatch> {
         let (pinned, trees) = {
             let states = self.states.lock();
@@ -168,8 +167,8 @@ impl History {
         Ok(state)
     }
 
-    /// Compares, for a store that says it has one of the states, what each tree differs in from
-    /// the one made before it.
+    /// For a store at one of the states, compares the differences of each tree from the tree
+    /// created before it.
     pub fn check_differences(&self, store: &dyn Store) -> Result<(), Mismatch> {
         let (pinned, trees) = {
             let states = self.states.lock();

@@ -1,4 +1,4 @@
-//! Runs that are ingested: what is there afterwards is what puts would have made, or nothing.
+//! Ingested runs: the result is the same as with puts, or no change.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{CrashPolicy, MemStore, SimEnv, sim_env};
 /// Keys and values.
 pub(super) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Entries behind some key that there may be, mostly where there are no others.
+/// Entries after some possible key, mostly where there are no others.
 pub(super) fn entries(work: &mut Workload, most: usize) -> Entries {
     let mut prefix = work.key();
     prefix.truncate(400);
@@ -53,8 +53,8 @@ fn ingest_both(store: &dyn Store, oracle: &MemStore, tree: TreeId, entries: &Ent
     }
 }
 
-/// A run leaves what puts leave, in any tree, beside clones of it; and where a key is in its range
-/// it is refused and changes nothing.
+/// A run has the same result as puts, in any tree, beside clones of it. If its range contains a
+/// key, it is rejected and changes nothing.
 pub fn a_run_leaves_what_puts_leave<E: EngineUnderTest>() {
     E::for_seeds("runs", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
@@ -68,7 +68,7 @@ pub fn a_run_leaves_what_puts_leave<E: EngineUnderTest>() {
             ingest_both(&*store, &oracle, tree, &run);
             must(same_tree(&*store, &oracle, tree));
             if work.random.u8(0..4) == 0 {
-                // Into what was just ingested.
+                // Into the entries that were just ingested.
                 let mut batch = Batch::new();
                 for _ in 0..work.random.usize(1..40) {
                     if let Some((key, _)) = work.random.choice(&run) {
@@ -88,7 +88,7 @@ pub fn a_run_leaves_what_puts_leave<E: EngineUnderTest>() {
     });
 }
 
-/// What is no sorted run, or names no tree, is refused and leaves nothing.
+/// An unsorted run, or an unknown tree, is rejected and changes nothing.
 pub fn what_is_no_sorted_run_is_refused<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);
     let (_sim, store) = fresh::<E>(1);
@@ -121,8 +121,8 @@ pub fn what_is_no_sorted_run_is_refused<E: EngineUnderTest>() {
     assert!(diff.next().expect("read").is_none());
 }
 
-/// Whatever is cut while runs are ingested, and changed, and cloned, and checkpointed, a store
-/// opens with whole runs only, and with those that were synced.
+/// Wherever power is cut while runs are ingested, changed, cloned and checkpointed, a store opens
+/// with whole runs only, and with those that were synced.
 pub fn power_may_be_cut_while_runs_are_ingested<E: EngineUnderTest>() {
     E::for_seeds("power cuts and runs", 4, 16, |seed| {
         let sim = sim_env(seed);
@@ -159,7 +159,7 @@ pub fn power_may_be_cut_while_runs_are_ingested<E: EngineUnderTest>() {
     });
 }
 
-/// What was recovered is one of the states, stays it through checkpoints, and after a second cut.
+/// The recovered state is one of the history, and remains through checkpoints and a second cut.
 pub(super) fn recovered<E: EngineUnderTest>(sim: &SimEnv, history: &History) {
     let store = open::<E>(sim, Durability::Async);
     let found = must(history.check(&*store));

@@ -1,9 +1,10 @@
-//! A process dies, the next one opens what the operating system has in memory, and then power is
-//! cut: what the next one acknowledged must not rest on what was only in memory.
+//! A process dies, the next one opens the state in the operating system's page cache, and then
+//! power is cut. Commits that the next process acknowledged must not depend on data only in the
+//! page cache.
 //!
-//! `SimDevice::copy` is what a process leaves that was killed: all that it wrote is read, and none
-//! of it is durable that was not synced. After a failed sync what was written is read as well, and
-//! syncing it again makes nothing of it durable.
+//! `SimDevice::copy` is the state after a killed process: everything written can be read, and
+//! nothing is durable that was not synced. After a failed sync, written data can be read as well,
+//! and syncing it again makes nothing of it durable.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ fn open<E: EngineUnderTest>(sim: &SimEnv) -> Arc<dyn Store> {
     }
 }
 
-/// What may become of a disk: everything lost that was not synced, and by turns something else.
+/// Possible results for a disk: everything unsynced is lost, and alternately something else.
 fn policies(turn: u64) -> &'static [CrashPolicy] {
     match (slow(), turn % 3) {
         (true, _) => &CrashPolicy::ALL,
@@ -42,8 +43,8 @@ fn policies(turn: u64) -> &'static [CrashPolicy] {
     }
 }
 
-/// Cuts the power under a store all of whose commits are durable, the first ones being those of a
-/// history up to `found`, those after it numbers in [`LATER`].
+/// Cuts the power under a store whose commits are all durable: first those of a history up to
+/// `found`, then numbers in [`LATER`].
 fn cut<E: EngineUnderTest>(device: &SimDevice, history: &History, found: Lsn, later: u64) {
     for &policy in policies(found.0 + later) {
         let _context = Context::new(format!("power cut after {later} later commits, {policy:?}"));
@@ -58,8 +59,8 @@ fn cut<E: EngineUnderTest>(device: &SimDevice, history: &History, found: Lsn, la
     }
 }
 
-/// The next process opens a disk as the one before left it to the operating system, and works.
-/// It must find a state of the history, and the power may be cut at any time.
+/// The next process opens a disk as the previous one left it to the operating system, and works. It
+/// must find a state of the history, and the power may be cut at any time.
 fn next_process<E: EngineUnderTest>(device: &SimDevice, turn: u64, history: &Arc<History>) {
     let sim = SimEnv::on(device.copy(), turn);
     if slow() || turn.is_multiple_of(5) {
@@ -95,7 +96,7 @@ fn next_process<E: EngineUnderTest>(device: &SimDevice, turn: u64, history: &Arc
     }
 }
 
-/// Wherever the process dies, the next one stands on what is durable.
+/// Wherever the process dies, the next one depends only on durable data.
 pub fn power_may_be_cut_after_a_process_was_killed<E: EngineUnderTest>() {
     E::for_seeds("killed, then cut", 2, 10, |seed| {
         let sim = sim_env(seed);
@@ -114,8 +115,8 @@ pub fn power_may_be_cut_after_a_process_was_killed<E: EngineUnderTest>() {
     });
 }
 
-/// The same when the process ended because a sync had failed, after which what was not made
-/// durable reads as if it were, and a second sync has nothing to do.
+/// The same if the process ended because a sync had failed. After that, data that is not durable
+/// reads as if it were, and a second sync has nothing to do.
 pub fn power_may_be_cut_after_a_sync_failed_and_the_process_ended<E: EngineUnderTest>() {
     E::for_seeds("failed sync, then cut", 2, 20, |seed| {
         let mut after = seed % 2;
@@ -142,7 +143,7 @@ pub fn power_may_be_cut_after_a_sync_failed_and_the_process_ended<E: EngineUnder
     });
 }
 
-/// An opening that fails, as one of its syncs does, may be tried again, and stands on no more than
+/// An open that fails because one of its syncs fails may be retried, and depends on no more than
 /// the first.
 pub fn power_may_be_cut_after_an_opening_failed<E: EngineUnderTest>() {
     E::for_seeds("failed opening, then cut", 2, 10, |seed| {
@@ -156,7 +157,7 @@ pub fn power_may_be_cut_after_an_opening_failed<E: EngineUnderTest>() {
             if op % stride != seed % stride {
                 return;
             }
-            // What was never synced, and a tail that is torn.
+            // Data that was never synced, and a torn tail.
             let torn = image.after_crash(CrashPolicy::Random, op);
             for (what, left) in [("killed", image), ("power cut", &torn)] {
                 let _context = Context::new(format!("{what} before operation {op}"));
@@ -178,7 +179,7 @@ fn openings_fail<E: EngineUnderTest>(left: &SimDevice, op: u64, history: &Arc<Hi
         if second.device.faults_left() {
             break;
         }
-        // One that is not a multiple of what makes the rest long.
+        // Not a multiple of the number that makes the rest long.
         next_process::<E>(&second.device, 20 * op + 1, history);
     }
 }

@@ -15,14 +15,14 @@ const CLONE: TreeId = TreeId(21);
 
 type Oracle = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Which keys a tree has.
+/// The keys of a tree.
 #[derive(Debug, Clone, Copy)]
 enum Keys {
-    /// Short ones in random places: leaves of many entries.
+    /// Short ones in random places: leaves with many entries.
     Scattered,
     /// Ascending numbers.
     Ascending,
-    /// Long ones, in groups that share long prefixes: nodes of few entries, and long separators.
+    /// Long ones, in groups with long common prefixes: nodes with few entries, and long separators.
     Long,
 }
 
@@ -52,7 +52,7 @@ fn same(store: &dyn Read, tree: TreeId, oracle: &Oracle) {
         assert!(item.key == key && item.value == value, "{} in the place of another", show(key));
     }
     assert!(cursor.next().expect("read").is_none(), "a key too many");
-    // Backward, and by looking up, a part of it.
+    // A part of it backward, and by looking up.
     for (key, value) in oracle.iter().rev().step_by(7) {
         assert_eq!(store.get(tree, key).expect("read").as_ref(), Some(value));
     }
@@ -128,7 +128,7 @@ fn run<E: EngineUnderTest>(seed: u64, keys: Keys, count: u64) {
     same(&*large.store, TREE, &large.oracle);
     commit(&*large.store, |batch| batch.clone_tree(TREE, CLONE));
     let whole = large.oracle.clone();
-    // Thinned out at random, so that nodes run low everywhere.
+    // Thinned out at random, so that nodes become underfull everywhere.
     large.random.shuffle(&mut numbers);
     let (few, many) = numbers.split_at(numbers.len() / 8);
     let (few, many) = (few.to_vec(), many.to_vec());
@@ -145,7 +145,7 @@ fn run<E: EngineUnderTest>(seed: u64, keys: Keys, count: u64) {
     large.store = open::<E>(&sim, Durability::Async);
     same(&*large.store, TREE, &large.oracle);
     same(&*large.store, CLONE, &whole);
-    // Down to nothing, one by one, from the end.
+    // Emptied one by one, from the end.
     let mut rest: Vec<u64> = few.into_iter().chain(many).collect();
     rest.sort_unstable_by(|a, b| b.cmp(a));
     large.delete(&rest);

@@ -1,8 +1,8 @@
-//! What every engine must do, as functions over an engine: one suite for all of them.
+//! Requirements for every engine, as functions over an engine: one suite for all of them.
 //!
-//! An engine's crate says how its stores are made ([`EngineUnderTest`]) and calls
-//! [`store_conformance!`](macro@crate::store_conformance) in its `tests/it`. Each function
-//! compares the engine with [`crate::MemStore`], on a simulated medium, by printed seeds.
+//! An engine's crate defines how its stores are created ([`EngineUnderTest`]) and calls
+//! [`store_conformance!`](macro@crate::store_conformance) in its `tests/it`. Each function compares
+//! the engine with [`crate::MemStore`], on a simulated disk, by printed seeds.
 
 mod batches;
 mod beside;
@@ -50,7 +50,7 @@ pub use space::*;
 pub use threads::*;
 pub use workload::{Shape, Workload};
 
-/// Generates the tests of a suite: one `#[test]` for each function that is named.
+/// Generates the tests of a suite: one `#[test]` for each named function.
 #[macro_export]
 macro_rules! store_conformance_tests {
     ($engine:ty: $($name:ident),* $(,)?) => {
@@ -61,7 +61,7 @@ macro_rules! store_conformance_tests {
     };
 }
 
-/// The tests that need no medium.
+/// The tests that need no disk.
 #[macro_export]
 macro_rules! store_conformance_volatile {
     ($engine:ty) => {
@@ -96,8 +96,7 @@ macro_rules! store_conformance_volatile {
     };
 }
 
-/// The tests that need a disk that keeps what it was given, and of which a power cut, or a call
-/// that fails, leaves what it had.
+/// The tests that need a disk that keeps its data through a power cut or a failed call.
 #[macro_export]
 macro_rules! store_conformance_kept {
     ($engine:ty) => {
@@ -133,8 +132,8 @@ macro_rules! store_conformance_kept {
     };
 }
 
-/// The tests that need a disk of which the test says how much room it has: for whatever the
-/// engine writes, not for a part of it.
+/// The tests that set the space of a disk, for everything that the engine writes, not for a part of
+/// it.
 #[macro_export]
 macro_rules! store_conformance_bounded {
     ($engine:ty) => {
@@ -145,7 +144,7 @@ macro_rules! store_conformance_bounded {
     };
 }
 
-/// The tests that need a disk of which the test changes what it has, byte by byte.
+/// The tests that change the data of a disk byte by byte.
 #[macro_export]
 macro_rules! store_conformance_damaged {
     ($engine:ty) => {
@@ -158,7 +157,7 @@ macro_rules! store_conformance_damaged {
     };
 }
 
-/// All tests, for an engine that keeps its stores on a simulated medium.
+/// All tests, for an engine that keeps its stores on a simulated disk.
 #[macro_export]
 macro_rules! store_conformance {
     ($engine:ty) => {

@@ -1,6 +1,6 @@
-//! Partial clones, by prefixes and by patterns (BabuDB II.C), which are states of a part of a tree
-//! that stay: across checkpoints, merges and restarts of every kind, whatever becomes of what they
-//! were made from.
+//! Partial clones, by prefixes and by patterns (BabuDB II.C): states of a part of a tree that stay
+//! the same across checkpoints, merges and restarts of every kind, whatever happens to their
+//! sources.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::kit::{commit, entries};
 use crate::{CrashPolicy, SimEnv};
 
 const TREE: TreeId = TreeId(20);
-/// Made of a tree that is on disk, of one that is in memory in part, and of the first.
+/// Cloned from a tree on disk, from one partly in memory, and from the first.
 const PARTS: [TreeId; 3] = [TreeId(21), TreeId(22), TreeId(23)];
 /// The same by patterns; then a clone of the first of these, and a partial one.
 const MATCHED: [TreeId; 5] = [TreeId(31), TreeId(32), TreeId(33), TreeId(34), TreeId(35)];
@@ -42,7 +42,7 @@ fn patterns() -> Patterns {
     Patterns::new([second, last, Pattern::prefix(&[7])])
 }
 
-/// Makes a snapshot by patterns; what it must hold.
+/// Creates a snapshot by patterns; returns its expected contents.
 fn matched(store: &dyn Store, from: TreeId, to: TreeId) -> Content {
     let mut right = entries(store, from);
     right.retain(|key, _| key[1] == 2 || key[3] == 9 || key[0] == 7);
@@ -50,7 +50,7 @@ fn matched(store: &dyn Store, from: TreeId, to: TreeId) -> Content {
     right
 }
 
-/// What of a tree begins with one of the prefixes.
+/// The entries of a tree that start with one of the prefixes.
 fn part_of(tree: &Content, prefixes: &[&[u8]]) -> Content {
     let kept = |key: &[u8]| prefixes.iter().any(|prefix| key.starts_with(prefix));
     let kept = tree.iter().filter(|(key, _)| kept(key));
@@ -82,7 +82,7 @@ fn same(store: &dyn Read, tree: TreeId, expected: &Content) {
     }
 }
 
-/// A partial state keeps what it had, and nothing else comes to it.
+/// A partial state keeps its entries, and gains no others.
 pub fn a_partial_clone_stays_what_it_was<E: EngineUnderTest>() {
     let (mut sim, mut store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));
@@ -106,7 +106,7 @@ pub fn a_partial_clone_stays_what_it_was<E: EngineUnderTest>() {
     expected.insert(MATCHED[4], clone(&*store, MATCHED[1], MATCHED[4], &PREFIXES));
     assert!(expected.values().all(|part| !part.is_empty()), "{expected:?}");
     for round in 3..9_u8 {
-        // What they were made from changes, and at last is gone.
+        // Their sources change, and finally are dropped.
         match round {
             3..6 => fill(&*store, round),
             6 => {
@@ -144,7 +144,7 @@ pub fn a_partial_clone_stays_what_it_was<E: EngineUnderTest>() {
             same(&*store, *tree, right);
         }
     }
-    // It may be written like any other.
+    // It is writable like any other.
     commit(&*store, |batch| batch.put(PARTS[1], &[4], b"own"));
     assert_eq!(store.get(PARTS[1], &[4]).expect("read"), Some(b"own".to_vec()));
 }

@@ -1,5 +1,5 @@
-//! Partial snapshots by patterns (BabuDB II.C): what they have is what matches, of the moment at
-//! which they were asked for; and they are there whole, or not at all.
+//! Partial snapshots by patterns (BabuDB II.C): they contain the matching entries as of the
+//! request, and exist whole or not at all.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{CrashPolicy, MemStore, SimEnv, sim_env};
 const TREE: TreeId = TreeId(20);
 const PART: TreeId = TreeId(21);
 
-/// A pattern that a key of the workload is: the key with parts of it left open.
+/// A pattern that matches a key of the workload: the key with parts of it left open.
 fn pattern(work: &mut Workload) -> Pattern {
     let key = work.key();
     let (mut pattern, mut at) = (Pattern::new(), 0);
@@ -38,7 +38,7 @@ fn pattern(work: &mut Workload) -> Pattern {
     if work.random.bool() { pattern.rest() } else { pattern }
 }
 
-/// Some patterns; one time in three such as many keys are.
+/// A few patterns; one time in three, patterns that match many keys.
 fn patterns(work: &mut Workload) -> Patterns {
     let count = work.random.usize(0..4);
     let mut all: Vec<Pattern> = (0..count).map(|_| pattern(work)).collect();
@@ -52,7 +52,7 @@ fn patterns(work: &mut Workload) -> Patterns {
     Patterns::new(all)
 }
 
-/// The batch that makes of the oracle's tree what a snapshot by patterns must be.
+/// The batch that turns the oracle's tree into the expected snapshot by patterns.
 fn as_batch(oracle: &dyn Read, source: TreeId, target: TreeId, patterns: &Patterns) -> Batch {
     let mut batch = Batch::new();
     batch.create_tree(target);
@@ -62,14 +62,14 @@ fn as_batch(oracle: &dyn Read, source: TreeId, target: TreeId, patterns: &Patter
     batch
 }
 
-/// Lets the workload use a tree that it did not make.
+/// Adds a tree to the workload that it did not create.
 fn adopt(work: &mut Workload, tree: TreeId) {
     let mut trees = work.trees().to_vec();
     trees.push(tree);
     work.set_trees(trees);
 }
 
-/// Many puts into a tree, so that a part of it is long enough to be written by itself.
+/// Many puts into a tree, so that a part of it is long enough to be written separately.
 fn filling(work: &mut Workload, puts: usize) -> Batch {
     let tree = work.tree();
     let mut batch = Batch::new();
@@ -80,7 +80,7 @@ fn filling(work: &mut Workload, puts: usize) -> Batch {
     batch
 }
 
-/// Whatever the patterns, and whatever was done to the tree before.
+/// For any patterns, and after any operations on the tree.
 pub fn a_snapshot_by_patterns_has_what_matches<E: EngineUnderTest>() {
     E::for_seeds("snapshots by patterns", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
@@ -119,7 +119,7 @@ pub fn a_snapshot_by_patterns_has_what_matches<E: EngineUnderTest>() {
     });
 }
 
-/// A run whose source changes while it passes.
+/// A run whose source changes while it is read.
 struct Beside<'a> {
     run: Matching<'a>,
     store: &'a dyn Store,
@@ -131,7 +131,7 @@ impl SortedRun for Beside<'_> {
         self.passed += 1;
         if self.passed.is_multiple_of(50) {
             commit(self.store, |batch| {
-                // Before and behind where the run is: changed, removed, and come new.
+                // Before and after the run's position: changed, removed, and new keys.
                 for n in [3, self.passed + 60, 2900] {
                     batch.put(TREE, &key(n, 1), b"changed meanwhile");
                     batch.delete(TREE, &key(n + 2, 1));
@@ -151,7 +151,7 @@ fn key(n: u32, kind: u8) -> Vec<u8> {
     [&n.to_be_bytes()[..], &[kind]].concat()
 }
 
-/// What is committed while a snapshot is written is not in it.
+/// Commits made while a snapshot is written are not in it.
 pub fn a_snapshot_by_patterns_is_of_one_moment<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     commit(&*store, |batch| {
@@ -171,7 +171,7 @@ pub fn a_snapshot_by_patterns_is_of_one_moment<E: EngineUnderTest>() {
     store.ingest_new(PART, &mut beside).expect("the tree is new");
     assert!(entries(&*store, PART) == right, "it is not of its moment");
     assert!(entries(&*store, TREE).contains_key(&[&key(3, 1)[..], b"new"].concat()));
-    // And it is a tree like others.
+    // And it is an ordinary tree.
     commit(&*store, |batch| {
         batch.put(PART, b"own", b"no pattern is of this");
         batch.drop_tree(TREE);
@@ -180,8 +180,8 @@ pub fn a_snapshot_by_patterns_is_of_one_moment<E: EngineUnderTest>() {
     assert!(entries(&*store, PART) == right);
 }
 
-/// Whatever is cut while snapshots by patterns are made, changed, cloned and dropped, a store
-/// opens with whole ones only, and with those that were synced.
+/// Wherever power is cut while snapshots by patterns are created, changed, cloned and dropped, a
+/// store opens with whole ones only, and with those that were synced.
 pub fn power_may_be_cut_while_a_snapshot_by_patterns_is_made<E: EngineUnderTest>() {
     E::for_seeds("power cuts and snapshots by patterns", 3, 16, |seed| {
         let sim = sim_env(seed);

@@ -12,7 +12,7 @@ use super::workload::{Shape, Workload};
 use crate::kit::commit;
 use crate::{MemPinned, MemStore};
 
-/// A pin shows the same whatever is committed, dropped, reclaimed and checkpointed after it.
+/// A pin shows the same state whatever is committed, dropped, reclaimed and checkpointed after it.
 pub fn a_pin_shows_its_moment<E: EngineUnderTest>() {
     E::for_seeds("pins", 4, 40, |seed| {
         let (_sim, store) = fresh::<E>(seed);
@@ -93,7 +93,7 @@ pub fn differences_are_what_differs<E: EngineUnderTest>() {
     });
 }
 
-/// The cost of visiting many clones is that of what is distinct in them.
+/// Visiting many clones costs as much as their distinct parts.
 pub fn a_visit_of_clones_visits_what_they_share_once<E: EngineUnderTest>() {
     const KEYS: u64 = 3000;
     const CLONES: u64 = 40;
@@ -125,7 +125,7 @@ pub fn a_visit_of_clones_visits_what_they_share_once<E: EngineUnderTest>() {
     };
     assert_eq!(visited(0), KEYS);
     commit(&*store, |batch| batch.put(TreeId(25), &key(KEYS / 2), b"changed"));
-    // One changed key copies one path, so it is one leaf that is visited again.
+    // One changed key copies one path, so one leaf is visited again.
     let visits = visited(1);
     assert!(visits <= 2 * KEYS, "{visits} visits of {KEYS} keys");
     let mut cursor = store.scan(TreeId(25), KeyRange::prefix(b"X")).expect("the tree exists");
@@ -160,7 +160,7 @@ pub fn tokens_are_in_order<E: EngineUnderTest>() {
     assert_eq!(store.stats().trees, 49);
 }
 
-/// What a pin reads stays on disk although all of it was dropped, reclaimed and given back
+/// Data that a pin reads stays on disk although all of it was dropped, reclaimed and freed
 /// elsewhere, and the file of nodes has shrunk as far as it may.
 pub fn a_pin_outlives_the_trees_that_it_shows<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);

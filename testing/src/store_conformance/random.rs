@@ -1,4 +1,4 @@
-//! Long random runs beside the oracle, with reads of every kind between the commits.
+//! Long random runs compared with the oracle, with reads of every kind between the commits.
 
 use store::{Batch, CommitToken, Error, Read, Store, TreeId};
 
@@ -54,7 +54,7 @@ pub(super) fn aside(store: &dyn Store, oracle: &MemStore, work: &mut Workload) {
     }
 }
 
-/// A batch that must be refused, however much of it is valid.
+/// A batch that must be rejected, however much of it is valid.
 fn refuse(store: &dyn Store, work: &mut Workload) {
     let trees = work.trees().to_vec();
     let mut batch = work.batch();
@@ -65,7 +65,7 @@ fn refuse(store: &dyn Store, work: &mut Workload) {
     assert!(matches!(store.commit(&batch), Err(Error::NoTree(tree)) if tree == absent));
 }
 
-/// Every answer is the oracle's, whatever the order of operations.
+/// Every answer equals the oracle's, whatever the order of operations.
 pub fn random_operations_give_what_the_oracle_gives<E: EngineUnderTest>() {
     E::for_seeds("random operations", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);

@@ -1,4 +1,4 @@
-//! Closing, leaving without closing, and opening again.
+//! Closing, dropping without closing, and opening again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub(super) fn open<E: EngineUnderTest>(sim: &SimEnv, durability: Durability) -> 
     }
 }
 
-/// After `close` everything is there, and commits are refused.
+/// After `close`, all data is there, and commits are rejected.
 pub fn a_closed_store_opens_again<E: EngineUnderTest>() {
     E::for_seeds("close and open", 5, 30, |seed| {
         let (sim, store) = fresh::<E>(seed);
@@ -33,7 +33,7 @@ pub fn a_closed_store_opens_again<E: EngineUnderTest>() {
         let late = work.batch();
         assert!(store.commit(&late).is_err(), "a closed store takes no commits");
         drop(store);
-        // All that was committed is on disk, and durable.
+        // Everything committed is on disk, and durable.
         let crashed = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, seed), seed);
         for sim in [sim, crashed] {
             let store = open::<E>(&sim, Durability::Async);
@@ -60,7 +60,7 @@ pub fn a_dropped_store_opens_again_with_what_was_synced<E: EngineUnderTest>() {
     });
 }
 
-/// Random operations go on over many reopenings of every kind.
+/// Random operations continue over many reopenings of every kind.
 pub fn random_operations_survive_reopening<E: EngineUnderTest>() {
     E::for_seeds("reopening", 3, 30, |seed| {
         let (mut sim, mut store) = fresh::<E>(seed);
@@ -87,7 +87,7 @@ pub fn random_operations_survive_reopening<E: EngineUnderTest>() {
     });
 }
 
-/// Opening where nothing is says what is missing.
+/// Opening without a store reports what is missing.
 pub fn a_store_that_is_not_there_is_missing<E: EngineUnderTest>() {
     let sim = sim_env(1);
     match E::open(&sim, Durability::Async).map(drop) {
@@ -133,7 +133,7 @@ impl Barrier for CountingBarrier {
     }
 }
 
-/// No byte of a commit reaches the disk when what it names could not be made durable.
+/// No byte of a commit reaches the disk if its barrier fails.
 pub fn a_log_record_is_never_written_before_its_barrier<E: EngineUnderTest>() {
     let (sim, store) = fresh::<E>(1);
     let barrier = Arc::new(CountingBarrier { reached: 0.into(), fails: false.into() });

@@ -1,4 +1,4 @@
-//! What is dropped gives its room back: at once, over crashes, and with many clones.
+//! Dropped trees free their space: at once, over crashes, and with many clones.
 
 use store::{Batch, Durability, Store, TreeId};
 
@@ -10,10 +10,10 @@ use super::workload::{Shape, Workload};
 use crate::kit::{commit, noise};
 use crate::{CrashPolicy, SimEnv};
 
-/// Room that a store without trees may keep beyond that of a new one, in bytes.
+/// Space that a store without trees may use beyond that of a new one, in bytes.
 const KEPT_MAX: u64 = 1 << 20;
 
-/// Reclaims all that was dropped, with checkpoints on the way.
+/// Reclaims everything that was dropped, with checkpoints in between.
 fn reclaim_all(store: &dyn Store) {
     let mut steps = 0_u64;
     while store.reclaim_step(100).expect("reclaim") {
@@ -25,7 +25,7 @@ fn reclaim_all(store: &dyn Store) {
     }
     assert_eq!(store.stats().dropping, 0);
     for _ in 0..2 {
-        // What a checkpoint frees is given back when the next is durable.
+        // The next durable checkpoint returns the space that one frees.
         let mut batch = Batch::new();
         batch.create_tree(TreeId(u64::from(u32::MAX)));
         batch.drop_tree(TreeId(u64::from(u32::MAX)));
@@ -35,7 +35,7 @@ fn reclaim_all(store: &dyn Store) {
     }
 }
 
-/// What only dropped trees held is free again after reclaiming and checkpointing.
+/// Space used only by dropped trees is free again after reclaiming and checkpointing.
 pub fn a_dropped_tree_gives_its_room_back<E: EngineUnderTest>() {
     let (sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TreeId(19)));
@@ -74,7 +74,7 @@ pub fn a_dropped_tree_gives_its_room_back<E: EngineUnderTest>() {
     assert_eq!((store.stats().trees, store.stats().dropping), (1, 0));
 }
 
-/// Crashes at any point of dropping and reclaiming leave nothing behind that nobody can free.
+/// Crashes at any point of dropping and reclaiming leave nothing behind that can never be freed.
 pub fn nothing_leaks_over_crashes<E: EngineUnderTest>() {
     E::for_seeds("leaks over crashes", 2, 20, |seed| {
         let (mut sim, mut store) = fresh::<E>(seed);
@@ -102,7 +102,7 @@ pub fn nothing_leaks_over_crashes<E: EngineUnderTest>() {
     });
 }
 
-/// Hundreds of clones, each changed a little, cost what was changed; dropped, they cost nothing.
+/// Hundreds of slightly changed clones cost only the changes; dropped, they cost nothing.
 pub fn many_clones_cost_what_differs<E: EngineUnderTest>() {
     const KEYS: u64 = 800;
     let clones = E::rounds(300, 3000);
@@ -130,7 +130,7 @@ pub fn many_clones_cost_what_differs<E: EngineUnderTest>() {
     let store = open::<E>(&sim, Durability::Async);
     assert_eq!(store.stats().trees, clones + 1);
     for n in (1..=clones).step_by(17) {
-        // Each clone has what was put into the clones that it comes from, unless put again.
+        // Each clone has the entries of the clones that it descends from, unless overwritten.
         let mut expected = std::collections::BTreeMap::new();
         let mut at = n;
         while at > 0 {

@@ -1,5 +1,4 @@
-//! A disk that is really full: what was committed stays, deleting makes room, and more room is
-//! taken up at once.
+//! A full disk: committed data stays, deleting frees space, and additional space is used at once.
 
 use std::sync::Arc;
 
@@ -14,10 +13,10 @@ use crate::{CrashPolicy, SimEnv};
 
 const TREE: TreeId = TreeId(20);
 
-/// Room for nodes and more log, beyond what a new store takes.
+/// Space for nodes and more log, beyond that of a new store.
 const ROOM: u64 = 12 << 20;
 
-/// Puts values until there is no room for one.
+/// Puts values until there is no space for one.
 fn fill(store: &dyn Store, history: &History) {
     for n in 0..10_000_u64 {
         let mut batch = Batch::new();
@@ -40,7 +39,7 @@ fn fill(store: &dyn Store, history: &History) {
     panic!("600 MB fit into a full medium");
 }
 
-/// Commits a batch, doing background work in between until it goes.
+/// Commits a batch, with background work in between until it succeeds.
 fn commit_patiently(store: &dyn Store, history: &History, batch: &Batch) {
     for _ in 0..20 {
         match store.commit(batch) {
@@ -72,7 +71,7 @@ fn full<E: EngineUnderTest>() -> (SimEnv, Arc<dyn Store>, History) {
     (sim, store, history)
 }
 
-/// A full disk refuses commits whole, answers reads, lets things be deleted, and opens.
+/// A full disk rejects whole commits, answers reads, allows deletions, and opens.
 pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
     let (sim, store, history) = full::<E>();
     must(history.check_from(&*store, history.last()));
@@ -85,7 +84,7 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
         let crashed = SimEnv::on(sim.device.after_crash(policy, 1), 1);
         must(history.check(&*open::<E>(&crashed, Durability::Async)));
     }
-    // Deleting makes room within the same medium.
+    // Deleting frees space on the same disk.
     let mut batch = Batch::new();
     batch.mark(Need::Removes);
     batch.delete_range(TREE, &0_u64.to_be_bytes(), &10_000_u64.to_be_bytes());
@@ -96,7 +95,7 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
         commit_patiently(&*store, &history, &batch);
     }
     must(history.check_from(&*store, history.last()));
-    // So does a larger medium.
+    // A larger disk also helps.
     fill(&*store, &history);
     sim.device.set_capacity(None);
     commit(&*store, |batch| {
@@ -109,8 +108,8 @@ pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
     assert_eq!(store.get(TREE, b"more").expect("read").as_deref(), Some(&b"room"[..]));
 }
 
-/// What is kept of a full disk for removing is for batches that say so, and not for those that
-/// delete a key in passing.
+/// The reserve of a full disk is for batches that declare themselves removals, and not for those
+/// that delete a key in passing.
 pub fn what_is_kept_for_removing_is_for_batches_that_say_so<E: EngineUnderTest>() {
     let (_sim, store, _) = full::<E>();
     let commit = |n: u64, deletes: bool, need: Need| {

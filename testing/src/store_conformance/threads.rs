@@ -1,4 +1,4 @@
-//! Several threads at once. Threads run freely here: what is checked holds in every order.
+//! Several threads at once. Threads run freely here: the checks hold in every order.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -15,7 +15,7 @@ use crate::run::Context;
 const TREE: TreeId = TreeId(20);
 const OTHER: TreeId = TreeId(21);
 
-/// Drives the background steps until it is told to stop.
+/// Runs the background steps until `stop` is set.
 fn background(store: &dyn Store, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         store.checkpoint().expect("checkpoint");
@@ -25,7 +25,7 @@ fn background(store: &dyn Store, stop: &AtomicBool) {
     }
 }
 
-/// Tells the other threads to end, also when this one panics.
+/// Stops the other threads, also if this one panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -38,8 +38,8 @@ fn number(bytes: Option<Vec<u8>>) -> u64 {
     u64::from_le_bytes(bytes.expect("present")[..8].try_into().expect("invariant: eight bytes"))
 }
 
-/// Writers keep keys equal that lie far apart in one tree and in another; clones and pins that
-/// are taken meanwhile find them equal.
+/// Writers keep distant keys of one tree and keys of another equal; clones and pins taken meanwhile
+/// find them equal.
 pub fn a_torn_batch_is_never_seen<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     let store = &*store;
@@ -102,7 +102,7 @@ pub fn a_torn_batch_is_never_seen<E: EngineUnderTest>() {
     });
 }
 
-/// What threads put into ranges of their own is there in the end, and merges into one key add up.
+/// Entries that threads put into their own ranges exist at the end, and merges into one key add up.
 pub fn writers_on_several_threads_lose_nothing<E: EngineUnderTest>() {
     const THREADS: u64 = 4;
     let (_sim, store) = fresh::<E>(1);
@@ -131,7 +131,7 @@ pub fn writers_on_several_threads_lose_nothing<E: EngineUnderTest>() {
     assert_eq!(number(counter), THREADS * commits);
 }
 
-/// Random changes below a prefix of the writer's own; returns what must be there.
+/// Random changes below the writer's own prefix; returns the expected entries.
 fn write_own(store: &dyn Store, writer: u64, commits: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let _context = Context::new(format!("writer {writer}"));
     let mut random = fastrand::Rng::with_seed(writer);
@@ -162,7 +162,7 @@ fn write_own(store: &dyn Store, writer: u64, commits: u64) -> BTreeMap<Vec<u8>, 
     own
 }
 
-/// A scan beside writers gives every key that stays, once and in order.
+/// A scan beside writers returns every key that stays, once and in order.
 pub fn a_scan_beside_writers_is_complete<E: EngineUnderTest>() {
     const STAYS: u64 = 1200;
     let (_sim, store) = fresh::<E>(1);
@@ -217,7 +217,7 @@ pub fn a_scan_beside_writers_is_complete<E: EngineUnderTest>() {
     });
 }
 
-/// Commits that were acknowledged as durable survive a power cut while others are under way.
+/// Commits acknowledged as durable survive a power cut while others are in progress.
 pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
     const THREADS: u64 = 4;
     for durability in [Durability::Sync, Durability::Async] {
@@ -265,11 +265,11 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
     }
 }
 
-/// Of commits to the same keys the one with the greatest number is what is read, of all of them,
-/// also after the log was replayed.
+/// Among commits to the same keys, the one with the greatest number wins, for all keys, also after
+/// a replay of the log.
 pub fn conflicting_commits_are_applied_in_the_order_of_the_log<E: EngineUnderTest>() {
     const THREADS: u64 = 4;
-    // Many, so that applying takes a while and threads meet in the middle of it.
+    // Many, so that applying takes a while and threads overlap.
     const KEYS: u8 = 100;
     let (sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));

@@ -1,18 +1,18 @@
-//! Random batches that are valid for the trees that exist. What a run is made of (kinds of keys,
-//! lengths of values, how often each operation) is itself drawn from the seed.
+//! Random batches that are valid for the existing trees. The composition of a run (kinds of keys,
+//! lengths of values, frequency of each operation) is itself drawn from the seed.
 
 use store::{Batch, Lane, MergeKind, TreeId};
 
-/// How large things may be.
+/// Limits on sizes.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Most trees at once.
+    /// Maximum number of trees at once.
     pub trees_max: usize,
-    /// Most operations of an ordinary batch.
+    /// Maximum operations of an ordinary batch.
     pub batch_max: usize,
-    /// Different keys, about.
+    /// Approximate number of distinct keys.
     pub keys: u64,
-    /// Longest value of an ordinary put; longer ones come now and then when `large` is set.
+    /// Maximum length of an ordinary put's value; longer ones occur sometimes if `large` is set.
     pub value_max: usize,
     /// Whether values of 64 KiB and beyond occur.
     pub large: bool,
@@ -33,9 +33,9 @@ enum Keys {
     Numbers,
     /// A long common prefix, then a number.
     LongPrefix,
-    /// 0 to 512 bytes of few different values, so that keys are prefixes of each other.
+    /// 0 to 512 bytes with few different values, so that keys are prefixes of each other.
     Few,
-    /// As the namespace has them: a letter, a directory, a hash, a type.
+    /// As in the namespace: a letter, a directory, a hash, a type.
     Entries,
 }
 
@@ -54,7 +54,7 @@ struct Weights {
 /// A source of batches.
 #[derive(Debug)]
 pub struct Workload {
-    /// Where chance comes from; suites draw from it too.
+    /// The random source; suites draw from it too.
     pub random: fastrand::Rng,
     shape: Shape,
     keys: Keys,
@@ -64,11 +64,11 @@ pub struct Workload {
     used: Vec<Vec<u8>>,
 }
 
-/// Keys that are remembered, so that later operations meet them.
+/// Number of remembered keys, so that later operations use them again.
 const USED_MAX: usize = 4096;
 
 impl Workload {
-    /// The workload of a seed.
+    /// The workload for a seed.
     pub fn new(seed: u64, shape: Shape) -> Workload {
         let mut random = fastrand::Rng::with_seed(seed);
         let all = [Keys::Numbers, Keys::LongPrefix, Keys::Few, Keys::Entries];
@@ -96,18 +96,18 @@ impl Workload {
         *self.random.choice(&self.trees).expect("invariant: the first batch creates a tree")
     }
 
-    /// A number that no tree had.
+    /// A number that no tree has had.
     pub fn new_tree(&mut self) -> TreeId {
         self.next_tree += 1;
         TreeId(self.next_tree)
     }
 
-    /// Takes back what `batch` said of trees, because the batch was not committed.
+    /// Restores the trees from before a batch that was not committed.
     pub fn set_trees(&mut self, trees: Vec<TreeId>) {
         self.trees = trees;
     }
 
-    /// A key, one time in two one that was used before.
+    /// A key; one time in two, one that was used before.
     pub fn key(&mut self) -> Vec<u8> {
         if self.random.bool()
             && let Some(used) = self.random.choice(&self.used)
@@ -205,7 +205,7 @@ impl Workload {
         let mut is = |weight: u32| {
             let hit = drawn < weight;
             drawn = drawn.saturating_sub(weight);
-            // Once hit, the later ones are not asked.
+            // After a hit, the later ones are not evaluated.
             hit
         };
         let full = self.trees.len() >= self.shape.trees_max;
@@ -270,7 +270,7 @@ impl Workload {
             }
         }
         prefixes.sort();
-        // After sorting a prefix stands before what it is a prefix of.
+        // After sorting, a prefix is before the keys that it is a prefix of.
         prefixes.dedup_by(|later, kept| later.starts_with(kept));
         prefixes
     }

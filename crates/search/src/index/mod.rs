@@ -84,9 +84,8 @@ pub struct IndexOptions {
     pub alone: Duration,
     /// Differences from a base that one thread finds before others help.
     pub fold_alone: usize,
-    /// Bytes of the log, for each row of a base, up to which the log is read to find the
-    /// differences, if there are more rows than that. Two trees have some four hundred bytes a row,
-    /// but are seldom read whole.
+    /// Maximum bytes of the log, for each row of a base, with which the log is read to find the
+    /// differences. Two trees have some four hundred bytes a row, but are seldom read whole.
     pub logged_row_bytes: u64,
     /// Rows of a subvolume without a base that memory holds before it needs one.
     pub rows_without_base: usize,
