@@ -1,8 +1,8 @@
-//! Rows from records of the store: what the walk and the builder of clusters share.
+//! Builds rows from records of the store, for the walk and for building clusters.
 //!
-//! A row is the record of a name with the attributes of what it leads to: those that stand in the
-//! entry, those under a linked inode's number, or those under a directory's. All is read from one
-//! state, so that a row is of one moment.
+//! A row is the record of a name with the attributes of its target: those in the entry, those under
+//! a linked inode's number, or those under a directory's. All are read from one state, so that a
+//! row is consistent.
 
 use format::Malformed;
 use format::acl::{self, Acl};
@@ -24,21 +24,21 @@ pub const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 /// Unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
 
-/// Extended attributes that rows of clusters carry, so that clusters are skipped by them: names,
-/// in order. All others are read from the store when a query asks for them.
+/// Extended attributes that rows of clusters carry, so that queries can skip clusters by them:
+/// names, in order. All others are read from the store if a query requests them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Searchable(Vec<Vec<u8>>);
 
-/// None: of rows that are not written to clusters, which nothing is skipped by.
+/// None: for rows that are not written to clusters.
 pub static CARRY_NOTHING: Searchable = Searchable(Vec::new());
 
-/// What is carried of a value.
+/// The part of a value that rows carry.
 pub(crate) fn carried(value: &[u8]) -> &[u8] {
     value.get(..VALUE_BYTES_MAX).unwrap_or(value)
 }
 
 impl Searchable {
-    /// Those that a state of a volume declares.
+    /// The attributes that a state of a volume declares.
     pub fn declared(read: &dyn Read) -> Result<Searchable> {
         let mut names = Vec::new();
         let mut cursor = read.scan(VOLUME, KeyRange::prefix(&key::SEARCHABLE_PREFIX))?;
@@ -61,8 +61,8 @@ impl Searchable {
         &self.0
     }
 
-    /// Those of an inode's attributes that are searchable, as rows carry them: in the encoding of
-    /// `docs/format/xattr-record.md`, values cut; nothing when there are none.
+    /// The searchable attributes of an inode, as rows carry them: in the encoding of
+    /// `docs/format/xattr-record.md`, values truncated; empty if there are none.
     pub fn pick(&self, record: &XattrRecord) -> Vec<u8> {
         let mut picked = XattrRecord::default();
         for name in &self.0 {
@@ -92,7 +92,7 @@ pub struct NamedEntry {
     pub name: Vec<u8>,
     /// The inode.
     pub ino: u64,
-    /// What it leads to; `None` when there is no entry, or a tombstone.
+    /// The target; `None` if there is no entry, or a tombstone.
     pub target: Option<Target>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Records<'a> {
         Error::Inconsistent { tree: self.tree, what, ino }
     }
 
-    /// Reads a key's value where it lies.
+    /// Decodes a key's value in place.
     pub fn decode<T>(
         &self,
         key: &[u8],
@@ -129,8 +129,8 @@ impl<'a> Records<'a> {
         self.decode(&key::directory(ino, Part::Attributes), DirectoryRecord::decode)
     }
 
-    /// The access control list of a directory that has one. One that is missing or not whole
-    /// gives nobody anything: what is behind it is not told, and all else is.
+    /// The access control list of a directory that has one. A missing or damaged one grants no
+    /// access: the contents of the directory are not reported, everything else is.
     pub fn access_list(&self, ino: u64) -> Result<Acl> {
         let key = key::directory(ino, Part::Xattrs);
         let acl = match self.decode(&key, XattrRecord::decode) {
@@ -151,7 +151,7 @@ impl<'a> Records<'a> {
         self.of_tree(VOLUME).decode(&key::subvolume(id), SubvolumeRecord::decode)
     }
 
-    /// The entry at a place; its `target` says whether there is one.
+    /// The entry at a place; its `target` shows whether there is one.
     pub fn entry(&self, directory: u64, cookie: u64, found: &mut NamedEntry) -> Result<()> {
         found.target = None;
         let key = key::entry(directory, cookie, Part::Attributes);
@@ -166,8 +166,8 @@ impl<'a> Records<'a> {
         Ok(())
     }
 
-    /// The row of an entry. `xattrs` is memory for its extended attributes. `None` for a
-    /// tombstone. What the entry leads to must be there: anything else is damage.
+    /// The row of an entry. `xattrs` is memory for its extended attributes. `None` for a tombstone.
+    /// The entry's target must exist: anything else is damage.
     pub fn row<'r>(
         &self,
         (directory, cookie): (u64, u64),
@@ -228,7 +228,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// No name, nowhere, with the attributes of a directory.
+/// A row without name or place, with the attributes of a directory.
 pub fn of_directory(record: &DirectoryRecord) -> Row<'static> {
     let nlink = u32::try_from(record.subdirectories.saturating_add(2)).unwrap_or(u32::MAX);
     let (nlink, size, stored) = match &record.elsewhere {
@@ -258,12 +258,12 @@ pub fn of_directory(record: &DirectoryRecord) -> Row<'static> {
     }
 }
 
-/// Room as stat tells it.
+/// Allocated space as stat reports it.
 fn in_blocks(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES)
 }
 
-/// No name, nowhere, with the attributes of an inode that is not a directory.
+/// A row without name or place, with the attributes of an inode that is not a directory.
 pub fn of_inode(inode: &InodeRecord, nlink: u32) -> Row<'static> {
     Row {
         directory: 0,

@@ -1,8 +1,8 @@
-//! What a query needs of every row it can match: the part of it that clusters can be skipped and
-//! scanned by.
+//! Necessary conditions of a query for every row it can match, by which clusters are skipped and
+//! scanned.
 //!
-//! A [`Narrow`] is necessary, not sufficient: a row that fails it does not match, one that passes
-//! is still put to the whole query.
+//! A [`Narrow`] is necessary, not sufficient: a row that fails it does not match; for a row that
+//! passes, the whole query is still evaluated.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::cluster::Like;
 use crate::row::Row;
 
 /// A numeric attribute of a row: ten of the eleven of Magellan's Table 1 (the other is the name)
-/// and those that GNU find asks for besides.
+/// and those that GNU find tests besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Attribute {
     /// Inode number.
@@ -29,7 +29,7 @@ pub enum Attribute {
     Links,
     /// Size in bytes.
     Size,
-    /// Bytes of room taken.
+    /// Allocated space in bytes.
     Allocated,
     /// Last access, nanoseconds since 1970.
     Atime,
@@ -66,7 +66,7 @@ impl Attribute {
 /// One necessary condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// The attribute lies within both bounds, inclusive. Wide enough for `u64` and `i64`.
+    /// The attribute is within both bounds, inclusive. Wide enough for `u64` and `i64`.
     Within(Attribute, i128, i128),
     /// The attribute is one of these, in ascending order.
     OneOf(Attribute, Vec<i128>),
@@ -78,13 +78,13 @@ pub enum Condition {
     NameEnds(Vec<u8>),
     /// The name starts with this (not empty).
     NameStarts(Vec<u8>),
-    /// The row has an extended attribute of this name and, if given, this value, of which no more
-    /// is told than rows carry. Rows that do not carry the name may have it all the same.
+    /// The row has an extended attribute of this name and, if given, this value. It tests only what
+    /// rows carry; rows that do not carry the name may still have it.
     Xattr(Vec<u8>, Option<Vec<u8>>),
-    /// The row is no farther from this than so many units ([`Like::units`]). Never part of an
-    /// expression: the search for the nearest narrows itself by it.
+    /// The distance of the row from this one is at most so many units ([`Like::units`]). Never part
+    /// of an expression: the search for the nearest rows narrows itself by it.
     Near(Like, u64),
 }
 
-/// Conditions of which every match meets all. Empty: nothing is known.
+/// Conditions that every match meets. Empty: nothing is known.
 pub type Narrow = Vec<Condition>;

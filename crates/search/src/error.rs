@@ -1,26 +1,26 @@
-//! Why a search, or work on the index, did not come to its end.
+//! Errors of a search, or of work on the index.
 
 use format::{Corruption, Malformed};
 use store::TreeId;
 
-/// Why a search, or work on the index, did not come to its end.
+/// An error of a search, or of work on the index.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The store did not answer.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] store::Error),
     /// The operating system failed a call on a file of the index.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// A file of the index is damaged. The index is made again from the store.
+    /// A file of the index is damaged. The index is rebuilt from the store.
     #[error(transparent)]
     Damaged(#[from] Corruption),
-    /// A record of the namespace is not what its key says.
+    /// A record of the namespace does not match its key.
     #[error("tree {}: {error}", .tree.0)]
     Malformed {
         /// The tree it is in.
         tree: TreeId,
-        /// What is wrong with it.
+        /// The defect.
         error: Malformed,
     },
     /// Records of the namespace contradict one another.
@@ -28,18 +28,18 @@ pub enum Error {
     Inconsistent {
         /// The tree they are in.
         tree: TreeId,
-        /// What does not agree.
+        /// The contradiction.
         what: &'static str,
         /// The inode in question.
         ino: u64,
     },
-    /// What was to be searched is not there (any more).
+    /// The directory to search does not exist (any more).
     #[error("there is no such directory")]
     NotFound,
-    /// The caller may not look there.
+    /// The caller may not search there.
     #[error("permission denied")]
     Denied,
-    /// Whoever asked wants no more of it.
+    /// The caller cancelled.
     #[error("the search was cancelled")]
     Cancelled,
 }
@@ -48,8 +48,8 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Whether a file of the index is missing, damaged or not to be read, so that making it again
-    /// helps. Nothing is deleted for it.
+    /// Whether a file of the index is missing, damaged or unreadable, so that rebuilding it helps.
+    /// Nothing is deleted for it.
     pub fn is_of_index(&self) -> bool {
         match self {
             Error::Damaged(_) | Error::Store(store::Error::NewerFormat { .. }) => true,

@@ -1,11 +1,11 @@
-//! One row: a name, and the attributes of the inode it leads to.
+//! One row: a name, and the attributes of its inode.
 //!
-//! An inode with several names has a row for each. A row is identified within its subvolume by
-//! where its entry is: the directory that holds it, and the cookie of the name there.
+//! An inode with several names has a row for each. A row is identified within its subvolume by the
+//! place of its entry: the directory that holds it, and the cookie of the name there.
 
 use format::inode_record::FileKind;
 
-/// A name and what it leads to, borrowed. Times are nanoseconds since 1970.
+/// A name and its target, borrowed. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row<'a> {
     /// Inode of the directory that holds the name.
@@ -24,15 +24,15 @@ pub struct Row<'a> {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Hard links, as stat tells them.
+    /// Hard links, as stat reports them.
     pub nlink: u32,
     /// Device number of a device.
     pub rdev: u32,
-    /// Size in bytes, as stat tells it.
+    /// Size in bytes, as stat reports it.
     pub size: u64,
-    /// Bytes of room taken, as stat tells it (blocks x 512).
+    /// Allocated space in bytes, as stat reports it (blocks x 512).
     pub allocated: u64,
-    /// Entries of a directory; 0 for all else.
+    /// Entries of a directory; 0 for everything else.
     pub entries: u64,
     /// Last access.
     pub atime: i64,

@@ -1,12 +1,13 @@
-//! Matches in order: the first so many of them, kept in a heap while the rows go by.
+//! Ordered matches: the first ones, up to the limit, are kept in a heap during the search.
 //!
-//! 1. A match that cannot be among the first is dropped as it comes.
-//! 2. The others are kept, up to a bound of bytes: paths have none.
-//! 3. Beyond the bound all that is kept goes out as a run, in order, and the next is begun. What
-//!    is no better than the last of a run that had as many as are wanted is dropped from then on.
+//! 1. A match that cannot be among the first is dropped at once.
+//! 2. The others are kept, up to a bound of bytes: the length of paths is not bounded.
+//! 3. Above the bound, all kept matches are emitted as a run, in order, and the next run starts. If
+//!    a run had as many matches as the limit, matches no better than its last one are dropped from
+//!    then on.
 //!
-//! So the first so many of all are among those of the runs, whoever takes them takes the first,
-//! and nearly always there is one run.
+//! So the first matches of all are among the first of the runs; the receiver selects them. Nearly
+//! always there is one run.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -20,8 +21,8 @@ use crate::request::{Emit, Match, Sort, SortBy};
 use crate::row::{Row, RowBuf};
 use crate::stored::Stored;
 
-/// Bytes of matches that an ordered query keeps, about. A hundred thousand with paths of a hundred
-/// bytes take 80 MiB, and several such queries at a time have to fit beside the caches.
+/// Estimated bytes of matches that an ordered query keeps. A hundred thousand with paths of a
+/// hundred bytes take 80 MiB, and several such queries must fit in memory beside the caches.
 const ORDERED_BYTES_MAX: usize = 128 << 20;
 
 /// The first matches of those seen so far.
@@ -31,9 +32,10 @@ pub(crate) struct Ranking {
     bytes_max: usize,
     /// The last of those kept is on top.
     kept: BinaryHeap<Ranked>,
-    /// Memory of those, about.
+    /// Estimated memory of those.
     bytes: usize,
-    /// What comes here or later is not among the first: as many as are wanted went out before it.
+    /// A match with this rank or a later one is not among the first: an earlier run had as many as
+    /// the limit.
     end: Option<Rank>,
 }
 
@@ -45,7 +47,7 @@ struct Ranked {
     tree: TreeId,
 }
 
-/// Where a match stands: its value, and among equal ones its path.
+/// The rank of a match: its value, and among equal ones its path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     value: Value,
@@ -65,14 +67,13 @@ enum Key {
 }
 
 impl Rank {
-    /// The rank of a row at a path, as shown. Of the row is looked at what [`SortBy`] names, and
-    /// its name.
+    /// The rank of a row at a path, as shown. Uses the row's field for [`SortBy`], and its name.
     pub fn new(sort: Sort, row: &Row<'_>, path: Vec<u8>) -> Rank {
         let key = match sort.by {
             SortBy::Size => Key::Number(i128::from(row.size)),
             SortBy::Mtime => Key::Number(i128::from(row.mtime)),
             SortBy::Name => Key::Bytes(row.name.to_vec()),
-            // All equal: then the path counts.
+            // All equal: then the path decides.
             SortBy::Path if !sort.descending => Key::Number(0),
             SortBy::Path => Key::Bytes(path.clone()),
             SortBy::Like(like) => Key::Number(i128::from(like.units(row))),
@@ -91,7 +92,7 @@ impl Rank {
         self.path
     }
 
-    /// Memory that it takes beside its own size.
+    /// Memory that it takes besides its own size.
     pub fn memory_bytes(&self) -> usize {
         let (Value::Up(key) | Value::Down(Reverse(key))) = &self.value;
         let key = if let Key::Bytes(bytes) = key { bytes.len() } else { 0 };
@@ -100,7 +101,7 @@ impl Rank {
 }
 
 impl Ranking {
-    /// An order, and how many of the first are wanted. Without a limit all are.
+    /// An order, and the limit on the first matches. Without a limit, all are kept.
     pub(crate) fn new(sort: Sort, limit: Option<u64>) -> Ranking {
         Ranking::within(ORDERED_BYTES_MAX, sort, limit)
     }
@@ -120,8 +121,8 @@ impl Ranking {
         }
     }
 
-    /// Adds a match. `tree` is that of its subvolume. What is kept is to be given out before the
-    /// next where it [`is_full`](Ranking::is_full).
+    /// Adds a match. `tree` is that of its subvolume. The caller must emit the kept matches before
+    /// the next one if it [`is_full`](Ranking::is_full).
     pub(crate) fn add(&mut self, found: &Match<'_>, tree: TreeId) {
         let rank = Rank::new(self.sort, found.row, found.path.to_vec());
         if self.end.as_ref().is_some_and(|end| rank >= *end) {
@@ -142,13 +143,13 @@ impl Ranking {
         self.kept.push(ranked);
     }
 
-    /// Whether more is kept than there is room for.
+    /// Whether kept matches exceed the bound.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes > self.bytes_max
     }
 
-    /// Where nearest rows are wanted and enough are there: the distance of the farthest of them.
-    /// What is farther is not among the first.
+    /// For a search of the nearest rows with enough found: the distance of the farthest of them.
+    /// Farther rows are not among the first.
     pub(crate) fn farthest(&self) -> Option<u64> {
         let last = self.kept.peek().filter(|_| self.kept.len() >= self.limit);
         let last = last.map(|last| &last.rank).or(self.end.as_ref())?;
@@ -160,8 +161,8 @@ impl Ranking {
         }
     }
 
-    /// Gives out in order what is kept, and keeps nothing: what is added later is another run.
-    /// How many, and whether whoever takes them had enough.
+    /// Emits the kept matches in order, and keeps none: later ones are another run. Returns their
+    /// number, and whether the receiver ended the query.
     pub(crate) fn give(&mut self, records: Records<'_>, emit: Emit<'_>) -> (u64, bool) {
         if self.kept.len() >= self.limit
             && let Some(last) = self.kept.peek()
@@ -189,7 +190,7 @@ impl Ranking {
 }
 
 impl Ranked {
-    /// Memory that it takes, about: a heap has room for up to twice as many as are in it.
+    /// Estimated memory: a heap has capacity for up to twice its contents.
     fn memory_bytes(&self) -> usize {
         let row = self.row.as_row();
         2 * size_of::<Ranked>() + self.rank.memory_bytes() + row.name.len() + row.xattrs.len()
@@ -263,8 +264,8 @@ mod tests {
         }
     }
 
-    /// What is kept never comes to more than the bound and one match, and the first of all runs
-    /// together are the first of all.
+    /// Kept matches never exceed the bound plus one match, and the first of all runs together are
+    /// the first of all.
     #[test]
     fn room_is_bounded_and_the_first_are_among_the_runs() {
         const BOUND: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! What rows do not hold, looked up in the tree that they came from.
+//! Data that rows do not contain, looked up in the tree that they came from.
 
 use format::inode_record::FileKind;
 use format::key::{self, Part};

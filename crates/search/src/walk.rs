@@ -1,8 +1,8 @@
-//! Queries answered by walking down from the start, over one state of the store: the oracle of the
-//! index, and what answers where there is none.
+//! Answers queries by walking down from the start, over one state of the store: the oracle of the
+//! index, and the fallback without one.
 //!
-//! The walk holds one position a level, so its memory is that of the depth, and it goes into a
-//! directory where it finds it: the first matches come at once.
+//! The walk holds one position per level, so its memory is proportional to the depth. It enters a
+//! directory where it finds it, so it emits the first matches at once.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -53,12 +53,12 @@ struct Level {
     tree: TreeId,
     subvolume: u64,
     ino: u64,
-    /// The cookie after which the listing goes on.
+    /// The cookie after which the listing continues.
     after: u64,
     /// Length of its own path.
     path_length: usize,
     depth: u32,
-    /// Its own row, where it comes after what it holds.
+    /// Its own row, if it follows its contents.
     own: Option<Box<Found>>,
 }
 
@@ -69,7 +69,7 @@ struct Found {
     subvolume: u64,
 }
 
-/// What the next step is.
+/// The next step.
 enum Next {
     Down(Level),
     Up,
@@ -106,7 +106,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Lists on in the last directory, until one below is found to go into.
+    /// Continues the listing of the last directory, until it finds one below to enter.
     fn list(&mut self) -> Result<Next> {
         let Some(level) = self.levels.last() else { return Ok(Next::End) };
         let (tree, subvolume, depth) = (level.tree, level.subvolume, level.depth + 1);
@@ -152,7 +152,7 @@ impl Walk<'_> {
         Ok(Next::Up)
     }
 
-    /// Puts a row to the query, at `self.path`, and says whether to go into it.
+    /// Tests a row, at `self.path`, against the query, and returns whether to enter it.
     fn entered(
         &mut self,
         row: &Row<'_>,
@@ -211,7 +211,7 @@ impl Walk<'_> {
         Context::of(found, self.request.caller, self.request.accounts)
     }
 
-    /// Puts a row to the query and gives it out if it matches.
+    /// Tests a row against the query and emits it if it matches.
     fn put(
         &mut self,
         row: &Row<'_>,
@@ -248,7 +248,7 @@ impl Walk<'_> {
         Ok(if enough { ControlFlow::Break(()) } else { flow })
     }
 
-    /// Gives out what is ordered so far.
+    /// Emits the ordered matches so far.
     fn give_ordered(&mut self) {
         if let Some(ranking) = &mut self.ranking {
             let (matched, cancelled) = ranking.give(self.any, &mut *self.emit);
@@ -257,7 +257,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Gives out what was ordered.
+    /// Emits the ordered matches.
     fn finish(mut self) -> Outcome {
         if !self.outcome.cancelled {
             self.give_ordered();
@@ -266,7 +266,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the caller may list a directory and see what its names lead to.
+/// Whether the caller may list a directory and see the targets of its names.
 pub(crate) fn may_list(records: Records<'_>, row: &Row<'_>, caller: &Caller) -> Result<bool> {
     Owned { kind: Kind::Directory, uid: row.uid, gid: row.gid, mode: row.mode }.allows(
         caller,
@@ -275,7 +275,7 @@ pub(crate) fn may_list(records: Records<'_>, row: &Row<'_>, caller: &Caller) -> 
     )
 }
 
-/// The last component of a path, without slashes at its end; a slash where that is all there is.
+/// The last component of a path, without trailing slashes; a slash if there is nothing else.
 pub fn last_name(path: &[u8]) -> &[u8] {
     let Some(end) = path.iter().rposition(|&byte| byte != b'/') else {
         return &path[..path.len().min(1)];

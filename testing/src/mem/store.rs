@@ -86,7 +86,7 @@ impl MemStore {
     }
 
     /// The same store, but it remembers synced states, so that [`MemStore::after_crash`] may be
-    /// called.
+    /// called. Every sync copies each changed tree.
     #[must_use]
     pub fn keep_synced(self) -> MemStore {
         {
