@@ -110,8 +110,8 @@ impl Ground {
         matches!(self.stands[at], Stand::Open(_))
     }
 
-    /// Whether a directory may be reported: its parent is open and less deep than `deepest`.
-    /// Unknown for directories whose record is newer.
+    /// Whether a directory may be reported: its parent is open and less deep than `deepest`. `true`
+    /// if the table does not determine that, as for a directory whose record is newer.
     pub(crate) fn may_be_told(&self, base: &Base, at: usize, deepest: u32) -> bool {
         let (_, above, _) = base.table.at(at);
         if above == NOWHERE || self.newer[at] {
