@@ -1,10 +1,10 @@
-//! `Blobs` on a server that speaks the protocol of S3: a preparation for stores that many machines
-//! see. Calls wait for their answer, as everything in the core does; there is no runtime.
+//! `Blobs` on a server that implements the S3 protocol: preparation for stores shared by many
+//! machines. Calls block until the answer, like everything in the core; there is no async runtime.
 //!
-//! Invariants: an object is made by a conditional request (`If-None-Match: *`), so of two who make
-//! the same name one is told that it is taken; a server that does not heed the condition is refused
-//! when the place is opened. What was not answered is asked for again; whether an object was made
-//! by a request whose answer was lost is seen by its bytes.
+//! Invariants: an object is created by a conditional request (`If-None-Match: *`), so of two
+//! clients that create the same name, one learns that it exists. A server that ignores the
+//! condition is refused when the store is opened. Unanswered requests are retried; if the answer to
+//! a creation was lost, comparing the object's bytes shows whether it succeeded.
 
 mod request;
 mod s3;

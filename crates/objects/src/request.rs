@@ -1,4 +1,4 @@
-//! One request and its answer, as results of the device's kind.
+//! One request and its answer, converted to results of the device crate.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -7,29 +7,29 @@ use device::{Clock, Error, Result};
 use ureq::Body;
 use ureq::http::Response;
 
-/// How often something is tried.
+/// Maximum attempts.
 const TRIES: u32 = 4;
-/// Pause before the second try; it doubles.
+/// Pause before the second attempt; it doubles.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most of an answer that says what is wrong.
+/// Maximum length of an error text that is read.
 const SAID_BYTES: u64 = 512;
 
-/// What a request came to: the answer, or that there was none.
+/// The result of a request: the answer, or a transport error.
 pub(crate) type Answer = std::result::Result<Response<Body>, ureq::Error>;
 
-/// What one try came to.
+/// The result of one attempt.
 pub(crate) enum Tried<T> {
-    /// It was answered, to the end.
+    /// It was answered completely.
     Done(T),
-    /// It was not answered, or not to the end, or the server could not do it now. It may have been
-    /// carried out all the same.
+    /// It was not answered, or not completely, or the server could not execute it now. It may have
+    /// been executed nevertheless.
     Failed(Error),
-    /// The server does not do it, and will not when it is asked again.
+    /// The server refuses it, and would refuse it again.
     Refused(Error),
 }
 
 impl<T> Tried<T> {
-    /// The result, for one who does not try again.
+    /// The result, for a caller that does not retry.
     pub(crate) fn result(self) -> Result<T> {
         match self {
             Tried::Done(value) => Ok(value),
@@ -38,7 +38,7 @@ impl<T> Tried<T> {
     }
 }
 
-/// What is asked for, and of which object.
+/// The operation, and the object's name.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) operation: &'static str,
@@ -46,17 +46,17 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// An error of it.
+    /// An error of this request.
     pub(crate) fn error(&self, error: io::Error) -> Error {
         Error::new(self.operation, self.name, error)
     }
 
-    /// A failure of it.
+    /// A failure of this request.
     pub(crate) fn failed<T>(&self, error: io::Error) -> Tried<T> {
         Tried::Failed(self.error(error))
     }
 
-    /// Reads an answer with its body, where there is one.
+    /// Reads an answer and its body, if it has one.
     pub(crate) fn answered<T>(
         &self,
         answer: Answer,
@@ -68,11 +68,11 @@ impl Asked<'_> {
         }
     }
 
-    /// An answer that was not expected, with what the server said.
+    /// An unexpected answer, with the server's error text.
     pub(crate) fn unexpected<T>(&self, mut answer: Response<Body>) -> Tried<T> {
         let status = status(&answer);
         let mut said = Vec::new();
-        // What came before the connection broke is said, too.
+        // If the connection broke, the text received before is included.
         drop(answer.body_mut().as_reader().take(SAID_BYTES).read_to_end(&mut said));
         let said = String::from_utf8_lossy(&said);
         let kind = match status {
@@ -87,12 +87,13 @@ impl Asked<'_> {
     }
 }
 
-/// Whether what a server answers may be otherwise when it is asked again.
+/// Whether the server may answer differently on a retry.
 fn passes(status: u16, said: &str) -> bool {
-    /// What the protocol has under 400 although it is of the connection, not of the request.
+    /// Codes that the protocol returns under 400 although the connection caused them, not the
+    /// request.
     const OF_THE_WAY: [&str; 4] =
         ["RequestTimeout", "BadDigest", "XAmzContentChecksumMismatch", "IncompleteBody"];
-    /// What the protocol has under 409 for requests that met another for the same name.
+    /// Codes that the protocol returns under 409 for concurrent requests for the same name.
     const AT_ONCE: [&str; 2] = ["ConditionalRequestConflict", "OperationAborted"];
     match status {
         408 | 429 | 500 | 502 | 503 | 504 => true,
@@ -107,7 +108,7 @@ pub(crate) fn status(answer: &Response<Body>) -> u16 {
     answer.status().as_u16()
 }
 
-/// Tries until there is an answer that is not a passing failure.
+/// Retries until there is an answer that is not a transient failure.
 pub(crate) fn patiently<T>(clock: &dyn Clock, mut once: impl FnMut() -> Tried<T>) -> Result<T> {
     let mut pause = PAUSE;
     for _ in 1..TRIES {

@@ -16,42 +16,41 @@ use ureq::{Agent, Body, SendBody};
 
 use crate::request::{Asked, Tried, patiently, status};
 
-/// How long a signature holds: longer than any request.
+/// Validity of a signature: longer than any request.
 const SIGNED_FOR: Duration = Duration::from_secs(24 * 3600);
-/// Longest time in which a connection is made.
+/// Maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Silences that are waited for an answer when all was sent. There is no bound of a whole request:
-/// how long it takes is a matter of its length and of the way.
+/// Multiples of the `silence` to wait for an answer when everything was sent. A whole request has
+/// no limit: its duration depends on its length and on the network.
 const SILENCES_OF_ANSWER: u32 = 4;
-/// Most bytes of an object. The protocol has 5 GiB for one request.
+/// Maximum bytes of an object. The protocol allows 5 GiB for one request.
 const OBJECT_BYTES_MAX: u64 = 4 << 30;
-/// Most bytes of a part of a list.
+/// Maximum bytes of a page of a listing.
 const LIST_BYTES_MAX: u64 = 16 << 20;
-/// Bytes that are read at a time to sum a file up.
+/// Bytes read per step to checksum a file.
 const SUMMED_BYTES: usize = 1 << 20;
-/// What the object is called that is made, twice, to find out whether the server heeds conditions.
+/// Name prefix of the object that is created twice, to test whether the server heeds conditions.
 const PROBE_PREFIX: &str = "probe-";
 
-/// Where objects are.
+/// Location of the objects.
 #[derive(Clone)]
 pub struct Place {
     /// The server, such as `http://127.0.0.1:9000`.
     pub endpoint: String,
-    /// The bucket, which must exist; it stands in the path of requests.
+    /// The bucket, which must exist; requests name it in their path.
     pub bucket: String,
     /// The region that requests are signed for.
     pub region: String,
-    /// What the names of all objects begin with.
+    /// Prefix of the names of all objects.
     pub prefix: String,
     /// The access key and the secret key.
     pub keys: (String, String),
-    /// Longest time in which nothing is sent or received before a request is given up, and made
-    /// again.
+    /// Maximum time without sent or received data, after which a request is abandoned and retried.
     pub silence: Duration,
 }
 
 impl Place {
-    /// The `silence` for servers that are not known better.
+    /// The default `silence`.
     pub const SILENCE: Duration = Duration::from_secs(30);
 }
 
@@ -63,17 +62,17 @@ pub struct S3Blobs {
     agent: Agent,
     clock: Arc<dyn Clock>,
     endpoint: String,
-    /// What its probes are called, and how many there were.
+    /// The random part of its probes' names, and how many there were.
     own: u64,
     probes: AtomicU64,
-    /// Whether the server makes objects only where there is none: not known of one that took
-    /// nothing when it was opened.
+    /// Whether the server honours conditional creation: not known of a server that accepted nothing
+    /// when it was opened.
     heeds: AtomicBool,
 }
 
 impl S3Blobs {
-    /// Finds out that the server is there and makes objects only where there is none; the latter
-    /// before the first is made, where it takes none now.
+    /// Checks that the server is reachable and honours conditional creation; the latter before the
+    /// first creation, if it accepts none now.
     pub fn open(place: &Place, clock: Arc<dyn Clock>, random: &dyn Random) -> Result<S3Blobs> {
         let wrong = |what: &'static str, why: String| {
             Error::new(what, &place.endpoint, io::Error::new(io::ErrorKind::InvalidInput, why))
@@ -108,9 +107,9 @@ impl S3Blobs {
         match probed {
             Ok(Ok(())) => Ok(blobs),
             Ok(Err(verdict)) => Err(verdict),
-            // A server that is full, or whose keys are for reading, gives what it has.
+            // A full server, or one whose keys are read-only, still serves reads.
             Err(_) if blobs.list_part("", None).result().is_ok() => {
-                // It may have been made, and is in nobody's way.
+                // It may have been created, and does no harm.
                 blobs.delete(&probe).ok();
                 Ok(blobs)
             }
@@ -118,13 +117,14 @@ impl S3Blobs {
         }
     }
 
-    /// A name that nobody has, for others may be at the same, and that was not tried before.
+    /// A name that is unused, because other clients may probe concurrently, and that was not tried
+    /// before.
     fn fresh_probe(&self) -> String {
         let number = self.probes.fetch_add(1, Ordering::Relaxed);
         format!("{PROBE_PREFIX}{:016x}-{number:x}", self.own)
     }
 
-    /// Finds out that the server heeds conditions, before anything is made on the strength of it.
+    /// Checks that the server honours conditions, before the first creation relies on it.
     fn heed(&self) -> Result<()> {
         if self.heeds.load(Ordering::Relaxed) {
             return Ok(());
@@ -134,8 +134,8 @@ impl S3Blobs {
         self.probed(&probe, made)?
     }
 
-    /// Looks what comes of making what was asked for once: a verdict, or an error where the server
-    /// did not let it come to one.
+    /// Evaluates the second creation of the same probe: a verdict, or an error if the server
+    /// prevented one.
     fn probed(&self, probe: &str, made: bool) -> Result<Result<()>> {
         let again = self.make(probe, b"second");
         let deleted = self.delete(probe);
@@ -164,8 +164,8 @@ impl S3Blobs {
         format!("{}{name}", self.prefix)
     }
 
-    /// Makes an object. It may be asked for several times: when an answer was lost, what is there
-    /// afterwards tells whose it is.
+    /// Creates an object. The request may be repeated: if an answer was lost, the object found
+    /// afterwards shows whose it is.
     fn put(&self, name: &str, length: u64, part: ReadPart<'_>) -> Result<bool> {
         let sum = BASE64_STANDARD.encode(sum_of(length, part)?);
         let lost = Cell::new(false);
@@ -216,8 +216,8 @@ impl S3Blobs {
         })
     }
 
-    /// Reads a part of a list: what a server has under names that begin with the prefix, and how to
-    /// go on.
+    /// Reads a page of a listing: objects whose names begin with the prefix, and the token for the
+    /// next page.
     fn list_part(&self, prefix: &str, token: Option<&str>) -> Tried<Listed> {
         let asked = Asked { operation: "list", name: prefix };
         let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
@@ -248,7 +248,7 @@ impl S3Blobs {
         })
     }
 
-    /// Names that begin with a prefix, and how long they are.
+    /// Names that begin with a prefix, and their lengths.
     fn list_all(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
         let (mut all, mut token): (Vec<_>, Option<String>) = (Vec::new(), None);
         loop {
@@ -265,10 +265,10 @@ impl S3Blobs {
     }
 }
 
-/// Objects of a part of a list, and what the next part is asked for with.
+/// Objects of a page of a listing, and the token for the next page.
 type Listed = (Vec<(String, u64)>, Option<String>);
 
-/// CRC32C of bytes, as the protocol has it.
+/// CRC32C of bytes, in the protocol's form.
 fn sum_of(length: u64, part: ReadPart<'_>) -> Result<[u8; 4]> {
     let mut buffer = vec![0; SUMMED_BYTES.min(length as usize)];
     let (mut at, mut sum) = (0, 0);
@@ -284,7 +284,8 @@ fn sum_of(length: u64, part: ReadPart<'_>) -> Result<[u8; 4]> {
     Ok(sum.to_be_bytes())
 }
 
-/// Fills a buffer from the body of an answer, behind what is skipped; returns the bytes read.
+/// Fills a buffer from the body of an answer, after skipping `skipped` bytes; returns the bytes
+/// read.
 fn fill(answer: &mut Response<Body>, skipped: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut body = answer.body_mut().as_reader();
     io::copy(&mut body.by_ref().take(skipped), &mut io::sink())?;
@@ -298,13 +299,13 @@ fn fill(answer: &mut Response<Body>, skipped: u64, buffer: &mut [u8]) -> io::Res
     Ok(filled)
 }
 
-/// The length of the whole object, where the answer with a part of it says so.
+/// The length of the whole object, if the answer with a part of it states it.
 fn length_of_whole(answer: &Response<Body>) -> Option<u64> {
     let range = answer.headers().get("content-range")?.to_str().ok()?;
     range.rsplit_once('/')?.1.parse().ok()
 }
 
-/// Reads what is sent from its begin on.
+/// Reads the data to send from its start.
 struct PartReader<'p> {
     part: ReadPart<'p>,
     at: u64,
@@ -356,7 +357,7 @@ impl Blobs for S3Blobs {
             asked.answered(answer, |mut answer| {
                 let skipped = match status(&answer) {
                     206 => 0,
-                    // The whole object: the server has no ranges, or it is all of it.
+                    // The whole object: the server ignores ranges, or the range covers it.
                     200 => offset,
                     416 => return Tried::Done(0),
                     _ => return asked.unexpected(answer),
@@ -417,7 +418,7 @@ impl Blobs for S3Blobs {
         Ok(self.length(name)?.unwrap_or(0))
     }
 
-    /// A request for a thousand objects, which tells how long they are.
+    /// One request per thousand objects, which returns their lengths.
     fn disk_bytes_all(&self) -> Result<u64> {
         Ok(self.list_all("")?.into_iter().map(|(_, bytes)| bytes).sum())
     }
