@@ -4,7 +4,7 @@ use device::Timestamp;
 
 use crate::NodeId;
 
-/// What an inode is.
+/// Type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -28,21 +28,21 @@ pub enum Kind {
 pub struct Attr {
     /// The number shown.
     pub node: NodeId,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Permission bits, with set-id and sticky: `mode & 0o7777`.
     pub mode: u32,
-    /// Names that lead to it; for a directory 2 plus its sub-directories.
+    /// Number of hard links; for a directory 2 plus its sub-directories.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number of a device node, as `makedev` gives it.
+    /// Device number of a device node, as `makedev` returns it.
     pub rdev: u32,
     /// Length in bytes; for a directory the number of its entries.
     pub size: u64,
-    /// Room used, in units of 512 bytes.
+    /// Allocated space, in units of 512 bytes.
     pub blocks: u64,
     /// Last read.
     pub atime: Timestamp,

@@ -1,19 +1,19 @@
-//! Who asks.
+//! The caller of an operation.
 
 /// Where permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforce {
-    /// The kernel did it before it sent the request (`default_permissions`).
+    /// The kernel checked them before it sent the request (`default_permissions`).
     Kernel,
     /// Here, on every operation.
     Here,
 }
 
-/// What ends, with a change of a file's contents or owner and in the same batch, beside what ends
-/// for everybody: said by who knows what the caller may keep.
+/// Privileges of a file that a change of its contents or owner clears in the same batch, in
+/// addition to those always cleared: set by code that knows what the caller may keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// The set-id bits, also where the superuser makes the change: without `CAP_FSETID`.
+    /// The set-id bits, even if the superuser makes the change: it lacks `CAP_FSETID`.
     pub set_id: bool,
     /// The file's capabilities.
     pub capabilities: bool,
@@ -24,7 +24,7 @@ impl Ends {
     pub const NONE: Ends = Ends { set_id: false, capabilities: false };
 }
 
-/// Whose rights an operation has.
+/// The credentials of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// Effective user.
@@ -33,13 +33,13 @@ pub struct Caller {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Permission bits that are taken from the mode of what the caller makes, except where a
-    /// directory's default access list says what is given.
+    /// Permission bits removed from the mode of what the caller creates, except where a directory's
+    /// default access list determines the mode.
     pub umask: u32,
-    /// Where permissions are checked. Rules that the kernel cannot check for us (who may
-    /// snapshot, clone, roll back) are checked here in any case.
+    /// Where permissions are checked. Rules that the kernel cannot check for us (who may snapshot,
+    /// clone, roll back) are checked here in any case.
     pub enforce: Enforce,
-    /// What the caller's changes of a file end.
+    /// Privileges that the caller's changes of a file clear.
     pub ends: Ends,
 }
 
@@ -61,13 +61,13 @@ impl Caller {
         self.uid == 0
     }
 
-    /// Whether the set-id bits of a file end when the caller changes its contents.
+    /// Whether the caller's change of a file's contents clears its set-id bits.
     pub fn ends_set_id(&self) -> bool {
         !self.is_root() || self.ends.set_id
     }
 
-    /// Whether the caller is in a group, or the kernel has seen to it: it knows all groups of the
-    /// caller, and answers a change that takes one by itself.
+    /// Whether the caller is in a group, or the kernel has checked it: it knows all groups of the
+    /// caller, and itself answers a change that requires membership.
     pub fn may_be_in(&self, gid: u32) -> bool {
         self.enforce == Enforce::Kernel || self.in_group(gid)
     }

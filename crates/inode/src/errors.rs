@@ -1,5 +1,5 @@
-//! Domain errors: what POSIX calls may answer, plus failures from below. They become `errno`
-//! only in `fuse`.
+//! Domain errors: errors of POSIX calls, plus failures of lower layers. Only `fuse` converts them
+//! to `errno`.
 
 /// Why an operation was not done. Nothing was changed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -19,13 +19,13 @@ pub enum FsError {
     /// ENOTEMPTY.
     #[error("directory not empty")]
     NotEmpty,
-    /// EACCES: permission bits say no.
+    /// EACCES: permission bits deny it.
     #[error("permission denied")]
     AccessDenied,
     /// EPERM: only the owner or root may.
     #[error("operation not permitted: {0}")]
     NotPermitted(&'static str),
-    /// EPERM: only root may, no owner of anything.
+    /// EPERM: only root may, regardless of ownership.
     #[error("operation not permitted: {0}")]
     RootOnly(&'static str),
     /// EINVAL.
@@ -34,7 +34,7 @@ pub enum FsError {
     /// ENAMETOOLONG.
     #[error("file name too long")]
     NameTooLong,
-    /// EXDEV: across a subvolume boundary where that cannot be done.
+    /// EXDEV: across a subvolume boundary where that is not possible.
     #[error("across subvolumes: {0}")]
     CrossSubvolume(&'static str),
     /// EMLINK.
@@ -52,10 +52,10 @@ pub enum FsError {
     /// ENOSPC.
     #[error("no space left on the medium")]
     NoSpace,
-    /// ENOSPC: a bound of the volume that no room would move, as of numbers that were handed out.
+    /// ENOSPC: a limit of the volume that free space does not change, such as exhausted numbers.
     #[error("a limit of the volume is reached: {0}")]
     LimitReached(&'static str),
-    /// EDQUOT: the quota of the directory gives no more.
+    /// EDQUOT: the quota of the directory is exhausted.
     #[error("quota exceeded")]
     QuotaExceeded,
     /// ERANGE: an extended attribute does not fit the caller's buffer.
@@ -64,7 +64,7 @@ pub enum FsError {
     /// ENODATA: no such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
-    /// ENODATA: the file is one of an index, which has no contents.
+    /// ENODATA: the file belongs to an index, which has no contents.
     #[error("contents are not here: this is an index of another file system")]
     Elsewhere,
     /// EOPNOTSUPP.
@@ -73,13 +73,13 @@ pub enum FsError {
     /// EBUSY.
     #[error("busy: {0}")]
     Busy(&'static str),
-    /// ESTALE: the inode is gone.
+    /// ESTALE: the inode was removed.
     #[error("stale handle")]
     Stale,
-    /// ENXIO: there is no data, or nothing at all, from that place on.
+    /// ENXIO: there is no data, or nothing at all, from that offset on.
     #[error("nothing from there to the end of the file")]
     PastEnd,
-    /// EINTR: the caller gave up.
+    /// EINTR: the caller cancelled.
     #[error("interrupted")]
     Interrupted,
     /// EIO: damage, or a failed read.
@@ -87,12 +87,12 @@ pub enum FsError {
     Io(IoFailure),
 }
 
-/// What could not be read, and where. The words are for people; code looks at the place.
+/// What could not be read, and where. The text is for people; code uses the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoFailure {
-    /// What failed, in words that name the place.
+    /// What failed, in text that names the place.
     pub what: String,
-    /// The file below the volume directory, and the byte in it; `None` where no file is known.
+    /// The file below the volume directory, and the byte offset; `None` where no file is known.
     pub place: Option<(String, u64)>,
 }
 

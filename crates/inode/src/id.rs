@@ -1,7 +1,7 @@
 //! Numbers of inodes and subvolumes.
 
 /// An inode inside its subvolume; a clone has the same numbers as its source. Never reused in a
-/// volume. 40 bits; records and keys have room for 64.
+/// volume. 40 bits; records and keys have space for 64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
@@ -10,15 +10,15 @@ pub struct Ino(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubvolId(pub u64);
 
-/// What the kernel's numbers of inodes hold of a subvolume: 23 bits, which no two subvolumes share
-/// that exist at one time, and one bit more for virtual directories.
+/// The part of the kernel's inode number that identifies a subvolume: 23 bits, unique among
+/// subvolumes that exist at one time, and one more bit for virtual directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u64);
 
 /// An inode as users and the kernel see it, unique over all subvolumes of a volume that exist at
 /// one time: the slot of the subvolume in the upper 24 bits, the inode in the lower 40. It is not
-/// stored, for slots are used again. The root of a file system is always [`NodeId::ROOT`],
-/// whatever subvolume and inode it is.
+/// stored, because slots are reused. The root of a file system is always [`NodeId::ROOT`], in any
+/// subvolume and for any inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -37,7 +37,7 @@ impl SubvolId {
         Slot(format::key::slot(self.0))
     }
 
-    /// What tells it from those that had its slot before.
+    /// Distinguishes it from earlier users of its slot.
     #[inline]
     pub fn generation(self) -> u64 {
         format::key::generation(self.0)

@@ -1,4 +1,4 @@
-//! Attributes, names and permission rules: what the namespace and search share.
+//! Attributes, names and permission rules, shared by the namespace and search.
 
 mod attr;
 mod caller;

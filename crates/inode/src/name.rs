@@ -4,7 +4,7 @@ use crate::FsError;
 
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest path that one call takes, in bytes, as Linux has it (with the closing NUL).
+/// Longest path that one call accepts, in bytes, as in Linux (with the terminating NUL).
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Longest target of a symbolic link, in bytes.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
@@ -14,8 +14,8 @@ pub const SYMLINK_BYTES_MAX: usize = 4095;
 pub struct Name<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
-    /// Checks a name that is to be looked up or created. `.` and `..` are not names here: the
-    /// kernel, or whoever walks a path, resolves them.
+    /// Checks a name to be looked up or created. `.` and `..` are not names here: the kernel, or
+    /// the code that walks a path, resolves them.
     pub fn new(bytes: &'a [u8]) -> Result<Name<'a>, FsError> {
         if bytes.len() > NAME_BYTES_MAX {
             Err(FsError::NameTooLong)

@@ -1,7 +1,7 @@
 //! The keyed hash of names, which orders a directory (`docs/format/keys.md`).
 //!
-//! SipHash-1-3 under a secret of the volume, so that nobody can choose names that collide; cut to
-//! 55 bits, so that hash and collision index fit in a directory cookie of 63 bits.
+//! SipHash-1-3 keyed with a secret of the volume, so that no user can choose names that collide;
+//! truncated to 55 bits, so that hash and collision index fit in a directory cookie of 63 bits.
 
 use std::hash::Hasher as _;
 
@@ -18,12 +18,12 @@ impl NameHash {
     /// Bits of a hash.
     pub const BITS: u32 = 55;
 
-    /// The hash under a secret.
+    /// The hash with a key.
     pub fn new(key: [u8; 16]) -> NameHash {
         NameHash::with_bits(key, NameHash::BITS)
     }
 
-    /// A hash of fewer bits, under which names collide as often as one likes.
+    /// A hash of fewer bits, so that tests can choose how often names collide.
     pub fn with_bits(key: [u8; 16], bits: u32) -> NameHash {
         assert!((1..=NameHash::BITS).contains(&bits), "{bits} bits");
         let word = u128::from_le_bytes(key);
@@ -35,7 +35,7 @@ impl NameHash {
     pub fn hash(&self, name: &[u8]) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         hasher.write(name);
-        // 0 is the directory itself; the name that would have it goes beside it.
+        // 0 is the directory itself; a name that would have it uses the next value.
         (hasher.finish() >> self.shift).max(1)
     }
 }

@@ -1,10 +1,10 @@
-//! Who may do what: permission bits with supplementary groups, access control lists, the sticky
-//! bit, the rules of changing attributes. Every rule of the namespace and of search is here, once.
+//! Permission rules: permission bits with supplementary groups, access control lists, the sticky
+//! bit, changes of attributes. Every rule of the namespace and of search is here, once.
 //!
-//! A list is read only where it decides: who asks gives a way to get it.
+//! An access list is read only if it is decisive: the caller passes a function that reads it.
 //!
-//! [`Enforce::Kernel`] skips the plain permission-bit checks, which `default_permissions` makes
-//! the kernel do before it asks; everything else is checked in any case.
+//! [`Enforce::Kernel`] skips the plain permission-bit checks, which the kernel makes under
+//! `default_permissions` before it sends the request; everything else is checked in any case.
 
 use format::acl::Acl;
 
@@ -23,15 +23,15 @@ pub const SET_UID: u32 = 0o4000;
 pub const SET_GID: u32 = 0o2000;
 /// Sticky bit.
 pub const STICKY: u32 = 0o1000;
-/// Beside the bits that callers see: an access control list says more than they do.
+/// Set beside the bits that callers see: an access control list adds to them.
 pub const HAS_ACL: u32 = format::acl::IN_MODE;
 /// The bits that callers see.
 pub const MODE_BITS: u32 = 0o7777;
 
-/// What permissions depend on.
+/// The inputs of a permission check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owned {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Owner.
     pub uid: u32,
@@ -47,14 +47,14 @@ impl Owned {
         caller.is_root() || caller.uid == self.uid
     }
 
-    /// Whether the caller may do all of `mask`, whoever enforces it; `None` where the access
+    /// Whether the caller may do all of `mask`, regardless of [`Enforce`]; `None` if the access
     /// list decides.
     ///
-    /// As Linux has it, a list whose mask gives nothing is not asked: then the bits of the group
-    /// class are none, and who is named in the list only is one of the others.
+    /// As in Linux, a list with an empty mask is not consulted: then the bits of the group class
+    /// are empty, and a user or group named only in the list counts as other.
     pub fn decide(&self, caller: &Caller, mask: u32) -> Option<bool> {
         if caller.is_root() {
-            // Root reads and writes anything, and executes what anybody may execute.
+            // Root reads and writes anything, and executes what any user may execute.
             let executes = self.kind == Kind::Directory || self.mode & 0o111 != 0;
             return Some(mask & EXECUTE == 0 || executes);
         }
@@ -70,7 +70,8 @@ impl Owned {
         Some(bits & 7 & mask == mask)
     }
 
-    /// Whether the caller may do all of `mask`, whoever enforces it. `acl` reads the access list.
+    /// Whether the caller may do all of `mask`, regardless of [`Enforce`]. `acl` reads the access
+    /// list.
     #[inline]
     pub fn allows<E>(
         &self,
@@ -84,8 +85,8 @@ impl Owned {
         }
     }
 
-    /// Whether an access list allows all of `mask` to somebody who is not the owner: the
-    /// algorithm of acl(5).
+    /// Whether an access list allows all of `mask` to a caller that is not the owner: the algorithm
+    /// of acl(5).
     fn listed(&self, caller: &Caller, mask: u32, acl: &Acl) -> bool {
         let most = acl.mask.unwrap_or(7);
         if let Some((_, given)) = acl.users.iter().find(|(uid, _)| *uid == caller.uid) {
@@ -97,7 +98,7 @@ impl Owned {
         if groups.peek().is_none() {
             return acl.other & mask == mask;
         }
-        // One group must have all of them: two that have half each are not enough.
+        // One group must grant all of them: two that grant half each are not enough.
         groups.any(|given| given & most & mask == mask)
     }
 
@@ -116,8 +117,8 @@ impl Owned {
         }
     }
 
-    /// Checks whether a name may be taken out of this directory: in a sticky one only by the
-    /// owner of the directory or of what is removed.
+    /// Checks whether a name may be removed from this directory: from a sticky one only by the
+    /// owner of the directory or of the removed object.
     pub fn check_removal(
         &self,
         caller: &Caller,
@@ -132,7 +133,7 @@ impl Owned {
         Ok(())
     }
 
-    /// Checks a change of attributes and tells mode, owner and group after it.
+    /// Checks a change of attributes and returns mode, owner and group after it.
     pub fn change(
         &self,
         caller: &Caller,
@@ -200,8 +201,8 @@ impl Owned {
         if self.is_owner(caller) || times.iter().all(Option::is_none) {
             return Ok(());
         }
-        // A change of the size brings the time of the change along; otherwise one time alone is the
-        // owner's to set, to now, too.
+        // A change of the size also sets the change time; otherwise only the owner may set a single
+        // time, even to now.
         let is_touch =
             changes.size.is_some() || (changes.atime.is_some() && changes.mtime.is_some());
         if is_touch && times.iter().flatten().all(|time| *time == SetTime::Now) {
@@ -212,15 +213,15 @@ impl Owned {
     }
 }
 
-/// A mode after a change of contents by who may not keep these bits, or of the owner: without
-/// set-user-id, and without set-group-id where that means execution and not locking.
+/// The mode after a change of contents by a caller that may not keep these bits, or of the owner:
+/// without set-user-id, and without set-group-id where that means execution and not locking.
 pub fn without_set_id(mode: u32) -> u32 {
     let mode = mode & !SET_UID;
     if mode & 0o010 != 0 { mode & !SET_GID } else { mode }
 }
 
-/// A mode whose access list is lost. What the owning group had is lost with it: the bits of the
-/// group class were the mask, so that group has nothing.
+/// The mode when the access list is lost. The owning group's permissions are lost with it: the bits
+/// of the group class were the mask, so that group gets none.
 pub fn without_lost_list(mode: u32) -> u32 {
     if mode & HAS_ACL == 0 { mode } else { mode & !(HAS_ACL | 0o070) }
 }

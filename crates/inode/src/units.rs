@@ -1,16 +1,16 @@
-//! Sizes and times as people write them: the one reader of both, for options of commands and
-//! mounts, and for the words of a search.
+//! Sizes and times as people write them: one parser of both, for options of commands and mounts,
+//! and for search expressions.
 
 use std::time::Duration;
 
-/// Digits behind a point beyond these tell nothing.
+/// Further digits after the decimal point are insignificant.
 const FRACTION_DIGITS: usize = 18;
 
 /// Nanoseconds in a second.
 const NANOS: u64 = 1_000_000_000;
 
-/// Reads a number of bytes: digits, perhaps with a fraction, and perhaps `K`, `M`, `G`, `T` or `P`
-/// (powers of 1024, of either case), which `B` or `iB` may follow.
+/// Parses a number of bytes: digits, optionally with a fraction, and optionally `K`, `M`, `G`, `T`
+/// or `P` (powers of 1024, of either case), which `B` or `iB` may follow.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let (number, unit) = measured(text)?;
     let shift = match unit.to_ascii_uppercase().as_str() {
@@ -25,8 +25,8 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     u64::try_from(number.times(1 << shift)).ok()
 }
 
-/// As [`parse_bytes`], of a number that says how many bytes there may be: what has no unit is
-/// whole, and what is more than nothing is a byte or more.
+/// As [`parse_bytes`], for a limit in bytes: a number without a unit must be whole, and a positive
+/// limit is at least one byte.
 pub fn parse_limit(text: &str) -> Option<u64> {
     let bytes = parse_bytes(text)?;
     let (number, unit) = measured(text)?;
@@ -36,8 +36,8 @@ pub fn parse_limit(text: &str) -> Option<u64> {
     (!(is_bytes && number.fraction != 0) && (bytes != 0 || is_nothing)).then_some(bytes)
 }
 
-/// Reads a time: a number, perhaps with a fraction, with `s`, `m` (or `min`), `h`, `d`, `w` or `y`
-/// (of 365.25 days). Months have no one length.
+/// Parses a time: a number, optionally with a fraction, with `s`, `m` (or `min`), `h`, `d`, `w` or
+/// `y` (of 365.25 days). Months vary in length, so they have no unit.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = measured(text)?;
     let seconds = match unit {
@@ -54,23 +54,23 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::new(u64::try_from(seconds).ok()?, u32::try_from(nanos).ok()?))
 }
 
-/// A number as it is written: what stands before a point, and behind it.
+/// A number as written: the digits before the decimal point, and after it.
 struct Number {
     whole: u64,
     fraction: u64,
-    /// What `fraction` is divided by.
+    /// The divisor of `fraction`.
     of: u64,
 }
 
 impl Number {
-    /// So many times a unit, rounded down.
+    /// The number times a unit, rounded down.
     fn times(&self, unit: u64) -> u128 {
         let unit = u128::from(unit);
         u128::from(self.whole) * unit + u128::from(self.fraction) * unit / u128::from(self.of)
     }
 }
 
-/// Divides a text into its number and the unit behind that.
+/// Splits a text into its number and the unit after it.
 fn measured(text: &str) -> Option<(Number, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
