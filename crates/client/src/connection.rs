@@ -1,4 +1,4 @@
-//! One connection to an owner: hello, requests, answers.
+//! One connection to a daemon: hello, requests, answers.
 
 use std::io::{BufReader, Write};
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use wire::{
 
 use crate::{Peer, Result, peer, socket};
 
-/// A connection over which the owner has said welcome.
+/// A connection over which the daemon has sent its welcome.
 #[derive(Debug)]
 pub struct Connection {
     reader: BufReader<UnixStream>,
@@ -23,21 +23,21 @@ pub struct Connection {
     last_id: u32,
 }
 
-/// What trying to connect gave.
+/// Result of an attempt to connect.
 #[derive(Debug)]
 pub enum Opened {
-    /// There is an owner.
+    /// A daemon has answered.
     Connected(Connection),
-    /// Nobody listens.
+    /// No process listens.
     NoOwner,
-    /// An owner closed the connection before it said welcome: it is leaving, or died.
+    /// A daemon closed the connection before its welcome: it is exiting, or died.
     Leaving,
-    /// The daemon takes no more connections, of this user or of all, and says which limit it is.
+    /// The daemon accepts no more connections, of this user or of all; the failure names the limit.
     Refused(Failure),
 }
 
 impl Connection {
-    /// Connects to the owner of a volume directory.
+    /// Connects to the daemon of a volume directory.
     pub fn open(volume: &Path) -> Result<Opened> {
         let stream = match socket::connect(volume) {
             Ok(Some(stream)) => stream,
@@ -57,7 +57,8 @@ impl Connection {
             last_id: 0,
         };
         encode(&Hello { magic: HELLO_MAGIC, version: VERSION }, &mut connection.sent);
-        // A daemon that refuses a connection closes it without reading: what it says is there.
+        // A daemon that refuses a connection closes it without reading: its reply can be read
+        // nevertheless.
         let sent = write_frame(&mut connection.writer, &connection.sent);
         match read_frame(&mut connection.reader, &mut connection.received) {
             Ok(()) => {}
@@ -85,12 +86,12 @@ impl Connection {
         Ok(Opened::Connected(connection))
     }
 
-    /// What the owner said of itself.
+    /// The daemon's welcome.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// The process that listens, on the kernel's word.
+    /// The listening process, as the kernel reports it.
     pub fn peer(&self) -> std::io::Result<Peer> {
         peer(self.writer.as_fd())
     }
@@ -100,12 +101,12 @@ impl Connection {
         self.writer.try_clone()
     }
 
-    /// Sends a request without waiting; returns the number that its answer will carry. One that is
+    /// Sends a request without waiting; returns the number that its answer will carry. A request
     /// longer than a message can be is an error, and nothing of it is sent.
     pub fn send(&mut self, call: Call<'_>) -> Result<u32> {
         self.last_id = self.last_id.wrapping_add(1);
         self.sent.clear();
-        // The length stands before the message, so that a small one leaves in one write.
+        // The length precedes the message, so that a small one is sent in one write.
         self.sent.extend([0; 4]);
         encode(&Request { id: self.last_id, call }, &mut self.sent);
         let length = self.sent.len() - 4;
@@ -135,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// Why the daemon closed the connection: it may have said so before.
+    /// Why the daemon closed the connection: it may have sent the reason before.
     fn last_words(&mut self, error: &FrameError) -> Failure {
         loop {
             match read_frame(&mut self.reader, &mut self.received) {
@@ -153,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and waits for the end of its answer; `part` sees the parts before.
+    /// Sends a request and waits for the end of its answer; `part` gets the parts before.
     pub fn call(
         &mut self,
         call: Call<'_>,

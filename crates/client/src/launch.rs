@@ -1,26 +1,26 @@
-//! What a process that was started in the background tells the one that started it, over its
-//! standard output, before it lets go of it: one frame.
+//! The report of a process started in the background to the one that started it, over its standard
+//! output, before it detaches: one frame.
 
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use wire::{Failure, FailureKind, FrameError, decode, encode, read_frame, write_frame};
 
-/// How a start went.
+/// Result of a start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Launch {
-    /// It owns the volume, and is mounted where a mount was asked for.
+    /// It owns the volume, and has mounted it if a mount was requested.
     Ready {
-        /// The process.
+        /// The process id.
         pid: u32,
     },
     /// Another process owns the volume, and listens.
     Taken,
-    /// It could not.
+    /// The start failed.
     Failed(Failure),
 }
 
-/// Where the report goes: written at most once.
+/// Destination of the report: written at most once.
 #[derive(Debug)]
 pub struct LaunchReport<W>(Option<W>);
 
@@ -30,7 +30,7 @@ impl<W: Write> LaunchReport<W> {
         LaunchReport(Some(to))
     }
 
-    /// Reports; a second report goes nowhere, nor does one that nobody reads any more.
+    /// Sends the report; a second report is dropped, and so is one without a reader.
     pub fn tell(&mut self, launch: &Launch) {
         if let Some(mut to) = self.0.take() {
             let mut bytes = Vec::new();
@@ -61,7 +61,7 @@ impl Launch {
         }
     }
 
-    /// For `map_err` at the place where a process is started.
+    /// For `map_err` where a process is started.
     pub fn not_started(error: &io::Error) -> Failure {
         Failure::new(FailureKind::Other, format!("cannot start a daemon: {error}"))
     }

@@ -1,5 +1,6 @@
-//! The way from a command to the owner of a volume: find its socket or spawn an owner, say hello,
-//! send requests, read the parts of an answer. The cluster client will speak the same messages.
+//! Connects a command to the daemon of a volume: finds its socket or spawns a daemon, sends the
+//! hello and requests, and reads the parts of an answer. The cluster client will use the same
+//! messages.
 
 mod connection;
 mod launch;

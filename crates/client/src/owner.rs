@@ -1,9 +1,8 @@
-//! Finding the owner of a volume, or making one.
+//! Finds the daemon of a volume, or starts one.
 //!
-//! Any number of commands may do this at once: whoever finds nobody listening spawns an owner,
-//! the lock of the volume elects one of those, and the others connect to it. A connection that
-//! is closed before the welcome was refused by an owner that leaves, so nothing is lost by
-//! trying again.
+//! Any number of commands may do this concurrently: each that finds no listener spawns a daemon,
+//! the lock of the volume elects one of those, and the others connect to it. A connection that is
+//! closed before the welcome was refused by an exiting daemon, so a retry loses nothing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,18 +12,17 @@ use wire::{Failure, FailureKind};
 
 use crate::{Connection, Launch, Opened, Result};
 
-/// How long to try before giving up: far longer than an owner takes to leave.
+/// Timeout of the retries: far longer than a daemon takes to exit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long to wait for a place where a daemon takes no more connections: other commands of the
-/// user end meanwhile, nearly always.
+/// Timeout for a daemon that accepts no more connections: meanwhile other commands of the user
+/// nearly always end.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(10);
 
-/// First and longest pause between two tries.
+/// First and longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
-/// Connects to the owner of `volume`; where there is none, `spawn` starts one and returns its
-/// report.
+/// Connects to the daemon of `volume`; if there is none, `spawn` starts one and returns its report.
 pub fn connect_or_spawn(
     volume: &Path,
     clock: &dyn Clock,
@@ -41,7 +39,7 @@ pub fn connect_or_spawn(
             }
             Opened::Leaving | Opened::Refused(_) => {}
             Opened::NoOwner => match spawn()? {
-                // Straight on: it listens now.
+                // Without a pause: it listens now.
                 Launch::Ready { .. } => continue,
                 Launch::Taken => {}
                 Launch::Failed(failure) => return Err(failure),

@@ -1,17 +1,17 @@
-//! Who is at the other end of a Unix socket, on the kernel's word: user, group and supplementary
-//! groups at the time of `connect`. Nothing that the peer sends counts.
+//! Credentials of the peer of a Unix socket, from the kernel: user, group and supplementary groups
+//! at the time of `connect`. Nothing that the peer sends is trusted.
 #![expect(unsafe_code, reason = "SO_PEERCRED and SO_PEERGROUPS have no safe wrapper for our needs")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Most supplementary groups that the kernel lets a process have (`NGROUPS_MAX`).
+/// Maximum supplementary groups that the kernel allows a process (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65_536;
 
 /// Credentials of the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process, 0 when it is in another pid namespace.
+    /// Its process id, 0 when it is in another pid namespace.
     pub pid: i32,
     /// Effective user.
     pub uid: u32,
@@ -21,7 +21,7 @@ pub struct Peer {
     pub groups: Vec<u32>,
 }
 
-/// Asks the kernel who is at the other end of a connected Unix socket.
+/// Returns the kernel's credentials of the peer of a connected Unix socket.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,5 +1,5 @@
-//! The owner's socket in the volume directory, wherever that is: a socket's address holds 108
-//! bytes only, so it is reached through a descriptor of its directory.
+//! The daemon's socket in the volume directory, at any path length: a socket address holds only 108
+//! bytes, so the socket is addressed through a descriptor of its directory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,11 +18,11 @@ fn short_path(directory: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))
 }
 
-/// Connects to the owner of a volume; `None` when nobody listens.
+/// Connects to the daemon of a volume; `None` when no process listens.
 pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
     let directory = open_directory(volume)?;
-    // A link that the owner of the directory put there leads to the daemon of another volume: what
-    // was meant for this one would be done there.
+    // A link that the directory's owner placed there would lead to the daemon of another volume,
+    // which would execute requests meant for this one.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = match rustix::fs::openat(&directory, SOCKET, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
@@ -30,7 +30,7 @@ pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
     };
     let found = rustix::fs::fstat(&socket)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Socket || found.st_nlink != 1 {
-        // The daemon puts its socket there again.
+        // The daemon recreates its socket.
         return Ok(None);
     }
     match UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())) {
@@ -47,32 +47,32 @@ pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
     }
 }
 
-/// Opens the directory of a volume, whose path is free of symbolic links: one that was put there
-/// since the path was resolved is not followed, for it may lead to another volume.
+/// Opens the directory of a volume, whose path is free of symbolic links. A link created since the
+/// path was resolved is not followed, because it may point to another volume.
 fn open_directory(volume: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let how = ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(rustix::fs::CWD, volume, flags, Mode::empty(), how) {
-        // Filters of system calls in old containers do not know it.
+        // System call filters in old containers do not know it.
         Err(Errno::NOSYS | Errno::PERM) => rustix::fs::open(volume, flags, Mode::empty()),
         opened => opened,
     }
 }
 
-/// The socket that an owner listens on. The directory is held: by now its path may lead to another
-/// volume, with an owner and a socket of its own.
+/// The socket that a daemon listens on. The directory is held open: its path may now name another
+/// volume, with its own daemon and socket.
 #[derive(Debug)]
 pub struct Listening {
     directory: OwnedFd,
-    /// Open as long as this lives, so that no other socket gets its number.
+    /// Open for the lifetime of this value, so that no other socket gets its inode number.
     listener: UnixListener,
-    /// Device and number of what was made.
+    /// Device and inode number of the created socket.
     made: (u64, u64),
 }
 
 impl Listening {
-    /// Makes the owner's socket, open to every user. The caller holds the owner's lock, so a socket
-    /// that is there already was left by a dead process.
+    /// Creates the daemon's socket, accessible to every user. The caller holds the volume's lock,
+    /// so an existing socket was left by a dead process.
     pub fn bind(directory: BorrowedFd<'_>) -> io::Result<Listening> {
         unlink(directory)?;
         Listening::make(directory.try_clone_to_owned()?)
@@ -96,9 +96,8 @@ impl Listening {
         self.directory.as_fd()
     }
 
-    /// Makes the socket again where somebody removed it, or put something else in its place: this
-    /// one is not found any more. `None`: it is there. The caller holds the owner's lock, so that
-    /// nobody else listens there.
+    /// Recreates the socket if it was removed or replaced: clients no longer find this one. `None`:
+    /// it exists. The caller holds the volume's lock, so no other daemon listens there.
     pub fn restored(&self) -> io::Result<Option<Listening>> {
         match there(self.directory.as_fd())? {
             Some(found) if found == self.made => Ok(None),
@@ -106,8 +105,8 @@ impl Listening {
         }
     }
 
-    /// Removes the name of this socket. One that another owner made there, who thought this one
-    /// dead or away, stays.
+    /// Removes the name of this socket. A socket that another daemon created there, because it
+    /// considered this one dead or gone, stays.
     pub fn remove(&self) -> io::Result<()> {
         match there(self.directory.as_fd())? {
             Some(found) if found == self.made => unlink(self.directory.as_fd()),
@@ -121,13 +120,13 @@ impl Listening {
     }
 }
 
-/// Makes a socket to which every user may connect, which takes the right to write to it; what each
-/// may do is decided for each request.
+/// Creates a socket to which every user may connect, which takes write permission on it; each
+/// request is authorized separately.
 ///
-/// The socket has its mode from the beginning. To change the mode of what has its name afterwards
-/// would be to change, as the superuser, whatever the owner of the directory put there meanwhile.
+/// The socket has its mode from its creation. A later chmod by name would change, as the superuser,
+/// whatever the directory's owner placed there meanwhile.
 fn bind_open_to_all(path: &Path) -> io::Result<UnixListener> {
-    /// The mask is one of the process. Nothing relies on it: files are created with their modes.
+    /// The umask is per process. Nothing relies on it: files are created with their modes.
     static MASK: Mutex<()> = Mutex::new(());
     let _alone = MASK.lock();
     let before = rustix::process::umask(Mode::empty());
@@ -136,7 +135,7 @@ fn bind_open_to_all(path: &Path) -> io::Result<UnixListener> {
     bound
 }
 
-/// Device and number of what has the socket's name.
+/// Device and inode number of the file that has the socket's name.
 fn there(directory: BorrowedFd<'_>) -> io::Result<Option<(u64, u64)>> {
     match rustix::fs::statat(directory, SOCKET, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some((found.st_dev, found.st_ino))),
