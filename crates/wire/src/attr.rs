@@ -1,9 +1,9 @@
-//! Attributes of an inode, as they travel.
+//! Attributes of an inode, as sent over the wire.
 
 use device::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What an inode is.
+/// Type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// A regular file.
@@ -83,7 +83,7 @@ impl From<Kind> for inode::Kind {
 pub struct Attr {
     /// Inode number as users see it.
     pub node: u64,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Permission bits, with set-id and sticky.
     pub mode: u32,
@@ -97,7 +97,7 @@ pub struct Attr {
     pub rdev: u32,
     /// Length in bytes; for a directory the number of its entries.
     pub size: u64,
-    /// Room used, in units of 512 bytes.
+    /// Allocated space, in units of 512 bytes.
     pub blocks: u64,
     /// Last read.
     pub atime: i64,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Bytes(pub Vec<u8>);
 
 impl Bytes {
-    /// For people: what is not UTF-8 is replaced.
+    /// For display: invalid UTF-8 is replaced.
     pub fn lossy(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
@@ -34,7 +34,8 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
-/// For `serde(serialize_with)` on borrowed bytes: by itself a slice travels number by number.
+/// For `serde(serialize_with)` on borrowed bytes: by default serde encodes a slice number by
+/// number.
 pub(crate) fn run<S: Serializer>(bytes: &&[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bytes(bytes)
 }

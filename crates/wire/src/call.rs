@@ -1,7 +1,7 @@
-//! What a client says: hello once, then requests.
+//! Messages of a client: one hello, then requests.
 //!
-//! Paths in calls are absolute inside the volume (`/a/b`), any bytes. They are resolved by the
-//! owner with the rights of the caller.
+//! Paths in calls are absolute inside the volume (`/a/b`), any bytes. The daemon resolves them with
+//! the caller's rights.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,8 @@ use crate::{Bytes, Find, LimitChange, QuotaOwner, Top};
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
-/// The version of the messages. Both sides must have the same: owner and command are the same
-/// program nearly always, and where they are not, the message says which to restart.
+/// The version of the messages. Both sides must have the same: daemon and command are nearly always
+/// the same program, and otherwise the error says which to restart.
 pub const VERSION: u32 = 18;
 
 /// First message of a client. Its layout never changes.
@@ -23,16 +23,16 @@ pub struct Hello {
     pub version: u32,
 }
 
-/// First message of the owner. Its layout never changes.
+/// First message of the daemon. Its layout never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// [`HELLO_MAGIC`].
     pub magic: [u8; 8],
-    /// [`VERSION`] of the owner.
+    /// [`VERSION`] of the daemon.
     pub version: u32,
-    /// The owner's process. 0: it refuses the connection, and one reply says why.
+    /// The daemon's process. 0: it refuses the connection, and one reply gives the reason.
     pub pid: u32,
-    /// Where the owner has the volume mounted.
+    /// Where the daemon has mounted the volume.
     pub mount_point: Option<Bytes>,
 }
 
@@ -41,29 +41,29 @@ pub struct Welcome {
 pub struct Request<'a> {
     /// Chosen by the client; every answer carries it.
     pub id: u32,
-    /// What is asked for.
+    /// The call.
     #[serde(borrow)]
     pub call: Call<'a>,
 }
 
-/// What can be asked for.
+/// The calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call<'a> {
-    /// The state of the volume and of its owner.
+    /// The state of the volume and of its daemon.
     Status,
-    /// What PandoFS knows of a path beyond `stat`: subvolume, snapshots, source of a clone.
+    /// PandoFS attributes of a path beyond `stat`: subvolume, snapshots, source of a clone.
     Info {
         /// The path.
         path: &'a [u8],
     },
-    /// Attributes of a path, symbolic link not followed.
+    /// Attributes of a path; a symbolic link is not followed.
     Stat {
         /// The path.
         path: &'a [u8],
     },
     /// Entries of a directory, with attributes, streamed.
     List {
-        /// The path; something else than a directory lists itself.
+        /// The path; a path that is not a directory lists itself.
         path: &'a [u8],
         /// Whether to descend.
         recursive: bool,
@@ -79,7 +79,7 @@ pub enum Call<'a> {
     SnapshotCreate {
         /// The directory.
         path: &'a [u8],
-        /// Its name.
+        /// The snapshot's name.
         name: &'a [u8],
     },
     /// The snapshots of a directory.
@@ -89,7 +89,7 @@ pub enum Call<'a> {
     },
     /// The snapshots of the volume, streamed.
     SnapshotsOfVolume {
-        /// Whether only those of directories that were removed.
+        /// Whether to list only those of removed directories.
         removed: bool,
     },
     /// Deletes a snapshot by its number; answered when durable.
@@ -127,31 +127,32 @@ pub enum Call<'a> {
         /// The snapshot.
         snapshot: &'a [u8],
     },
-    /// Removes a tree; answered when it is detached durably. Reclaim goes on in the background.
+    /// Removes a tree; answered when it is detached durably. Reclaim continues in the background.
     Remove {
         /// The path.
         path: &'a [u8],
     },
-    /// How far a tree is that `Remove` detached.
+    /// Progress of reclaiming a tree that `Remove` detached.
     Reclaiming {
-        /// The number that `Remove` answered.
+        /// The number that `Remove` returned.
         detached: u64,
     },
     /// Creates an empty subvolume.
     SubvolumeCreate {
         /// The new path.
         path: &'a [u8],
-        /// Permission bits that it does not get, unless the directory has a default access list.
+        /// Permission bits to clear, unless the parent directory has a default access list.
         umask: u32,
     },
-    /// Totals of a directory and all below it; directories, and sums of which there may be any
-    /// number, are streamed.
+    /// Totals of a directory and everything below it; directories, and unbounded lists of sums, are
+    /// streamed.
     Totals {
         /// The directory; `DIR@SNAPSHOT` as in a search.
         path: &'a [u8],
-        /// Directories to this depth are told one by one; `None`: none.
+        /// Directories to this depth are returned one by one; `None`: none.
         depth: Option<u32>,
-        /// Sums by what they are of, and which of them; `None`: only what it all comes to.
+        /// Which sums by owner, group, extension or directory to return; `None`: only the grand
+        /// total.
         top: Option<Top>,
     },
     /// The versions of a path in snapshots, streamed.
@@ -161,60 +162,60 @@ pub enum Call<'a> {
     },
     /// The extended attributes that are declared searchable.
     Searchable,
-    /// Declares extended attributes searchable, or takes that back; answered when durable.
+    /// Declares extended attributes searchable, or undeclares them; answered when durable.
     Declare {
         /// Their names.
         names: Vec<&'a [u8]>,
-        /// Whether they are to be searchable.
+        /// Whether they become searchable.
         searchable: bool,
     },
-    /// The limits of clusters of the index; those that are given are set first, durably.
+    /// The limits of clusters of the index; limits given are set first, durably.
     ClusterLimits {
-        /// Most directories of one.
+        /// Maximum directories of one.
         directories: Option<u32>,
-        /// Most inodes of one, but for the names of one directory.
+        /// Maximum inodes of one, except that the names of one directory stay together.
         inodes: Option<u32>,
     },
-    /// Writes what differs from the index of the subvolume of a path; answered when durable.
+    /// Writes the differences to the index of the subvolume of a path; answered when durable.
     IndexFlush {
         /// The path.
         path: &'a [u8],
     },
     /// Makes everything durable.
     Sync,
-    /// Asks an owner that has no mount to leave, so that the caller can mount.
+    /// Asks a daemon that has no mount to exit, so that the caller can mount.
     HandOver,
-    /// The connections of others than this one: all, for root and whose the volume is, and for
-    /// anybody else the caller's.
+    /// The other connections: all, for root and the volume's owner; for any other user only the
+    /// caller's own.
     Sessions,
     /// Ends one of those.
     SessionEnd {
         /// Its number.
         id: u64,
     },
-    /// Checks all that the volume has on disk; progress is streamed.
+    /// Checks everything that the volume has on disk; progress is streamed.
     Check,
-    /// Finds what nothing names; progress is streamed.
+    /// Finds unreferenced data; progress is streamed.
     Collect {
-        /// Seconds after which what was noted is deleted; `None`: nothing is noted or deleted.
+        /// Seconds after which noted garbage is deleted; `None`: nothing is noted or deleted.
         delete_after: Option<u64>,
     },
     /// Begins an import to a path on this connection.
     ImportOpen {
-        /// Where to.
+        /// Destination.
         path: &'a [u8],
-        /// Whether a directory is imported (else one file, symbolic link or special file, which
-        /// the first item is, under any name).
+        /// Whether a directory is imported (otherwise one file, symbolic link or special file,
+        /// which is the first item, under any name).
         directory: bool,
     },
-    /// Does the next items of the import, in order. Not answered by itself: failed items are
-    /// told with the answer to the next `ImportFlush`.
+    /// Processes the next items of the import, in order. No separate answer: the answer to the next
+    /// `ImportFlush` reports failed items.
     Import {
         /// The items, as [`crate::Items`] encodes them.
         #[serde(serialize_with = "crate::bytes::run")]
         items: &'a [u8],
     },
-    /// Enters a directory that may be there already, and tells what it holds (streamed).
+    /// Enters a directory that may already exist, and returns its entries (streamed).
     ImportEnter {
         /// Its name in the current directory.
         name: &'a [u8],
@@ -223,7 +224,7 @@ pub enum Call<'a> {
     ImportFlush,
     /// Ends the import; answered when it is durable.
     ImportClose,
-    /// What the index in the volume's root knows of its scans.
+    /// What the index in the volume's root records about its scans.
     ScanInfo,
     /// Begins a scan of another file system into the volume's root on this connection.
     ScanOpen {
@@ -231,15 +232,15 @@ pub enum Call<'a> {
         source: &'a [u8],
         /// When the scan began, in nanoseconds since 1970.
         started: i64,
-        /// Whether file systems mounted below belong to it.
+        /// Whether file systems mounted below it are included.
         crosses_mounts: bool,
         /// Whether extended attributes are kept.
         keeps_xattrs: bool,
     },
     /// The directories that the last scan found, streamed.
     ScanDirectories,
-    /// Does the next items of the scan, in order. Not answered by itself: what failed is told by
-    /// the answer to the next `ScanFlush`, and nothing is done after it.
+    /// Processes the next items of the scan, in order. No separate answer: the answer to the next
+    /// `ScanFlush` reports a failure, and nothing is processed after it.
     Scan {
         /// The items, as [`crate::push_scan_item`] encodes them.
         #[serde(serialize_with = "crate::bytes::run")]
@@ -247,20 +248,20 @@ pub enum Call<'a> {
     },
     /// Answers when all items so far are done.
     ScanFlush,
-    /// Ends the scan; answered when what it told is what everybody sees, durably.
+    /// Ends the scan; answered when its results are visible to all users and durable.
     ScanClose {
         /// When it ended, in nanoseconds since 1970.
         ended: i64,
-        /// How much of the source could not be read.
+        /// How many objects of the source could not be read.
         unread: u64,
     },
     /// Sets limits of a directory; answered when durable.
     QuotaSet {
         /// The directory.
         path: &'a [u8],
-        /// Most inodes.
+        /// Maximum inodes.
         files: LimitChange,
-        /// Most bytes.
+        /// Maximum bytes.
         bytes: LimitChange,
     },
     /// The quota that a path is charged to.
@@ -270,52 +271,52 @@ pub enum Call<'a> {
     },
     /// Sets limits of a user or a group; answered when durable.
     OwnerQuotaSet {
-        /// Who.
+        /// The user or group.
         owner: QuotaOwner,
-        /// Most inodes.
+        /// Maximum inodes.
         files: LimitChange,
-        /// Most bytes.
+        /// Maximum bytes.
         bytes: LimitChange,
     },
     /// What a user or a group is charged.
     OwnerQuotaGet {
-        /// Who.
+        /// The user or group.
         owner: QuotaOwner,
     },
     /// All quotas.
     QuotaList,
-    /// Counts all quotas again.
+    /// Recounts all quotas.
     QuotaCheck,
-    /// Gives a directory a trash, or takes it away; answered when durable.
+    /// Adds a trash to a directory, or removes it; answered when durable.
     TrashSet {
         /// The directory.
         path: &'a [u8],
-        /// How long it keeps what is removed, in seconds; `None`: it has none.
+        /// How long it keeps removed objects, in seconds; `None`: it has no trash.
         keep_seconds: Option<u64>,
     },
-    /// What was removed at a path or below, streamed, newest first; the path need not be there.
+    /// Objects removed at a path or below, streamed, newest first; the path need not exist.
     TrashList {
         /// The path.
         path: &'a [u8],
     },
-    /// Deletes all that is in the trash that keeps what is removed in a directory.
+    /// Deletes everything in the trash that serves a directory.
     TrashEmpty {
         /// The directory.
         path: &'a [u8],
     },
-    /// Brings back what was removed at a path; answered when durable.
+    /// Restores what was removed at a path; answered when durable.
     Restore {
         /// The path.
         path: &'a [u8],
-        /// Where to instead.
+        /// The destination, if another.
         to: Option<&'a [u8]>,
-        /// Nothing that was removed later, in nanoseconds since 1970.
+        /// Ignore objects removed later than this, in nanoseconds since 1970.
         at: Option<i64>,
-        /// Of a directory, what was removed from it since then.
+        /// For a directory, restore what was removed from it since then.
         since: Option<i64>,
     },
-    /// Whether the daemon serves the mount of a device number, as in `0:53`: asked before what the
-    /// source of another user's mount says is believed. It fails if not.
+    /// Whether the daemon serves the mount with a device number, as in `0:53`: checked before the
+    /// source name of another user's mount is trusted. Fails if not.
     ServesMount {
         /// The number.
         device: &'a [u8],

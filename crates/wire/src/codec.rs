@@ -1,15 +1,15 @@
-//! Values to bytes and back. Decoding takes any bytes and never panics; what it allocates is
+//! Encodes and decodes messages. Decoding accepts any bytes and never panics; its allocations are
 //! bounded by the length of the frame.
 
 use serde::{Deserialize, Serialize};
 
-/// A message that cannot be understood.
+/// A message that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes are not a message of this version.
     #[error("not a message of this protocol: {0}")]
     Malformed(postcard::Error),
-    /// A message, and then something else.
+    /// Extra bytes follow the message.
     #[error("{0} bytes after the end of a message")]
     Trailing(usize),
 }

@@ -1,50 +1,50 @@
-//! Why a request failed: a kind for programs (it decides the exit code), a sentence for people.
+//! Why a request failed: a kind for programs (it determines the exit code), a message for people.
 
 use inode::FsError;
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
-/// What to do about a quota that gives no more.
+/// Advice for an exhausted quota.
 pub const QUOTA_HINT: &str = "`pando quota get PATH` shows the limits and what is charged to them; \
                               remove something, or have root set more";
 
-/// What sort of failure it is.
+/// Kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
-    /// There is nothing of that name.
+    /// No object of that name exists.
     NotFound,
-    /// Something of that name is there already.
+    /// An object of that name exists.
     Exists,
-    /// A directory was wanted.
+    /// A directory is required.
     NotDirectory,
-    /// Something else than a directory was wanted.
+    /// The path must not be a directory.
     IsDirectory,
-    /// The directory holds entries.
+    /// The directory has entries.
     NotEmpty,
-    /// The caller may not.
+    /// The caller lacks permission.
     Permission,
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid,
     /// A snapshot, a read-only mount, or a store after a failed write.
     ReadOnly,
-    /// No room.
+    /// No space.
     NoSpace,
-    /// Something else is at it.
+    /// In use.
     Busy,
-    /// Not possible here.
+    /// Not supported here.
     NotSupported,
     /// Damaged data, or a failed read.
     Damaged,
-    /// The caller gave up.
+    /// The caller cancelled.
     Interrupted,
     /// The directory is not a volume.
     NotVolume,
-    /// The volume is of a newer format.
+    /// The volume has a newer format.
     NewerFormat,
-    /// The two sides do not understand each other.
+    /// The two sides use incompatible messages.
     Protocol,
-    /// The owner leaves and did nothing of what was asked: ask its successor.
+    /// The daemon is exiting and executed nothing of the request: send it to its successor.
     Leaving,
     /// Anything else.
     Other,
@@ -76,8 +76,8 @@ impl FailureKind {
     }
 }
 
-/// A message in the operating system's words, without the number that Rust's standard library puts
-/// behind them (`No such file or directory (os error 2)`), which tells users nothing.
+/// A message in the operating system's words, without the number that Rust's standard library
+/// appends (`No such file or directory (os error 2)`), which does not help users.
 pub fn os_words(text: String) -> String {
     const BEFORE: &str = " (os error ";
     if !text.contains(BEFORE) {
@@ -103,9 +103,9 @@ pub fn os_words(text: String) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What sort.
+    /// The kind of failure.
     pub kind: FailureKind,
-    /// The path or name that it is about; empty when about none.
+    /// The path or name concerned; empty if there is none.
     pub path: Bytes,
     /// What went wrong.
     pub message: String,
@@ -114,20 +114,20 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that is about no path.
+    /// A failure that concerns no path.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
         let message = os_words(message.into());
         Failure { kind, path: Bytes::default(), message, hint: String::new() }
     }
 
-    /// The same, about a path.
+    /// Sets the path.
     #[must_use]
     pub fn at(mut self, path: &[u8]) -> Failure {
         self.path = path.into();
         self
     }
 
-    /// The same, with advice.
+    /// Sets the hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = hint.into();

@@ -1,4 +1,4 @@
-//! Searching: the question, and what is found.
+//! Searching: the query, and its results.
 
 use search::Sort;
 use search::query::Expr;
@@ -6,37 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attr, Bytes};
 
-/// Most rows that the owner orders: a question with an order has a limit of no more.
+/// Maximum rows that the daemon sorts: a sorted query has a limit of no more.
 pub const ORDERED_MAX: u64 = 100_000;
 
-/// What is searched for, and where.
+/// A search and its scope.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is wanted or not by itself")]
 pub struct Find {
-    /// From where.
+    /// Starting paths.
     pub from: Vec<FindFrom>,
     /// Whether symbolic links among them are followed.
     pub follow: bool,
-    /// What is asked of every row, with the actions that tell what is done with it.
+    /// The predicate for each row, with the actions to take.
     pub expr: Expr,
-    /// Rows less deep are left out.
+    /// Minimum depth of rows.
     pub min_depth: u32,
-    /// Rows deeper are left out.
+    /// Maximum depth of rows.
     pub max_depth: Option<u32>,
-    /// A directory comes after what it holds.
+    /// A directory comes after its contents.
     pub contents_first: bool,
-    /// The order of what is found from one path, with a limit of at most [`ORDERED_MAX`]: one run
-    /// in order, or several where it takes much room. The caller orders over all runs and paths.
+    /// The sort order of results from one path, with a limit of at most [`ORDERED_MAX`]: one sorted
+    /// run, or several if it takes much memory. The caller merges all runs and paths.
     pub order: Option<Sort>,
-    /// How many rows at most from all paths; of an ordered search, in each run.
+    /// Maximum rows from all paths; in a sorted search, in each run.
     pub limit: Option<u64>,
     /// Which of the snapshots are searched.
     pub snapshots: Snapshots,
-    /// Whether attributes are wanted.
+    /// Whether to return attributes.
     pub attributes: bool,
-    /// Whether the targets of symbolic links are wanted.
+    /// Whether to return the targets of symbolic links.
     pub targets: bool,
-    /// Nothing but the number of rows is wanted.
+    /// Whether to return only the number of rows.
     pub count: bool,
 }
 
@@ -46,16 +46,16 @@ impl Eq for Find {}
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindFrom {
     /// The path, absolute inside the volume. `DIR@SNAPSHOT` at the end of a component means a
-    /// snapshot of that directory, or of one above, where no name is like that.
+    /// snapshot of that directory, or of one above, unless such a name exists.
     pub path: Bytes,
-    /// How it is shown.
+    /// How it is displayed.
     pub shown: Bytes,
 }
 
 /// Which states are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Snapshots {
-    /// What the path names.
+    /// The state that the path names.
     Named,
     /// That, and every snapshot of the directory and of those above.
     All,
@@ -64,19 +64,19 @@ pub enum Snapshots {
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// Its path below that of the last `Body::Searching`, with a slash first where there is one.
+    /// Its path relative to that of the last `Body::Searching`, with a leading slash unless empty.
     pub path: Bytes,
     /// Its depth.
     pub depth: u32,
-    /// The actions it reached, in order. None: the only one.
+    /// The actions it reached, in order. Empty: the only one.
     pub fired: Vec<u16>,
-    /// Its attributes, if wanted.
+    /// Its attributes, if requested.
     pub attr: Option<Attr>,
-    /// Target, when it is a symbolic link, if wanted.
+    /// Target of a symbolic link, if requested.
     pub target: Option<Bytes>,
 }
 
-/// What a search did.
+/// Statistics of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundOutcome {
     /// Rows that matched.
@@ -85,12 +85,12 @@ pub struct FoundOutcome {
     pub clusters: u64,
     /// Clusters that were read.
     pub clusters_read: u64,
-    /// Walks that answered, or a part of it.
+    /// Walks that produced the results, or a part of them.
     pub walked: u64,
-    /// Rows that were put to the query.
+    /// Rows tested against the query.
     pub rows_tested: u64,
     /// Directories that the caller may not list.
     pub unreadable: u64,
-    /// Whether a row ended the search, and that of paths that would be searched after it.
+    /// Whether a row ended the search, including that of later paths.
     pub quit: bool,
 }

@@ -1,12 +1,12 @@
-//! Frames: a `u32` length, little-endian, and as many bytes. A length above the bound is refused
+//! Frames: a `u32` length, little-endian, and that many bytes. A length above the bound is refused
 //! before anything is allocated.
 
 use std::io::{self, Read, Write};
 
-/// Most bytes of contents (file data, batched items) that a sender puts into one message.
+/// Maximum bytes of contents (file data, batched items) that a sender puts into one message.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
-/// Most bytes of a frame: the payload, and room for what stands around it.
+/// Maximum bytes of a frame: the payload, and space for the other fields.
 pub const FRAME_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (128 << 10);
 
 /// A frame that could not be read.
@@ -18,13 +18,13 @@ pub enum FrameError {
     /// The length is above the bound.
     #[error("a frame of {0} bytes, above the bound of {FRAME_BYTES_MAX}")]
     TooLong(usize),
-    /// The socket failed, or closed in the middle of a frame.
+    /// The socket failed, or closed within a frame.
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
 }
 
 impl FrameError {
-    /// Whether the other side went away, in whatever manner.
+    /// Whether the other side closed the connection, in any way.
     pub fn is_gone(&self) -> bool {
         match self {
             FrameError::Closed => true,
@@ -63,11 +63,11 @@ pub fn read_frame(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<(), Fram
     Ok(())
 }
 
-/// Writes one frame. `message` is what stands after the length; one that is too long is
-/// `InvalidData`, and nothing of it is written.
+/// Writes one frame. `message` is what follows the length; one that is too long is `InvalidData`,
+/// and nothing of it is written.
 pub fn write_frame(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
     if message.len() > FRAME_BYTES_MAX {
-        // Of long paths, of which others may make any: the connection ends, and nothing else.
+        // Caused by long paths, which other users may create: only the connection ends.
         let text = format!("a message of {} bytes", message.len());
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }

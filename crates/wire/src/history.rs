@@ -1,17 +1,17 @@
-//! Versions of a path, as `History` tells them.
+//! Versions of a path, as `History` returns them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Attr, Bytes, Snapshot};
 
-/// What stood at a path in a snapshot, or stands there now.
+/// The object at a path in a snapshot, or at present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// The snapshot; `None`: now.
     pub snapshot: Option<Snapshot>,
-    /// The directory that it is a snapshot of.
+    /// The directory of the snapshot.
     pub directory: Bytes,
-    /// What stood there; `None`: nothing, or nothing that the caller may see.
+    /// Its attributes; `None`: no object, or none that the caller may see.
     pub attr: Option<Attr>,
     /// How it differs from the version before.
     pub change: Change,
@@ -20,21 +20,21 @@ pub struct Version {
 /// How a version differs from the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// There is nothing, as before.
+    /// It does not exist, as before.
     Absent,
-    /// It is there, and was not before.
+    /// It exists, and did not before.
     Appeared,
-    /// It is there, and no snapshot tells what was before.
+    /// It exists, and no snapshot shows the state before.
     Present,
-    /// It is what it was.
+    /// It is unchanged.
     Same,
     /// Its contents changed.
     Contents,
     /// Its attributes changed.
     Attributes,
-    /// Something else stands there.
+    /// Another object has replaced it.
     Replaced,
-    /// It is gone.
+    /// It was removed.
     Vanished,
 }
 

@@ -1,5 +1,5 @@
-//! The stream of an import: a walk over the source, one item a step, relative to a current
-//! directory that `Item::Enter` and `Item::Leave` move.
+//! The stream of an import: a walk over the source, one item per step, relative to a current
+//! directory that `Item::Enter` and `Item::Leave` change.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::{Bytes, DecodeError, FailureKind, Kind, codec};
 pub struct ImportAttr {
     /// Permission bits, with set-id and sticky.
     pub mode: u32,
-    /// Owner and group, where the importer is root and keeps them.
+    /// Owner and group, if the importer is root and preserves them.
     pub owner: Option<(u32, u32)>,
     /// Last read.
     pub atime: i64,
@@ -21,12 +21,12 @@ pub struct ImportAttr {
 /// One step of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Item<'a> {
-    /// Makes a directory that is not there, and goes into it.
+    /// Creates a directory that does not exist, and enters it.
     Enter {
         /// Its name.
         name: &'a [u8],
     },
-    /// Gives the current directory its attributes and goes back to its parent.
+    /// Sets the attributes of the current directory and returns to its parent.
     Leave {
         /// Its attributes.
         attr: ImportAttr,
@@ -34,7 +34,7 @@ pub enum Item<'a> {
         #[serde(borrow)]
         xattrs: Vec<(&'a [u8], &'a [u8])>,
     },
-    /// Makes a file with its contents. What was there under the name is replaced.
+    /// Creates a file with its contents. An existing object of the name is replaced.
     File {
         /// Its name.
         name: &'a [u8],
@@ -46,24 +46,24 @@ pub enum Item<'a> {
         /// Its contents.
         #[serde(serialize_with = "crate::bytes::run")]
         data: &'a [u8],
-        /// A number under which later `Link`s name it; 0 for none.
+        /// A number by which later `Link`s refer to it; 0 for none.
         hold: u64,
     },
-    /// Makes an empty file, and makes it the target of the `Data` items that follow.
+    /// Creates an empty file, the target of the `Data` items that follow.
     Begin {
         /// Its name.
         name: &'a [u8],
     },
-    /// Contents of the file begun. What no item covers is a hole.
+    /// Contents of the file begun. Ranges without an item are holes.
     Data {
-        /// Where they stand.
+        /// Their offset.
         offset: u64,
         /// The bytes.
         #[serde(serialize_with = "crate::bytes::run")]
         bytes: &'a [u8],
     },
-    /// Gives the file begun its length and attributes. Only then does it look complete to an
-    /// import that is run again.
+    /// Sets length and attributes of the file begun. Only then does it look complete when the
+    /// import is run again.
     End {
         /// Its length.
         size: u64,
@@ -75,7 +75,7 @@ pub enum Item<'a> {
         /// As in `File`.
         hold: u64,
     },
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     Symlink {
         /// Its name.
         name: &'a [u8],
@@ -86,11 +86,11 @@ pub enum Item<'a> {
         /// As in `File`.
         hold: u64,
     },
-    /// Makes a fifo, socket or device node.
+    /// Creates a fifo, socket or device node.
     Special {
         /// Its name.
         name: &'a [u8],
-        /// What it is.
+        /// Its type.
         kind: Kind,
         /// Device number.
         rdev: u32,
@@ -99,14 +99,14 @@ pub enum Item<'a> {
         /// As in `File`.
         hold: u64,
     },
-    /// Makes a hard link to an earlier item.
+    /// Creates a hard link to an earlier item.
     Link {
         /// Its name.
         name: &'a [u8],
-        /// The number that the earlier item was held under.
+        /// The `hold` number of the earlier item.
         held: u64,
     },
-    /// Holds something that is there already, for later `Link`s.
+    /// Assigns a number to an existing object, for later `Link`s.
     Hold {
         /// Its name.
         name: &'a [u8],
@@ -115,21 +115,21 @@ pub enum Item<'a> {
     },
 }
 
-/// An item that could not be done.
+/// An item that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemError {
     /// Its path, relative to the destination.
     pub path: Bytes,
-    /// Why.
+    /// The reason.
     pub message: String,
-    /// Whether the import cannot go on (no room, store read-only).
+    /// Whether the import cannot continue (no space, store read-only).
     pub fatal: bool,
-    /// What sort.
+    /// The kind of failure.
     pub kind: FailureKind,
 }
 
-/// Items on their way: each encoded behind the one before, so that neither side holds more than
-/// the bytes.
+/// A buffer of items: each is encoded after the one before, so neither side holds more than the
+/// bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Items {
     bytes: Vec<u8>,

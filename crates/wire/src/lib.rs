@@ -1,10 +1,10 @@
-//! Messages and framing of the control socket: what a command and the owner of a volume say to
-//! each other, and later what the cluster client says to a server.
+//! Messages and framing of the control socket: the protocol between a command and the daemon of a
+//! volume, and later between the cluster client and a server.
 //!
 //! A connection starts with one [`Hello`] and one [`Welcome`]; then the client sends [`Request`]s
-//! and the owner answers each with any number of parts and one end, all carrying the request's
-//! number. Every message is one frame. Nothing here does more than encode, decode, read and
-//! write: who may do what is decided by the owner, from the kernel's word on who is calling.
+//! and the daemon answers each with any number of parts and one end, all carrying the request's
+//! number. Every message is one frame. This crate only encodes, decodes, reads and writes: the
+//! daemon authorizes requests, by the caller's credentials from the kernel.
 
 mod attr;
 mod bytes;

@@ -1,4 +1,4 @@
-//! What the owner says: parts of an answer, and its end.
+//! Messages of the daemon: parts of an answer, and its end.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use crate::{
     ScanInfo, Sums, SumsOf, Totals, Trash, Version,
 };
 
-/// One message of the owner.
+/// One message of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The request that it answers.
     pub id: u32,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
@@ -21,56 +21,56 @@ pub struct Reply {
 pub enum Body {
     /// End: done.
     Done(Answer),
-    /// End: not done. With the id 0, which no request has: the end of the connection, and why.
+    /// End: failed. With the id 0, which no request has: the end of the connection, and the reason.
     Failed(Failure),
-    /// End of the connection: the owner leaves, and did nothing of what it was asked since its
-    /// last answer. The successor is to be asked.
+    /// End of the connection: the daemon is exiting, and executed no request since its last answer.
+    /// Send them to its successor.
     Leaving,
     /// Part: contents of a file.
     Data(Bytes),
-    /// Part: entries of a directory. With `List { recursive: true }` a new directory begins
-    /// wherever the directory differs.
+    /// Part: entries of a directory. With `List { recursive: true }` a new directory begins where
+    /// `directory` changes.
     Entries {
-        /// The directory, relative to the path asked for; empty for that one itself.
+        /// The directory, relative to the requested path; empty for that path itself.
         directory: Bytes,
         /// Its next entries.
         entries: Vec<ListEntry>,
     },
-    /// Part: snapshots of the directory asked for.
+    /// Part: snapshots of the requested directory.
     Snapshots(Vec<Snapshot>),
     /// Part: snapshots of the volume, the oldest first.
     KeptSnapshots(Vec<KeptSnapshot>),
-    /// Part: directories with their totals, what is below one before it.
+    /// Part: directories with their totals, descendants before their ancestor.
     Totalled(Vec<DirectoryTotals>),
-    /// Part: sums by what they are of, of each sort the largest first.
+    /// Part: sums by what they are of, the largest of each kind first.
     Summed(Vec<(SumsOf, Sums)>),
-    /// Part: directories that hold the most by themselves, the largest first.
+    /// Part: directories with the largest direct contents, the largest first.
     Largest(Vec<DirectoryTotals>),
-    /// Part: versions of the path asked for, the oldest first.
+    /// Part: versions of the requested path, the oldest first.
     Versions(Vec<Version>),
-    /// Part: a search goes on from here; what is found next is below it. How it is shown.
+    /// Part: the search continues at this path, as displayed; later results are below it.
     Searching(Bytes),
     /// Part: rows that matched.
     Found(Vec<Found>),
     /// Part: directories of an index.
     Directories(Vec<ScanDirectory>),
-    /// Part: something below could not be listed; the rest goes on.
+    /// Part: an object below could not be listed; the rest continues.
     Skipped(Failure),
-    /// Part: what is in the trash.
+    /// Part: the contents of the trash.
     Removed(Vec<Removed>),
-    /// Part: how far a check is, in bytes.
+    /// Part: the progress of a check, in bytes.
     Progress {
-        /// Looked at.
+        /// Bytes checked.
         done: u64,
-        /// All, about.
+        /// Approximate total.
         total: u64,
     },
 }
 
-/// What a request that was done answers.
+/// Answers of successful requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Nothing but that it is done.
+    /// Success, without a result.
     Nothing,
     /// To `Status`.
     Status(Box<Status>),
@@ -78,9 +78,9 @@ pub enum Answer {
     Sessions(Vec<Session>),
     /// To `Remove`.
     Removed {
-        /// Snapshots of what was removed that stay.
+        /// Snapshots of the removed object that stay.
         snapshots: u64,
-        /// The number under which it waits to be reclaimed; 0: it does not.
+        /// The number under which it waits to be reclaimed; 0: it does not wait.
         detached: u64,
     },
     /// To `Reclaiming`: of the tree and the subvolumes that were mounted in it,
@@ -98,11 +98,11 @@ pub enum Answer {
     Totals(Box<Totals>),
     /// To `Searchable`: names.
     Searchable(Vec<Bytes>),
-    /// To `ClusterLimits`: what they are now.
+    /// To `ClusterLimits`: the present limits.
     ClusterLimits {
-        /// Most directories.
+        /// Maximum directories.
         directories: u32,
-        /// Most inodes.
+        /// Maximum inodes.
         inodes: u32,
     },
     /// To `Stat`.
@@ -111,62 +111,62 @@ pub enum Answer {
     Checked(Box<Checked>),
     /// To `Collect`.
     Collected(Box<Collected>),
-    /// To `Find`, after what was found.
+    /// To `Find`, after the results.
     Found(FoundOutcome),
-    /// To `ImportOpen` and `ImportEnter`, after what was there before.
+    /// To `ImportOpen` and `ImportEnter`, after the existing entries.
     Entered {
-        /// Whether the directory was there before.
+        /// Whether the directory existed before.
         existed: bool,
     },
-    /// To `ImportFlush` and `ImportClose`: what could not be done since the last answer.
+    /// To `ImportFlush` and `ImportClose`: items that failed since the last answer.
     Imported {
         /// The first of them.
         errors: Vec<ItemError>,
         /// How many more there are.
         more: u64,
     },
-    /// To `ScanInfo`; `None`: the volume is no index.
+    /// To `ScanInfo`; `None`: the volume is not an index.
     ScanInfo(Option<ScanInfo>),
-    /// To `ScanOpen`: the index's number of the source itself.
+    /// To `ScanOpen`: the index's inode number of the source itself.
     ScanOpened {
         /// The number.
         root: u64,
-        /// What was known before this scan.
+        /// The index's information before this scan.
         info: ScanInfo,
     },
-    /// To `ScanFlush`: directories (by the numbers that the items gave them) about which something
-    /// came out since the last answer.
+    /// To `ScanFlush`: directories (by the numbers in the items) with a result since the last
+    /// answer.
     Scanned {
-        /// Told as `Find`, and not in the index.
+        /// Sent as `Find`, and not in the index.
         unknown: Vec<u64>,
-        /// Told in a row, and not in the index before, or another directory there.
+        /// Sent in a row, and not in the index before, or a different directory there.
         fresh: Vec<u64>,
     },
     /// To `ScanClose`.
     ScanClosed {
-        /// Whether anything differed from what was known.
+        /// Whether anything differed from the index.
         changed: bool,
     },
-    /// To `QuotaSet` and `OwnerQuotaSet`: the limits that hold.
+    /// To `QuotaSet` and `OwnerQuotaSet`: the limits in effect.
     QuotaLimits {
-        /// Most inodes; `None`: no limit.
+        /// Maximum inodes; `None`: no limit.
         files: Option<u64>,
-        /// Most bytes; `None`: no limit.
+        /// Maximum bytes; `None`: no limit.
         bytes: Option<u64>,
     },
     /// To `QuotaGet`, `OwnerQuotaGet` and `QuotaList`.
     Quotas(Vec<Quota>),
-    /// To `QuotaCheck`: where the records differ from what was counted.
+    /// To `QuotaCheck`: where the records differ from the recount.
     QuotasChecked(Vec<QuotaDifference>),
-    /// To `TrashList`, after what is in it.
+    /// To `TrashList`, after its contents.
     Trash(Trash),
-    /// To `TrashEmpty`: hours of the trash that were deleted.
+    /// To `TrashEmpty`: number of hourly trash directories that were deleted.
     Emptied(u64),
     /// To `Restore`.
     Restored {
         /// Names that were moved back.
         names: u64,
-        /// Names that stay in the trash, as there is something else where they were.
+        /// Names that stay in the trash, because other objects have taken their place.
         left: u64,
     },
 }
@@ -178,15 +178,15 @@ pub struct Session {
     pub id: u64,
     /// The user.
     pub uid: u32,
-    /// The process, 0 where it is in another pid namespace.
+    /// The process id, 0 where it is in another pid namespace.
     pub pid: i32,
-    /// The request under way, for people; `None`: it is idle.
+    /// The running request, for people; `None`: the connection is idle.
     pub request: Option<String>,
-    /// Whether it goes on when the mount goes, and so keeps the volume open.
+    /// Whether it continues after an unmount, and so keeps the volume open.
     pub holds: bool,
-    /// For how long the request has been under way, or the connection idle, in seconds.
+    /// For how long the request has been running, or the connection idle, in seconds.
     pub seconds: u64,
-    /// For how long it has sent nothing to do, in seconds.
+    /// For how long it has sent no request, in seconds.
     pub silent_seconds: u64,
 }
 
@@ -199,22 +199,22 @@ pub enum QuotaOwner {
     Group(u32),
 }
 
-/// What becomes of a limit.
+/// A change of a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitChange {
-    /// It stays as it is.
+    /// It stays.
     #[default]
     Keep,
-    /// There is none from now on.
+    /// It is removed.
     Remove,
-    /// It is this from now on.
+    /// It is set to this.
     Set(u64),
 }
 
-/// What is charged together.
+/// The unit to which usage is charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuotaOf {
-    /// A quota directory, by the number of the quota.
+    /// A quota directory, by the quota's number.
     Directory(u64),
     /// A user or a group.
     Owner(QuotaOwner),
@@ -223,32 +223,32 @@ pub enum QuotaOf {
 /// A quota.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Of what.
+    /// The unit charged.
     pub of: QuotaOf,
     /// Inode number of the directory that it was set for, as users see it; 0: of no directory.
     pub directory: u64,
-    /// Its path; empty where the caller may not see it, or nothing leads there any more.
+    /// Its path; empty where the caller may not see it, or it is not reachable any more.
     pub path: Bytes,
     /// Inodes charged.
     pub files: u64,
     /// Bytes charged.
     pub bytes: u64,
-    /// Most inodes.
+    /// Maximum inodes.
     pub files_max: Option<u64>,
-    /// Most bytes.
+    /// Maximum bytes.
     pub bytes_max: Option<u64>,
 }
 
-/// Where the record of what a subvolume is charged differs from what was counted.
+/// A difference between the record of a subvolume's charges and the recount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaDifference {
-    /// To what it is charged.
+    /// The unit charged.
     pub of: QuotaOf,
     /// The subvolume.
     pub subvolume: u64,
-    /// Files and bytes by the record.
+    /// Files and bytes in the record.
     pub recorded: (i64, i64),
-    /// Files and bytes that were counted.
+    /// Files and bytes counted.
     pub found: (i64, i64),
 }
 
@@ -261,15 +261,15 @@ pub struct Checked {
     pub nodes: u64,
     /// Entries of distinct leaves.
     pub entries: u64,
-    /// Bytes that were read and verified.
+    /// Bytes read and verified.
     pub bytes: u64,
-    /// Bytes marked as used to which nothing leads.
+    /// Bytes marked as used but unreachable.
     pub lost_bytes: u64,
     /// Log records after the last checkpoint.
     pub log_records: u64,
-    /// Nodes that are lighter than they should be.
+    /// Underfull nodes.
     pub light: u64,
-    /// Subvolumes that were looked at.
+    /// Subvolumes checked.
     pub subvolumes: u64,
     /// Directories in them.
     pub directories: u64,
@@ -277,27 +277,27 @@ pub struct Checked {
     pub files: u64,
     /// Distinct extents.
     pub extents: u64,
-    /// Bytes of contents that were read and verified.
+    /// Bytes of contents read and verified.
     pub data_bytes: u64,
     /// Files of the index that were read.
     pub index_files: u64,
-    /// The first of what is wrong: some of what the disk does not give, then what can be repaired
-    /// before what cannot, all in the order in which it was met.
+    /// The first findings: some of those that the disk does not return, then repairable ones before
+    /// others, each in the order in which they were found.
     pub findings: Vec<CheckFinding>,
-    /// How much is wrong.
+    /// Number of findings.
     pub findings_count: u64,
-    /// How much of it a repair repairs that gives nothing up.
+    /// How many of them a repair without data loss repairs.
     pub mendable_count: u64,
-    /// Whether the disk did not give some of the bytes: then a repair repairs nothing.
+    /// Whether the disk failed to return some of the bytes: then a repair repairs nothing.
     pub unread: bool,
 }
 
-/// One thing that is wrong.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFinding {
-    /// What sort of thing is wrong, in a word.
+    /// The kind of defect, in a word.
     pub kind: String,
-    /// The file, below the volume directory; empty: a record is wrong, and no file.
+    /// The file, below the volume directory; empty: the defect is in a record, not in a file.
     pub file: String,
     /// Where in the file, in bytes.
     pub offset: u64,
@@ -307,42 +307,42 @@ pub struct CheckFinding {
     pub path: Bytes,
     /// The inode; 0: none.
     pub ino: u64,
-    /// What is wrong.
+    /// The defect.
     pub what: String,
     /// What a repair does; empty: nothing repairs it.
     pub remedy: String,
-    /// What to do about it.
+    /// The recommended action.
     pub action: CheckAction,
 }
 
-/// What to do about a finding. Programs decide by this, never by words.
+/// The recommended action for a finding. Programs use this, never the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckAction {
     /// Nothing repairs it.
     None,
-    /// `fsck --repair` repairs it and gives nothing up.
+    /// `fsck --repair` repairs it without data loss.
     Repair,
     /// Truncate the log, on explicit request: later changes are lost.
     DiscardLog,
     /// A checkpoint of the daemon that has the volume open.
     Checkpoint,
-    /// Nothing is lost; a person moves the named file away.
+    /// Nothing is lost; an administrator moves the named file away.
     MoveAway,
 }
 
-/// What a collection found and did.
+/// The result of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collected {
-    /// Bytes of contents that are named.
+    /// Referenced bytes of contents.
     pub live_bytes: u64,
-    /// Bytes of what was deleted.
+    /// Bytes deleted.
     pub freed_bytes: u64,
-    /// What nothing names.
+    /// Unreferenced data.
     pub garbage: Vec<Garbage>,
 }
 
-/// One thing that nothing names.
+/// One unreferenced item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Garbage {
     /// `segment`, `pages`, `tree`, `lost-tree` (which is never deleted) or `index-file`.
@@ -353,11 +353,11 @@ pub struct Garbage {
     pub bytes: u64,
     /// When it was first noted, in nanoseconds since 1970.
     pub since: Option<i64>,
-    /// Whether it was deleted now.
+    /// Whether it was deleted by this collection.
     pub deleted: bool,
 }
 
-/// The state of a volume and of its owner.
+/// The state of a volume and of its daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Volume id.
@@ -368,7 +368,7 @@ pub struct Status {
     pub engine: String,
     /// `sync` or `async`.
     pub durability: String,
-    /// The owner's process.
+    /// The daemon's process.
     pub pid: u32,
     /// Where it is mounted.
     pub mount_point: Option<Bytes>,
@@ -382,153 +382,153 @@ pub struct Status {
     pub clones: u64,
     /// Other subvolumes, with the volume's root.
     pub subvolumes: u64,
-    /// Room that the volume occupies on disk, log included.
+    /// Disk space of the volume, log included.
     pub disk_bytes: u64,
-    /// Room of the log.
+    /// Disk space of the log.
     pub log_bytes: u64,
     /// Memory of cached nodes.
     pub cache_bytes: u64,
-    /// Written since the owner opened the volume.
+    /// Bytes written since the daemon opened the volume.
     pub written_bytes: u64,
     /// Writes since then.
     pub writes: u64,
-    /// Of the bytes, those of checkpoints.
+    /// Part of the bytes that checkpoints wrote.
     pub checkpoint_bytes: u64,
-    /// Of the writes, those of checkpoints.
+    /// Part of the writes that checkpoints made.
     pub checkpoint_writes: u64,
-    /// Of the bytes, those of merges.
+    /// Part of the bytes that compactions wrote.
     pub merge_bytes: u64,
-    /// Of the bytes, those of ingested runs.
+    /// Part of the bytes that ingested runs took.
     pub ingest_bytes: u64,
-    /// Bytes that operations gave the store.
+    /// Bytes that operations wrote to the store.
     pub given_bytes: u64,
-    /// What merging is at, in an engine that merges.
+    /// Compaction state, in an engine that compacts.
     pub merges: Option<Merges>,
     /// Checkpoints since then.
     pub checkpoints: u64,
-    /// Batches that were committed since then.
+    /// Batches committed since then.
     pub commits: u64,
     /// Log records that opening replayed.
     pub replayed: u64,
-    /// Inodes that the kernel and others hold.
+    /// Inodes referenced by the kernel and other clients.
     pub nodes: u64,
-    /// When the volume was made, in nanoseconds since 1970.
+    /// When the volume was created, in nanoseconds since 1970.
     pub created: i64,
     /// Wall-clock time of the last checkpoint, in nanoseconds since 1970.
     pub last_checkpoint: Option<i64>,
-    /// Work that goes on in the background.
+    /// Pending background work.
     pub background: Background,
-    /// Why the store takes no writes, when it takes none.
+    /// Why the store refuses writes, if it does.
     pub read_only: Option<String>,
-    /// What of the volume's own records is damaged, as far as anybody asked for it.
+    /// Known damage to the volume's own records, found when they were read.
     pub damaged: Option<String>,
-    /// What is to be removed in the background and cannot be.
+    /// Background removals that cannot proceed.
     pub stuck: Option<Stuck>,
 }
 
-/// Trees that cannot be reclaimed, as that was when it was tried last.
+/// Trees that cannot be reclaimed, as of the last attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
-    /// How many, of those that wait.
+    /// How many of the waiting trees.
     pub trees: u64,
-    /// Why one of them cannot.
+    /// The failure of one of them.
     pub failure: Failure,
 }
 
-/// What the merging of runs has done since the owner opened the volume, and what it is at.
+/// Compactions since the daemon opened the volume, and the current one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merges {
-    /// Merges that ended.
+    /// Completed compactions.
     pub ended: u64,
-    /// Of those, such as emptied value logs.
+    /// Part of them that emptied value logs.
     pub cleaned: u64,
     /// Value logs, in a volume that has them.
     pub logs: Option<ValueLogs>,
-    /// Of the one under way, bytes that were written, and bytes of what it merges.
+    /// For the running compaction: bytes written, and bytes of its input.
     pub under_way: Option<(u64, u64)>,
-    /// Of the one that is planned next, its runs and their bytes.
+    /// For the next planned one: its runs and their bytes.
     pub next: Option<(u64, u64)>,
     /// Runs of the deepest tree.
     pub depth: u64,
-    /// Most bytes a second; 0: no bound.
+    /// Maximum bytes per second; 0: no bound.
     pub rate: u64,
 }
 
-/// Value logs of a volume that is laid out column-style.
+/// Value logs of a volume with the column-style layout.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueLogs {
-    /// Bytes from which a record goes to one.
+    /// Records of at least this many bytes go to a value log.
     pub values_from: u64,
-    /// How many there are.
+    /// Number of value logs.
     pub logs: u64,
     /// Their bytes on disk.
     pub disk_bytes: u64,
     /// Bytes of all their rows, unpacked.
     pub rows_bytes: u64,
-    /// Of those, such as are live.
+    /// Part of them that is live.
     pub live_bytes: u64,
-    /// Logs that are to be emptied: less than half is live.
+    /// Logs to be emptied: less than half is live.
     pub sparse: u64,
 }
 
-/// Work that is still to be done in the background.
+/// Pending background work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Background {
     /// Detached trees that are not reclaimed yet.
     pub detached: u64,
     /// Dropped engine trees that are not freed yet.
     pub dropping: u64,
-    /// Clones that are to be pruned.
+    /// Clones to be pruned.
     pub prunes: u64,
-    /// Bytes of contents that were removed and are not given back to the disk yet.
+    /// Bytes of removed contents that are not yet freed on disk.
     pub freeing_bytes: u64,
-    /// Bytes of contents that were given back since the owner started.
+    /// Bytes of contents freed on disk since the daemon started.
     pub freed_bytes: u64,
-    /// Whether more contents to be given back may come to light.
+    /// Whether garbage collection may find more contents to free.
     pub collecting: bool,
     /// Clones whose files are still being counted.
     pub counting: u64,
-    /// Records and nodes reclaimed since the owner started.
+    /// Records and nodes reclaimed since the daemon started.
     pub reclaimed: u64,
 }
 
 impl Background {
-    /// Whether nothing is left to do.
+    /// Whether no work is left.
     pub fn is_idle(&self) -> bool {
         self.trees() == 0 && self.freeing_bytes == 0 && !self.collecting
     }
 
-    /// What is to be removed, and has room that is not free yet.
+    /// Trees to be removed whose space is not free yet.
     pub fn trees(&self) -> u64 {
         self.detached + self.dropping + self.prunes
     }
 }
 
-/// What PandoFS knows of a path beyond `stat`; its snapshots come before, as parts.
+/// PandoFS attributes of a path beyond `stat`; its snapshots precede this, as parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// Its attributes.
     pub attr: Attr,
-    /// The subvolume that it lies in.
+    /// The subvolume that contains it.
     pub subvolume: u64,
     /// Inode number inside the subvolume.
     pub ino: u64,
     /// Names of extended attributes.
     pub xattrs: Vec<Bytes>,
-    /// Target, when it is a symbolic link.
+    /// Target of a symbolic link.
     pub target: Option<Bytes>,
-    /// How many names a directory has; 0 for anything else.
+    /// Number of names in a directory; 0 for any other type.
     pub entries: u64,
-    /// The path of what its subvolume is a copy of, where the caller may see that.
+    /// The path of its subvolume's source, if the caller may see that.
     pub copy_of: Option<Bytes>,
 }
 
-/// Attributes, with what `stat` shows beside them.
+/// Attributes, with what `stat` shows in addition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatAnswer {
     /// The attributes.
     pub attr: Attr,
-    /// Target, when it is a symbolic link.
+    /// Target of a symbolic link.
     pub target: Option<Bytes>,
 }
 
@@ -537,22 +537,23 @@ pub struct StatAnswer {
 pub struct Snapshot {
     /// Its name.
     pub name: Bytes,
-    /// The subvolume that it is.
+    /// Its subvolume number.
     pub subvolume: u64,
-    /// The lineage that it belongs to.
+    /// Its lineage.
     pub lineage: u64,
     /// When it was taken, in nanoseconds since 1970.
     pub created: i64,
 }
 
-/// A snapshot, as it is listed with all of a volume.
+/// A snapshot in the list of all snapshots of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptSnapshot {
     /// The snapshot.
     pub snapshot: Snapshot,
     /// Whether its directory was removed.
     pub removed: bool,
-    /// Where its directory is, or was when the snapshot was taken; `None`: not known.
+    /// The present path of its directory, or the path when the snapshot was taken; `None`: not
+    /// known.
     pub path: Option<Bytes>,
     /// Where its contents can be read: a path inside the volume.
     pub at: Bytes,
@@ -565,6 +566,6 @@ pub struct ListEntry {
     pub name: Bytes,
     /// Its attributes.
     pub attr: Attr,
-    /// Target, when it is a symbolic link.
+    /// Target of a symbolic link.
     pub target: Option<Bytes>,
 }

@@ -1,16 +1,16 @@
-//! The stream of a scan: what the directories of another file system hold, for an index of it.
+//! The stream of a scan: the contents of directories of another file system, for an index of it.
 //!
-//! Whoever reads the source numbers directories as it meets them; an item names the directory
-//! that it is about. One is told of after the item that made it known, and closed once.
+//! The scanner numbers directories in the order of discovery; an item names the directory
+//! concerned. Items about a directory follow the item that introduced it, and it is closed once.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, DecodeError, Kind, codec};
 
-/// An inode of the source, as `statx` shows it. Times are nanoseconds since 1970.
+/// An inode of the source, as `statx` returns it. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanAttr {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Permission bits, with set-id and sticky.
     pub mode: u32,
@@ -18,13 +18,13 @@ pub struct ScanAttr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names that lead to it.
+    /// Number of hard links.
     pub nlink: u32,
     /// Device number of a device node.
     pub rdev: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Bytes of room that it takes.
+    /// Allocated bytes.
     pub allocated: u64,
     /// Last read.
     pub atime: i64,
@@ -36,7 +36,7 @@ pub struct ScanAttr {
     pub btime: i64,
     /// Its device.
     pub device: u64,
-    /// Its number there.
+    /// Its inode number there.
     pub number: u64,
 }
 
@@ -45,14 +45,14 @@ pub struct ScanAttr {
 pub struct ScanRow<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// What it leads to.
+    /// Attributes of its inode.
     pub attr: ScanAttr,
-    /// Target of a symbolic link; empty for all else.
+    /// Target of a symbolic link; empty for other types.
     pub target: &'a [u8],
     /// Extended attributes.
     #[serde(borrow)]
     pub xattrs: Vec<(&'a [u8], &'a [u8])>,
-    /// The number of the directory that it is; 0 for all else.
+    /// The directory's number; 0 for other types.
     pub directory: u64,
 }
 
@@ -69,9 +69,9 @@ pub enum ScanItem<'a> {
         #[serde(borrow)]
         xattrs: Vec<(&'a [u8], &'a [u8])>,
     },
-    /// A directory that the index has, by its path below the source.
+    /// A directory that the index has, by its path relative to the source.
     Find {
-        /// The number that it is to have.
+        /// The number to assign to it.
         directory: u64,
         /// The path.
         path: &'a [u8],
@@ -81,7 +81,7 @@ pub enum ScanItem<'a> {
         #[serde(borrow)]
         xattrs: Vec<(&'a [u8], &'a [u8])>,
     },
-    /// Names in a directory; the next of them, where there were some already.
+    /// Names in a directory; more of them, if some were sent already.
     Rows {
         /// The directory.
         directory: u64,
@@ -89,36 +89,36 @@ pub enum ScanItem<'a> {
         #[serde(borrow)]
         rows: Vec<ScanRow<'a>>,
     },
-    /// A name that is not in a directory any more.
+    /// A name that was removed from a directory.
     Gone {
         /// The directory.
         directory: u64,
         /// The name.
         name: &'a [u8],
     },
-    /// Ends what is told of a directory.
+    /// Ends the items about a directory.
     Close {
         /// The directory.
         directory: u64,
-        /// Whether all its names were told, so that others are gone.
+        /// Whether all its names were sent, so that others were removed.
         all: bool,
     },
 }
 
-/// What an index knows of its scans. Times are nanoseconds since 1970.
+/// What an index records about its scans. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanInfo {
     /// The directory that is indexed, absolute.
     pub source: Bytes,
-    /// When the last scan that ended began; `None`: none did.
+    /// Start of the last completed scan; `None`: none was completed.
     pub started: Option<i64>,
     /// When it ended.
     pub ended: i64,
-    /// What it could not read.
+    /// How many objects it could not read.
     pub unread: u64,
-    /// Whether a scan began since and did not end.
+    /// Whether a scan began since and did not complete.
     pub unfinished: bool,
-    /// Whether file systems mounted below belong to the index.
+    /// Whether the index includes file systems mounted below.
     pub crosses_mounts: bool,
     /// Whether extended attributes are kept.
     pub keeps_xattrs: bool,
@@ -127,9 +127,9 @@ pub struct ScanInfo {
 /// A directory as the last scan found it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanDirectory {
-    /// The index's number of it.
+    /// The index's inode number of it.
     pub ino: u64,
-    /// Its device and number at the source.
+    /// Its device and inode number at the source.
     pub elsewhere: (u64, u64),
     /// Last change of entries, nanoseconds since 1970.
     pub mtime: i64,
@@ -144,7 +144,7 @@ pub fn push_scan_item(item: &ScanItem<'_>, out: &mut Vec<u8>) {
     codec::encode(item, out);
 }
 
-/// Takes the first item off an encoding; `None` at its end.
+/// Takes the first item from an encoding; `None` at its end.
 pub fn next_scan_item<'a>(bytes: &mut &'a [u8]) -> Option<Result<ScanItem<'a>, DecodeError>> {
     if bytes.is_empty() {
         return None;

@@ -1,17 +1,17 @@
-//! Totals of directories, as `Totals` tells them.
+//! Totals of directories, as `Totals` returns them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
-/// How many, how large, and how much room they take.
+/// Number of files, their sizes, and their allocated space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
-    /// Inodes that are no directories.
+    /// Inodes that are not directories.
     pub files: u64,
-    /// Their sizes. Those of two sparse files may be more than 64 bits can say.
+    /// Their sizes. The sizes of two sparse files may exceed 64 bits.
     pub bytes: u128,
-    /// Their room on disk.
+    /// Their allocated bytes.
     pub allocated: u128,
 }
 
@@ -23,7 +23,7 @@ impl Sums {
         self.allocated = self.allocated.saturating_add(other.allocated);
     }
 
-    /// What is left without others that are among them.
+    /// Subtracts others that are included in these.
     #[must_use]
     pub fn without(self, other: Sums) -> Sums {
         Sums {
@@ -34,70 +34,71 @@ impl Sums {
     }
 }
 
-/// How many of the sums by what they are of are told, the largest first. `None`: all.
+/// How many of the sums of each kind are returned, the largest first. `None`: all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Top {
     /// Of owners, and of groups.
     pub owners: Option<u32>,
     /// Of extensions.
     pub extensions: Option<u32>,
-    /// Of the directories that hold the most by themselves, at most [`DIRECTORIES_MAX`].
+    /// Of the directories with the largest direct contents, at most [`DIRECTORIES_MAX`].
     pub directories: u32,
 }
 
-/// Most of the largest directories that are told.
+/// Maximum number of largest directories that are returned.
 pub const DIRECTORIES_MAX: u32 = 1000;
 
-/// What sums are of, of which there may be any number.
+/// The subjects of sums, whose number is unbounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SumsOf {
     /// A user.
     Owner(u32),
     /// A group.
     Group(u32),
-    /// Names that end so; empty: those that have no extension.
+    /// Names with this extension; empty: those without one.
     Extension(Bytes),
 }
 
-/// A directory and all below it.
+/// A directory and everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryTotals {
-    /// Its path below that asked for, with a slash first where there is one; empty: that one.
+    /// Its path relative to the requested one, with a leading slash; empty: that one.
     pub path: Bytes,
     /// Its depth below that.
     pub depth: u32,
-    /// All below it.
+    /// Everything below it.
     pub sums: Sums,
     /// Directories below it.
     pub directories: u64,
-    /// What its own names lead to; only told of the largest, and nothing else of those.
+    /// Its direct contents; only set for the largest directories, and nothing else is set for
+    /// those.
     pub own: Sums,
 }
 
-/// Everything below a directory, but for the sums of which there may be any number: those are
-/// parts of the answer before it.
+/// Everything below a directory, except the unbounded lists of sums, which are parts of the answer
+/// before this.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// All together.
     pub sums: Sums,
     /// Directories.
     pub directories: u64,
-    /// The last change of attributes of anything, in nanoseconds since 1970.
+    /// The last change of attributes of any inode, in nanoseconds since 1970.
     pub ctime: i64,
-    /// Directories that the caller may not look into.
+    /// Directories that the caller may not read.
     pub unreadable: u64,
-    /// By kind, by their names.
+    /// By kind, named.
     pub kinds: Vec<(String, Sums)>,
-    /// How many owners there are.
+    /// Total number of owners.
     pub owners_in_all: u64,
-    /// How many groups.
+    /// Total number of groups.
     pub groups_in_all: u64,
     /// By the number of binary digits of the size.
     pub sizes: Vec<(u8, Sums)>,
-    /// By the day of UTC of the last change of contents, since 1970.
+    /// By the UTC day of the last change of contents, since 1970.
     pub days: Vec<(i64, Sums)>,
-    /// How many extensions there are, with none as one.
+    /// Total number of extensions, counting none as one.
     pub extensions_in_all: u64,
-    /// Wall-clock time of the volume, in nanoseconds since 1970: what ages are counted from.
+    /// Wall-clock time of the volume, in nanoseconds since 1970: the reference for ages.
     pub now: i64,
 }

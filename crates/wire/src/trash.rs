@@ -1,4 +1,4 @@
-//! What is told of a trash.
+//! Information about a trash.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,20 +9,20 @@ use crate::{Attr, Bytes};
 pub struct Trash {
     /// Inode number of the directory that has it, as users see it.
     pub directory: u64,
-    /// How long it keeps what is removed, in seconds.
+    /// How long it keeps removed objects, in seconds.
     pub keep_seconds: u64,
-    /// Directories below the one that was asked about that have a trash of their own with
-    /// something in it: some of them, where there are many.
+    /// Directories below the requested one that have a non-empty trash of their own: some of them,
+    /// if there are many.
     pub below: Vec<Bytes>,
 }
 
-/// Something in a trash that comes back as a whole.
+/// An object in a trash that is restored as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
-    /// Where it was, from the root of the volume.
+    /// Its former path, from the root of the volume.
     pub path: Bytes,
     /// When it was removed, in nanoseconds since 1970.
     pub removed: i64,
-    /// What it is.
+    /// Its attributes.
     pub attr: Attr,
 }
