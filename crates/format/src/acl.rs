@@ -2,7 +2,7 @@
 //! `system.posix_acl_access` and `system.posix_acl_default`, in the form that Linux gives them.
 //!
 //! A list that decodes is valid in the sense of acl(5): the owner, the group and the others have
-//! one entry each, and who names users or groups has a mask.
+//! one entry each, and a list that names users or groups has a mask.
 
 use crate::layout::Field;
 use crate::xattr_record::XattrRecord;
@@ -16,9 +16,9 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("id", "u32 LE", 4),
 ];
 
-/// Name of the attribute with the list that is asked about permissions.
+/// Name of the attribute with the list that controls access.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Name of the attribute with the list that a directory hands down.
+/// Name of the attribute with the list that new children of a directory inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 // DO NOT CHANGE THESE VALUES: they are on disk, and the kernel's.
@@ -29,40 +29,40 @@ const OWNING_GROUP: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
-/// The id of an entry that names nobody.
+/// The id of an entry that names no user or group.
 const NOBODY: u32 = u32::MAX;
 
-/// Bit of an inode's mode: it has a list that is asked about permissions. DO NOT CHANGE.
+/// Bit of an inode's mode: it has an access list. DO NOT CHANGE.
 pub const IN_MODE: u32 = 0o10000;
 
-/// Most bytes of a list: Linux asks a mounted file system for no more.
+/// Most bytes of a list: Linux requests no more from a mounted file system.
 pub const BYTES_MAX: usize = 4096;
 
-/// The list that is asked about permissions among the attributes of an inode; `None` where there
-/// is none, or none that is whole.
+/// The access list among the attributes of an inode; `None` if there is none, or none that is
+/// valid.
 pub fn access_of(xattrs: &XattrRecord) -> Option<Acl> {
     Acl::decode(xattrs.get(ACCESS)?).ok().flatten()
 }
 
-/// An access control list: who has which of the permissions read (4), write (2), execute (1).
+/// An access control list. Permissions are the sum of read (4), write (2) and execute (1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
-    /// The owner's.
+    /// Permissions of the owner.
     pub owner: u32,
-    /// Users by number, in the order in which they were given.
+    /// Numbers of users with their permissions, in the order in which they were given.
     pub users: Vec<(u32, u32)>,
-    /// The owning group's.
+    /// Permissions of the owning group.
     pub group: u32,
-    /// Groups by number, in the order in which they were given.
+    /// Numbers of groups with their permissions, in the order in which they were given.
     pub groups: Vec<(u32, u32)>,
-    /// The most that users and groups have, the owner and the others excepted.
+    /// The maximum of what users and groups have, except the owner and the others.
     pub mask: Option<u32>,
-    /// Everybody else's.
+    /// Permissions of all others.
     pub other: u32,
 }
 
 impl Acl {
-    /// The list that says what permission bits say.
+    /// The list that is equivalent to permission bits.
     pub fn of_mode(mode: u32) -> Acl {
         Acl {
             owner: mode >> 6 & 7,
@@ -74,12 +74,12 @@ impl Acl {
         }
     }
 
-    /// Whether permission bits say all that it says.
+    /// Whether permission bits are equivalent to the list.
     pub fn is_minimal(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
     }
 
-    /// The permission bits that go with it: those of the group class are the mask, if there is one.
+    /// The permission bits of the list: those of the group class are the mask, if there is one.
     pub fn mode(&self) -> u32 {
         self.owner << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
     }
@@ -119,7 +119,7 @@ impl Acl {
         out
     }
 
-    /// Reads a list; `None` for one without any entry, by which Linux means that there is none.
+    /// Reads a list; `None` for one without any entry, which Linux uses to mean that there is none.
     pub fn decode(bytes: &[u8]) -> Result<Option<Acl>, Malformed> {
         let mut reader = Reader::new("access control list", bytes);
         let version = reader.u32()?;

@@ -1,4 +1,4 @@
-//! A base of the index: a tree that nothing changes, and what describes it
+//! A base of the index: an immutable tree, with a manifest and clusters that describe it
 //! (`docs/format/base-record.md`).
 
 use crate::layout::{Field, size_of};
@@ -28,9 +28,9 @@ pub struct BaseRecord {
     pub complete: bool,
     /// The subvolume that its tree was cloned from.
     pub subvolume: u64,
-    /// The root directory of that.
+    /// The root directory of that subvolume.
     pub root: u64,
-    /// A commit that its tree contains, with all before it.
+    /// A commit that its tree contains, with all earlier ones.
     pub commit: u64,
     /// When the tree was cloned, in nanoseconds since 1970.
     pub created: i64,

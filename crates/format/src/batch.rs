@@ -1,7 +1,7 @@
-//! The operations of one commit, as they stand in the log (`docs/format/batch.md`).
+//! The operations of one commit, as the log stores them (`docs/format/batch.md`).
 //!
-//! A batch is encoded once, by whoever builds it: the same bytes go to the log, are applied to
-//! the trees, and are replayed after a crash.
+//! A batch is encoded once, by the code that builds it: the same bytes go to the log, are applied
+//! to the trees, and are replayed after a crash.
 
 use crate::run_manifest::{BlobEntry, RunEntry};
 use crate::{Malformed, Pointer, Reader, Writer};
@@ -16,8 +16,8 @@ pub const LANES_MAX: usize = 16;
 pub const LANE_OFFSET_MAX: usize = 4096;
 /// Most prefixes of one partial clone.
 pub const PREFIXES_MAX: usize = 4096;
-/// Greatest number and length of a blob that is linked, and most entries of its run: what many of
-/// them come to together is counted in 64 bits.
+/// Greatest number and length of a blob that is linked, and most entries of its run: sums of many
+/// of them are kept in 64 bits.
 const LINKED_MAX: u64 = 1 << 48;
 
 // DO NOT CHANGE THESE VALUES: they are in the log.
@@ -75,7 +75,7 @@ pub enum Op<'a> {
         /// The key.
         key: &'a [u8],
     },
-    /// Removes all keys from `from` up to but without `to`.
+    /// Removes all keys from `from` up to but excluding `to`.
     DeleteRange {
         /// The tree's number.
         tree: u64,
@@ -99,8 +99,8 @@ pub enum Op<'a> {
         /// The tree's number.
         tree: u64,
     },
-    /// Creates `target` with all that `source` holds, or only the keys that start with one of
-    /// `prefixes` where there are any.
+    /// Creates `target` with all keys of `source`, or, if there are `prefixes`, only the keys that
+    /// start with one of them.
     CloneTree {
         /// Number of the tree that is cloned.
         source: u64,
@@ -114,7 +114,7 @@ pub enum Op<'a> {
         /// The tree's number.
         tree: u64,
     },
-    /// Puts leaves that were written before into a range of a tree that holds no key. Made by
+    /// Puts leaves that were written before into a range of a tree that holds no key. Written by
     /// the engine that owns the leaves, and alone in its record.
     Ingest {
         /// The tree's number.
@@ -126,8 +126,8 @@ pub enum Op<'a> {
         /// The leaves, in order.
         leaves: Vec<IngestedLeaf<'a>>,
     },
-    /// Puts a run that was written before above all that a tree holds, whose range holds no key of
-    /// the run's. Made by the log-structured engine, and alone in its record.
+    /// Puts a run that was written before on top of the content of a tree; no key of the tree is in
+    /// the run's range. Written by the log-structured engine, and alone in its record.
     Link {
         /// The tree's number.
         tree: u64,
@@ -141,11 +141,11 @@ pub enum Op<'a> {
 /// A leaf that was written before the record that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngestedLeaf<'a> {
-    /// Above all keys of the leaf before, and not above the first of this one.
+    /// Above all keys of the previous leaf, and not above the first of this one.
     pub from: &'a [u8],
-    /// Where it lies.
+    /// Where it is stored.
     pub pointer: Pointer,
-    /// Where its long values lie.
+    /// Where its long values are stored.
     pub overflows: Vec<Pointer>,
 }
 
@@ -187,7 +187,7 @@ impl Lane {
         usize::from(self.offset).saturating_add(8)
     }
 
-    /// Applies the lane to a value that is long enough; to a shorter one it does nothing.
+    /// Applies the lane to a value that is long enough; does nothing to a shorter one.
     #[inline]
     pub fn apply(&self, value: &mut [u8]) {
         if let Some(slot) = value.get_mut(usize::from(self.offset)..self.end()) {
@@ -221,7 +221,7 @@ impl Lane {
     }
 }
 
-/// The lanes of an encoded merge, checked and left where they are.
+/// The lanes of an encoded merge, checked and not copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneList<'a> {
     bytes: &'a [u8],
@@ -343,7 +343,7 @@ pub fn link(out: &mut Vec<u8>, tree: u64, blob: &BlobEntry, run: &RunEntry) {
     out.put_varint(run.entries);
 }
 
-/// What is wrong with an operation that only the other engine writes into its log.
+/// The error for an operation that only the other engine writes into its log.
 pub fn foreign() -> Malformed {
     Reader::new(STRUCTURE, &[]).malformed("an operation of this engine", "one of the other's")
 }
@@ -469,7 +469,7 @@ impl<'a> Iterator for Ops<'a> {
 mod tests {
     use super::{BlobEntry, LINKED_MAX, Op, Ops, RunEntry, link};
 
-    /// What whoever replays it adds up does not overflow.
+    /// The sums that a replay computes do not overflow.
     #[test]
     fn a_link_to_what_cannot_be_is_malformed() {
         let links = |blob: BlobEntry, start: u64, index: u64, entries: u64| {

@@ -1,6 +1,6 @@
 //! Cursor over bytes for decoders, and appending for encoders. Bounds are checked here, once.
 
-/// Bytes that are not the structure that they were read as.
+/// Bytes that are not valid for the structure they were decoded as.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{structure}: at byte {at}: expected {expected}, found {found}")]
 pub struct Malformed {
@@ -8,14 +8,14 @@ pub struct Malformed {
     pub structure: &'static str,
     /// Offset inside the structure, in bytes.
     pub at: u64,
-    /// What should have been there.
+    /// The expected content.
     pub expected: &'static str,
-    /// What was there.
+    /// The content found.
     pub found: String,
 }
 
 impl Malformed {
-    /// Says in which file, and where in it, the structure lies.
+    /// Adds the file, and the offset of the structure in it.
     pub fn located(self, file: &str, offset: u64) -> crate::Corruption {
         crate::Corruption {
             file: file.to_owned(),
@@ -27,9 +27,9 @@ impl Malformed {
     }
 }
 
-/// No number that is given one after the other (of records, checkpoints, blobs, runs) is greater:
-/// none comes near it in the life of a volume, and what is above is damage. Whoever has one may
-/// count on from it.
+/// Greatest sequence number (of records, checkpoints, blobs, runs). No volume comes near it in its
+/// life, and a greater number is damage. A reader that accepted one may count on from it without
+/// overflow.
 pub const COUNTED_MAX: u64 = 1 << 62;
 
 /// Reads fields one after the other.
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// One of the numbers that are given one after the other, as [`Reader::u64`].
+    /// A sequence number of at most [`COUNTED_MAX`], as [`Reader::u64`].
     pub fn counted(&mut self) -> Result<u64, Malformed> {
         let before = self.clone();
         let number = self.u64()?;
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// A LEB128 number: seven bits a byte, at most ten bytes, no longer than it must be.
+    /// A LEB128 number: seven bits a byte, at most ten bytes, in its shortest form.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, Malformed> {
         if let Some(&byte) = self.bytes.get(self.at)
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A varint as a size, no more than `most`.
+    /// A varint as a size, at most `most`.
     #[inline]
     pub fn length(&mut self, most: usize) -> Result<usize, Malformed> {
         let value = self.varint()?;

@@ -1,5 +1,5 @@
-//! Candidate of `pando gc` (`docs/format/candidate.md`): what nothing names, and since when that is
-//! known.
+//! Candidate of `pando gc` (`docs/format/candidate.md`): an object that nothing names, and since
+//! when that is known.
 //!
 //! Key: `W | kind | number | part` in the volume's tree.
 
@@ -13,7 +13,7 @@ pub const BYTES: usize = 8;
 pub const LAYOUT: &[Field] = &[Field::fixed("since", "i64 LE", 8)];
 const _: () = assert!(size_of(LAYOUT) == BYTES);
 
-/// What sort of thing it is.
+/// The kind of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CandidateKind {
     /// A data segment, or pages of one.

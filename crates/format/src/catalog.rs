@@ -1,6 +1,6 @@
-//! Records of the catalog, the tree that knows all trees (`docs/format/node.md`).
+//! Records of the catalog, the tree of all trees (`docs/format/node.md`).
 //!
-//! `T | tree 8` holds the root of a tree; `X | number 8` holds the root of something cut off that
+//! `T | tree 8` holds the root of a tree; `X | number 8` holds the root of a cut-off subtree that
 //! is yet to be freed. Each record counts as one reference to its node.
 
 use crate::{Malformed, Pointer, Reader, Writer};
@@ -12,7 +12,7 @@ const TREE: u8 = b'T';
 const TRASH: u8 = b'X';
 const STRUCTURE: &str = "catalog record";
 
-/// The root of a tree, or of something cut off.
+/// The root of a tree, or of a cut-off subtree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootRecord {
     /// The root.
@@ -26,7 +26,7 @@ pub struct RootRecord {
 pub enum CatalogKey {
     /// A tree.
     Tree(u64),
-    /// Something cut off.
+    /// A cut-off subtree.
     Trash(u64),
 }
 

@@ -1,14 +1,14 @@
-//! The head of a cluster of metadata (`docs/format/cluster.md`): what stands where in the blob.
+//! The head of a cluster of metadata (`docs/format/cluster.md`): the layout of the blob.
 //!
-//! A blob is `header | columns of the directory | summary | columns`. All before the columns is
-//! the head, under one checksum; each column has its own, so that a search reads only what it
-//! needs.
+//! A blob is `header | columns of the directory | summary | columns`. Everything before the columns
+//! is the head, under one checksum. Each column has its own, so that a search reads only the
+//! columns that it needs.
 
 use crate::cluster_summary;
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
-/// What every cluster starts with.
+/// The magic number of a cluster.
 pub const MAGIC: [u8; 8] = *b"PANDOCLU";
 /// The newest version that this program writes and reads.
 pub const VERSION: u32 = 1;
@@ -26,7 +26,7 @@ pub const COLUMN_BYTES_MAX: u64 = 1 << 32;
 /// Offset of what follows the checksum.
 const AFTER_CHECKSUM: usize = 16;
 
-/// Where the fields of the header lie.
+/// Layout of the header.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("magic", "bytes", 8),
     Field::fixed("version", "u32 LE", 4),
@@ -43,7 +43,7 @@ const _: () = assert!(size_of(LAYOUT) == HEADER_BYTES);
 
 /// Bytes that describe a column.
 pub const COLUMN_BYTES: usize = 24;
-/// Where the fields of a column's description lie.
+/// Layout of a column's description.
 pub const COLUMN_LAYOUT: &[Field] = &[
     Field::fixed("column", "u8", 1),
     Field::fixed("stored", "u8", 1),
@@ -80,7 +80,7 @@ pub enum ColumnId {
     Rdev,
     /// Size in bytes.
     Size,
-    /// Bytes of room taken.
+    /// Bytes of space taken.
     Allocated,
     /// Entries of a directory.
     Entries,
@@ -104,11 +104,12 @@ pub enum ColumnId {
     NameTags,
 }
 
-/// Columns there are, but for those of extended attributes.
+/// Number of columns, except those of extended attributes.
 pub const COLUMNS: usize = 21;
 
 /// The byte on disk of the first column of extended attributes. DO NOT CHANGE: each attribute has
-/// two, by its place among the names of the summary, and there is room for all that can be there.
+/// two, by its place among the names of the summary, and there are bytes for as many as there can
+/// be.
 const ATTRIBUTE_FIRST: u8 = 128;
 const _: () = assert!(COLUMNS < 128 && cluster_summary::CARRIED_MAX * 2 == 128);
 
@@ -237,7 +238,7 @@ impl Stored {
     }
 }
 
-/// The column that the differences of another are from.
+/// The column that the differences of another column refer to.
 pub fn difference_from(column: ColumnId) -> Option<ColumnId> {
     match column {
         ColumnId::Atime | ColumnId::Ctime => Some(ColumnId::Mtime),
@@ -247,7 +248,7 @@ pub fn difference_from(column: ColumnId) -> Option<ColumnId> {
     }
 }
 
-/// What stands where.
+/// The layout of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head<'a> {
     /// Rows.
@@ -256,20 +257,20 @@ pub struct Head<'a> {
     pub block_rows: u16,
     /// Length of the blob.
     pub bytes: u64,
-    /// Columns, ascending. One that is absent has the value 0 in all rows.
+    /// Columns, ascending. An absent column has the value 0 in all rows.
     pub columns: Vec<(ColumnId, Stored)>,
-    /// Columns of extended attributes, ascending. Rows have none of those that are absent.
+    /// Columns of extended attributes, ascending. Rows have no value of an absent attribute.
     pub attributes: Vec<AttributeColumns>,
     /// The summary, encoded.
     pub summary: &'a [u8],
 }
 
-/// What a header turned out to be.
+/// A decoded header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded<T> {
-    /// One that this program reads.
+    /// A version that this program reads.
     Known(T),
-    /// One of a newer format, of this version.
+    /// A newer version: its number.
     Newer(u32),
 }
 
@@ -279,7 +280,7 @@ impl<'a> Head<'a> {
         columns.saturating_mul(COLUMN_BYTES).saturating_add(HEADER_BYTES).saturating_add(summary)
     }
 
-    /// The bytes. Extents must lie behind the head, and within `bytes`.
+    /// The bytes. Extents must be behind the head, and within `bytes`.
     pub fn encode(&self) -> Vec<u8> {
         let count = self.attributes.len().saturating_mul(2).saturating_add(self.columns.len());
         let length = Head::length(count, self.summary.len());
@@ -309,8 +310,8 @@ impl<'a> Head<'a> {
         out
     }
 
-    /// Length of the head whose first [`HEADER_BYTES`] these are. Not verified: a claim, within
-    /// bounds.
+    /// Length of the head whose first [`HEADER_BYTES`] these are. The length is within bounds but
+    /// not verified.
     pub fn claimed_length(bytes: &[u8]) -> Result<Decoded<usize>, Malformed> {
         let mut reader = Reader::new(STRUCTURE, bytes);
         if reader.array::<8>()? != MAGIC {
@@ -329,7 +330,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Reads and checks a head, which `bytes` are exactly.
+    /// Reads and checks a head, which is exactly `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Head<'a>, Malformed> {
         let mut reader = Reader::new(STRUCTURE, bytes);
         reader.take(12)?;

@@ -1,5 +1,5 @@
-//! The directories of a cluster: whose names it holds, with what paths, scope, permissions and
-//! totals are made of (`docs/format/cluster-directories.md`).
+//! The directories whose names a cluster holds, with the data from which paths, scope, permissions
+//! and totals are computed (`docs/format/cluster-directories.md`).
 
 use crate::layout::Field;
 use crate::{Malformed, Reader, Writer};
@@ -31,11 +31,11 @@ const PART: u8 = 1;
 pub struct ClusterDirectory {
     /// Its inode.
     pub ino: u64,
-    /// The first cookie of its names that this cluster has; 0: from the first name on.
+    /// The first cookie of its names in this cluster; 0: from the first name on.
     pub from: u64,
     /// The directory it is in.
     pub parent: u64,
-    /// Where it is in there.
+    /// The cookie of its entry there.
     pub parent_cookie: u64,
     /// Permission bits.
     pub mode: u32,
@@ -45,15 +45,15 @@ pub struct ClusterDirectory {
     pub gid: u32,
     /// Its name; empty at the root of a subvolume.
     pub name: Vec<u8>,
-    /// Names in this part that lead to inodes with no other name, but not to directories.
+    /// Names in this part whose inode has no other name and is not a directory.
     pub files: u64,
-    /// Names in this part that lead to directories of the subvolume.
+    /// Names in this part that are directories of the subvolume.
     pub subdirectories: u64,
-    /// Bytes of what those files hold, or the greatest number where that is greater.
+    /// Bytes of the contents of those files, or the greatest number if that is exceeded.
     pub bytes: u64,
-    /// Room of those files, likewise.
+    /// Space of those files, likewise.
     pub allocated: u64,
-    /// The last change of attributes of anything that a name in this part leads to.
+    /// The last change of attributes of any inode that a name in this part refers to.
     pub ctime: i64,
 }
 

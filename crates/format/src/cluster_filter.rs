@@ -1,7 +1,7 @@
 //! Bloom filters of a cluster (`docs/format/cluster.md`): sets that answer "no" or "maybe".
 //!
-//! Sized to what is in them, in whole bytes rather than powers of two. The hash is XXH3 and never
-//! changes: filters are on disk.
+//! A filter is sized to its members, in whole bytes instead of powers of two. The hash is XXH3 and
+//! never changes: filters are on disk.
 
 use crate::{Malformed, Reader, Writer};
 
@@ -12,13 +12,13 @@ pub const FILTER_BYTES_MAX: usize = 2 << 20;
 /// Most bits set for a member.
 const HASHES_MAX: u8 = 16;
 
-/// What a member hashes to.
+/// The hash of a member.
 #[inline]
 pub fn hash(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-/// What a number hashes to.
+/// The hash of a number.
 #[inline]
 pub fn hash_number(value: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&value.to_le_bytes())
@@ -32,12 +32,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// A filter with these members, with `bits_each` bits for each as long as it takes at most
+    /// A filter of these members, with `bits_each` bits for each, as long as it takes at most
     /// `bytes_max`.
     pub fn build(members: &[u64], bits_each: u32, bytes_max: usize) -> Filter {
         let wanted = members.len().saturating_mul(usize::try_from(bits_each).unwrap_or(8));
         let bytes = wanted.div_ceil(8).clamp(1, bytes_max.clamp(1, FILTER_BYTES_MAX));
-        // The least wrong answers come of bits-per-member x ln 2 hashes.
+        // Bits-per-member x ln 2 hashes give the fewest false positives.
         let each = bytes.saturating_mul(8).checked_div(members.len().max(1)).unwrap_or(8);
         let hashes = each.saturating_mul(69).div_ceil(100).clamp(1, usize::from(HASHES_MAX));
         let mut filter = Filter {
@@ -54,7 +54,7 @@ impl Filter {
         filter
     }
 
-    /// Whether something that hashes to this may be a member.
+    /// Whether a member may have this hash.
     #[inline]
     pub fn may_have(&self, member: u64) -> bool {
         places(member, self.hashes, self.bits.len())
@@ -87,7 +87,7 @@ fn bit(place: usize) -> u8 {
     1_u8.wrapping_shl(u32::try_from(place & 7).unwrap_or(0))
 }
 
-/// Places of the bits of a member: two halves of its hash make as many as wanted (Kirsch and
+/// Positions of the bits of a member: two halves of its hash generate as many as needed (Kirsch and
 /// Mitzenmacher, 2006).
 #[inline]
 fn places(member: u64, hashes: u8, bytes: usize) -> impl Iterator<Item = usize> {

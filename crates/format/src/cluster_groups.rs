@@ -1,15 +1,16 @@
-//! What the rows of a cluster come to, by owner, kind, size, age and extension, so that totals of
-//! a volume take no look at rows (`docs/format/cluster-groups.md`).
+//! Totals of the rows of a cluster, by owner, kind, size, age and extension, so that totals of a
+//! volume need no rows (`docs/format/cluster-groups.md`).
 //!
-//! Counts what is no directory and has one name; of an inode with several names it depends on the
-//! others whether it counts, so those are counted row by row. Each sum is over the same rows.
+//! Counts inodes that are not directories and have one name. Whether an inode with several names
+//! counts depends on the other names, so those are counted row by row. Each sum is over the same
+//! rows.
 
 use std::collections::BTreeMap;
 
 use crate::layout::Field;
 use crate::{Malformed, Reader, Writer};
 
-/// Layout of the section; each list is a count and so many of `ITEM_LAYOUT`.
+/// Layout of the section; each list is a count and that many of `ITEM_LAYOUT`.
 pub const LAYOUT: &[Field] = &[
     Field::variable("directories", "varint"),
     Field::variable("linked", "varint"),
@@ -42,19 +43,19 @@ pub const NAMED_LAYOUT: &[Field] = &[
 /// Nanoseconds of a day of UTC.
 pub const DAY: i64 = 86_400_000_000_000;
 
-/// Days before 1970 that the least time is, so that days are stored as positive numbers.
+/// Days from the least time to 1970, so that days are stored as positive numbers.
 const DAYS_BEFORE: i64 = 106_752;
 
-/// How many, how large, and how much room they take. Two sparse files may be larger than 64 bits
-/// can say, so sizes are added up in 128: as many files of the greatest size as there can be do
-/// not fill those. On disk, where a cluster comes to more, stands the greatest number.
+/// Number, size and space of inodes. The sizes of two sparse files may exceed 64 bits, so sizes are
+/// summed in 128 bits: the greatest possible number of files of the greatest size does not overflow
+/// those. If the sum of a cluster exceeds 64 bits, the greatest number is stored on disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Inodes.
     pub files: u64,
     /// Their sizes.
     pub bytes: u128,
-    /// Their room.
+    /// Their space.
     pub allocated: u128,
 }
 
@@ -66,7 +67,7 @@ impl Sums {
         self.allocated = self.allocated.saturating_add(other.allocated);
     }
 
-    /// Takes others away that were added.
+    /// Subtracts others that were added.
     pub fn take(&mut self, other: Sums) {
         self.files = self.files.saturating_sub(other.files);
         self.bytes = self.bytes.saturating_sub(other.bytes);
@@ -86,12 +87,12 @@ impl Sums {
     }
 }
 
-/// Sums by what they are of.
+/// Sums by category.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Groups {
-    /// Names that lead to directories.
+    /// Names of directories.
     pub directories: u64,
-    /// Names that lead to inodes with several: those are counted row by row.
+    /// Names of inodes with several names: those are counted row by row.
     pub linked: u64,
     /// The last change of attributes of any row.
     pub ctime: i64,
@@ -105,7 +106,7 @@ pub struct Groups {
     pub sizes: BTreeMap<u64, Sums>,
     /// By the day of UTC of the last change of contents, since 1970.
     pub days: BTreeMap<i64, Sums>,
-    /// By extension; the empty one: none.
+    /// By extension; the empty one means none.
     pub extensions: BTreeMap<Vec<u8>, Sums>,
 }
 
@@ -126,7 +127,7 @@ impl Default for Groups {
 }
 
 impl Groups {
-    /// Adds what others come to, which are not needed by themselves.
+    /// Adds other totals, which are consumed.
     pub fn absorb(&mut self, other: Groups) {
         if *self == Groups::default() {
             *self = other;
@@ -135,7 +136,7 @@ impl Groups {
         }
     }
 
-    /// Adds what others come to.
+    /// Adds other totals.
     pub fn merge(&mut self, other: &Groups) {
         self.directories = self.directories.saturating_add(other.directories);
         self.linked = self.linked.saturating_add(other.linked);
@@ -163,8 +164,8 @@ impl Groups {
         }
     }
 
-    /// Takes away what others come to that were merged before; `ctime` stays, for the last of what
-    /// is left is not known.
+    /// Subtracts other totals that were merged before. `ctime` stays, because the latest of the
+    /// remaining rows is not known.
     pub fn take(&mut self, other: &Groups) {
         self.directories = self.directories.saturating_sub(other.directories);
         self.linked = self.linked.saturating_sub(other.linked);
@@ -176,7 +177,7 @@ impl Groups {
         take_all(&mut self.extensions, &other.extensions);
     }
 
-    /// All of them together.
+    /// The sum of all of them.
     pub fn total(&self) -> Sums {
         let mut total = Sums::default();
         for sums in self.kinds.values() {
@@ -237,7 +238,7 @@ impl Groups {
     }
 }
 
-/// Takes sums away, and with the last inode of a key the key.
+/// Subtracts sums, and removes a key with its last inode.
 fn take_all<K: Ord + Clone>(list: &mut BTreeMap<K, Sums>, others: &BTreeMap<K, Sums>) {
     for (key, sums) in others {
         if let Some(known) = list.get_mut(key) {

@@ -1,7 +1,6 @@
-//! How large clusters of the index become (`docs/format/cluster-limits.md`): a setting of the
-//! volume.
+//! Limits of the size of index clusters (`docs/format/cluster-limits.md`): a setting of the volume.
 //!
-//! Key in the volume's tree: `I` alone. Without the record the limits are the program's own.
+//! Key in the volume's tree: `I` alone. Without the record the program uses its own limits.
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
@@ -14,11 +13,11 @@ pub const LAYOUT: &[Field] = &[
 ];
 const _: () = assert!(size_of(LAYOUT) == 16);
 
-/// Most directories of a cluster are at least one, and at most so many.
+/// The setting of directories of a cluster is at least one, and at most this.
 pub const DIRECTORIES_MAX: u32 = 1_000_000;
-/// Most rows of a cluster are at least so many: below that there are more files than they help.
+/// The setting of rows of a cluster is at least this: below it more files cost more than they help.
 pub const ROWS_MIN: u32 = 10;
-/// And at most so many: a cluster is made in memory.
+/// And at most this: a cluster is built in memory.
 pub const ROWS_MAX: u32 = 1_000_000;
 
 /// The setting.
@@ -28,7 +27,7 @@ pub struct ClusterLimitsRecord {
     pub directories: u32,
     /// Most rows.
     pub rows: u32,
-    /// Bases whose trees have lower numbers were made by other limits.
+    /// Bases whose trees have lower numbers were built with other limits.
     pub since: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Names and other bytes of a cluster (`docs/format/cluster.md`).
 //!
-//! Names stand in the order of rows with a zero byte before, between and behind them, so that one
-//! search of all the bytes finds what a name is, starts with, ends in or contains, and never
-//! across two names.
+//! Names are stored in the order of rows with a zero byte before, between and behind them. So one
+//! search of all the bytes finds what a name is, starts with, ends in or contains, and never across
+//! two names.
 
 use crate::{Malformed, Reader};
 
@@ -22,13 +22,13 @@ pub fn tag(name: &[u8]) -> u8 {
     tag
 }
 
-/// Packs bytes with zstd. `None`: they would not get smaller.
+/// Packs bytes with zstd; `None` if that would not make them smaller.
 pub fn pack(bytes: &[u8], level: i32) -> Option<Vec<u8>> {
     let packed = zstd::bulk::compress(bytes, level).ok()?;
     (packed.len() < bytes.len()).then_some(packed)
 }
 
-/// Unpacks `raw` bytes. `raw` was bounded by the caller.
+/// Unpacks `raw` bytes. The caller has bounded `raw`.
 pub fn unpack(packed: &[u8], raw: usize) -> Result<Vec<u8>, Malformed> {
     let refused = |found: String| Reader::new(STRUCTURE, packed).malformed("packed bytes", found);
     let bytes = zstd::bulk::decompress(packed, raw).map_err(|error| refused(error.to_string()))?;
@@ -39,7 +39,7 @@ pub fn unpack(packed: &[u8], raw: usize) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-/// Most bytes that the names of so many rows can be.
+/// Upper bound of the bytes of the names of so many rows.
 pub fn bytes_max(rows: u32) -> usize {
     narrow(rows).saturating_mul(NAME_BYTES_MAX.saturating_add(1)).saturating_add(1)
 }
@@ -54,7 +54,7 @@ pub struct Names {
     marks: Box<[u32]>,
 }
 
-/// Names between two whose place is kept: few, so that one name is found without reading many.
+/// Distance of names whose offset is kept: small, so that a lookup of one name reads few others.
 const MARK_ROWS: usize = 16;
 
 impl Names {
@@ -99,7 +99,7 @@ impl Names {
         Ok(Names { bytes: bytes.into(), starts: starts.into(), marks: marks.into() })
     }
 
-    /// The names of blocks from `first` to before `end`, with zero bytes around each.
+    /// The names of blocks from `first` up to but excluding `end`, with zero bytes around each.
     #[inline]
     pub fn packed(&self, first: usize, end: usize) -> &[u8] {
         let start = self.starts.get(first).copied().map_or(usize::MAX, narrow);
@@ -107,7 +107,7 @@ impl Names {
         self.bytes.get(start..=last).unwrap_or_default()
     }
 
-    /// The name of a row. Empty when there is no such row.
+    /// The name of a row; empty if there is no such row.
     pub fn get(&self, row: usize) -> &[u8] {
         let mark = self.marks.get(row.wrapping_div(MARK_ROWS)).copied();
         let bytes = self.bytes.get(mark.map_or(usize::MAX, narrow)..).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Names {
         bytes.get(start..end).unwrap_or_default()
     }
 
-    /// Bytes that this takes in memory.
+    /// Memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Names>()
             .saturating_add(self.bytes.len())

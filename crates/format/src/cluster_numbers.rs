@@ -1,8 +1,9 @@
-//! A column of numbers in a cluster (`docs/format/cluster.md`): by block, the least value and,
-//! for each row, the bits by which it is greater. A row can be read without the others.
+//! A column of numbers in a cluster (`docs/format/cluster.md`): for each block the least value, and
+//! for each row the difference from it, in bits. A row can be read without the others.
 //!
-//! Where few values of a block are much greater than the rest, as sizes are, these are patches
-//! and the others take fewer bits. Where values repeat, they are places in a sorted dictionary.
+//! If few values of a block are much greater than the rest, as with sizes, they are stored as
+//! patches and the others take fewer bits. If values repeat, rows store their places in a sorted
+//! dictionary.
 
 use crate::{Malformed, Reader, Writer};
 
@@ -10,7 +11,7 @@ use crate::{Malformed, Reader, Writer};
 const PLAIN: u8 = 1;
 const DICTIONARY: u8 = 2;
 
-/// Bytes of a patch: row in the block, value less the base.
+/// Bytes of a patch: row in the block, value minus the base.
 const PATCH_BYTES: usize = 10;
 
 fn wide(value: usize) -> u64 {
@@ -21,12 +22,12 @@ fn narrow(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// A number of either sign as one that is small when it is near 0.
+/// Maps a signed number to an unsigned one that is small when it is near 0.
 pub fn zigzag(value: i64) -> u64 {
     (value.wrapping_shl(1) ^ value.wrapping_shr(63)).cast_unsigned()
 }
 
-/// The number that [`zigzag`] was given.
+/// The inverse of [`zigzag`].
 pub fn unzigzag(value: u64) -> i64 {
     (value.wrapping_shr(1) ^ (value & 1).wrapping_neg()).cast_signed()
 }
@@ -72,7 +73,7 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64], block_rows: u16) {
     out.raw(&plain);
 }
 
-/// The width of the packed part that makes a block smallest, and how many patches it takes.
+/// The width of the packed part that makes a block smallest, and the number of patches.
 fn best_width(offsets: &[u64]) -> (u32, usize) {
     let mut counts = [0_usize; 65];
     for &offset in offsets {
@@ -148,7 +149,7 @@ struct Block {
     width: u8,
 }
 
-/// A column of numbers that was read. Blocks and rows that do not exist read as 0.
+/// A decoded column of numbers. Blocks and rows that do not exist read as 0.
 #[derive(Debug, Clone)]
 pub struct Numbers {
     rows: usize,
@@ -194,12 +195,12 @@ impl Numbers {
         Ok(Numbers { rows, block_rows, dictionary, blocks: blocks.into(), data })
     }
 
-    /// Blocks.
+    /// Number of blocks.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Sorted values, where rows have places in them.
+    /// Sorted values, if rows store places in a dictionary.
     pub fn dictionary(&self) -> Option<&[u64]> {
         self.dictionary.as_deref()
     }
@@ -260,7 +261,7 @@ impl Numbers {
         let (row, at, width) = (row.saturating_sub(first), narrow(u64::from(at)), u32::from(width));
         let patched = self
             .patches(at, rows, width, patches)
-            // Of several for one row the last counts, as where all of a block are put in.
+            // Of several for one row the last counts, as when all patches of a block are applied.
             .rev()
             .find_map(|(patched, offset)| (patched == row).then_some(offset));
         let offset = patched.unwrap_or_else(|| {
@@ -307,7 +308,7 @@ impl Numbers {
         })
     }
 
-    /// Bytes that this takes in memory.
+    /// Memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Numbers>()
             .saturating_add(self.data.len())
@@ -414,7 +415,7 @@ mod tests {
         assert_eq!((zigzag(-1), zigzag(1)), (1, 2));
     }
 
-    /// Under a right checksum, bytes are those that were written; still, any must do no harm.
+    /// Bytes with a valid checksum are those that were written; still, any bytes must be harmless.
     #[test]
     fn any_bytes_do_no_harm() {
         let mut random = fastrand::Rng::with_seed(13);

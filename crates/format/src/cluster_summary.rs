@@ -1,4 +1,4 @@
-//! The summary of a cluster (`docs/format/cluster.md`): what lets a query skip it unread.
+//! The summary of a cluster (`docs/format/cluster.md`): lets a query skip the cluster unread.
 
 use crate::cluster_filter::Filter;
 use crate::xattr_record::NAME_BYTES_MAX;
@@ -16,20 +16,20 @@ const FILTERS_MAX: usize = 64;
 /// Most names of extended attributes of a summary.
 pub const CARRIED_MAX: usize = 64;
 
-/// What a cluster says of its rows.
+/// Summary data of a cluster's rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SummaryRecord {
     /// Rows.
     pub rows: u64,
     /// Rows that are directories.
     pub directories: u64,
-    /// Sum of sizes, or the greatest number where that is greater.
+    /// Sum of sizes, or the greatest number if that is exceeded.
     pub size: u64,
-    /// Sum of room taken.
+    /// Sum of space taken.
     pub allocated: u64,
     /// Least and greatest value of each attribute, as columns store them.
     pub bounds: [(u64, u64); ATTRIBUTES],
-    /// Filters: what of (a number of `search`), the shift of its ranges, and the filter.
+    /// Filters: the attribute (a number of `search`), the shift of its ranges, and the filter.
     pub filters: Vec<(u8, u8, Filter)>,
     /// Extended attributes whose values its rows carry: names, ascending.
     pub carried: Vec<Vec<u8>>,
@@ -60,7 +60,7 @@ impl SummaryRecord {
         out
     }
 
-    /// Reads a summary, which `bytes` are exactly. Its place is under a checksum.
+    /// Reads a summary, which is exactly `bytes`. They are under a checksum.
     pub fn decode(bytes: &[u8]) -> Result<SummaryRecord, Malformed> {
         let mut reader = Reader::new(STRUCTURE, bytes);
         let version = reader.u8()?;

@@ -1,12 +1,12 @@
-//! The values that rows of a cluster have of one extended attribute (`docs/format/cluster.md`):
-//! each once, in ascending order of bytes. Rows have their places in it, counted from 1; those that
-//! have no such attribute have 0, so that the column of places is one of numbers like any other.
+//! The values of one extended attribute in the rows of a cluster (`docs/format/cluster.md`), each
+//! once, in ascending order of bytes. Rows store places in it, counted from 1; rows without the
+//! attribute store 0. So the column of places is one of numbers like any other.
 
 use crate::{Malformed, Reader, Writer};
 
 const STRUCTURE: &str = "cluster values";
 
-/// So much of a value is carried: it tells values apart, and bounds a row.
+/// Longest stored prefix of a value: it distinguishes values, and bounds a row.
 pub const VALUE_BYTES_MAX: usize = 256;
 
 fn narrow(value: u32) -> usize {
@@ -21,7 +21,7 @@ pub fn encode(values: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     }
 }
 
-/// Most bytes that the values of so many rows can be.
+/// Upper bound of the bytes of the values of so many rows.
 pub fn bytes_max(rows: u32) -> usize {
     // A length takes two bytes, the number of values five.
     narrow(rows).saturating_mul(VALUE_BYTES_MAX.saturating_add(2)).saturating_add(5)
@@ -30,20 +30,20 @@ pub fn bytes_max(rows: u32) -> usize {
 /// Values that were read and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Values {
-    /// One behind the other, without their lengths.
+    /// The values, adjacent, without their lengths.
     bytes: Box<[u8]>,
     ends: Box<[u32]>,
 }
 
 impl Values {
-    /// Reads values, which `bytes` are exactly: at least one, at most as many as there are rows.
+    /// Reads values, which are exactly `bytes`: at least one, at most as many as there are rows.
     pub fn decode(bytes: &[u8], rows: u32) -> Result<Values, Malformed> {
         let mut reader = Reader::new(STRUCTURE, bytes);
         let count = reader.length(narrow(rows))?;
         if count == 0 {
             return Err(reader.malformed("values", "none"));
         }
-        // Each has at least a byte of length: what is claimed is not believed beyond that.
+        // Each has at least a byte of length: a greater claimed count reserves no more memory.
         let mut ends = Vec::with_capacity(count.min(bytes.len()));
         let mut all = Vec::with_capacity(bytes.len());
         let mut last: Option<&[u8]> = None;
@@ -64,12 +64,12 @@ impl Values {
         Ok(Values { bytes: all.into(), ends: ends.into() })
     }
 
-    /// How many there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Never: there is one at least.
+    /// Never true: there is at least one.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -96,7 +96,7 @@ impl Values {
         None
     }
 
-    /// Bytes that this takes in memory.
+    /// Memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len().saturating_add(size_of_val(&*self.ends))
     }

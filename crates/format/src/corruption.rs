@@ -1,4 +1,4 @@
-//! What a reader says of bytes that cannot be what was written.
+//! The report of a reader about bytes that cannot be those that were written.
 
 /// Damage found in a file of the volume: never a panic, never a guess.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,8 +10,8 @@ pub struct Corruption {
     pub offset: u64,
     /// The structure, as its page in `docs/format/` names it.
     pub structure: &'static str,
-    /// What should have been there.
+    /// The expected content.
     pub expected: String,
-    /// What was there.
+    /// The content found.
     pub found: String,
 }

@@ -1,5 +1,4 @@
-//! Something that nothing leads to any more and that waits to be reclaimed
-//! (`docs/format/detached-record.md`).
+//! A record of an unreachable object that waits to be reclaimed (`docs/format/detached-record.md`).
 
 use crate::key::{INO_MAX, can_be_subvolume};
 use crate::layout::{Field, size_of};
@@ -22,24 +21,24 @@ const SUBVOLUME: u8 = 2;
 const TREE: u8 = 3;
 const KEPT_WHILE_HELD: u8 = 1;
 
-/// What waits.
+/// The object that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DetachedRecord {
-    /// A directory with all below it.
+    /// A directory with everything below it.
     Directory {
         /// Its subvolume.
         subvolume: u64,
         /// Its inode.
         directory: u64,
-        /// Whether it stays as it is while somebody holds it: it was rolled back, not removed.
+        /// Whether it stays unchanged while it is held open: it was rolled back, not removed.
         kept_while_held: bool,
     },
-    /// A whole subvolume. It stays while somebody holds an inode of it.
+    /// A whole subvolume. It stays while one of its inodes is held open.
     Subvolume {
         /// Its number.
         subvolume: u64,
     },
-    /// A tree that no subvolume lives in: a pruned subvolume's old one, or an unfinished new one.
+    /// A tree that no subvolume uses: a pruned subvolume's old one, or an unfinished new one.
     Tree {
         /// Its number.
         tree: u64,

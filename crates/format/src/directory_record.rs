@@ -1,7 +1,7 @@
 //! The inode of a directory, under its own number (`docs/format/directory-record.md`).
 //!
-//! Fixed offsets, so that creations and removals in it change counts and times by merges, without
-//! reading the record and without excluding one another.
+//! The offsets are fixed, so that creations and removals in it change counts and times by merges,
+//! without reading the record and without excluding each other.
 
 use crate::inode_record::Elsewhere;
 use crate::key::INO_MAX;
@@ -25,7 +25,7 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("flags", "u32 LE", 4),
 ];
 
-/// Layout of what follows in the record of a directory of an index.
+/// Layout of the part that follows in the record of an indexed directory.
 pub const ELSEWHERE_LAYOUT: &[Field] = &[
     Field::fixed("device", "u64 LE", 8),
     Field::fixed("number", "u64 LE", 8),
@@ -34,7 +34,7 @@ pub const ELSEWHERE_LAYOUT: &[Field] = &[
     Field::fixed("nlink", "u32 LE", 4),
 ];
 
-/// Layout of what follows in the record of a directory that belongs to a quota.
+/// Layout of the part that follows in the record of a directory that belongs to a quota.
 pub const CHARGE_LAYOUT: &[Field] =
     &[Field::fixed("domain", "u64 LE", 8), Field::fixed("charged_in", "u64 LE", 8)];
 
@@ -48,10 +48,10 @@ pub const MTIME_AT: u16 = 16;
 pub const CTIME_AT: u16 = 24;
 /// Offset of the time of the last listing, for merges.
 pub const ATIME_AT: u16 = 32;
-/// Bytes of the record, but in an index.
+/// Bytes of the record, except in an index.
 pub const BYTES: usize = 80;
 const _: () = assert!(size_of(LAYOUT) == BYTES);
-/// Most bytes of a record, with all that may follow.
+/// Most bytes of a record, with all optional parts.
 pub const BYTES_MAX: usize = BYTES + size_of(ELSEWHERE_LAYOUT) + size_of(CHARGE_LAYOUT);
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
@@ -61,15 +61,15 @@ const ELSEWHERE: u32 = 4;
 const CHARGED: u32 = 8;
 const KNOWN: u32 = 15;
 
-/// The directory of another file system that a directory of an index stands for, and what is
-/// told of it that the counts here do not tell.
+/// The directory of another file system that an indexed directory represents, with the attributes
+/// that the counts here do not give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryElsewhere {
-    /// Its device and number.
+    /// Its device and inode number.
     pub inode: Elsewhere,
     /// Its size there.
     pub size: u64,
-    /// Bytes of room that it takes there.
+    /// Bytes of space that it takes there.
     pub allocated: u64,
     /// Its links there.
     pub nlink: u32,
@@ -92,7 +92,7 @@ pub struct DirectoryRecord {
     pub btime: i64,
     /// The directory that it is in; itself at the root of a subvolume.
     pub parent: u64,
-    /// Where it is in there; 0 at the root of a subvolume.
+    /// The cookie of its entry there; 0 at the root of a subvolume.
     pub parent_cookie: u64,
     /// Permission bits with set-id and sticky, and whether there is an access list
     /// (`acl::IN_MODE`).
@@ -101,13 +101,13 @@ pub struct DirectoryRecord {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Whether a record with extended attributes lies beside it.
+    /// Whether there is a record with its extended attributes.
     pub has_xattrs: bool,
-    /// Whether it was removed with all below, and waits to be reclaimed.
+    /// Whether it was removed with everything below it, and waits to be reclaimed.
     pub detached: bool,
-    /// What it stands for, in an index.
+    /// The directory that it represents, in an index.
     pub elsewhere: Option<DirectoryElsewhere>,
-    /// The quota that it belongs to, as does what is made in it.
+    /// The quota that it belongs to; new inodes in it belong to the same one.
     pub charge: Option<Charge>,
 }
 

@@ -1,4 +1,4 @@
-//! The record of a name in a directory (`docs/format/entry-record.md`): the inode with it, where
+//! The record of a name in a directory (`docs/format/entry-record.md`). It contains the inode, if
 //! the inode has no other name and is not a directory.
 
 use crate::inode_record::{FileKind, InodeRecord};
@@ -24,14 +24,14 @@ const LINKED: u8 = 0x10;
 const SUBVOLUME: u8 = 0x20;
 const CHAINED: u8 = 0x80;
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Nothing: the name is gone, but a later one with the same hash is not.
+    /// None: the name is gone, but a later one with the same hash is not.
     Tombstone,
-    /// An inode that stands in the entry.
+    /// An inode that is stored in the entry.
     Embedded(InodeRecord),
-    /// An inode under its own key, of a kind.
+    /// An inode of this kind, stored under its own key.
     Linked(FileKind),
     /// A directory of this subvolume.
     Directory,
@@ -48,7 +48,7 @@ pub struct EntryRecord<'a> {
     pub ino: u64,
     /// The name, at most 255 bytes; empty in a tombstone.
     pub name: &'a [u8],
-    /// What the name leads to.
+    /// The target of the name.
     pub target: Target,
 }
 
@@ -61,7 +61,7 @@ pub struct EntryHead<'a> {
     pub ino: u64,
     /// The name; empty in a tombstone.
     pub name: &'a [u8],
-    /// What the inode is; `None` in a tombstone.
+    /// The kind of the inode; `None` in a tombstone.
     pub kind: Option<FileKind>,
     flags: u8,
     rest: Reader<'a>,
@@ -80,7 +80,8 @@ impl<'a> EntryRecord<'a> {
         };
         out.put_u8(kind | flag | if self.chained { CHAINED } else { 0 });
         out.put_varint(self.ino);
-        // Names are checked where they enter; a longer one is cut rather than misread.
+        // Names are checked at the interface; a longer one is cut, so that the record stays
+        // readable.
         let length = u8::try_from(self.name.len()).unwrap_or(u8::MAX);
         out.put_u8(length);
         out.raw(self.name.get(..usize::from(length)).unwrap_or_default());
@@ -129,12 +130,12 @@ impl<'a> EntryHead<'a> {
         Ok(EntryHead { chained: flags & CHAINED != 0, ino, name, kind, flags, rest: reader })
     }
 
-    /// Whether the inode stands under its own key.
+    /// Whether the inode is stored under its own key.
     pub fn is_linked(&self) -> bool {
         self.flags & LINKED != 0
     }
 
-    /// What the name leads to.
+    /// The target of the name.
     #[inline]
     pub fn target(mut self) -> Result<Target, Malformed> {
         let target = match (self.kind, self.flags & !CHAINED) {

@@ -1,9 +1,9 @@
-//! The record of an extent (`docs/format/extent.md`): where bytes of a file lie.
+//! The record of an extent (`docs/format/extent.md`): where bytes of a file are stored.
 //!
-//! Key: `X | inode | file offset`. Two kinds: *stored* bytes lie in a data segment, *inline*
-//! bytes stand in the record itself. A stored extent is a view (`skip`, `length`) of a stored
-//! range that starts at a page of a segment; an overwrite in the middle leaves two views of one
-//! range. The checksums are those of the range's 4 KiB chunks that the view touches.
+//! Key: `X | inode | file offset`. There are two kinds: *stored* bytes are in a data segment,
+//! *inline* bytes are in the record itself. A stored extent is a view (`skip`, `length`) of a
+//! stored range that starts at a page of a segment; an overwrite in the middle leaves two views of
+//! one range. The checksums are those of the range's 4 KiB chunks that the view touches.
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
@@ -23,7 +23,7 @@ const _: () = assert!(CHUNKS_MAX == 32 && CHUNK_BYTES.saturating_mul(32) == STOR
 const STORED: u8 = 1;
 const INLINE: u8 = 2;
 
-/// Flag: the stored range is named from more than one file, so that only marking may free it.
+/// Flag: several files refer to the stored range, so that only marking may free it.
 const REFLINKED: u8 = 1;
 
 /// Bytes of a stored extent's record before its checksums.
@@ -74,7 +74,7 @@ impl Checksums {
         all
     }
 
-    /// Adds one at the end. More than [`CHUNKS_MAX`] are not kept, and fail the record's check.
+    /// Appends one. More than [`CHUNKS_MAX`] are not kept, and fail the record's check.
     pub fn push(&mut self, checksum: u32) {
         if let Some(slot) = self.values.get_mut(self.count) {
             *slot = checksum;
@@ -89,7 +89,7 @@ impl Checksums {
         }
     }
 
-    /// Takes away those before the `first`-th and keeps `count` of the rest.
+    /// Removes those before the `first`-th and keeps `count` of the rest.
     #[must_use]
     pub fn slice(&self, first: usize, count: usize) -> Checksums {
         let mut some = Checksums::empty();
@@ -120,7 +120,7 @@ pub struct Stored {
     pub length: u32,
     /// Epoch in which the range was written.
     pub birth: u64,
-    /// Whether other files name the range too.
+    /// Whether other files refer to the range too.
     pub reflinked: bool,
     /// Checksums of the chunks that the view touches.
     pub checksums: Checksums,
@@ -142,7 +142,7 @@ impl Stored {
         self.view_end().div_ceil(CHUNK_BYTES).saturating_sub(self.first_chunk())
     }
 
-    /// The part of the view from `from` for `length` bytes, as a view of its own.
+    /// The part of the view of `length` bytes from `from` on, as a view of its own.
     #[must_use]
     pub fn part(&self, from: u32, length: u32) -> Stored {
         let mut part = *self;
@@ -187,7 +187,7 @@ pub fn encode_inline(out: &mut Vec<u8>, bytes: &[u8]) {
     out.raw(bytes);
 }
 
-/// Decodes a record and checks that it is one that a writer makes.
+/// Decodes a record and checks that a writer could have made it.
 pub fn decode(bytes: &[u8]) -> Result<Extent<'_>, Malformed> {
     let mut reader = Reader::new(STRUCTURE, bytes);
     match reader.u8()? {

@@ -1,11 +1,10 @@
-//! From which subvolumes a copy inherits what is mounted in them
-//! (`docs/format/inherited-record.md`).
+//! The subvolumes from which a copy inherits mounts (`docs/format/inherited-record.md`).
 
 use crate::key::can_be_subvolume;
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
 
-/// Layout of one home; the record is one after the other.
+/// Layout of one home; a record is a sequence of them.
 pub const LAYOUT: &[Field] =
     &[Field::fixed("subvolume", "u64 LE", 8), Field::fixed("flags", "u8", 1)];
 /// Bytes of one home.
@@ -15,10 +14,10 @@ const _: () = assert!(size_of(LAYOUT) == HOME_BYTES);
 /// Most homes of one copy.
 pub const HOMES_MAX: usize = 64;
 
-/// What the keys of all copies that inherit start with.
+/// Prefix of the keys of all copies that inherit.
 pub const INHERITED_PREFIX: [u8; 1] = [b'H'];
 
-/// Key of the record of what a copy inherits.
+/// Key of the record of the homes of a copy.
 pub fn inherited(subvolume: u64) -> [u8; 9] {
     let [tag] = INHERITED_PREFIX;
     let [a, b, c, d, e, f, g, h] = subvolume.to_be_bytes();
@@ -28,12 +27,12 @@ pub fn inherited(subvolume: u64) -> [u8; 9] {
 // DO NOT CHANGE THESE VALUES: they are on disk.
 const SAME_LINEAGE: u8 = 1;
 
-/// A subvolume in which others are mounted that a copy inherits.
+/// A subvolume whose mounted subvolumes a copy inherits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Home {
     /// Its number.
     pub subvolume: u64,
-    /// Whether the copies of what is mounted there keep their lineages, as in a snapshot.
+    /// Whether the copies of the subvolumes mounted there keep their lineages, as in a snapshot.
     pub same_lineage: bool,
 }
 

@@ -1,7 +1,7 @@
-//! The attributes of an inode that is not a directory, as they stand inside an entry or under a
-//! linked inode's key (`docs/format/inode-record.md`).
+//! The attributes of an inode that is not a directory, as stored inside an entry or under a linked
+//! inode's key (`docs/format/inode-record.md`).
 //!
-//! Small numbers take few bytes, and a file whose four times are equal, as a fresh one's are,
+//! Small numbers take few bytes. A file whose four times are equal, as those of a new file are,
 //! stores one time.
 
 use crate::layout::Field;
@@ -44,7 +44,7 @@ const HAS_EXTENTS: u8 = 0x20;
 const ELSEWHERE: u8 = 0x40;
 const CHARGED: u8 = 0x80;
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {
     /// A regular file.
@@ -98,23 +98,23 @@ impl FileKind {
     }
 }
 
-/// The inode of another file system that an inode of an index stands for.
+/// The inode of another file system that an indexed inode represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Elsewhere {
     /// Its device, as `st_dev` has it.
     pub device: u64,
-    /// Its number there.
+    /// Its inode number there.
     pub number: u64,
 }
 
 /// Attributes of an inode that is not a directory. Times in nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodeRecord {
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
-    /// Whether a record with its target or contents lies beside it.
+    /// Whether there is a record with its target or contents.
     pub has_bulk: bool,
-    /// Whether a record with extended attributes lies beside it.
+    /// Whether there is a record with its extended attributes.
     pub has_xattrs: bool,
     /// Whether its contents are extents.
     pub has_extents: bool,
@@ -125,11 +125,12 @@ pub struct InodeRecord {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number; 0 but for devices.
+    /// Device number; 0 except for devices.
     pub rdev: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Bytes that extents cover, or that the contents take elsewhere; 0 without either.
+    /// Bytes that extents cover, or that the contents take on the other file system; 0 without
+    /// either.
     pub allocated: u64,
     /// Last change of attributes.
     pub ctime: i64,
@@ -139,19 +140,19 @@ pub struct InodeRecord {
     pub atime: i64,
     /// Birth.
     pub btime: i64,
-    /// Where the contents are, if not here: the inode is one of an index.
+    /// Where the contents are, if not here: the inode is an indexed one.
     pub elsewhere: Option<Elsewhere>,
     /// The quota that it belongs to.
     pub charge: Option<Charge>,
 }
 
 impl InodeRecord {
-    /// Greatest mode, but for the bit of an access list.
+    /// Greatest mode, without the bit of an access list.
     pub const MODE_MAX: u32 = 0o7777;
     /// Greatest length of a file.
     pub const SIZE_MAX: u64 = (1 << 63) - 1;
 
-    /// Appends the attributes; the kind stands before them, where the container has it.
+    /// Appends the attributes; the container stores the kind before them.
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
@@ -198,15 +199,15 @@ impl InodeRecord {
         }
     }
 
-    /// Bytes of room that the contents take, wherever they are.
+    /// Bytes of space that the contents take, wherever they are stored.
     #[inline]
     pub fn stored(&self) -> u64 {
         if self.has_extents || self.elsewhere.is_some() { self.allocated } else { self.size }
     }
 
     /// Blocks of 512 bytes that `stat` and searches show. A file that is a single hole has one and
-    /// not none: what a program stored into a map of it the kernel may not have written yet, and
-    /// `tar -S` takes a file without blocks for zeros and does not look.
+    /// not none. The kernel may not have written data that a program stored through a memory map
+    /// yet, and `tar -S` treats a file without blocks as zeros without reading it.
     #[inline]
     pub fn blocks(&self) -> u64 {
         let is_hole = self.has_extents && self.size > 0;
@@ -269,7 +270,7 @@ impl InodeRecord {
 /// The record of an inode with several names, or with none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkedRecord {
-    /// How many names lead to it.
+    /// Number of its names.
     pub nlink: u32,
     /// Its attributes.
     pub inode: InodeRecord,

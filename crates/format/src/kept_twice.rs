@@ -1,9 +1,9 @@
-//! Which records of the volume's own tree are kept twice, and how the counter of the root says that
-//! they are (`docs/format/kept-twice.md`).
+//! Selects the records of the volume's own tree that are kept twice. The root counter records that
+//! copies exist (`docs/format/kept-twice.md`).
 //!
-//! Everything that says where a volume's parts are, or keeps them from being removed, has a copy in
-//! a second tree. What only counts inodes can be counted again, changes with every file, and has
-//! none.
+//! Every record that locates parts of a volume, or protects them from being removed, has a copy in
+//! a second tree. Records that only count inodes have none: they can be recounted, and change with
+//! every file.
 
 use crate::key;
 use crate::layout::{Field, size_of};
@@ -12,13 +12,13 @@ use crate::{Malformed, Reader, Writer};
 /// Number of the tree that holds the copies.
 pub const COPY_TREE: u64 = 17;
 
-/// Key of a record, which holds nothing, of a volume whose counts were lost with damaged records
-/// and rebuilt, until a check has found them right.
+/// Key of an empty record. It marks a volume whose counts were lost with damaged records and
+/// rebuilt, until a check has found them right.
 pub const UNCOUNTED_KEY: [u8; 1] = [b'V'];
 
-/// Bytes of the counter of the root where the records are kept twice.
+/// Bytes of the root counter if records are kept twice.
 pub const ROOT_BYTES: usize = 16;
-/// The two numbers of the counter of the root.
+/// The two numbers of the root counter.
 pub const LAYOUT: &[Field] =
     &[Field::fixed("subvolume", "u64 LE", 8), Field::fixed("flags", "u64 LE", 8)];
 const _: () = assert!(size_of(LAYOUT) == ROOT_BYTES);
@@ -27,11 +27,12 @@ const _: () = assert!(size_of(LAYOUT) == ROOT_BYTES);
 pub fn is_kept_twice(key: &[u8]) -> bool {
     let Some(&kind) = key.first() else { return false };
     let counts = [key::USAGE_PREFIX, key::OWNER_CHARGES_PREFIX, key::CANDIDATES_PREFIX];
-    // Limits of a quota are under its number alone, charges under a subvolume's number, too.
+    // The limits of a quota have the key of its number alone; charges add a subvolume's number.
     !counts.contains(&[kind]) && ([kind] != key::QUOTAS_PREFIX || key.len() <= 9)
 }
 
-/// Whether all records of a range of keys have copies: those of one kind, of which all have.
+/// Whether all records of a key range have copies: the range has one kind, all of which have
+/// copies.
 pub fn is_all_kept_twice(from: &[u8], to: Option<&[u8]>) -> bool {
     let (Some(&kind), Some(to)) = (from.first(), to) else { return false };
     let is_of_one = kind.checked_add(1).is_some_and(|next| to <= [next].as_slice());
@@ -43,10 +44,10 @@ pub fn is_all_kept_twice(from: &[u8], to: Option<&[u8]>) -> bool {
 pub struct RootCounter {
     /// Subvolume of the volume's root.
     pub subvolume: u64,
-    /// Whether the second tree has a copy of each record that is to have one.
+    /// Whether the second tree has a copy of each record that must have one.
     pub copies: bool,
-    /// Whether a subvolume has a number of a later generation, or a record with a maker: programs
-    /// that know of neither are kept from the volume.
+    /// Whether a subvolume has a number of a later generation, or a record with a maker. Programs
+    /// that know neither must not open the volume.
     pub excludes_older: bool,
 }
 
@@ -55,8 +56,8 @@ const COPIES: u64 = 1;
 const EXCLUDES_OLDER: u64 = 2;
 
 impl RootCounter {
-    /// Its bytes on disk. Without copies it is what programs write that know of none; with
-    /// copies they refuse it, for they would change one of both.
+    /// Its bytes on disk. Without copies they are those that programs without this feature write.
+    /// With copies such programs refuse it, because they would change only one of the two records.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(ROOT_BYTES);
         bytes.put_u64(self.subvolume);

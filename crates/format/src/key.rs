@@ -1,4 +1,4 @@
-//! Keys of the namespace (`docs/format/keys.md`): which record of what lies where in a tree.
+//! Keys of the namespace (`docs/format/keys.md`): where each record is stored in a tree.
 //!
 //! A subvolume's tree holds `D` (directories and their entries), `L` (inodes with several links)
 //! and `X` (extents); the volume's own tree holds everything that is not inside a subvolume.
@@ -39,26 +39,26 @@ pub const FIRST_TREE: u64 = 32;
 /// The greatest number of an inode: 40 bits.
 pub const INO_MAX: u64 = (1 << 40) - 1;
 
-/// Bits of a subvolume's number that are its slot: what the kernel's numbers of inodes hold of it.
+/// Bits of a subvolume's number that are its slot: the part in the kernel's inode numbers.
 pub const SLOT_BITS: u32 = 23;
 /// The greatest slot: the next one belongs to the virtual directories.
 pub const SLOT_MAX: u64 = (1 << SLOT_BITS) - 2;
 /// The greatest number of a subvolume: a slot and 32 bits of generation.
 pub const SUBVOLUME_MAX: u64 = ((1 << 32) - 1) * (1 << SLOT_BITS) + SLOT_MAX;
 
-/// The slot of a subvolume. No two that exist at one time have the same.
+/// The slot of a subvolume. No two existing subvolumes share one.
 #[inline]
 pub const fn slot(subvolume: u64) -> u64 {
     subvolume & ((1 << SLOT_BITS) - 1)
 }
 
-/// How often the numbers of subvolumes had passed a slot when this one was given out.
+/// How often the numbers of subvolumes had passed a slot when this one was assigned.
 #[inline]
 pub const fn generation(subvolume: u64) -> u64 {
     subvolume >> SLOT_BITS
 }
 
-/// Whether a subvolume can have this number. 0 is none, and is a number where none is allowed.
+/// Whether a subvolume can have this number. 0 means none, and is accepted where none is allowed.
 #[inline]
 pub const fn can_be_subvolume(number: u64) -> bool {
     let slot = slot(number);
@@ -67,7 +67,7 @@ pub const fn can_be_subvolume(number: u64) -> bool {
 
 /// Bytes of a `D` key.
 pub const ENTRY_KEY_BYTES: usize = 18;
-/// What the keys of a directory's entries have in common: a letter and the directory's number.
+/// Common prefix of the keys of a directory's entries: a letter and the directory's number.
 pub const DIRECTORY_PREFIX_BYTES: usize = 9;
 /// Greatest cookie: 55 bits of hash and 8 of collision index.
 pub const COOKIE_MAX: u64 = (1 << 63) - 1;
@@ -84,7 +84,7 @@ pub const ENTRY_LAYOUT: &[Field] = &[
 ];
 const _: () = assert!(crate::layout::size_of(ENTRY_LAYOUT) == ENTRY_KEY_BYTES);
 
-/// What a record under a `D` or `L` key holds.
+/// The content of a record under a `D` or `L` key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Attributes: an entry with its inode, a directory's own inode, a linked inode.
@@ -93,7 +93,7 @@ pub enum Part {
     Bulk,
     /// Extended attributes.
     Xattrs,
-    /// A name that leads to a linked inode.
+    /// A name of a linked inode.
     BackReference,
 }
 
@@ -133,7 +133,7 @@ pub fn directory(directory: u64, part: Part) -> [u8; ENTRY_KEY_BYTES] {
     entry(directory, 0, part)
 }
 
-/// What all keys of a directory and its entries start with.
+/// Prefix of all keys of a directory and its entries.
 pub fn directory_prefix(directory: u64) -> [u8; 9] {
     tagged(DIRECTORY, directory)
 }
@@ -145,7 +145,7 @@ pub fn linked(ino: u64, part: Part) -> [u8; 10] {
     [LINKED, a, b, c, d, e, f, g, h, part.byte()]
 }
 
-/// What all keys of a linked inode start with.
+/// Prefix of all keys of a linked inode.
 pub fn linked_prefix(ino: u64) -> [u8; 9] {
     tagged(LINKED, ino)
 }
@@ -155,7 +155,7 @@ pub fn back_reference(ino: u64, directory: u64, cookie: u64) -> [u8; 26] {
     concat(&[&linked(ino, Part::BackReference), &directory.to_be_bytes(), &cookie.to_be_bytes()])
 }
 
-/// What the keys of all references to the names of an inode start with.
+/// Prefix of the keys of all references to the names of an inode.
 pub fn back_reference_prefix(ino: u64) -> [u8; 10] {
     linked(ino, Part::BackReference)
 }
@@ -166,12 +166,12 @@ pub fn extent(ino: u64, offset: u64) -> [u8; 17] {
     concat(&[&[EXTENT], &ino.to_be_bytes(), &offset.to_be_bytes()])
 }
 
-/// What the keys of all extents of a file start with.
+/// Prefix of the keys of all extents of a file.
 pub fn extent_prefix(ino: u64) -> [u8; 9] {
     tagged(EXTENT, ino)
 }
 
-/// What the keys of all extents of a tree start with.
+/// Prefix of the keys of all extents of a tree.
 pub const EXTENTS_PREFIX: [u8; 1] = [EXTENT];
 
 /// Key of a subvolume's record.
@@ -179,7 +179,7 @@ pub fn subvolume(subvolume: u64) -> [u8; 9] {
     tagged(SUBVOLUME, subvolume)
 }
 
-/// What the keys of all subvolumes start with.
+/// Prefix of the keys of all subvolumes.
 pub const SUBVOLUMES_PREFIX: [u8; 1] = [SUBVOLUME];
 
 /// Key of a snapshot's name; its value is the number of the subvolume, 8 bytes little-endian.
@@ -187,20 +187,20 @@ pub fn snapshot_name(lineage: u64, directory: u64, name: &[u8]) -> Vec<u8> {
     [&snapshot_names_prefix(lineage, directory)[..], name].concat()
 }
 
-/// What the keys of all snapshots of a directory start with.
+/// Prefix of the keys of all snapshots of a directory.
 pub fn snapshot_names_prefix(lineage: u64, directory: u64) -> [u8; 17] {
     concat(&[&[SNAPSHOT_NAME], &lineage.to_be_bytes(), &directory.to_be_bytes()])
 }
 
-/// What the keys of all snapshots' names start with.
+/// Prefix of the keys of all snapshots' names.
 pub const SNAPSHOT_NAMES_PREFIX: [u8; 1] = [SNAPSHOT_NAME];
 
-/// Key of an inode that has no name but is held by someone, and owns extents.
+/// Key of an inode that has no name but is held open, and owns extents.
 pub fn orphan(subvolume: u64, ino: u64) -> [u8; 17] {
     concat(&[&[ORPHAN], &subvolume.to_be_bytes(), &ino.to_be_bytes()])
 }
 
-/// What the keys of all orphans start with.
+/// Prefix of the keys of all orphans.
 pub const ORPHANS_PREFIX: [u8; 1] = [ORPHAN];
 
 /// Key of a detached directory or subvolume that is still to be reclaimed.
@@ -208,27 +208,27 @@ pub fn detached(sequence: u64) -> [u8; 9] {
     tagged(DETACHED, sequence)
 }
 
-/// What the keys of everything detached start with.
+/// Prefix of the keys of all detached objects.
 pub const DETACHED_PREFIX: [u8; 1] = [DETACHED];
 
-/// Key of what a subvolume owns (files, bytes), changed by merges.
+/// Key of the usage of a subvolume (files, bytes), changed by merges.
 #[inline]
 pub fn usage(subvolume: u64) -> [u8; 9] {
     tagged(USAGE, subvolume)
 }
 
-/// What the keys of all usage records start with.
+/// Prefix of the keys of all usage records.
 pub const USAGE_PREFIX: [u8; 1] = [USAGE];
 
-/// Key of what is used of a data segment.
+/// Key of the usage of a data segment.
 pub fn segment(segment: u64) -> [u8; 9] {
     tagged(SEGMENT, segment)
 }
 
-/// What the keys of all segments start with.
+/// Prefix of the keys of all segments.
 pub const SEGMENTS_PREFIX: [u8; 1] = [SEGMENT];
 
-/// Key of what the index that a lineage is knows of its scans.
+/// Key of the scan record of an index, by its lineage.
 pub fn scan(lineage: u64) -> [u8; 9] {
     tagged(SCAN, lineage)
 }
@@ -238,18 +238,18 @@ pub fn base(tree: u64) -> [u8; 9] {
     tagged(BASE, tree)
 }
 
-/// What the keys of all bases start with.
+/// Prefix of the keys of all bases.
 pub const BASES_PREFIX: [u8; 1] = [BASE];
 
-/// Key that says that extended attributes of this name are searchable; its value is empty.
+/// Key that marks extended attributes of this name as searchable; its value is empty.
 pub fn searchable(name: &[u8]) -> Vec<u8> {
     [&[SEARCHABLE], name].concat()
 }
 
-/// What the keys of all names of searchable attributes start with; the rest of each is the name.
+/// Prefix of the keys of all names of searchable attributes; the rest of each is the name.
 pub const SEARCHABLE_PREFIX: [u8; 1] = [SEARCHABLE];
 
-/// What the keys of all directories and entries start with.
+/// Prefix of the keys of all directories and entries.
 pub const DIRECTORIES_PREFIX: [u8; 1] = [DIRECTORY];
 
 /// Key of a candidate of `pando gc`: a number, and a part of what the number names.
@@ -261,10 +261,10 @@ pub fn candidate(kind: CandidateKind, number: u64, part: u32) -> [u8; 14] {
     key
 }
 
-/// What the keys of all candidates start with.
+/// Prefix of the keys of all candidates.
 pub const CANDIDATES_PREFIX: [u8; 1] = [CANDIDATE];
 
-/// What the keys of all linked inodes start with.
+/// Prefix of the keys of all linked inodes.
 pub const LINKED_PREFIX: [u8; 1] = [LINKED];
 
 /// Key of one of the volume's counters.
@@ -275,7 +275,7 @@ pub const fn counter(counter: Counter) -> [u8; 2] {
 /// A number that the volume keeps, 8 bytes little-endian; [`Counter::Root`] is two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// First inode number that no range was handed out for.
+    /// First inode number that is in no assigned range.
     NextIno,
     /// Next subvolume.
     NextSubvolume,
@@ -303,7 +303,7 @@ impl Counter {
     }
 }
 
-/// A key of a subvolume's tree, taken apart.
+/// A parsed key of a subvolume's tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
     /// Of a directory itself (cookie 0), or of an entry in it.
@@ -340,7 +340,7 @@ pub enum Parsed {
     },
 }
 
-/// Takes a key of a subvolume's tree apart.
+/// Parses a key of a subvolume's tree.
 pub fn parse(key: &[u8]) -> Result<Parsed, Malformed> {
     let mut reader = Reader::new("namespace key", key);
     let tag = reader.u8()?;
@@ -373,15 +373,15 @@ pub fn quota(domain: u64) -> [u8; 9] {
     tagged(QUOTA, domain)
 }
 
-/// Key of what the inodes of a subvolume are charged to a quota.
+/// Key of the amounts that the inodes of a subvolume are charged to a quota.
 pub fn quota_charges(domain: u64, subvolume: u64) -> [u8; 17] {
     concat(&[&[QUOTA], &domain.to_be_bytes(), &subvolume.to_be_bytes()])
 }
 
-/// What the keys of all quotas and of what is charged to them start with.
+/// Prefix of the keys of all quotas and of their charges.
 pub const QUOTAS_PREFIX: [u8; 1] = [QUOTA];
 
-/// The domain of a quota's key, and the subvolume where it is one of charges.
+/// The domain of a quota's key, and the subvolume if it is a key of charges.
 pub fn parse_quota(key: &[u8]) -> Result<(u64, Option<u64>), Malformed> {
     let mut reader = Reader::new("quota key", key);
     reader.u8()?;
@@ -400,8 +400,8 @@ pub fn owner_limits(owner: Owner) -> [u8; 6] {
     [OWNER, owner.kind(), a, b, c, d]
 }
 
-/// What the keys of the limits of users and groups start with; by itself the key of whether
-/// inodes are counted by their owners.
+/// Prefix of the keys of the limits of users and groups. By itself it is the key of the state:
+/// whether inodes are counted by their owners.
 pub const OWNERS_PREFIX: [u8; 1] = [OWNER];
 
 /// The owner of a key of limits; `None`: that of the state.
@@ -411,7 +411,7 @@ pub fn parse_owner(key: &[u8]) -> Result<Option<Owner>, Malformed> {
     if reader.remaining() == 0 { Ok(None) } else { owner(reader).map(Some) }
 }
 
-/// Key of what the inodes of a subvolume are charged to their user or group.
+/// Key of the amounts that the inodes of a subvolume are charged to their user or group.
 #[inline]
 pub fn owner_charges(subvolume: u64, owner: Owner) -> [u8; 14] {
     let [a, b, c, d, e, f, g, h] = subvolume.to_be_bytes();
@@ -419,12 +419,12 @@ pub fn owner_charges(subvolume: u64, owner: Owner) -> [u8; 14] {
     [OWNER_CHARGES, a, b, c, d, e, f, g, h, owner.kind(), i, j, k, l]
 }
 
-/// What the keys of all that the inodes of a subvolume are charged start with.
+/// Prefix of the keys of all charges of a subvolume's inodes.
 pub fn owner_charges_prefix(subvolume: u64) -> [u8; 9] {
     tagged(OWNER_CHARGES, subvolume)
 }
 
-/// What the keys of all charges of users and groups start with.
+/// Prefix of the keys of all charges of users and groups.
 pub const OWNER_CHARGES_PREFIX: [u8; 1] = [OWNER_CHARGES];
 
 /// Subvolume and owner of a key of charges.
@@ -441,15 +441,15 @@ fn owner(mut reader: Reader<'_>) -> Result<Owner, Malformed> {
     Owner::decode(kind, number).ok_or_else(|| reader.malformed("a kind of owner", kind.to_string()))
 }
 
-/// Key of the setting of a directory's trash: what the subvolumes of a lineage have in common.
+/// Key of the setting of a directory's trash, which the subvolumes of a lineage share.
 pub fn trash(lineage: u64, directory: u64) -> [u8; 17] {
     concat(&[&[TRASH], &lineage.to_be_bytes(), &directory.to_be_bytes()])
 }
 
-/// What the keys of all settings of trash start with.
+/// Prefix of the keys of all settings of trash.
 pub const TRASH_PREFIX: [u8; 1] = [TRASH];
 
-/// Key of how large clusters of the index become.
+/// Key of the limits of the size of index clusters.
 pub const CLUSTER_LIMITS_KEY: [u8; 1] = [CLUSTER_LIMITS];
 
 /// Lineage and directory of the setting of a trash.
@@ -462,8 +462,8 @@ pub fn parse_trash(key: &[u8]) -> Result<(u64, u64), Malformed> {
     Ok((lineage, directory))
 }
 
-/// The number behind the tag of a key of the volume's tree that holds one. That of a subvolume is
-/// one that a subvolume can have.
+/// The number behind the tag of a key of the volume's tree that holds one. The number of a
+/// subvolume is checked to be valid.
 pub fn parse_number(key: &[u8]) -> Result<u64, Malformed> {
     let mut reader = Reader::new("volume key", key);
     let tag = reader.u8()?;
@@ -589,7 +589,7 @@ mod tests {
         for number in [0, 1, SLOT_MAX, again, SUBVOLUME_MAX] {
             assert!(can_be_subvolume(number), "{number:#x}");
         }
-        // Of the virtual directories; a slot that is none; beyond 32 bits of generation.
+        // A number of the virtual directories; an invalid slot; beyond 32 bits of generation.
         for number in [SLOT_MAX + 1, 1 << SLOT_BITS, SUBVOLUME_MAX + 1, u64::MAX] {
             assert!(!can_be_subvolume(number), "{number:#x}");
         }

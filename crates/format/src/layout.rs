@@ -1,4 +1,4 @@
-//! The description of a structure that its page in `docs/format/` is checked against.
+//! The description of a structure against which its page in `docs/format/` is checked.
 
 /// One field of an on-disk structure, as the table of its page shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct Field {
     pub name: &'static str,
     /// The type in the table: `u64 LE`, `varint`, `bytes`.
     pub kind: &'static str,
-    /// Its size in bytes; 0 where the size varies.
+    /// Its size in bytes; 0 if the size varies.
     pub size: usize,
 }
 

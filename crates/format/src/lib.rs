@@ -1,4 +1,4 @@
-//! Bytes on disk and nothing else: no I/O, no panics, one file per structure.
+//! On-disk formats: encoding and decoding only, no I/O, no panics, one file per structure.
 //!
 //! Integers are little-endian, except in sortable keys, which are big-endian. Every length and
 //! count is bounded before anything is allocated for it.

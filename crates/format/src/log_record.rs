@@ -1,11 +1,11 @@
 //! A record of the log (`docs/format/log.md`): header, then payload.
 //!
-//! The checksum is taken over the volume's secret, the payload and then the rest of the header, in
-//! this order, so that a committer sums its payload before it holds any lock. It begins with a
-//! secret because payloads are partly what users choose (names, short file contents): bytes that
-//! look like a record or mark must not be taken for one when a torn tail is searched. A header
-//! without payload is a **mark**: it stands behind the last record that a sync has covered and
-//! says so.
+//! The checksum covers the volume's secret, the payload and then the rest of the header, in this
+//! order, so that a committer sums its payload before it holds any lock. It begins with a secret
+//! because users choose parts of payloads (names, short file contents): when a torn tail is
+//! searched, bytes that look like a record or mark must not be accepted as one. A header without
+//! payload is a **mark**: it follows the last record that a sync has covered, and records that
+//! fact.
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader};
@@ -14,13 +14,13 @@ use crate::{Malformed, Reader};
 pub const HEADER_BYTES: usize = 20;
 /// Longest payload, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
-/// Value of `behind` when too many records lay between to say.
+/// Value of `behind` when there are too many records to count.
 pub const BEHIND_UNKNOWN: u32 = u32::MAX;
 
 /// Offset of `length`: what follows is under the checksum.
 const LENGTH: usize = 4;
 
-/// Where the fields lie.
+/// Layout of the header.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("checksum", "u32 LE", 4),
     Field::fixed("length", "u32 LE", 4),
@@ -31,7 +31,7 @@ const _: () = assert!(size_of(LAYOUT) == HEADER_BYTES);
 
 const STRUCTURE: &str = "log record";
 
-/// What stands before a payload.
+/// The header before a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
     /// CRC32C of the volume's secret, payload and the rest of the header.
@@ -40,11 +40,11 @@ pub struct RecordHeader {
     pub length: u32,
     /// Number of the record; of the last durable one in a mark.
     pub lsn: u64,
-    /// How many records lay between the last one known to be durable and this one.
+    /// Number of records between the last one known to be durable and this one.
     pub behind: u32,
 }
 
-/// The checksum's beginning, which depends on the volume's secret only.
+/// The initial checksum, which depends on the volume's secret only.
 pub fn seed(secret: &[u8; 16]) -> u32 {
     crc32c::crc32c(secret)
 }
@@ -72,7 +72,7 @@ pub fn encode(payload_sum: u32, length: u32, lsn: u64, durable: u64) -> [u8; HEA
 }
 
 impl RecordHeader {
-    /// Reads a header without judging it.
+    /// Reads a header without verifying it.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<RecordHeader, Malformed> {
         let mut reader = Reader::new(STRUCTURE, bytes);
         let header = RecordHeader {
@@ -88,7 +88,7 @@ impl RecordHeader {
         }
     }
 
-    /// Whether the checksum is that of a payload of `payload_sum` behind this header.
+    /// Whether the checksum matches a payload of `payload_sum` behind this header.
     pub fn sums(&self, payload_sum: u32) -> bool {
         let [l0, l1, l2, l3] = self.length.to_le_bytes();
         let [n0, n1, n2, n3, n4, n5, n6, n7] = self.lsn.to_le_bytes();
@@ -97,28 +97,28 @@ impl RecordHeader {
         crc32c::crc32c_append(payload_sum, &rest) == self.checksum
     }
 
-    /// The last record that was durable when this one was written, where that is known.
+    /// The last record that was durable when this one was written, if known.
     pub fn durable(&self) -> Option<u64> {
         (self.behind != BEHIND_UNKNOWN).then(|| self.lsn.saturating_sub(u64::from(self.behind)))
     }
 
-    /// Whether it is a mark: it follows a sync and carries nothing.
+    /// Whether it is a mark: it follows a sync and has no payload.
     pub fn is_mark(&self) -> bool {
         self.length == 0
     }
 }
 
-/// A record, checked.
+/// A verified record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Its header.
     pub header: RecordHeader,
-    /// What the committer gave.
+    /// The payload that the committer passed.
     pub payload: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Reads the record at the start of `bytes`, which may go on behind it.
+    /// Reads the record at the start of `bytes`, which may be longer.
     pub fn decode(seed: u32, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
         let mut reader = Reader::new(STRUCTURE, bytes);
         let head = reader.array::<HEADER_BYTES>()?;

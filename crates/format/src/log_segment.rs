@@ -1,19 +1,19 @@
 //! The header of a log segment (`docs/format/log.md`). Records begin at [`RECORDS_START`].
 //!
-//! It is written and synced before the file gets its name, so a segment with a name has a whole
+//! It is written and synced before the file gets its name. So a segment with a name has a whole
 //! header, or is damaged.
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Reader, Writer};
 
-/// What every log segment starts with.
+/// The magic number of a log segment.
 pub const MAGIC: [u8; 8] = *b"PANDOLOG";
 /// The newest version that this program writes and reads.
 pub const VERSION: u32 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
-/// Offset of the first record: the header has a page of its own, so that it is never written again.
+/// Offset of the first record: the header has a page of its own, so that it is never rewritten.
 pub const RECORDS_START: u64 = 4096;
 /// Longest segment, in bytes.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
@@ -21,7 +21,7 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Bytes behind the last field.
 const RESERVED_BYTES: usize = 16;
 
-/// Where the fields lie.
+/// Layout of the header.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("magic", "bytes", 8),
     Field::fixed("version", "u32 LE", 4),
@@ -36,7 +36,7 @@ const _: () = assert!(size_of(LAYOUT) == HEADER_BYTES);
 const SEAL: Seal =
     Seal { structure: "log segment header", magic: MAGIC, version: VERSION, covers: Covers::All };
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// The volume's id.
@@ -47,12 +47,12 @@ pub struct SegmentHeader {
     pub bytes: u64,
 }
 
-/// What a header turned out to be.
+/// A decoded header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded {
-    /// One that this program reads.
+    /// A version that this program reads.
     Header(SegmentHeader),
-    /// One of a newer format, of this version.
+    /// A newer version: its number.
     Newer(u32),
 }
 
@@ -67,13 +67,13 @@ impl SegmentHeader {
         SEAL.seal(&rest)
     }
 
-    /// Reads and checks a header. One of a newer version is recognised by magic and version only.
+    /// Reads and checks a header. A newer version is recognised by magic and version only.
     pub fn decode(bytes: &[u8]) -> Result<Decoded, Malformed> {
         let header = bytes.get(..HEADER_BYTES).unwrap_or(bytes);
         let mut reader = match SEAL.open(header)? {
             Opened::Newer(version) => return Ok(Decoded::Newer(version)),
             Opened::Body(version, reader) if version < VERSION => {
-                // The checksums of its records begin elsewhere, so none of them would be found.
+                // The checksums of its records have another seed, so none of them would be found.
                 let found = format!("version {version}, of before the first release");
                 return Err(reader.malformed("version 2", found));
             }
@@ -88,7 +88,7 @@ impl SegmentHeader {
         }
     }
 
-    /// How long a header that is damaged says that the file is, where that is left of it.
+    /// The length of the file that a damaged header states, if that field is readable.
     pub fn stated_bytes(bytes: &[u8]) -> Option<u64> {
         let at = HEADER_BYTES.checked_sub(RESERVED_BYTES.saturating_add(8))?;
         let mut reader = Reader::new(SEAL.structure, bytes.get(at..HEADER_BYTES)?);

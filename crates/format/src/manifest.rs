@@ -1,5 +1,5 @@
-//! The manifest of a base: which clusters describe it, and what to skip them by
-//! (`docs/format/manifest.md`).
+//! The manifest of a base: the clusters that describe it, and the summaries by which searches skip
+//! them (`docs/format/manifest.md`).
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
@@ -49,17 +49,17 @@ pub struct ClusterEntry {
     pub number: u32,
     /// Rows in it.
     pub rows: u32,
-    /// Bytes of the blob that are the cluster; its directories follow.
+    /// Bytes of the cluster in the blob; its directories follow.
     pub cluster_bytes: u64,
     /// Bytes of the directories.
     pub directories_bytes: u32,
     /// CRC32C of the directories.
     pub directories_checksum: u32,
-    /// Bytes after those that are its groups.
+    /// Bytes of its groups, which follow those.
     pub groups_bytes: u32,
-    /// CRC32C of those.
+    /// CRC32C of the groups.
     pub groups_checksum: u32,
-    /// What the cluster is skipped by (`docs/format/cluster.md`).
+    /// The summary by which searches skip the cluster (`docs/format/cluster.md`).
     pub summary: Vec<u8>,
 }
 

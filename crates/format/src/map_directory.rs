@@ -8,10 +8,10 @@ use crate::{Malformed, Reader, Writer};
 
 /// Bytes of one entry.
 pub const ENTRY_BYTES: usize = 8;
-/// Bytes behind all entries for each page that lies in units: the first of them.
+/// Bytes behind all entries for each page that is in units: the number of its first unit.
 pub const PLACE_BYTES: usize = 4;
 
-/// Where the fields of an entry lie.
+/// Layout of an entry.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("checksum", "u32 LE", 4),
     Field::fixed("free", "u16 LE", 2),
@@ -32,11 +32,11 @@ pub enum PageCopy {
     A,
     /// The second.
     B,
-    /// One in units of the file, of which this is the first: written together with others.
+    /// One in units of the file, the first of which is this: written together with others.
     Gathered(u32),
 }
 
-/// What is known of a group.
+/// The entry of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// CRC32C of the current page.
@@ -48,7 +48,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A group of which nothing is used.
+    /// The entry of a group in which nothing is used.
     pub fn empty() -> Entry {
         let free = u16::try_from(GROUP_UNITS).unwrap_or(u16::MAX);
         Entry { checksum: 0, free, copy: PageCopy::None }
@@ -95,7 +95,7 @@ pub fn decode(header: &node::Header, body: &[u8]) -> Result<Vec<Entry>, Malforme
             0 => PageCopy::None,
             1 => PageCopy::A,
             2 => PageCopy::B,
-            // Where it lies follows.
+            // Its place follows.
             3 => PageCopy::Gathered(0),
             other => return Err(reader.malformed("a copy of a page", other.to_string())),
         };

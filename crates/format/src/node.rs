@@ -6,23 +6,23 @@
 use crate::layout::{Field, size_of};
 use crate::{Malformed, POINTER_BYTES, Pointer, Reader, Writer};
 
-/// What every node starts with.
+/// The magic number of a node.
 pub const MAGIC: [u8; 4] = *b"PNOD";
 /// The newest version that this program writes and reads.
 pub const VERSION: u16 = 1;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 32;
-/// Room in the nodes file is given out in units of this many bytes.
+/// Space in the nodes file is allocated in units of this many bytes.
 pub const UNIT_BYTES: usize = 1024;
-/// Highest level of a node; leaves are on level 0. A tree of that height has more entries than
-/// any medium holds.
+/// Highest level of a node; leaves are on level 0. A tree of that height has more entries than any
+/// disk can store.
 pub const LEVEL_MAX: u8 = 24;
 /// Longest encoded leaf or interior node.
 pub const NODE_BYTES_MAX: usize = 64 << 10;
-/// Longest value that stands in a leaf. A longer one has an overflow node of its own.
+/// Longest value that is stored in a leaf. A longer one has an overflow node of its own.
 pub const INLINE_BYTES_MAX: usize = 2048;
 
-/// Where the header's fields lie.
+/// Layout of the header.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("magic", "bytes", 4),
     Field::fixed("version", "u16 LE", 2),
@@ -36,13 +36,13 @@ pub const LAYOUT: &[Field] = &[
 
 const _: () = assert!(size_of(LAYOUT) == HEADER_BYTES);
 
-/// Where the header tells the address, and where the length of the body.
+/// Offsets of the address, and of the length of the body, in the header.
 const ADDRESS: std::ops::Range<usize> = 8..16;
 const BODY: std::ops::Range<usize> = 28..32;
 
 const STRUCTURE: &str = "node";
 
-/// What a node is. DO NOT CHANGE THESE VALUES: they are on disk.
+/// The kind of a node. DO NOT CHANGE THESE VALUES: they are on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -81,10 +81,10 @@ impl Kind {
     }
 }
 
-/// What a node says of itself.
+/// The header of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Distance from the leaves.
     pub level: u8,
@@ -92,7 +92,7 @@ pub struct Header {
     pub address: u64,
     /// The checkpoint that wrote it.
     pub generation: u64,
-    /// Entries of a leaf, children of an interior node; else see the kind.
+    /// Entries of a leaf, children of an interior node; for other kinds see there.
     pub entries: u32,
     /// Bytes after the header.
     pub body: u32,
@@ -110,7 +110,7 @@ pub fn begin(out: &mut Vec<u8>, kind: Kind, level: u8, generation: u64, entries:
     out.put_u32(0);
 }
 
-/// Ends a node that lies at `address`; returns its checksum.
+/// Completes a node that is to be stored at `address`; returns its checksum.
 pub fn seal(node: &mut [u8], address: u64) -> u32 {
     let body = u32::try_from(node.len().saturating_sub(HEADER_BYTES)).unwrap_or(u32::MAX);
     if let Some(slot) = node.get_mut(ADDRESS) {
@@ -122,7 +122,7 @@ pub fn seal(node: &mut [u8], address: u64) -> u32 {
     crc32c::crc32c(node)
 }
 
-/// Checks a node that was read from where a pointer said, and splits it into header and body.
+/// Checks a node that was read from the place in a pointer, and splits it into header and body.
 /// `bytes` may end in padding.
 pub fn verify(bytes: &[u8], address: u64, checksum: u32) -> Result<(Header, &[u8]), Malformed> {
     let mut reader = Reader::new(STRUCTURE, bytes);
@@ -162,7 +162,7 @@ pub fn verify(bytes: &[u8], address: u64, checksum: u32) -> Result<(Header, &[u8
     Ok((header, whole.get(HEADER_BYTES..).unwrap_or_default()))
 }
 
-/// Appends what the keys of a leaf or interior node have in common.
+/// Appends the common prefix of the keys of a leaf or interior node.
 pub fn put_prefix(out: &mut Vec<u8>, prefix: &[u8]) {
     out.put_bytes(prefix);
 }
@@ -195,7 +195,7 @@ pub fn put_child(out: &mut Vec<u8>, suffix: &[u8], pointer: &Pointer) {
 /// A value in a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeafValue<'a> {
-    /// It stands here.
+    /// The value is stored in the leaf.
     Inline(&'a [u8]),
     /// It has a node of its own.
     Overflow {
@@ -223,7 +223,7 @@ impl<'a> LeafBody<'a> {
         Ok(LeafBody { reader, prefix, left: header.entries })
     }
 
-    /// What all keys start with.
+    /// The common prefix of all keys.
     pub fn prefix(&self) -> &'a [u8] {
         self.prefix
     }
@@ -278,7 +278,7 @@ impl<'a> InteriorBody<'a> {
         Ok(InteriorBody { reader, prefix, first, left: header.entries.saturating_sub(1) })
     }
 
-    /// What all separators start with.
+    /// The common prefix of all separators.
     pub fn prefix(&self) -> &'a [u8] {
         self.prefix
     }

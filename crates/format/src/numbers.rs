@@ -1,24 +1,24 @@
-//! The note of which numbers were given away (`docs/format/numbers.md`): for objects far away,
-//! where what a process asked for may be carried out when it is gone.
+//! The record of reserved numbers (`docs/format/numbers.md`), for object stores: a request of a
+//! process may be carried out after the process is gone.
 //!
-//! One file has two places for it, which are written in turns: a crash tears one, and the other
-//! says what was true before.
+//! One file has two places for it, which are written alternately: a crash tears one, and the other
+//! has the previous content.
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Writer};
 
-/// What every note starts with.
+/// The magic number of a record.
 pub const MAGIC: [u8; 8] = *b"PANDONUM";
 /// The newest version that this program writes and reads.
 pub const VERSION: u32 = 1;
-/// Bytes of a note: less than a sector.
+/// Bytes of a record: less than a sector.
 pub const NUMBERS_BYTES: usize = 40;
-/// Where in the file the two places begin: never in one sector, nor in one block of a disk that
-/// has blocks of 4 KiB.
+/// Offsets of the two places in the file: never in one sector, nor in one block of a disk that has
+/// blocks of 4 KiB.
 pub const PLACES: [u64; 2] = [0, 4096];
 
-/// Where the fields lie.
+/// Layout of a record.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("magic", "bytes", 8),
     Field::fixed("version", "u32 LE", 4),
@@ -32,7 +32,7 @@ const _: () = assert!(size_of(LAYOUT) == NUMBERS_BYTES);
 const SEAL: Seal =
     Seal { structure: "note of numbers", magic: MAGIC, version: VERSION, covers: Covers::All };
 
-/// Which numbers of manifests and blobs may have been given away.
+/// The numbers of manifests and blobs that may have been used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
     /// The volume's id.
@@ -41,12 +41,12 @@ pub struct Numbers {
     pub below: u64,
 }
 
-/// What a note turned out to be.
+/// A decoded record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded {
     /// One of this version.
     Numbers(Numbers),
-    /// One of a newer format, of this version.
+    /// A newer version: its number.
     Newer(u32),
 }
 
@@ -59,7 +59,7 @@ impl Numbers {
         SEAL.seal(&rest)
     }
 
-    /// Reads and checks what is in one of the places.
+    /// Reads and checks the content of one of the places.
     pub fn decode(bytes: &[u8]) -> Result<Decoded, Malformed> {
         match SEAL.open(bytes.get(..NUMBERS_BYTES).unwrap_or(bytes))? {
             Opened::Body(_, mut reader) => {

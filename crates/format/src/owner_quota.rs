@@ -1,10 +1,10 @@
 //! Quotas of users and groups (`docs/format/owner-quota.md`): whether the inodes of the volume are
 //! counted by their owners, and the limits of each.
 //!
-//! Keys in the volume's tree: `U` for the state, `U | kind | number` for limits, and
-//! `Y | subvolume | kind | number` for what the inodes of a subvolume are charged, which is a
-//! [`Charged`](crate::quota::Charged) record and is changed by merges, as that of a domain. The
-//! subvolume comes first, so that all that a removed one was charged is one range.
+//! Keys in the volume's tree: `U` for the state, `U | kind | number` for limits, and `Y | subvolume
+//! | kind | number` for the charges of the inodes of a subvolume. Charges are
+//! [`Charged`](crate::quota::Charged) records and are changed by merges, like those of a domain.
+//! The subvolume comes first, so that all charges of a removed one are one range.
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
@@ -17,12 +17,12 @@ pub const LAYOUT: &[Field] =
     &[Field::fixed("files_max", "u64 LE", 8), Field::fixed("bytes_max", "u64 LE", 8)];
 const _: () = assert!(size_of(LAYOUT) == 16);
 
-/// Whose inodes are counted together.
+/// An owner whose inodes are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
-    /// Those of a user.
+    /// A user.
     User(u32),
-    /// Those of a group.
+    /// A group.
     Group(u32),
 }
 
@@ -58,7 +58,7 @@ impl Owner {
 /// Whether inodes are counted by their owners. Without a record they are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerState {
-    /// What is there is being counted; the charges are what changed since that began.
+    /// Existing inodes are being counted; the charges are the changes since that began.
     Counting,
     /// The charges are those of all inodes.
     Counted,

@@ -1,7 +1,7 @@
-//! A pointer to a node on disk: where it lies, how long it is, and the checksum of its bytes.
+//! A pointer to a node on disk: its place, its length, and the checksum of its bytes.
 //!
-//! The checksum stands in the pointer, not beside the data, so that a block that is whole but
-//! old, or another's, is told from the one that is meant (`docs/format/node.md`).
+//! The checksum is in the pointer, not beside the data, so that a reader recognises a block that is
+//! whole but stale, or another node's (`docs/format/node.md`).
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
@@ -13,7 +13,7 @@ pub const UNITS_END: u64 = 1 << 48;
 /// Most units of one node.
 pub const POINTER_UNITS_MAX: u16 = 0x7fff;
 
-/// Where the fields lie.
+/// Layout of a pointer.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("unit", "u48 LE", 6),
     Field::fixed("units", "u16 LE", 2),
@@ -25,7 +25,7 @@ const _: () = assert!(size_of(LAYOUT) == POINTER_BYTES);
 /// Set in `units` when the node is a leaf that points to overflow nodes.
 const OVERFLOWS: u16 = 0x8000;
 
-/// Where a node lies, and what its bytes sum to.
+/// The place of a node, and the checksum of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pointer {
     /// Number of the first unit.

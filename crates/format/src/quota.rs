@@ -1,8 +1,9 @@
-//! Quotas (`docs/format/quota.md`): a domain of accounting with its limits, what a subvolume's
-//! inodes are charged to it, and the mark of an inode that says so.
+//! Quotas (`docs/format/quota.md`): an accounting domain with its limits, the amounts that a
+//! subvolume's inodes are charged to it, and the mark of an inode that names its domain.
 //!
-//! Keys in the volume's tree: `Q | domain` for the limits, `Q | domain | subvolume` for what is
-//! charged. Charges are changed by merges in the batches that make them, so that whoever makes
+//! Keys in the volume's tree: `Q | domain` for the limits, `Q | domain | subvolume` for the
+//! charges. Charges are changed by merges in the batches that cause them. So threads that create
+//! files in one domain do not wait for each other, and a crash leaves the charges exact.
 //! files in one domain does not wait for one another, and a crash leaves them exact.
 
 use crate::key::{INO_MAX, can_be_subvolume};
@@ -18,7 +19,7 @@ pub const LAYOUT: &[Field] = &[
     Field::variable("adopting_from", "u64 LE"),
 ];
 
-/// Layout of what is charged to a domain by the inodes of one subvolume.
+/// Layout of the charges of the inodes of one subvolume to a domain.
 pub const CHARGED_LAYOUT: &[Field] =
     &[Field::fixed("files", "i64 LE", 8), Field::fixed("bytes", "i64 LE", 8)];
 const _: () = assert!(size_of(CHARGED_LAYOUT) == 16);
@@ -28,7 +29,7 @@ pub const FILES_AT: u16 = 0;
 /// Offset of the bytes charged, for merges.
 pub const BYTES_AT: u16 = 8;
 
-/// A domain of accounting.
+/// An accounting domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaRecord {
     /// Where its directory is: the subvolume,
@@ -39,12 +40,12 @@ pub struct QuotaRecord {
     pub files_max: u64,
     /// Most bytes of contents; all ones: no limit.
     pub bytes_max: u64,
-    /// While what was in the directory before is still being charged: the domain that it was in,
-    /// 0: none.
+    /// The domain that the directory was in before, while its existing content is still being
+    /// charged; 0: none.
     pub adopting_from: Option<u64>,
 }
 
-/// What the inodes of a subvolume are charged to a domain.
+/// The amounts that the inodes of a subvolume are charged to a domain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Charged {
     /// Inodes.
@@ -53,21 +54,21 @@ pub struct Charged {
     pub bytes: i64,
 }
 
-/// Which domain an inode belongs to.
+/// The domain of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charge {
-    /// The domain; 0: none, and the mark says only in which subvolume an inode that was inherited
-    /// is charged to its owners.
+    /// The domain; 0: none, and the mark only records in which subvolume an inherited inode is
+    /// charged to its owners.
     pub domain: u64,
-    /// The subvolume in which the inode was charged. In any other, which is a copy of that one,
-    /// it is inherited and charged to nobody; 0: it was not charged yet.
+    /// The subvolume in which the inode was charged. In any other, which is a copy of that one, it
+    /// is inherited and charged to no domain; 0: it was not charged yet.
     pub subvolume: u64,
 }
 
 impl Charge {
     /// The number of no domain.
     pub const NO_DOMAIN: u64 = 0;
-    /// In place of the subvolume: charged to nobody.
+    /// In place of the subvolume: charged to no domain.
     pub const NOBODY: u64 = 0;
 }
 
@@ -114,7 +115,7 @@ impl Charged {
         out
     }
 
-    /// Reads a record. A merge that made it stored no more than it changed.
+    /// Reads a record. A merge that created it stored only the lanes that it changed.
     pub fn decode(bytes: &[u8]) -> Result<Charged, Malformed> {
         let charged = Charged::decode_change(bytes)?;
         let Charged { files, bytes: stored } = charged;
@@ -125,7 +126,7 @@ impl Charged {
         Ok(charged)
     }
 
-    /// Reads a record of what changed since a count began, which may be less than nothing.
+    /// Reads a record of the changes since a count began, which may be negative.
     pub fn decode_change(bytes: &[u8]) -> Result<Charged, Malformed> {
         let mut reader = Reader::new("charges", bytes);
         let files = reader.i64()?;

@@ -1,8 +1,8 @@
-//! Where a row of a value log lies (`docs/format/value-log.md`): what a run has for a value that
-//! is not its own.
+//! The place of a row in a value log (`docs/format/value-log.md`): a run stores it instead of a
+//! value.
 //!
-//! Rows stand in blocks like those of runs, so a pointer says which block of which blob, with the
-//! checksum that vouches for it, and the row is found in it by its key.
+//! Rows are in blocks like those of runs. A pointer names the blob and the block, with the block's
+//! checksum, and the row is found in the block by its key.
 
 use crate::batch::VALUE_BYTES_MAX;
 use crate::layout::Field;
@@ -44,7 +44,7 @@ impl RowPointer {
         out.put_varint(u64::from(self.length));
     }
 
-    /// Reads a pointer, which is all that there is.
+    /// Reads a pointer, which is exactly `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<RowPointer, Malformed> {
         let mut reader = Reader::new(STRUCTURE, bytes);
         let (log, offset) = (reader.varint()?, reader.varint()?);

@@ -1,8 +1,8 @@
 //! A block of a sorted run: a header, a mini-page of keys and a mini-page of values, after PAX and
 //! BabuDB's Fig. 2 (`docs/format/run-block.md`).
 //!
-//! Keys stand without the prefix that all keys of the block share, so that a binary search reads
-//! nothing but the mini-page of keys, and compares the prefix once.
+//! Keys are stored without the common prefix of the block, so that a binary search reads only the
+//! mini-page of keys, and compares the prefix once.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -36,13 +36,13 @@ const VALUE_POINTER_BYTES: usize = 4;
 const TOMBSTONE: u32 = 1 << 31;
 /// In the pointer of a value: its bytes are a pointer to a row of a value log.
 const FAR: u32 = 1 << 30;
-/// What else there is in the pointer of a value.
+/// The remaining bits of the pointer of a value.
 const END: u32 = !(TOMBSTONE | FAR);
 
-/// What a block has under a key.
+/// The entry of a block for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored<'a> {
-    /// That it is deleted.
+    /// The key is deleted.
     Tombstone,
     /// Its value.
     Value(&'a [u8]),
@@ -84,7 +84,7 @@ impl BlockBuilder {
         self.key_ends.is_empty()
     }
 
-    /// Bytes of the block, without what the common prefix saves.
+    /// Bytes of the block, without the savings of the common prefix.
     pub fn bytes(&self) -> usize {
         let pointers = self.len().saturating_mul(KEY_POINTER_BYTES + VALUE_POINTER_BYTES);
         self.keys.len().saturating_add(self.values.len()).saturating_add(pointers)
@@ -147,8 +147,8 @@ fn usize_of(value: u32) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// A block, checked so far that nothing in it points outside of it. That its keys ascend is
-/// vouched for by its checksum.
+/// A block. It was checked that nothing in it points outside it. The order of its keys is only
+/// covered by its checksum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     bytes: Box<[u8]>,
@@ -208,12 +208,12 @@ impl Block {
             .malformed("entries whose pointers ascend to the end", format!("{entries} entries")))
     }
 
-    /// How many entries it has; never none.
+    /// The number of entries; never 0.
     pub fn len(&self) -> usize {
         self.entries
     }
 
-    /// Whether it has none, which it never has.
+    /// Whether it has no entries: never true.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
@@ -223,7 +223,7 @@ impl Block {
         std::mem::size_of::<Block>().saturating_add(self.bytes.len())
     }
 
-    /// What all keys begin with.
+    /// The common prefix of all keys.
     pub fn prefix(&self) -> &[u8] {
         self.bytes.get(HEADER_BYTES..self.keys).unwrap_or_default()
     }
@@ -235,7 +235,7 @@ impl Block {
         chunk.map_or(0, |chunk| u32::from_le_bytes(*chunk))
     }
 
-    /// A key without the prefix; none behind the last.
+    /// A key without the prefix; `None` behind the last.
     #[inline]
     pub fn suffix(&self, at: usize) -> &[u8] {
         let end = |at: usize| usize_of(self.pointer(self.key_pointers, at));
@@ -250,7 +250,7 @@ impl Block {
         out.extend_from_slice(self.suffix(at));
     }
 
-    /// What an entry has.
+    /// The content of an entry.
     #[inline]
     pub fn stored(&self, at: usize) -> Stored<'_> {
         let end = |at: usize| usize_of(self.pointer(self.value_pointers, at) & END);
@@ -264,7 +264,7 @@ impl Block {
         if kind == FAR { Stored::Far(bytes) } else { Stored::Value(bytes) }
     }
 
-    /// Where a key is, or where it would be.
+    /// The position of a key, or where it would be.
     #[inline]
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let prefix = self.prefix();
@@ -285,7 +285,7 @@ impl Block {
 }
 
 thread_local! {
-    // Making one takes longer than a block does.
+    // Creating one takes longer than packing a block.
     static PACKER: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
     static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
@@ -311,7 +311,7 @@ fn decompress(packed: &[u8], raw: usize) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Packs a block with zstd. `None`: that would not save an eighth.
+/// Packs a block with zstd; `None` if that would not save an eighth.
 pub fn pack(block: &[u8], level: i32) -> Option<Vec<u8>> {
     let packed = compress(block, level).ok()?;
     (packed.len() < block.len().saturating_sub(block.len().wrapping_shr(3))).then_some(packed)
@@ -402,7 +402,7 @@ mod tests {
         builder.push(b"k", Stored::Far(b"ptr"));
         let block = builder.finish();
         assert!(block.ends_with(b"ptr\x03\x00\x00\x40"), "{block:02x?}");
-        // An entry is not both.
+        // An entry cannot be both.
         let mut both = block;
         *both.last_mut().unwrap() |= 0x80;
         assert!(Block::decode(both).is_err());

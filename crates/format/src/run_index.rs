@@ -1,8 +1,8 @@
-//! The index of a sorted run: where its blocks are, and what they may hold
+//! The index of a sorted run: where its blocks are, and which keys they may hold
 //! (`docs/format/run.md`).
 //!
-//! A blob holds runs: for each its blocks, one behind the other, and behind them its index. The
-//! manifest says where indexes are and vouches for them; an index vouches for its blocks.
+//! A blob holds runs: for each its blocks, adjacent, and behind them its index. The manifest
+//! locates indexes and has their checksums; an index has those of its blocks.
 
 use crate::cluster_filter::Filter;
 use crate::layout::{Field, size_of};
@@ -32,7 +32,7 @@ pub const LAYOUT: &[Field] = &[
     Field::variable("last", "bytes"),
 ];
 
-/// Layout of what an index says of a block.
+/// Layout of the description of a block in an index.
 pub const BLOCK_LAYOUT: &[Field] = &[
     Field::fixed("checksum", "u32 LE", 4),
     Field::variable("shared", "varint"),
@@ -76,7 +76,7 @@ pub fn check_blob_head(
     }
 }
 
-/// Where a block lies and what vouches for it.
+/// The place of a block and its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockPlace {
     /// Offset in the blob.
@@ -89,8 +89,8 @@ pub struct BlockPlace {
     pub checksum: u32,
 }
 
-/// The checksum of what is stored at a place: begun with the place, so that bytes of another
-/// place, or of another blob, do not pass.
+/// The checksum of bytes stored at a place: seeded with the place, so that bytes of another place,
+/// or of another blob, do not match.
 pub fn checksum(volume: &[u8; 16], blob: u64, offset: u64, stored: &[u8]) -> u32 {
     let sum = crc32c::crc32c(volume);
     let sum = crc32c::crc32c_append(sum, &blob.to_le_bytes());
@@ -98,18 +98,18 @@ pub fn checksum(volume: &[u8; 16], blob: u64, offset: u64, stored: &[u8]) -> u32
     crc32c::crc32c_append(sum, stored)
 }
 
-/// A range that a run deletes from what is below it: its first key, and the first behind it.
+/// A range that a run deletes from the runs below it: its first key, and the first behind it.
 pub type DeletedRange = (Vec<u8>, Option<Vec<u8>>);
 
 /// The index of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunIndex {
-    /// The last key; empty where there are no blocks.
+    /// The last key; empty if there are no blocks.
     last: Vec<u8>,
     keys: Vec<u8>,
     key_ends: Vec<u32>,
     blocks: Vec<BlockPlace>,
-    /// Filters, each with the first block behind those that it is for.
+    /// Filters, each with the first block behind those that it covers.
     filters: Vec<(u32, Filter)>,
     ranges: Vec<DeletedRange>,
 }
@@ -145,7 +145,7 @@ impl RunIndex {
         &self.ranges
     }
 
-    /// The last key; empty where there are no blocks.
+    /// The last key; empty if there are no blocks.
     pub fn last_key(&self) -> &[u8] {
         &self.last
     }
@@ -160,7 +160,7 @@ impl RunIndex {
         self.keys.get(start..end(block)).unwrap_or_default()
     }
 
-    /// The block that a key is in, if it is in any: the last that does not begin above it.
+    /// The only block that may hold a key: the last that does not begin above it.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<usize> {
         if key > self.last.as_slice() {
@@ -183,7 +183,7 @@ impl RunIndex {
         low.checked_sub(1)
     }
 
-    /// Whether what hashes to `member` may be in a block.
+    /// Whether a block may have a member with the hash `member`.
     #[inline]
     pub fn may_have(&self, block: usize, member: u64) -> bool {
         let at = self
@@ -192,8 +192,8 @@ impl RunIndex {
         self.filters.get(at).is_none_or(|(_, filter)| filter.may_have(member))
     }
 
-    /// Whether what hashes to `member` may be anywhere; cheap, and `true` where there are several
-    /// filters.
+    /// Whether any block may have a member with the hash `member`; cheap, and `true` if there are
+    /// several filters.
     #[inline]
     pub fn may_have_anywhere(&self, member: u64) -> bool {
         match self.filters.as_slice() {

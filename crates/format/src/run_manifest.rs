@@ -1,5 +1,5 @@
-//! A numbered manifest: the trees of a state of the log-structured engine, of which runs each is
-//! made, and in which blobs those are (`docs/format/run-manifest.md`).
+//! A numbered manifest: the trees of a state of the log-structured engine, the runs of each, and
+//! the blobs of the runs (`docs/format/run-manifest.md`).
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,11 @@ pub const LAYOUT: &[Field] = &[
 const HEAD_BYTES: usize = 88;
 const _: () = assert!(size_of(LAYOUT) == HEAD_BYTES);
 
-/// Layout of what is said of a blob.
+/// Layout of the description of a blob.
 pub const BLOB_LAYOUT: &[Field] =
     &[Field::fixed("number", "u64 LE", 8), Field::fixed("length", "u64 LE", 8)];
 
-/// Layout of what is said of a run.
+/// Layout of the description of a run.
 pub const RUN_LAYOUT: &[Field] = &[
     Field::fixed("number", "u64 LE", 8),
     Field::fixed("blob", "u32 LE", 4),
@@ -46,31 +46,31 @@ pub const RUN_LAYOUT: &[Field] = &[
 const RUN_BYTES: usize = 56;
 const _: () = assert!(size_of(RUN_LAYOUT) == RUN_BYTES);
 
-/// Layout of what follows the trees in version 2.
+/// Layout of the part that follows the trees in version 2.
 pub const VALUES_LAYOUT: &[Field] =
     &[Field::variable("values_from", "varint"), Field::variable("logs", "varint")];
 
-/// Layout of what is said of a value log.
+/// Layout of the description of a value log.
 pub const LOG_LAYOUT: &[Field] = &[
     Field::variable("blob", "varint"),
     Field::variable("rows", "varint"),
     Field::variable("bytes", "varint"),
 ];
 
-/// Layout of what is said of a run's rows in a value log.
+/// Layout of the description of a run's rows in a value log.
 pub const USE_LAYOUT: &[Field] = &[
     Field::variable("log", "varint"),
     Field::variable("rows", "varint"),
     Field::variable("bytes", "varint"),
 ];
 
-/// Layout of what follows that in version 3.
+/// Layout of the part that follows that in version 3.
 pub const PREFIX_LAYOUT: &[Field] = &[Field::variable("prefix_bytes", "varint")];
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
-/// The newest version that this program reads. It writes the oldest that can say what it has to,
-/// so that a program that knows no others opens such stores: a volume's directories are named by
-/// as many bytes as in the versions that do not say it.
+/// The newest version that this program reads. It writes the oldest that can express its content,
+/// so that older programs can open such stores: in versions without the prefix length, directories
+/// are named by the number of bytes that volumes use.
 pub const VERSION: u32 = 3;
 /// The version without value logs.
 const ROWS: u32 = 1;
@@ -101,19 +101,19 @@ pub struct RunEntry {
     pub number: u64,
     /// The number of its blob.
     pub blob: u64,
-    /// Where in the blob its blocks begin.
+    /// Offset of its blocks in the blob.
     pub start: u64,
-    /// Where its index begins, behind the blocks.
+    /// Offset of its index, behind the blocks.
     pub index: u64,
     /// Bytes of the index.
     pub index_bytes: u32,
-    /// Ranges that it deletes from what is below it.
+    /// Number of ranges that it deletes from the runs below it.
     pub ranges: u32,
     /// CRC32C of the index, begun with that of its place.
     pub checksum: u32,
-    /// Entries, tombstones too.
+    /// Number of entries, including tombstones.
     pub entries: u64,
-    /// Of those, tombstones.
+    /// Number of tombstones among them.
     pub tombstones: u64,
 }
 
@@ -133,7 +133,7 @@ pub struct LogRows {
 pub struct TreeEntry {
     /// Its number.
     pub number: u64,
-    /// Which of the stacks it is made of.
+    /// Its stack, as an index into the stacks.
     pub stack: u32,
 }
 
@@ -160,18 +160,18 @@ pub struct RunManifest {
     pub stacks: Vec<Vec<u32>>,
     /// Trees, ascending.
     pub trees: Vec<TreeEntry>,
-    /// Bytes from which a value goes to a value log; 0: none does.
+    /// Least length of a value that is stored in a value log; 0: none is.
     pub values_from: u64,
-    /// Value logs, ascending, with all that was written to them.
+    /// Value logs, ascending, with the totals of what was written to them.
     pub logs: Vec<LogRows>,
-    /// What each run points to, in the order of `runs` and then ascending.
+    /// The rows that each run points to, in the order of `runs` and then ascending.
     pub uses: Vec<Vec<LogRows>>,
-    /// Bytes of a key that name its directory: filters tell which of those a run has.
+    /// Bytes of a key that name its directory: filters contain the directories of a run.
     pub prefix_bytes: usize,
 }
 
 impl Default for RunManifest {
-    /// Of nothing, with directories as volumes have them.
+    /// An empty state, with directory prefixes as volumes have them.
     fn default() -> RunManifest {
         RunManifest {
             volume: [0; 16],
@@ -192,7 +192,7 @@ impl Default for RunManifest {
     }
 }
 
-/// What the bytes of a manifest are.
+/// A decoded manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, taken apart at once")]
 pub enum Decoded {
@@ -259,7 +259,7 @@ impl RunManifest {
         Seal { version, ..SEAL }.seal(&body)
     }
 
-    /// What version 2 has behind the trees.
+    /// Appends the part behind the trees in version 2.
     fn encode_logs(&self, body: &mut Vec<u8>) {
         let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
         body.put_varint(self.values_from);
@@ -278,7 +278,7 @@ impl RunManifest {
         }
     }
 
-    /// The volume and the number that bytes name, if they are as long; nothing of them is verified.
+    /// The volume and the number that the bytes name, if they are long enough; not verified.
     pub fn named(bytes: &[u8]) -> Option<([u8; 16], u64)> {
         let mut reader = Reader::new(SEAL.structure, bytes.get(crate::sealed::HEAD_BYTES..)?);
         Some((reader.array::<16>().ok()?, reader.u64().ok()?))
@@ -372,8 +372,9 @@ impl RunManifest {
         Ok(())
     }
 
-    /// Whether what is said of blobs, runs and rows may be added up by whoever opens the state: of
-    /// all of them, for many runs may be said to lie in one place, or to point to one log.
+    /// Whether the numbers of blobs, runs and rows can be summed without overflow when the state is
+    /// opened. All of them are included, because a manifest may state that many runs share a place
+    /// or a log.
     fn sums_fit(&self) -> bool {
         let fits = |numbers: &mut dyn Iterator<Item = u64>| {
             numbers.fold(0, u64::saturating_add) <= SUM_MAX
@@ -432,7 +433,7 @@ impl RunManifest {
     }
 }
 
-/// No sum of what a manifest says is greater.
+/// Upper bound of any sum of the numbers in a manifest.
 const SUM_MAX: u64 = 1 << 62;
 
 fn put_rows(body: &mut Vec<u8>, place: u64, rows: &LogRows) {
@@ -441,7 +442,7 @@ fn put_rows(body: &mut Vec<u8>, place: u64, rows: &LogRows) {
     body.put_varint(rows.bytes);
 }
 
-/// Rows of logs, each of which is one of those that have these numbers.
+/// Reads rows of logs, each of which must have one of these numbers.
 fn read_rows(reader: &mut Reader<'_>, numbers: &[u64]) -> Result<Vec<LogRows>, Malformed> {
     let count = reader.length(reader.remaining())?;
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What an index of another file system knows of its scans (`docs/format/scan-record.md`).
+//! The scan state of an index of another file system (`docs/format/scan-record.md`).
 
 use crate::layout::{Field, size_of};
 use crate::{Malformed, Reader, Writer};
@@ -19,7 +19,7 @@ pub const LAYOUT: &[Field] = &[
 pub const HEAD_BYTES: usize = 52;
 const _: () = assert!(size_of(LAYOUT) == HEAD_BYTES);
 
-/// Longest path of a source, as Linux has it.
+/// Longest path of a source, as in Linux.
 pub const SOURCE_BYTES_MAX: usize = 4096;
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
@@ -30,19 +30,19 @@ const KNOWN: u32 = 3;
 /// The scans of an index. Times in nanoseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanRecord {
-    /// The tree that a scan which has not ended writes; 0: none has begun.
+    /// The tree that an unfinished scan writes; 0: none has begun.
     pub pending: u64,
-    /// When the last scan that ended began; 0: none did. What changed after may not be known.
+    /// When the last finished scan began; 0: none has finished. Later changes may be missing.
     pub started: i64,
     /// When it ended.
     pub ended: i64,
-    /// What it found and could not read.
+    /// Number of objects that it found and could not read.
     pub unread: u64,
-    /// Inodes that the pending tree has more (or less) than the one that it is to replace.
+    /// Inodes that the pending tree has more (or fewer) than the one that it will replace.
     pub files: i64,
-    /// The subvolume that was scanned into: after a roll-back it is another one.
+    /// The subvolume that was scanned into: after a rollback it is another one.
     pub subvolume: u64,
-    /// Whether file systems that are mounted below the source belong to it.
+    /// Whether file systems that are mounted below the source are included.
     pub crosses_mounts: bool,
     /// Whether extended attributes are kept.
     pub keeps_xattrs: bool,

@@ -1,7 +1,7 @@
-//! What files and blobs of one piece begin with: a magic, a version, and a checksum of the rest.
+//! The common head of one-piece files and blobs: a magic, a version, and a checksum of the rest.
 //!
-//! These stay where they are in every version of every structure, so that a program can always
-//! tell a newer one from a damaged one.
+//! These keep their offsets in every version of every structure, so that a program can always
+//! distinguish a newer version from a damaged one.
 
 use crate::{Malformed, Reader, Writer};
 
@@ -13,7 +13,7 @@ const CHECKSUM: usize = 12;
 /// What the checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Covers {
-    /// The body. A newer version may cover something else, so it is believed to be one.
+    /// The body. A newer version may cover something else, so its version number is trusted.
     Body,
     /// Magic, version and body, in every version.
     All,
@@ -28,11 +28,11 @@ pub(crate) struct Seal {
     pub(crate) covers: Covers,
 }
 
-/// What is behind a seal that is whole.
+/// The content behind a valid seal.
 pub(crate) enum Opened<'a> {
     /// A body of this version or an older one.
     Body(u32, Reader<'a>),
-    /// One of this newer version.
+    /// A newer version: its number.
     Newer(u32),
 }
 
@@ -54,8 +54,8 @@ impl Seal {
         }
     }
 
-    /// Checks the head of a structure that has these bytes and no others. Where it is whole, the
-    /// reader stands at the body.
+    /// Checks the head of a structure that is exactly these bytes. If it is valid, the reader is
+    /// positioned at the body.
     pub(crate) fn open<'a>(&self, bytes: &'a [u8]) -> Result<Opened<'a>, Malformed> {
         let mut reader = Reader::new(self.structure, bytes);
         let start = reader.clone();

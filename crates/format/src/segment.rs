@@ -1,10 +1,10 @@
 //! Header and footer of a data segment, and the header of a rewritten one
 //! (`docs/format/segment.md`).
 //!
-//! A segment is a file of pages of 4 KiB. Page 0 holds the header, pages from 1 hold file data,
-//! the footer stands in a page of its own at the end once the segment is sealed. What the pages
-//! hold is told by the extents; header and footer say what the file is. A *rewritten* segment (on
-//! a store that cannot punch) keeps only some of the pages, and its header page tells which.
+//! A segment is a file of pages of 4 KiB. Page 0 holds the header, and pages from 1 on hold file
+//! data. Once the segment is sealed, the footer is in a page of its own at the end. The extents
+//! describe the content of the pages; header and footer identify the file. A *rewritten* segment
+//! (on a store that cannot punch) keeps only some of the pages, and its header page lists them.
 
 use crate::extent::CHUNK_BYTES;
 use crate::layout::{Field, size_of};
@@ -49,7 +49,7 @@ pub const LAYOUT: &[Field] = &[
 ];
 const _: () = assert!(size_of(LAYOUT) == MARK_BYTES);
 
-/// Which of the three a mark is.
+/// The kind of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkKind {
     /// At the start of a segment.
@@ -63,7 +63,7 @@ pub enum MarkKind {
 /// A header or a footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Which it is.
+    /// Its kind.
     pub kind: MarkKind,
     /// How often the segment was rewritten; 0 for the one first written.
     pub generation: u32,
@@ -150,7 +150,7 @@ impl std::fmt::Debug for PageMap {
 }
 
 impl PageMap {
-    /// A map of the pages for which `kept` says so.
+    /// A map of the pages for which `kept` returns true.
     pub fn new(kept: &dyn Fn(u32) -> bool) -> PageMap {
         let mut bits = vec![0_u8; MAP_BYTES];
         let mut page = 0_u32;
@@ -175,7 +175,7 @@ impl PageMap {
         PageMap { bits, ranks }
     }
 
-    /// Where a page of the segment lies among the kept ones, or `None` when it was not kept.
+    /// The position of a page of the segment among the kept ones, or `None` when it was not kept.
     pub fn rank(&self, page: u32) -> Option<u32> {
         let at = usize::try_from(page.checked_div(8)?).ok()?;
         let byte = *self.bits.get(at)?;
@@ -187,8 +187,8 @@ impl PageMap {
         Some(u32::from(*self.ranks.get(at)?).saturating_add(before.count_ones()))
     }
 
-    /// How far on from `page`, up to `most` pages (at least one), pages are all kept or all not,
-    /// and the rank of the first if they are.
+    /// The number of pages from `page` on, up to `most` (at least one), that are all kept or all
+    /// not, and the rank of the first if they are kept.
     pub fn run(&self, page: u32, most: u32) -> (Option<u32>, u32) {
         let first = self.rank(page);
         let mut count = 1_u32;

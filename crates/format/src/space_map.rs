@@ -1,8 +1,9 @@
 //! Pages of the free-space map: a reference count for each unit of a group
 //! (`docs/format/space-map.md`).
 //!
-//! The nodes file is a row of groups, each `page A | page B | units`. A page is written to the
-//! copy that is not current, so a checkpoint that fails or is cut leaves the current one whole.
+//! The nodes file is a sequence of groups, each `page A | page B | units`. A page is written to the
+//! copy that is not current, so a checkpoint that fails or is interrupted leaves the current one
+//! whole.
 
 use crate::node::{self, HEADER_BYTES, Kind, UNIT_BYTES};
 use crate::{Malformed, Reader, Writer};

@@ -1,5 +1,5 @@
-//! A subvolume: the volume's root, a snapshot, a clone (`docs/format/subvolume-record.md`), and
-//! the counters of what is in it (`docs/format/subvolume-record.md`).
+//! A subvolume: the volume's root, a snapshot, a clone (`docs/format/subvolume-record.md`), and the
+//! counters of its content (`docs/format/subvolume-record.md`).
 
 use crate::key::{FIRST_TREE, INO_MAX, can_be_subvolume};
 use crate::layout::{Field, size_of};
@@ -25,7 +25,7 @@ pub const LAYOUT: &[Field] = &[
     Field::variable("maker", "u32 LE"),
 ];
 
-/// Layout of the counters of what is in a subvolume.
+/// Layout of the counters of a subvolume's content.
 pub const USAGE_LAYOUT: &[Field] = &[
     Field::fixed("files", "i64 LE", 8),
     Field::fixed("bytes", "i64 LE", 8),
@@ -33,14 +33,14 @@ pub const USAGE_LAYOUT: &[Field] = &[
 ];
 const _: () = assert!(size_of(USAGE_LAYOUT) == USAGE_BYTES);
 
-/// Bytes of a usage record in full.
+/// Bytes of a complete usage record.
 pub const USAGE_BYTES: usize = 24;
 
 /// Offset of the number of inodes in the usage record, for merges.
 pub const USAGE_FILES_AT: u16 = 0;
 /// Offset of the bytes of contents in the usage record, for merges.
 pub const USAGE_BYTES_AT: u16 = 8;
-/// Offset of the mark that what a copy began with is in the counts, for merges.
+/// Offset of the mark that the initial content of a copy is in the counts, for merges.
 pub const USAGE_COUNTED_AT: u16 = 16;
 
 /// Longest name.
@@ -65,19 +65,19 @@ pub struct SubvolumeRecord {
     pub tree: u64,
     /// Inode of its root directory.
     pub root: u64,
-    /// Whose snapshots it shares: kept by a rollback, new for a clone.
+    /// The lineage whose snapshots it shares: kept by a rollback, new for a clone.
     pub lineage: u64,
     /// Where it is mounted: subvolume, directory and cookie of the entry; 0 for the volume's root
     /// and for snapshots.
     pub parent: (u64, u64, u64),
-    /// What it was taken from: subvolume and directory; 0 for what was created empty.
+    /// Its source: subvolume and directory; 0 if it was created empty.
     pub source: (u64, u64),
     /// When it was made, in nanoseconds since 1970.
     pub created: i64,
-    /// Epoch of the last snapshot or clone that was taken from it, or that it was made by.
-    /// Extents that are older may be shared.
+    /// Epoch of the last snapshot or clone that was taken from it, or that created it. Older
+    /// extents may be shared.
     pub last_clone_epoch: u64,
-    /// Inodes from this number on were made in it.
+    /// Inodes from this number on were created in it.
     pub first_own_ino: u64,
     /// Whether nothing in it may change.
     pub read_only: bool,
@@ -91,11 +91,11 @@ pub struct SubvolumeRecord {
     pub index: bool,
     /// The snapshot's name, or the name it was made under.
     pub name: Vec<u8>,
-    /// Whether it inherits what is mounted in what it was copied from: there is a record of that.
+    /// Whether it inherits the mounts of its source: there is a record of that.
     pub inherits: bool,
-    /// Tree of the base that the index describes it by; 0: none.
+    /// Tree of the base that describes it in the index; 0: none.
     pub base: u64,
-    /// The user who made it and whose share it counts to; 0: the superuser, or it is not known.
+    /// The user who created it and whose share it counts to; 0: the superuser, or unknown.
     pub maker: u32,
 }
 
@@ -192,27 +192,28 @@ impl SubvolumeRecord {
     }
 }
 
-/// What is in a subvolume. Operations keep it by merges. What a copy of a directory begins with
-/// is not known when it is made in O(1); a background step counts it and adds it, once.
+/// The content of a subvolume. Operations update it by merges. The initial content of a copy of a
+/// directory is not known when the copy is made in O(1); a background step counts it and adds it,
+/// once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsageRecord {
-    /// Inodes in it; while not `counted`, made in it less removed from it.
+    /// Inodes in it; while not `counted`, those created in it minus those removed from it.
     pub files: i64,
     /// Bytes of contents, likewise.
     pub bytes: i64,
-    /// Whether what it began with is in the counts.
+    /// Whether its initial content is in the counts.
     pub counted: bool,
 }
 
 impl UsageRecord {
-    /// Reads a record. One that no merge has touched in full is short.
+    /// Reads a record. It is short if no merge has touched all of it.
     pub fn decode(bytes: &[u8]) -> Result<UsageRecord, Malformed> {
         let mut reader = Reader::new("usage record", bytes);
         let mut number = || if reader.remaining() == 0 { Ok(0) } else { reader.i64() };
         Ok(UsageRecord { files: number()?, bytes: number()?, counted: number()? != 0 })
     }
 
-    /// The record in full.
+    /// The complete record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(USAGE_BYTES);
         out.put_i64(self.files);

@@ -1,23 +1,23 @@
-//! The superblock: where a checkpoint's state begins (`docs/format/superblock.md`).
+//! The superblock: the root of a checkpoint's state (`docs/format/superblock.md`).
 //!
-//! Two files hold one each, and a state is written into both before anything of the one before it
-//! is given up. Programs that wrote version 1 may have written them in turns, so one of those says
-//! less: beside a damaged one it may lead to a state of which room was used again.
+//! Two files hold one each, and a state is written into both before anything of the previous state
+//! is freed. Programs that wrote version 1 may have written them alternately, so a version 1
+//! superblock guarantees less: beside a damaged one it may point to a state whose space was reused.
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
 use crate::{Malformed, Pointer, Writer};
 
-/// What every superblock starts with.
+/// The magic number of a superblock.
 pub const MAGIC: [u8; 8] = *b"PANDOSUP";
 /// The newest version that this program writes and reads.
 pub const VERSION: u32 = 2;
-/// The version of those that may have been written in turns.
+/// The version of superblocks that may have been written alternately.
 const IN_TURNS: u32 = 1;
-/// Bytes of a superblock: less than a sector, and still nothing relies on that.
+/// Bytes of a superblock: less than a sector, but nothing relies on that.
 pub const SUPERBLOCK_BYTES: usize = 128;
 
-/// Where the fields lie.
+/// Layout of a superblock.
 pub const LAYOUT: &[Field] = &[
     Field::fixed("magic", "bytes", 8),
     Field::fixed("version", "u32 LE", 4),
@@ -41,7 +41,7 @@ const RESERVED_BYTES: usize = 31;
 const SEAL: Seal =
     Seal { structure: "superblock", magic: MAGIC, version: VERSION, covers: Covers::All };
 
-/// Where a checkpoint's state begins.
+/// The root of a checkpoint's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
     /// The volume's id.
@@ -64,15 +64,15 @@ pub struct Superblock {
     pub catalog_level: u8,
 }
 
-/// What a superblock turned out to be.
+/// A decoded superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded {
-    /// One of this version: the other says the same, or is not needed.
+    /// This version: the other superblock is equal, or is not needed.
     Superblock(Superblock),
-    /// One of a version that may have been written in turns: where the other cannot be read, that
-    /// one may be of a later state, for which room of this one's was given up.
+    /// A version that may have been written alternately: if the other superblock cannot be read,
+    /// that one may be of a later state, for which space of this one's state was freed.
     InTurns(Superblock),
-    /// One of a newer format, of this version.
+    /// A newer version: its number.
     Newer(u32),
 }
 
@@ -93,7 +93,7 @@ impl Superblock {
         SEAL.seal(&rest)
     }
 
-    /// Reads and checks. One of a newer version is recognised by magic and version only.
+    /// Reads and checks. A newer version is recognised by magic and version only.
     pub fn decode(bytes: &[u8]) -> Result<Decoded, Malformed> {
         let (version, mut reader) =
             match SEAL.open(bytes.get(..SUPERBLOCK_BYTES).unwrap_or(bytes))? {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::COUNTED_MAX;
 
-    /// A checksum does not make it right: whoever opens the state counts on from these.
+    /// A valid checksum does not make it right: opening the state counts on from these.
     #[test]
     fn numbers_that_nobody_comes_to_are_refused() {
         let at = |unit| Pointer { unit, units: 2, overflows: false, checksum: 3 };

@@ -1,6 +1,6 @@
-//! The setting of a trash (`docs/format/trash.md`): a directory where what is removed is kept.
+//! The setting of a trash (`docs/format/trash.md`): a directory that keeps removed files.
 //!
-//! Key in the volume's tree: `K | lineage | directory`. What is kept lies in the subvolume, in
+//! Key in the volume's tree: `K | lineage | directory`. Removed files are kept in the subvolume, in
 //! ordinary directories.
 
 use crate::layout::{Field, size_of};
@@ -13,7 +13,7 @@ const _: () = assert!(size_of(LAYOUT) == 8);
 /// The setting of a trash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrashRecord {
-    /// How long what is removed is kept, in seconds.
+    /// How long removed files are kept, in seconds.
     pub keep_seconds: u64,
 }
 

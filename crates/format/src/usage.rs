@@ -1,8 +1,8 @@
-//! Usage of a data segment (`docs/format/usage.md`): how many of its pages live extents name.
+//! Usage of a data segment (`docs/format/usage.md`): how many of its pages live extents refer to.
 //!
-//! Key: `G | segment` in the volume tree. Changed by merges in the batches that write and free
-//! extents, so that a crash leaves it exact. Pages that a clone may still name are not taken
-//! away when one side drops them, so it is an upper bound until a mark corrects it.
+//! Key: `G | segment` in the volume tree. Merges change it in the batches that write and free
+//! extents, so that a crash leaves it exact. Pages that a clone may still refer to are not
+//! subtracted when one side drops them, so it is an upper bound until a mark corrects it.
 
 use crate::Malformed;
 use crate::Reader;

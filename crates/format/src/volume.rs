@@ -1,5 +1,5 @@
-//! `volume.pando` and its copy: what a volume is (`docs/format/volume.md`). Written once, by
-//! `format`; the first gets its name last.
+//! `volume.pando` and its copy: the identity of a volume (`docs/format/volume.md`). Written once,
+//! by `format`; the first gets its name last.
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
@@ -11,13 +11,13 @@ pub const FILE: &str = "volume.pando";
 pub const COPY: &str = "volume.copy";
 /// Name of the first while the volume is being made.
 pub const UNFINISHED: &str = "volume.pando.new";
-/// The first bytes of the file.
+/// The magic number of the file.
 pub const MAGIC: [u8; 8] = *b"PANDOVOL";
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
 /// Longest name of the virtual directory of snapshots.
 pub const SNAPSHOT_DIR_BYTES_MAX: usize = 64;
-/// Most bytes of the file: what a reader need take.
+/// Most bytes of the file: a reader need not read more.
 pub const BYTES_MAX: usize = 256;
 
 /// Layout of the file.
@@ -39,7 +39,7 @@ const _: () = assert!(size_of(LAYOUT) == FIXED_BYTES);
 const SEAL: Seal =
     Seal { structure: "volume header", magic: MAGIC, version: VERSION, covers: Covers::Body };
 
-/// Which engine keeps the trees.
+/// The engine that stores the trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineKind {
     /// The copy-on-write B-tree.
@@ -66,7 +66,7 @@ impl EngineKind {
     }
 }
 
-/// What a volume is.
+/// The identity of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeHeader {
     /// Random name of the volume.
@@ -81,10 +81,10 @@ pub struct VolumeHeader {
     pub snapshot_dir: Vec<u8>,
 }
 
-/// Why bytes are not a header.
+/// Why bytes are not a valid header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// The magic is another: this is no volume.
+    /// Another magic: this is not a volume.
     #[error("not a volume header")]
     NotAVolume,
     /// A newer program wrote it.
@@ -111,8 +111,8 @@ impl VolumeHeader {
         SEAL.seal(&body)
     }
 
-    /// Reads the file's bytes. The magic and the version are looked at first: they stay where
-    /// they are in every version.
+    /// Reads the file's bytes. The magic and the version are checked first: they have the same
+    /// offsets in every version.
     pub fn decode(bytes: &[u8]) -> Result<VolumeHeader, HeaderError> {
         if bytes.get(..MAGIC.len()).is_some_and(|magic| magic != MAGIC) {
             return Err(HeaderError::NotAVolume);
@@ -141,8 +141,9 @@ impl VolumeHeader {
     }
 }
 
-/// Whether two files are the same but for the fields of version and checksum. No program makes such
-/// two: in a newer version something else differs, too. So these fields of one of them are damaged.
+/// Whether two files are equal except for the fields of version and checksum. No program writes
+/// such a pair, because a newer version differs elsewhere too. So these fields of one of them are
+/// damaged.
 pub fn differ_in_version_only(one: &[u8], other: &[u8]) -> bool {
     let parts = |bytes: &[u8]| {
         let (magic, rest) = bytes.split_at_checked(MAGIC.len())?;

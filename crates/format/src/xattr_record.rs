@@ -43,7 +43,7 @@ impl XattrRecord {
         }
     }
 
-    /// Removes a name and tells whether it was there.
+    /// Removes a name and returns whether it was there.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         self.find(name).map(|at| self.attributes.remove(at)).is_ok()
     }
@@ -80,7 +80,7 @@ impl XattrRecord {
     }
 }
 
-/// Gives the names and values of a record, by name, where they lie in it.
+/// Passes the names and values of a record to the caller, by name, without copying them.
 pub fn each<'a>(
     bytes: &'a [u8],
     take: &mut dyn FnMut(&'a [u8], &'a [u8]),
