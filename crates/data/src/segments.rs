@@ -396,7 +396,7 @@ mod tests {
 
     use super::{OpenSegment, blob_name, parse_name};
 
-    /// The system tells one sync of bytes that it lost, and the next that all is well.
+    /// The kernel reports lost bytes to one sync, and success to the next.
     #[test]
     fn who_waits_for_a_sync_that_fails_is_not_told_that_all_is_well() {
         let sim = testing::sim_env(1);
@@ -406,7 +406,7 @@ mod tests {
         segment.wrote(100);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
         segment.sync().expect_err("the medium fails");
-        // As if it had come before the other told anybody.
+        // As if this sync had started before the other one returned.
         segment.sync().expect_err("nobody knows what is on the medium");
         assert!(segment.is_dirty());
     }

@@ -1,4 +1,4 @@
-//! Rules of permission, as tables.
+//! Permission rules, as tables.
 
 use device::Timestamp;
 use format::acl::Acl;
@@ -88,7 +88,7 @@ fn attributes_change_for_those_who_may() {
     let member = caller(10, 20, &[]);
     let other = caller(11, 99, &[]);
     let root = caller(0, 0, &[]);
-    // Who, before, change, mode after; `None`: refused.
+    // Caller, mode before, change, mode after; `None`: refused.
     for (who, before, change, after) in [
         (&owner, 0o644, mode(0o600), Some(0o600)),
         (&owner, 0o644, mode(0o2755), Some(0o755)),
@@ -128,7 +128,7 @@ fn set_group_id_without_execution_is_a_lock_and_stays() {
     assert_eq!(without_set_id(0o6745), 0o2745);
 }
 
-/// The algorithm of acl(5), word for word, for somebody who is not root.
+/// The algorithm of acl(5), literally, for a caller that is not root.
 fn of_the_manual(owned: &Owned, caller: &Caller, mask: u32, acl: &Acl) -> bool {
     let has = |given: u32| given & mask == mask;
     let masked = |given: u32| has(given) && acl.mask.is_none_or(has);
@@ -188,8 +188,8 @@ fn lists_are_asked_as_the_manual_has_it() {
             let want = of_the_manual(&owned, &who, mask, &acl);
             assert_eq!(answer, want, "round {round}: {who:?} wants {mask} of {owned:?} {acl:?}");
         } else if answer {
-            // A mask without any right: Linux asks the mode alone, and whom the list names is one
-            // of the group or of the others.
+            // An empty mask: Linux checks only the mode, and a user named in the list belongs to
+            // the group or to the others.
             let bits = if who.in_group(owned.gid) { 0 } else { acl.other };
             assert_eq!(bits & mask, mask, "round {round}");
         }

@@ -90,7 +90,7 @@ pub(super) struct Counters {
 pub(super) struct State {
     /// Bytes reserved from `next` on, while no thread holds the lock.
     pub(super) lent: Option<u64>,
-    /// Buffered bytes at which a thread is signalled to write, and at which appenders wait.
+    /// Buffered bytes at which a thread starts a write, and at which appenders wait.
     pub(super) bounds: [usize; 2],
     /// Time, and bytes appended since opening, when `flush_if_due` was last called; `None` where no
     /// thread calls it.

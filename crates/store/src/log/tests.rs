@@ -23,7 +23,7 @@ fn create(root: &Path) -> Log {
 /// Numbers and payloads.
 type Records = Vec<(u64, Vec<u8>)>;
 
-/// Opens, and returns what was replayed beside the log.
+/// Opens, and returns the replayed records with the log.
 fn open(root: &Path, from: u64) -> Result<(Log, Recovery, Records)> {
     let mut records = Vec::new();
     let mut replay = |lsn: Lsn, payload: &[u8]| {
@@ -181,7 +181,7 @@ fn four_threads_share_syncs_and_every_record_is_there() {
     }
 }
 
-/// Counts how often it is reached, and fails when told to.
+/// Counts its calls, and fails on request.
 #[derive(Default)]
 struct Counting {
     reached: AtomicU64,
@@ -321,7 +321,7 @@ fn a_log_without_the_next_record_is_cut_off_only_behind_a_certain_state() {
     assert_eq!(open(dir.path(), 9).unwrap().0.last(), Lsn(9));
 }
 
-/// A spare's old records are numbered like those that follow a cut, and say that they are durable.
+/// A spare's old records have the numbers that follow a cut, and state that they are durable.
 #[test]
 fn no_spare_survives_a_cut() {
     let dir = tempfile::tempdir().unwrap();
@@ -338,8 +338,8 @@ fn no_spare_survives_a_cut() {
     assert_eq!(open(dir.path(), 0).unwrap().1.replayed, 300);
 }
 
-/// Syncs of a log with a small buffer when committers have filled the first segment and gone on
-/// until so much is buffered, or somebody has synced; and what is buffered then.
+/// Syncs of a log with a small buffer after committers have filled the first segment and continued
+/// until enough is buffered, or a thread has synced; and what is buffered then.
 fn fill_one_segment(log: &Log, most: u64) -> (u64, u64) {
     let first = payload(0).len() as u64;
     loop {
@@ -354,14 +354,14 @@ fn fill_one_segment(log: &Log, most: u64) -> (u64, u64) {
     }
 }
 
-/// Ending a segment syncs it. A commit waited for that in async mode, behind all that a checkpoint
-/// was writing to the disk: 0.2 s.
+/// Ending a segment syncs it. A commit in async mode waited for that, behind everything that a
+/// checkpoint was writing to the disk: 0.2 s.
 #[test]
 fn a_committer_leaves_the_end_of_a_segment_to_whoever_drives_the_log() {
     let options = LogOptions { buffer_bytes_max: 64 << 10, ..options() };
     let sim = testing::sim_env(1);
     let log = Log::create(&sim.env(), "log", VOLUME, &options).unwrap();
-    // Nobody drives it yet.
+    // No thread calls `flush_if_due` yet.
     let (syncs, buffered) = fill_one_segment(&log, 16 << 10);
     assert!(syncs > 0 && buffered == 0, "{syncs} syncs, {buffered} bytes left");
 
@@ -378,14 +378,15 @@ fn a_committer_leaves_the_end_of_a_segment_to_whoever_drives_the_log() {
     log.committed(log.last()).unwrap();
     assert!(log.stats().writes > writes);
 
-    // Where who drove it has gone, committers take it up before the buffer is full.
+    // If the thread that called `flush_if_due` has gone, committers write before the buffer is
+    // full.
     let log = Log::create(&sim.env(), "left", VOLUME, &options).unwrap();
     log.flush_if_due().unwrap();
     let (syncs, buffered) = fill_one_segment(&log, 60 << 10);
     assert!(syncs > 0 && buffered == 0, "{syncs} syncs, {buffered} bytes left");
 }
 
-/// The busier committers are, the sooner the log is to be driven again.
+/// The busier committers are, the sooner `flush_if_due` is due again.
 #[test]
 fn who_drives_a_log_is_told_to_come_back_before_much_is_left() {
     let sim = testing::sim_env(1);
@@ -406,7 +407,7 @@ fn who_drives_a_log_is_told_to_come_back_before_much_is_left() {
     }
 }
 
-/// A log on a simulated medium on which nothing more fits, but for what the log holds.
+/// A log on a simulated disk that is full, except for the log's own segments.
 fn full() -> (testing::SimEnv, Log) {
     let sim = testing::sim_env(1);
     let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
@@ -432,7 +433,7 @@ fn what_was_kept_back_is_for_records_that_delete_to_its_end() {
     }
     assert!(kept >= 60, "{kept} records of 64 KiB");
     log.sync(log.last()).unwrap();
-    // With room again both go on, and another segment is kept back.
+    // With free space both continue, and another segment is reserved.
     sim.device.set_capacity(None);
     assert_eq!(log.append(&bytes, Room::Normal).unwrap(), Lsn(1 + normal + kept + 1));
     sim.device.set_capacity(Some(sim.device.used_bytes()));
@@ -463,7 +464,7 @@ fn what_is_left_of_what_was_kept_back_is_kept_by_the_next_opening() {
     assert!(kept >= 50, "{kept} records of 64 KiB");
     log.close().unwrap();
     drop(log);
-    // With room again there is another, and the rest is for anybody.
+    // With free space there is another, and any append may use the rest.
     sim.device.set_capacity(None);
     open().append(&bytes, Room::Normal).unwrap();
 }
@@ -495,8 +496,8 @@ fn threads_that_add_do_not_take_the_room_that_was_made_for_one_that_deletes() {
 }
 
 /// A sync fails, the process ends, the log is opened again and the records are there: then they
-/// must be there after a power cut too, though the system took them for written before. The same
-/// where they are made durable in the middle of a replay.
+/// must survive a power cut too, although the kernel considered them written. The same where they
+/// are made durable during a replay.
 #[test]
 fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
     let mut lost = 0;
@@ -588,8 +589,8 @@ fn a_log_that_was_closed_is_opened_without_writing_it_again() {
     assert_eq!(writes(), before);
 }
 
-/// Threads append while another takes the lock for whatever it is for: each number is given once,
-/// none is left out, and what is counted is what was given.
+/// Threads append while another takes the lock for various reasons: each number is assigned once,
+/// none is skipped, and the counters equal what was appended.
 #[test]
 fn numbers_that_were_lent_are_given_once_and_without_gaps() {
     const THREADS: u64 = 4;

@@ -1,4 +1,4 @@
-//! Logs that are damaged in every way and cut off, also while the power goes.
+//! Logs that are damaged in every way and truncated, also with power cuts.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub(in crate::log) fn cut(device: &SimDevice, from: u64) -> Result<Cut> {
     cut
 }
 
-/// The record that is replayed last, when all from the first one are, as they were.
+/// The last record replayed, if all from the first one on are replayed unchanged.
 pub(in crate::log) fn replayed(device: &SimDevice) -> Result<u64> {
     let mut last = 0;
     let mut replay = |lsn: Lsn, bytes: &[u8]| {
@@ -60,7 +60,7 @@ pub(in crate::log) fn replayed(device: &SimDevice) -> Result<u64> {
     Ok(last)
 }
 
-/// Where records end in the segment that begins with one, with their numbers.
+/// The end offsets of records in the segment that begins with `first`, with their numbers.
 pub(in crate::log) fn ends(first: u64, next: u64) -> Vec<(u64, u64)> {
     let mut at = RECORDS_START;
     let end = |lsn: u64| {
@@ -79,7 +79,7 @@ pub(in crate::log) fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {
     device.files().into_iter().map(read).collect()
 }
 
-/// It was given up as a whole, with all that followed.
+/// The whole segment was discarded, with everything after it.
 #[test]
 fn a_shortened_segment_keeps_what_it_still_has() {
     let (whole, segments) = made(1);
@@ -100,7 +100,7 @@ fn a_shortened_segment_keeps_what_it_still_has() {
             let found = cut(&device, 0).unwrap();
             let what = format!("{path} of {length} bytes: {found:?}");
             assert_eq!(found.last, Lsn(last), "{what}");
-            // What nothing is left of in the last segment, nobody knows of.
+            // If nothing is left in the last segment, its records are unknown.
             let known = if at + 1 < segments.len() { COUNT } else { last };
             assert_eq!(found.known, Lsn(known), "{what}");
             assert_eq!(found.missing, (64 << 10) - length, "{what}");
@@ -112,7 +112,7 @@ fn a_shortened_segment_keeps_what_it_still_has() {
     }
 }
 
-/// A file that lost nothing but zeros, or got longer, costs no record.
+/// A file that lost only zeros, or became longer, costs no record.
 #[test]
 fn a_segment_of_another_length_with_all_its_records_costs_nothing() {
     let (whole, segments) = made(2);
@@ -152,7 +152,7 @@ fn what_is_given_up_behind_a_damaged_record_is_told() {
     }
 }
 
-/// Whichever read fails, of what stays or of what would go: nothing is changed.
+/// If any read fails, of kept or of discarded data, nothing is changed.
 #[test]
 fn nothing_of_a_log_is_changed_where_it_cannot_be_read() {
     let (whole, segments) = made(4);
@@ -167,7 +167,7 @@ fn nothing_of_a_log_is_changed_where_it_cannot_be_read() {
                 assert!(found.is_ok() && after > 2, "{on:?}, call {after}");
                 break;
             }
-            // What is to be written is opened once more, after the spares went.
+            // The file to be written is opened once more, after the spares were removed.
             device.clear_faults();
             let changed = files(&device) != before;
             assert!(matches!(found, Err(Error::Device(_))), "{on:?}, call {after}");
@@ -201,8 +201,7 @@ fn a_cut_that_the_power_ends_is_made_again_and_comes_to_the_same() {
     }
 }
 
-/// Names that go become so in any order, so that later segments alone were left, as if of a
-/// later state.
+/// Removals became durable in any order, so later segments alone were left, as if of a later state.
 #[test]
 fn a_cut_of_all_segments_that_the_power_ends_is_made_again() {
     let (whole, segments) = made(6);
@@ -225,8 +224,7 @@ fn a_cut_of_all_segments_that_the_power_ends_is_made_again() {
     }
 }
 
-/// Nothing was said to be missing of a segment of which not even the header is left, nor of one
-/// that is given up.
+/// No missing bytes were reported for a segment that lost even its header, nor for a discarded one.
 #[test]
 fn what_a_segment_lacks_that_goes_is_told() {
     let (whole, segments) = made(7);
@@ -245,7 +243,7 @@ fn what_a_segment_lacks_that_goes_is_told() {
     }
 }
 
-/// What a segment lacked counted though the next one shows that it had lost no record.
+/// Bytes missing from a segment counted although the next one shows that it had lost no record.
 #[test]
 fn what_lost_only_zeros_lacks_nothing() {
     let (device, segments) = made(8);
@@ -259,7 +257,7 @@ fn what_lost_only_zeros_lacks_nothing() {
     assert_eq!(found.missing, 0, "{found:?}");
 }
 
-/// A file that is named for a number that no record comes to ended the process.
+/// A file with a number in its name that no record can reach ended the process.
 #[test]
 fn a_name_that_no_segment_has_says_nothing_of_records() {
     for number in [u64::MAX, u64::MAX - 1, COUNTED_MAX + 1] {
@@ -272,7 +270,8 @@ fn a_name_that_no_segment_has_says_nothing_of_records() {
     }
 }
 
-/// All that followed the state went with a record that it has, which nobody needs.
+/// Damage to a record that the state contains, which is not needed, discarded everything after the
+/// state.
 #[test]
 fn damage_that_the_state_has_costs_nothing() {
     for also in [false, true] {
@@ -305,7 +304,7 @@ fn damage_that_the_state_has_costs_nothing() {
                 cut(&device, 20).ok();
                 let device = device.after_crash(CrashPolicy::Random, 100 * op + seed);
                 let again = cut(&device, 20).unwrap();
-                // What was given up may be gone, so that less is known of it.
+                // Discarded data may be gone, so less is known of it.
                 assert_eq!(again.last, Lsn(left), "{also}, {op}, {seed}");
                 let mut next = 21;
                 let mut replay = |lsn: Lsn, bytes: &[u8]| {
@@ -320,19 +319,19 @@ fn damage_that_the_state_has_costs_nothing() {
     }
 }
 
-/// A file that is gone as a whole left nothing to tell of, so that nothing seemed to be lost.
+/// A file that was missing as a whole left no evidence, so nothing seemed to be lost.
 #[test]
 fn what_was_in_a_file_that_is_gone_is_not_known() {
     let (whole, segments) = made(11);
     let usual = options().segment_bytes;
-    // All of them, with the directory or without, also in front of what the state has.
+    // All of them, with and without the directory, also before records that the state contains.
     for from in [0, 20] {
         for (_, path) in &segments[1..] {
             let device = whole.copy();
             device.delete(path);
             let found = cut(&device, from).unwrap();
             if path == &segments.last().unwrap().1 {
-                // Nothing says that there was one.
+                // Nothing shows that one existed.
                 assert!(!found.is_file_gone, "{found:?}");
                 continue;
             }
@@ -349,13 +348,13 @@ fn what_was_in_a_file_that_is_gone_is_not_known() {
         let found = cut(&device, from).unwrap();
         assert!(found.is_file_gone && found.missing == usual, "{found:?}");
         assert_eq!((found.last, found.known), (Lsn(from), Lsn(from)), "{found:?}");
-        // It is not gone any more.
+        // It no longer counts as missing.
         let found = cut(&device, from).unwrap();
         assert!(!found.is_file_gone && found.missing == 0, "{found:?}");
     }
 }
 
-/// The name of what is no segment counted as if all records before it had been.
+/// The name of a file that is no segment counted as if all records before it had existed.
 #[test]
 fn a_name_alone_does_not_say_what_was_given_up() {
     let (device, segments) = made(12);

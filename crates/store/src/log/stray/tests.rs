@@ -1,5 +1,5 @@
-//! Files beside a log that is whole, under names that segments could have, and logs of which what
-//! is missing looks like one of them.
+//! Files beside an intact log, under names that segments could have, and logs whose missing part
+//! looks like one of them.
 
 use format::log_record;
 use testing::SimDevice;
@@ -9,7 +9,7 @@ use super::super::salvage::tests::*;
 use super::super::verify::tests::looked;
 use super::*;
 
-/// What somebody puts there: nothing, text, a segment of another volume, one of a newer version.
+/// What the tests place there: nothing, text, a segment of another volume, one of a newer version.
 fn contents(segments: &[(u64, String)]) -> Vec<(&'static str, Vec<u8>)> {
     let mut foreign = made(90).0.read_file(&segments[1].1);
     let header = SegmentHeader { volume: [6; 16], first: segments[1].0, bytes: 64 << 10 };
@@ -48,8 +48,8 @@ fn opened(device: &SimDevice, from: u64) -> Result<u64> {
     Ok(last)
 }
 
-/// An empty file of the right name kept the volume from being opened, and the cut that was
-/// advised gave up all of the log, unread.
+/// An empty file with a valid name kept the volume from being opened, and the recommended cut
+/// discarded the whole log, unread.
 #[test]
 fn what_is_no_segment_costs_nothing_beside_a_log_that_is_whole() {
     let (whole, segments) = made(71);
@@ -84,7 +84,7 @@ fn what_is_no_segment_costs_nothing_beside_a_log_that_is_whole() {
     }
 }
 
-/// A segment that was destroyed is none of these: the one before it ends where it began.
+/// A destroyed segment is not such a file: the one before it ends where it began.
 #[test]
 fn a_segment_that_was_destroyed_is_missed() {
     let (whole, segments) = made(72);
@@ -118,8 +118,8 @@ fn a_segment_that_was_destroyed_is_missed() {
     }
 }
 
-/// What says of itself that it is the segment of its name is believed; but what was before it is
-/// not given up unread.
+/// A file whose contents confirm its name is trusted; but what was before it is not discarded
+/// unread.
 #[test]
 fn a_cut_gives_up_nothing_that_is_left_nowhere() {
     let (whole, segments) = made(73);
@@ -136,7 +136,7 @@ fn a_cut_gives_up_nothing_that_is_left_nowhere() {
         assert!(error.contains(&segments[0].1), "{error}");
         assert!(error.contains(&format!("records up to {}", next - 1)), "{error}");
     }
-    // Nor where the name is that of what others want.
+    // Nor where the name is that of a kept segment.
     let device = whole.copy();
     for (_, path) in &segments {
         let kept = path.replace(".log", ".kept");
@@ -147,7 +147,7 @@ fn a_cut_gives_up_nothing_that_is_left_nowhere() {
     assert!(error.contains(".kept") && files(&device) == before, "{error}");
 }
 
-/// The last segment, written over by a copy of another one, was passed over with all it had.
+/// The last segment, overwritten with a copy of another one, was skipped with all its records.
 #[test]
 fn a_copy_in_the_place_of_the_last_segment_is_missed() {
     let (whole, segments) = made(74);

@@ -28,7 +28,7 @@ fn strike(device: &SimDevice, path: &str, how: u64) {
     }
 }
 
-/// One bit of it cost all records in the segment, and all behind it.
+/// One flipped bit in it lost all records in the segment, and all after it.
 #[test]
 fn a_damaged_header_costs_no_record() {
     let (whole, segments) = made(21);
@@ -48,7 +48,7 @@ fn a_damaged_header_costs_no_record() {
                 "{finding:?}"
             );
             assert!(files(&device) == before, "{what}: a look changed something");
-            // Whoever cuts it off loses nothing either.
+            // Truncating it loses nothing either.
             let other = device.copy();
             let cut = cut(&other, 0).unwrap();
             assert_eq!((cut.last, cut.bytes, cut.missing), (Lsn(COUNT), 0, 0), "{what}");
@@ -69,8 +69,8 @@ fn a_damaged_header_costs_no_record() {
     assert_eq!(replayed(&whole).unwrap(), COUNT);
 }
 
-/// What a header says is not doubted where it is whole, and without the first record nothing shows
-/// that the file is what its name says.
+/// An intact header is trusted, and without the first record nothing shows that the file is what
+/// its name says.
 #[test]
 fn a_header_is_written_anew_only_where_all_it_says_is_known() {
     let (whole, segments) = made(22);
@@ -99,7 +99,7 @@ fn a_header_is_written_anew_only_where_all_it_says_is_known() {
         device.flip_bit(&path, 8 * (RECORDS_START + 30));
     };
     refused(&unlike, "the first record is damaged, too");
-    // Records of an earlier use of the file, under a name that came back.
+    // Records of an earlier use of the file, under a reused name.
     let old = whole.read_file(&segments[0].1);
     let reused = |device: &SimDevice| {
         device.overwrite(&path, 0, &old);
@@ -116,7 +116,7 @@ fn a_header_is_written_anew_only_where_all_it_says_is_known() {
     refused(&cut_short, "the end is missing");
 }
 
-/// One of a newer version may say what this program does not know.
+/// A header of a newer version may contain what this program does not know.
 #[test]
 fn a_newer_header_stays_refused() {
     let (device, segments) = made(23);
@@ -190,7 +190,7 @@ fn copy(device: &SimDevice, from: &str, to: u64) -> String {
     path
 }
 
-/// A copy beside the log kept it from being opened, and a cut gave up what was whole.
+/// A copy beside the log kept it from being opened, and a cut discarded intact records.
 #[test]
 fn a_copy_under_another_name_is_left_aside() {
     let (whole, segments) = made(26);
@@ -215,7 +215,7 @@ fn a_copy_under_another_name_is_left_aside() {
     }
 }
 
-/// What can be told of it, and what cannot (`docs/format/log.md`).
+/// What can be reported of it, and what cannot (`docs/format/log.md`).
 #[test]
 fn an_old_copy_of_a_segment_is_told_where_another_file_or_the_state_has_more() {
     let sim = testing::sim_env(29);
@@ -244,7 +244,7 @@ fn an_old_copy_of_a_segment_is_told_where_another_file_or_the_state_has_more() {
     assert_eq!(put_back(&last, &older, 0).unwrap().replayed, COUNT - 10);
 }
 
-/// A segment that was given another name is not given up, and not taken for what its name says.
+/// A renamed segment is not discarded, and not taken for what its name says.
 #[test]
 fn a_segment_under_another_name_is_asked_for() {
     let (whole, segments) = made(27);
@@ -253,14 +253,14 @@ fn a_segment_under_another_name_is_asked_for() {
         copy(&device, path, COUNT + 50);
         device.delete(path);
         let found = looked(&device, 0);
-        // That the last one is missing nothing says, but that it is there.
+        // If the last one is missing, the misnamed file is the only evidence.
         assert!(found.end.is_err() && replayed(&device).is_err(), "{path}");
         let name = format!("give it its own name: {first:016x}.log");
         assert!(found.findings[0].what.ends_with(&name), "{:?}", found.findings);
         let before = files(&device);
         assert!(matches!(cut(&device, 0), Err(Error::Corrupt(_))), "{path}");
         assert!(files(&device) == before, "{path}: something was changed");
-        // Nor where records before it are damaged, whoever asks for that to be cut off.
+        // Nor where records before it are damaged, if that is to be truncated.
         let hurt = device.copy();
         if first != &segments[0].0 {
             hurt.flip_bit(&segments[0].1, 8 * (ends(1, 5)[3].0 + 20 - payload(4).len() as u64));
@@ -269,8 +269,8 @@ fn a_segment_under_another_name_is_asked_for() {
     }
 }
 
-/// Where the file of its name is damaged, a copy may be all that there is: it was told to be
-/// removed, and a cut removed it.
+/// If the file of its name is damaged, a copy may be all that is left: the report advised removing
+/// it, and a cut removed it.
 #[test]
 fn a_copy_beside_a_damaged_segment_is_kept_for_who_decides() {
     let (whole, segments) = made(28);
@@ -286,7 +286,7 @@ fn a_copy_beside_a_damaged_segment_is_kept_for_who_decides() {
         let before = files(&device);
         assert!(matches!(cut(&device, 0), Err(Error::Corrupt(_))), "{path}");
         assert!(files(&device) == before, "{path}: something was changed");
-        // Given its name it is what it was.
+        // Renamed correctly, it is a segment again.
         device.delete(path);
         copy(&device, &stray, *first);
         device.delete(&stray);
