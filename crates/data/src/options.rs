@@ -18,8 +18,8 @@ pub struct FileRef {
 /// Determines whether an extent belongs to one file alone (DESIGN section 6).
 ///
 /// The volume counts epochs; every snapshot or clone ends one. A subvolume remembers the epoch that
-/// its last clone ended. No other tree can name extents that were written later (`birth >
-/// last_clone`) and not reflinked.
+/// its last clone ended. No other tree can name extents that were written later
+/// (`birth > last_clone`) and not reflinked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtentOwner {
     /// The present epoch, which becomes the birth of new extents. After `last_clone`, or the same
