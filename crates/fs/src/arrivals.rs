@@ -5,6 +5,7 @@
 //! subvolume's gate is passed: whoever then holds the gates exclusively knows all of it. Nothing
 //! is noted while no such walk is under way.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use store::TreeId;
 const NOTED_MAX: usize = 1 << 16;
 
 /// A directory that was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Arrival {
     /// A directory's record, of a directory that does not belong to the caller.
     Written(TreeId, u64),
@@ -27,8 +28,8 @@ pub(crate) enum Arrival {
 /// What was noted for one walk.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
-    /// In the order of the changes.
-    pub(crate) found: Vec<Arrival>,
+    /// Each once, however often it changed.
+    pub(crate) found: BTreeSet<Arrival>,
     /// Whether something was left out.
     pub(crate) overflowed: bool,
 }
@@ -73,11 +74,18 @@ impl Arrivals {
         watch.map(|watch| std::mem::take(&mut watch.arrived)).unwrap_or_default()
     }
 
-    /// Takes back what was taken: it is to be looked at later.
-    pub(crate) fn put_back(&self, id: usize, arrived: &Arrived) {
+    /// Takes what was noted if it is at most this many; takes nothing otherwise.
+    pub(crate) fn take_few(&self, id: usize, most: usize) -> Option<BTreeSet<Arrival>> {
+        let mut watches = self.watches.lock();
+        let watch = watches.iter_mut().find(|watch| watch.id == id)?;
+        let few = !watch.arrived.overflowed && watch.arrived.found.len() <= most;
+        few.then(|| std::mem::take(&mut watch.arrived.found))
+    }
+
+    /// Puts back what was taken: it is to be looked at later.
+    pub(crate) fn put_back(&self, id: usize, found: &BTreeSet<Arrival>) {
         for watch in self.watches.lock().iter_mut().filter(|watch| watch.id == id) {
-            watch.arrived.overflowed |= arrived.overflowed;
-            watch.arrived.found.extend_from_slice(&arrived.found);
+            watch.arrived.found.extend(found);
         }
     }
 
@@ -95,9 +103,9 @@ impl Arrivals {
             if uid == Some(watch.uid) {
                 continue;
             }
-            if watch.arrived.found.len() < NOTED_MAX {
-                watch.arrived.found.push(arrival);
-            } else {
+            watch.arrived.found.insert(arrival);
+            if watch.arrived.found.len() > NOTED_MAX {
+                watch.arrived.found.remove(&arrival);
                 watch.arrived.overflowed = true;
             }
         }

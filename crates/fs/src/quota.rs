@@ -191,9 +191,6 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
     }
 }
 
-/// Deepest directory whose ancestors are followed, against records that go in a circle.
-const DEPTH_MAX: usize = 1 << 20;
-
 /// Why a copy is refused.
 const COPIED: FsError =
     FsError::RootOnly("a quota holds here, and a copy is charged to nobody: only root takes it");
@@ -294,35 +291,6 @@ impl Fs {
             ));
         }
         Ok(())
-    }
-
-    /// Whether a directory is below another, maybe in a subvolume that is mounted there. What is
-    /// gone is not.
-    pub(crate) fn is_below(&self, mut at: (u64, u64), above: (u64, u64)) -> FsResult<bool> {
-        for _ in 0..DEPTH_MAX {
-            if at == above {
-                return Ok(true);
-            }
-            let subvol = match self.subvol(inode::SubvolId(at.0)) {
-                Err(FsError::Stale) => return Ok(false),
-                subvol => subvol?,
-            };
-            if at.1 == subvol.root {
-                match crate::subvol::read_record(&*self.store, subvol.id)? {
-                    Some(record) if record.parent.0 != 0 => {
-                        at = (record.parent.0, record.parent.1);
-                    }
-                    _ => return Ok(false),
-                }
-                continue;
-            }
-            let found = subvol.read(|tree| View::new(&*self.store, tree).directory(at.1))?;
-            match found {
-                Some(record) if !record.detached => at.1 = record.parent,
-                _ => return Ok(false),
-            }
-        }
-        Ok(false)
     }
 }
 

@@ -11,6 +11,7 @@ use super::ledger::Ledger;
 use crate::error::inconsistent;
 use crate::reclaim::Reach;
 use crate::subvol::{Subvol, VOLUME, read_record};
+use crate::view::View;
 use crate::{Fs, FsResult};
 
 /// A subvolume with its record.
@@ -77,4 +78,83 @@ fn directly(
         found.push(Member::get(fs, child)?);
     }
     Ok(())
+}
+
+/// Deepest directory whose ancestors are followed, against records that go in a circle.
+const DEPTH_MAX: usize = 1 << 20;
+
+impl Fs {
+    /// Whether a directory is below another, maybe in a subvolume that is mounted there. What is
+    /// gone is not.
+    pub(crate) fn is_below(&self, at: (u64, u64), above: (u64, u64)) -> FsResult<bool> {
+        let below = self.is_below_within(at, above, &mut Budget::unlimited())?;
+        Ok(below.unwrap_or(false))
+    }
+
+    /// As `is_below`. `None`: the budget is spent.
+    pub(crate) fn is_below_within(
+        &self,
+        mut at: (u64, u64),
+        above: (u64, u64),
+        budget: &mut Budget,
+    ) -> FsResult<Option<bool>> {
+        for _ in 0..DEPTH_MAX {
+            if at == above {
+                return Ok(Some(true));
+            }
+            if !budget.spend() {
+                return Ok(None);
+            }
+            match self.directory_above(at)? {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        Ok(Some(false))
+    }
+
+    /// The directory that a directory is in; that of a subvolume's root is in another subvolume.
+    /// `None`: the directory is gone or detached, or it is the root of the volume.
+    pub(crate) fn directory_above(&self, (id, dir): (u64, u64)) -> FsResult<Option<(u64, u64)>> {
+        let subvol = match self.subvol(SubvolId(id)) {
+            Err(FsError::Stale) => return Ok(None),
+            subvol => subvol?,
+        };
+        if dir == subvol.root {
+            let record = read_record(&*self.store, subvol.id)?;
+            let parent = record.map(|record| record.parent).filter(|parent| parent.0 != 0);
+            return Ok(parent.map(|(above, dir, _)| (above, dir)));
+        }
+        let found = subvol.read(|tree| View::new(&*self.store, tree).directory(dir))?;
+        Ok(found.filter(|record| !record.detached).map(|record| (id, record.parent)))
+    }
+}
+
+/// How many more records a check may read.
+pub(crate) struct Budget(Option<usize>);
+
+impl Budget {
+    /// As many as it takes.
+    pub(crate) fn unlimited() -> Budget {
+        Budget(None)
+    }
+
+    /// At most this many.
+    pub(crate) fn of(records: usize) -> Budget {
+        Budget(Some(records))
+    }
+
+    /// Whether there is a limit.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Takes one record from the budget. `false`: it is spent.
+    #[must_use]
+    pub(crate) fn spend(&mut self) -> bool {
+        let Some(left) = &mut self.0 else { return true };
+        let less = left.checked_sub(1);
+        *left = less.unwrap_or(0);
+        less.is_some()
+    }
 }

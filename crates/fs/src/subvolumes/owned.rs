@@ -5,8 +5,8 @@
 //! 2. The tree is walked without locks. Before a subvolume is walked its gate is passed once
 //!    exclusively, so that each change that was under way by then is in the tree, or noted.
 //! 3. The caller takes the gates of all subvolumes that were walked, and [`OwnedTree::holds`] looks
-//!    at what was noted. Where that is little, its answer is true of the state that the caller
-//!    detaches before it opens the gates. Where it is much, the caller opens the gates, has
+//!    at what was noted. Where that takes few reads, its answer is true of the state that the
+//!    caller detaches before it opens the gates. Where it takes many, it opens the gates, has
 //!    [`OwnedTree::catch_up`] look at it, and repeats step 3.
 //!
 //! Writers wait for step 3 alone, whose cost depends neither on the size of the tree nor on how
@@ -22,21 +22,25 @@ use inode::{Caller, FsError, SubvolId};
 use store::{KeyRange, TreeId};
 
 use super::access::directory_of;
-use super::nested::Member;
+use super::nested::{Budget, Member};
 use crate::arrivals::Arrival;
 use crate::error::{from_store, inconsistent, malformed};
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::view::{NameBuf, View};
 use crate::{Fs, FsResult};
 
-/// Most of what was noted that is looked at, and directories that are walked for it, while writers
-/// wait.
-const HELD_MAX: usize = 64;
+/// Most of what was noted that is looked at while writers wait.
+const NOTES_MAX: usize = 64;
+/// Most records that are read for it: directories, those above them, and entries.
+const READS_MAX: usize = 1024;
 /// How often a caller catches up before it gives up.
 const ATTEMPTS_MAX: usize = 100;
 
 /// A directory of a subvolume.
 type Place = (SubvolId, u64);
+
+/// A directory to walk, and where it was found: in a directory, by a cookie.
+type Step = (Place, Option<(Place, u64)>);
 
 /// A tree of which the caller owns every directory, as far as is known.
 pub(crate) struct OwnedTree<'a> {
@@ -71,7 +75,7 @@ impl<'a> OwnedTree<'a> {
         let (start, members) = ((subvol, dir), BTreeMap::new());
         let mut owned = OwnedTree { fs, caller, start, watch, members, attempts: 0 };
         if watch.is_some() {
-            owned.walk(start, None)?;
+            owned.walk(start, &mut Budget::unlimited())?;
         }
         Ok(owned)
     }
@@ -86,17 +90,18 @@ impl<'a> OwnedTree<'a> {
     /// to find that out while writers wait.
     pub(crate) fn holds(&mut self) -> FsResult<bool> {
         let Some(watch) = self.watch else { return Ok(true) };
-        let arrived = self.fs.arrivals.take(watch);
-        let mut known = !arrived.overflowed && !self.was_replaced();
-        known &= arrived.found.len() <= HELD_MAX;
-        let mut budget = HELD_MAX;
-        for arrival in arrived.found.iter().take(if known { HELD_MAX } else { 0 }) {
-            known = known && self.look_at(*arrival, Some(&mut budget))?;
+        if self.was_replaced() {
+            return Ok(false);
         }
-        if !known {
-            self.fs.arrivals.put_back(watch, &arrived);
+        let Some(found) = self.fs.arrivals.take_few(watch, NOTES_MAX) else { return Ok(false) };
+        let mut budget = Budget::of(READS_MAX);
+        for &arrival in &found {
+            if !self.look_at(arrival, &mut budget)? {
+                self.fs.arrivals.put_back(watch, &found);
+                return Ok(false);
+            }
         }
-        Ok(known)
+        Ok(true)
     }
 
     /// With no gates held: looks at what changed since the walk.
@@ -107,13 +112,19 @@ impl<'a> OwnedTree<'a> {
             return Err(FsError::Busy("directories below it change all the time"));
         }
         let arrived = self.fs.arrivals.take(watch);
+        // A change is noted before it is committed. Whoever makes it has the gate until then, so
+        // that what was taken is in the tree when every gate was passed once.
+        for (subvol, _) in self.members.values() {
+            drop(subvol.quiesce());
+        }
+        let mut budget = Budget::unlimited();
         if arrived.overflowed || self.was_replaced() {
             self.members.clear();
-            self.walk(self.start, None)?;
+            self.walk(self.start, &mut budget)?;
             return Ok(());
         }
         for arrival in arrived.found {
-            self.look_at(arrival, None)?;
+            self.look_at(arrival, &mut budget)?;
         }
         Ok(())
     }
@@ -124,9 +135,9 @@ impl<'a> OwnedTree<'a> {
         self.members.values().any(|(subvol, tree)| subvol.tree() != *tree)
     }
 
-    /// Checks a directory that changed or arrived. `false`: the budget was used up, or the gate of
-    /// a subvolume that is below now is not held.
-    fn look_at(&mut self, arrival: Arrival, budget: Option<&mut usize>) -> FsResult<bool> {
+    /// Checks a directory that changed or arrived. `false`: the budget is spent, or the gate of a
+    /// subvolume that is below now is not held.
+    fn look_at(&mut self, arrival: Arrival, budget: &mut Budget) -> FsResult<bool> {
         let (place, whole) = match arrival {
             Arrival::Written(tree, ino) | Arrival::Moved(tree, ino) => {
                 // What is mounted below since the walk is walked itself when its mount is looked
@@ -141,8 +152,9 @@ impl<'a> OwnedTree<'a> {
             },
         };
         let (start, at) = ((self.start.0.0, self.start.1), (place.0.0, place.1));
-        if !self.fs.is_below(at, start)? {
-            return Ok(true);
+        match self.fs.is_below_within(at, start, budget)? {
+            Some(true) => {}
+            below => return Ok(below.is_some()),
         }
         if whole {
             return self.walk(place, budget);
@@ -162,13 +174,12 @@ impl<'a> OwnedTree<'a> {
     }
 
     /// Checks a directory and all below it. `false`, as of `look_at`.
-    fn walk(&mut self, start: Place, mut budget: Option<&mut usize>) -> FsResult<bool> {
+    fn walk(&mut self, start: Place, budget: &mut Budget) -> FsResult<bool> {
         let fs = self.fs;
-        let mut left: Vec<(Place, Option<(Place, u64)>)> = vec![(start, None)];
+        let mut left: Vec<Step> = vec![(start, None)];
         while let Some(((mut id, dir), from)) = left.pop() {
-            if let Some(budget) = &mut budget {
-                let Some(less) = budget.checked_sub(1) else { return Ok(false) };
-                **budget = less;
+            if !budget.spend() {
+                return Ok(false);
             }
             if let Some((above, cookie)) = from
                 && id != above.0
@@ -177,7 +188,7 @@ impl<'a> OwnedTree<'a> {
                 let slot = (above.1, cookie);
                 // What is inherited is copied first, without gates.
                 if heir.inherits() && !fs.is_mounted_at(&heir, slot, id.0)? {
-                    if budget.is_some() {
+                    if budget.is_limited() {
                         return Ok(false);
                     }
                     match fs.nested_at(&heir, slot, id.0) {
@@ -186,7 +197,7 @@ impl<'a> OwnedTree<'a> {
                     }
                 }
             }
-            let Some((subvol, tree)) = self.member(id, budget.is_none())? else {
+            let Some((subvol, tree)) = self.member(id, !budget.is_limited())? else {
                 return Ok(false);
             };
             let record = match directory_of(fs, &subvol, dir) {
@@ -205,7 +216,9 @@ impl<'a> OwnedTree<'a> {
                     return Err(inconsistent(tree, "a directory is not where it says", dir));
                 }
             }
-            directories_in(fs, (id, tree), dir, &mut left)?;
+            if !directories_in(fs, (id, tree), dir, (&mut left, &mut *budget))? {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -228,16 +241,19 @@ impl<'a> OwnedTree<'a> {
     }
 }
 
-/// Adds the directories in a directory, with where each was found.
+/// Adds the directories in a directory, with where each was found. `false`: the budget is spent.
 fn directories_in(
     fs: &Fs,
     (id, tree): (SubvolId, TreeId),
     dir: u64,
-    found: &mut Vec<(Place, Option<(Place, u64)>)>,
-) -> FsResult<()> {
+    (found, budget): (&mut Vec<Step>, &mut Budget),
+) -> FsResult<bool> {
     let range = KeyRange::prefix(&key::directory_prefix(dir));
     let mut cursor = fs.store.scan(tree, range).map_err(from_store)?;
     while let Some(item) = cursor.next().map_err(from_store)? {
+        if !budget.spend() {
+            return Ok(false);
+        }
         let parsed = key::parse(item.key).map_err(|error| malformed(tree, &error))?;
         let Parsed::Entry { cookie: cookie @ 1.., part: Part::Attributes, .. } = parsed else {
             continue;
@@ -250,7 +266,7 @@ fn directories_in(
             _ => {}
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Whether an entry of a directory leads to a directory.
@@ -290,4 +306,124 @@ fn place_of(
         ));
     }
     Ok(((SubvolId(subvolume), directory), cookie))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use device::{Clock, SystemClock};
+    use inode::{Ends, Enforce, Kind, NodeId, SetAttr};
+    use testing::sim_env;
+
+    use super::*;
+    use crate::txn::Txn;
+    use crate::{FileSystem, FormatOptions, NewNode, OpenOptions, RenameMode};
+
+    const OWNER: u32 = 1000;
+
+    fn owner() -> Caller {
+        let (uid, gid, groups) = (OWNER, OWNER, Vec::new());
+        Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+    }
+
+    fn volume() -> Arc<Fs> {
+        let env = sim_env(1).env();
+        Fs::format(&env, &FormatOptions::default()).expect("an empty device");
+        Fs::open(env, &OpenOptions::default()).expect("it was made just now")
+    }
+
+    fn dir(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
+        fs.mkdir(&Caller::root(), parent, name.as_bytes(), 0o755).expect("there is space").node
+    }
+
+    fn set(fs: &Fs, node: NodeId, changes: &SetAttr) {
+        fs.setattr(&Caller::root(), node, changes).expect("root may");
+    }
+
+    /// A directory that belongs to the owner.
+    fn own_dir(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
+        let node = dir(fs, parent, name);
+        set(fs, node, &SetAttr { uid: Some(OWNER), ..SetAttr::default() });
+        node
+    }
+
+    /// What [`OwnedTree::holds`] returns with the gates held.
+    fn holds(owned: &mut OwnedTree<'_>) -> bool {
+        let members = owned.members();
+        let _gates: Vec<_> = members.iter().map(|subvol| subvol.quiesce()).collect();
+        owned.holds().expect("nobody else has a directory there")
+    }
+
+    #[test]
+    fn a_large_directory_is_not_read_while_writers_wait() {
+        let (fs, root, owner) = (volume(), Caller::root(), owner());
+        let (tree, large) = (own_dir(&fs, NodeId::ROOT, "t"), own_dir(&fs, NodeId::ROOT, "l"));
+        for number in 0..=READS_MAX {
+            let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+            let made = fs.mknod(&root, large, format!("{number}").as_bytes(), &new);
+            made.expect("there is space");
+        }
+        let (subvol, ino) = fs.place(tree).expect("it is there");
+        let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+        fs.rename(&root, (NodeId::ROOT, b"l"), (tree, b"l"), RenameMode::Replace).expect("moved");
+        assert!(!holds(&mut owned), "it has more entries than may be read");
+        owned.catch_up().expect("its own");
+        assert!(holds(&mut owned), "it was read without the gates");
+    }
+
+    #[test]
+    fn deep_directories_are_not_climbed_from_while_writers_wait() {
+        let (fs, owner) = (volume(), owner());
+        let tree = own_dir(&fs, NodeId::ROOT, "t");
+        let deep = (0..20).fold(NodeId::ROOT, |above, _| dir(&fs, above, "d"));
+        let all: Vec<NodeId> = (0..60).map(|at| dir(&fs, deep, &format!("{at}"))).collect();
+        let (subvol, ino) = fs.place(tree).expect("it is there");
+        let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+        let change = |node: &NodeId| {
+            set(&fs, *node, &SetAttr { mode: Some(0o700), ..SetAttr::default() });
+        };
+        all.iter().take(10).for_each(change);
+        assert!(holds(&mut owned), "10 directories are few");
+        all.iter().for_each(change);
+        assert!(!holds(&mut owned), "60 with 21 above each are many");
+        owned.catch_up().expect("its own");
+        assert!(holds(&mut owned), "they were looked at without the gates");
+    }
+
+    #[test]
+    fn a_directory_that_changes_many_times_is_noted_once() {
+        let (fs, owner) = (volume(), owner());
+        let (tree, other) = (own_dir(&fs, NodeId::ROOT, "t"), dir(&fs, NodeId::ROOT, "o"));
+        let (subvol, ino) = fs.place(tree).expect("it is there");
+        let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+        for mode in 0..2 * NOTES_MAX as u32 {
+            set(&fs, other, &SetAttr { mode: Some(mode), ..SetAttr::default() });
+        }
+        assert!(holds(&mut owned));
+    }
+
+    /// A change is noted when its batch is built: one that was looked at before its commit was
+    /// missed, and the directory of another user was destroyed.
+    #[test]
+    fn catching_up_waits_for_changes_that_were_noted() {
+        let (fs, owner) = (volume(), owner());
+        let tree = own_dir(&fs, NodeId::ROOT, "t");
+        let (_, below) = fs.place(own_dir(&fs, tree, "below")).expect("it is there");
+        let (subvol, ino) = fs.place(tree).expect("it is there");
+        let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+        let entered = fs.enter(&subvol).expect("it is there");
+        let view = View::new(&*fs.store, subvol.tree());
+        let record = view.directory(below).expect("it is read").expect("it is there");
+        let mut txn = Txn::new(&fs);
+        txn.put_directory(view.tree, below, &DirectoryRecord { uid: OWNER + 1, ..record });
+        let caught = std::thread::scope(|scope| {
+            let catching = scope.spawn(|| owned.catch_up());
+            SystemClock::new().sleep(Duration::from_millis(200));
+            txn.commit().expect("there is space");
+            drop(entered);
+            catching.join().expect("no panic")
+        });
+        assert!(matches!(caught, Err(FsError::NotPermitted(_))), "{caught:?}");
+    }
 }
