@@ -26,25 +26,29 @@ use crate::{Fs, FsResult};
 const REST: Duration = Duration::from_secs(1);
 /// Rest after a round, as a multiple of the time that it took.
 const REST_FACTOR: u32 = 50;
-/// Most nodes of one round.
-const NODES_AT_ONCE: usize = 1024;
-/// Most names of an inode that are invalidated.
-const NAMES_MAX: usize = 64;
-/// Longest chain of subvolumes that are mounted in one another.
-const NESTED_MAX: usize = 1 << 16;
+/// A round ends when it has this many names.
+const NAMES_AT_ONCE: usize = 1024;
+/// A round ends when it has read this many records.
+const READS_AT_ONCE: usize = 1 << 14;
+/// Most names of one inode that are looked at in a round.
+const LINKS_AT_ONCE: usize = 1024;
 
 /// A directory of a subvolume.
 type Place = (u64, u64);
 
-/// Names in a directory.
-type Names = Vec<(NodeId, Vec<u8>)>;
+/// Where a round begins: at a node and, where that has several names, at the one that a directory
+/// has by a cookie.
+#[derive(Default, Clone, Copy)]
+struct Position {
+    node: u64,
+    link: Option<(u64, u64)>,
+}
 
 /// How far that is; nothing of it need survive a crash.
 #[derive(Default)]
 pub(super) struct Release {
     rests_until: Duration,
-    /// The node from which on the next round goes on.
-    from: u64,
+    from: Position,
 }
 
 impl Release {
@@ -54,170 +58,294 @@ impl Release {
         if held.is_empty() || begin < self.rests_until || !fs.has_front_end() {
             return Ok(());
         }
-        let mut tops: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for record in held {
-            match *record {
-                DetachedRecord::Directory { subvolume, directory, .. } => {
-                    tops.entry(subvolume).or_default().push(directory);
-                }
-                DetachedRecord::Subvolume { subvolume } => {
-                    let Ok(subvol) = fs.subvol(SubvolId(subvolume)) else { continue };
-                    tops.entry(subvolume).or_default().push(subvol.root);
-                }
-                DetachedRecord::Tree { .. } => {}
-            }
-        }
-        let nodes = self.nodes(fs, &tops)?;
-        let mut names = Names::new();
-        for (node, location) in nodes {
-            match add_names(fs, node, location, &mut names) {
-                Ok(()) | Err(FsError::Stale | FsError::Io(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        for (directory, name) in &names {
+        let mut round = Round::new(fs, held);
+        let next = round.collect(std::mem::take(&mut self.from));
+        for (directory, name) in &round.names {
             fs.let_go(*directory, name);
         }
         let now = fs.env.clock.monotonic();
         self.rests_until = now + REST + now.saturating_sub(begin) * REST_FACTOR;
+        self.from = next?;
         Ok(())
     }
+}
 
-    /// The nodes of this round: those that are held in the trees.
-    fn nodes(
-        &mut self,
-        fs: &Fs,
-        tops: &BTreeMap<u64, Vec<u64>>,
-    ) -> FsResult<Vec<(NodeId, Location)>> {
+/// A round: collects names that are in the trees that wait, and no others. A mount on what a name
+/// leads to goes with the name.
+struct Round<'a> {
+    fs: &'a Fs,
+    /// Of subvolumes, whether a tree that waits is in them or in one that they are mounted in.
+    near: BTreeMap<u64, bool>,
+    /// Of directories, whether they are in a tree that waits.
+    inside: BTreeMap<Place, bool>,
+    reads_left: usize,
+    names: Vec<(NodeId, Vec<u8>)>,
+}
+
+impl<'a> Round<'a> {
+    fn new(fs: &'a Fs, held: &[DetachedRecord]) -> Round<'a> {
+        let (near, inside) = (BTreeMap::new(), BTreeMap::new());
+        let mut round = Round { fs, near, inside, reads_left: READS_AT_ONCE, names: Vec::new() };
+        for record in held {
+            let top = match *record {
+                DetachedRecord::Directory { subvolume, directory, .. } => (subvolume, directory),
+                DetachedRecord::Subvolume { subvolume } => {
+                    let Ok(subvol) = fs.subvol(SubvolId(subvolume)) else { continue };
+                    (subvolume, subvol.root)
+                }
+                DetachedRecord::Tree { .. } => continue,
+            };
+            round.near.insert(top.0, true);
+            round.inside.insert(top, true);
+        }
+        round
+    }
+
+    /// Collects names from a position on, all around; returns where the next round begins.
+    fn collect(&mut self, from: Position) -> FsResult<Position> {
         // By their slots, which nodes name: subvolumes in which there are such nodes.
         let mut near: BTreeMap<u64, u64> = BTreeMap::new();
         #[expect(clippy::iter_over_hash_type, reason = "they go into a map")]
-        for slot in fs.nodes.held_slots() {
-            let subvol = match fs.subvols.of_slot(&*fs.store, Slot(slot)) {
+        for slot in self.fs.nodes.held_slots() {
+            let subvol = match self.fs.subvols.of_slot(&*self.fs.store, Slot(slot)) {
                 Err(FsError::Stale) => continue,
                 subvol => subvol?.id.0,
             };
-            if is_near(fs, subvol, tops)? {
+            if self.is_near(subvol)? {
                 near.insert(slot, subvol);
             }
         }
-        let held = fs.nodes.held(|node, location| {
+        let held = self.fs.nodes.held(|node, location| {
             location != Location::Orphan && near.contains_key(&node.slot().0)
         });
-        let start = held.partition_point(|node| node.0 < self.from);
+        let start = held.partition_point(|node| node.0 < from.node);
         let (before, after) = held.split_at(start);
-        let mut known: BTreeMap<Place, bool> = BTreeMap::new();
-        let mut nodes = Vec::new();
-        self.from = 0;
         for &node in after.iter().chain(before) {
-            let Some(location) = fs.nodes.location(node) else { continue };
-            let dir = match location {
-                Location::Entry { dir, .. } => dir,
-                Location::Directory | Location::Linked => node.ino().0,
-                Location::Orphan => continue,
-            };
+            if self.reads_left == 0 || self.names.len() >= NAMES_AT_ONCE {
+                return Ok(Position { node: node.0, link: None });
+            }
             let Some(&subvol) = near.get(&node.slot().0) else { continue };
-            let place = (subvol, dir);
-            let is_below = match known.get(&place) {
-                // A file with several names: they tell where it is.
-                _ if location == Location::Linked => true,
-                Some(known) => *known,
-                None => {
-                    let below = is_in(fs, place, tops)?;
-                    known.insert(place, below);
-                    below
-                }
-            };
-            if is_below {
-                if nodes.len() == NODES_AT_ONCE {
-                    self.from = node.0;
-                    break;
-                }
-                nodes.push((node, location));
+            let link = from.link.filter(|_| node.0 == from.node);
+            match self.add(subvol, node, link) {
+                Ok(None) | Err(FsError::Stale | FsError::Io(_)) => {}
+                Ok(link) => return Ok(Position { node: node.0, link }),
+                Err(error) => return Err(error),
             }
         }
-        Ok(nodes)
+        Ok(Position::default())
     }
-}
 
-/// Whether a subvolume has a tree that waits in it, or is mounted in such a one.
-fn is_near(fs: &Fs, mut subvol: u64, tops: &BTreeMap<u64, Vec<u64>>) -> FsResult<bool> {
-    for _ in 0..NESTED_MAX {
-        if tops.contains_key(&subvol) {
-            return Ok(true);
+    /// Adds the names under which front ends keep a node, of those in the trees; returns the first
+    /// that was not looked at.
+    fn add(
+        &mut self,
+        subvol: u64,
+        node: NodeId,
+        link: Option<(u64, u64)>,
+    ) -> FsResult<Option<(u64, u64)>> {
+        match self.fs.nodes.location(node) {
+            Some(Location::Directory) => self.add_directory(subvol, node)?,
+            Some(Location::Entry { dir, cookie }) => self.add_name((subvol, dir), cookie)?,
+            Some(Location::Linked) => return self.add_links(subvol, node.ino().0, link),
+            Some(Location::Orphan) | None => {}
         }
-        match read_record(&*fs.store, SubvolId(subvol))? {
-            Some(record) if record.parent.0 != 0 => subvol = record.parent.0,
-            _ => return Ok(false),
-        }
+        Ok(None)
     }
-    Ok(false)
-}
 
-/// Whether a directory is in a tree that waits.
-fn is_in(fs: &Fs, place: Place, tops: &BTreeMap<u64, Vec<u64>>) -> FsResult<bool> {
-    for (&subvol, directories) in tops {
-        for &directory in directories {
-            if fs.is_below(place, (subvol, directory))? {
-                return Ok(true);
-            }
+    fn add_directory(&mut self, id: u64, node: NodeId) -> FsResult<()> {
+        let ino = node.ino().0;
+        if !self.is_inside((id, ino))? {
+            return Ok(());
         }
-    }
-    Ok(false)
-}
-
-/// Adds the names under which front ends keep a node.
-fn add_names(fs: &Fs, node: NodeId, location: Location, names: &mut Names) -> FsResult<()> {
-    let (subvol, ino) = fs.place(node)?;
-    let view = View::new(&*fs.store, subvol.tree());
-    match location {
-        Location::Directory => {
-            names.push((node, fs.snapshot_dir().to_vec()));
-            if ino != subvol.root {
-                let record = view.directory(ino)?.filter(|record| !record.detached);
-                let Some(record) = record else { return Ok(()) };
-                return add_name(fs, subvol.id, (record.parent, record.parent_cookie), names);
-            }
-            let record = read_record(&*fs.store, subvol.id)?;
-            match record.map(|record| record.parent) {
-                Some((above @ 1.., dir, cookie)) => {
-                    add_name(fs, SubvolId(above), (dir, cookie), names)
-                }
+        self.names.push((node, self.fs.snapshot_dir().to_vec()));
+        let subvol = self.fs.subvol(SubvolId(id))?;
+        if ino == subvol.root {
+            let record = read_record(&*self.fs.store, subvol.id)?;
+            return match record.map(|record| record.parent) {
+                Some((above @ 1.., dir, cookie)) => self.add_name((above, dir), cookie),
                 _ => Ok(()),
-            }
+            };
         }
-        Location::Entry { dir, cookie } => add_name(fs, subvol.id, (dir, cookie), names),
-        Location::Linked => {
-            let range = KeyRange::prefix(&key::back_reference_prefix(ino));
-            let mut cursor = fs.store.scan(view.tree, range).map_err(from_store)?;
-            let mut places = Vec::new();
-            while let Some(item) = cursor.next().map_err(from_store)? {
-                let parsed = key::parse(item.key).map_err(|error| malformed(view.tree, &error))?;
-                if let Parsed::BackReference { directory, cookie, .. } = parsed {
-                    places.push((directory, cookie));
-                }
-                if places.len() == NAMES_MAX {
-                    break;
-                }
-            }
-            drop(cursor);
-            places.into_iter().try_for_each(|place| add_name(fs, subvol.id, place, names))
+        let record = View::new(&*self.fs.store, subvol.tree()).directory(ino)?;
+        match record.filter(|record| !record.detached) {
+            Some(record) => self.add_name((id, record.parent), record.parent_cookie),
+            None => Ok(()),
         }
-        Location::Orphan => Ok(()),
+    }
+
+    /// Adds the names of an inode that has several, from one of them on.
+    fn add_links(
+        &mut self,
+        id: u64,
+        ino: u64,
+        from: Option<(u64, u64)>,
+    ) -> FsResult<Option<(u64, u64)>> {
+        let tree = self.fs.subvol(SubvolId(id))?.tree();
+        let mut range = KeyRange::prefix(&key::back_reference_prefix(ino));
+        if let Some((directory, cookie)) = from {
+            range.from = key::back_reference(ino, directory, cookie).to_vec();
+        }
+        let (mut links, mut next) = (Vec::new(), None);
+        let mut cursor = self.fs.store.scan(tree, range).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            let parsed = key::parse(item.key).map_err(|error| malformed(tree, &error))?;
+            let Parsed::BackReference { directory, cookie, .. } = parsed else { continue };
+            if links.len() == LINKS_AT_ONCE {
+                next = Some((directory, cookie));
+                break;
+            }
+            links.push((directory, cookie));
+        }
+        drop(cursor);
+        for (directory, cookie) in links {
+            if self.reads_left == 0 {
+                return Ok(Some((directory, cookie)));
+            }
+            self.reads_left -= 1;
+            self.add_name((id, directory), cookie)?;
+        }
+        Ok(next)
+    }
+
+    /// Adds a name, if the directory that has it is in a tree that waits.
+    fn add_name(&mut self, (id, dir): Place, cookie: u64) -> FsResult<()> {
+        if !self.is_inside((id, dir))? {
+            return Ok(());
+        }
+        let subvol = self.fs.subvol(SubvolId(id))?;
+        let mut name = NameBuf::empty();
+        let view = View::new(&*self.fs.store, subvol.tree());
+        if view.entry_at(dir, cookie, &mut name)?.is_some() {
+            self.names.push((subvol.node(dir), name.as_bytes().to_vec()));
+        }
+        Ok(())
+    }
+
+    fn is_near(&mut self, subvol: u64) -> FsResult<bool> {
+        climb(&mut self.near, subvol, |subvol| {
+            let record = read_record(&*self.fs.store, SubvolId(subvol))?;
+            Ok(record.map(|record| record.parent.0).filter(|above| *above != 0))
+        })
+    }
+
+    fn is_inside(&mut self, place: Place) -> FsResult<bool> {
+        let (fs, left) = (self.fs, &mut self.reads_left);
+        climb(&mut self.inside, place, |place| {
+            *left = left.saturating_sub(1);
+            match fs.directory_above(place) {
+                // Where a record cannot be read, nothing is invalidated.
+                Err(FsError::Stale | FsError::Io(_)) => Ok(None),
+                above => above,
+            }
+        })
     }
 }
 
-fn add_name(
-    fs: &Fs,
-    subvol: SubvolId,
-    (dir, cookie): (u64, u64),
-    names: &mut Names,
-) -> FsResult<()> {
-    let subvol = fs.subvol(subvol)?;
-    let mut name = NameBuf::empty();
-    let view = View::new(&*fs.store, subvol.tree());
-    if view.entry_at(dir, cookie, &mut name)?.is_some() {
-        names.push((subvol.node(dir), name.as_bytes().to_vec()));
+/// What is known of the first one above about which something is known, and of the start where that
+/// is known itself. It is known of all on the way then, so that each is read once. Nothing known:
+/// `false`, also where damaged records go in a circle.
+fn climb<K: Ord + Copy>(
+    known: &mut BTreeMap<K, bool>,
+    start: K,
+    mut above: impl FnMut(K) -> FsResult<Option<K>>,
+) -> FsResult<bool> {
+    let (mut at, mut way) = (start, Vec::new());
+    let answer = loop {
+        if let Some(answer) = known.get(&at) {
+            break *answer;
+        }
+        known.insert(at, false);
+        way.push(at);
+        match above(at)? {
+            Some(next) => at = next,
+            None => break false,
+        }
+    };
+    for at in way {
+        known.insert(at, answer);
     }
-    Ok(())
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    use inode::{Caller, Kind, NodeId};
+    use parking_lot::Mutex;
+    use testing::sim_env;
+
+    use super::climb;
+    use crate::{FileSystem, FormatOptions, Fs, Invalidate, NewNode, OpenOptions};
+
+    /// The names that a front end is to let go of.
+    #[derive(Default)]
+    struct LetGo(Mutex<BTreeSet<(NodeId, Vec<u8>)>>);
+
+    impl Invalidate for LetGo {
+        fn entry(&self, _: NodeId, _: &[u8]) {}
+
+        fn let_go(&self, parent: NodeId, name: &[u8]) {
+            self.0.lock().insert((parent, name.to_vec()));
+        }
+
+        fn node(&self, _: NodeId) {}
+
+        fn attributes(&self, _: NodeId) {}
+
+        fn all_names(&self) {}
+    }
+
+    /// The kernel detaches what is mounted on a name that it lets go of.
+    #[test]
+    fn names_outside_the_trees_that_wait_are_not_invalidated() {
+        let (env, root) = (sim_env(1).env(), Caller::root());
+        Fs::format(&env, &FormatOptions::default()).expect("an empty device");
+        let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
+        let dir =
+            |name: &[u8]| fs.mkdir(&root, NodeId::ROOT, name, 0o755).expect("there is space").node;
+        let file = |dir, name: &[u8]| {
+            let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+            fs.mknod(&root, dir, name, &new).expect("there is space").node
+        };
+        let (live, old) = (dir(b"live"), dir(b"old"));
+        for (first, second, to) in [(b"a", b"b", live), (b"c", b"d", old)] {
+            fs.link(&root, file(live, first), to, second).expect("there is space");
+        }
+        file(live, b"e");
+        file(old, b"f");
+        fs.snapshot_create(&root, old, b"one").expect("a snapshot");
+        fs.rollback(&root, old, b"one").expect("rolled back");
+        let told = Arc::new(LetGo::default());
+        fs.set_invalidate(Arc::<LetGo>::clone(&told));
+        for _ in 0..100 {
+            fs.background_step(100).expect("there is space");
+        }
+        let names = [fs.snapshot_dir(), b"d", b"f"];
+        assert_eq!(*told.0.lock(), names.map(|name| (old, name.to_vec())).into());
+    }
+
+    #[test]
+    fn each_directory_on_the_way_up_is_read_once() {
+        let (mut known, mut reads) = (BTreeMap::from([(1000, true)]), 0);
+        let mut ask = |from: u32| {
+            let above = |at: u32| {
+                reads += 1;
+                Ok(Some(at + 1).filter(|next| *next != 2000))
+            };
+            climb(&mut known, from, above).expect("no error")
+        };
+        assert!((0..1000).all(&mut ask), "below the top");
+        assert!(!(1001..2000).any(ask), "above it");
+        assert_eq!(reads, 1999, "one read of each");
+    }
+
+    #[test]
+    fn a_circle_ends() {
+        let mut known = BTreeMap::from([(1000, true)]);
+        let mut ask = |from: u32| climb(&mut known, from, |at| Ok(Some((at + 1) % 10)));
+        assert!(!ask(3).expect("no error"));
+        assert!(!ask(7).expect("no error"));
+    }
 }
