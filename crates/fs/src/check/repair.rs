@@ -1,16 +1,13 @@
 //! Repairing a volume that nobody else has open.
 //!
 //! 1. Look at it as it is (`offline`). Write the header, or its copy, again from the other: they
-//! are
-//!    the same in every state. So are headers of the log's files. Where the store's counts or a
+//!    are the same in every state. So are headers of the log's files. Where the store's counts or a
 //!    superblock are damaged, make those again (`btree::mend`): before that the volume may not even
 //!    open. Make the damaged one of the two trees of the volume's records again from the other
 //!    (`own`).
 //! 2. Open it. Look, repair what can be repaired, each by one commit, and look again, until nothing
-//! is
-//! left to repair. Two problems whose records are the same are repaired in two rounds: what is to
-//! be
-//!    written was decided on the state before.
+//!    is left to repair. Two problems whose records are the same are repaired in two rounds: what
+//!    is to be written was decided on the state before.
 //! 3. Close it, and look once more.
 //!
 //! Nothing is removed because it could not be read. A crash leaves the commits that survive, so
