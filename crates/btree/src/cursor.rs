@@ -7,7 +7,6 @@
 //! A copy does not keep a long value in its place. If the value is rewritten meanwhile, its block
 //! may be reused and looks damaged. Then the entry is copied again; the damage is real when the
 //! same pointer is met a second time.
-//! damage is real when the same pointer is met a second time.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A batch is never torn: not by a checkpoint, a pin or a clone that comes in the middle of it.
-//! With the gate it cannot be, and a gate that were passed by would be found out.
+//! A batch is never torn by a checkpoint, a pin or a clone that comes in the middle of it. The gate
+//! prevents that, and the tests would detect a bypassed gate.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,12 +16,12 @@ use crate::{BtreeStore, Options};
 
 const TREE: TreeId = TreeId(32);
 const OTHER: TreeId = TreeId(33);
-/// Keys that lie in different leaves, and in another tree; each batch gives all one value.
+/// Keys in different leaves, and in another tree; each batch gives all of them one value.
 const PLACES: [(TreeId, u32); 3] = [(TREE, 0), (TREE, 1999), (OTHER, 7)];
-/// The number of a clone is that of its source and this.
+/// The number of a clone is that of its source plus this.
 const CLONED: u64 = 100;
 
-/// What stands in the places, as whoever looked in the middle of a batch sees it.
+/// The values of the places, as a looker in the middle of a batch sees them.
 type Seen = Vec<u8>;
 
 fn commit(store: &BtreeStore, value: u8) {
@@ -32,7 +32,7 @@ fn commit(store: &BtreeStore, value: u8) {
     store.commit(&batch).expect("commit");
 }
 
-/// What stands in the places of a state or of clones, by look-ups and by scans alike.
+/// The values of the places in a state or in clones; look-ups and scans must agree.
 fn seen(state: &dyn Read, of: fn(TreeId) -> TreeId) -> Seen {
     let get = |(tree, key): (TreeId, u32)| {
         let key = key.to_be_bytes();
@@ -46,7 +46,7 @@ fn seen(state: &dyn Read, of: fn(TreeId) -> TreeId) -> Seen {
     PLACES.map(get).to_vec()
 }
 
-/// Who looks at a store in the middle of a batch, by way of the gate.
+/// Operations that read a store in the middle of a batch, through the gate.
 #[derive(Debug, Clone, Copy)]
 enum Looker {
     Checkpoint,
@@ -57,7 +57,7 @@ enum Looker {
 impl Looker {
     const ALL: [Looker; 3] = [Looker::Checkpoint, Looker::Pin, Looker::Clone];
 
-    /// Looks; a checkpoint is seen after a power cut.
+    /// Reads the places; the content of a checkpoint is read after a power cut.
     fn look(self, store: &BtreeStore) -> Option<Seen> {
         match self {
             Looker::Checkpoint => {
@@ -78,8 +78,8 @@ impl Looker {
     }
 }
 
-/// Commits a batch, doing something when it is applied up to its `after`th change, and returns
-/// what the looker that was begun then saw.
+/// Commits a batch, starts a looker when it is applied up to its `after`th change, and returns what
+/// the looker saw.
 fn looked(
     looker: Looker,
     after: u32,
@@ -98,8 +98,8 @@ fn looked(
     commit(&store, 1);
     store.close().expect("close");
     drop(store);
-    // Opened again, so that the batch finds its trees not in memory: one that does keeps the set of
-    // trees as it is while it is applied, and clones wait for that as well.
+    // Opened again, so that the trees of the batch are not in memory: a batch whose trees are in
+    // memory holds the set of trees while it is applied, and clones wait for that as well.
     let store = BtreeStore::open(&sim.env(), &options).expect("open");
     let (hooked, begun) = (Arc::clone(&store), Arc::new(Mutex::new(None)));
     let begins = Arc::clone(&begun);
@@ -124,7 +124,7 @@ fn begin(looker: Looker, store: &Arc<BtreeStore>) -> JoinHandle<Option<Seen>> {
 
 #[test]
 fn whoever_passes_by_the_gate_sees_a_torn_batch() {
-    // This is what the gate prevents; a test of the gate must be able to see it.
+    // The gate prevents this; a test of the gate must be able to see it.
     for looker in Looker::ALL {
         for after in 1..3 {
             let found = looked(looker, after, move |store| {
@@ -145,7 +145,7 @@ fn whoever_passes_by_the_gate_sees_a_torn_batch() {
     }
 }
 
-/// How long one that waits at the gate is watched. One that did not wait would need
+/// How long a thread that waits at the gate is watched. Without the wait it would need
 /// microseconds.
 const WATCHED: Duration = Duration::from_millis(100);
 
@@ -157,11 +157,11 @@ fn nobody_sees_a_state_while_a_batch_is_applied() {
                 let core = &store.core;
                 let before = core.at_gate.load(Ordering::Relaxed);
                 let thread = begin(looker, store);
-                // It does all that it does before it waits at the gate.
+                // The looker completes all earlier steps before it waits at the gate.
                 while core.at_gate.load(Ordering::Relaxed) == before {
                     std::thread::yield_now();
                 }
-                // The simulated clock would not let it run.
+                // With the simulated clock the looker would not run.
                 let clock = SystemClock::new();
                 while clock.monotonic() < WATCHED {
                     let froze = !core.in_flight.lock().is_empty();
@@ -170,7 +170,7 @@ fn nobody_sees_a_state_while_a_batch_is_applied() {
                 }
                 thread
             });
-            // Once it could, it took all of the batch.
+            // Once the looker could enter, it saw the whole batch.
             assert_eq!(found, [2, 2, 2], "{looker:?} after {after} changes");
         }
     }

@@ -3,10 +3,10 @@
 //! ```text
 //! of the cache    what happens
 //! 9/16            a checkpoint is due; the waker of `set_waker` is called
-//! 5/8             without a waker, the committing thread makes it
-//! 11/16           the thread that commits makes it in any case; while one is being made, it lets
-//!                 go of what that no longer needs, or waits a little, more and more
-//! 3/4             commits wait until something is let go of, or the checkpoint is published
+//! 5/8             without a waker, the committing thread makes the checkpoint
+//! 11/16           the committing thread makes it in any case; while a checkpoint runs, it drops
+//!                 contents that this no longer needs, or waits a little, more and more
+//! 3/4             commits wait until contents are dropped, or the checkpoint is published
 //! ```
 //!
 //! With a small cache, changed leaves are pre-flushed before a checkpoint is due (`early`); with a

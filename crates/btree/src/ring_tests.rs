@@ -1,5 +1,5 @@
-//! What is read again with the order of eviction that is used, and with second chance, all else
-//! being the same.
+//! Compares the cache misses of the present eviction order with those of second chance, all else
+//! being equal.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const TREE: TreeId = TreeId(32);
 /// About six times the cache.
 const ENTRIES: u64 = 100_000;
 const CACHE_BYTES: usize = 2 << 20;
-/// What is used most is one part in so many.
+/// The hot entries are one in so many.
 const HOT_SHARE: u64 = 25;
 const OPERATIONS: u64 = 10_000;
 const SEEDS: Range<u64> = 0..2;
@@ -24,12 +24,12 @@ enum Order {
     Queues,
 }
 
-/// Who writes changed leaves.
+/// How changed leaves are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
-    /// Mostly whoever commits, some at a time, as with a small cache.
+    /// Mostly pre-flushed by committers, some at a time, as with a small cache.
     Early,
-    /// Checkpoints alone, as with a large one.
+    /// By checkpoints alone, as with a large one.
     ByCheckpoints,
 }
 
@@ -89,14 +89,14 @@ fn scan(store: &BtreeStore, from: u64, entries: u64) {
     }
 }
 
-/// Nodes that were read for operations, and those of them for what is used most.
+/// Nodes that were read for operations, and those of them for hot entries.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reads {
     all: u64,
     hot: u64,
 }
 
-/// Runs some operations, and counts what is read for them, but for the scans.
+/// Runs some operations, and counts the nodes that are read for them, without the scans.
 fn run(
     store: &BtreeStore,
     mix: Mix,
@@ -107,11 +107,11 @@ fn run(
     let mut batch = Batch::new();
     let (inserts, removals) = (mix.updates + mix.inserts, mix.inserts + mix.removals);
     for at in 0..operations {
-        // Eight of ten uses go to what is used most.
+        // Eight of ten uses are of hot entries.
         let is_hot = random.u32(0..10) < 8;
         let part = if is_hot { ENTRIES / HOT_SHARE } else { ENTRIES };
         let key = random.u64(0..part).to_be_bytes();
-        // What is inserted and removed lies beside what stays.
+        // Inserted and removed keys are next to keys that stay.
         let beside = [&key[..], &[random.u8(0..4)]].concat();
         let before = store.cache().loads;
         batch.clear();
@@ -133,8 +133,8 @@ fn run(
     }
 }
 
-/// What is used most is what an order can keep. Other leaves are used one as seldom as the other,
-/// and which of them are there is chance.
+/// An eviction order can only keep the hot entries. The other leaves are used equally seldom, so
+/// which of them are in memory is chance.
 #[test]
 fn no_mix_reads_more_than_with_second_chance() {
     let operations = OPERATIONS * SEEDS.end;

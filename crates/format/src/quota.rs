@@ -4,7 +4,6 @@
 //! Keys in the volume's tree: `Q | domain` for the limits, `Q | domain | subvolume` for the
 //! charges. Charges are changed by merges in the batches that cause them. So threads that create
 //! files in one domain do not wait for each other, and a crash leaves the charges exact.
-//! files in one domain does not wait for one another, and a crash leaves them exact.
 
 use crate::key::{INO_MAX, can_be_subvolume};
 use crate::layout::{Field, size_of};

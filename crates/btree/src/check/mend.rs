@@ -36,9 +36,9 @@ use crate::twice::BadCopy;
 
 /// Recounts the references of a store and writes the new map. Fails, with nothing changed, when no
 /// superblock points to a state. It also fails when one superblock cannot be read but may point to
-/// a later state than the other, which needs space that this one calls free. If a superblock could
-/// not be read, and cannot be read after it was rewritten, the error is returned: nothing else was
-/// changed then, because such a store takes no changes.
+/// a later state than the other, for which space of the other one's state was freed. If a
+/// superblock could not be read, and cannot be read after it was rewritten, the error is returned:
+/// nothing else was changed then, because such a store takes no changes.
 pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
     if newest.beside_another && !leads_to_nodes(env, &newest.superblock)? {

@@ -31,7 +31,7 @@ const LOOKS_MAX: usize = 8;
 /// Owners of a node that was written: its parent, and the list of what was written.
 const OWNERS: usize = 2;
 
-/// A frozen state, all of which is written.
+/// A frozen state that is written completely.
 #[derive(Debug)]
 pub(crate) struct Shedding {
     states: Arc<States>,

@@ -273,7 +273,7 @@ impl<'a> Work<'a> {
         self.changed.insert(group, page);
     }
 
-    /// Removes the page of a group, all of which is free.
+    /// Removes the page of a group that is entirely free.
     pub(crate) fn empty_group(&mut self, group: u64) {
         self.groups[group as usize] = Entry::empty();
         self.changed.remove(&group);

@@ -1,4 +1,4 @@
-//! Tests of the manifest: it round-trips, and what is damaged or out of bounds is refused.
+//! Tests of the manifest: it round-trips, and damaged or out-of-bounds content is refused.
 
 use super::*;
 use crate::COUNTED_MAX;
@@ -115,7 +115,7 @@ fn what_names_nothing_is_refused() {
     }
 }
 
-/// A checksum does not make it right: whoever opens the state counts on from these.
+/// A valid checksum does not make it right: opening the state counts on from these.
 #[test]
 fn numbers_that_nobody_comes_to_are_refused() {
     let puts: [fn(&mut RunManifest, u64); 5] = [
@@ -127,7 +127,7 @@ fn numbers_that_nobody_comes_to_are_refused() {
     ];
     for (at, put) in puts.iter().enumerate() {
         let found = |number| {
-            // What is last is named by nothing else.
+            // Nothing else refers to the last ones.
             let mut manifest = sample();
             let number_of = manifest.blobs.last().unwrap().number + 1;
             manifest.blobs.push(BlobEntry { number: number_of, length: 1 });
@@ -146,7 +146,7 @@ fn numbers_that_nobody_comes_to_are_refused() {
     assert!(numbered(COUNTED_MAX).is_ok() && numbered(u64::MAX).is_err());
 }
 
-/// Each number alone is one that may be; all of them together are not.
+/// Each number alone is valid; their sum is not.
 #[test]
 fn what_cannot_be_added_up_is_refused() {
     let adds: [fn(&mut RunManifest, u64); 6] = [
@@ -169,7 +169,7 @@ fn what_cannot_be_added_up_is_refused() {
         assert!(found(1 << 59).is_ok(), "{number}");
         assert!(found(u64::MAX / 2).is_err(), "{number}");
     }
-    // More runs than a sum of as much as one log may have has room for.
+    // More runs of the greatest size of one log than a sum can hold.
     let mut manifest = with_logs();
     manifest.logs[1].bytes = 1 << 48;
     manifest.runs = (0..70_000).map(|n| RunEntry { number: n, ..manifest.runs[0] }).collect();
