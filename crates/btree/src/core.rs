@@ -63,7 +63,7 @@ pub(crate) struct Core {
     /// Cells that are no longer reachable, to be dropped step by step.
     pub(crate) graveyard: Mutex<Vec<Node>>,
     pub(crate) checkpoint: Mutex<State>,
-    /// The state that the running checkpoint froze, while all of it is written.
+    /// The state that the running checkpoint froze, once it is written completely.
     pub(crate) shedding: Mutex<Option<Shedding>>,
     /// Where the search for changed leaves to pre-flush continues.
     pub(crate) early: Mutex<Early>,
@@ -113,7 +113,7 @@ pub(crate) struct Core {
     pub(crate) never_early: AtomicBool,
 }
 
-/// An action to run once, after so many further changes.
+/// An action to run once, after a number of further changes.
 #[cfg(test)]
 pub(crate) struct Hook {
     pub(crate) after: u32,

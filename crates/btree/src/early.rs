@@ -29,7 +29,7 @@ use crate::core::Core;
 use crate::space::{Counts, Ingested, Work};
 use crate::tree::Root;
 
-/// Interior nodes may take one part in so many of the cache. Where they take more, evicting leaves
+/// Interior nodes may take one part in this many of the cache. If they take more, evicting leaves
 /// does not help.
 const INTERIOR_SHARE: usize = 4;
 /// Where a checkpoint would write less than this, pre-flushing costs less.
@@ -38,7 +38,7 @@ const CHECKPOINT_BYTES_MIN: usize = 16 << 20;
 const RUN_BYTES_MAX: usize = 1 << 20;
 /// Nodes of level 1, and trees, that are visited in one step.
 const LOOKS_MAX: usize = 2048;
-/// Leaves that may wait to be counted: one for so many bytes of the cache, ...
+/// Leaves that may wait to be counted: one for this many bytes of the cache, ...
 const LEAF_SHARE: usize = 8 << 10;
 /// ... but at least this many. A record of some hundred bytes is kept of each.
 const LEAVES_MIN: usize = 1024;

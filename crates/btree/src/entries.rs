@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 /// Weight of an entry beside its key and value: an upper bound of their encoded lengths.
 const ENTRY_OVERHEAD: usize = 4;
-/// Spare capacity when something has to grow: one part in so many of the present size. Nodes are
+/// Spare capacity when something has to grow: one part in this many of the size. Nodes are
 /// bounded, so doubling, which makes unbounded growth cheap, would only hold memory that others
 /// could use.
 const GROWTH_SHARE: usize = 8;

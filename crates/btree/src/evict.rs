@@ -28,7 +28,7 @@ const INTERIOR_SHARE: usize = 4;
 const LOOKS_MAX: usize = 256;
 /// Dead cells that are dropped in one step.
 const BURIED_MAX: usize = 64;
-/// Eviction begins when this part of the budget, one in so many, is left. It waits for the gate
+/// Eviction begins when one part in this many of the budget is left. It waits for the gate
 /// when half of that is left ...
 const BEGIN_SHARE: usize = 16;
 /// ... but with a small budget earlier: a few operations of some threads are that large.

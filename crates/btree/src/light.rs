@@ -20,7 +20,7 @@ use crate::nodes::Nodes;
 use crate::tree::{Faults, Miss, Root, Tree};
 use crate::write::can_shrink;
 
-/// Other threads may evict the loaded siblings; after so many rounds they are read with the tree
+/// Other threads may evict the loaded siblings; after this many rounds they are read with the tree
 /// exclusive.
 const ROUNDS_MAX: usize = 4;
 

@@ -160,7 +160,7 @@ impl Nodes {
         take(&header, body).map_err(located)
     }
 
-    /// Reads so many bytes of the file, or as many as it has.
+    /// Reads `bytes` bytes of the file, or as many as it has.
     pub(crate) fn bytes_at(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut buffer = vec![0; bytes];
         let read = self.file.read_at(&mut buffer, offset)?;

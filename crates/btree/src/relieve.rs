@@ -108,7 +108,7 @@ mod tests {
         store
     }
 
-    /// Adds entries until so many bytes are only in memory, or a checkpoint was made.
+    /// Adds entries until `bytes` bytes are only in memory, or a checkpoint was made.
     fn fill(store: &BtreeStore, first: u32, bytes: usize) -> u32 {
         let made = store.stats().checkpoints;
         let mut next = first;

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::cell::{LeafCell, OverflowCell};
 
-/// The small queue's share of the cached bytes: one part in so many.
+/// The small queue's share of the cached bytes: one part in this many.
 const SMALL_SHARE: usize = 10;
 /// Uses since it was loaded that move a cell to the main queue.
 const USES_TO_STAY: u8 = 2;

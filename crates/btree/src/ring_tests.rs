@@ -13,7 +13,7 @@ const TREE: TreeId = TreeId(32);
 /// About six times the cache.
 const ENTRIES: u64 = 100_000;
 const CACHE_BYTES: usize = 2 << 20;
-/// The hot entries are one in so many.
+/// One entry in this many is hot.
 const HOT_SHARE: u64 = 25;
 const OPERATIONS: u64 = 10_000;
 const SEEDS: Range<u64> = 0..2;

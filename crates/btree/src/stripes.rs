@@ -3,7 +3,7 @@
 //!
 //! Commits that only add to numbers in a key's value share its lock: the order of additions does
 //! not change the sum, so a replay of the log gets the same result. So threads that count in one
-//! place, as all that create files in a subvolume do, do not wait for each other's commits.
+//! place, such as creators of files in a subvolume, do not wait for each other's commits.
 //!
 //! The locks are in groups. Keys that differ only at their end - the entries of a directory, the
 //! extents of a file - share a group; within it the whole key selects the lock. So threads that

@@ -39,7 +39,7 @@ impl CandidateKind {
     }
 }
 
-/// The record of a candidate that was found so many nanoseconds after 1970.
+/// The record of a candidate that was found `since` nanoseconds after 1970.
 pub fn encode(since: i64) -> Vec<u8> {
     let mut out = Vec::with_capacity(BYTES);
     out.put_i64(since);

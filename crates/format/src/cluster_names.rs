@@ -39,7 +39,7 @@ pub fn unpack(packed: &[u8], raw: usize) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-/// Upper bound of the bytes of the names of so many rows.
+/// Upper bound of the bytes of the names of `rows` rows.
 pub fn bytes_max(rows: u32) -> usize {
     narrow(rows).saturating_mul(NAME_BYTES_MAX.saturating_add(1)).saturating_add(1)
 }

@@ -21,7 +21,7 @@ pub fn encode(values: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     }
 }
 
-/// Upper bound of the bytes of the values of so many rows.
+/// Upper bound of the bytes of the values of `rows` rows.
 pub fn bytes_max(rows: u32) -> usize {
     // A length takes two bytes, the number of values five.
     narrow(rows).saturating_mul(VALUE_BYTES_MAX.saturating_add(2)).saturating_add(5)

@@ -1,8 +1,8 @@
 //! Quotas of users and groups (`docs/format/owner-quota.md`): whether the inodes of the volume are
 //! counted by their owners, and the limits of each.
 //!
-//! Keys in the volume's tree: `U` for the state, `U | kind | number` for limits, and `Y | subvolume
-//! | kind | number` for the charges of the inodes of a subvolume. Charges are
+//! Keys in the volume's tree: `U` for the state, `U | kind | number` for limits. The charges of the
+//! inodes of a subvolume are under `Y | subvolume | kind | number`. They are
 //! [`Charged`](crate::quota::Charged) records and are changed by merges, like those of a domain.
 //! The subvolume comes first, so that all charges of a removed one are one range.
 

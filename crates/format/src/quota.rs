@@ -59,15 +59,15 @@ pub struct Charge {
     /// The domain; 0: none, and the mark only records in which subvolume an inherited inode is
     /// charged to its owners.
     pub domain: u64,
-    /// The subvolume in which the inode was charged. In any other, which is a copy of that one, it
-    /// is inherited and charged to no domain; 0: it was not charged yet.
+    /// The subvolume in which the inode was charged. In any other, which is a copy of that one,
+    /// it is inherited and not charged at all; 0: it was not charged yet.
     pub subvolume: u64,
 }
 
 impl Charge {
     /// The number of no domain.
     pub const NO_DOMAIN: u64 = 0;
-    /// In place of the subvolume: charged to no domain.
+    /// In place of the subvolume: not charged.
     pub const NOBODY: u64 = 0;
 }
 

@@ -107,7 +107,7 @@ impl Forged {
         self.values.iter().any(|value| matches!(value, Value::Far(..)))
     }
 
-    /// Gives a leaf so many entries near the first key, of the requested weight.
+    /// Gives a leaf `entries` entries near the first key, of the requested weight.
     fn weigh(&mut self, entries: usize, weight: usize) {
         let first = self.keys[0].clone();
         let more = (0..entries as u8 - 1).map(|n| [first.as_slice(), &[n]].concat());

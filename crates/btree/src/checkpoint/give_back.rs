@@ -329,7 +329,7 @@ mod tests {
     use crate::space::Space;
     use crate::{BtreeStore, Options};
 
-    /// A store whose map says, falsely, that its file has so many groups with free runs of `hole`
+    /// A store whose map says, falsely, that its file has `groups` groups with free runs of `hole`
     /// units between 16 that are in use.
     fn holes(groups: u64, hole: usize) -> (SimEnv, Arc<BtreeStore>, Vec<(u64, u16)>) {
         let sim = testing::sim_env(1);
