@@ -1,10 +1,10 @@
 //! Returns free space of the node file to the disk by punching holes.
 //!
 //! Punching locks the file against all readers that bypass the page cache, and the disk has to
-//! allocate the space again when it is reused. So freed units are only listed. When many are listed,
-//! long runs alone are punched; when the store is idle, all runs that are worth it; and all at once
-//! when the disk has little space left. Units that are in use again by then are skipped: whether a
-//! unit is free is looked up when it is punched, with the state locked.
+//! allocate the space again when it is reused. So freed units are only listed. When many are
+//! listed, long runs alone are punched; when the store is idle, all runs that are worth it; and all
+//! at once when the disk has little space left. Units that are in use again by then are skipped:
+//! whether a unit is free is looked up when it is punched, with the state locked.
 //!
 //! The list has a word for each group: in which sixty-fourths of it something was freed. So its
 //! size is bounded by the file, however often the same space is used and freed again. Groups are
