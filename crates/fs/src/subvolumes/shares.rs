@@ -47,6 +47,8 @@ pub(super) struct Shares {
     maker: u32,
     /// Whether bounds hold for them.
     is_bound: bool,
+    /// Whether their rate counts what is made: they called, and did not only make its source.
+    is_rated: bool,
     /// Numbers given out since the ledger was locked.
     pending: u64,
     existing: Option<Existing>,
@@ -58,6 +60,7 @@ pub(super) struct Shares {
 pub(super) struct Makes {
     maker: u32,
     is_bound: bool,
+    is_rated: bool,
 }
 
 #[derive(Default)]
@@ -76,7 +79,7 @@ struct Rate {
 impl Shares {
     /// Somebody else has the ledger.
     pub(super) fn begin(&mut self) {
-        (self.maker, self.is_bound, self.pending) = (0, false, 0);
+        (self.maker, self.is_bound, self.is_rated, self.pending) = (0, false, false, 0);
     }
 
     /// The maker of subvolumes from now on, for their records.
@@ -92,6 +95,7 @@ impl Shares {
         }
         let root = fs.root_subvol()?;
         self.is_bound = directory_of(fs, &root, root.root)?.uid != caller.uid;
+        self.is_rated = self.is_bound;
         if !self.is_bound {
             return Ok(());
         }
@@ -113,19 +117,21 @@ impl Shares {
     /// What was copied for a maker makes more in the background, or because somebody looks at it:
     /// the maker's share bounds that, and not the rate.
     pub(super) fn begin_as(&mut self, fs: &Fs, maker: u32, is_bound: bool) -> FsResult<Makes> {
-        let caller = Makes { maker: self.maker, is_bound: self.is_bound };
+        let Shares { maker: had, is_bound: was_bound, is_rated, .. } = *self;
+        let caller = Makes { maker: had, is_bound: was_bound, is_rated };
         let mut bound = is_bound && maker != 0;
         if bound {
             let root = fs.root_subvol()?;
             bound = directory_of(fs, &root, root.root)?.uid != maker;
         }
-        (self.maker, self.is_bound, self.pending) = (maker, bound, 0);
+        (self.maker, self.is_bound, self.is_rated, self.pending) = (maker, bound, false, 0);
         Ok(caller)
     }
 
     /// The caller has the ledger again.
     pub(super) fn end_as(&mut self, caller: Makes) {
         (self.maker, self.is_bound, self.pending) = (caller.maker, caller.is_bound, 0);
+        self.is_rated = caller.is_rated;
     }
 
     /// Checks that one more may be made.
@@ -162,7 +168,7 @@ impl Shares {
     /// Those that numbers were given out for exist.
     pub(super) fn wrote(&mut self) {
         let made = std::mem::take(&mut self.pending);
-        if self.is_bound
+        if self.is_rated
             && let Some(rate) = self.rates.get_mut(&self.maker)
         {
             rate.left -= made as f64;
