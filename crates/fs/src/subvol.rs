@@ -40,8 +40,6 @@ pub(crate) struct Subvol {
     tree: AtomicU64,
     last_clone_epoch: AtomicU64,
     gone: AtomicBool,
-    /// Whether names in it may lead to what is mounted elsewhere.
-    inherits: AtomicBool,
     /// How many copies that inherit had been made when all had theirs of this subvolume.
     given_to: AtomicU64,
     gate: RwLock<()>,
@@ -66,7 +64,6 @@ impl Subvol {
             tree: AtomicU64::new(record.tree),
             last_clone_epoch: AtomicU64::new(record.last_clone_epoch),
             gone: AtomicBool::new(false),
-            inherits: AtomicBool::new(record.inherits),
             given_to: AtomicU64::new(0),
             gate: RwLock::new(()),
         }
@@ -127,17 +124,6 @@ impl Subvol {
             return Err(FsError::ReadOnly("an index of another file system".to_owned()));
         }
         Ok(())
-    }
-
-    /// Whether names in it may lead to subvolumes that are mounted elsewhere, and inherited.
-    #[inline]
-    pub(crate) fn inherits(&self) -> bool {
-        self.inherits.load(Ordering::Acquire)
-    }
-
-    /// Notes that nothing in it is inherited any more.
-    pub(crate) fn set_inherits_nothing(&self) {
-        self.inherits.store(false, Ordering::Release);
     }
 
     /// How many copies had been made when all that inherit this subvolume had copies of it.

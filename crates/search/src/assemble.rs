@@ -10,6 +10,7 @@ use format::cluster_summary::CARRIED_MAX;
 use format::cluster_values::VALUE_BYTES_MAX;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
+use format::inherited_record::{Home, InheritedRecord};
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::subvolume_record::SubvolumeRecord;
@@ -149,6 +150,22 @@ impl<'a> Records<'a> {
     /// The record of a subvolume, of the volume's tree.
     pub fn subvolume(&self, id: u64) -> Result<Option<SubvolumeRecord>> {
         self.of_tree(VOLUME).decode(&key::subvolume(id), SubvolumeRecord::decode)
+    }
+
+    /// Whether a subvolume is mounted at an entry (subvolume, directory, cookie) that leads to it,
+    /// or inherited there.
+    pub fn is_nested(
+        &self,
+        (above, directory, cookie): (u64, u64, u64),
+        nested: &SubvolumeRecord,
+    ) -> Result<bool> {
+        if nested.parent == (above, directory, cookie) {
+            return Ok(true);
+        }
+        let key = format::inherited_record::inherited(above);
+        let inherited = self.of_tree(VOLUME).decode(&key, InheritedRecord::decode)?;
+        let is_home = |home: &Home| (home.subvolume, directory, cookie) == nested.parent;
+        Ok(inherited.is_some_and(|inherited| inherited.homes.iter().any(is_home)))
     }
 
     /// The entry at a place; its `target` shows whether there is one.

@@ -136,7 +136,11 @@ impl Walk<'_> {
             } else {
                 let nested = records.subvolume(row.subvolume)?;
                 let damage = || records.inconsistent("a name leads to no subvolume", entry.ino);
-                (TreeId(nested.ok_or_else(damage)?.tree), row.subvolume)
+                let nested = nested.ok_or_else(damage)?;
+                if !records.is_nested((subvolume, directory, cookie), &nested)? {
+                    continue;
+                }
+                (TreeId(nested.tree), row.subvolume)
             };
             match self.entered(&row, tree, subvolume, depth)? {
                 ControlFlow::Break(()) => return Ok(Next::End),

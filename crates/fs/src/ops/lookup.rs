@@ -26,7 +26,7 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
             // Held until the table knows the node: a rename or removal waits.
             let _name = fs.locks.shared(Lock::Name { subvol: subvol.id.0, dir, hash });
             let found = find(fs, &subvol, view, dir, hash, name)?;
-            if let Some(id) = inherited(fs, &subvol, dir, &found)? {
+            if let Some(id) = mounted_elsewhere(fs, &subvol, dir, &found)? {
                 return Ok(Err((found.cookie, id)));
             }
             let (attr, location) = attributes_of(fs, view, &subvol, dir, &found)?;
@@ -35,17 +35,17 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
         })?;
         match looked {
             Ok(entry) => return Ok(entry),
-            // Copied without the lock, for others of the name wait for it.
+            // Copied, if inherited, without the lock, for others of the name wait for it.
             Err((cookie, id)) => fs.nested_at(&subvol, (dir, cookie), id).map(drop)?,
         }
     }
 }
 
-/// The subvolume that a name leads to, if that is inherited.
+/// The subvolume that a name leads to, if that is not mounted there.
 #[inline]
-fn inherited(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsResult<Option<u64>> {
+fn mounted_elsewhere(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsResult<Option<u64>> {
     match found.target {
-        Target::Subvolume(id) if subvol.inherits() => {
+        Target::Subvolume(id) => {
             Ok((!fs.is_mounted_at(subvol, (dir, found.cookie), id)?).then_some(id))
         }
         _ => Ok(None),
@@ -61,10 +61,14 @@ pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
         let (subvol, dir) = fs.place(directory)?;
         let hash = fs.hash.hash(name);
         let found = subvol.read(|tree| View::new(&*fs.store, tree).find_entry(dir, hash, name))?;
-        Ok(found.map(|found| match found.target {
-            Target::Subvolume(id) => Fs::node_of(id, found.ino),
-            _ => subvol.node(found.ino),
-        }))
+        let Some(found) = found else { return Ok(None) };
+        Ok(match found.target {
+            Target::Subvolume(id) => {
+                let own = fs.is_mounted_at(&subvol, (dir, found.cookie), id)?;
+                own.then(|| Fs::node_of(id, found.ino))
+            }
+            _ => Some(subvol.node(found.ino)),
+        })
     };
     node().is_ok_and(|node| node.is_some_and(|node| fs.nodes.is_held(node)))
 }

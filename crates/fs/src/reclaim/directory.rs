@@ -348,11 +348,8 @@ impl Emptying {
         let mut ledger = fs.admin.lock();
         fs.may_change()?;
         fs.give_to_heirs(&mut ledger, subvol)?;
-        // One that is inherited, and was given to nobody here, goes with its name.
-        let own = match fs.is_mounted_at(subvol, (directory, found.cookie), child) {
-            Err(FsError::NotFound) => false,
-            own => own?,
-        };
+        // One that is inherited, and was not copied for this one, goes with its name.
+        let own = fs.is_mounted_at(subvol, (directory, found.cookie), child)?;
         if own {
             fs.give_to_heirs(&mut ledger, &*fs.subvol(SubvolId(child))?)?;
         }

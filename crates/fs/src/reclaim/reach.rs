@@ -33,6 +33,16 @@ impl Reach {
 
     /// Whether a directory exists and is the root or lies below it.
     pub(crate) fn contains(&mut self, store: &dyn Store, directory: u64) -> FsResult<bool> {
+        self.contains_or(store, directory, &|_| false)
+    }
+
+    /// As [`Reach::contains`], or whether it is, or is below, a detached directory that counts.
+    pub(crate) fn contains_or(
+        &mut self,
+        store: &dyn Store,
+        directory: u64,
+        counts: &dyn Fn(u64) -> bool,
+    ) -> FsResult<bool> {
         let mut chain = Vec::new();
         let mut at = directory;
         let answer = loop {
@@ -46,8 +56,9 @@ impl Reach {
                 return Err(inconsistent(self.tree, "directories lie in one another", at));
             }
             chain.push(at);
-            match parent_of(store, self.tree, at)? {
-                Some(parent) if parent != at => at = parent,
+            match record_of(store, self.tree, at)? {
+                Some(record) if record.detached => break counts(at),
+                Some(record) if record.parent != at => at = record.parent,
                 _ => break false,
             }
         };
@@ -61,17 +72,11 @@ impl Reach {
     }
 }
 
-/// The directory above a directory; `None` when it does not exist or was detached.
-pub(crate) fn parent_of(store: &dyn Store, tree: TreeId, directory: u64) -> FsResult<Option<u64>> {
+fn record_of(store: &dyn Store, tree: TreeId, directory: u64) -> FsResult<Option<DirectoryRecord>> {
     let key = key::directory(directory, Part::Attributes);
     let mut record = None;
     store
         .get_with(tree, &key, &mut |bytes| record = Some(DirectoryRecord::decode(bytes)))
         .map_err(from_store)?;
-    match record {
-        None => Ok(None),
-        Some(Err(error)) => Err(malformed(tree, &error)),
-        Some(Ok(record)) if record.detached => Ok(None),
-        Some(Ok(record)) => Ok(Some(record.parent)),
-    }
+    record.transpose().map_err(|error| malformed(tree, &error))
 }

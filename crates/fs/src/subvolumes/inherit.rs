@@ -23,6 +23,9 @@
 //! depends on ended before it began, thus before the count: in the source before its gate was
 //! taken, elsewhere with the old count. So nothing is seen that depends on something unseen.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use format::entry_record::{EntryRecord, Target};
 use format::inherited_record::{HOMES_MAX, Home};
 use format::key;
@@ -30,7 +33,7 @@ use inode::{FsError, SubvolId};
 use store::{KeyRange, Pinned};
 
 use super::copy::{self, Purpose};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Reached};
 use super::nested::Member;
 use super::snapshot::commit;
 use crate::error::inconsistent;
@@ -42,7 +45,7 @@ use crate::view::{NameBuf, View};
 use crate::{Fs, FsResult};
 
 /// Most copies that are given with the ledger locked: a writer may wait for it.
-const GIVEN_AT_ONCE: u64 = 16;
+const GIVEN_AT_ONCE: usize = 16;
 /// Most subvolumes that are looked at with the ledger locked.
 const LOOKED_AT_ONCE: usize = 256;
 /// Most heirs of a subvolume, and homes of a heir, when another copy is made: a writer gives to
@@ -78,44 +81,37 @@ enum Nested {
 }
 
 impl Fs {
-    /// The subvolume that an entry leads to, which is `id` but where that is inherited: then it
-    /// is a copy of that, made now. No gate and no lock is held.
+    /// The subvolume that an entry leads to: `id` where that is mounted at the entry. Where it is
+    /// inherited, this makes a copy and returns that. Otherwise the result is `NotFound`, for
+    /// `id` is mounted elsewhere and must not be reached through this entry. No gate and no lock
+    /// is held.
     #[inline]
     pub(crate) fn nested_at(&self, above: &Subvol, slot: Slot, id: u64) -> FsResult<u64> {
-        if above.inherits() { self.own_nested(above, slot, id) } else { Ok(id) }
-    }
-
-    #[cold]
-    fn own_nested(&self, above: &Subvol, slot: Slot, id: u64) -> FsResult<u64> {
         if self.is_mounted_at(above, slot, id)? {
             return Ok(id);
         }
-        self.may_change()?;
-        self.nested_with(&mut self.admin.lock(), above, slot, id)
+        self.nested_with(&mut self.admin.lock(), above, slot)
     }
 
-    /// As [`Fs::nested_at`], for those who hold the ledger.
+    /// As [`Fs::nested_at`], for a caller that holds the ledger, which keeps the entry as it is.
     pub(crate) fn nested_with(
         &self,
         ledger: &mut Ledger,
         above: &Subvol,
         slot: Slot,
-        id: u64,
     ) -> FsResult<u64> {
-        if !above.inherits() {
-            return Ok(id);
-        }
         match self.give(ledger, above, slot, Need::Look)? {
             Nested::Own(id) | Nested::Given(id) => Ok(id),
             Nested::Gone => Err(FsError::NotFound),
         }
     }
 
-    /// Whether a subvolume is mounted where an entry leads to it, and not inherited there.
+    /// Whether a subvolume exists and is mounted at the entry that leads to it. If not, it may be
+    /// inherited there.
     pub(crate) fn is_mounted_at(&self, above: &Subvol, slot: Slot, id: u64) -> FsResult<bool> {
         let record = crate::subvol::read_record(&*self.store, SubvolId(id))?;
         let place = (above.id.0, slot.0, slot.1);
-        Ok(record.ok_or(FsError::NotFound)?.parent == place)
+        Ok(record.is_some_and(|record| record.parent == place))
     }
 
     /// Gives all that inherit a subvolume a copy of it, before it changes, moves or goes.
@@ -142,15 +138,45 @@ impl Fs {
             }
             let (_, directory, cookie) = Member::get(self, id)?.record.parent;
             for heir in heirs {
-                let heir = self.subvol(SubvolId(heir))?;
-                // What a copy of a part does not show is nobody's.
-                if Reach::new(heir.tree(), heir.root).contains(&*self.store, directory)? {
-                    self.give(ledger, &heir, (directory, cookie), Need::Change)?;
+                match self.heir_with(heir, (directory, cookie)) {
+                    Ok(Some(heir)) => {
+                        self.give(ledger, &heir, (directory, cookie), Need::Change)?;
+                    }
+                    Ok(None) => {}
+                    // Damage in a snapshot does not stop writes to its source.
+                    Err(error @ FsError::Io(_)) => {
+                        tracing::warn!(%error, heir, subvolume = id, "cannot copy for a copy");
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }
         subvol.set_given_to(copies);
         Ok(())
+    }
+
+    /// An heir, if it has an entry that can be reached. An error is about the heir's own tree.
+    fn heir_with(&self, heir: u64, (directory, cookie): Slot) -> FsResult<Option<Arc<Subvol>>> {
+        let heir = self.subvol(SubvolId(heir))?;
+        let mut reach = Reach::new(heir.tree(), heir.root);
+        if !self.shows(&heir, &mut reach, &[directory]).swap_remove(0)? {
+            return Ok(None);
+        }
+        View::new(&*self.store, heir.tree()).entry_at(directory, cookie, &mut NameBuf::empty())?;
+        Ok(Some(heir))
+    }
+
+    /// For each directory, whether it can be reached in an heir. A copy of a part has others in
+    /// its tree, and what is mounted in them is not copied for it. The gate stops changes that
+    /// move directories meanwhile. After a rollback, processes reach the previous directory as
+    /// long as they hold it.
+    fn shows(&self, heir: &Subvol, reach: &mut Reach, directories: &[u64]) -> Vec<FsResult<bool>> {
+        let _gate = (!heir.read_only).then(|| heir.quiesce());
+        let is_held = |directory| self.nodes.is_held(heir.node(directory));
+        let shows = directories
+            .iter()
+            .map(|&directory| reach.contains_or(&*self.store, directory, &is_held));
+        shows.collect()
     }
 
     /// Copies what an entry of an heir leads to, where that is inherited.
@@ -177,6 +203,7 @@ impl Fs {
         let homes = ledger.homes(self, heir.id.0)?;
         let is_home = |home: &&Home| (home.subvolume, directory, cookie) == place;
         let Some(home) = homes.iter().find(is_home) else { return Ok(Nested::Gone) };
+        self.may_change()?;
         let gate = (!child.record.read_only).then(|| child.subvol.quiesce());
         // Another name of the hash may flag the entry meanwhile.
         let entry = Lock::Name { subvol: heir.id.0, dir: directory, hash: cookie >> 8 };
@@ -210,36 +237,44 @@ impl Fs {
         Ok(Nested::Given(copied.id))
     }
 
-    /// Gives an heir some of what it inherits; tells how many subvolumes were looked at, 0 when
-    /// it has all.
-    pub(crate) fn give_some(&self, ledger: &mut Ledger, heir: u64) -> FsResult<u64> {
+    /// Gives an heir some of what it inherits; returns how many subvolumes were looked at, 0 when
+    /// it has all. Where one cannot be copied because of damage, the others are. The heir
+    /// inherits on then, and the error follows after the last.
+    fn give_some(&self, ledger: &mut Ledger, heir: u64, need: Need) -> FsResult<u64> {
+        self.may_change()?;
         let homes = ledger.homes(self, heir)?;
         let heir = self.subvol(SubvolId(heir))?;
         let mut reach = Reach::new(heir.tree(), heir.root);
-        let (mut at, mut after) = ledger.reached(heir.id.0);
+        let mut to = ledger.reached(heir.id.0);
         let (mut given, mut looked) = (0, 0);
-        while let Some(home) = homes.get(at) {
-            let most = LOOKED_AT_ONCE - looked;
-            let children = ledger.children_after(self, home.subvolume, after, most)?;
-            for &(directory, child) in &children {
-                let (_, _, cookie) = Member::get(self, child)?.record.parent;
-                if reach.contains(&*self.store, directory)?
-                    && let Nested::Given(_) =
-                        self.give(ledger, &heir, (directory, cookie), Need::Due)?
-                {
-                    given += 1;
+        while let Some(home) = homes.get(to.home) {
+            let most = (GIVEN_AT_ONCE - given).min(LOOKED_AT_ONCE - looked);
+            let children = ledger.children_after(self, home.subvolume, to.after, most)?;
+            let directories: Vec<u64> = children.iter().map(|(directory, _)| *directory).collect();
+            let shows = self.shows(&heir, &mut reach, &directories);
+            for (&child, shows) in children.iter().zip(shows) {
+                let done = shows.and_then(|shows| {
+                    if shows { self.give_child(ledger, &heir, child, need) } else { Ok(false) }
+                });
+                match done {
+                    Ok(done) => given += usize::from(done),
+                    Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
+                    Err(error) => return Err(error),
                 }
-                after = (directory, child);
+                to.after = child;
                 looked += 1;
-                if given == GIVEN_AT_ONCE {
-                    break;
-                }
             }
             if given == GIVEN_AT_ONCE || looked == LOOKED_AT_ONCE {
-                ledger.reach(heir.id.0, (at, after));
+                ledger.reach(heir.id.0, to);
                 return Ok(looked as u64);
             }
-            (at, after) = (at + 1, (0, 0));
+            if children.len() < most {
+                (to.home, to.after) = (to.home + 1, (0, 0));
+            }
+        }
+        if let Some(error) = to.failed {
+            ledger.reach(heir.id.0, Reached::default());
+            return Err(error);
         }
         let mut txn = Txn::removing(self);
         let mut record = Member::get(self, heir.id.0)?.record;
@@ -248,17 +283,34 @@ impl Fs {
         txn.batch().delete(VOLUME, &format::inherited_record::inherited(heir.id.0));
         txn.commit()?;
         ledger.inherited(heir.id.0, Vec::new());
-        heir.set_inherits_nothing();
         Ok(0)
     }
 
-    /// Gives some to one of the heirs of a subvolume; `None`: it has none.
+    /// Copies a subvolume for an heir of the one in which it is mounted; `false`: the heir does not
+    /// inherit it.
+    fn give_child(
+        &self,
+        ledger: &mut Ledger,
+        heir: &Subvol,
+        (directory, child): Slot,
+        need: Need,
+    ) -> FsResult<bool> {
+        let (_, _, cookie) = Member::get(self, child)?.record.parent;
+        let nested = self.give(ledger, heir, (directory, cookie), need)?;
+        Ok(matches!(nested, Nested::Given(_)))
+    }
+
+    /// Gives some to one of the heirs of a subvolume that was removed; `None`: it has none. The
+    /// space that the removal frees waits for this, so that a full disk or a share do not stop it.
     pub(crate) fn give_to_one_heir(&self, ledger: &mut Ledger, id: u64) -> FsResult<Option<u64>> {
         if !self.admin.may_inherit() {
             return Ok(None);
         }
         match ledger.heirs(self, id)?.first() {
-            Some(&heir) => self.give_some(ledger, heir).map(|given| Some(given.max(1))),
+            Some(&heir) => {
+                let given = self.give_some(ledger, heir, Need::Change)?;
+                Ok(Some(given.max(1)))
+            }
             None => Ok(None),
         }
     }
@@ -275,7 +327,8 @@ impl Fs {
         let mut ledger = self.admin.lock();
         let heir = ledger.last_heir(self, resting).map_err(|error| (0, error))?;
         let Some(heir) = heir else { return Ok(0) };
-        let given = self.give_some(&mut ledger, heir).map_err(|error| (heir, error))?;
+        let given = self.give_some(&mut ledger, heir, Need::Due);
+        let given = given.map_err(|error| (heir, error))?;
         Ok(given.max(1))
     }
 
@@ -285,27 +338,62 @@ impl Fs {
         Ok(())
     }
 
-    /// Sees to it that a subvolume has few heirs and few homes before one more copy is made of it.
-    pub(super) fn spare_heirs(&self, subvol: u64) -> FsResult<()> {
+    /// Copies for heirs until one more copy of a subvolume keeps the bound: it becomes an heir of
+    /// each home of its source, and of the source.
+    pub(super) fn spare_heirs(&self, source: u64) -> FsResult<()> {
+        let mut damaged = BTreeSet::new();
         loop {
             let mut ledger = self.admin.lock();
-            let heirs = ledger.heirs(self, subvol)?;
-            let oldest = match heirs.first() {
-                Some(&oldest) if heirs.len() >= HEIRS_MAX => oldest,
-                _ if ledger.homes(self, subvol)?.len() >= HEIRS_MAX => subvol,
-                _ => return Ok(()),
-            };
-            if let Err(error) = self.give_some(&mut ledger, oldest) {
-                // One that is damaged keeps nobody from making others.
-                tracing::warn!(%error, heir = oldest, "cannot be given what it inherits");
+            let Some(heir) = self.heir_too_many(&mut ledger, source, &damaged)? else {
                 return Ok(());
+            };
+            match self.give_some(&mut ledger, heir, Need::Due) {
+                Ok(_) => {}
+                // One that is damaged keeps nobody from making others.
+                Err(error @ (FsError::Io(_) | FsError::Stale)) => {
+                    tracing::warn!(%error, heir, "cannot be given what it inherits");
+                    damaged.insert(heir);
+                }
+                Err(error @ (FsError::ReadOnly(_) | FsError::NoSpace)) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, heir, "cannot be given what it inherits");
+                    let what = "32 snapshots and clones of one subvolume still inherit what is \
+                                mounted in it, and the maker of the oldest may have no more; \
+                                remove some";
+                    return Err(FsError::LimitReached(what));
+                }
             }
         }
+    }
+
+    /// The heir to complete before another copy of a subvolume is made.
+    fn heir_too_many(
+        &self,
+        ledger: &mut Ledger,
+        source: u64,
+        damaged: &BTreeSet<u64>,
+    ) -> FsResult<Option<u64>> {
+        if ledger.homes(self, source)?.len() >= HEIRS_MAX && !damaged.contains(&source) {
+            return Ok(Some(source));
+        }
+        for home in homes_of(self, ledger, source, true)? {
+            let heirs = ledger.heirs(self, home.subvolume)?;
+            if heirs.len() >= HEIRS_MAX {
+                let oldest = heirs.into_iter().find(|heir| !damaged.contains(heir));
+                if oldest.is_some() {
+                    return Ok(oldest);
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Gives heirs some of what they inherit, before something is looked for that is found faster
     /// where nothing is inherited. There may be any number, so that not all are waited for.
     pub(crate) fn inherit_some(&self) {
+        if self.may_change().is_err() {
+            return;
+        }
         for _ in 0..STEPS_BEFORE_SEARCH {
             match self.inherit_step(&|_| false) {
                 Ok(0) => return,

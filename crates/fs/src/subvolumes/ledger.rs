@@ -49,9 +49,19 @@ pub(crate) struct Ledger {
     root_to_write: Cell<Option<u64>>,
     /// Where subvolumes are mounted; unknown until somebody asks.
     mounts: Option<Mounts>,
-    /// How far heirs were given what they inherit: the home, and the last there. Nothing of it need
-    /// survive a crash.
-    reached: BTreeMap<u64, (usize, Place)>,
+    /// How far heirs were given what they inherit. Nothing of it need survive a crash.
+    reached: BTreeMap<u64, Reached>,
+}
+
+/// How far an heir was given what it inherits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reached {
+    /// Which of its homes is next.
+    pub(super) home: usize,
+    /// The last directory and subvolume there that were looked at.
+    pub(super) after: Place,
+    /// Why one of those could not be copied.
+    pub(super) failed: Option<FsError>,
 }
 
 /// A subvolume, and a directory of it.
@@ -400,12 +410,12 @@ impl Ledger {
     }
 
     /// How far an heir was given what it inherits.
-    pub(super) fn reached(&self, heir: u64) -> (usize, Place) {
-        self.reached.get(&heir).copied().unwrap_or_default()
+    pub(super) fn reached(&self, heir: u64) -> Reached {
+        self.reached.get(&heir).cloned().unwrap_or_default()
     }
 
     /// Notes how far that is.
-    pub(super) fn reach(&mut self, heir: u64, to: (usize, Place)) {
+    pub(super) fn reach(&mut self, heir: u64, to: Reached) {
         self.reached.insert(heir, to);
     }
 

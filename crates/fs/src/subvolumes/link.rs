@@ -43,10 +43,10 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
     let mut ledger = fs.admin.lock();
     let view_of = |tree| View::new(&*fs.store, tree);
     let seen = view_of(subvol.tree()).find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-    let Found { target: Target::Subvolume(child), cookie, .. } = seen else {
+    let Found { target: Target::Subvolume(_), cookie, .. } = seen else {
         return Err(FsError::Busy("the name changed meanwhile"));
     };
-    let child = fs.nested_with(&mut ledger, &subvol, (dir, cookie), child)?;
+    let child = fs.nested_with(&mut ledger, &subvol, (dir, cookie))?;
     let quiet = [fs.subvol(SubvolId(child))?];
     fs.give_to_heirs(&mut ledger, &quiet[0])?;
     let gates = Gates::pass(fs, &mut ledger, &quiet, Some(&subvol))?;

@@ -187,7 +187,7 @@ impl<'a> OwnedTree<'a> {
                 let heir = fs.subvol(above.0)?;
                 let slot = (above.1, cookie);
                 // What is inherited is copied first, without gates.
-                if heir.inherits() && !fs.is_mounted_at(&heir, slot, id.0)? {
+                if !fs.is_mounted_at(&heir, slot, id.0)? {
                     if budget.is_limited() {
                         return Ok(false);
                     }

@@ -132,8 +132,10 @@ pub(crate) fn rename_across(
 /// else that is renamed.
 fn nested_of(fs: &Fs, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<Arc<Subvol>>> {
     let Search::Found(found) = side.find(fs)? else { return Ok(None) };
-    let Target::Subvolume(id) = found.target else { return Ok(None) };
-    let id = fs.nested_with(ledger, &side.subvol, (side.dir, found.cookie), id)?;
+    if !matches!(found.target, Target::Subvolume(_)) {
+        return Ok(None);
+    }
+    let id = fs.nested_with(ledger, &side.subvol, (side.dir, found.cookie))?;
     fs.subvol(SubvolId(id)).map(Some)
 }
 

@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fs::{Engine, FileSystem, Fs, RenameMode};
 use inode::{FsError, NodeId};
+use search::cluster::Fields;
+use search::query::{Expr, Glob, Test};
+use search::{Request, Start};
 use store::Store;
 
 use super::{contents, home, root, snapshot_root};
+use crate::search::Everybody;
 use crate::support::{Volume, assert_whole, refused, volume, volume_on};
 
 on_each_engine!(
@@ -218,6 +222,104 @@ fn what_a_volume_that_takes_no_changes_inherits_cannot_be_looked_at_and_says_why
     assert_eq!(v.sorted(copy), ["n0", "n1"]);
     refused(v.find(copy, "n0"), &FsError::ReadOnly(String::new()));
     assert_eq!(v.sorted(v.find(dir, "n0").expect("the source").node), ["f"]);
+    let commits = v.store.stats().commits;
+    assert_eq!(found_below(&v, copy, b"f"), 2, "a search walks what is inherited");
+    assert_eq!(v.store.stats().commits, commits, "a search writes nothing");
+}
+
+/// How many have a name at or below a directory, as a search counts.
+fn found_below(v: &Volume, node: NodeId, name: &[u8]) -> u64 {
+    let (subvolume, directory) = v.fs.search_place(node).expect("a directory");
+    let request = Request {
+        start: Start { subvolume, directory, path: b"/", depth: 0 },
+        expr: &Expr::Test(Test::Name(Glob::literal(name).expect("it is short"))),
+        prune: None,
+        caller: &root(),
+        min_depth: 0,
+        max_depth: None,
+        contents_first: false,
+        order: None,
+        limit: None,
+        fields: Fields::NONE,
+        accounts: &Everybody,
+        cancel: &AtomicBool::new(false),
+    };
+    v.fs.search_counted(&request).expect("a search").matched
+}
+
+/// A process has a directory of a clone as its working directory while that is rolled back.
+/// Nothing that it does there reaches the source of the clone.
+#[test]
+fn a_held_directory_of_a_clone_never_shows_the_source_after_a_rollback() {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    let below = v.dir(dir, "x").node;
+    let nested = v.fs.subvolume_create(&root(), below, b"n", 0o755).expect("room").node;
+    let original = v.file(nested, "f").node;
+    v.write(original, 0, b"before");
+    v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
+    let copy = v.find(home(), "c").expect("the clone").node;
+    let held = v.find(copy, "x").expect("it is there").node;
+    v.fs.snapshot_create(&root(), held, b"s").expect("a snapshot");
+    v.fs.rollback(&root(), held, b"s").expect("rolled back");
+    super::settle(&v);
+    assert_eq!(v.sorted(held), ["n"], "it is kept while it is held");
+    let own = v.find(held, "n").expect("it is kept with it").node;
+    assert_ne!(own, nested);
+    let file = v.find(own, "f").expect("a file").node;
+    assert_eq!(v.read(file), b"before");
+    v.write(file, 0, b"after.");
+    assert_eq!(v.read(original), b"before", "the source is another");
+    let now = v.find(copy, "x").expect("the copy of the snapshot").node;
+    let restored = v.find(now, "n").expect("it was there").node;
+    assert_eq!(contents(&v, restored), [("f".to_owned(), b"before".to_vec())]);
+    assert_whole(&v.fs);
+}
+
+/// The clone itself is rolled back: what it still inherited is not found in the previous one.
+#[test]
+fn a_held_clone_that_was_rolled_back_does_not_lead_to_its_source() {
+    let v = volume();
+    let dir = with_nested(&v, "d", 1);
+    v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
+    let held = v.find(home(), "c").expect("the clone").node;
+    v.fs.snapshot_create(&root(), held, b"s").expect("a snapshot");
+    v.fs.rollback(&root(), held, b"s").expect("rolled back");
+    refused(v.find(held, "n0"), &FsError::NotFound);
+    refused(v.fs.stat_at(&root(), held, b"n0"), &FsError::NotFound);
+    refused(v.fs.rmdir(&root(), held, b"n0"), &FsError::NotFound);
+    let moved = v.fs.rename(&root(), (held, b"n0"), (home(), b"out"), RenameMode::Replace);
+    refused(moved, &FsError::NotFound);
+    assert_eq!(v.sorted(held), Vec::<String>::new());
+    assert_eq!(found_below(&v, held, b"f"), 0);
+    assert_eq!(v.sorted(dir), ["n0"]);
+}
+
+/// Each copy is an heir of all homes of its source, so that copies of copies are counted, too.
+#[test]
+fn the_heirs_of_a_home_are_few_through_generations() {
+    let v = volume();
+    let dir = with_nested(&v, "d", 2);
+    for first in 0..40 {
+        let name = format!("s{first}");
+        v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("room");
+        let snapshot = snapshot_root(&v, dir, &name);
+        for second in 0..2 {
+            let name = format!("c{first}.{second}");
+            v.fs.clone_dir(&root(), snapshot, home(), name.as_bytes()).expect("room");
+        }
+    }
+    let nested = v.find(dir, "n0").expect("it is there").node;
+    let file = v.find(nested, "f").expect("a file").node;
+    let commits = v.store.stats().commits;
+    v.write(file, 0, b"after.");
+    let commits = v.store.stats().commits - commits;
+    assert!(commits <= 33, "a first write took {commits} commits");
+    for copy in ["c0.0", "c39.1"] {
+        let copy = v.find(home(), copy).expect("a clone").node;
+        let nested = v.find(copy, "n0").expect("it was there").node;
+        assert_eq!(contents(&v, nested), [("f".to_owned(), b"before".to_vec())]);
+    }
 }
 
 /// Two subvolumes are written to in turn, one step after the other, while clones are made: a clone
