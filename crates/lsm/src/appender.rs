@@ -1,6 +1,6 @@
-//! A blob while it is written: to a file of the volume, in large pieces, and made a blob when it
-//! is finished. Until then nothing leads to it, and what a crash leaves of it is removed at the
-//! next opening.
+//! Writes a blob: the data goes to a file of the volume in large pieces, and the file becomes a
+//! blob when it is finished. Until then nothing points to it; the next opening removes what a crash
+//! leaves of it.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use store::Result;
 use crate::core::Core;
 use crate::files::{DIRECTORY, Files, blob_name};
 
-/// What names of files begin with that are to become blobs.
+/// Prefix of the names of files that are to become blobs.
 pub(crate) const BUILDING_PREFIX: &str = "building-";
-/// Bytes of a write.
+/// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
-/// What a disk reads and loses as one, at most.
+/// Largest unit that a disk reads and loses as a whole.
 const APART_BYTES: u64 = 4096;
 
 /// A blob that is being written.
@@ -28,7 +28,7 @@ pub(crate) struct Appender {
     file: Option<Arc<dyn File>>,
     pub(crate) number: u64,
     buffer: Vec<u8>,
-    /// Bytes that were written from the buffer.
+    /// Bytes already written out of the buffer.
     flushed: u64,
     pub(crate) writes: u64,
 }
@@ -53,12 +53,12 @@ impl Appender {
         })
     }
 
-    /// Bytes so far: where the next begin.
+    /// Bytes so far: the offset of the next byte.
     pub(crate) fn offset(&self) -> u64 {
         self.flushed + self.buffer.len() as u64
     }
 
-    /// What vouches for bytes that come next.
+    /// The checksum base of the bytes that come next.
     pub(crate) fn checksum(&self, bytes: &[u8]) -> u32 {
         checksum(&self.files.volume, self.number, self.offset(), bytes)
     }
@@ -82,7 +82,7 @@ impl Appender {
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Has what comes next begin in another block of the disk than what there is ends in.
+    /// Starts the next data in a different disk block from the one in which the present data ends.
     pub(crate) fn begin_apart(&mut self) -> Result<()> {
         let bytes = self.offset().next_multiple_of(APART_BYTES) - self.offset();
         self.put(&vec![0; bytes as usize])
@@ -99,8 +99,8 @@ impl Appender {
         Ok(())
     }
 
-    /// Makes a blob of what was written, durable on return. Where somebody else's has its name,
-    /// the store takes no more commits.
+    /// Makes a blob of what was written, durable on return. If a foreign blob has its name, the
+    /// store takes no more commits.
     pub(crate) fn finish(mut self, core: &Core) -> Result<BlobEntry> {
         self.flush()?;
         let (number, length) = (self.number, self.flushed);
@@ -109,14 +109,14 @@ impl Appender {
         match blobs.adopt(&name, self.device.as_ref(), &self.path) {
             // The file is gone.
             Ok(true) => self.file = None,
-            // Numbers are never used twice: either the answer to this very request was lost on the
-            // way, and it was asked again, or somebody else gives numbers here.
+            // Numbers are never used twice. So either the answer to this very request was lost and
+            // the request was repeated, or another process assigns numbers here.
             Ok(false) => match self.compare(&name)? {
                 Found::Same => {}
                 _ => return Err(core.disown(&name)),
             },
             Err(error) => {
-                // It may have its new name already, and nothing will lead to it.
+                // It may have its new name already, and nothing will point to it.
                 let own = !blobs.answers_may_be_lost()
                     || self.compare(&name).is_ok_and(|found| found == Found::Same);
                 if own && let Err(error) = blobs.delete(&name) {
@@ -128,7 +128,7 @@ impl Appender {
         Ok(BlobEntry { number, length })
     }
 
-    /// Compares the blob of a name with what was written.
+    /// Compares the blob of that name with what was written.
     fn compare(&self, name: &str) -> device::Result<Found> {
         let file = self.device.open(&self.path)?;
         let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
@@ -136,7 +136,7 @@ impl Appender {
     }
 }
 
-/// What was not finished goes away again, as far as the disk lets it.
+/// Removes an unfinished file, as far as the disk allows.
 impl Drop for Appender {
     fn drop(&mut self) {
         if self.file.take().is_some()

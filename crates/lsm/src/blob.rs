@@ -1,7 +1,8 @@
-//! Writing a blob of runs: entries in, blocks out, and behind the blocks of each run its index.
+//! Writes a blob of runs: takes entries, writes blocks, and writes the index of each run behind its
+//! blocks.
 //!
-//! Where values of some length go to a value log (`rows`), that is written beside. A pointer to a
-//! row is known when the row's block is written; entries wait for that, so that they stay in
+//! If long values go to a value log (`rows`), the writer writes that beside the blob. A pointer to
+//! a row is known only when the row's block is written; entries wait for that, so that they stay in
 //! order (`waiting`).
 
 use std::collections::BTreeSet;
@@ -21,11 +22,11 @@ use crate::options::Options;
 use crate::rows::{Content, LogWriter, RowReader, Uses, WrittenLog};
 use crate::waiting::{Waited, Waiting};
 
-/// Members of one filter, so that one of a large run is read and built in parts.
+/// Members of one filter, so that the filter of a large run is read and built in parts.
 const FILTER_MEMBERS: usize = 100_000;
-/// Bits of a filter for each member: one look-up in a hundred of what is not there is in vain.
+/// Bits of a filter for each member: one in a hundred look-ups of an absent key reads in vain.
 const FILTER_BITS: u32 = 10;
-/// Longest filter: more than as many members need, with those that the last block adds.
+/// Longest filter: larger than that many members need, because the last block adds some.
 const FILTER_BYTES_MAX: usize = 1 << 20;
 
 /// Longest index of a run in memory, which is longer than on disk: its length, and places in
@@ -39,16 +40,16 @@ pub(crate) struct BlobWriter {
     options: Options,
     out: Appender,
     run: RunBuilder,
-    /// The value log beside it, where there may be one.
+    /// The value log beside it, if there may be one.
     log: Option<LogWriter>,
     waiting: Waiting,
-    /// Value logs whose rows are written again when they are met, until the value log beside has so
+    /// Value logs whose rows are rewritten when they are met, until the value log beside has that
     /// many bytes.
     clean: (BTreeSet<u64>, u64),
     rows: RowReader,
 }
 
-/// A run that was written, its index, which readers need at once, and what it points to.
+/// A run that was written, its index, which readers need at once, and the rows it points to.
 pub(crate) struct Written {
     pub(crate) entry: RunEntry,
     pub(crate) index: RunIndex,
@@ -69,7 +70,7 @@ impl Finished {
     }
 }
 
-/// The numbers of a new blob, and of the value log beside it, where there may be one.
+/// The numbers of a new blob, and of the value log beside it, if there may be one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Numbers {
     pub(crate) blob: u64,
@@ -84,7 +85,7 @@ struct RunBuilder {
     block: BlockBuilder,
     index: RunIndex,
     members: Vec<u64>,
-    /// What the last member of a directory hashes to.
+    /// The hash of the directory of the last member.
     directory: Vec<u8>,
     entries: u64,
     tombstones: u64,
@@ -111,14 +112,13 @@ impl BlobWriter {
         })
     }
 
-    /// Has the rows of these value logs written again, until there are so many bytes of rows, as
-    /// they are packed.
+    /// Rewrites the rows of these value logs, until the new log has that many bytes of packed rows.
     pub(crate) fn clean(&mut self, logs: BTreeSet<u64>, most: u64) {
         assert!(self.log.is_some() || logs.is_empty(), "rows need a value log to go to");
         self.clean = (logs, most);
     }
 
-    /// Whether a row of this value log is written again.
+    /// Whether rows of this value log are rewritten.
     fn is_taken(&self, log: u64) -> bool {
         let (logs, most) = &self.clean;
         logs.contains(&log) && self.log.as_ref().is_some_and(|log| log.bytes() < *most)
@@ -130,13 +130,13 @@ impl BlobWriter {
         self.out.offset() + self.run.block.bytes() as u64 + log
     }
 
-    /// Bytes of the longer of both blobs so far.
+    /// Bytes so far of the longer of the two blobs.
     pub(crate) fn longest_bytes(&self) -> u64 {
         let log = self.log.as_ref().map_or(0, LogWriter::bytes);
         log.max(self.bytes() - log)
     }
 
-    /// Has the next run share no block of the disk with the one before.
+    /// Keeps the next run from sharing a disk block with the run before.
     pub(crate) fn begin_apart(&mut self) -> Result<()> {
         self.out.begin_apart()
     }
@@ -190,7 +190,7 @@ impl BlobWriter {
         Ok(())
     }
 
-    /// Writes the block of the value log, and what waited for it.
+    /// Writes the block of the value log, and the entries that waited for it.
     fn end_rows(&mut self) -> Result<()> {
         let Some(log) = &mut self.log else { return Ok(()) };
         let level = self.options.compression;
@@ -209,7 +209,7 @@ impl BlobWriter {
                 self.push_stored(key, Stored::Far(&bytes))
             }
         })?;
-        // Its memory is used again.
+        // Reuses its memory.
         self.waiting = waiting;
         Ok(())
     }
@@ -258,7 +258,7 @@ impl BlobWriter {
         Ok(())
     }
 
-    /// Ends the run. None, if there is nothing in it.
+    /// Ends the run. Returns none if the run is empty.
     pub(crate) fn end(&mut self) -> Result<Option<Written>> {
         self.end_rows()?;
         if !self.run.block.is_empty() {
@@ -310,7 +310,7 @@ impl RunBuilder {
         if !self.members.is_empty() {
             let members = std::mem::take(&mut self.members);
             self.index.push_filter(Filter::build(&members, FILTER_BITS, FILTER_BYTES_MAX));
-            // The next filter has to say so too.
+            // The next filter must contain it too.
             self.directory.clear();
         }
     }

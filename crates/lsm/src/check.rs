@@ -1,11 +1,11 @@
-//! Checking everything that the durable state has on disk, past the cache: every index and
-//! every block of every run once, their checksums, the order of their keys, that a block begins
-//! where the index says, that filters have what they are for, that deleted ranges ascend, that no
-//! run reaches into another, that rows are where runs point to, and that the counts are right, of
-//! runs and of value logs.
+//! Verifies the durable state on disk, bypassing the cache. It reads every index and every block of
+//! every run once. It checks their checksums, the order of their keys, that a block begins where
+//! the index says, that filters contain their keys, that deleted ranges ascend, that no run
+//! overlaps another, that rows are where runs point to, and that the counts of runs and of value
+//! logs are right.
 //!
-//! Beside commits and checkpoints for an open store ([`check`], `Store::check`); without changing
-//! anything for one that nobody has open ([`inspect`]).
+//! [`check`] (`Store::check`) runs beside commits and checkpoints of an open store. [`inspect`]
+//! checks a store that no process has open, and changes nothing.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -32,14 +32,14 @@ use crate::recover::{LOG_DIRECTORY, find};
 use crate::run::Run;
 use crate::store::LsmStore;
 
-/// Checks a store, with no progress to tell.
+/// Checks a store, without progress reports.
 pub fn check(store: &LsmStore) -> Result<CheckReport> {
     store.core.check_beside(&mut |_, _| ControlFlow::Continue(()))
 }
 
-/// Checks the store in a volume that nobody has open: the newest manifest, what it names, and the
-/// log after it. A blob that is missing is a finding like damage. Fails where there is no manifest,
-/// when something is of a newer format, or when the disk does not answer.
+/// Checks the store in a volume that no process has open: the newest manifest, what it names, and
+/// the log after it. A missing blob is a finding, like damage. Fails if there is no manifest, if
+/// something is of a newer format, or if the disk does not answer.
 pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Result<CheckReport> {
     let mut report = CheckReport::default();
     let (files, newest) = match find(env, options) {
@@ -91,7 +91,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     }
     let is_whole = report.findings_count == 0;
     for stray in strays {
-        // Where anything is wrong with the state, it may be what the other is wanted for.
+        // If the state is damaged, the other copy may be needed.
         report.add(if is_whole { stray.finding() } else { unreadable(&stray.told()) });
     }
     let next = (manifest.next_blob, manifest.next_run);
@@ -108,8 +108,8 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     Ok(report)
 }
 
-/// Checks what a manifest says of its runs: none reaches into another, none has a number that is
-/// still to be given.
+/// Checks what a manifest says of its runs: no run overlaps another, and no run has a number that
+/// is not assigned yet.
 fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &mut CheckReport) {
     let mut add = |what: String| {
         let (kind, file) = (FindingKind::Structure, path(name));
@@ -132,15 +132,15 @@ fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &m
     }
 }
 
-/// Cuts the log off where it is damaged: what was committed after that is lost.
+/// Truncates the log at the damage; later commits are lost.
 ///
-/// Where requests come late, a manifest may come yet of a state that ends behind the cut, and what
-/// is committed then would be taken for what followed that state. So the state that is left becomes
-/// a newer one first; where the server does not take it, nothing is cut off.
+/// If requests may arrive late, a manifest may still appear of a state that ends behind the cut.
+/// Commits made after the cut would then be taken for what followed that state. So the remaining
+/// state becomes a newer manifest first; if the server refuses that, the log is not truncated.
 pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     let (files, newest) = find(env, options)?;
     if let Some(stray) = newest.strays.first() {
-        // Whatever lay under its name may have ended behind the cut.
+        // A manifest that had its name before may have ended behind the cut.
         return Err(stray.told().into());
     }
     let (volume, log) = (options.common.volume, options.common.log());
@@ -152,7 +152,7 @@ pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
     Log::cut_off(env, LOG_DIRECTORY, volume, &log, from, true)
 }
 
-/// What [`cut_log`] would come to, with nothing changed.
+/// What [`cut_log`] would do, without changing anything.
 pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
     let (_, newest) = find(env, options)?;
     if let Some(stray) = newest.strays.first() {
@@ -162,14 +162,14 @@ pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
     Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn), true)
 }
 
-/// Writes headers of the log's files again, of which a check says that nothing else is damaged.
+/// Rewrites headers of the log's files, if a check found no other damage in those files.
 pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
     let (_, newest) = find(env, options)?;
     let (volume, log) = (options.common.volume, options.common.log());
     Log::write_headers(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn))
 }
 
-/// Says with an error of the server what was not done for it.
+/// Adds to a server error what was not done because of it.
 fn not_cut(error: Error) -> Error {
     match error {
         Error::Device(error) => {
@@ -181,9 +181,9 @@ fn not_cut(error: Error) -> Error {
     }
 }
 
-/// Writes the manifest again where it is damaged, or not there twice, and the heads of blobs in the
-/// volume's directory that are damaged, of a store that nobody has open. Nothing else of this
-/// engine is there twice, or counted.
+/// Repairs a store that no process has open. It rewrites the manifest if that is damaged or has
+/// only one copy, and damaged heads of blobs in the volume's directory. Nothing else of this engine
+/// is stored twice, or counted.
 pub fn mend(env: &Env, options: &Options) -> Result<()> {
     crate::recover::mend(env, options)
 }
@@ -194,7 +194,7 @@ impl Core {
         let mut report = CheckReport::default();
         let (catalog, lsn, linked, logs, lengths) = {
             let state = self.durable.lock();
-            // Nobody makes another, and deletes these, while it is locked.
+            // While it is locked, no other thread makes a manifest or deletes these.
             self.manifests_beside(&state, &mut report)?;
             let linked: Vec<Arc<Run>> =
                 state.linked.iter().map(|(_, run)| Arc::clone(run)).collect();
@@ -203,7 +203,7 @@ impl Core {
         };
         self.log_beside(lsn, &mut report)?;
         report.trees = catalog.len() as u64;
-        // Held until the end, so that nothing of it is given back.
+        // Held until the end, so that none of its space is reclaimed.
         let held: BTreeMap<u64, Arc<Run>> = catalog
             .values()
             .flat_map(|stack| stack.layers.iter())
@@ -224,15 +224,15 @@ impl Core {
         Ok(report)
     }
 
-    /// Looks at both manifests of the durable state, by which an opening finds it.
+    /// Checks both manifests of the durable state, by which an opening finds it.
     fn manifests_beside(&self, state: &Durable, report: &mut CheckReport) -> Result<()> {
         if self.read_only.get().is_some() || self.log().check().is_err() {
-            // Nothing is written, so what opening could not read stays so, and was told.
+            // Nothing is written, so what the opening could not read stays so; it was reported.
             return Ok(());
         }
         let mut failed = None;
         self.look_at_manifests(state, &mut |name, error| match finding(error) {
-            // What no opening could read is written again under the next number.
+            // What no opening could read is rewritten under the next number.
             Ok(found) if found.kind == FindingKind::Medium => report.add(found),
             Ok(found) => {
                 report.add(Finding { file: path(name), ..found }.with(Remedy::Checkpoint));
@@ -242,7 +242,7 @@ impl Core {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Reads the log that a crash would have replayed.
+    /// Reads the log that a recovery would replay after a crash.
     fn log_beside(&self, from: Lsn, report: &mut CheckReport) -> Result<()> {
         let mut failed = None;
         self.log().verify_beside(from, &mut |error| match finding(error) {
@@ -252,13 +252,13 @@ impl Core {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Looks at the heads of blobs that were there when the check began, and are still.
+    /// Checks the heads of blobs that existed when the check began and still exist.
     fn heads_beside(&self, lengths: &BTreeMap<u64, u64>, report: &mut CheckReport) -> Result<()> {
         for (&number, &length) in lengths {
             let whole = self.files.check_length(number, length);
             let is_there = whole.is_ok();
             let Err(error) = whole.and_then(|()| self.files.check_head(number)) else { continue };
-            // One that nothing needs any more is deleted, and another has its number never.
+            // An unneeded blob is deleted, and no other blob ever gets its number.
             let state = self.durable.lock();
             if state.blobs.contains_key(&number) && !state.stuck.has(number) {
                 drop(state);
@@ -270,7 +270,7 @@ impl Core {
     }
 }
 
-/// Counts blobs that nothing names: what a crash left, and the next opening deletes.
+/// Counts blobs that nothing names: a crash left them, and the next opening deletes them.
 fn lost(files: &Files, named: &[BlobEntry], report: &mut CheckReport) -> Result<()> {
     for number in numbers(files, BLOB_PREFIX)? {
         if named.iter().all(|blob| blob.number != number) {
@@ -280,7 +280,7 @@ fn lost(files: &Files, named: &[BlobEntry], report: &mut CheckReport) -> Result<
     Ok(())
 }
 
-/// Checks runs, one after the other; what they lead to of value logs.
+/// Checks runs, one after the other, and the rows of value logs that they point to.
 fn runs<'a>(
     files: &Files,
     all: impl Iterator<Item = &'a Run> + Clone,
@@ -319,7 +319,7 @@ struct Of<'a> {
     uses: &'a [LogRows],
     index: &'a RunIndex,
     prefix_bytes: usize,
-    /// Bytes that were checked before it, and those of all.
+    /// Bytes that were checked before it, and the total.
     done: (u64, u64),
 }
 
@@ -376,7 +376,7 @@ fn blocks(
             }
             last.get_or_insert_default().clone_from(&key);
         }
-        // Where the index says falsely where blocks are.
+        // If the index gives wrong places of blocks.
         let done = before + place.offset.saturating_sub(entry.start).min(total);
         if number % 64 == 63 && progress(done, total).is_break() {
             report.stopped = true;
@@ -400,7 +400,7 @@ impl Of<'_> {
         Finding::new(kind, file, offset, format!("run {}: {what}", self.entry.number))
     }
 
-    /// Checks the deleted ranges, and the last key and the counts of a run that could be read.
+    /// Checks the deleted ranges, the last key and the counts of a run that could be read.
     fn bounds(&self, found: Option<(&[u8], u64, u64)>, report: &mut CheckReport) {
         let Of { entry, index, .. } = *self;
         let begin = index.blocks().first().map_or(entry.index, |first| first.offset);
@@ -431,7 +431,7 @@ impl Of<'_> {
     }
 }
 
-/// Damage, what is missing and what the disk does not give as a finding; anything else stays an
+/// Turns damage, missing data and read errors of the disk into a finding; anything else stays an
 /// error.
 pub(crate) fn finding(error: Error) -> Result<Finding> {
     match error.as_damage() {
@@ -451,7 +451,7 @@ pub(crate) fn finding(error: Error) -> Result<Finding> {
 /// Why the head of a blob can be written again.
 const WHOLE_WITHOUT_HEAD: &str = "what is in it is whole without it";
 
-/// A finding of what the offline repair writes again, with why it can.
+/// A finding that the offline repair can rewrite, and why it can.
 fn rebuilt(finding: Finding, why: &str) -> Finding {
     Finding { what: format!("{}; {why}", finding.what), ..finding }.with(Remedy::Rebuild)
 }

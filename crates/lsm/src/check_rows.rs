@@ -1,7 +1,7 @@
-//! Checking what a run points to: every pointer leads to a block that its checksum vouches for,
-//! with a row under the entry's key, as long as the pointer says; and as many rows of each value
-//! log as the manifest says. And what all runs lead to of a value log: its blocks have no more rows
-//! than the manifest says it has, and as many where they are all of it.
+//! Checks what a run points to. Every pointer must reach a block with a matching checksum, and in
+//! it a row under the entry's key that has the pointer's length. A run must have as many rows of
+//! each value log as the manifest says. Over all runs, the blocks reached in a value log must have
+//! no more rows than the manifest says, and exactly as many if they are the whole log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::check::finding;
 use crate::files::{Files, blob_name, located, path};
 use crate::rows::{Row, Uses, row_bytes};
 
-/// What runs lead to of value logs.
+/// What runs point to in value logs.
 #[derive(Default)]
 pub(crate) struct LogCheck {
     logs: Map<u64, Found>,
@@ -26,18 +26,18 @@ pub(crate) struct LogCheck {
 /// What was found of a value log.
 #[derive(Default)]
 struct Found {
-    /// Where its blocks begin that were read.
+    /// Offsets of the blocks that were read.
     blocks: Set<u64>,
-    /// Their bytes, their rows, and the bytes of those.
+    /// Their bytes, their rows, and the bytes of the rows.
     stored: u64,
     rows: u64,
     bytes: u64,
-    /// Whether one could not be read, which was told.
+    /// Whether a block could not be read, which was reported.
     damaged: bool,
 }
 
 impl LogCheck {
-    /// Takes note of a block that was read, the first time that it is.
+    /// Counts a block the first time it is read.
     fn add(&mut self, pointer: &RowPointer, block: &Block) {
         let found = self.logs.entry(pointer.log).or_default();
         if !found.blocks.insert(pointer.place.offset) {
@@ -58,7 +58,7 @@ impl LogCheck {
     }
 
     /// Compares what was found with what is stated of value logs, once all runs were read. Blocks
-    /// to which no pointer leads are not found; each has a row at least.
+    /// that no pointer reaches are not found; each has at least one row.
     pub(crate) fn end<'a>(
         &self,
         stated: impl Iterator<Item = &'a LogRows>,
@@ -93,7 +93,7 @@ impl LogCheck {
 pub(crate) struct RowCheck<'a> {
     files: &'a Files,
     entry: &'a RunEntry,
-    /// Of each log the last block, by its offset; none where it cannot be read, which was told.
+    /// The last block of each log, by its offset; none if it cannot be read, which was reported.
     blocks: Map<u64, (u64, Option<Arc<Block>>)>,
     uses: Uses,
     logs: &'a mut LogCheck,

@@ -8,15 +8,15 @@
 //! 5. trim            the log, older manifests, some of the blobs that no state needs
 //! ```
 //!
-//! The durable state is locked until the end. So what may take long and can be done before or after
-//! is done there (the blob of a merge, giving back many blobs): commits wait for the next
-//! checkpoint where too much is in memory.
+//! The durable state is locked until the end. So slow work that can be done before or after a
+//! checkpoint is done there (the blob of a merge, freeing many blobs). Commits wait for the next
+//! checkpoint if too much is in memory.
 //!
-//! Commits go on but for the freeze. Layers that the same trees share and that follow each other
-//! are written as one run. A crash before 4 is durable leaves a blob that nothing names, which the
-//! next opening deletes, and the log, which was not trimmed. A failure at any step leaves the old
-//! state: what was exchanged says the same, and what was frozen is written again. A manifest that
-//! may be there all the same is a state too, and what it needs stays (`manifest`).
+//! Commits go on, except during the freeze. Adjacent layers that the same trees share are written
+//! as one run. A crash before step 4 is durable leaves the log, which was not trimmed, and a blob
+//! that nothing names, which the next opening deletes. A failure at any step leaves the old state:
+//! what was exchanged is equivalent, and what was frozen is written again. A manifest that may
+//! exist in spite of the failure is a state too, and what it needs stays (`manifest`).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -45,49 +45,49 @@ use crate::run::{Caching, Run};
 pub(crate) struct Durable {
     /// The number of its manifest.
     pub(crate) number: u64,
-    /// The number of the next attempt to make one.
+    /// The number of the next attempt to write a manifest.
     pub(crate) next_manifest: u64,
-    /// Where the numbers that are given are noted, where requests may come late.
+    /// Where assigned numbers are recorded, if requests may arrive late.
     pub(crate) given: Option<Given>,
-    /// Whether its manifest was made by a process before, and what that asked for last may come
-    /// yet, a manifest with a greater number too: until there is one of this process nothing is
-    /// deleted, for all of it may be named there.
+    /// Whether an earlier process made its manifest. The last requests of that process may still
+    /// arrive, also for a manifest with a greater number. Until this process has made a manifest it
+    /// deletes nothing, because such a manifest may name all of it.
     pub(crate) inherited: bool,
-    /// Blobs that were found and that nothing of this state names: they go when it has a manifest
-    /// of this process.
+    /// Blobs that were found and that nothing of this state names. They are deleted once this
+    /// process has made a manifest.
     pub(crate) left: Vec<u64>,
-    /// Attempts since of which it is not known what became of them.
+    /// Attempts since then whose outcome is unknown.
     pub(crate) uncertain: Vec<Attempt>,
-    /// What is missing of its manifests, for there was no room.
+    /// Copies that are missing of its manifests, because there was no space.
     pub(crate) alone: Option<Alone>,
     /// Names of manifests that could not be read when the store was opened.
     pub(crate) unread: Vec<String>,
     pub(crate) lsn: Lsn,
     pub(crate) next_blob: u64,
-    /// Lengths of all blobs that are there.
+    /// Lengths of all existing blobs.
     pub(crate) blobs: BTreeMap<u64, u64>,
-    /// Those of them that are value logs, with all that was written to them.
+    /// The value logs among them, with all that was written to them.
     pub(crate) logs: BTreeMap<u64, LogRows>,
-    /// Runs that are there; those that nobody holds any more are given back.
+    /// Existing runs; a run that nothing holds any more is reclaimed.
     pub(crate) runs: NotedRuns,
     /// Parts of blobs that nothing needs: number, begin, end.
     pub(crate) gaps: Vec<(u64, u64, u64)>,
-    /// Those that could not be given back, and blobs that could not be deleted: they are tried
-    /// again when the next manifest is durable.
+    /// Parts that could not be freed, and blobs that could not be deleted: retried when the next
+    /// manifest is durable.
     pub(crate) stuck: Stuck,
-    /// Bytes of blobs that nothing needs and that cannot be given back but with the blob.
+    /// Bytes of blobs that nothing needs and that can be freed only with the whole blob.
     pub(crate) dead: BTreeMap<u64, u64>,
-    /// Runs that records of the log name and no manifest does yet, with those records: what replays
-    /// them needs them, whatever became of their trees.
+    /// Runs that log records name and no manifest does yet, with those records. Replaying the
+    /// records needs the runs, even if their trees were dropped.
     pub(crate) linked: Vec<(Lsn, Arc<Run>)>,
-    /// Exchanges that the trees have seen and the manifest has not: what it names is held by them.
+    /// Exchanges that the trees have and the manifest has not: the exchanges hold what it names.
     pub(crate) pending: Vec<Exchange>,
-    /// Bytes of the runs that were merged by them.
+    /// Bytes of the runs that they merged.
     pub(crate) pending_bytes: u64,
 }
 
 impl Durable {
-    /// Takes note of a run that is on disk.
+    /// Registers a run that is on disk.
     pub(crate) fn take_note(&mut self, run: Run) -> Arc<Run> {
         let run = Arc::new(run);
         self.runs.note(&run);
@@ -104,7 +104,7 @@ impl Durable {
         Ok(Numbers { blob, log })
     }
 
-    /// The number of a new manifest: never twice the same, whatever becomes of it.
+    /// The number of a new manifest: never the same twice, whatever the outcome.
     fn take_number(&mut self) -> Result<u64> {
         let number = self.next_manifest;
         self.reserve(number)?;
@@ -112,7 +112,7 @@ impl Durable {
         Ok(number)
     }
 
-    /// Sees to it that no later process gives a number that this one uses.
+    /// Makes sure that no later process assigns a number that this one uses.
     fn reserve(&mut self, last: u64) -> Result<()> {
         self.given.as_mut().map_or(Ok(()), |given| given.reserve(last))
     }
@@ -126,14 +126,14 @@ struct Group {
     layers: Vec<Arc<Layer>>,
     /// Whether nothing is below them.
     lowest: bool,
-    /// Whether they are of copies of what is in another tree: damage of one block of the disk is
-    /// not to be of both.
+    /// Whether they are copies of what is in another tree: damage of one disk block must not hit
+    /// both.
     apart: bool,
 }
 
 impl Core {
-    /// Makes a checkpoint with the durable state locked. Where there is no room for it, and a merge
-    /// is under way that takes some, that goes first.
+    /// Makes a checkpoint with the durable state locked. If there is no space for it, and a merge
+    /// in progress holds some, the merge is aborted first.
     pub(crate) fn checkpoint_locked(&self, state: &mut Durable) -> Result<()> {
         match self.try_checkpoint(state) {
             Err(error) if error.is_no_space() && self.give_up_merge(true) => {
@@ -180,8 +180,8 @@ impl Core {
         (self.log().last(), counted)
     }
 
-    /// Takes a freeze back: what was frozen differs from the durable state as before, and a
-    /// checkpoint is due as it was.
+    /// Undoes a freeze: what was frozen differs from the durable state as before, and a checkpoint
+    /// is due as before.
     fn thaw(&self, counted: u64) {
         let _gate = self.gate.write();
         self.ids.thaw();
@@ -243,7 +243,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes note of blobs that were written, before the runs in them.
+    /// Registers blobs that were written, before the runs in them.
     pub(crate) fn keep(&self, state: &mut Durable, writer: Writer, finished: Finished) {
         self.wrote(writer, finished.bytes(), finished.writes);
         state.blobs.insert(finished.blob.number, finished.blob.length);
@@ -261,7 +261,7 @@ impl Core {
         self.journal.synced(1);
     }
 
-    /// Takes note of a run that was just written.
+    /// Registers a run that was just written.
     pub(crate) fn register(&self, state: &mut Durable, written: Written) -> Arc<Run> {
         state.take_note(Run::written(&self.files, written))
     }
@@ -285,7 +285,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes note of what the durable state has.
+    /// Records what the durable state contains.
     pub(crate) fn note_durable(&self, manifest: &RunManifest) {
         *self.log_stats.lock() = clean::stats(manifest);
         let alive = |run: &RunEntry| run.entries.saturating_sub(run.tombstones);
@@ -311,10 +311,10 @@ impl Core {
         state.lsn = lsn;
         state.pending.clear();
         state.pending_bytes = 0;
-        // From now on the log is replayed from behind these.
+        // From now on replay starts after these.
         state.linked.retain(|(record, _)| *record > lsn);
         self.note_durable(&manifest);
-        // Pins take the catalog and what is in flight together.
+        // Pins read the catalog and what is in flight together.
         let before = {
             let _gate = self.gate.write();
             std::mem::replace(&mut *self.catalog.lock(), Arc::clone(&catalog))
@@ -337,16 +337,17 @@ pub(crate) fn exchange(old: Vec<Arc<Layer>>, id: u64, run: Option<Arc<Run>>) -> 
     Exchange { old, new }
 }
 
-/// What a layer is made of that says what others say together.
+/// The origins of a layer that is equivalent to several others.
 pub(crate) fn origin(of: &[Arc<Layer>], id: u64) -> Arc<[u64]> {
     let origin: Vec<u64> = of.iter().flat_map(|layer| layer.origin.iter().copied()).collect();
     if origin.len() > ORIGINS_MAX { Arc::from([id]) } else { Arc::from(origin) }
 }
 
-/// Most layers that one remembers to be made of.
+/// Most origins that a layer records.
 const ORIGINS_MAX: usize = 4096;
 
-/// Merges layers into a run of a blob. Where nothing is below them, what only hides is left out.
+/// Merges layers into a run of a blob. If nothing is below them, tombstones and ranges are left
+/// out.
 fn write_run(
     blob: &mut BlobWriter,
     id: u64,
@@ -364,19 +365,19 @@ pub(crate) struct Part {
     /// Where the part before ended.
     pub(crate) begin: Bound<Vec<u8>>,
     pub(crate) lowest: bool,
-    /// Bytes from which it ends: of what is written, or of what is read and nothing comes of.
+    /// Bytes after which it ends: bytes written, or bytes read that produce nothing.
     pub(crate) bytes: u64,
 }
 
 impl Part {
-    /// Merges on; `false` when there is nothing left.
+    /// Continues merging; `false` when nothing is left.
     pub(crate) fn write(&mut self, blob: &mut BlobWriter, views: &[View]) -> Result<bool> {
         let tombstones = if self.lowest { Tombstones::Skip } else { Tombstones::Keep };
         let bound = self.begin.as_ref().map(Vec::as_slice);
         let from = From { direction: Direction::Forward, bound, caching: Caching::Bypass };
         let mut merge = Merge::new(views.iter(), from)?;
         let mut passed = 0;
-        // Beside the blocks in which it begins.
+        // In addition to the blocks in which it begins.
         let most = merge.loaded_bytes().saturating_add(self.bytes);
         while merge.advance_within(tombstones, most)? {
             let Some((key, content)) = merge.current() else {
@@ -390,7 +391,7 @@ impl Part {
                 Content::Value(value) => value.len(),
                 Content::Deleted | Content::Far(_) | Content::Unknown(_) => 0,
             };
-            // Rows that are written again are what takes time, where there are any.
+            // Rewriting rows, if there are any, is what takes time.
             passed += ((key.len() + inline) as u64).max(blob.bytes().saturating_sub(before));
             if passed >= self.bytes || merge.loaded_bytes() >= most {
                 self.begin = Bound::Excluded(key.to_vec());
@@ -419,8 +420,8 @@ pub(crate) fn end_run(
     blob.end()
 }
 
-/// The layers that are in memory, each once; those that the same trees share together. An
-/// ingested run may stand between them.
+/// The layers that are in memory, each once, grouped by the trees that share them. An ingested run
+/// may be between them.
 fn groups(frozen: &Frozen, apart: Option<TreeId>) -> Vec<Group> {
     let address = |layer: &Arc<Layer>| Arc::as_ptr(layer) as usize;
     let mut sharers: Map<usize, usize> = Map::default();

@@ -1,12 +1,12 @@
 //! Which value logs to empty, and how: pure functions of what runs point to.
 //!
-//! A row is live while a run points to it. Of a log less than half of which is live, the runs
-//! that point into it are written again, one at a time, with the rows that are live in a new log;
-//! then nothing names the old one (`collect`). That is a merge of one run like others: in steps,
-//! rate-limited, exchanged in all trees that have the run, while pinned states keep the old.
+//! A row is live while a run points to it. If less than half of a log is live, the runs that point
+//! into it are rewritten, one at a time, with the live rows in a new log; then nothing names the
+//! old log (`collect`). That is a merge of one run like any other: in steps, rate-limited,
+//! exchanged in all trees that have the run, while pinned states keep the old run.
 //!
-//! A merge that has to be made anyway also takes the rows out of logs that are sparse, and of
-//! small logs where it meets several: else every small checkpoint would leave a file for good.
+//! A merge that is due anyway also takes the rows out of sparse logs, and out of small logs if it
+//! meets several. Otherwise every small checkpoint would leave a file forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) struct Pointing<'a> {
 }
 
 /// Bytes of rows of each log that runs point to. Runs that were merged in one tree and not in
-/// another point to the same rows, which may be counted twice; never more than there are.
+/// another point to the same rows, which may be counted twice, but never beyond what exists.
 fn live<'a>(
     logs: &BTreeMap<u64, LogRows>,
     runs: impl Iterator<Item = &'a [LogRows]>,
@@ -34,14 +34,14 @@ fn live<'a>(
     bounded(logs, live)
 }
 
-/// No more of each log than there is.
+/// Caps each log at what it contains.
 fn bounded(logs: &BTreeMap<u64, LogRows>, live: BTreeMap<u64, u64>) -> BTreeMap<u64, u64> {
     let all = |log: &u64| logs.get(log).map_or(0, |all| all.bytes);
     live.into_iter().map(|(log, bytes)| (log, bytes.min(all(&log)))).collect()
 }
 
-/// Logs of which less than half is live, and the bytes of what is, by the bytes of rows of each
-/// that runs point to.
+/// Logs of which less than half is live, and their live bytes, computed from the bytes of rows of
+/// each that runs point to.
 pub(crate) fn sparse(
     logs: &BTreeMap<u64, LogRows>,
     live: BTreeMap<u64, u64>,
@@ -51,8 +51,8 @@ pub(crate) fn sparse(
     live
 }
 
-/// The next layer to write again: one that points into the log of which the least is live, or,
-/// where none of those may be, into the next.
+/// The next layer to rewrite: one that points into the log with the fewest live bytes, or, if none
+/// of those may be rewritten, into the next log.
 pub(crate) fn pick(layers: &[Pointing<'_>], sparse: &BTreeMap<u64, u64>) -> Option<LayerId> {
     let mut by_live: Vec<(u64, u64)> = sparse.iter().map(|(&log, &live)| (live, log)).collect();
     by_live.sort_unstable();
@@ -62,10 +62,10 @@ pub(crate) fn pick(layers: &[Pointing<'_>], sparse: &BTreeMap<u64, u64>) -> Opti
     })
 }
 
-/// The logs whose rows a merge of runs takes out: sparse ones, and small ones where there are
-/// several. Those with the least to take first, for each that is empty goes; no more than so many
-/// bytes of rows, but the first in any case, of which the writer takes what it may. Else a log of
-/// which more is live than may be taken at once would be met again and again, and never emptied.
+/// The logs whose rows a merge of runs takes out: sparse logs, and small logs if there are several.
+/// Logs with the fewest live bytes come first, because each emptied log is deleted. The total is
+/// bounded, but the first log is always taken, and the writer takes of it what it may. Otherwise a
+/// log with more live bytes than the bound would be met again and again, and never emptied.
 pub(crate) fn emptied<'a>(
     logs: &BTreeMap<u64, LogRows>,
     sparse: &BTreeMap<u64, u64>,
@@ -93,24 +93,25 @@ pub(crate) fn emptied<'a>(
     emptied
 }
 
-/// Bytes of rows that a merge takes out of logs, where that is less than what it merges.
+/// Bytes of rows that a merge takes out of logs, if that is less than what it merges.
 const TAKEN_BYTES: u64 = 64 << 20;
-/// The least part of a run's bytes that must be taken out of logs, where not all of one can be, so
-/// that writing the run again for it pays: one in so many.
+/// The least part (one in this many) of a run's bytes that must be taken out of logs to justify
+/// rewriting the run, if not all of a log can be.
 const LEAST_SHARE: u64 = 4;
 
-/// Most bytes of rows that a merge of so many bytes takes out of logs: as much again, so that rows
-/// no more than double what it writes, its time, and the room that it needs until it ends; at most
-/// what the room beside it holds, and half of the longest blob, for rows as they are packed may be
-/// longer than rows are. So many bytes go to the same log beside that: values of ingested runs.
+/// Most bytes of rows that a merge of this many bytes takes out of logs. The bound is the same
+/// amount again, so that rows at most double what it writes, its time, and the space that it needs
+/// until it ends. It is also bounded by the space beside the merge, and by half of the longest
+/// blob, because packed rows may be longer than rows. The values of ingested runs go to the same
+/// log, up to the same number of bytes.
 pub(crate) fn most_taken(merged: u64, beside: u64, room: u64, blob_max: u64) -> u64 {
     let in_blob = (blob_max / 2).min((blob_max / 8 * 7).saturating_sub(beside));
     merged.max(TAKEN_BYTES).min(room.saturating_sub(merged)).min(in_blob)
 }
 
-/// Whether a run of so many bytes may be written again only to empty logs.
+/// Whether a run of this many bytes may be rewritten only to empty logs.
 pub(crate) fn may_be_written_anew(run: u64, room: u64, blob_max: u64) -> bool {
-    // Pointers into a younger log may take a little more.
+    // Pointers into a younger log may take slightly more bytes.
     run <= blob_max / 8 * 7 && most_taken(run, 0, room, blob_max) >= (run / LEAST_SHARE).max(1)
 }
 
@@ -160,8 +161,8 @@ mod tests {
         assert!(jobs.len() > 5, "{jobs:?}");
     }
 
-    /// The layers that are written again, one after the other, when at most so many bytes of rows
-    /// are taken at once.
+    /// The layers that are rewritten, one after the other, when at most this many bytes of rows are
+    /// taken at once.
     fn jobs(most: u64) -> Vec<LayerId> {
         let mut logs = logs(&[(1, 1000), (2, 1000), (3, 1000)]);
         let mut layers: Vec<(LayerId, Vec<LogRows>)> = vec![
@@ -210,7 +211,7 @@ mod tests {
         let both = |most| emptied(&logs, &sparse, 100, most, [&one[..], &[rows(2, 5)]].into_iter());
         assert_eq!(both(15), BTreeSet::from([1, 2]));
         assert_eq!(both(14), BTreeSet::from([2]));
-        // Of the first the writer takes what it may.
+        // The writer takes what it may of the first log.
         assert_eq!(both(4), BTreeSet::from([2]));
         assert_eq!(both(0), BTreeSet::new());
     }

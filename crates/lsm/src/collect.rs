@@ -1,10 +1,10 @@
-//! Giving back the room of runs that nobody needs any more.
+//! Reclaims the space of runs that nothing needs any more.
 //!
-//! A run is needed while somebody holds it: the durable catalog, a tree, a pinned state, a walk
-//! that is under way. The catalog lets go of a run only when a manifest without it is durable, so
-//! what nobody holds no crash brings back. The room of a run is punched out of its blob; a blob
-//! goes when its last run does. Who lets go of a run last says so (`run`), and how many runs need a
-//! blob is counted, so that the runs that stay are not looked at.
+//! A run is needed while something holds it: the durable catalog, a tree, a pinned state, a walk in
+//! progress. The catalog drops a run only when a manifest without it is durable, so a crash never
+//! brings back a run that nothing holds. The engine punches the space of a run out of its blob, and
+//! deletes the blob with its last run. The last holder to drop a run reports it (`run`). The engine
+//! counts the runs that need each blob, so it need not visit the remaining runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -19,23 +19,23 @@ use crate::core::Core;
 use crate::files::blob_name;
 use crate::run::Run;
 
-/// Most blobs and parts of blobs that are given back while the durable state is locked: each may
-/// take a sync of a directory, or a request, and commits may wait for the next checkpoint.
+/// Most blobs and parts of blobs that are freed while the durable state is locked. Each may take a
+/// directory sync, or a request, and commits may wait for the next checkpoint.
 pub(crate) const COLLECTED_AT_ONCE: usize = 32;
 
 impl Core {
-    /// A bounded step of giving back what is not needed any more; `false` when nothing is left.
+    /// One bounded step of reclaiming space; `false` when nothing is left.
     pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
         let collected = most.clamp(1, COLLECTED_AT_ONCE);
         let mut state = self.durable.lock();
         if self.journal.is_closed() || self.read_only.get().is_some() {
-            // The disk is another's from now on, or is to stay as it is.
+            // Another process has the disk now, or the disk must stay as it is.
             return Ok(false);
         }
-        // First what needs no room.
+        // First what needs no space.
         let more = self.collect(&mut state, collected);
         if self.drops.load(Ordering::Relaxed) > 0 {
-            // The durable state has what was dropped until the next one.
+            // The durable state holds what was dropped, until the next one.
             self.checkpoint_locked(&mut state)?;
         }
         if more || self.collect(&mut state, collected) || self.flatten_step(&mut state) {
@@ -45,16 +45,16 @@ impl Core {
         self.merge_step(most)
     }
 
-    /// Room of blobs and manifests on disk.
+    /// Space of blobs and manifests on disk.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.files.blobs.disk_bytes_all().unwrap_or(0)
     }
 
-    /// Gives the room of up to `most` runs back; tells whether there are more. What cannot be given
-    /// back costs room and nothing else. Where a manifest had no room, it may have it now.
+    /// Reclaims the space of up to `most` runs; returns whether there are more. What cannot be
+    /// freed only costs space. If a manifest had no space, it may have space now.
     pub(crate) fn collect(&self, state: &mut Durable, most: usize) -> bool {
-        // What a reader finds on disk is not known, so nothing of it goes; or a manifest may
-        // come that is newer than the durable state's, and name what that does not.
+        // It is unknown what a reader finds on disk, so nothing is deleted; or a manifest may still
+        // arrive that is newer than the durable state's, and name what that does not.
         if self.log().check().is_err() || state.inherited {
             return false;
         }
@@ -80,7 +80,7 @@ impl Core {
             let Some((blob, from, to)) = gaps.pop() else { break };
             match self.files.blobs.punch(&blob_name(blob), from, to - from) {
                 Ok(true) => {}
-                // The runs that are needed are written again when that pays (`hollow`).
+                // The runs that are needed are rewritten when that pays (`hollow`).
                 Ok(false) => *dead.entry(blob).or_default() += to - from,
                 Err(error) => {
                     tracing::warn!(%error, blob, "a part of a blob that nobody needs stays");
@@ -94,8 +94,8 @@ impl Core {
         more || !state.left.is_empty()
     }
 
-    /// Deletes up to `most` blobs that a process before left and that nothing names. What is of
-    /// another volume stays, and what cannot be read; the next opening looks at it again.
+    /// Deletes up to `most` blobs that an earlier process left and that nothing names. Blobs of
+    /// another volume and unreadable blobs stay; the next opening looks at them again.
     fn delete_left(&self, state: &mut Durable, most: usize) {
         for _ in 0..most {
             let Some(number) = state.left.pop() else { return };
@@ -114,11 +114,11 @@ impl Core {
     }
 }
 
-/// Runs that are on disk, whether or not anybody holds them.
+/// Runs that are on disk, whether or not anything holds them.
 #[derive(Default)]
 pub(crate) struct NotedRuns {
     runs: BTreeMap<u64, Noted>,
-    /// How many of them are in a blob or point into it, where there are any.
+    /// For each blob, how many of them are in it or point into it.
     in_blobs: BTreeMap<u64, u64>,
 }
 
@@ -136,7 +136,7 @@ impl Noted {
 }
 
 impl NotedRuns {
-    /// Takes note of a run that is on disk.
+    /// Registers a run that is on disk.
     pub(crate) fn note(&mut self, run: &Arc<Run>) {
         let uses = Arc::clone(&run.uses);
         let noted = Noted { entry: run.entry, uses, run: Arc::downgrade(run) };
@@ -147,7 +147,7 @@ impl NotedRuns {
         assert!(before.is_none(), "run {} is there twice", run.entry.number);
     }
 
-    /// Forgets a run that nobody holds any more; where it was: blob, begin, end.
+    /// Forgets a run that nothing holds any more; returns its place: blob, begin, end.
     fn forget(&mut self, number: u64) -> Option<(u64, u64, u64)> {
         let noted = self.runs.get(&number)?;
         if noted.run.strong_count() > 0 {
@@ -171,7 +171,7 @@ impl NotedRuns {
     }
 }
 
-/// What could not be given back.
+/// What could not be freed.
 #[derive(Default)]
 pub(crate) struct Stuck {
     blobs: BTreeSet<u64>,
@@ -179,20 +179,20 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Whether a blob could not be deleted, so that it is not known what is there of it.
+    /// Whether a blob could not be deleted, so that it is unknown what is left of it.
     pub(crate) fn has(&self, blob: u64) -> bool {
         self.blobs.contains(&blob)
     }
 
-    /// It may be tried again.
+    /// Allows another attempt.
     pub(crate) fn try_again(&mut self, gaps: &mut Vec<(u64, u64, u64)>) {
         self.blobs.clear();
         gaps.append(&mut self.gaps);
     }
 }
 
-/// What of the blobs of a manifest none of its runs needs: a crash may have come before it was
-/// given back.
+/// Parts of the blobs of a manifest that none of its runs needs: a crash may have come before they
+/// were freed.
 pub(crate) fn gaps(manifest: &RunManifest) -> Vec<(u64, u64, u64)> {
     let mut runs: Vec<_> = manifest.runs.iter().collect();
     runs.sort_unstable_by_key(|run| (run.blob, run.start));
