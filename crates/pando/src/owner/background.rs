@@ -1,5 +1,5 @@
 //! Background work of an open volume, in bounded steps: log flush, checkpoint, reclaim, pruning,
-//! cleaning. The core starts no threads; these are them.
+//! cleaning. The core starts no threads; these threads run its steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,20 +9,20 @@ use device::Thread;
 use fs::{Fs, FsResult};
 use parking_lot::{Condvar, Mutex};
 
-/// Two, so that other work goes on while a checkpoint is written. Both may be long in a step, for
-/// a file may be long in being written or sent away: the log has a thread of its own.
+/// Two, so that other work continues while a checkpoint is written. A step of either may take
+/// long, because writing or uploading a file may take long. So the log has a thread of its own.
 const WORKERS: usize = 2;
 
-/// Records or nodes a step: a few milliseconds.
+/// Records or nodes per step: a few milliseconds.
 const BUDGET: usize = 1000;
 
-/// Longest sleep, so that work which a request caused is found soon.
+/// Longest sleep, so that work that a request caused is found soon.
 const NAP: Duration = Duration::from_millis(200);
 
 /// Pause after a step that failed.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// The threads that do background work.
+/// The threads that run background work.
 pub(crate) struct Background {
     shared: Arc<Shared>,
     threads: Mutex<Vec<Thread<()>>>,
@@ -60,7 +60,8 @@ impl Background {
         self.drive("log", move || fs.flush_if_due())
     }
 
-    /// Starts a thread that makes a step over and over, and each time sleeps as long as that says.
+    /// Starts a thread that runs a step repeatedly, and sleeps after each step as long as the step
+    /// requests.
     fn drive(
         &self,
         name: &str,
@@ -72,17 +73,17 @@ impl Background {
         Ok(())
     }
 
-    /// What the steps came to altogether.
+    /// Total work done by all steps.
     pub(crate) fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
     }
 
-    /// Has work looked for at once.
+    /// Makes the threads look for work at once.
     pub(crate) fn wake(&self) {
         self.shared.wake.notify_all();
     }
 
-    /// Ends the threads after their present step.
+    /// Ends the threads after their current step.
     pub(crate) fn end(&self) {
         *self.shared.ending.lock() = true;
         self.shared.wake.notify_all();
@@ -101,7 +102,7 @@ fn work(shared: &Shared, step: impl Fn() -> FsResult<Duration>) {
                 nap.min(NAP)
             }
             Err(error) => {
-                // Said once: a full disk fails every step until there is room.
+                // Reported once: a full disk fails every step until there is space.
                 if !failed {
                     tracing::warn!(%error, "background work fails and is tried again");
                 }
@@ -130,10 +131,10 @@ mod tests {
 
     const ROOT: NodeId = NodeId::ROOT;
     const TICK: Duration = Duration::from_millis(100);
-    /// Ticks that are waited for what must come.
+    /// Number of ticks that a test waits for an expected event.
     const PATIENCE: u32 = 600;
 
-    /// Without an index, and with checkpoints that are due at once.
+    /// Without an index, and with checkpoints that are always due.
     fn options() -> OpenOptions {
         OpenOptions { checkpoint_bytes: 1, index: None, ..OpenOptions::default() }
     }
@@ -143,14 +144,14 @@ mod tests {
         fs.mknod(&Caller::root(), ROOT, name, &new).expect("there is room");
     }
 
-    /// Whether a power cut would leave a file.
+    /// Whether a file would survive a power cut.
     fn is_durable(device: &SimDevice, name: &[u8]) -> bool {
         let left = SimEnv::on(device.after_crash(CrashPolicy::LoseAll, 1), 1);
         let fs = Fs::open(left.env(), &options()).expect("it opens");
         fs.lookup(&Caller::root(), ROOT, name).is_ok()
     }
 
-    /// Whatever else the disk is long at, all that was done is durable after the interval.
+    /// However long other disk work takes, all changes are durable after the interval.
     #[test]
     fn the_log_is_written_in_time_while_all_workers_wait() {
         for (engine, below) in [(Engine::Lsm, "lsm"), (Engine::Btree, "btree")] {
@@ -163,7 +164,7 @@ mod tests {
             let background = Background::new();
             background.start(&fs).expect("threads");
             let held = sim.device.is_held_within(TICK * PATIENCE);
-            // The other worker comes to wait, too.
+            // Time for the other worker to start waiting, too.
             SystemClock::new().sleep(TICK * 5);
             make(&fs, b"second");
             let early = is_durable(&sim.device, b"second");

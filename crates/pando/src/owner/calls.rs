@@ -1,4 +1,4 @@
-//! The requests, but for imports: each resolves its paths with the caller's rights and makes one
+//! All requests except imports. Each resolves its paths with the caller's rights and makes one
 //! call of the volume.
 
 use std::os::unix::ffi::OsStrExt;
@@ -111,7 +111,7 @@ pub(super) fn answer(
     }
 }
 
-/// After a change: the answer promises that a power cut does not undo it.
+/// Called after a change: the answer promises that a power cut does not undo it.
 fn settled(server: &Server) -> Answered<()> {
     server.fs().sync().map_err(Failure::from)?;
     server.settle();
@@ -119,7 +119,7 @@ fn settled(server: &Server) -> Answered<()> {
     Ok(())
 }
 
-/// Whether we serve a mount.
+/// Whether this daemon serves a mount.
 fn serves_mount(server: &Server, device: &[u8]) -> Answered<Answer> {
     if server.mount().is_some_and(|mount| mount.is_device(device)) {
         return Ok(Answer::Nothing);
@@ -186,22 +186,22 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     }
 }
 
-/// Removes a tree, or what else is there. Tells how many snapshots of what was removed stay.
+/// Removes a tree or a single file. Returns how many snapshots of the removed tree remain.
 fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     below(fs, caller, path, |parent, name| {
         let there = fs.stat_at(caller, parent, name)?;
         if there.kind == Kind::Directory {
-            // What cannot be counted is removed all the same.
+            // A failure to count does not stop the removal.
             let snapshots = fs.snapshots_of_tree(parent, name).unwrap_or_default();
             let removed = fs.rmr(caller, parent, name)?;
             let detached = removed.detached;
-            // In the trash the directory can be reached, with its snapshots.
+            // A directory in the trash is still reachable, with its snapshots.
             let snapshots = if detached == 0 { 0 } else { snapshots };
             return Ok(Answer::Removed { snapshots, detached });
         }
         fs.unlink(caller, parent, name)?;
         fs.invalidate_entry(parent, name);
-        // Its other names show a link less.
+        // Its other names now show one link less.
         fs.invalidate_attributes(there.node);
         Ok(Answer::Removed { snapshots: 0, detached: 0 })
     })
@@ -231,9 +231,10 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     }
     let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
     let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
-    // In an index the size of a directory is what it was at the source.
+    // The index keeps the size that the directory had at the import source.
     let entries = match attr.kind {
-        // What is virtual, as a directory of snapshots, has no record that counts.
+        // A virtual directory, such as a directory of snapshots, has no record that counts
+        // entries.
         Kind::Directory => fs.entries(node).unwrap_or(attr.size),
         _ => 0,
     };
@@ -323,12 +324,13 @@ fn status(server: &Server) -> Answered<Status> {
     })
 }
 
-/// Leaves, for a mount that wants the volume, unless it is in the middle of something long.
+/// Leaves so that a mount can take the volume, unless a long request is under way.
 fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     if server.mount().is_some() {
         return Err(Failure::new(FailureKind::Busy, "the volume is mounted"));
     }
-    // Whose the directory of the volume is may have it mounted, whoever looked into it before.
+    // The user that owns the volume's directory may have it mounted, whichever user's command
+    // started this daemon.
     if !server.trusts(caller.uid) {
         let own = rustix::process::geteuid().as_raw();
         let pid = std::process::id();
@@ -358,7 +360,7 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     }
 }
 
-/// A node found by its path, given back when this drops.
+/// A node found by its path. Dropping this releases the lookup.
 pub(super) struct Held<'a> {
     fs: &'a Fs,
     pub(super) entry: Entry,
@@ -366,7 +368,8 @@ pub(super) struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Finds a path, or what `DIR@SNAPSHOT` in it means where nothing is called so.
+    /// Resolves a path. Where no name matches `DIR@SNAPSHOT` literally, it is resolved as a
+    /// snapshot of DIR.
     pub(super) fn resolve(
         fs: &'a Fs,
         caller: &Caller,
@@ -390,7 +393,7 @@ impl<'a> Held<'a> {
         Ok(Held { fs, entry, path: path.to_vec() })
     }
 
-    /// The same of a path that means what it says: `DIR@SNAPSHOT` is a name like others.
+    /// Resolves a path literally: `DIR@SNAPSHOT` is a name like any other.
     pub(super) fn exactly(
         fs: &'a Fs,
         caller: &Caller,
@@ -419,7 +422,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Does something to the directory at a path.
+/// Calls a function with the directory at a path.
 pub(super) fn at<T>(
     fs: &Fs,
     caller: &Caller,
@@ -430,7 +433,7 @@ pub(super) fn at<T>(
     then(held.entry.node).map_err(|error| about(error, path))
 }
 
-/// Does something to a name in the directory above it.
+/// Calls a function with the parent directory and the name in it.
 pub(super) fn below<T>(
     fs: &Fs,
     caller: &Caller,
@@ -480,7 +483,7 @@ pub(super) fn about(error: FsError, path: &[u8]) -> Failure {
     }
 }
 
-/// An error about a snapshot that is to have a name.
+/// An error about the name of a new snapshot.
 fn called(failure: Failure, snapshot: &[u8]) -> Failure {
     let name = snapshot.escape_ascii();
     let message = match failure.kind {
@@ -503,10 +506,10 @@ fn named(failure: Failure, snapshot: &[u8], who: &str) -> Failure {
     advise(failure, who)
 }
 
-/// Says who may, to one who may not, and what to do about a name that is taken.
+/// Adds who may do it to a permission error, and what to do to an error about a name that exists.
 fn advise(failure: Failure, who: &str) -> Failure {
     match failure.kind {
-        // It says itself who may.
+        // The failure already names who may do it.
         FailureKind::Permission if !failure.hint.is_empty() => failure,
         FailureKind::Permission => failure.hint(who),
         FailureKind::Exists => failure.hint("choose another name, or remove that one first"),

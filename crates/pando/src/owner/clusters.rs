@@ -1,4 +1,4 @@
-//! Requests about the index for searches: what it holds, how it is divided, and when it is written.
+//! Requests about the search index: what it holds, how it is divided, and when it is written.
 
 use fs::{Follow, Fs};
 use inode::{Caller, FsError};
@@ -10,7 +10,7 @@ use super::check;
 
 type Answered<T> = Result<T, Failure>;
 
-/// Does one of them.
+/// Runs one of these requests.
 pub(super) fn set(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
     match *call {
         Call::Declare { ref names, searchable } => {
@@ -24,7 +24,7 @@ pub(super) fn set(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer>
     }
 }
 
-/// Declares extended attributes searchable, or not.
+/// Declares extended attributes searchable, or not searchable.
 fn declare(fs: &Fs, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answered<()> {
     check::only_for_owner(caller, "says which attributes are searchable")?;
     let names: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
@@ -39,12 +39,12 @@ fn declare(fs: &Fs, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answe
     })
 }
 
-/// Tells the limits of clusters.
+/// Returns the limits of clusters.
 pub(super) fn limits(fs: &Fs) -> Answered<Answer> {
     fs.cluster_limits().map(told).map_err(Failure::from)
 }
 
-/// Sets those that are given.
+/// Sets the limits that are given.
 fn set_limits(
     fs: &Fs,
     caller: &Caller,
@@ -58,7 +58,7 @@ fn told(limits: ClusterLimits) -> Answer {
     Answer::ClusterLimits { directories: limits.directories, inodes: limits.rows }
 }
 
-/// Writes what differs from the index of the subvolume that a path is in.
+/// Writes what differs from the index of the subvolume that contains a path.
 fn flush(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
     check::only_for_owner(caller, "has the index written")?;
     if fs.index_stats().map_err(Failure::from)?.is_none() {

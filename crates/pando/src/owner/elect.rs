@@ -1,5 +1,6 @@
-//! Who is the owner: the process that holds the lock of `owner.lock`. The kernel gives it to one
-//! and takes it from the dead, so nothing is ever left over that somebody would have to clean up.
+//! Election of the daemon: the process that holds the lock of `owner.lock`. The kernel grants the
+//! lock to one process and releases it when that process dies, so a crash leaves nothing to clean
+//! up.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,28 +16,28 @@ use crate::session;
 /// The lock file in the volume directory.
 pub(super) const LOCK: &str = "owner.lock";
 
-/// How long a predecessor may take to leave, or to begin, before we give up: it writes what it
-/// holds, or replays what another one left. As long as commands look for an owner.
+/// How long a predecessor may take to leave, or to start, before the caller gives up: it writes
+/// its buffers, or replays a predecessor's log. Commands look for a daemon for the same time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a mount waits for an owner that was asked to hand over and still answers others.
+/// How long a mount waits for a daemon that was asked to hand over and still answers others.
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How long one waits for an owner that is in the middle of something: it goes on for others.
+/// How long a mount waits for a daemon with a long request under way, which continues for others.
 const ENGAGED_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Pause before such an owner is asked again.
+/// Pause before such a daemon is asked again.
 const ENGAGED_PAUSE: Duration = Duration::from_millis(100);
 
-/// How an election went.
+/// The outcome of an election.
 pub(super) enum Elected {
-    /// We own the volume as long as this lives.
+    /// This process holds the volume as long as this lives.
     Owner(Box<dyn Lock>),
-    /// Another process does, and listens.
+    /// Another process holds it, and listens.
     Taken,
 }
 
-/// Takes the lock, or finds out who has it. A mount asks an owner that has none to leave.
+/// Takes the lock, or finds which process has it. A mount asks a daemon without a mount to leave.
 pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
     let clock = &env.clock;
     let begin = clock.monotonic();
@@ -55,7 +56,7 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
             }
             Opened::Connected(_) => return Ok(Elected::Taken),
             Opened::Refused(failure) => return Err(failure),
-            // It starts, or leaves.
+            // It is starting or leaving.
             Opened::NoOwner | Opened::Leaving => {}
         }
         if clock.monotonic().saturating_sub(begin) > patience {
@@ -65,8 +66,8 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
     }
 }
 
-/// Takes the lock for work that nobody else may do beside: an owner that has no mount is asked to
-/// leave. The volume is ours as long as the lock lives.
+/// Takes the lock for work that must run alone: a daemon without a mount is asked to leave. The
+/// caller holds the volume as long as the lock lives.
 pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
     let clock = &env.clock;
     let begin = clock.monotonic();
@@ -89,8 +90,8 @@ pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
     }
 }
 
-/// Asks an owner to leave; one that is engaged, for a while since `begin`, and then tells with
-/// what.
+/// Asks a daemon to leave. A busy daemon is asked repeatedly for a limited time since `begin`;
+/// after that its request is reported.
 fn ask_to_leave(
     volume: &Path,
     mut connection: Connection,
@@ -107,7 +108,7 @@ fn ask_to_leave(
         );
         let copies = fuse::copies_of(volume);
         if fuse::mounts_of(volume).is_empty() && !copies.is_empty() {
-            // It was unmounted here, and its daemon goes on for others.
+            // It was unmounted here, and its daemon continues for others.
             let message = format!(
                 "{} is mounted elsewhere: {}",
                 volume.display(),
@@ -119,7 +120,8 @@ fn ask_to_leave(
             );
             return Err(Failure::new(FailureKind::Busy, message).hint(hint));
         }
-        // A volume has one mount, and its daemon the kernel's locks and caches of that one alone.
+        // A volume has one mount, and its daemon holds the kernel's locks and caches of that mount
+        // alone.
         let hint = format!(
             "`mount --bind {0} DIR` shows it in a second place, `mount --bind {0}/SUBDIR DIR` a \
              directory of it; `pando umount {0}` unmounts it",
@@ -130,7 +132,7 @@ fn ask_to_leave(
     match connection.ask(Call::HandOver) {
         Ok(Answer::Nothing) => Ok(()),
         Ok(other) => Err(session::unexpected(&other)),
-        // It leaves already, which is what we want.
+        // It is already leaving, as requested.
         Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => Ok(()),
         Err(failure)
             if failure.kind == FailureKind::Busy

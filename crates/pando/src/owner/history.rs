@@ -8,12 +8,12 @@ use super::calls::about;
 use super::connection::Replies;
 use super::snapshots;
 
-/// Bytes of versions in one message, about: a path has as many as it has.
+/// Approximate bytes of versions in one message; the number of versions of a path is not bounded.
 const PART_BYTES: usize = 64 << 10;
-/// Bytes of a version beside its names, about.
+/// Approximate bytes of a version without its names.
 const VERSION_BYTES: usize = 160;
 
-/// Tells the versions of a path, the oldest first.
+/// Sends the versions of a path, the oldest first.
 pub(super) fn history(
     fs: &Fs,
     caller: &Caller,

@@ -8,19 +8,19 @@ use super::calls::{Held, about};
 use super::connection::Replies;
 use super::find::{PATH_BYTES_MAX, last_bytes};
 
-/// Entries that are read at once.
+/// Entries read per call.
 const ENTRIES_AT_ONCE: usize = 512;
 
-/// Directories of one directory that are read at once, to be listed in order of their names.
+/// Subdirectories of one directory read at once, to be listed in order of their names.
 const DIRECTORIES_AT_ONCE: usize = 1024;
 
-/// Bytes of names of directories that wait to be listed; beyond, they are read one by one.
+/// Bytes of names of directories that wait to be listed; beyond this, they are read one by one.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes of names and targets in one message.
 const PART_BYTES: usize = 256 << 10;
 
-/// Lists a directory, and those below when `recursive`; something else lists itself.
+/// Lists a directory, and those below it when `recursive`; anything else is listed as itself.
 pub(super) fn list(
     fs: &Fs,
     caller: &Caller,
@@ -39,29 +39,29 @@ pub(super) fn list(
     walk.rest(replies)
 }
 
-/// A listing of a directory and those below, depth first. Its memory is bounded, however wide and
-/// deep the tree is: there is one path, and of each directory on it some names that come next.
+/// A recursive listing of a directory, depth first. Its memory is bounded, however wide and deep
+/// the tree is: it holds one path, and for each directory on it the next few names.
 struct Walk<'a> {
     fs: &'a Fs,
     caller: &'a Caller,
     recursive: bool,
-    /// Where it is, below where it began.
+    /// The current path, relative to where the listing began.
     path: Vec<u8>,
     /// The directories on that path.
     levels: Vec<Level>,
-    /// Bytes of names that wait.
+    /// Bytes of the names that wait.
     waiting_bytes: usize,
 }
 
-/// A directory that has others in it.
+/// A directory that has subdirectories.
 struct Level {
-    /// Held by a look-up of ours, unless the caller of the listing holds it.
+    /// Held by a lookup of this listing, unless the caller of the listing holds it.
     node: NodeId,
     ours: bool,
     path_bytes: usize,
-    /// The next directories in it, the first one last.
+    /// Its next subdirectories, the first one last.
     names: Vec<Vec<u8>>,
-    /// Where there are more of them, if there may be.
+    /// Where to read more of them, if there may be more.
     next: Option<u64>,
 }
 
@@ -78,8 +78,8 @@ impl<'a> Walk<'a> {
         Walk { fs, caller, recursive, path: Vec::new(), levels: Vec::new(), waiting_bytes: 0 }
     }
 
-    /// Lists what was found below until there is no more. A directory that cannot be listed, or is
-    /// gone by now, is told as skipped: the others are still of use.
+    /// Lists all directories found below. A directory that cannot be listed, or that was removed
+    /// meanwhile, is reported as skipped: the rest is still useful.
     fn rest(&mut self, replies: &mut Replies) -> Result<(), Failure> {
         while !self.levels.is_empty() {
             self.step(replies)?;
@@ -87,7 +87,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Lists the next directory, or finds out which that is.
+    /// Lists the next directory, or reads which one is next.
     fn step(&mut self, replies: &mut Replies) -> Result<(), Failure> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         self.path.truncate(level.path_bytes);
@@ -120,11 +120,11 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Lists a directory by its name in another one.
+    /// Lists a directory by its name in its parent.
     fn enter(&mut self, parent: NodeId, name: &[u8], replies: &mut Replies) -> Result<(), Failure> {
         let found = self.fs.lookup(self.caller, parent, name);
         let entry = found.map_err(|error| about(by_name(error), b""))?;
-        // Something else may have got its name.
+        // Another file may have taken its name.
         let listed = match entry.attr.kind {
             Kind::Directory => self.directory(entry.node, replies),
             _ => Ok(()),
@@ -136,7 +136,7 @@ impl<'a> Walk<'a> {
         listed
     }
 
-    /// Lists the directory that the path leads to, and notes that there are others in it.
+    /// Lists the directory at the current path, and records whether it has subdirectories.
     fn directory(&mut self, node: NodeId, replies: &mut Replies) -> Result<(), Failure> {
         let (fs, mut any) = (self.fs, false);
         entries(fs, self.caller, node, &self.path, replies, &mut |_, child, kind| {
@@ -150,7 +150,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Reads which directories come next, in order of their names as far as they are read at once.
+    /// Reads the next subdirectories, in order of their names as far as they are read at once.
     fn more(&mut self, cookie: u64) -> FsResult<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let most = if self.waiting_bytes < WAITING_BYTES_MAX { DIRECTORIES_AT_ONCE } else { 1 };
@@ -174,8 +174,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Sends the entries of one directory. `found` gets each with a look-up that it must give back.
-/// What cannot be read is told as skipped, and what is behind it is sent.
+/// Sends the entries of one directory. `found` gets each entry with a lookup that it must release.
+/// An entry that cannot be read is reported as skipped, and those behind it are sent.
 pub(super) fn entries(
     fs: &Fs,
     caller: &Caller,
@@ -211,7 +211,7 @@ pub(super) fn entries(
                     continue;
                 }
             };
-            // One that went away meanwhile is listed without.
+            // A target that went away meanwhile is left out.
             let target = Some(attr.node).filter(|_| attr.kind == Kind::Symlink);
             let target = target.and_then(|node| fs.readlink(caller, node).ok()).map(Bytes);
             found(&name.0, attr.node, attr.kind);
@@ -234,12 +234,13 @@ pub(super) fn entries(
     }
 }
 
-/// Who lists knows a directory by its name: one that is gone by now has none.
+/// A listing knows a directory by its name: a removed directory has none.
 fn by_name(error: FsError) -> FsError {
     if matches!(error, FsError::Stale) { FsError::NotFound } else { error }
 }
 
-/// What a name leads to that the listing could not read, with a look-up: this says why.
+/// The target of a name that the listing could not read, with a lookup: the error gives the
+/// reason.
 fn look(fs: &Fs, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<Attr> {
     fs.lookup(caller, directory, name).map(|entry| entry.attr)
 }
@@ -264,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// What a listing sends: the paths, and what it skipped.
+    /// What a listing sends: the paths, and the skipped ones.
     fn sent(list: impl FnOnce(&mut Replies)) -> (Vec<Vec<u8>>, Vec<Failure>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let read = move || {
@@ -292,8 +293,8 @@ mod tests {
         })
     }
 
-    /// A directory whose removal and whose listing come together is told as a name that is not
-    /// there, and the others are listed.
+    /// A directory that is removed while it is listed is reported as a name that does not exist,
+    /// and the others are listed.
     #[test]
     fn a_directory_that_vanishes_meanwhile_is_no_such_directory() {
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(fs.status().unwrap().nodes, 0);
     }
 
-    /// Of a deep tree the path is in memory once, and of a wide one some names.
+    /// Of a deep tree the path is in memory once, and of a wide tree only some names.
     #[test]
     fn what_waits_to_be_listed_is_bounded() {
         const DEEP: usize = 100;
@@ -365,8 +366,8 @@ mod tests {
         assert_eq!(fs.status().unwrap().nodes, 0);
     }
 
-    /// A name whose inode cannot be read is told of once, and takes no other with it: neither
-    /// those before it nor those behind.
+    /// A name whose inode cannot be read is reported once, and hides no other name: neither those
+    /// before it nor those behind it.
     #[test]
     fn what_cannot_be_read_is_skipped_alone() {
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));

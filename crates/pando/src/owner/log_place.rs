@@ -1,10 +1,10 @@
-//! Whose a log is that is elsewhere: one volume's, and one process's.
+//! Ownership of a log that is stored outside the volume: it belongs to one volume and one process.
 //!
-//! The directory of such a log is locked while the volume is open, and holds a symbolic link
-//! `volume.INODE` to the directory of its volume: INODE is that directory's number in its file
-//! system. A volume that was moved keeps the number, one that was copied has another, and its
-//! link to the log still leads to the log of the first. Two volumes would overwrite each other's
-//! records there.
+//! The daemon locks the directory of such a log while the volume is open. The directory holds a
+//! symbolic link `volume.INODE` to the directory of its volume, where INODE is that directory's
+//! inode number in its file system. A volume that was moved keeps the number. A copied volume has
+//! another number, but its link to the log still points to the log of the original. The two
+//! volumes would overwrite each other's records there.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -22,14 +22,14 @@ use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
 
-/// What the name of the link back starts with.
+/// Prefix of the name of the link back to the volume.
 const BACK: &str = "volume.";
 
-/// How long one that ends may take to let go of the log after it let go of the volume.
+/// How long a process that ends may take to release the log after it released the volume.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The log is ours as long as this lives. All that is done in its directory is done through this
-/// descriptor: its path may lead elsewhere by now, where another user owns a directory above.
+/// The lock on the log, held as long as this lives. All work in its directory goes through this
+/// descriptor: its path may point elsewhere by now, where another user owns a directory above.
 #[derive(Debug)]
 pub(crate) struct LogHeld(File);
 
@@ -56,7 +56,7 @@ impl LogHeld {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// Whether what is locked is what is at a path now.
+    /// Whether the locked directory is the one that is at a path now.
     pub(crate) fn is_of(&self, log: &Path) -> Result<bool> {
         let failed = |error| failure::io("open", log, &error);
         let held = self.0.metadata().map_err(failed)?;
@@ -68,32 +68,33 @@ impl LogHeld {
     }
 }
 
-/// Whether a log that does not say whose it is, is told so.
+/// Whether to write the link back into a log directory that has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It is, from now on.
+    /// Write it.
     Write,
-    /// It is not: nothing is changed.
+    /// Do not write it: nothing is changed.
     Leave,
 }
 
 impl Drop for LogHeld {
     fn drop(&mut self) {
-        // Whoever was started just before may have the directory open still; we close it anyway.
+        // A process started just before may still have the directory open; the unlock takes effect
+        // anyway.
         rustix::fs::flock(&self.0, FlockOperation::Unlock).unwrap_or_default();
     }
 }
 
-/// Takes the log of a volume whose log is elsewhere. The caller holds `owner.lock`, and lets go
-/// of this first.
+/// Takes the log of a volume whose log is stored elsewhere. The caller holds `owner.lock`, and
+/// releases this lock first.
 ///
 /// # Errors
 ///
-/// The log is another volume's, or in use; or it cannot be told where it is.
+/// The log belongs to another volume, or is in use; or its location cannot be determined.
 pub(crate) fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Option<LogHeld>> {
     let link = volume.join(fs::LOG_DIRECTORY);
     let is_link = found(link.symlink_metadata(), &link)?.is_some_and(|it| it.is_symlink());
-    // A link that leads nowhere is told of by who opens the log.
+    // The code that opens the log reports a dangling link.
     if !is_link || !found(link.metadata(), &link)?.is_some_and(|it| it.is_dir()) {
         return Ok(None);
     }
@@ -110,7 +111,7 @@ pub(crate) fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Opt
         }
         clock.sleep(Duration::from_millis(3));
     };
-    // Another directory may have been put there meanwhile.
+    // The path may have been given another directory meanwhile.
     is_theirs(volume, &log, &held.0.metadata().map_err(open)?)?;
     match back(&log, &held)? {
         Back::Of(number, path) => check(volume, &log, number, &path)?,
@@ -120,8 +121,8 @@ pub(crate) fn hold(volume: &Path, clock: &dyn Clock, claim: Claim) -> Result<Opt
     Ok(Some(held))
 }
 
-/// Refuses to follow, as the superuser, the link of somebody else's volume to what is not theirs:
-/// they could have files made anywhere.
+/// As the superuser, refuses to follow a link in another user's volume to a directory that this
+/// user does not own: the user could have files created anywhere.
 fn is_theirs(volume: &Path, log: &Path, found: &Metadata) -> Result<()> {
     let of_volume = volume.metadata().map_err(|error| failure::io("open", volume, &error))?;
     let (theirs, owner) = (of_volume.uid(), found.uid());
@@ -138,8 +139,8 @@ fn is_theirs(volume: &Path, log: &Path, found: &Metadata) -> Result<()> {
         .hint("only if you put the log there: give that directory to the owner of the volume"))
 }
 
-/// What is at a path, if anything is. That it cannot be told is not that there is nothing: the log
-/// of another would be written to.
+/// What is at a path, if anything. An error does not mean that nothing is there: the daemon would
+/// write to another volume's log.
 fn found(at: std::io::Result<Metadata>, path: &Path) -> Result<Option<Metadata>> {
     match at {
         Ok(found) => Ok(Some(found)),
@@ -148,7 +149,7 @@ fn found(at: std::io::Result<Metadata>, path: &Path) -> Result<Option<Metadata>>
     }
 }
 
-/// Locks the directory of a log; `None` while somebody else has it.
+/// Locks the directory of a log; `None` while another process holds the lock.
 pub(crate) fn try_lock(log: &Path) -> Result<Option<LogHeld>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let directory = rustix::fs::open(log, flags, Mode::empty())
@@ -161,14 +162,14 @@ pub(crate) fn try_lock(log: &Path) -> Result<Option<LogHeld>> {
     }
 }
 
-/// That another process has the log.
+/// Reports that another process has the log.
 pub(crate) fn in_use(log: &Path) -> Failure {
     let message = format!("the log in {} is in use by another volume", log.display());
     Failure::new(FailureKind::Busy, message)
         .hint("each volume needs a directory of its own for its log")
 }
 
-/// Writes whose the log is.
+/// Writes the link back to the volume that the log belongs to.
 pub(crate) fn link_back(volume: &Path, log: &Path, held: &LogHeld) -> Result<()> {
     let failed = |error| failure::io("open", volume, &error);
     let volume = std::fs::canonicalize(volume).map_err(failed)?;
@@ -178,17 +179,17 @@ pub(crate) fn link_back(volume: &Path, log: &Path, held: &LogHeld) -> Result<()>
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(failure::io("create", &log.join(name), &error.into())),
     }
-    // Before a record is written there: after a loss of power a copy must not come first.
+    // Before a record is written there: after a power loss a copy must not take the log first.
     held.0.sync_all().map_err(|error| failure::io("sync", log, &error))
 }
 
-/// What a directory says of whose log it is.
+/// What a log directory records about its volume.
 enum Back {
-    /// The number of the volume's directory, and where that was.
+    /// The inode number of the volume's directory, and its path at that time.
     Of(u64, PathBuf),
-    /// Nothing, and there is a log in it.
+    /// No link, and there is a log in it.
     Nobody,
-    /// Nothing, for it is empty: the disk may not be mounted.
+    /// No link and no log: the disk may not be mounted.
     Empty,
 }
 
@@ -209,8 +210,8 @@ fn back(log: &Path, held: &LogHeld) -> Result<Back> {
 
 fn check(volume: &Path, log: &Path, number: u64, path: &Path) -> Result<()> {
     let own = volume.metadata().map_err(|error| failure::io("open", volume, &error))?;
-    // Directories in two file systems may have one number. What is at the path now tells nothing
-    // else: a volume may have been moved, and its copy put there.
+    // Directories in two file systems may have the same number. What is at the path now proves
+    // nothing else: the volume may have been moved, and a copy put there.
     let is_another = path.metadata().is_ok_and(|it| it.ino() == number && it.dev() != own.dev());
     if own.ino() == number && !is_another {
         return Ok(());

@@ -1,13 +1,13 @@
-//! The owner of a volume: the one process that has it open. It holds the volume's lock, listens
-//! on its socket, drives its background work, and mounts it where that is asked for.
+//! The daemon of a volume: the one process that has the volume open. It holds the volume's lock,
+//! listens on its socket, runs its background work, and mounts it if requested.
 //!
-//! Life of an owner:
-//! 1. `elect`: take the lock, or find that another process has it.
+//! Life of a daemon:
+//! 1. `elect`: take the lock, or find that another process holds it.
 //! 2. Listen at once, so that commands wait in the socket's queue and not in a loop.
-//! 3. Open the volume, mount it, tell whoever started us.
-//! 4. `server`: answer until a signal, an unmount, a hand-over or idleness ends it.
-//! 5. Leave: no new connections, requests under way end, background work stops, the volume is
-//!    closed. The lock goes last, so that a successor finds a closed volume.
+//! 3. Open the volume, mount it, report to the process that started the daemon.
+//! 4. `server`: answer until a signal, an unmount, a hand-over or idleness ends the daemon.
+//! 5. Leave: accept no new connections, let requests under way end, stop background work, close
+//!    the volume. The daemon releases the lock last, so that a successor finds a closed volume.
 
 mod accounts;
 mod admission;
@@ -56,21 +56,21 @@ use elect::Elected;
 pub(crate) use elect::alone;
 use server::{Event, Server};
 
-/// How long open files may keep a mount that is told to end by a signal.
+/// How long open files may delay the end of a mount after a signal.
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What an owner is to do.
+/// What a daemon is started to do.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     /// The volume directory.
     pub(crate) volume: PathBuf,
     /// Where to mount it, if at all.
     pub(crate) mount: Option<MountStart>,
-    /// Memory for cached nodes, in bytes, unless the mount's options say.
+    /// Memory for cached nodes, in bytes, unless the mount's options set it.
     pub(crate) cache_bytes: Option<u64>,
-    /// Memory for the index, in bytes; 0: there is none.
+    /// Memory for the index, in bytes; 0 disables the index.
     pub(crate) index_bytes: Option<u64>,
-    /// How long to stay without a request when it is not mounted; `None` for ever.
+    /// How long an unmounted daemon stays without a request; `None` means for ever.
     pub(crate) idle: Option<Duration>,
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct MountStart {
     pub(crate) options: Vec<String>,
 }
 
-/// Owns a volume until it is time to leave. `tell` hears once how the start went, unless it
-/// failed, which is returned.
+/// Runs the daemon of a volume until it is time to leave. Calls `tell` once with the outcome of
+/// the start, unless the start failed: then it returns the failure.
 pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     device::raise_descriptor_limit();
     let device = LocalDevice::open(&start.volume);
@@ -92,7 +92,7 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     let env = Env::on(Arc::<LocalDevice>::clone(&device));
     let there = fs::is_volume(&*env.device);
     if !there.map_err(|error| failure::device(&start.volume, &error))? {
-        // Found before the lock is taken, so that no lock file appears in strange directories.
+        // Checked before the lock is taken, so that no lock file appears in unrelated directories.
         return Err(failure::open(&start.volume, &fs::OpenError::NotAVolume));
     }
     let lock = match elect::elect(start, &env)? {
@@ -102,7 +102,7 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
             return Ok(());
         }
     };
-    // Let go of before the other, so that a successor finds both free.
+    // Released before the volume's lock, so that a successor finds both free.
     let log = log_place::hold(&start.volume, &*env.clock, log_place::Claim::Write)?;
     let door = Door::open(lock, device.directory())
         .map_err(|error| failure::io("listen in", &start.volume, &error))?;
@@ -141,7 +141,7 @@ fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)
     }))
 }
 
-/// Mounts, and has an event sent when the mount is gone.
+/// Mounts the volume, and sends an event when the mount is gone.
 fn mount(
     fs: &Arc<Fs>,
     options: &fuse::MountOptions,
@@ -154,7 +154,7 @@ fn mount(
     let watched = Arc::clone(&mount);
     device::spawn("unmounted", move || {
         let ended = watched.wait();
-        // The owner may have left by itself meanwhile.
+        // The daemon may have left by itself meanwhile.
         events.send(Event::Unmounted(ended.map_err(|error| error.to_string()))).unwrap_or_default();
     })
     .map_err(|error| Failure::new(FailureKind::Other, format!("cannot start a thread: {error}")))?;
@@ -185,7 +185,7 @@ fn serve(
             Ok(())
         }
         Event::Unmounted(ended) => {
-            // An import goes on to its end, while others are answered.
+            // An import runs to its end, while the daemon answers other requests.
             server.go_on(inbox);
             server.leave();
             ended.map_err(|message| Failure::new(FailureKind::Other, message))
@@ -235,7 +235,7 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
     options
 }
 
-/// Whether the process in a lock file is worth naming.
+/// The process ID in a lock file, if it can be read.
 fn lock_holder(volume: &Path) -> Option<u32> {
     let text = LocalDevice::open(volume).and_then(|it| it.read(elect::LOCK, 32)).ok()?;
     std::str::from_utf8(&text).ok()?.trim().parse().ok()

@@ -1,9 +1,9 @@
-//! What is mounted below a directory of a mounted volume. The kernel takes the names of a directory
-//! that a command removes or rolls back out of its cache, and with them whatever is mounted there:
-//! the mounts of others, and what they have written. So the command is refused, as `rmdir` and
-//! `rename` are through the mount. What is the root of a mount is not removed, nor rolled back with
-//! a directory above it: the mount would go on with what nobody finds any more. Rolled back by
-//! itself it stays the root.
+//! Checks for mounts below a directory of a mounted volume. When a command removes or rolls back a
+//! directory, the kernel drops the names from its cache, and with them every mount below: mounts
+//! of other file systems, and what was written there. So the daemon refuses the command, as
+//! `rmdir` and `rename` are refused through the mount. The root of a mount is not removed, nor
+//! rolled back with a directory above it: the mount would continue with a directory that no path
+//! reaches any more. A root that is rolled back by itself stays the root.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use wire::{Call, Failure, FailureKind};
 use super::calls::{Answered, Held};
 use super::server::Server;
 
-/// Refuses a request that takes names away below which something is mounted.
+/// Refuses a request that takes away names below which something is mounted.
 pub(super) fn refuse(server: &Server, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     match *call {
         Call::Remove { path } => refuse_below(server, caller, path, (Follow::No, Top::Refused)),
@@ -33,24 +33,24 @@ pub(super) fn refuse(server: &Server, caller: &Caller, call: &Call<'_>) -> Answe
     }
 }
 
-/// What becomes of the root of a mount, if the request is about that.
+/// What happens to the root of a mount, if the request affects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Top {
-    /// It is another directory then, and the mount shows that.
+    /// The root becomes another directory, and the mount shows that.
     Stays,
     /// The request is refused.
     Refused,
 }
 
-/// Refuses where something is mounted at or below a path of the volume. As far as this process
-/// sees: what is mounted in a mount namespace of its own is not known here.
+/// Refuses if something is mounted at or below a path of the volume, as far as this process can
+/// see: mounts in other mount namespaces are not visible here.
 fn refuse_below(
     server: &Server,
     caller: &Caller,
     path: &[u8],
     (follow, top): (Follow, Top),
 ) -> Answered<()> {
-    // That it is not there tells who does it.
+    // The operation itself reports that the path does not exist.
     let Ok(held) = Held::resolve(server.fs(), caller, path, follow) else { return Ok(()) };
     refuse_where(server, path, top, |node| node == held.entry.node)
 }
@@ -84,7 +84,7 @@ fn refuse_where(
     }
 }
 
-/// Whether a path leads through such a node.
+/// Whether a path passes through a node for which `is_it` is true.
 fn is_below(fs: &Fs, path: &Path, is_it: &impl Fn(NodeId) -> bool) -> bool {
     let leads_there = |at: &Path| {
         let at = at.as_os_str().as_bytes();

@@ -1,4 +1,4 @@
-//! What is answered about quotas.
+//! Answers requests about quotas.
 
 use fs::{Follow, Fs, Owner, OwnerQuota, QuotaChange, QuotaInfo};
 use inode::{Caller, FsError, NodeId};
@@ -11,7 +11,7 @@ use super::calls::{Held, at};
 use super::check::told;
 use super::connection::Replies;
 
-/// A user or a group as the volume has it.
+/// Converts a user or a group of the volume to the wire's form.
 fn owner(owner: QuotaOwner) -> Owner {
     match owner {
         QuotaOwner::User(user) => Owner::User(user),
@@ -26,13 +26,13 @@ fn shown_owner(owner: Owner) -> QuotaOf {
     })
 }
 
-/// The quotas of directories as the wire has them, with the paths that the caller may see.
+/// The quotas of directories in the wire's form, with the paths that the caller may see.
 pub(super) fn shown(fs: &Fs, caller: &Caller, quotas: &[QuotaInfo]) -> Result<Vec<Quota>, Failure> {
     let one = |quota: &QuotaInfo| Ok(of_directory(quota, visible(fs, caller, quota.directory)?));
     quotas.iter().map(one).collect()
 }
 
-/// The path of a directory, if its caller may go there; else nothing.
+/// The path of a directory if the caller may reach it, else nothing.
 pub(super) fn visible(fs: &Fs, caller: &Caller, node: NodeId) -> Result<Bytes, Failure> {
     let path = fs.path_of(node)?.unwrap_or_default();
     let there = !path.is_empty() && Held::exactly(fs, caller, &path, Follow::No).is_ok();
@@ -76,7 +76,7 @@ pub(super) fn all(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
     Ok(Answer::Quotas(all))
 }
 
-/// A change of limits as the volume takes it.
+/// Converts a change of limits to the volume's form.
 fn change(files: LimitChange, bytes: LimitChange) -> QuotaChange {
     let one = |limit| match limit {
         LimitChange::Keep => fs::LimitChange::Keep,
@@ -86,8 +86,8 @@ fn change(files: LimitChange, bytes: LimitChange) -> QuotaChange {
     QuotaChange { files: one(files), bytes: one(bytes) }
 }
 
-/// Sets limits of a user or a group, or of a directory, and answers those that hold. What is
-/// counted or charged for that goes on beside everything else, and the caller sees how far it is.
+/// Sets limits of a user, a group or a directory, and returns the limits in effect. The count or
+/// charge that this needs runs beside all other work, and the caller sees its progress.
 pub(super) fn set(
     fs: &Fs,
     caller: &Caller,
@@ -104,7 +104,7 @@ pub(super) fn set(
         }
         Call::QuotaSet { path, files, bytes } => {
             let change = change(files, bytes);
-            // How many there will be is not known.
+            // The total is not known in advance.
             let mut progress = |done, _| progress(done, 0);
             at(fs, caller, path, |node| fs.quota_set_telling(caller, node, change, &mut progress))
         }
@@ -117,7 +117,7 @@ pub(super) fn set(
     Ok(Answer::QuotaLimits { files: limits.files, bytes: limits.bytes })
 }
 
-/// Counts all quotas again: a walk over the volume, for root.
+/// Recounts all quotas by a walk over the volume. Only root may do this.
 pub(super) fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Result<Answer, Failure> {
     if !caller.is_root() {
         return Err(FsError::NotPermitted("only root checks quotas").into());

@@ -1,5 +1,5 @@
-//! The socket's side of an owner: accepts connections, knows which of them are in the middle of
-//! something, and decides when it is time to leave.
+//! The socket side of the daemon: accepts connections, tracks which of them have a request under
+//! way, and decides when the daemon leaves.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,48 +22,48 @@ use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
 
-/// How long a command waits until it sees what was done through the mount, and until its effect is
-/// seen there: to drop pages the kernel may have to write them first, on a disk that has other
-/// work.
+/// How long a command waits to see changes made through the mount, and for its own effect to be
+/// visible there. To drop pages the kernel may have to write them first, on a disk that is busy
+/// with other work.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether the socket is there: who finds none looks for an owner for far
-/// longer.
+/// How often the daemon checks that its socket exists. A client that finds no socket looks for a
+/// daemon for far longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What takes longer than this is not waited for when a mount wants the volume: others would find
-/// no owner meanwhile.
+/// A mount that requests the volume does not wait for work that takes longer than this: other
+/// clients would find no daemon meanwhile.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// How long a session that is ended may take before its connection is cut off, and after that.
+/// How long an ended session may take before its connection is cut off, and how long after that.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a search waits until others of its user have ended.
+/// How long a search waits for other searches of its user to end.
 const LOAD_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What ends an owner.
+/// What ends a daemon.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A signal.
     Signal,
-    /// A mount wants the volume.
+    /// A mount requests the volume.
     HandOver,
-    /// Nothing happened for long.
+    /// The daemon was idle for its whole idle time.
     Idle,
-    /// The mount is gone, in order or with an error.
+    /// The mount is gone, cleanly or with an error.
     Unmounted(std::result::Result<(), String>),
 }
 
-/// What the threads of an owner share.
+/// State that the daemon's threads share.
 pub(super) struct Server {
     volume: PathBuf,
     fs: Arc<Fs>,
     clock: Arc<dyn Clock>,
     events: Sender<Event>,
-    /// How long it stays without a request, if it does not stay for ever.
+    /// How long it stays without a request; `None` means for ever.
     idle: Option<Duration>,
     mount: OnceLock<Arc<fuse::Mount>>,
-    /// The mount is gone, and the daemon goes on for sessions that are under way.
+    /// The mount is gone, and the daemon continues for sessions that are under way.
     unmounted: AtomicBool,
     background: Background,
     registry: Mutex<Registry>,
@@ -74,7 +74,8 @@ pub(super) struct Server {
 struct Registry {
     sessions: Sessions,
     leaving: bool,
-    /// How many wait until all rest, so that the owner can leave: nothing is begun.
+    /// How many threads wait for all connections to be idle, so that the daemon can leave: no
+    /// request begins.
     pausing: u32,
     last_active: Duration,
 }
@@ -139,7 +140,7 @@ impl Server {
         assert!(self.mount.set(mount).is_ok(), "an owner mounts once");
     }
 
-    /// Waits until the kernel has dropped what it cached of things that changed behind its back.
+    /// Waits until the kernel has dropped its caches of what was changed without its knowledge.
     pub(super) fn settle(&self) {
         if let Some(mount) = self.mount()
             && !mount.settle(SETTLE_PATIENCE)
@@ -148,7 +149,7 @@ impl Server {
         }
     }
 
-    /// Waits until what the kernel has handed over is in the volume.
+    /// Waits until everything that the kernel has handed over is in the volume.
     pub(super) fn catch_up(&self) {
         if let Some(mount) = self.mount()
             && !mount.catch_up(&*self.clock, SETTLE_PATIENCE)
@@ -157,15 +158,15 @@ impl Server {
         }
     }
 
-    /// Has the owner leave, unless something is under way that takes long: then that is told, with
-    /// how long it lasts, and the owner stays for everybody. Short requests are waited for.
+    /// Makes the daemon leave, unless a long request is under way: then it returns that request
+    /// and its duration, and the daemon stays for all clients. It waits for short requests.
     pub(super) fn hand_over(&self) -> std::result::Result<(), (u64, Who, Busy, Duration)> {
         let mut registry = self.registry.lock();
         registry.pausing += 1;
         loop {
             let now = self.clock.monotonic();
             let Some((id, who, busy)) = registry.sessions.first_at_work(now) else {
-                // What is not begun by now is left to the next owner.
+                // Requests not begun by now are left to the next daemon.
                 self.events.send(Event::HandOver).unwrap_or_default();
                 return Ok(());
             };
@@ -180,14 +181,14 @@ impl Server {
         }
     }
 
-    /// Whether a user may see and end the sessions of all: root, and whose the volume or this
-    /// process is.
+    /// Whether a user may see and end the sessions of all users: root, the user that owns the
+    /// volume, and the user that runs this process.
     pub(super) fn trusts(&self, uid: u32) -> bool {
         let own = rustix::process::geteuid().as_raw();
         uid == 0 || uid == own || Some(uid) == self.directory_uid()
     }
 
-    /// The sessions that one may see who asks over a session of his own.
+    /// The sessions that the user of session `asks` may see.
     pub(super) fn sessions(&self, asks: u64) -> Vec<wire::Session> {
         let registry = self.registry.lock();
         let Some(who) = registry.sessions.get(asks).map(|session| session.who) else {
@@ -196,7 +197,7 @@ impl Server {
         registry.sessions.shown(who, asks, self.clock.monotonic())
     }
 
-    /// Ends a session, as the user of another one asks. What it has done stays.
+    /// Ends a session on behalf of the user of session `asks`. Its completed work stays.
     pub(super) fn end_session(&self, id: u64, asks: u64) -> Result<()> {
         let mut registry = self.registry.lock();
         let who = registry.sessions.get(asks).map(|session| session.who);
@@ -229,12 +230,12 @@ impl Server {
         Ok(())
     }
 
-    /// Which user ended a session, if one did.
+    /// The user that ended a session, if any.
     pub(super) fn session_ended_by(&self, id: u64) -> Option<u32> {
         self.registry.lock().sessions.ended_by(id)
     }
 
-    /// Whose the directory of the volume is.
+    /// The user that owns the volume's directory.
     pub(super) fn directory_uid(&self) -> Option<u32> {
         let listening = self.door.listening();
         rustix::fs::fstat(listening.directory()).map(|found| found.st_uid).ok()
@@ -252,7 +253,7 @@ impl Server {
         device::spawn("accept", move || server.accept(&listening)).map(drop)
     }
 
-    /// Makes the socket again if somebody removed it.
+    /// Creates the socket again if it was removed.
     fn keep_socket(self: &Arc<Server>) {
         match self.door.restore() {
             Ok(None) => {}
@@ -293,7 +294,7 @@ impl Server {
         let who = Who { uid, pid, trusted: self.trusts(uid) };
         let mut registry = self.registry.lock();
         if registry.leaving {
-            // Closed before the welcome: the client tries again and meets our successor.
+            // Closed before the welcome: the client tries again and reaches the successor.
             return Ok(());
         }
         let added = registry.sessions.add(stream.try_clone()?, who, self.clock.monotonic());
@@ -322,8 +323,8 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Notes what a connection is in the middle of, if anything. `false`: the owner is leaving, and
-    /// the connection is to begin nothing.
+    /// Records the current request of a connection, if any. `false`: the daemon is leaving, and
+    /// the connection must begin nothing.
     pub(super) fn set_busy(&self, id: u64, task: Option<Task>) -> bool {
         let mut registry = self.registry.lock();
         while task.is_some() && registry.pausing > 0 && !registry.leaving {
@@ -341,7 +342,7 @@ impl Server {
         !registry.leaving
     }
 
-    /// Begins what a connection is in the middle of, as soon as there are few enough of its kind.
+    /// Begins a request of a connection, as soon as few enough of its kind are under way.
     pub(super) fn begin(&self, id: u64, load: Load) -> Result<()> {
         let mut registry = self.registry.lock();
         let deadline = self.clock.monotonic() + LOAD_PATIENCE;
@@ -356,18 +357,18 @@ impl Server {
         }
     }
 
-    /// Notes that a connection sent more to do of what it is in the middle of.
+    /// Records that a connection sent more work for its current request.
     pub(super) fn heard(&self, id: u64) {
         let now = self.clock.monotonic();
         self.registry.lock().sessions.heard(id, now);
     }
 
-    /// Whether nothing new is begun any more.
+    /// Whether the daemon begins no new requests.
     pub(super) fn is_leaving(&self) -> bool {
         self.registry.lock().leaving
     }
 
-    /// Waits for an event; to be without any connection for long is one.
+    /// Waits for an event. The end of the idle time without any connection is an event, too.
     pub(super) fn wait(self: &Arc<Server>, inbox: &Receiver<Event>) -> Event {
         loop {
             self.keep_socket();
@@ -380,7 +381,7 @@ impl Server {
                         return Event::Idle;
                     }
                     let rest = idle.saturating_sub(quiet);
-                    // A connection that closes starts the time afresh.
+                    // A connection that closes restarts the idle time.
                     if registry.sessions.is_empty() { rest } else { rest.max(idle / 4) }
                 }
             };
@@ -394,8 +395,8 @@ impl Server {
         }
     }
 
-    /// After the mount is gone: answers on as a daemon without a mount until nothing is under way
-    /// that goes on, or an event comes that ends it.
+    /// After the mount is gone: answers as a daemon without a mount until no request that
+    /// continues is under way, or an event ends the daemon.
     pub(super) fn go_on(self: &Arc<Server>, inbox: &Receiver<Event>) {
         self.unmounted.store(true, Ordering::Relaxed);
         while self.registry.lock().sessions.goes_on(self.clock.monotonic()) {
@@ -406,8 +407,8 @@ impl Server {
         }
     }
 
-    /// Takes no more connections, closes idle ones, and waits for requests under way: first until
-    /// short ones end, then until long ones that are given up have ended, but no longer than
+    /// Accepts no more connections, closes idle ones, and waits for requests under way: first
+    /// until short ones end, then until cancelled long ones have ended, but no longer than
     /// [`LAZY_PATIENCE`].
     pub(super) fn leave(&self) {
         let mut registry = self.registry.lock();
@@ -418,7 +419,8 @@ impl Server {
             .unwrap_or_else(|failure| tracing::warn!(%failure, "the socket stays"));
         self.changed.notify_all();
         for (idle_only, patience) in [(true, SHORT), (false, LAZY_PATIENCE)] {
-            // A request that is on its way already is still read, and answered with our leave.
+            // A request that is already on its way is still read, and answered with a notice that
+            // the daemon leaves.
             registry.sessions.end_reading(idle_only);
             let deadline = self.clock.monotonic() + patience;
             while !registry.sessions.is_empty() {

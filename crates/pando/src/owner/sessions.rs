@@ -1,9 +1,9 @@
-//! The connections to a daemon: who has them, what each is in the middle of, and how many there
-//! may be.
+//! The connections to a daemon: their users, their current requests, and the limit on their
+//! number.
 //!
 //! Each connection costs a thread, four descriptors and up to 2 MiB, so their number is bounded.
-//! One user gets a part of them, and all users together leave some to root and to the user whose
-//! the volume is: they can always look at the volume, unmount it and end the sessions of others.
+//! One user gets a part of them. All users together leave some to root and to the user that owns
+//! the volume: those two can always look at the volume, unmount it and end the sessions of others.
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
@@ -15,66 +15,66 @@ use wire::{Failure, FailureKind};
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 256;
 
-/// Of those, such as only root and whose the volume is get.
+/// How many of those are reserved for root and the user that owns the volume.
 const CONNECTIONS_RESERVED: usize = 32;
 
 /// Most connections of one other user at once.
 const CONNECTIONS_OF_USER_MAX: usize = 64;
 
-/// Most searches, counts, checks and recursive listings of one user at once, and of all users: each
-/// keeps a processor busy.
+/// Most searches, counts, checks and recursive listings of one user at once, and of all users:
+/// each keeps a processor busy.
 const SEARCHES_OF_USER_MAX: usize = 8;
 const SEARCHES_MAX: usize = 32;
 
-/// The same of searches that are answered in an order: each may keep 128 MiB.
+/// The same limits for searches with sorted results: each may use 128 MiB.
 const ORDERED_OF_USER_MAX: usize = 2;
 const ORDERED_MAX: usize = 8;
 
-/// An import that has sent nothing to do for so long does not keep the volume from others.
+/// An import that has sent no work for this long no longer keeps the volume from others.
 const STANDS_STILL: Duration = Duration::from_secs(30);
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Who {
     /// The user.
     pub(super) uid: u32,
     /// The process.
     pub(super) pid: i32,
-    /// Whether it is root, or whose the volume or the daemon is.
+    /// Whether it is root, or the user that owns the volume or runs the daemon.
     pub(super) trusted: bool,
 }
 
 /// What a request costs the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
-    /// Little, or what goes on as fast as the other side sends or reads.
+    /// Little, or work that goes only as fast as the peer sends or reads.
     Light,
-    /// A processor, for as long as it lasts.
+    /// A processor, for as long as the request lasts.
     Search,
-    /// That, and memory.
+    /// A processor, and memory.
     Ordered,
 }
 
-/// Something that was asked for.
+/// A request under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
-    /// What it is, for people.
+    /// A description for people.
     pub(super) what: &'static str,
-    /// It goes on when the mount goes: what it has not done yet would be missing.
+    /// It continues after the mount is gone: otherwise the part not yet done would be missing.
     pub(super) goes_on: bool,
 }
 
-/// What a connection is in the middle of.
+/// The current request of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Busy {
     pub(super) task: Task,
     pub(super) since: Duration,
-    /// When it last sent something to do.
+    /// When the peer last sent work.
     heard: Duration,
 }
 
 impl Busy {
-    /// Whether nothing is done, as the other side sends nothing to do.
+    /// Whether the request makes no progress because the peer sends no work.
     fn stands_still(&self, now: Duration) -> bool {
         self.task.goes_on && now.saturating_sub(self.heard) >= STANDS_STILL
     }
@@ -87,9 +87,9 @@ pub(super) struct Session {
     /// When it began, or last ended a request.
     rests_since: Duration,
     pub(super) busy: Option<Busy>,
-    /// What it has begun that costs more than a little.
+    /// The load of its current request.
     load: Load,
-    /// Which user ended it.
+    /// The user that ended it, if any.
     ended_by: Option<u32>,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Adds a connection, and gives it a number; or says which limit it is beyond.
+    /// Adds a connection and returns its number, or the limit that it exceeds.
     pub(super) fn add(
         &mut self,
         stream: UnixStream,
@@ -155,22 +155,22 @@ impl Sessions {
         self.open.remove(&id);
     }
 
-    /// Whether there is none.
+    /// Whether there are no connections.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// One of them, if it is there still.
+    /// A connection by its number, if it still exists.
     pub(super) fn get(&self, id: u64) -> Option<&Session> {
         self.open.get(&id)
     }
 
-    /// Notes what a connection is in the middle of, if anything.
+    /// Records the current request of a connection, if any.
     pub(super) fn set_busy(&mut self, id: u64, task: Option<Task>, now: Duration) {
         if let Some(open) = self.open.get_mut(&id) {
             open.busy = task.map(|task| Busy { task, since: now, heard: now });
@@ -179,8 +179,8 @@ impl Sessions {
         }
     }
 
-    /// Begins what a connection is in the middle of, unless its user, or all users, have as much
-    /// under way as they may have.
+    /// Begins a request of a connection, unless its user, or all users together, have reached the
+    /// limit for this load.
     pub(super) fn begin(&mut self, id: u64, load: Load) -> Result<(), Failure> {
         let Some(who) = self.open.get(&id).map(|open| open.who) else { return Ok(()) };
         let limits = [
@@ -213,55 +213,56 @@ impl Sessions {
         Ok(())
     }
 
-    /// Notes that a connection sent something to do.
+    /// Records that a connection sent work.
     pub(super) fn heard(&mut self, id: u64, now: Duration) {
         if let Some(busy) = self.open.get_mut(&id).and_then(|open| open.busy.as_mut()) {
             busy.heard = now;
         }
     }
 
-    /// The one of those at work that began first. One that stands still is not at work.
+    /// The request that began first among the active ones. A stalled request is not active.
     pub(super) fn first_at_work(&self, now: Duration) -> Option<(u64, Who, Busy)> {
         let busy = self.open.iter().filter_map(|(id, open)| Some((*id, open.who, open.busy?)));
         busy.filter(|(.., busy)| !busy.stands_still(now)).min_by_key(|(.., busy)| busy.since)
     }
 
-    /// Whether something is under way that goes on when the mount goes. What stands still does not
-    /// keep the volume from others.
+    /// Whether a request is under way that continues after the mount is gone. A stalled request
+    /// does not keep the volume from others.
     pub(super) fn goes_on(&self, now: Duration) -> bool {
         let goes_on = |busy: Busy| busy.task.goes_on && !busy.stands_still(now);
         self.open.values().any(|open| open.busy.is_some_and(goes_on))
     }
 
-    /// Ends a connection for a user. `false`: there is none of that number.
+    /// Ends a connection on behalf of a user. Returns `false` if no connection has that number.
     pub(super) fn end(&mut self, id: u64, by: u32) -> bool {
         let Some(open) = self.open.get_mut(&id) else { return false };
         open.ended_by = Some(by);
-        // It reads no more, so what is under way is given up and the reason goes out.
+        // The daemon reads no more from it, so the request under way is cancelled and the reason
+        // is sent.
         open.stream.shutdown(Shutdown::Read).unwrap_or_default();
         true
     }
 
-    /// Cuts a connection off that does not end: it waits for the other side to read.
+    /// Cuts off a connection that does not end because it waits for the peer to read.
     pub(super) fn cut_off(&self, id: u64) {
         if let Some(open) = self.open.get(&id) {
             open.stream.shutdown(Shutdown::Both).unwrap_or_default();
         }
     }
 
-    /// Which user ended a connection, if one did.
+    /// The user that ended a connection, if any.
     pub(super) fn ended_by(&self, id: u64) -> Option<u32> {
         self.open.get(&id)?.ended_by
     }
 
-    /// Has connections read no more: all of them, or those that are idle.
+    /// Stops reading from connections: from all of them, or only from idle ones.
     pub(super) fn end_reading(&self, idle_only: bool) {
         for open in self.open.values().filter(|open| !idle_only || open.busy.is_none()) {
             open.stream.shutdown(Shutdown::Read).unwrap_or_default();
         }
     }
 
-    /// What a user may see of them, but for the connection that asks.
+    /// The connections that a user may see, except the one that sent the request.
     pub(super) fn shown(&self, to: Who, asks: u64, now: Duration) -> Vec<wire::Session> {
         let shown = |id: u64, open: &Session| {
             let since = open.busy.map_or(open.rests_since, |busy| busy.since);

@@ -1,4 +1,4 @@
-//! SIGTERM, SIGINT and SIGHUP end an owner cleanly.
+//! SIGTERM, SIGINT and SIGHUP end a daemon cleanly.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -8,7 +8,7 @@ use signal_hook::iterator::Signals;
 
 use super::server::Event;
 
-/// Has an event sent for every signal that asks to end.
+/// Sends an event for every signal that requests an end.
 pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     device::spawn("signals", move || {

@@ -1,5 +1,5 @@
-//! Listing snapshots, of a directory and of the whole volume, in parts of bounded size, and
-//! deleting one by its number.
+//! Lists snapshots of a directory and of the whole volume, in parts of bounded size, and deletes a
+//! snapshot by its number.
 
 use fs::{Fs, KeptSnapshot, SnapshotInfo, SnapshotsOf};
 use inode::{Caller, SubvolId};
@@ -7,17 +7,17 @@ use wire::{Body, Bytes, Failure, FailureKind, Snapshot};
 
 use super::connection::Replies;
 
-/// Snapshots in one message.
+/// Most snapshots in one message.
 const SNAPSHOTS_A_PART: usize = 1000;
-/// Bytes of snapshots with paths in one message, about.
+/// Approximate bytes of snapshots with paths in one message.
 const PART_BYTES: usize = 64 << 10;
-/// Bytes of one beside its path, about.
+/// Approximate bytes of one snapshot without its path.
 const SNAPSHOT_BYTES: usize = 400;
 
 const WHO_DELETES: &str =
     "only root deletes it, or the owner of its directory, and of what it shows where that is gone";
 
-/// Sends snapshots of a directory.
+/// Sends the snapshots of a directory.
 pub(super) fn send(snapshots: &[SnapshotInfo], replies: &mut Replies) -> Result<(), Failure> {
     for part in snapshots.chunks(SNAPSHOTS_A_PART) {
         replies.part(Body::Snapshots(part.iter().map(told).collect()))?;
@@ -25,7 +25,7 @@ pub(super) fn send(snapshots: &[SnapshotInfo], replies: &mut Replies) -> Result<
     Ok(())
 }
 
-/// A snapshot as it is told.
+/// A snapshot in the form that the reply carries.
 pub(super) fn told(snapshot: &SnapshotInfo) -> Snapshot {
     Snapshot {
         name: snapshot.name.as_slice().into(),
@@ -35,7 +35,7 @@ pub(super) fn told(snapshot: &SnapshotInfo) -> Snapshot {
     }
 }
 
-/// Tells the snapshots of the volume, the oldest first.
+/// Sends the snapshots of the volume, the oldest first.
 pub(super) fn of_volume(
     fs: &Fs,
     caller: &Caller,
@@ -60,7 +60,7 @@ pub(super) fn of_volume(
     if part.is_empty() { Ok(()) } else { replies.part(Body::KeptSnapshots(part)) }
 }
 
-/// The path of what is in a snapshot: by name below its directory, or by number.
+/// The path of a snapshot's contents: by name below its directory, or by number.
 fn place(fs: &Fs, kept: &KeptSnapshot) -> Vec<u8> {
     match &kept.path {
         Some(path) if !kept.removed => {
@@ -71,7 +71,7 @@ fn place(fs: &Fs, kept: &KeptSnapshot) -> Vec<u8> {
     }
 }
 
-/// The path by which the snapshot of a number is found.
+/// The path that addresses a snapshot by its number.
 pub(super) fn numbered(fs: &Fs, number: SubvolId) -> Vec<u8> {
     [b"/", fs.snapshot_dir(), b"/", &fs::name_of_number(number)].concat()
 }

@@ -1,5 +1,5 @@
-//! What is asked about the trash. Paths may lead to what is not there any more: the directories
-//! that are there are resolved, and the names behind them are looked for in the trash.
+//! Requests about the trash. A path may name something that no longer exists: the directories that
+//! exist are resolved, and the names behind them are looked up in the trash.
 
 use fs::{Follow, Fs, FsResult, RestoreOptions, WalkControl};
 use inode::{Caller, FsError, Kind, NodeId};
@@ -8,15 +8,15 @@ use wire::{Answer, Body, Bytes, Failure, FailureKind, Removed};
 use super::calls::{Held, about, below};
 use super::connection::Replies;
 
-/// Directories with a trash of their own that are told of.
+/// Most directories with a trash of their own that a reply names.
 const BELOW_MAX: usize = 100;
 
-/// Things in one message.
+/// Most removed entries in one message.
 const REMOVED_A_PART: usize = 500;
 
 type Answered<T> = Result<T, Failure>;
 
-/// Tells what was removed at a path or below.
+/// Sends what was removed at a path or below it.
 pub(super) fn list(
     fs: &Fs,
     caller: &Caller,
@@ -60,12 +60,13 @@ pub(super) fn list(
     }
     let setting = setting.ok_or_else(|| about(FsError::NotFound, path))?;
     let directory = setting.directory.0;
-    // A fault elsewhere is no fault of this list.
+    // A fault elsewhere does not make this list fail.
     let below = listed_below(true).unwrap_or_default();
     Ok(Answer::Trash(wire::Trash { directory, keep_seconds: setting.keep_seconds, below }))
 }
 
-/// Why a directory has no trash to be turned off: there is none, or it is of a directory above.
+/// Why a directory has no trash to turn off: it has none, or the trash belongs to a directory
+/// above.
 pub(super) fn not_its_own(fs: &Fs, caller: &Caller, node: NodeId) -> Failure {
     let setting = fs.trash_get(node).ok().flatten();
     let path = setting.and_then(|setting| fs.path_of(setting.directory).ok().flatten());
@@ -84,8 +85,8 @@ pub(super) fn not_its_own(fs: &Fs, caller: &Caller, node: NodeId) -> Failure {
         .hint(format!("`pando trash off` of {path} turns that off, for all that is below it"))
 }
 
-/// Directories below one that have a trash of their own, with something in it if that is asked
-/// for, and that the caller may look up.
+/// Directories below this one that have a trash of their own (optionally only those with something
+/// in it) and that the caller may look up.
 fn below_one(fs: &Fs, caller: &Caller, held: &Held<'_>, filled: bool) -> FsResult<Vec<Bytes>> {
     let Some(above) = fs.path_of(held.entry.node)? else { return Ok(Vec::new()) };
     let above = above.strip_suffix(b"/").unwrap_or(&above);
@@ -104,7 +105,7 @@ fn below_one(fs: &Fs, caller: &Caller, held: &Held<'_>, filled: bool) -> FsResul
     Ok(found)
 }
 
-/// That a directory has no trash, with those below that have one.
+/// Reports that a directory has no trash, and names the directories below that have one.
 fn none_but(failure: Failure, below: &[Bytes]) -> Failure {
     let Some(first) = below.first().filter(|_| failure.kind == FailureKind::Invalid) else {
         return failure;
@@ -118,7 +119,7 @@ fn none_but(failure: Failure, below: &[Bytes]) -> Failure {
     failure.hint(format!("{have}: name that"))
 }
 
-/// Deletes what is in the trash of a directory.
+/// Empties the trash of a directory.
 pub(super) fn empty(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
     let gone = fs.trash_empty(caller, held.entry.node).map_err(|error| no_trash(error, path))?;
@@ -134,7 +135,7 @@ fn no_trash(error: FsError, path: &[u8]) -> Failure {
     failure.hint("name a directory with a trash, or a path below; `pando find` -name .trash tells")
 }
 
-/// Brings back what was removed at a path.
+/// Restores what was removed at a path.
 pub(super) fn restore(
     fs: &Fs,
     caller: &Caller,
@@ -149,7 +150,7 @@ pub(super) fn restore(
             fs.restore(caller, from, Some((parent, name)), options)
         }),
     };
-    // Of the directory that something is to be restored in, it is told as it is.
+    // An error about the target directory is reported as it is.
     let about_source = |failure: &Failure| [Some(path), to].contains(&Some(&failure.path.0[..]));
     let restored = restored.map_err(|failure| match failure.kind {
         FailureKind::NotFound if about_source(&failure) => {
@@ -164,7 +165,7 @@ pub(super) fn restore(
     Ok(Answer::Restored { names: restored.names, left: restored.left })
 }
 
-/// The deepest directory of a path that is there, and the names behind it.
+/// The deepest existing directory of a path, and the names behind it.
 fn split<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>, Vec<Vec<u8>>)> {
     let mut names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
     names.retain(|name| !name.is_empty() && *name != b".");
