@@ -1,9 +1,9 @@
-//! An account: limits, and what is charged against them, with what is reserved for batches under
-//! way. Of a quota directory, a user, or a group.
+//! An account of a quota directory, a user, or a group: its limits, what is charged against them,
+//! and what is reserved for batches in progress.
 //!
-//! Before a batch is committed its growth is taken here, where the limits are: so no two writers
-//! get the last byte. What shrinks counts when it is committed. A batch that is given up gives
-//! back what was taken.
+//! A batch reserves its growth here, where the limits are, before it is committed. So no two
+//! writers can both get the last byte. What shrinks counts once it is committed. An abandoned batch
+//! returns its reservation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Account {
     bytes: AtomicI64,
 }
 
-/// What a batch changes of an account.
+/// The change that a batch makes to an account.
 pub(crate) struct Change {
     account: Arc<Account>,
     files: i64,
@@ -43,7 +43,7 @@ impl Account {
         }
     }
 
-    /// Adds to what is charged, whatever the limits.
+    /// Adds to what is charged, regardless of the limits.
     pub(crate) fn add(&self, files: i64, bytes: i64) {
         if files != 0 {
             self.files.fetch_add(files, Ordering::AcqRel);
@@ -53,7 +53,7 @@ impl Account {
         }
     }
 
-    /// Takes what a batch makes grow, or nothing. `force`: whatever the limits.
+    /// Reserves the growth of a batch: all of it, or none. `force`: regardless of the limits.
     fn reserve(&self, files: i64, bytes: i64, force: bool) -> FsResult<()> {
         if force {
             self.add(files, bytes);
@@ -103,7 +103,7 @@ fn take(used: &AtomicI64, most: &AtomicU64, more: i64) -> FsResult<()> {
 }
 
 impl Change {
-    /// Takes what a batch makes grow. `force`: whatever the limits.
+    /// Reserves the growth of a batch. `force`: regardless of the limits.
     pub(crate) fn take(
         account: Arc<Account>,
         (files, bytes): (i64, i64),
@@ -113,12 +113,12 @@ impl Change {
         Ok(Change { account, files, bytes })
     }
 
-    /// After the commit: what shrank is free for others.
+    /// After the commit: releases what shrank for others to use.
     pub(crate) fn committed(&self) {
         self.account.add(self.files.min(0), self.bytes.min(0));
     }
 
-    /// Nothing was committed: what was reserved is free again.
+    /// Nothing was committed: releases what was reserved.
     pub(crate) fn given_up(&self) {
         self.account.add(-self.files.max(0), -self.bytes.max(0));
     }
@@ -135,7 +135,7 @@ pub(crate) fn lanes(files: i64, bytes: i64) -> ([Lane; 2], usize) {
     }
 }
 
-/// Bytes that an inode stores: what a damaged record says may be more than there can be.
+/// Bytes that an inode stores. A damaged record may claim more than can exist.
 pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

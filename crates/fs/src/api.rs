@@ -1,9 +1,9 @@
-//! `FileSystem`: the calls between a front end (`fuse`, the control socket) and what answers them.
+//! `FileSystem`: the calls between a front end (`fuse`, the control socket) and its implementation.
 //!
-//! Inodes are named by [`NodeId`]. A call that returns an [`Entry`] adds one look-up to the
-//! node's count; [`FileSystem::forget`] takes look-ups back. A node that has look-ups lives on,
-//! with its contents, after its last name is gone: there is no `open`, so that a kernel which
-//! keeps an inode in its cache is what keeps the file. All calls may come from any thread.
+//! Inodes are named by [`NodeId`]. A call that returns an [`Entry`] adds one look-up to the node's
+//! count; [`FileSystem::forget`] subtracts look-ups. A node with look-ups lives on, with its
+//! contents, after its last name is removed. There is no `open`: a kernel that keeps an inode in
+//! its cache keeps the file alive. Any thread may make any call.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use inode::{Attr, Caller, FsError, Kind, NodeId, SetAttr};
 /// A result of the namespace.
 pub type FsResult<T> = Result<T, FsError>;
 
-/// A name looked up or made.
+/// A name that was looked up or created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// The inode. `attr.node` is the number to show; this one is the handle for further calls
@@ -32,28 +32,28 @@ pub struct DirEntry<'a> {
     pub node: NodeId,
     /// What it is.
     pub kind: Kind,
-    /// Position after this entry: pass it to go on from here. Stable over changes of other
-    /// entries, and over restarts.
+    /// Position after this entry: pass it to continue from here. Stable across changes of other
+    /// entries and across restarts.
     pub cookie: u64,
-    /// Its attributes, where they were asked for.
+    /// Its attributes, if they were requested.
     pub attr: Option<&'a Attr>,
 }
 
-/// Whether a listing goes on. An entry that was answered with `Stop` was not consumed.
+/// Whether a listing continues. An entry that was answered with `Stop` was not consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WalkControl {
-    /// The entry was taken; give the next one.
+    /// The entry was taken; pass the next one.
     Continue,
     /// The entry did not fit; stop before it.
     Stop,
 }
 
-/// What a new inode is to be.
+/// Describes a new inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewNode {
-    /// What it is; not a symbolic link (see [`FileSystem::symlink`]).
+    /// Its kind; not a symbolic link (see [`FileSystem::symlink`]).
     pub kind: Kind,
-    /// Permission bits; the caller's umask is taken away where the directory has no default list.
+    /// Permission bits; the caller's umask is applied if the directory has no default list.
     pub mode: u32,
     /// Device number, for a device node.
     pub rdev: u32,
@@ -68,15 +68,15 @@ pub enum RenameMode {
     NoReplace,
     /// Swaps the two.
     Exchange,
-    /// As `Replace`, and leaves a whiteout under the old name: a character device 0:0, by which an
-    /// overlay of directories says that nothing is there.
+    /// Like `Replace`, and leaves a whiteout under the old name: a character device 0:0, which
+    /// tells an overlay file system that the name does not exist.
     Whiteout,
-    /// As `NoReplace`, and leaves a whiteout.
+    /// Like `NoReplace`, and leaves a whiteout.
     NoReplaceWhiteout,
 }
 
 impl RenameMode {
-    /// Whether it fails where the target exists.
+    /// Whether it fails if the target exists.
     pub(crate) fn keeps_target(self) -> bool {
         matches!(self, RenameMode::NoReplace | RenameMode::NoReplaceWhiteout)
     }
@@ -101,7 +101,7 @@ pub enum SetXattr {
 /// What `fallocate` does with a range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocate {
-    /// Sees that there is room for it, and grows the file to its end.
+    /// Ensures that there is space for it, and grows the file to its end.
     Grow,
     /// The same without growing the file.
     Keep,
@@ -118,7 +118,7 @@ pub enum Allocate {
 pub enum Seek {
     /// A byte that was written.
     Data,
-    /// A hole, of which the last begins at the end of the file.
+    /// A hole; the last one begins at the end of the file.
     Hole,
 }
 
@@ -131,16 +131,16 @@ pub enum SyncScope {
     All,
 }
 
-/// Room and limits, as `statvfs` shows them.
+/// Space and limits, as `statvfs` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatFs {
     /// Unit of the next three, in bytes.
     pub block_bytes: u32,
     /// Size of the disk.
     pub blocks: u64,
-    /// Free room.
+    /// Free space.
     pub blocks_free: u64,
-    /// Free room for ordinary users.
+    /// Free space for ordinary users.
     pub blocks_available: u64,
     /// Inodes in use and still possible.
     pub inodes: u64,
@@ -152,27 +152,27 @@ pub struct StatFs {
 
 /// The calls of a file system.
 pub trait FileSystem: Send + Sync {
-    /// Finds a name in a directory. `.` and `..` are answered too.
+    /// Finds a name in a directory, `.` and `..` included.
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry>;
 
-    /// Finds a node by its number alone, at or below a directory, where a handle was kept that
-    /// the front end does not hold any more. Takes one look-up. `Stale`: there is none.
+    /// Finds a node by its number alone, at or below a directory, for a handle that outlived the
+    /// front end's copy of the node. Takes one look-up. `Stale`: there is no such node.
     fn find_by_number(&self, _top: NodeId, _node: NodeId) -> FsResult<Entry> {
         Err(FsError::Stale)
     }
 
-    /// What tells a node from those that had its number before.
+    /// Distinguishes a node from earlier ones with the same number.
     fn generation(&self, _node: NodeId) -> u64 {
         0
     }
 
-    /// Takes `lookups` look-ups of a node back.
+    /// Subtracts `lookups` look-ups from a node's count.
     fn forget(&self, node: NodeId, lookups: u64);
 
     /// The attributes of a node.
     fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr>;
 
-    /// Changes attributes; chmod, chown, truncate and utimens are this call.
+    /// Changes attributes; implements chmod, chown, truncate and utimens.
     fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr>;
 
     /// Whether the caller may read (4), write (2) and execute (1), as the bits of `mask` say.
@@ -181,14 +181,14 @@ pub trait FileSystem: Send + Sync {
     /// The target of a symbolic link.
     fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>>;
 
-    /// Makes a file, fifo, socket or device node; the first half of `open(O_CREAT)`.
+    /// Creates a file, fifo, socket or device node; the first half of `open(O_CREAT)`.
     fn mknod(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode)
     -> FsResult<Entry>;
 
-    /// Makes a directory. In `.snapshots` this takes a snapshot.
+    /// Creates a directory. In `.snapshots` this takes a snapshot.
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry>;
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn symlink(
         &self,
         caller: &Caller,
@@ -200,7 +200,7 @@ pub trait FileSystem: Send + Sync {
     /// Gives a node another name.
     fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry>;
 
-    /// Removes a name that is not a directory's.
+    /// Removes the name of anything but a directory.
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()>;
 
     /// Removes an empty directory. In `.snapshots` this deletes a snapshot, empty or not.
@@ -224,7 +224,7 @@ pub trait FileSystem: Send + Sync {
         buffer: &mut [u8],
     ) -> FsResult<usize>;
 
-    /// As `read`, of which the file's time of last read does not tell.
+    /// Like `read`, but does not update the file's time of last read.
     fn read_untimed(
         &self,
         caller: &Caller,
@@ -238,14 +238,14 @@ pub trait FileSystem: Send + Sync {
     /// Writes all of `bytes` at `offset`.
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()>;
 
-    /// Makes a file without a name, which [`FileSystem::link`] may give one; `parent` tells the
-    /// subvolume, and is checked as if the name were made there.
+    /// Creates a file without a name, which [`FileSystem::link`] may give one. `parent` selects the
+    /// subvolume, and permissions are checked as if the name were created there.
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry>;
 
     /// The first place from `offset` on where `what` begins; `PastEnd` when there is none.
     fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64>;
 
-    /// Does to `range` (offset, length) of a file what `mode` says.
+    /// Applies `mode` to `range` (offset, length) of a file.
     fn fallocate(
         &self,
         caller: &Caller,
@@ -254,8 +254,8 @@ pub trait FileSystem: Send + Sync {
         mode: Allocate,
     ) -> FsResult<()>;
 
-    /// Copies up to `length` bytes from (file, offset) to (file, offset), sharing extents where
-    /// both are large enough to have any. Tells how many are done: less than asked for at the end
+    /// Copies up to `length` bytes from (file, offset) to (file, offset), sharing extents if both
+    /// files are large enough to have any. Returns the bytes copied: less than requested at the end
     /// of the source, or where one batch would become too large.
     fn copy_range(
         &self,
@@ -281,8 +281,8 @@ pub trait FileSystem: Send + Sync {
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()>;
 
-    /// As `readdir`, with attributes; every entry taken with them counts as one look-up. One whose
-    /// inode cannot be read comes without.
+    /// Like `readdir`, with attributes; every entry taken with them counts as one look-up. An entry
+    /// whose inode cannot be read comes without attributes.
     fn readdirplus(
         &self,
         caller: &Caller,
@@ -291,14 +291,15 @@ pub trait FileSystem: Send + Sync {
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()>;
 
-    /// Room and limits: in a quota directory what its limits leave, elsewhere those of the volume.
+    /// Space and limits: in a quota directory what its limits leave, elsewhere those of the volume.
     fn statfs(&self, node: NodeId) -> FsResult<StatFs>;
 
-    /// One extended attribute. Names carry their namespace: `user.`, `trusted.`, `security.`, and
-    /// `system.` of the two access control lists, whose values are as Linux has them.
+    /// Returns one extended attribute. Names carry their namespace: `user.`, `trusted.`,
+    /// `security.`, and `system.` of the two access control lists, whose values have the format of
+    /// Linux.
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>>;
 
-    /// The names of all extended attributes that the caller may see, each closed by NUL.
+    /// The names of all extended attributes that the caller may see, each terminated by NUL.
     fn listxattr(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>>;
 
     /// Sets an extended attribute (at most 64 KiB; all of a node's together at most 256 KiB).
@@ -314,10 +315,10 @@ pub trait FileSystem: Send + Sync {
     /// Removes an extended attribute.
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()>;
 
-    /// Wall-clock time, for front ends that stamp what they send.
+    /// Wall-clock time, for front ends that stamp the changes they send.
     fn now(&self) -> Timestamp;
 
-    /// Registers who is told when something changes that a front end did not ask for itself.
+    /// Registers a listener for changes that a front end did not request itself.
     fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>);
 
     /// Whether a node is in a snapshot, where it shares its inode number with the same file in
@@ -326,23 +327,24 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Whether somebody holds the node that a name in a directory leads to.
+    /// Whether the node that a name in a directory leads to is held.
     fn holds_name(&self, _directory: NodeId, _name: &[u8]) -> bool {
         false
     }
 
-    /// Tells what a mount shows as its root. Who has virtual names at the root of a mount has them
-    /// there.
+    /// Announces what a mount shows as its root. An implementation with virtual names at the root
+    /// of a mount shows them there.
     fn set_shown_root(&self, _root: NodeId) {}
 }
 
-/// What a front end that caches is told: a snapshot, a roll-back, a clone, or another client
+/// Notifications for a front end that caches: a snapshot, a roll-back, a clone, or another client
 /// changed something. Calls return at once; they are made with no lock held.
 pub trait Invalidate: Send + Sync {
-    /// A name in a directory means something else, or nothing, from now on.
+    /// A name in a directory now leads to something else, or to nothing.
     fn entry(&self, parent: NodeId, name: &[u8]);
 
-    /// A name means what it meant, and what it leads to had better not be held without a use.
+    /// A name is unchanged, but the front end should drop the node that it leads to if it is
+    /// unused.
     fn let_go(&self, parent: NodeId, name: &[u8]) {
         self.entry(parent, name);
     }
@@ -350,20 +352,20 @@ pub trait Invalidate: Send + Sync {
     /// Attributes and contents of a node changed.
     fn node(&self, node: NodeId);
 
-    /// Attributes of a node changed, as a count of links does; what it contains is as it was.
+    /// Attributes of a node changed, for example its link count; its contents did not.
     fn attributes(&self, node: NodeId);
 
-    /// Attributes of a node changed by a call that was not for changing them, as a write ends
-    /// set-id bits. When this returns the front end has none of before: it is called by the thread
-    /// that serves the call, which holds the node and has not answered yet.
+    /// Attributes of a node changed by a call made for another purpose, as a write clears set-id
+    /// bits. When this returns the front end holds no old attributes. The thread that serves the
+    /// call makes this notification; it holds the node and has not answered yet.
     fn attributes_before_answer(&self, node: NodeId) {
         self.attributes(node);
     }
 
-    /// In place of a directory that is shown as a root another one is from now on. Called while
-    /// nothing else is done in either.
+    /// Another directory replaces one that is shown as a root. Called while no other operation runs
+    /// in either.
     fn root(&self, _old: NodeId, _new: NodeId) {}
 
-    /// Any name may mean something else from now on: too many do for telling each.
+    /// Any name may now lead to something else: too many changed to announce each.
     fn all_names(&self);
 }

@@ -1,9 +1,9 @@
 //! Directories that change or arrive while a thread checks who owns a tree.
 //!
-//! `rmr` and `rollback` walk a tree without locks to see that the caller owns every directory of
-//! it. What changes behind the walk is noted here, by the batch that changes it and while its
-//! subvolume's gate is passed: whoever then holds the gates exclusively knows all of it. Nothing
-//! is noted while no such walk is under way.
+//! `rmr` and `rollback` walk a tree without locks to verify that the caller owns every directory in
+//! it. A batch that changes something behind the walk notes it here while it is inside its
+//! subvolume's gate. So a thread that then holds the gates exclusively knows every change. Nothing
+//! is noted while no such walk is in progress.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use store::TreeId;
 
-/// Most directories that are noted for one walk: with more it starts over.
+/// Most directories that are noted for one walk: with more it starts again.
 const NOTED_MAX: usize = 1 << 16;
 
 /// A directory that was written.
@@ -19,7 +19,7 @@ const NOTED_MAX: usize = 1 << 16;
 pub(crate) enum Arrival {
     /// A directory's record, of a directory that does not belong to the caller.
     Written(TreeId, u64),
-    /// A directory with all below it, at another place.
+    /// A directory that moved, with everything below it.
     Moved(TreeId, u64),
     /// A subvolume, mounted by an entry.
     Mounted(u64),
@@ -36,7 +36,7 @@ pub(crate) struct Arrived {
 
 struct Watch {
     id: usize,
-    /// Whose directories are not noted.
+    /// The user whose directories are not noted.
     uid: u32,
     arrived: Arrived,
 }
@@ -50,8 +50,8 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Begins to note what changes, but directories that a user owns. A change that passed its
-    /// gate before may be missed: the caller waits for those.
+    /// Begins to note changes, except of directories that the given user owns. A change that passed
+    /// its gate before may be missed: the caller waits for those.
     pub(crate) fn watch(&self, uid: u32) -> usize {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut watches = self.watches.lock();
@@ -82,7 +82,7 @@ impl Arrivals {
         few.then(|| std::mem::take(&mut watch.arrived.found))
     }
 
-    /// Puts back what was taken: it is to be looked at later.
+    /// Puts back what was taken, to be examined later.
     pub(crate) fn put_back(&self, id: usize, found: &BTreeSet<Arrival>) {
         for watch in self.watches.lock().iter_mut().filter(|watch| watch.id == id) {
             watch.arrived.found.extend(found);

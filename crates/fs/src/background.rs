@@ -1,9 +1,9 @@
-//! Background work, in bounded steps that the owner's threads drive.
+//! Background work, in bounded steps that the daemon's threads drive.
 //!
-//! One step does the first thing that is due of: writing the log, a checkpoint, removing what
-//! nobody holds any more, what the trash kept long enough, giving the nodes of dropped trees back,
-//! keeping the index. Whoever removes files all the time would keep all that is behind that from
-//! ever being done: so every other step begins with another of them in turn.
+//! One step does the first of these that is due: writing the log, a checkpoint, removing unnamed
+//! inodes that nobody holds, emptying expired trash, freeing the nodes of dropped trees, upkeep of
+//! the index. A steady load of removals would starve everything later in that list. So every other
+//! step begins with one of the others, in turn.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,10 +22,10 @@ use crate::{Fs, FsResult, Progress};
 
 /// How long a worker sleeps at most: work comes without being announced.
 const IDLE: Duration = Duration::from_millis(500);
-/// How long whoever needs room waits for others who remove an inode.
+/// How long a thread that needs space waits for another one that is removing an inode.
 const TURN_WAIT: Duration = Duration::from_millis(500);
 
-/// Does a part of something, about so many records or nodes; tells how much, 0: nothing is due.
+/// Does part of a task, about so many records or nodes; returns how much. 0: nothing is due.
 type Work = fn(&Fs, usize) -> FsResult<u64>;
 
 /// Inodes (subvolume, number) that have neither a name nor a holder.
@@ -45,9 +45,9 @@ pub(crate) struct Queue {
     collect: AtomicBool,
     /// Steps of background work so far.
     turn: AtomicUsize,
-    /// Held by who removes an inode that has no name any more.
+    /// Held by the thread that removes an inode without a name.
     pub(crate) removing: RwLock<()>,
-    /// The collection under way.
+    /// The collection in progress.
     pub(crate) collecting: Mutex<Collecting>,
     /// Trees that no record named when the first collection since opening began.
     pub(crate) unnamed: Mutex<Option<Vec<u64>>>,
@@ -68,7 +68,7 @@ impl Queue {
         }
     }
 
-    /// Finds what waited when the volume was last open. Nobody holds anything yet.
+    /// Finds what was waiting when the volume was last open. Nothing is held yet.
     pub(crate) fn recover(&self, fs: &Fs) -> FsResult<()> {
         let mut orphans = self.orphans.lock();
         fs.visit_volume(&key::ORPHANS_PREFIX, &mut |key, _| {
@@ -87,7 +87,7 @@ impl Queue {
         self.orphans.lock().new.push_back((subvol, ino));
     }
 
-    /// Takes an inode back that could not be removed.
+    /// Puts back an inode that could not be removed.
     pub(crate) fn put_orphan_back(&self, subvol: u64, ino: u64) {
         self.orphans.lock().failed.push_back((subvol, ino));
     }
@@ -105,24 +105,24 @@ impl Queue {
 
     /// Whether such an inode waits, or is being removed now.
     pub(crate) fn removes_orphans(&self) -> bool {
-        // It is taken from the queue with this held.
+        // A thread takes it from the queue while holding this lock.
         self.has_new_orphans() || self.removing.is_locked()
     }
 
-    /// Counts bytes that were dropped, but may be named by a clone; from so many on they are
-    /// looked for.
+    /// Counts dropped bytes that a clone may still name. Above a threshold a collection looks for
+    /// them.
     pub(crate) fn count_shared(&self, bytes: u64, enough: u64) {
         if bytes > 0 && self.shared_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= enough {
             self.request_collection();
         }
     }
 
-    /// Asks for a collection of what nothing names any more: a tree was dropped.
+    /// Requests a collection of what nothing names any more: a tree was dropped.
     pub(crate) fn request_collection(&self) {
         self.collect.store(true, Ordering::Release);
     }
 
-    /// Whether a collection was asked for; what is asked for from now on is another one.
+    /// Whether a collection was requested; clears the request, so a later one counts separately.
     pub(crate) fn take_request(&self) -> bool {
         let asked = self.collect.swap(false, Ordering::AcqRel);
         if asked {
@@ -131,13 +131,13 @@ impl Queue {
         asked
     }
 
-    /// Whether a collection was asked for, or is under way: what will come of it is not known.
+    /// Whether a collection was requested or is in progress: its result is not known yet.
     pub(crate) fn collection_waits(&self) -> bool {
         self.collect.load(Ordering::Acquire)
             || self.collecting.try_lock().is_none_or(|collecting| !collecting.is_idle())
     }
 
-    /// Whether a collection is under way, or was asked for and does not rest after a failure.
+    /// Whether a collection is in progress, or was requested and is not resting after a failure.
     pub(crate) fn collection_is_due(&self, now: Duration) -> bool {
         match self.collecting.try_lock() {
             None => true,
@@ -160,8 +160,8 @@ impl Queue {
 impl Fs {
     /// One bounded step of background work, about `budget` records or nodes.
     ///
-    /// What fails does not keep the rest from being done: on a full disk a checkpoint has no
-    /// room until other work has made some. The first failure is told when nothing was done.
+    /// A failure does not keep the rest from being done: on a full disk a checkpoint has no space
+    /// until other work frees some. The first failure is returned if nothing was done.
     pub fn background_step(&self, budget: usize) -> FsResult<Progress> {
         let done = self.first_due(budget);
         if matches!(done, Err(FsError::NoSpace)) {
@@ -173,7 +173,7 @@ impl Fs {
     fn first_due(&self, budget: usize) -> FsResult<Progress> {
         let due_in = self.flush_if_due()?;
         let mut failed = None;
-        // Whose turn it is, is only asked where no checkpoint is made.
+        // The turn is only taken if no checkpoint is made.
         let works = std::iter::once_with(|| self.works()).flatten();
         for work in std::iter::once(Fs::checkpoint_step as Work).chain(works) {
             match work(self, budget) {
@@ -204,13 +204,13 @@ impl Fs {
         WORKS.into_iter().cycle().skip(first).take(WORKS.len())
     }
 
-    /// The part of a step that must not wait for the others, for a thread that does nothing else:
-    /// writes the log if that is due, and tells how long until it will be.
+    /// The part of a step that must not wait for the others, for a dedicated thread: writes the log
+    /// if that is due, and returns how long until it next will be.
     pub fn flush_if_due(&self) -> FsResult<Duration> {
         self.store.flush_if_due().map_err(from_store)
     }
 
-    /// Has `wake` called when there is work that had better be begun at once.
+    /// Registers `wake`, which is called when there is work to begin at once.
     pub fn set_waker(&self, wake: store::Waker) {
         self.store.set_waker(wake);
     }
@@ -221,8 +221,8 @@ impl Fs {
         Ok(u64::from(done))
     }
 
-    /// Removes a part of an inode, and gives back some of what was freed: while one waits, nothing
-    /// that is done behind this is come to, and only so much is remembered that waits.
+    /// Removes part of an inode, and frees some of what that released. While an inode waits, no
+    /// later task of a step runs, and the memory for what waits is bounded.
     fn orphan_and_data_step(&self, budget: usize) -> FsResult<u64> {
         let done = self.orphan_step(budget)?;
         if done > 0 {
@@ -231,29 +231,29 @@ impl Fs {
         Ok(done)
     }
 
-    /// Removes a part of an inode that nobody holds any more.
+    /// Removes part of an inode that nobody holds any more.
     fn orphan_step(&self, budget: usize) -> FsResult<u64> {
         if self.options.read_only { Ok(0) } else { crate::orphan::reclaim_step(self, budget) }
     }
 
-    /// Removes a part of what was detached, counts, or prunes.
+    /// Removes part of a detached tree, counts, or prunes.
     fn removal_step(&self, budget: usize) -> FsResult<u64> {
         if self.options.read_only { Ok(0) } else { crate::reclaim::reclaim_step(self, budget) }
     }
 
-    /// As `removal_step`, of what was detached alone, and after whoever is at it.
+    /// Like `removal_step`, for detached trees only; waits for a thread that is already at it.
     pub(crate) fn detached_step(&self, budget: usize) -> FsResult<u64> {
         if self.options.read_only { Ok(0) } else { crate::reclaim::detached_step(self, budget) }
     }
 
-    /// As `orphan_step`, after whoever is at it. Who is long at it, with a large file, counts as
-    /// something that is done.
+    /// Like `orphan_step`; waits for a thread that is already at it. A thread that takes long, with
+    /// a large file, counts as progress.
     pub(crate) fn orphans_at_once(&self, budget: usize) -> FsResult<u64> {
         let at_it = self.queue.removing.try_write_for(TURN_WAIT).is_none();
         Ok(self.orphan_step(budget)? + u64::from(at_it))
     }
 
-    /// Gives nodes of dropped trees back.
+    /// Frees nodes of dropped trees.
     pub(crate) fn node_step(&self, budget: usize) -> FsResult<u64> {
         let went = self.store.reclaim_step(budget).map_err(from_store);
         self.reclaim.failures.note_nodes(&went);
@@ -274,14 +274,14 @@ impl Fs {
             self.reclaim.failures.gave_back();
             return Ok(1);
         }
-        // Cleaning may find no room where a collection gives some.
+        // Cleaning may find no space where a collection frees some.
         match (self.collect_step()?, cleaned) {
             (0, Err(error)) => Err(from_store(error)),
             (done, _) => Ok(done),
         }
     }
 
-    /// Moves small writes of a file that were often synced out of the tree.
+    /// Moves small writes of a frequently synced file out of the tree.
     fn settle_file(&self, file: data::FileRef) -> FsResult<()> {
         let Some(subvol) = self.subvols.of_tree(file.tree) else {
             self.data.forget(file);
@@ -317,8 +317,8 @@ mod tests {
 
     use crate::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
 
-    /// Were checkpoints due at every other step, the steps between them would all be of one kind:
-    /// those that begin with what is removed, maybe.
+    /// If checkpoints were due at every other step, the steps between them would all be of one
+    /// kind, perhaps only those that begin with removals.
     #[test]
     fn a_checkpoint_takes_nobodys_turn() {
         let env = SimEnv::on(SimDevice::new(1), 1).env();

@@ -1,17 +1,18 @@
-//! `pando gc`: what nothing names, and its deletion in two phases.
+//! `pando gc`: finds what nothing names, and deletes it in two phases.
 //!
-//! It marks from the trees of all subvolumes, snapshots among them, and tells what is left: pages
-//! of data segments, trees that no record names, files of the index that no base names. That is
-//! all, unless deletion is asked for. A tree that no record names is marked from, too, and deleted
-//! only if it is proven to hold no directory (`unnamed`): a repair puts any other back.
+//! It marks from the trees of all subvolumes, snapshots included, and reports what is not marked:
+//! pages of data segments, trees that no record names, files of the index that no base names. It
+//! does no more unless deletion is requested. It also marks from a tree that no record names, and
+//! deletes such a tree only if it is proven to hold no directory (`unnamed`): a repair restores any
+//! other.
 //!
-//! 1. What is found is noted, with the time, in a commit of its own.
-//! 2. What was noted a grace period ago, and is found once more, is deleted; what is found no more
-//!    is forgotten.
+//! 1. It notes what it found, with the time, in a commit of its own.
+//! 2. It deletes what was noted a grace period ago and is found again. It forgets notes of what is
+//!    no longer found.
 //!
-//! So between the first look and a deletion there is time to see what it would be, and what
-//! somebody is just about to name is not taken away. Anything that cannot be read ends the call
-//! with nothing deleted, and so does a segment's file that does not say that it is that segment's.
+//! So there is time between the first run and a deletion to see what would be deleted, and nothing
+//! is deleted that another thread is about to name. Anything that cannot be read ends the call with
+//! nothing deleted, and so does a segment's file whose header names another segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,34 +34,34 @@ use crate::{Fs, FsResult};
 
 /// Nodes that are marked between two reports of progress.
 const NODES_A_STEP: usize = 64;
-/// How long another collection is waited for between two reports of progress.
+/// How long to wait for another collection between two reports of progress.
 const TURN_WAIT: Duration = Duration::from_millis(100);
-/// What a node counts as in the progress, in bytes.
+/// What a node adds to the progress, in bytes.
 const NODE_BYTES: u64 = 8 << 10;
 
-/// What is to be done with garbage.
+/// What to do with garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gc {
-    /// It is told.
+    /// Report it.
     Report,
-    /// It is noted, and deleted when it was noted so long ago.
+    /// Note it, and delete it if it was noted that long ago.
     Delete {
         /// How long ago.
         grace: Duration,
     },
 }
 
-/// What sort of thing is garbage.
+/// The kind of garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GarbageKind {
-    /// A data segment of which nothing is named.
+    /// A data segment in which nothing is named.
     Segment,
     /// Pages of a data segment.
     Pages,
     /// A tree that no record names, and that is proven to hold no directory.
     Tree,
-    /// One that holds some, or may: what a subvolume had whose record is gone. A repair of the
-    /// volume puts it back, and it is never deleted.
+    /// A tree that holds directories, or may: the tree of a subvolume whose record is lost. A
+    /// repair of the volume restores it, and it is never deleted.
     LostTree,
     /// A file of the index that no base names.
     IndexFile,
@@ -79,10 +80,10 @@ impl GarbageKind {
     }
 }
 
-/// One thing that nothing names.
+/// One piece of garbage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Garbage {
-    /// What sort of thing.
+    /// Its kind.
     pub kind: GarbageKind,
     /// Its file, or the tree's number.
     pub name: String,
@@ -90,8 +91,8 @@ pub struct Garbage {
     pub bytes: u64,
     /// When it was first noted, in nanoseconds since 1970; `None`: it was not.
     pub since: Option<i64>,
-    /// Whether it was deleted now. Of pages: whether room came back, which a disk that cannot
-    /// punch gives when enough of a segment is dead.
+    /// Whether it was deleted now. For pages: whether space was reclaimed. A storage device that
+    /// cannot punch holes frees a segment only when enough of it is dead.
     pub deleted: bool,
 }
 
@@ -104,7 +105,7 @@ pub struct GcReport {
     pub garbage: Vec<Garbage>,
     /// Bytes of what was deleted.
     pub freed_bytes: u64,
-    /// Whether it was ended before it was done; then nothing was deleted.
+    /// Whether it was cancelled; then nothing was deleted.
     pub stopped: bool,
 }
 
@@ -116,9 +117,9 @@ struct Found {
 }
 
 impl Fs {
-    /// Finds what nothing names, beside everything else, and deletes it where that is asked for.
+    /// Finds what nothing names, while other operations run, and deletes it if requested.
     pub fn gc(&self, how: Gc, progress: CheckProgress<'_>) -> FsResult<GcReport> {
-        // No other collection sweeps until this one is through.
+        // No other collection sweeps until this one is done.
         let _turn = loop {
             if let Some(turn) = self.queue.collecting.try_lock_for(TURN_WAIT) {
                 break turn;
@@ -198,7 +199,7 @@ impl Fs {
         Ok(noted)
     }
 
-    /// Both phases: notes what is new, deletes what was noted long enough ago.
+    /// Both phases: notes new garbage, deletes what was noted long enough ago.
     fn delete(
         &self,
         found: &mut [Found],
@@ -251,7 +252,7 @@ impl Fs {
         self.sync()
     }
 
-    /// Drops a tree that still no record names, and that holds no directory.
+    /// Drops a tree that no record names, verified again here, and that holds no directory.
     fn drop_unnamed(&self, tree: u64, key: &[u8]) -> FsResult<bool> {
         let _ledger = self.admin.lock();
         let pin = self.store.pin().map_err(from_store)?;
@@ -280,13 +281,13 @@ impl Found {
         Found { key: key.to_vec(), number, garbage }
     }
 
-    /// Whether it is noted, and deleted in its time.
+    /// Whether it is noted, and deleted when its time comes.
     fn may_go(&self) -> bool {
         self.garbage.kind != GarbageKind::LostTree
     }
 }
 
-/// Under which key a file of the index is noted.
+/// The key under which a file of the index is noted.
 fn key_of_file(name: &str) -> Option<Vec<u8>> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     if let Some(rest) = name.strip_prefix("manifest-") {

@@ -1,4 +1,4 @@
-//! Extents of one file: they do not overlap, read as they should, and come to what the inode says.
+//! Extents of one file: they do not overlap, can be read, and add up to what the inode says.
 
 use format::entry_record::Target;
 use format::extent::{Extent, Stored, decode, encode_stored};
@@ -13,7 +13,7 @@ use crate::FsResult;
 use crate::error::from_store;
 use crate::subvol::VOLUME;
 
-/// Where a file's inode stands: beside an entry, or, with an empty name, under its own number.
+/// Where a file's inode is: beside an entry, or, with an empty name, under its own number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner<'n> {
     pub(super) dir: u64,
@@ -80,7 +80,7 @@ impl Checker<'_, '_> {
                 },
             };
             // The state is pinned, and a page may have been punched since. What counts is what the
-            // file has after that was read: what is named then was named all the time.
+            // file has after that read: what is named then was named all the time.
             if !self.is_named_still(tree, &scan.key, &scan.value)? {
                 continue;
             }
@@ -107,9 +107,10 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// Whether a file still has an extent, and its subvolume the tree. One that was pruned, or
-    /// whose subvolume is gone, is there for a while, and marked by no collection: what nobody came
-    /// to in it, as contents of a file that had no name where a copy was taken, is punched then.
+    /// Whether a file still has an extent, and its subvolume the tree. An extent that was pruned,
+    /// or whose subvolume is gone, still exists for a while, and no collection marks it. So its
+    /// unreachable contents, such as those of a file that had no name when a copy was taken, may be
+    /// punched then.
     fn is_named_still(&self, tree: &Tree, key: &[u8], value: &[u8]) -> FsResult<bool> {
         match self.fs.store.get(tree.id, key).map_err(store::Error::as_damage) {
             Ok(Some(now)) if now == value => {}
@@ -117,10 +118,10 @@ impl Checker<'_, '_> {
             Err(store::Error::Corrupt(_)) => {}
             Err(error) => return Err(from_store(error)),
         }
-        // After the extent: a tree that is named no more is not named again.
+        // After the extent: a tree that is no longer named is never named again.
         let named = key::subvolume(tree.subvol);
         match self.fs.store.get(VOLUME, &named).map_err(store::Error::as_damage) {
-            // One that does not decode is told where the table is looked at.
+            // One that does not decode is reported by the check of the table.
             Ok(Some(record)) => {
                 Ok(SubvolumeRecord::decode(&record).map_or(true, |record| record.tree == tree.id.0))
             }
@@ -130,8 +131,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Whether freeing an extent would free what another inode has. Only where it is written to: in
-    /// a snapshot nothing is freed.
+    /// Whether freeing an extent would free what another inode has. This applies only to writable
+    /// trees: in a snapshot nothing is freed.
     pub(super) fn takes_from_another(&self, tree: &Tree, stored: &Stored) -> bool {
         if stored.reflinked || !self.contents.is_of_two(stored) {
             return false;
@@ -140,7 +141,7 @@ impl Checker<'_, '_> {
         record.is_some_and(|of| !of.read_only && stored.birth > of.last_clone_epoch)
     }
 
-    /// An extent whose pages another inode has, too: it is said so, and a collection frees them.
+    /// An extent whose pages another inode has, too: this is noted, and a collection frees them.
     fn not_alone(
         &mut self,
         tree: &Tree,
@@ -179,7 +180,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// The inode with other room: `None` when its record is not what it was.
+    /// The inode with its space corrected: `None` if its record changed meanwhile.
     fn set_allocated(
         &self,
         tree: &Tree,

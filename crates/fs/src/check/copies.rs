@@ -1,4 +1,4 @@
-//! The copies of the volume's own records: they can be read, and say the same.
+//! The copies of the volume's own records: they can be read, and agree with the originals.
 
 use format::Corruption;
 use format::kept_twice::UNCOUNTED_KEY;
@@ -12,8 +12,8 @@ use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
 impl Checker<'_, '_> {
-    /// Looks at the copies. That there are none is told only where the volume says that there are:
-    /// one of before gets some when it is opened for writing.
+    /// Checks the copies. Their absence is reported only if the volume says that it has them: an
+    /// older volume gets copies when it is opened for writing.
     pub(super) fn check_copies(&mut self) -> FsResult<()> {
         let has_copies = self.fs.own.noted().has_copies();
         if !exists(self.pin)? {
@@ -39,7 +39,7 @@ impl Checker<'_, '_> {
         let from_copies = &self.table.from_copies;
         let compared = differences(self.pin, &mut |key, own, _| {
             if from_copies.contains(key) {
-                // The copy is what is right, which was told with the table.
+                // The copy is right; the check of the table reported the original.
                 return Ok(());
             }
             let edit = match own {
@@ -50,7 +50,7 @@ impl Checker<'_, '_> {
             Ok(())
         });
         match compared {
-            // What is damaged was told with the table, and of a part nothing is said.
+            // The check of the table reported the damage, and a part proves nothing.
             Err(error) if is_damage(&error) => return Ok(()),
             compared => compared.map_err(from_store)?,
         }
@@ -63,12 +63,12 @@ impl Checker<'_, '_> {
 }
 
 impl Checker<'_, '_> {
-    /// Whether there is the note that counts were lost.
+    /// Whether there is a note that counts were lost.
     pub(super) fn has_note(&self) -> FsResult<bool> {
         Ok(look::exists(self.pin, VOLUME, &UNCOUNTED_KEY)? == Look::Found(()))
     }
 
-    /// The note that counts were lost goes when all were counted again and are right.
+    /// Removes the note that counts were lost, once all were counted again and are right.
     pub(super) fn check_note(&mut self) {
         if !self.counts_anew {
             return;
@@ -85,12 +85,12 @@ impl Checker<'_, '_> {
 }
 
 impl Fs {
-    /// What makes the damaged one of the two trees again. Nothing does for a read that failed.
+    /// The repair that rebuilds the damaged one of the two trees; none for a read that failed.
     pub(super) fn renews(&self, damage: &Corruption) -> Option<Fix> {
         self.may_renew().filter(|_| damage.structure != UNREAD)
     }
 
-    /// The same, where anything may be changed.
+    /// The same, if anything may be changed.
     fn may_renew(&self) -> Option<Fix> {
         let may = self.store.read_only().is_none() || is_of_own(&self.store.unknown());
         may.then_some(Fix::Own)

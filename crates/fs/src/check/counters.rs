@@ -1,4 +1,4 @@
-//! Counters: no number is handed out that is in use, and no epoch begins again.
+//! Counters: no number that is in use is handed out, and no epoch repeats.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::subvol::VOLUME;
 use crate::subvolumes::COUNT_MAX;
 
 impl Checker<'_, '_> {
-    /// No number is handed out that is in use.
+    /// No number that is in use is handed out.
     pub(super) fn check_counters(&mut self) {
         if !self.table.lost.is_empty() {
             return;
@@ -40,8 +40,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// No two subvolumes have one slot: the kernel could not tell their inodes apart. Only damage
-    /// makes two, and which of them is right is not known.
+    /// No two subvolumes have one slot: the kernel could not distinguish their inodes. Only damage
+    /// causes this, and which of them is right is not known.
     pub(super) fn check_slots(&mut self) {
         let mut slots = BTreeMap::new();
         let numbers = self.table.subvolumes.keys();
@@ -54,7 +54,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// No number of an inode is handed out that was met; one that none can have is other damage.
+    /// No inode number that was met is handed out; a number that no inode can have is other damage.
     pub(super) fn check_next_ino(&mut self) {
         let key = key::counter(Counter::NextIno);
         let known = self.table.counters.get(&key[1]).copied().unwrap_or(0);
@@ -68,13 +68,13 @@ impl Checker<'_, '_> {
         let fix = Fix::Edits("set the counter", edits);
         self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
     }
-    /// The epoch is behind those that have ended, and what was written was born by then: what is
-    /// written would be taken for shared, or what is shared for one's own.
+    /// The epoch is behind epochs that have ended, in which existing data was born. New data would
+    /// be taken for shared, or shared data for private.
     pub(super) fn check_epoch(&mut self) {
         let key = key::counter(Counter::Epoch);
         let known = self.table.counters.get(&key[1]).copied().unwrap_or(0);
         let ended = self.table.subvolumes.values().map(|record| record.last_clone_epoch);
-        // What was never counted to is other damage.
+        // A number that the counter never reached is other damage.
         let ended = ended.filter(|ended| *ended < COUNT_MAX).max().unwrap_or(0);
         let least = self.contents.greatest_birth.max(ended + 1);
         if !self.table.lost.is_empty() || known >= least || least >= COUNT_MAX {

@@ -1,5 +1,5 @@
-//! Entries of a directory: each stands where its name is looked for, and leads to something that
-//! leads back.
+//! Entries of a directory: each is stored where a look-up of its name searches, and leads to
+//! something that leads back.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
@@ -25,7 +25,7 @@ pub(super) struct Last {
     names: Vec<Vec<u8>>,
 }
 
-/// What an entry said lies beside it, and what was met of that.
+/// What an entry said is stored beside it, and what was found of that.
 pub(super) struct Attached {
     cookie: u64,
     named: Named,
@@ -121,13 +121,13 @@ impl Checker<'_, '_> {
             self.report.files += 1;
             tree.files += 1;
             if inode.kind == FileKind::File && inode.elsewhere.is_none() {
-                // As merges do, for sizes of sparse files come to more than 63 bits.
+                // Wraps as merges do: sizes of sparse files can add up to more than 63 bits.
                 tree.bytes = tree.bytes.wrapping_add(inode.size as i64);
             }
         }
     }
 
-    /// An entry is found by its name: it stands under the name's hash, in an unbroken chain.
+    /// An entry is found by its name: it is stored under the name's hash, in an unbroken chain.
     fn chain(&mut self, tree: &Tree, dir: &Directory, cookie: u64, named: &Named) -> FsResult<()> {
         let before = dir.last.as_ref().filter(|last| last.cookie >> 8 == cookie >> 8);
         if named.target != Target::Tombstone {
@@ -155,7 +155,7 @@ impl Checker<'_, '_> {
         }
         let entry = match predecessor {
             Some(last) => Named { chained: true, ..last.entry.clone() },
-            // Where damage hides it nothing is to be done.
+            // Where damage hides it nothing can be done.
             None => match look::entry(self.pin, tree.id, dir.ino, cookie - 1)? {
                 Look::Unknown | Look::Found(_) => return Ok(()),
                 Look::Absent => {
@@ -205,7 +205,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// The entry is removed: what it leads to is proven to be gone.
+    /// Removes the entry: what it leads to is proven to be gone.
     fn dangling(tree: &Tree, dir: &Directory, cookie: u64, named: &Named, what: &str) -> Problem {
         let key = key::entry(dir.ino, cookie, Part::Attributes).to_vec();
         let edit = if named.chained {
@@ -325,7 +325,7 @@ impl Checker<'_, '_> {
         id: u64,
     ) -> FsResult<Option<Problem>> {
         if dir.reach != Reach::Root {
-            // What was mounted in a part that a copy does not show is the source's.
+            // A mount in a part that a copy does not show is the source's.
             return Ok(None);
         }
         let key = key::subvolume(id);
@@ -345,7 +345,7 @@ impl Checker<'_, '_> {
             return Ok(None);
         }
         if record.detached && record.parent == place && !self.table.subvolume_waits(id) {
-            // It was not, which is told with its record.
+            // It was not; the check of its record reports that.
             return Ok(None);
         }
         if record.root == named.ino && self.inherits(place, &record) {
@@ -460,7 +460,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// The end of what lies beside an entry: all that it said was there.
+    /// The end of what is stored beside an entry: all that the entry announced was there.
     pub(super) fn close_attached(
         &mut self,
         tree: &Tree,
@@ -540,7 +540,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// The entry with an inode that says what is so.
+/// The entry with a corrected inode.
 fn says(
     tree: &Tree,
     (dir, cookie): (u64, u64),
@@ -553,7 +553,7 @@ fn says(
     Fix::Edits(how, vec![Edit::Put(tree.id, at, entry.encode())])
 }
 
-/// Small contents are kept as a file of their own.
+/// Keeps small contents as a separate file.
 fn keep_bulk(tree: &Tree, dir: &Directory, cookie: u64) -> Fix {
     Fix::Keep(tree.subvol, tree.id, Stray::Bulk(dir.ino, cookie))
 }

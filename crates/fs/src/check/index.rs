@@ -1,4 +1,4 @@
-//! Files of the index. Whatever is wrong with them, searches are answered from the records.
+//! Files of the index. If they are damaged, searches are answered from the records.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Checker<'_, '_> {
         for tree in bases {
             let mut found = Vec::new();
             let files = check_base(&device, of, tree, &mut found).map_err(from_search)?;
-            // Replaced meanwhile, and its files with it.
+            // It was replaced meanwhile, and its files with it.
             if !found.is_empty() && crate::search_bases::get(self.fs, tree)?.is_none() {
                 continue;
             }

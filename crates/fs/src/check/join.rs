@@ -1,6 +1,6 @@
-//! An inode that stands beside several names: they are made names of one inode, that which was
-//! changed last. Contents that only another of them has are kept in `lost+found`, and attributes
-//! that only another has with the inode.
+//! Repairs an inode that is stored beside several names: they become names of one inode, the one
+//! that was changed last. Contents that only another one has are kept in `lost+found`, and
+//! attributes that only another one has are added to the inode.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
@@ -13,7 +13,7 @@ use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
-/// A name beside which the inode stands.
+/// A name beside which the inode is stored.
 struct Place {
     dir: u64,
     cookie: u64,
@@ -23,7 +23,7 @@ struct Place {
 }
 
 impl Fs {
-    /// Makes one inode of those that stand beside names of one number.
+    /// Merges the inodes that are stored beside names of one number.
     pub(super) fn join(&self, subvol: u64, tree: TreeId, ino: u64) -> FsResult<()> {
         let view = View::new(&*self.store, tree);
         let places = self.places_of(tree, ino)?;
@@ -42,7 +42,7 @@ impl Fs {
             self.store.get(tree, &key::entry(place.dir, place.cookie, part)).map_err(from_store)
         };
         let contents = beside(newest, Part::Bulk)?;
-        // Each by itself: the next one must find the names that these were given.
+        // One at a time: the next one must find the names that these were given.
         for place in places.iter().filter(|place| !std::ptr::eq(*place, newest)) {
             let other = beside(place, Part::Bulk)?.filter(|bytes| Some(bytes) != contents.as_ref());
             if other.is_some() {
@@ -79,8 +79,8 @@ impl Fs {
         txn.commit().map(drop)
     }
 
-    /// Notes with an inode beside its name that it has extents. One with small contents, too, stays
-    /// as it is: which of the two were written last is not known.
+    /// Notes in an inode beside its name that it has extents. An inode that also has small contents
+    /// stays unchanged: which of the two were written last is not known.
     pub(super) fn note_extents(&self, tree: TreeId, ino: u64) -> FsResult<()> {
         let places = self.places_of(tree, ino)?;
         let [Place { dir, cookie, chained, name, inode }] = &places[..] else {
@@ -98,7 +98,7 @@ impl Fs {
         txn.commit().map(drop)
     }
 
-    /// All names beside which an inode stands: a walk over the names of the tree.
+    /// All names beside which an inode is stored: walks the names of the tree.
     fn places_of(&self, tree: TreeId, ino: u64) -> FsResult<Vec<Place>> {
         let malformed = |error| malformed(tree, &error);
         let mut places = Vec::new();
@@ -126,10 +126,10 @@ impl Fs {
 /// Reads the attributes beside a name.
 type Beside<'a> = &'a dyn Fn(&Place) -> FsResult<Option<Vec<u8>>>;
 
-/// The attributes of the newest, and those of others which it has not, of newer ones first. Those
-/// alone that say nothing of who may do what: a list or a capability is of the contents and the
-/// mode beside which it stands. What does not fit, and what does not decode, is left out; where
-/// that is the newest's it stays as it is, which is another problem.
+/// The attributes of the newest, plus those that only others have, newer ones first. From others it
+/// takes only attributes that do not affect permissions: a list or a capability belongs to the
+/// contents and the mode beside which it is stored. What does not fit and what does not decode is
+/// left out. Where that is the newest's it stays unchanged, which is another problem.
 fn gathered(places: &[Place], newest: &Place, beside: Beside<'_>) -> FsResult<Option<Vec<u8>>> {
     let own = if newest.inode.has_xattrs { beside(newest)? } else { None };
     let mut all = match own.as_deref().map(XattrRecord::decode) {

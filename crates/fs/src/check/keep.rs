@@ -1,5 +1,5 @@
-//! Keeping what has no name: in `lost+found` of its subvolume's root, under its number. What was
-//! at a place where nobody looks for it is moved to where its name is looked for.
+//! Keeps what has no name in `lost+found` of its subvolume's root, under its number. Moves an entry
+//! that is stored where no look-up searches to the place of its name.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
@@ -17,15 +17,15 @@ use crate::txn::{Txn, fresh_inode};
 use crate::view::{NameBuf, Search, View};
 use crate::{Fs, FsResult};
 
-/// Name of the directory of what was found; where something else has it, one like it.
+/// Name of the directory for what was found; if that name is taken, a similar one is used.
 const LOST_AND_FOUND: &str = "lost+found";
-/// Names that are tried for one thing.
+/// Names that are tried for one object.
 const NAMES_MAX: u32 = 1000;
 /// Deepest path.
 const DEPTH_MAX: usize = 1 << 20;
 
 impl Fs {
-    /// Gives something a name.
+    /// Gives an object a name.
     pub(super) fn keep(&self, subvol: u64, tree: TreeId, stray: Stray) -> FsResult<()> {
         let mut txn = Txn::new(self);
         let view = View::new(&*self.store, tree);
@@ -102,7 +102,7 @@ impl Fs {
         txn.commit().map(drop)
     }
 
-    /// Whether something has a name by now: that was repaired, or one was, since it was found.
+    /// Whether an object has a name by now: its name was repaired, or it was given one.
     fn is_named(&self, view: View<'_>, subvol: u64, stray: Stray) -> FsResult<bool> {
         let mut name = NameBuf::empty();
         match stray {
@@ -149,7 +149,7 @@ impl Fs {
         }
     }
 
-    /// Makes a file, with a number of its own, of small contents at a key.
+    /// Creates a file, with its own number, from small contents at a key.
     pub(super) fn keep_bulk(
         &self,
         txn: &mut Txn<'_>,
@@ -167,7 +167,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The directory of what was found, made in this batch if there is none.
+    /// The directory for what was found; created in this batch if there is none.
     pub(super) fn lost_and_found(
         &self,
         txn: &mut Txn<'_>,
@@ -211,7 +211,7 @@ impl Fs {
         Ok(ino)
     }
 
-    /// Adds a name to a directory; where it is taken, one like it. Returns its cookie.
+    /// Adds a name to a directory, or a similar one if it is taken. Returns its cookie.
     pub(super) fn name(
         &self,
         txn: &mut Txn<'_>,
@@ -234,7 +234,7 @@ impl Fs {
         Err(FsError::Exists)
     }
 
-    /// Removes the entry of a directory that lies in a circle.
+    /// Removes the entry of a directory that is in a loop.
     fn take_away(
         txn: &mut Txn<'_>,
         view: View<'_>,
@@ -251,7 +251,7 @@ impl Fs {
         Ok(())
     }
 
-    /// A file of which its extents are left.
+    /// Keeps a file of which only extents are left.
     fn inode_of_extents(&self, txn: &Txn<'_>, tree: TreeId, ino: u64) -> FsResult<InodeRecord> {
         let malformed = |error| malformed(tree, &error);
         let range = KeyRange::prefix(&key::extent_prefix(ino));
@@ -272,7 +272,7 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Moves an entry to where its name is looked for, or keeps it where that is taken.
+    /// Moves an entry to where its name is looked up, or keeps it in `lost+found` if that is taken.
     fn move_entry(
         &self,
         txn: &mut Txn<'_>,
@@ -333,7 +333,7 @@ impl Fs {
             }
             Target::Subvolume(id) => {
                 let record = read_record(&*self.store, SubvolId(id))?;
-                // What is inherited stays where it is mounted.
+                // Inherited subvolumes stay where they are mounted.
                 let own = |record: &SubvolumeRecord| record.parent == (subvol, dir, cookie);
                 if let Some(record) = record.filter(own) {
                     let record = SubvolumeRecord { parent: (subvol, to, new), ..record };
@@ -346,7 +346,7 @@ impl Fs {
     }
 }
 
-/// The name that is tried in one of the attempts.
+/// The name that one of the attempts tries.
 fn like(name: &str, attempt: u32) -> String {
     if attempt == 0 { name.to_owned() } else { format!("{name}.{attempt}") }
 }

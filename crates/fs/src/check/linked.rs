@@ -1,4 +1,4 @@
-//! Inodes under their own number, their names and counts of links; and extents that no inode has.
+//! Inodes under their own number, their names and link counts; and extents without an inode.
 
 use format::entry_record::Target;
 use format::inode_record::LinkedRecord;
@@ -15,19 +15,19 @@ use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
 use crate::subvol::VOLUME;
 
-/// The inode at hand.
+/// The current inode.
 #[derive(Default)]
 struct Linked {
     ino: u64,
     record: Option<LinkedRecord>,
-    /// Names of it that are there.
+    /// Number of its names that were found.
     names: u32,
-    /// Bytes of small contents that are there.
+    /// Bytes of small contents that were found.
     bulk: Option<u64>,
     xattrs: bool,
     /// Whether an access list is among its attributes.
     listed: bool,
-    /// Whether something of it could not be read or decoded.
+    /// Whether part of it could not be read or decoded.
     partial: bool,
 }
 
@@ -181,7 +181,7 @@ impl Checker<'_, '_> {
         self.links_of(tree, inode, &record, lost)
     }
 
-    /// An inode has as many names as it says, and without any it waits to be removed.
+    /// An inode has as many names as it says; one without names waits to be removed.
     fn links_of(
         &mut self,
         tree: &Tree,
@@ -209,11 +209,11 @@ impl Checker<'_, '_> {
             let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
             return self.about(tree, ino, problem);
         }
-        // What cannot be read may be its name, and removing it is for ever.
+        // What cannot be read may be its name, and a removal cannot be undone.
         if tree.is_unsure() || !lost.is_empty() {
             return Ok(());
         }
-        // Without a name since it was unlinked; a copy has it and not the note of it.
+        // It was unlinked and has no name; a copy has the inode, but not the note that it waits.
         let note = key::orphan(tree.subvol, ino);
         if !tree.original || look::exists(self.pin, VOLUME, &note)? != Look::Absent {
             return Ok(());
@@ -224,7 +224,7 @@ impl Checker<'_, '_> {
         self.about(tree, ino, Problem::new(ProblemKind::Name, what).mended_by(fix))
     }
 
-    /// What lies beside an inode is what it says; tells whether it is.
+    /// Whether what is stored beside an inode is what the inode says; reports it if not.
     fn linked_beside(
         &mut self,
         tree: &Tree,
@@ -262,8 +262,9 @@ impl Checker<'_, '_> {
         Ok(false)
     }
 
-    /// Names, contents or attributes of an inode whose record is gone. Entries that lead to it
-    /// are told, and removed, where they are. Contents are kept, as those beside an entry are.
+    /// Names, contents or attributes of an inode whose record is gone. Entries that lead to it are
+    /// reported, and removed, in their directories. Contents are kept, as those beside an entry
+    /// are.
     fn leftovers(&mut self, tree: &Tree, inode: &Linked) -> FsResult<()> {
         if inode.names > 0 || !(inode.bulk.is_some() || inode.xattrs) {
             return Ok(());
@@ -283,7 +284,7 @@ impl Checker<'_, '_> {
         self.about(tree, inode.ino, Problem::new(ProblemKind::Name, what).mended_by(fix))
     }
 
-    /// Each extent belongs to an inode that knows of it.
+    /// Each extent belongs to an inode that says it has extents.
     pub(super) fn owners_of_extents(&mut self, tree: &mut Tree) -> FsResult<()> {
         let mut scan = Scan::new(self.pin, tree.id, &key::EXTENTS_PREFIX)?;
         let mut last = None;

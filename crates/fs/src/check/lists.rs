@@ -1,7 +1,7 @@
-//! Access lists: where a mode says that there is one, a whole one is among the attributes.
+//! Access lists: if a mode says that there is one, a whole one is among the attributes.
 //!
-//! A list that is lost cannot be rebuilt. The bits of the group class were its mask, so repairing
-//! takes them all: nobody gets more than the list gave.
+//! A lost list cannot be rebuilt. The bits of the group class were its mask, so a repair clears
+//! them all: nobody gets more rights than the list granted.
 
 use format::Malformed;
 use format::acl::{ACCESS, access_of};
@@ -13,28 +13,28 @@ use super::look::{self, Look};
 use super::{Checker, Edit, Problem, ProblemKind};
 use crate::FsResult;
 
-/// What repairs it, in words.
+/// The repair, in words.
 pub(super) const REMEDY: &str = "remove the list, and what the group had";
 
-/// Whether attributes have an access list. Those that do not decode may, and are told anyway.
+/// Whether attributes have an access list. Those that do not decode may, and are reported anyway.
 pub(super) fn may_list(xattrs: &Result<XattrRecord, Malformed>) -> bool {
     xattrs.as_ref().map_or(true, |xattrs| access_of(xattrs).is_some())
 }
 
-/// Whether a mode says that there is a list where there is none.
+/// Whether a mode says that there is a list although there is none.
 pub(super) fn lacks_list(mode: u32, listed: bool) -> bool {
     mode & HAS_ACL != 0 && !listed
 }
 
-/// That it does.
+/// Reports that it does.
 pub(super) fn problem() -> Problem {
     let what = "its access list is gone, or is none".to_owned();
     Problem::new(ProblemKind::Structure, what)
 }
 
 impl Checker<'_, '_> {
-    /// What leaves the attributes at a key without an access list, and whether others are left;
-    /// `None`: that is not known.
+    /// The change that removes the access list from the attributes at a key, and whether others are
+    /// left; `None`: not known.
     pub(super) fn strip_list(
         &self,
         tree: TreeId,

@@ -1,5 +1,4 @@
-//! Looking at records past damage: what cannot be read is not known, which is something else than
-//! that it is not there.
+//! Reads records past damage. What cannot be read is unknown, which differs from proven absent.
 
 use std::sync::Arc;
 
@@ -14,14 +13,14 @@ use crate::error::from_store;
 use crate::own::COPY;
 use crate::subvol::VOLUME;
 
-/// What a look for a record came to.
+/// The result of looking for a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Look<T> {
     /// It is there.
     Found(T),
-    /// It is proven that it is not.
+    /// It is proven absent.
     Absent,
-    /// What stands where it would be cannot be read.
+    /// What is stored where it would be cannot be read.
     Unknown,
 }
 
@@ -47,7 +46,7 @@ pub(super) fn get<T>(
     match (there, value) {
         (Ok(_), Some(Ok(value))) => Ok(Look::Found(value)),
         (Ok(_), None) | (Err(Error::NoTree(_)), _) => Ok(Look::Absent),
-        // What does not decode is told when its key comes along.
+        // What does not decode is reported when the walk reaches its key.
         (Ok(_), Some(Err(_))) | (Err(Error::Corrupt(_)), _) => Ok(Look::Unknown),
         (Err(error), _) => Err(from_store(error)),
     }
@@ -95,7 +94,7 @@ impl Named {
     }
 }
 
-/// The entry at a cookie; a tombstone is one, too.
+/// The entry at a cookie, which may be a tombstone.
 pub(super) fn entry(
     pin: &dyn Pinned,
     tree: TreeId,
@@ -106,7 +105,7 @@ pub(super) fn entry(
     get(pin, tree, &key, |bytes| EntryRecord::decode(bytes).map(|entry| Named::of(&entry)))
 }
 
-/// Goes through the keys that start with a prefix, past what cannot be read.
+/// Iterates over the keys that start with a prefix, past what cannot be read.
 pub(crate) struct Scan<'a> {
     pin: &'a dyn Pinned,
     tree: TreeId,
@@ -126,11 +125,11 @@ impl<'a> Scan<'a> {
         let cursor = match pin.scan(tree, range) {
             Ok(cursor) => Some(cursor),
             Err(Error::Corrupt(damage)) => {
-                // Where the tree begins is not known: none of it can be read.
+                // The start of the tree is not known: none of it can be read.
                 lost.push(LostRange { from: prefix.to_vec(), to: None, damage });
                 None
             }
-            // One of the two is there, or the volume would not be open: a repair was cut off.
+            // One of the two exists, or the volume would not be open: a repair was interrupted.
             Err(Error::NoTree(tree)) if [VOLUME, COPY].contains(&tree) => {
                 let missing = Corruption {
                     file: String::new(),
@@ -169,7 +168,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Goes on behind what cannot be read.
+    /// Continues behind what cannot be read.
     fn pass(&mut self, damage: Arc<Corruption>) -> FsResult<()> {
         let mut from = self.start.clone();
         if self.begun {
@@ -194,7 +193,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// A record that does not decode: what it says is as little known as what cannot be read.
+/// A record that does not decode is as unknown as one that cannot be read.
 pub(super) fn not_decoded(tree: TreeId, key: &[u8], malformed: Malformed) -> LostRange {
     let file = format!("record {key:02x?} of tree {}", tree.0);
     let mut to = key.to_vec();

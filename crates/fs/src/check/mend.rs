@@ -70,8 +70,8 @@ impl Fs {
         }
     }
 
-    /// The record of a directory, made from what is in it. Nobody but root may enter it until
-    /// somebody has looked at it.
+    /// Rebuilds the record of a directory from what is in it. Only root may enter it until an
+    /// administrator has inspected it.
     pub(super) fn directory_anew(
         &self,
         txn: &Txn<'_>,
@@ -115,8 +115,8 @@ impl Fs {
         })
     }
 
-    /// Deletes the index: no subvolume names a base, the bases and their trees go in the same
-    /// commit, and then the files. A crash before that leaves files that nothing names.
+    /// Deletes the index: one commit removes the bases, their trees, and the subvolumes' references
+    /// to them; then the files are deleted. A crash in between leaves files that nothing names.
     fn drop_index(&self) -> FsResult<()> {
         let mut batch = Batch::new();
         self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {

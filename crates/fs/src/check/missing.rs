@@ -1,6 +1,7 @@
 //! Records of the volume's own that only their copy has whole. Both trees change in one batch, so
-//! no crash leaves that: the record was lost, and what it says is what the copy says. It is taken
-//! for there, so that nothing is removed for lack of it, and a repair puts it back.
+//! no crash leaves this state: the record was lost, and its content is what the copy says. The
+//! check treats the record as present, so that nothing is removed for lack of it. A repair restores
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::own::{differences, is_damage};
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
-/// The records that only the copies have, or have whole. What is damaged is dealt with elsewhere.
+/// The records that only the copies have, or have whole. Damaged copies are handled elsewhere.
 pub(super) fn only_in_copies(fs: &Fs, pin: &dyn Pinned) -> FsResult<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut found = BTreeMap::new();
     if !fs.own.noted().has_copies() {
@@ -30,13 +31,13 @@ pub(super) fn only_in_copies(fs: &Fs, pin: &dyn Pinned) -> FsResult<BTreeMap<Vec
         Ok(())
     });
     match compared {
-        // Of a part nothing is said.
+        // A part proves nothing.
         Err(error) if is_damage(&error) => Ok(BTreeMap::new()),
         compared => compared.map_err(from_store).map(|()| found),
     }
 }
 
-/// That a record is gone.
+/// Reports that a record is gone.
 pub(super) fn gone(key: &[u8], copy: &[u8]) -> Problem {
     let subvolume = match key::parse_number(key) {
         Ok(id) if key[..1] == key::SUBVOLUMES_PREFIX => id,
@@ -51,7 +52,7 @@ pub(super) fn gone(key: &[u8], copy: &[u8]) -> Problem {
     Problem { subvolume, ..problem }
 }
 
-/// Writes a record as its copy says.
+/// Writes a record with the content of its copy.
 pub(super) fn put_back(key: &[u8], copy: &[u8]) -> Fix {
     Fix::Edits("put it back from its copy", vec![Edit::Put(VOLUME, key.to_vec(), copy.to_vec())])
 }
