@@ -310,7 +310,7 @@ impl RunBuilder {
         if !self.members.is_empty() {
             let members = std::mem::take(&mut self.members);
             self.index.push_filter(Filter::build(&members, FILTER_BITS, FILTER_BYTES_MAX));
-            // The next filter must contain it too.
+            // The next filter must contain the directory too.
             self.directory.clear();
         }
     }

@@ -91,7 +91,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     }
     let is_whole = report.findings_count == 0;
     for stray in strays {
-        // If the state is damaged, the other copy may be needed.
+        // If the state is damaged, the stray manifest may be needed.
         report.add(if is_whole { stray.finding() } else { unreadable(&stray.told()) });
     }
     let next = (manifest.next_blob, manifest.next_run);

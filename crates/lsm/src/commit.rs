@@ -6,7 +6,7 @@
 //!    out the values of merges.
 //! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing
 //!    can fail.
-//! 5. Apply. Leave. Wait for the disk where the mode says so.
+//! 5. Apply. Leave. Wait for the sync if the mode requires it.
 //!
 //! A batch that makes, clones or drops trees is applied to a staged copy first (`staged`).
 
@@ -28,20 +28,20 @@ pub(crate) struct Plan {
     /// Whether it must be alone.
     alone: bool,
     merges: usize,
-    /// What the caller says that it needs room for.
+    /// The space that the caller says it needs.
     need: Need,
     /// The trees that it changes, ascending.
     trees: Vec<TreeId>,
 }
 
 impl Plan {
-    /// Whether room comes of the batch, so that it may use what is kept back.
+    /// Whether the batch frees space, so that it may use the reserve.
     fn makes_room(&self) -> bool {
         self.need != Need::Adds
     }
 }
 
-/// Looks through a batch.
+/// Inspects a batch.
 pub(crate) fn plan(ops: Ops<'_>) -> Result<Plan> {
     let mut plan = Plan::default();
     for op in ops {
@@ -55,7 +55,7 @@ pub(crate) fn plan(ops: Ops<'_>) -> Result<Plan> {
                 plan.alone = true;
                 continue;
             }
-            // Replay takes links before it comes here.
+            // Replay handles links before it reaches this.
             Op::Ingest { .. } | Op::Link { .. } => return Err(malformed(foreign())),
         };
         if plan.trees.last() != Some(&TreeId(tree)) {
@@ -77,11 +77,11 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// What became of a merge, or the error that refuses its batch: one of the log cannot be
-    /// refused because of damage to what it was made to.
+    /// The outcome of a merge, or the error that refuses its batch. A batch of the log cannot be
+    /// refused because of damage to the value that it merges into.
     pub(crate) fn known(self, value: Result<Vec<u8>>) -> Result<Result<Vec<u8>>> {
         match (value, self) {
-            // A read that failed may succeed when the store is opened again.
+            // A failed read may succeed when the store is opened again.
             (Err(why @ (Error::Corrupt(_) | Error::Missing { .. })), Origin::Log(_)) => {
                 Ok(Err(why))
             }
@@ -111,7 +111,7 @@ impl Core {
         Ok(CommitToken(lsn))
     }
 
-    /// Refuses a commit where there is no room for it, in memory or for the next checkpoint.
+    /// Refuses a commit if there is no space for it, in memory or for the next checkpoint.
     pub(crate) fn admit(&self, frees: bool) -> Result<()> {
         if self.journal.is_closed() {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
@@ -144,8 +144,8 @@ impl Core {
         Ok(lsn)
     }
 
-    /// Gives a batch its place in the log. The caller is in the gate: closing waits for it, or it
-    /// is told that the store was closed.
+    /// Gives a batch its place in the log. The caller is in the gate: either closing waits for it,
+    /// or it gets the error that the store was closed.
     fn number(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
         if matches!(origin, Origin::Caller) {
             self.is_open()?;
@@ -193,7 +193,7 @@ impl Core {
         Ok(added)
     }
 
-    /// Reads the keys that are merged into, so that the blocks that they are in are in memory.
+    /// Reads the keys that are merged into, so that their blocks are in memory.
     fn read_ahead(&self, bytes: &[u8]) -> Result<()> {
         for op in Ops::new(bytes) {
             if let Op::Merge { tree, key, .. } = op.map_err(malformed)?
@@ -237,14 +237,14 @@ pub(crate) fn find(trees: &[Arc<Tree>], id: TreeId) -> &Arc<Tree> {
     &trees[at.expect("invariant: a plan has all trees of its batch")]
 }
 
-/// The value that a merge makes of an old one.
+/// The value that a merge produces from an old one.
 pub(crate) fn merged(old: Option<Vec<u8>>, lanes: &LaneList<'_>) -> Vec<u8> {
     let mut value = old.unwrap_or_default();
     lanes.apply(&mut value);
     value
 }
 
-/// A record of the log that is not a batch. The log says where it lies.
+/// A record of the log that is not a batch. The log reports its position.
 pub(crate) fn malformed(malformed: format::Malformed) -> Error {
     malformed.located("", 0).into()
 }

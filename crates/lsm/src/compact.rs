@@ -1,12 +1,12 @@
-//! Merging runs, in bounded steps that somebody drives.
+//! Compaction: merges runs, in bounded steps that a caller drives.
 //!
-//! What is merged is decided by `plan`, of what `outlook` knows of the durable trees. A step merges
-//! a part of it into a blob that is being written; the last one makes the blob durable, exchanges
-//! the run for those it was merged from in all trees, and writes a manifest, where that is not more
-//! than what was merged since the last; else several merges have one. A crash before that leaves
-//! files that the next opening removes. A merge is given up where the disk has no room
-//! left for it beside what checkpoints need (`relieve`). What was merged stays as long as a pinned
-//! state, a tree that has only some of it, or the durable state holds it (`collect`).
+//! `plan` decides what is merged, from what `outlook` knows of the durable trees. Each step merges
+//! a part into a blob that is being written. The last step makes the blob durable and exchanges the
+//! new run for its inputs in all trees. It then writes a manifest, if the manifest is no larger
+//! than what was merged since the last one; otherwise several merges share a manifest. A crash
+//! before that leaves files that the next opening removes. A merge is aborted if the disk has no
+//! space left for it beside what checkpoints need (`relieve`). The inputs stay as long as a pinned
+//! state, a tree that has only some of them, or the durable state holds them (`collect`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -33,12 +33,13 @@ use crate::run::Run;
 const STEP_BYTES_MIN: u64 = 256 << 10;
 const NODE_BYTES: u64 = 16 << 10;
 
-/// Runs of a tree from which checkpoints merge, and do not leave it to whoever drives the steps.
+/// Runs of a tree from which checkpoints merge, instead of leaving it to the caller that drives
+/// steps.
 const DEPTH_MAX: usize = 24;
-/// Ranges of a run that are looked at to find out what it hides.
+/// Ranges of a run that are inspected to estimate what it hides.
 const RANGES_MAX: usize = 256;
-/// How long is waited for another thread's step of a merge that gives room back: most are over
-/// long before.
+/// How long a thread waits for another thread's step of a merge that frees space: most finish long
+/// before.
 const TURN_WAIT: Duration = Duration::from_millis(100);
 /// Nodes of a step that a checkpoint makes.
 const STEP_NODES: usize = 256;
@@ -46,14 +47,14 @@ const STEP_NODES: usize = 256;
 /// What is being merged.
 pub(crate) struct Merging {
     job: Option<Job>,
-    /// The manifest of which it was found that nothing need be merged, or nothing could be.
+    /// The manifest for which no merge was needed, or none was possible.
     rested: u64,
-    /// The manifest that was looked at last.
+    /// The manifest that was inspected last.
     planned: u64,
-    /// The one behind which no manifest could be written of what was merged.
+    /// The manifest after which no manifest of the merged runs could be written.
     unsettled: u64,
-    /// Most bytes of a merge, less than a blob may have where one became too long: by how much it
-    /// would, nobody knows before.
+    /// Most bytes of a merge: less than a blob may have, once a blob became too long. Nobody can
+    /// know in advance by how much it would.
     blob_max: u64,
     /// Value logs that rows are not taken out of (`passed`).
     unreadable_logs: BTreeSet<u64>,
@@ -74,12 +75,12 @@ struct Job {
     bytes: u64,
     /// Whether it is made to empty value logs.
     cleans: bool,
-    /// Whether it is made for the room that it gives back.
+    /// Whether it is made to free space.
     returns: bool,
 }
 
 impl Merging {
-    /// Nothing yet, at most so many bytes a second.
+    /// An idle state, with a limit of this many bytes a second.
     pub(crate) fn new(rate: u64) -> Merging {
         let limiter = Limiter::new(rate);
         Merging {
@@ -95,14 +96,14 @@ impl Merging {
         }
     }
 
-    /// Bytes that the merge which is under way has written, and bytes of what it merges.
+    /// Bytes written by the merge in progress, and bytes of its inputs.
     fn under_way(&self) -> Option<(u64, u64)> {
         self.job.as_ref().map(|job| (job.blob.bytes().min(job.bytes), job.bytes))
     }
 }
 
 impl Core {
-    /// What merging does and did. Waits for no step of it.
+    /// What compaction does and did. Does not wait for a step.
     pub(crate) fn merge_stats(&self) -> MergeStats {
         let stats = *self.merge_stats.lock();
         MergeStats {
@@ -127,8 +128,8 @@ impl Core {
         Some((picked.len() as u64, bytes))
     }
 
-    /// Whether a merge that gives room back is under way, waits for its manifest, or would be begun
-    /// now: not one that was given up since the last manifest.
+    /// Whether a merge that frees space is in progress, waits for its manifest, or would begin now.
+    /// Ignores a merge that was aborted since the last manifest.
     pub(crate) fn merge_may_return(&self) -> bool {
         let Some(merging) = self.merging.try_lock() else { return true };
         if let Some(job) = &merging.job {
@@ -143,7 +144,7 @@ impl Core {
             return pending;
         }
         let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
-        // What follows may read, and who merges does not wait for it.
+        // The code below may read, and compaction does not wait for it.
         drop(merging);
         let Ok(room) = self.room_to_merge() else { return false };
         let limits = limits(room, blob_max);
@@ -151,9 +152,9 @@ impl Core {
         self.outlook.lock().pick(look, limits).is_some_and(|merge| merge.returns)
     }
 
-    /// What there is to look at for the next merge within limits. Where a tree is deep, what layers
-    /// hide is not looked at: that takes time in proportion to the square of the depth, and merging
-    /// by tiers is what helps. But on a full disk what gives room back is all that can be merged.
+    /// The candidates for the next merge within limits. In a deep tree the hidden bytes of layers
+    /// are ignored: computing them takes time in proportion to the square of the depth, and there
+    /// merging by tiers is what helps. But on a full disk only merges that free space are possible.
     fn look(&self, limits: Limits) -> Result<Look> {
         let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
         if deep && self.outlook.lock().pick(Look::Sizes, limits).is_some() {
@@ -163,8 +164,8 @@ impl Core {
         Ok(Look::Hidden)
     }
 
-    /// Looks at what layers hide, in all sections that changed since that was done last. What is
-    /// read for it is read with nothing locked.
+    /// Computes what layers hide, in all sections that changed since the last time. Reads with
+    /// nothing locked.
     fn look_below(&self) -> Result<()> {
         loop {
             let section = self.outlook.lock().unlooked();
@@ -177,15 +178,15 @@ impl Core {
         }
     }
 
-    /// Gives up the merge that is under way, for the room that it takes, and does not begin it
-    /// again before something changed; whether there was one, and nobody is at it. One that is made
-    /// for the room that it gives back goes for a checkpoint only.
+    /// Aborts the merge in progress, to free its space, and does not restart it before something
+    /// changed. Returns whether there was one and no thread was working on it. A merge that frees
+    /// space is aborted only for a checkpoint.
     pub(crate) fn give_up_merge(&self, for_checkpoint: bool) -> bool {
         let Some(mut merging) = self.merging.try_lock() else { return false };
         let job = merging.job.take_if(|job| for_checkpoint || !job.returns);
         if job.is_some() {
             tracing::info!("a merge is given up for the room that it takes");
-            // A checkpoint may have been made for that room just now.
+            // A checkpoint may have been made for that space just now.
             let number = self.durable.try_lock().map(|state| state.number);
             merging.rested = number.unwrap_or(merging.planned);
             self.merge_stats.lock().under_way = None;
@@ -195,13 +196,13 @@ impl Core {
 }
 
 impl Core {
-    /// A step of merging runs; `false` when there is nothing to merge, or another thread is at it,
-    /// or so much was merged that it has to wait.
+    /// One step of merging runs. Returns `false` if there is nothing to merge, if another thread is
+    /// merging, or if merging must wait because of the rate limit.
     pub(crate) fn merge_step(&self, nodes: usize) -> Result<bool> {
         let mut merging = match self.merging.try_lock() {
             Some(merging) => merging,
             None if !self.returning.load(Ordering::Relaxed) => return Ok(false),
-            // Whoever looks for room is to see that some comes.
+            // A thread that looks for space must see that space is being freed.
             None => match self.merging.try_lock_for(TURN_WAIT) {
                 Some(merging) => merging,
                 None => return Ok(true),
@@ -265,7 +266,8 @@ impl Core {
         if let Err(error) = done {
             self.failed(merging, &error, &layers);
             if matches!(error, Error::RunTooLong) {
-                // The same would be next after every manifest, and nothing else ever.
+                // Otherwise the same merge would be next after every manifest, and nothing else
+                // ever.
                 merging.blob_max = merging.blob_max.min(self.files.blobs.bytes_max()) / 4 * 3;
             }
             return Err(error);
@@ -273,9 +275,9 @@ impl Core {
         Ok(true)
     }
 
-    /// Begins no merge before something changed. What was merged is durable before there is a rest,
-    /// also where the last merge was given up: its room may be what that lacked. Where that fails,
-    /// it is not tried again before the next manifest.
+    /// Begins no merge before something changed. Makes merged runs durable before compaction goes
+    /// idle, also if the last merge was aborted: their space may be what it lacked. If that fails,
+    /// it is not retried before the next manifest.
     fn rest(&self, merging: &mut Merging) -> Result<bool> {
         self.returning.store(false, Ordering::Relaxed);
         let is_new = merging.rested != merging.planned;
@@ -286,8 +288,8 @@ impl Core {
         self.settle_merges().inspect_err(|_| merging.unsettled = merging.planned)
     }
 
-    /// After an error among some layers: where it is damage, what is damaged is passed over from
-    /// now on. Else the same would fail again, and nothing is tried before something changed.
+    /// Handles an error among some layers. If it is damage, what is damaged is passed over from now
+    /// on. Otherwise the same merge would fail again, so nothing is tried before something changed.
     fn failed(&self, merging: &mut Merging, error: &Error, layers: &[Arc<Layer>]) {
         let runs: Vec<&Run> = layers.iter().map(|layer| layer.durable_run()).collect();
         match passed::note(error, &runs, &mut merging.unreadable_logs) {
@@ -297,18 +299,18 @@ impl Core {
         }
     }
 
-    /// Merges while some tree is too deep: whoever writes faster than others merge pays for it
-    /// here, at the end of a checkpoint, and look-ups stay quick.
+    /// Merges while some tree is too deep. A thread that writes faster than others merge pays for
+    /// it here, at the end of a checkpoint, and look-ups stay quick.
     pub(crate) fn keep_merged(&self) {
         while self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
-            // Waits for another thread that is at it: whoever makes runs faster than they are
-            // merged must not go on doing so.
+            // Waits for another thread that is merging: a thread that makes runs faster than they
+            // are merged must not go on doing so.
             let mut merging = self.merging.lock();
             match self.step(&mut merging, STEP_NODES) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    // The checkpoint is made all the same.
+                    // The checkpoint succeeds all the same.
                     tracing::warn!(%error, "runs could not be merged");
                     return;
                 }
@@ -320,7 +322,7 @@ impl Core {
     fn plan_merge(&self, merging: &mut Merging) -> Result<Option<Job>> {
         let (logs, dead) = {
             let state = self.durable.lock();
-            // A checkpoint may make another at any time.
+            // A checkpoint may create another at any time.
             merging.planned = state.number;
             if state.number == merging.rested {
                 return Ok(None);
@@ -330,7 +332,7 @@ impl Core {
         let room = self.room_to_merge()?;
         let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
         let look = self.look(limits(room, blob_max)).inspect_err(|error| {
-            // What it was at is still to be looked at.
+            // The sections that it worked on must be inspected again.
             let section = self.outlook.lock().unlooked().unwrap_or_default();
             self.failed(merging, error, &section);
         })?;
@@ -355,7 +357,7 @@ impl Core {
         let runs: Vec<&Run> = layers.iter().map(|layer| layer.durable_run()).collect();
         let uses = || runs.iter().map(|run| &*run.uses);
         let merged: u64 = runs.iter().map(|run| run.bytes()).sum();
-        // A run that is written again for its pointers has no long values.
+        // A run that is rewritten for its pointers has no long values.
         let beside = if cleans { 0 } else { merged };
         let most = clean::most_taken(merged, beside, within(room.bytes), blob_max);
         let mut emptied =
@@ -373,12 +375,12 @@ impl Core {
         Ok(Some(Job { layers, views, id, part, blob, bytes, cleans, returns }))
     }
 
-    /// Ends a merge whose entries are all written. What was merged is made durable first: that may
-    /// take long, and whoever needs the durable state meanwhile has it.
+    /// Ends a merge whose entries are all written. It first makes the merged run durable: that may
+    /// take long, and meanwhile other threads can lock the durable state.
     fn end_merge(&self, job: Job) -> Result<()> {
         let Job { layers, views, id, part, mut blob, .. } = job;
         let entry = end_run(&mut blob, &views, part.lowest)?;
-        // A checkpoint may have failed meanwhile, or the store been closed.
+        // Meanwhile a checkpoint may have failed, or the store may have been closed.
         self.log().check()?;
         self.is_open()?;
         let written = match entry {
@@ -391,7 +393,8 @@ impl Core {
             self.keep(state, Writer::Merge, finished);
             self.register(state, entry)
         });
-        // The same as before. What was kept, and nobody needs, is given back like all that is.
+        // Same content as before. What was kept and is not needed is reclaimed like everything
+        // else.
         self.log().check()?;
         self.is_open()?;
         state.pending_bytes += layers.iter().map(|layer| layer.durable_run().bytes()).sum::<u64>();
@@ -399,8 +402,9 @@ impl Core {
         self.exchange(std::slice::from_ref(&exchange));
         state.pending.push(exchange);
         drop(views);
-        // A manifest says all of all trees. Where they are many, merges of a few small runs would
-        // write little else. What is held until then must not be what the disk lacks.
+        // A manifest lists everything of all trees. If there are many trees, merges of a few small
+        // runs would write little but manifests. What is held until then must not be what the disk
+        // lacks.
         let manifests = 2 * self.manifest_bytes.load(Ordering::Relaxed);
         let room = self.room_to_merge()?.bytes;
         if state.pending_bytes >= manifests || room <= state.pending_bytes + manifests {
@@ -409,7 +413,8 @@ impl Core {
         Ok(())
     }
 
-    /// Makes durable what was merged, if anything was since the last manifest; whether it was.
+    /// Makes merged runs durable, if there are any since the last manifest; returns whether there
+    /// were.
     fn settle_merges(&self) -> Result<bool> {
         let mut state = self.durable.lock();
         if state.pending.is_empty() {
@@ -421,7 +426,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes a manifest of what was merged, and gives back what that was merged from.
+    /// Writes a manifest of the merged runs, and reclaims their inputs.
     fn write_merges(&self, state: &mut Durable) -> Result<()> {
         let catalog = Catalog::clone(&self.catalog.lock());
         let lsn = state.lsn;
@@ -431,14 +436,14 @@ impl Core {
     }
 }
 
-/// The part of the disk's room that a merge is planned for.
+/// The share of the disk's space that a merge is planned for.
 fn within(room: u64) -> u64 {
     room / 8 * 7
 }
 
-/// The bounds of the next merge into a blob of so many bytes, where the disk has so much room for
-/// it. Blocks are packed again, and an index is made: a part of the room is left for what that may
-/// add.
+/// The bounds of the next merge into a blob of this many bytes, if the disk has this much space for
+/// it. The merge packs blocks again and builds an index: a part of the space is left for what that
+/// may add.
 fn limits(room: Limits, blob_max: u64) -> Limits {
     Limits {
         bytes: blob_max.min(within(room.bytes)),
@@ -446,8 +451,8 @@ fn limits(room: Limits, blob_max: u64) -> Limits {
     }
 }
 
-/// The run to write again where nothing is to be merged, in so much room and into a blob of at most
-/// so many bytes. What is below it matters in some trees and not in others: its tombstones stay.
+/// The run to rewrite if nothing is to be merged, in this much space and into a blob of at most
+/// this many bytes. What is below the run differs between trees, so its tombstones stay.
 fn clean(
     outlook: &Outlook,
     sparse: &BTreeMap<u64, u64>,
@@ -461,23 +466,23 @@ fn clean(
     Some(Merge { layers: vec![id], lowest: false, returns: false })
 }
 
-/// The run to write again for the room of its blob, of at most so many bytes.
+/// The run to rewrite for the space of its blob, of at most this many bytes.
 fn hollow(outlook: &Outlook, dead: &BTreeMap<u64, u64>, most: u64) -> Option<Merge> {
     let id = hollow::pick(outlook.runs(), |blob| outlook.hosted(blob), dead, most)?;
     Some(Merge { layers: vec![id], lowest: false, returns: true })
 }
 
-/// Bytes of runs that a run above them hides, about: what its ranges delete, and for each
-/// tombstone as much as an entry has that is none.
+/// An estimate of the bytes of runs that a run above them hides: what its ranges delete, and for
+/// each tombstone the size of an average entry that is not a tombstone.
 fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
     if run.entry.ranges == 0 && run.entry.tombstones == 0 || run.is_passed_over() {
         return Ok(0);
     }
     let (mut hides, mut bytes, mut entries) = (0, 0, 0);
     let sample = run.entry.ranges.min(RANGES_MAX as u32);
-    // Blocks that each has whole, in all runs.
+    // Blocks that each range covers wholly, in all runs.
     let mut whole = vec![0_u64; sample as usize];
-    // The ranges that are not looked at hide as much as those that are.
+    // The ranges that are not inspected hide as much as those that are.
     let share = u64::from(run.entry.ranges.div_ceil(RANGES_MAX as u32).max(1));
     for lower in below.filter(|lower| !lower.is_passed_over()) {
         bytes += lower.bytes();
@@ -495,7 +500,7 @@ fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
         }
         hides += lower.bytes() / count.max(1) * blocks * share;
     }
-    // A range that has no whole block hides an entry at least, as a tombstone does.
+    // A range that covers no whole block hides at least one entry, as a tombstone does.
     let short = whole.iter().filter(|blocks| **blocks == 0).count() as u64 * share;
     let each = bytes.checked_div(entries).unwrap_or(0);
     Ok((hides + (run.entry.tombstones + short) * each).min(bytes))

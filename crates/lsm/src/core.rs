@@ -1,4 +1,4 @@
-//! What the parts of the engine share: trees, catalog, gate, log, the durable state.
+//! State that the parts of the engine share: trees, catalog, gate, log, the durable state.
 //!
 //! Locks, in the order in which they may be taken: the durable state, the gate, the commit locks
 //! of trees (by number), the set of trees, a tree, then the small ones.
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) files: Arc<Files>,
     pub(crate) journal: Journal,
-    /// Why the store was opened for reading only, where it was.
+    /// Why the store was opened read-only, if it was.
     pub(crate) read_only: OnceLock<Arc<str>>,
     /// Shared by commits; exclusive to see a state between commits, and to exchange layers.
     pub(crate) gate: RwLock<()>,
@@ -41,16 +41,16 @@ pub(crate) struct Core {
     pub(crate) changed: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
     /// What the running checkpoint froze; none for trees that were dropped.
     pub(crate) in_flight: Mutex<BTreeMap<TreeId, Option<Arc<Stack>>>>,
-    /// The trees of the durable state, as what was merged since has them.
+    /// The trees of the durable state, with the merges since then applied.
     pub(crate) catalog: Mutex<Arc<Catalog>>,
     pub(crate) durable: Mutex<Durable>,
-    /// What may be merged next of the durable trees. Changed with the durable state locked.
+    /// Candidates for the next merge of the durable trees. Changed with the durable state locked.
     pub(crate) outlook: Mutex<Outlook>,
-    /// The merge of runs that is under way.
+    /// The merge of runs in progress.
     pub(crate) merging: Mutex<Merging>,
-    /// Whether it is made for the room that it gives back, or to empty value logs.
+    /// Whether it is made to free space, or to empty value logs.
     pub(crate) returning: AtomicBool,
-    /// What it was at after its last step.
+    /// Its inputs and progress after its last step.
     pub(crate) merge_stats: Mutex<MergeStats>,
     /// Bytes of value logs that were written since opening.
     pub(crate) log_bytes_written: AtomicU64,
@@ -65,11 +65,11 @@ pub(crate) struct Core {
     pub(crate) drops: AtomicU64,
     /// Runs of the deepest tree of the durable state.
     pub(crate) depth: AtomicUsize,
-    /// Bytes of the last manifest: the next needs about as many, twice.
+    /// Bytes of the last manifest: the next needs about the same, twice.
     pub(crate) manifest_bytes: AtomicU64,
-    /// Entries of all durable runs that are no tombstones.
+    /// Entries of all durable runs that are not tombstones.
     pub(crate) durable_entries: AtomicU64,
-    /// Log bytes at the last look at the disk's room, and whether there was too little.
+    /// Log bytes at the last check of the disk's space, and whether there was too little.
     pub(crate) room_looked_at: AtomicU64,
     pub(crate) tight: AtomicBool,
 }
@@ -132,7 +132,7 @@ impl Core {
         }
     }
 
-    /// A tree that exists.
+    /// An existing tree.
     #[inline]
     pub(crate) fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         match self.trees.read().get(&id) {
@@ -149,18 +149,18 @@ impl Core {
         }
     }
 
-    /// The stack of a tree whose active part was made a layer; none when it was dropped. The
-    /// caller has the gate alone.
+    /// The stack of a tree whose active part was made a layer; none if the tree was dropped. The
+    /// caller holds the gate exclusively.
     pub(crate) fn freeze_tree(&self, tree: &Tree) -> Option<Arc<Stack>> {
         (!tree.dropped.load(Ordering::Relaxed)).then(|| tree.freeze(&self.ids))
     }
 
-    /// Why the value of some key is not known, where that is so.
+    /// Why the value of some key is unknown, if one is.
     pub(crate) fn any_unknown(&self) -> Option<Error> {
         self.unknown().into_iter().next().map(|(_, why)| why)
     }
 
-    /// The trees that have keys whose values are not known, ascending, and why that is.
+    /// The trees that have keys with unknown values, ascending, and why they are unknown.
     pub(crate) fn unknown(&self) -> Vec<(TreeId, Error)> {
         let changed = self.changed.lock();
         let trees = changed.values().filter(|tree| !tree.dropped.load(Ordering::Relaxed));
@@ -186,7 +186,7 @@ impl Core {
             self.log().check()?;
             return Err(Error::ReadOnly(Arc::from("nothing is unknown")));
         }
-        // What refuses it now would refuse it when it is replayed.
+        // What refuses it now would refuse it again at replay.
         let mut staging = Staging::new(self, Origin::Caller);
         for op in batch.ops() {
             staging.apply(op.map_err(malformed)?)?;
@@ -194,7 +194,7 @@ impl Core {
         self.log().append_last(batch.as_bytes())
     }
 
-    /// Bytes that are in memory and the log only.
+    /// Bytes that are only in memory and the log.
     pub(crate) fn dirty_bytes(&self) -> usize {
         self.dirty.load(Ordering::Relaxed) + self.dirty_in_flight.load(Ordering::Relaxed)
     }

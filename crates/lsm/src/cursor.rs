@@ -1,8 +1,8 @@
 //! Cursors: a position in a range of keys of a tree, or of a pinned state's.
 //!
-//! A cursor holds no lock between its moves. It merges a chunk of entries at a time - the part of
-//! the active tree that it needs is copied first, so that commits go on while blocks are read -
-//! and looks for its place again where the chunk ends. A chunk grows while a scan goes on.
+//! A cursor holds no lock between its moves. It merges a chunk of entries at a time. It first
+//! copies the part of the active tree that it needs, so that commits go on while it reads blocks.
+//! It seeks to its position again where the chunk ends. A chunk grows while a scan goes on.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::rows::Content;
 use crate::run::Caching;
 use crate::tree::Tree;
 
-/// Entries of the first chunk, and of the largest.
+/// Entries of the first chunk, and of the largest chunk.
 const CHUNK_ENTRIES: usize = 16;
 const CHUNK_ENTRIES_MAX: usize = 512;
-/// Bytes from which a chunk ends.
+/// Bytes at which a chunk ends.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// What a cursor walks over.
@@ -29,9 +29,9 @@ pub(crate) enum Source {
     Pinned(Arc<Stack>),
 }
 
-/// Where a cursor stands.
+/// The position of a cursor.
 enum Position {
-    /// Before the least key that is not less than this one.
+    /// Before the least key that is not less than this key.
     Before(Vec<u8>),
     /// On the current entry of the chunk.
     On,
@@ -68,12 +68,12 @@ impl Chunk {
 pub(crate) struct TreeCursor {
     source: Source,
     range: KeyRange,
-    /// The directory that all keys of the range are in, and what it hashes to.
+    /// The directory that contains all keys of the range, and its hash.
     prefix: Option<(Vec<u8>, u64)>,
     position: Position,
     chunk: Chunk,
     size: usize,
-    /// Keys whose values are read though they are in a value log.
+    /// Keys whose values are read even if they are in a value log.
     wanted: fn(&[u8]) -> bool,
 }
 
@@ -139,12 +139,13 @@ impl TreeCursor {
             (_, _, Some(key)) => Bound::Excluded(key),
             (_, _, None) => unreachable!("only the end has no key"),
         };
-        // Built aside: where reading fails the cursor stays where it was.
+        // Built separately: if reading fails the cursor keeps its position.
         let mut chunk =
             Chunk { direction, bytes: Vec::new(), entries: Vec::new(), at: 0, last: false };
         let mut beyond = self.read(bound, &mut chunk)?;
         while let Some(edge) = beyond {
-            // All of it was deleted. What is deleted further on takes ever fewer looks.
+            // The whole chunk was deleted. Passing over the deleted entries behind it takes ever
+            // fewer chunks.
             self.size = (self.size * 2).min(CHUNK_ENTRIES_MAX);
             beyond = self.read(Bound::Excluded(&edge), &mut chunk)?;
         }
@@ -153,9 +154,9 @@ impl TreeCursor {
         Ok(())
     }
 
-    /// Merges entries into a chunk. Nothing is known behind the edge of the part of the active tree
-    /// that was copied, also not that the range ends. Where all that was looked at are tombstones
-    /// of the active tree, returns the last of them: it goes on behind it.
+    /// Merges entries into a chunk. Nothing is known behind the edge of the copied part of the
+    /// active tree, not even whether the range ends. If all inspected entries are tombstones of the
+    /// active tree, returns the last of them: the merge continues behind it.
     fn read(&self, bound: Bound<&[u8]>, chunk: &mut Chunk) -> Result<Option<Key>> {
         let direction = chunk.direction;
         let (mut views, mut edge) = (Vec::new(), None);
@@ -185,12 +186,13 @@ impl TreeCursor {
         let mut merge = Merge::new(views.iter(), from)?;
         while chunk.entries.len() < self.size && chunk.bytes.len() < CHUNK_BYTES {
             let more = match merge.advance(Tombstones::Skip) {
-                // What was read before is right; who goes on behind that meets it again.
+                // What was read before is right; a caller that continues behind it meets the error
+                // again.
                 Err(_) if !chunk.entries.is_empty() => return Ok(None),
                 more => more?,
             };
             if !more {
-                // The active tree may go on behind its part.
+                // The active tree may continue behind its part.
                 chunk.last = edge.is_none();
                 break;
             }
@@ -228,7 +230,7 @@ fn end(range: &KeyRange) -> Bound<&[u8]> {
     range.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded)
 }
 
-/// The directory of a range, where all its keys begin with one.
+/// The directory of a range, if all its keys begin with one.
 fn common_prefix(range: &KeyRange, bytes: usize) -> Option<Vec<u8>> {
     let prefix = range.from.get(..bytes).filter(|prefix| !prefix.is_empty())?;
     let end = store::prefix_end(prefix);

@@ -1,11 +1,12 @@
 //! Differences between two stacks, at the cost of the layers that they do not share.
 //!
-//! Both stacks are compared from the oldest layer up: as long as their layers are the same, or were
-//! merged from the same (`Layer::origin`), they say the same. What can differ are the keys of the
-//! layers above, and the keys of shared layers that a range above deletes; each is looked up where
-//! one side's layers do not decide it. The cost is that of the entries of the layers that are not
-//! shared and of the entries that their ranges delete: after a merge of a shared layer with one
-//! that is not - which is made only in a stack that is too deep - it is that of what was merged.
+//! Compares both stacks from the oldest layer up: as long as their layers are the same, or were
+//! merged from the same (`Layer::origin`), they are equivalent. Only two kinds of keys can differ:
+//! keys of the layers above, and keys of shared layers that a range above deletes. Each is looked
+//! up if one side's layers do not decide it. The cost is that of the entries of the layers that are
+//! not shared and of the entries that their ranges delete. After a merge of a shared layer with one
+//! that is not shared - which happens only in a stack that is too deep - the cost is that of the
+//! merged run.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -25,7 +26,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// Where the layers that two stacks share begin in each.
 pub(crate) fn shared_from(old: &[Arc<Layer>], new: &[Arc<Layer>]) -> (usize, usize) {
-    // From the oldest up: how many numbers of origins each side has passed.
+    // From the oldest up: how many origin numbers each side has passed.
     let (mut old_at, mut new_at) = (old.len(), new.len());
     let mut shared = (old_at, new_at);
     let (mut old_ids, mut new_ids): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
@@ -52,7 +53,7 @@ pub(crate) fn shared_from(old: &[Arc<Layer>], new: &[Arc<Layer>]) -> (usize, usi
     }
 }
 
-/// One side of a comparison: the layers that the other does not share.
+/// One side of a comparison: the layers that the other side does not share.
 struct Side {
     views: Vec<View>,
     ranges: Ranges,
@@ -77,7 +78,7 @@ pub(crate) struct StackDiff {
     new: Side,
     shared: Vec<Arc<Layer>>,
     shared_views: Vec<View>,
-    /// What either side's ranges delete of the shared layers.
+    /// What either side's ranges delete from the shared layers.
     deleted: Ranges,
     range: KeyRange,
     /// Where the next chunk begins; none at the end.
@@ -120,7 +121,7 @@ impl StackDiff {
         let mut walk = Walk {
             old: Merge::new(self.old.views.iter(), from)?,
             new: Merge::new(self.new.views.iter(), from)?,
-            // Where nothing of them is deleted they need not be looked at.
+            // If nothing of them is deleted they need not be inspected.
             below: Merge::new(self.shared_views.iter().filter(|_| !self.deleted.is_empty()), from)?,
             deleted: &self.deleted,
         };
@@ -204,7 +205,7 @@ impl Walk<'_> {
         self.enter(bound)
     }
 
-    /// Stands on the first key of the shared layers that is within a bound and deleted.
+    /// Moves to the first key of the shared layers that is within a bound and deleted.
     fn enter(&mut self, bound: Bound<&[u8]>) -> Result<()> {
         let mut bound = bound.map(<[u8]>::to_vec);
         loop {
@@ -278,7 +279,8 @@ impl DiffCursor for StackDiff {
     }
 }
 
-/// Visits what a stack has and another, whose entries were visited, has not or has otherwise.
+/// Visits the entries of a stack that another stack lacks or has with other values; the other's
+/// entries were visited before.
 pub(crate) fn visit_new(
     old: &Stack,
     new: &Stack,

@@ -1,9 +1,9 @@
-//! Exchanging layers for others that say the same, in every tree that has them.
+//! Exchanges layers for equivalent ones, in every tree that has them.
 //!
-//! Which those are is not looked for in all trees: of those that did not change since the durable
-//! state the outlook knows it, and the others are looked through. The durable trees are exchanged
-//! with the rest, so what is planned next is planned of what there is; the manifest, which still
-//! names what was before, says the same.
+//! The engine does not search all trees for them: the outlook knows the trees that did not change
+//! since the durable state, and only the others are searched. The durable trees are exchanged with
+//! the rest, so the next plan sees the present layers. The manifest still names the old layers,
+//! which are equivalent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::core::Core;
 use crate::layer::{Layer, Stack};
 use crate::outlook::{Made, Outlook};
 
-/// Layers that follow each other in stacks, and the one that says what they say together; none
-/// where that is nothing.
+/// Adjacent layers in stacks, and the one layer that is equivalent to them together; none if that
+/// layer would be empty.
 pub(crate) struct Exchange {
     pub(crate) old: Vec<Arc<Layer>>,
     pub(crate) new: Option<Arc<Layer>>,
 }
 
-/// Exchanges layers in stacks. Stacks that were one stay one.
+/// Exchanges layers in stacks. Equal stacks stay one shared stack.
 pub(crate) struct Exchanger<'a> {
     exchanges: &'a [Exchange],
-    /// Which of them begin with a layer, by its address.
+    /// The exchanges that begin with a layer, by its address.
     by_first: Map<usize, Vec<usize>>,
     /// By the address of the old stack, which is held so that it stays taken.
     done: Map<usize, (Arc<Stack>, Arc<Stack>)>,
@@ -42,7 +42,7 @@ impl<'a> Exchanger<'a> {
         Exchanger { exchanges, by_first, done: Map::default() }
     }
 
-    /// Of the durable trees those that have anything to exchange.
+    /// The durable trees that have anything to exchange.
     fn durable_trees(&self, outlook: &Outlook) -> BTreeSet<TreeId> {
         let mut found = BTreeSet::new();
         for first in self.exchanges.iter().filter_map(|exchange| exchange.old.first()) {
@@ -61,7 +61,7 @@ impl<'a> Exchanger<'a> {
             return Arc::clone(now);
         }
         let mut now = Arc::clone(stack);
-        // In the order in which they came, also where one is of what another gave.
+        // In the order in which they were made, also if one exchange uses the result of another.
         let begin =
             |layer: &Arc<Layer>| self.by_first.get(&address(layer)).into_iter().flatten().copied();
         let mut due: BTreeSet<usize> = stack.layers.iter().flat_map(begin).collect();
@@ -76,7 +76,7 @@ impl<'a> Exchanger<'a> {
         now
     }
 
-    /// Whether nothing begins in a stack that was to be exchanged.
+    /// Whether no exchange begins in a stack that was to be exchanged.
     fn has_none_of(&self, stack: &Stack) -> bool {
         stack.layers.iter().all(|layer| !self.by_first.contains_key(&address(layer)))
     }
@@ -94,9 +94,9 @@ fn made(of: &[Owned]) -> Vec<Made<'_>> {
 }
 
 impl Core {
-    /// Exchanges layers in all trees - those that there are, the durable ones, and those that are
-    /// being checkpointed - while no commit is under way: a tree that is cloned meanwhile would
-    /// keep the old ones. The caller has the durable state locked.
+    /// Exchanges layers in all trees: the live ones, the durable ones, and those that are being
+    /// checkpointed. No commit runs meanwhile, because a tree that is cloned meanwhile would keep
+    /// the old layers. The caller has the durable state locked.
     pub(crate) fn exchange(&self, exchanges: &[Exchange]) {
         if exchanges.is_empty() {
             return;
@@ -127,8 +127,8 @@ impl Core {
         self.depth.store(outlook.depth(), Ordering::Relaxed);
     }
 
-    /// The same in the durable trees; what they were made of, and are. What the manifest names is
-    /// held until the next one is durable (`Durable::pending`).
+    /// The same in the durable trees; returns their old and new stacks. What the manifest names is
+    /// held until the next manifest is durable (`Durable::pending`).
     fn exchange_durable(
         &self,
         exchanger: &mut Exchanger<'_>,

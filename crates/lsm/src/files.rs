@@ -1,7 +1,7 @@
 //! The blobs of the engine: reading them, verified, through a cache of blocks.
 //!
-//! Every block and index that is read is compared with the checksum that stands in what led to it,
-//! which begins with its place: bytes that are whole but another's do not pass.
+//! Every block and index that is read is compared with the checksum stored in its pointer. The
+//! checksum starts with the place of the block, so a whole block in the wrong place is rejected.
 
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::options::Options;
 
 /// The directory of the engine's blobs.
 pub(crate) const DIRECTORY: &str = "lsm";
-/// What names of blobs of runs begin with.
+/// Prefix of the names of blobs of runs.
 pub(crate) const BLOB_PREFIX: &str = "run-";
 
-/// Blocks that the cache is laid out for, by the bytes that it may hold.
+/// The number of blocks that the cache is sized for, from its capacity in bytes.
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// Where a block is: its blob and offset.
@@ -45,11 +45,11 @@ pub(crate) struct Files {
     pub(crate) blobs: Arc<dyn Blobs>,
     pub(crate) volume: [u8; 16],
     cache: Cache<Place, Arc<Block>, ByBytes, Hash>,
-    /// Memory of the indexes of runs, which stay.
+    /// Memory of the indexes of runs; they stay in memory.
     pub(crate) index_bytes: AtomicU64,
     /// Blocks read from the disk.
     pub(crate) loads: AtomicU64,
-    /// Numbers of runs that nobody holds any more, since somebody looked for them.
+    /// Numbers of runs that nothing holds any more, collected since the last query.
     let_go: Mutex<Vec<u64>>,
 }
 
@@ -89,12 +89,12 @@ impl Files {
         }
     }
 
-    /// Takes note of a run that nobody holds any more.
+    /// Registers a run that nothing holds any more.
     pub(crate) fn let_go(&self, number: u64) {
         self.let_go.lock().push(number);
     }
 
-    /// The numbers of runs that nobody holds any more, each once; also of such as never were on
+    /// The numbers of runs that nothing holds any more, each once; includes runs that never were on
     /// the disk.
     pub(crate) fn take_let_go(&self) -> Vec<u64> {
         std::mem::take(&mut *self.let_go.lock())
@@ -117,7 +117,7 @@ impl Files {
         Ok(block)
     }
 
-    /// A block from the disk, past the cache, which keeps what readers want.
+    /// A block from the disk, bypassing the cache, which keeps what readers need.
     pub(crate) fn load(&self, blob: u64, place: &BlockPlace) -> Result<Block> {
         let stored = self.read(blob, place.offset, place.stored as usize, "block of a run")?;
         let sum = checksum(&self.volume, blob, place.offset, &stored);
@@ -130,7 +130,7 @@ impl Files {
         bytes.and_then(Block::decode).map_err(|bad| located(bad, blob, place.offset))
     }
 
-    /// Bytes of a blob, which must have them.
+    /// Bytes of a blob, which must be that long.
     pub(crate) fn read(
         &self,
         blob: u64,
@@ -141,7 +141,7 @@ impl Files {
         let name = blob_name(blob);
         let mut bytes = vec![0; length];
         let (read, gone) = match self.blobs.read_at(&name, &mut bytes, offset) {
-            // As damage of all that was in it.
+            // Reported as damage of everything that was in it.
             Err(error) if error.is_not_found() => (0, true),
             read => (read?, false),
         };
@@ -153,13 +153,13 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Checks that a blob is there, as long as it should be, and the one that it is named for.
+    /// Checks that a blob exists, has the right length, and is the one that its name says.
     pub(crate) fn check_blob(&self, number: u64, length: u64) -> Result<()> {
         self.check_length(number, length)?;
         self.check_head(number)
     }
 
-    /// Checks that a blob is there, and as long as it is said to be.
+    /// Checks that a blob exists and has the stated length.
     pub(crate) fn check_length(&self, number: u64, length: u64) -> Result<()> {
         let name = blob_name(number);
         let Some(found) = self.blobs.length(&name)? else {
@@ -173,8 +173,9 @@ impl Files {
         Ok(())
     }
 
-    /// The same for one that is opened: damage keeps from what is in it, and from nothing else. A
-    /// manifest of a version that is known names no blob of a newer one, so that is damage, too.
+    /// The same for a blob that is being opened: damage blocks access to its content, and to
+    /// nothing else. A manifest of a known version names no blob of a newer version, so such a blob
+    /// is damage, too.
     pub(crate) fn look_at_blob(&self, number: u64, length: u64) -> Result<()> {
         match self.check_blob(number, length) {
             Err(
@@ -187,7 +188,7 @@ impl Files {
         }
     }
 
-    /// Checks that a blob is this volume's, and the one that it is named for.
+    /// Checks that a blob belongs to this volume and is the one that its name says.
     pub(crate) fn check_head(&self, number: u64) -> Result<()> {
         let head = self.read(number, 0, BLOB_HEAD_BYTES, "blob of runs")?;
         match check_blob_head(&head, self.volume, number) {
@@ -200,12 +201,12 @@ impl Files {
     }
 }
 
-/// Says where in which blob something malformed lies.
+/// Reports where in which blob something is malformed.
 pub(crate) fn located(bad: Malformed, blob: u64, offset: u64) -> Error {
     bad.located(&path(&blob_name(blob)), offset).into()
 }
 
-/// Bytes that are not those that were written.
+/// The bytes differ from those that were written.
 pub(crate) fn wrong_sum(
     blob: u64,
     offset: u64,
@@ -218,8 +219,8 @@ pub(crate) fn wrong_sum(
     Corruption { file, offset, structure, expected, found }.into()
 }
 
-/// The blobs of a store: those that it was told of, or those of the volume's directory, which is
-/// made in any case, for what is being written.
+/// The blobs of a store: those that the caller passed, or those of the volume's directory. The
+/// directory is made in any case, for what is being written.
 pub(crate) fn open_blobs(env: &Env, options: &Options) -> Result<Arc<dyn Blobs>> {
     let local = device::LocalBlobs::open(Arc::clone(&env.device), DIRECTORY)?;
     Ok(match &options.blobs {

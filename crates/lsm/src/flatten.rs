@@ -1,11 +1,11 @@
-//! Merging layers in memory, so that look-ups pass through few of them.
+//! Merges layers in memory, so that look-ups pass through few of them.
 //!
-//! A tree that is pinned again and again while it is written gets a layer for each time that it was
-//! frozen with too much to be copied while no commit is under way (`tree`). Who pins it merges them
-//! here, and so does the background: commits go on but for the exchange.
+//! A tree that is pinned repeatedly while it is written gets a layer at each freeze that had too
+//! much to copy while no commit is running (`tree`). The pinning thread merges these layers here,
+//! and so does the background: commits go on, except during the exchange.
 //!
-//! A layer that is merged becomes part of one half as large again at least, so an entry is copied
-//! a few times before a checkpoint writes it.
+//! A merged layer becomes part of one that is at least half as large again, so an entry is copied a
+//! few times before a checkpoint writes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,12 +20,12 @@ use crate::layer::{Layer, Stack};
 use crate::mem::{Below, Mem};
 use crate::tree::merged;
 
-/// Layers in memory that a tree may have before some are merged.
+/// Layers in memory that a tree may have before they are merged.
 const LAYERS_MAX: usize = 12;
 
 impl Core {
-    /// Merges layers in memory of trees that have many of them, unless a checkpoint or the like is
-    /// under way. The caller is not in the gate.
+    /// Merges layers in memory of trees that have many of them, unless the durable state is locked,
+    /// for example by a checkpoint. The caller is not in the gate.
     pub(crate) fn flatten(&self) {
         let deep = || self.changed.lock().values().any(|tree| is_deep(&tree.state.read().stack));
         if deep()
@@ -35,8 +35,8 @@ impl Core {
         }
     }
 
-    /// Merges layers of one tree; whether there were such. With the durable state locked nothing
-    /// else exchanges layers.
+    /// Merges layers of one tree; returns whether there were any. While the durable state is locked
+    /// nothing else exchanges layers.
     pub(crate) fn flatten_step(&self, _state: &mut Durable) -> bool {
         let stacks: Vec<(TreeId, Arc<Stack>)> = {
             let changed = self.changed.lock();
@@ -65,14 +65,14 @@ impl Core {
     }
 }
 
-/// Layers that are merged: those that follow each other and that the same trees have.
+/// Layers that are merged: adjacent layers that the same trees have.
 struct Pick {
     layers: Vec<Arc<Layer>>,
     /// Whether nothing is below them.
     lowest: bool,
 }
 
-/// The layers of a stack that are merged next, where it has too many.
+/// The layers of a stack that are merged next, if it has too many.
 fn pick(stack: &Stack, sharers: &Map<usize, usize>) -> Option<Pick> {
     let all: Vec<&Arc<Layer>> = in_memory(stack).collect();
     let same = |one: &&Arc<Layer>, two: &&Arc<Layer>| {

@@ -1,13 +1,13 @@
-//! The layers of the durable trees as a forest: each stands on the one that is below it.
+//! The layers of the durable trees as a forest: the parent of a layer is the layer below it.
 //!
-//! Invariant: that is the same one in all stacks that have the layer. A new layer comes to the top
-//! of one stack, a clone takes a stack over whole, and an exchange is made in all stacks that have
-//! what is exchanged; so two stacks that have a layer are the same from there down.
+//! Invariant: the layer below is the same one in all stacks that have the layer. A new layer is
+//! added to the top of one stack, a clone shares a whole stack, and an exchange is made in all
+//! stacks that have the exchanged layers. So two stacks that have a layer in common are the same
+//! from there down.
 //!
-//! Layers that follow each other and that the same trees have are a *section*: on each but the
-//! newest of them stands nothing but the next, and no tree ends there. A change of some trees
-//! touches the sections that these are made of and those that border on them, however many trees
-//! there are beside.
+//! Adjacent layers that the same trees have are a *section*: each layer in it except the newest has
+//! exactly one layer above it, and no tree ends there. A change of some trees touches the sections
+//! that these trees consist of and those that border on them, however many other trees there are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::layer::{Layer, LayerId, Stack};
 #[derive(Default)]
 pub(crate) struct Forest {
     nodes: Map<LayerId, Node>,
-    /// What stands on what: the layer below and the one above.
+    /// For each layer, the layer below and the layers above.
     above: BTreeSet<(LayerId, LayerId)>,
     /// The trees that end at a layer, their newest.
     tops: BTreeSet<(LayerId, TreeId)>,
@@ -35,17 +35,17 @@ struct Node {
 /// What a change of a forest touched.
 #[derive(Default)]
 pub(crate) struct Touched {
-    /// Layers that came.
+    /// Layers that were added.
     pub(crate) came: Vec<Arc<Layer>>,
-    /// Layers that went. One may have come again after that.
+    /// Layers that were removed. One may have been added again after that.
     pub(crate) gone: Vec<Arc<Layer>>,
-    /// The feet of all sections that were others before or are now, and others; also of layers
-    /// that are not there any more. The tops of all stacks that came or went.
+    /// The feet of all sections that differ before and after, including feet that no longer exist,
+    /// and the tops of all stacks that were added or removed.
     pub(crate) ids: BTreeSet<LayerId>,
 }
 
 impl Forest {
-    /// A layer that is there.
+    /// An existing layer.
     pub(crate) fn layer(&self, id: LayerId) -> Option<&Arc<Layer>> {
         self.nodes.get(&id).map(|node| &node.layer)
     }
@@ -60,7 +60,7 @@ impl Forest {
         self.tops.range((id, TreeId(0))..=(id, TreeId(u64::MAX))).next().is_some()
     }
 
-    /// The one layer that stands on another, where it is one.
+    /// The layer above another, if there is exactly one.
     fn one_above(&self, id: LayerId) -> Option<LayerId> {
         let mut above = self.above.range((id, 0)..=(id, LayerId::MAX));
         let (one, more) = (above.next(), above.next());
@@ -72,7 +72,7 @@ impl Forest {
         self.one_above(id).filter(|_| !self.is_top(id))
     }
 
-    /// The oldest layer of the section of one, if that is there.
+    /// The oldest layer of a layer's section, if the layer exists.
     pub(crate) fn foot(&self, id: LayerId) -> Option<LayerId> {
         let mut foot = id;
         let mut node = self.nodes.get(&id)?;
@@ -119,8 +119,9 @@ impl Forest {
         }
     }
 
-    /// A tree has a stack from now on. What it had before was taken, and what all other trees had
-    /// that have another from now on, for until then some layer may stand where it stood.
+    /// Gives a tree a stack. The tree's old stack must have been removed before, and those of all
+    /// other trees that are changing, because until then some layer may have the wrong layer below
+    /// it.
     pub(crate) fn put(&mut self, tree: TreeId, stack: &Stack, touched: &mut Touched) {
         let Some(top) = stack.layers.first() else { return };
         let is_there = |layer: &Arc<Layer>| self.nodes.contains_key(&layer.id);
@@ -141,7 +142,7 @@ impl Forest {
         self.touch(Some(top.id), touched);
     }
 
-    /// Whether these follow each other in it down to the bottom.
+    /// Whether these layers are adjacent in it, down to the bottom.
     fn stands(&self, layers: &[Arc<Layer>]) -> bool {
         let Some(top) = layers.first() else { return true };
         let found = self.stack(top.id);
@@ -149,7 +150,7 @@ impl Forest {
             && found.iter().zip(layers).all(|(found, layer)| Arc::ptr_eq(found, layer))
     }
 
-    /// A tree that has a stack has it no more.
+    /// Removes the stack of a tree.
     pub(crate) fn take(&mut self, tree: TreeId, stack: &Stack, touched: &mut Touched) {
         let Some(top) = stack.layers.first() else { return };
         self.touch(Some(top.id), touched);
@@ -173,8 +174,8 @@ impl Forest {
         }
     }
 
-    /// Before and after what stands on a layer changes, or whether a tree ends there: its section,
-    /// and that of the one layer above.
+    /// Called before and after the set of layers above a layer changes, or whether a tree ends
+    /// there: marks its section, and the section of the one layer above.
     fn touch(&self, id: Option<LayerId>, touched: &mut Touched) {
         let Some(id) = id else { return };
         touched.ids.insert(id);

@@ -1,10 +1,10 @@
-//! Numbers of manifests and blobs that were given away, where requests may come late.
+//! Assigned numbers of manifests and blobs, if requests may arrive late.
 //!
-//! What a process asked for may be carried out when it is gone: a number that it gave must never be
-//! given again, though nothing is found under it. So a note on the volume's own device says below
-//! which number all are that were given, durable before one of them is used, and an opening begins
-//! there. It also begins far above what it finds: that is all there is to go by where there is no
-//! note, and a reader can tell what openings made by their numbers.
+//! A request of a process may be carried out after the process is gone. So a number that it
+//! assigned must never be assigned again, even if nothing is found under it. A note on the volume's
+//! own device records an upper bound of all assigned numbers, durable before one of them is used,
+//! and an opening starts there. An opening also starts far above what it finds. Without a note
+//! there is nothing else to go by, and the numbers show which opening made what.
 
 use std::sync::Arc;
 
@@ -16,42 +16,42 @@ use store::{Error, Result};
 use crate::files::{DIRECTORY, Files, path};
 use crate::manifest::NUMBER_MAX;
 
-/// What the file of the note is called.
+/// The name of the note's file.
 const NAME: &str = "numbers";
-/// Numbers that are noted at a time: more than most processes give.
+/// Numbers that are reserved at a time: more than most processes use.
 const AT_ONCE: u64 = 1 << 20;
 
-/// Places, so many numbers apart, where an opening may begin that has no note.
+/// Starting points of an opening without a note: they are this many numbers apart.
 const CHANCES: u64 = 1 << 20;
 
 /// The note, of which the process is the only writer.
 pub(crate) struct Given {
     file: Arc<dyn File>,
     volume: [u8; 16],
-    /// What it says.
+    /// The recorded bound.
     below: u64,
-    /// The place that is written next: the other holds what is true.
+    /// The place that is written next: the other holds the valid bound.
     next: usize,
 }
 
-/// Where an opening begins.
+/// The first number of an opening.
 pub(crate) struct Begin {
     pub(crate) manifest: u64,
     pub(crate) blob: u64,
-    /// Where numbers are noted. None where requests come in time, or there is no note.
+    /// Where numbers are recorded. None if requests arrive in time, or there is no note.
     pub(crate) given: Option<Given>,
 }
 
-/// What the note says when a store is opened.
+/// The content of the note when a store is opened.
 struct Noted {
     file: Option<Arc<dyn File>>,
     below: [u64; 2],
-    /// Whether each of both places says something.
+    /// Whether each of the two places is valid.
     whole: [bool; 2],
 }
 
-/// Where an opening begins that found all numbers of manifests and of blobs to be below these, and
-/// notes it. Where that cannot be noted, the opening's manifest has to say it.
+/// Computes and records where an opening starts that found all numbers of manifests and of blobs to
+/// be below these. If that cannot be recorded, the opening's manifest must contain it.
 pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Result<Begin> {
     if !files.blobs.answers_may_be_lost() {
         return Ok(Begin { manifest, blob, given: None });
@@ -59,19 +59,20 @@ pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Resul
     let noted = match read(&*env.device, files.volume) {
         Ok(noted) => Some(noted),
         Err(error @ Error::Device(_)) => {
-            // As damage; and nothing is made in its place.
+            // Treated as damage; and nothing is created in its place.
             tracing::warn!(%error, "which numbers were given cannot be read");
             None
         }
         Err(error) => return Err(error),
     };
     let is_whole = noted.as_ref().is_some_and(|noted| noted.whole == [true; 2]);
-    // What a damaged place said: no more than that above what the other says, or above where that
-    // opening began.
+    // What a damaged place said: at most one reservation above what the other says, or above where
+    // that opening started.
     let mut further = if is_whole { 0 } else { 2 * AT_ONCE };
     let least = noted.iter().flat_map(|noted| noted.below).max().unwrap_or_default();
     if least == 0 {
-        // Nothing says what was given, and two openings may both find nothing of the other.
+        // No record of assigned numbers exists, and two openings may both find nothing of each
+        // other.
         further += AT_ONCE * (env.random.next_u64() % CHANCES);
     }
     let above = |found: u64| (found + AT_ONCE).max(least) + further;
@@ -89,7 +90,7 @@ pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Resul
     Ok(Begin { manifest, blob, given })
 }
 
-/// Where a store begins that is made. In its place there may have been one that was not finished.
+/// Where a new store starts. In its place there may have been an unfinished one.
 pub(crate) fn begin_new(env: &Env, files: &Files) -> Result<Begin> {
     let far = files.blobs.answers_may_be_lost();
     if !far || env.device.metadata(&path(NAME))?.is_some() {
@@ -99,7 +100,7 @@ pub(crate) fn begin_new(env: &Env, files: &Files) -> Result<Begin> {
     Ok(Begin { manifest: 1, blob: 1, given })
 }
 
-/// Refuses to note what would not be believed when it is read.
+/// Refuses to record a bound that a reader would reject.
 fn refuse_too_great(below: u64) -> Result<()> {
     if below <= NUMBER_MAX {
         return Ok(());
@@ -122,7 +123,7 @@ fn read(device: &dyn Device, volume: [u8; 16]) -> Result<Noted> {
     for (at, place) in PLACES.into_iter().enumerate() {
         let mut bytes = [0; NUMBERS_BYTES];
         let read = file.read_at(&mut bytes, place).unwrap_or_else(|error| {
-            // As damage: the other says enough.
+            // Treated as damage: the other place is enough.
             tracing::warn!(%error, "which numbers were given cannot be read");
             0
         });
@@ -144,14 +145,14 @@ fn read(device: &dyn Device, volume: [u8; 16]) -> Result<Noted> {
     Ok(noted)
 }
 
-/// Notes that all numbers are below this one.
+/// Records that all numbers are below this one.
 fn note(device: &dyn Device, volume: [u8; 16], noted: Noted, below: u64) -> Result<Given> {
     let Noted { file, below: before, whole } = noted;
     let Some(file) = file else { return make(device, volume, below) };
-    // What was read may be of a process that was killed before its sync, and go with the power
-    // while the other place is written over.
+    // What was read may come from a process that was killed before its sync. A power cut could lose
+    // it while the other place is overwritten.
     file.sync_data()?;
-    // What is damaged first, then what says less.
+    // A damaged place first, then the one with the lower bound.
     let next = match whole {
         [true, false] => 1,
         [true, true] if before[1] < before[0] => 1,
@@ -165,7 +166,7 @@ fn note(device: &dyn Device, volume: [u8; 16], noted: Noted, below: u64) -> Resu
     Ok(given)
 }
 
-/// Makes the file, whole from when it has its name.
+/// Creates the file; it is complete before it gets its name.
 fn make(device: &dyn Device, volume: [u8; 16], below: u64) -> Result<Given> {
     let staged = path(&format!("{NAME}{STAGED}"));
     if device.metadata(&staged)?.is_some() {
@@ -174,7 +175,7 @@ fn make(device: &dyn Device, volume: [u8; 16], below: u64) -> Result<Given> {
     }
     let made = fill(device, &staged, volume, below);
     if made.is_err() {
-        // Else the next opening does it.
+        // Otherwise the next opening does it.
         device.remove(&staged).ok();
     }
     made
@@ -194,7 +195,7 @@ fn fill(device: &dyn Device, staged: &str, volume: [u8; 16], below: u64) -> Resu
 }
 
 impl Given {
-    /// Sees to it that the numbers up to this one are noted, before they are used.
+    /// Makes sure that the numbers up to this one are recorded before they are used.
     pub(crate) fn reserve(&mut self, last: u64) -> Result<()> {
         if last < self.below {
             return Ok(());
@@ -203,7 +204,7 @@ impl Given {
         self.write(last + AT_ONCE)
     }
 
-    /// Durable on return. Where it fails, the same place is tried again: the other is whole.
+    /// Durable on return. If it fails, the same place is tried again: the other is whole.
     fn write(&mut self, below: u64) -> Result<()> {
         let bytes = Numbers { volume: self.volume, below }.encode();
         self.file.write_at(&bytes, PLACES[self.next])?;
