@@ -194,15 +194,14 @@ impl Session for KernelSession {
             }
             let others: Vec<_> = channels
                 .into_iter()
-                .enumerate()
-                .map(|(number, channel)| {
+                .map(|channel| {
                     let worker = Worker::new(adapter, channel, agreed, queues);
-                    let work = move || worker.run(turns, (shares, number + 1));
+                    let work = move || worker.run(turns, shares);
                     device::spawn_in(scope, "fuse", work)
                 })
                 .collect();
             let own = self.channel.try_clone().and_then(|channel| {
-                Worker::new(adapter, channel, agreed, queues).run(turns, (shares, 0))
+                Worker::new(adapter, channel, agreed, queues).run(turns, shares)
             });
             result = result.and(own);
             for other in others {
@@ -250,7 +249,7 @@ impl<'a> Worker<'a> {
         Worker { adapter, channel, agreed, queues, buffer, reply }
     }
 
-    fn run(mut self, turns: &Turns, (shares, number): (&Shares, usize)) -> io::Result<()> {
+    fn run(mut self, turns: &Turns, shares: &Shares) -> io::Result<()> {
         let serving = turns.enter();
         loop {
             serving.take();
@@ -272,7 +271,7 @@ impl<'a> Worker<'a> {
                     continue;
                 }
                 Some(request) => {
-                    let share = shares.take(number, &request);
+                    let share = shares.take(&request);
                     if share.is_none() {
                         self.queues.slow.put(&request, message, channel);
                         continue;

@@ -1,49 +1,47 @@
-//! How many of the threads that serve one user may have at a time with requests that may take
-//! long: the others are left to everybody else. What is beyond that goes to the threads for
-//! requests that take long, of which one user has a few.
+//! How many of the threads that serve a mount may be busy with requests of users that may take
+//! long: the others are left to everybody's short requests. What is beyond that goes to the threads
+//! for requests that take long, of which one user has a few.
+//!
+//! The bound is one for all users together: two users must not take every thread either.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::numbers::op;
 use super::request::Request;
 
-/// No user: the thread serves nothing that may take long.
-const NOBODY: u64 = u64::MAX;
-
-/// Who is served by which thread.
+/// How many threads serve requests that may take long.
 pub(super) struct Shares {
-    serves: Vec<AtomicU64>,
+    busy: AtomicUsize,
     most: usize,
 }
 
-/// A thread that serves a user, until this is dropped.
-pub(super) struct Share<'a>(&'a AtomicU64);
+/// A thread that serves a request, until this is dropped.
+pub(super) struct Share<'a>(Option<&'a AtomicUsize>);
 
 impl Shares {
-    /// For so many threads. A quarter of them, and one at least, is nobody's to keep.
+    /// For so many threads. A quarter of them, and one at least, serves short requests alone.
     pub(super) fn new(threads: usize) -> Shares {
-        let serves = (0..threads).map(|_| AtomicU64::new(NOBODY)).collect();
-        Shares { serves, most: threads - (threads / 4).clamp(1, threads) }
+        Shares { busy: AtomicUsize::new(0), most: threads - (threads / 4).clamp(1, threads) }
     }
 
-    /// A thread is about to serve a request. `None`: its user has all that one may have.
-    pub(super) fn take(&self, thread: usize, request: &Request<'_>) -> Option<Share<'_>> {
-        let own = &self.serves[thread];
-        let user = u64::from(request.who.uid);
+    /// A thread is about to serve a request. `None`: it may take long, and as many threads as may
+    /// are busy with such requests.
+    pub(super) fn take(&self, request: &Request<'_>) -> Option<Share<'_>> {
         // What the kernel writes back by itself is root's, and waits for nothing.
-        if user == 0 || !may_take_long(request) {
-            return Some(Share(own));
+        if request.who.uid == 0 || !may_take_long(request) {
+            return Some(Share(None));
         }
-        own.store(user, Ordering::SeqCst);
-        let share = Share(own);
-        let has = self.serves.iter().filter(|serves| serves.load(Ordering::SeqCst) == user);
-        (has.count() <= self.most).then_some(share)
+        let one_more = |busy| (busy < self.most).then_some(busy + 1);
+        self.busy.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
+        Some(Share(Some(&self.busy)))
     }
 }
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        self.0.store(NOBODY, Ordering::SeqCst);
+        if let Some(busy) = self.0 {
+            busy.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -51,6 +49,33 @@ impl Drop for Share<'_> {
 fn may_take_long(request: &Request<'_>) -> bool {
     matches!(
         request.opcode,
-        op::SETATTR | op::FALLOCATE | op::COPY_FILE_RANGE | op::LSEEK | op::FSYNC
+        op::SETATTR | op::FALLOCATE | op::COPY_FILE_RANGE | op::LSEEK | op::FSYNC | op::FSYNCDIR
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::slow::message;
+
+    fn take(shares: &Shares, opcode: u32, user: u32) -> Option<Share<'_>> {
+        let message = message(opcode, 2, user, 0);
+        shares.take(&Request::parse(&message).expect("a request"))
+    }
+
+    #[test]
+    fn users_together_leave_a_quarter_of_the_threads() {
+        let shares = Shares::new(8);
+        let mut held: Vec<_> =
+            (0..6).filter_map(|number| take(&shares, op::FSYNCDIR, 7 + number % 2)).collect();
+        assert_eq!(held.len(), 6);
+        for user in [7, 8, 9] {
+            assert!(take(&shares, op::FSYNC, user).is_none(), "user {user}");
+            assert!(take(&shares, op::GETATTR, user).is_some(), "user {user}");
+        }
+        assert!(take(&shares, op::FSYNC, 0).is_some());
+        held.pop();
+        let last = take(&shares, op::SETATTR, 9);
+        assert!(last.is_some() && take(&shares, op::FSYNCDIR, 9).is_none());
+    }
 }

@@ -1,6 +1,6 @@
 //! Requests that may take as long as a search: looking into `.search`, and totals of directories.
 //! They have threads of their own, so that those that serve all others go on; nobody has more
-//! than a few of them at a time, and one that is interrupted is given up.
+//! than a few of them at a time, one is left to root, and one that is interrupted is given up.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -17,6 +17,8 @@ use super::request::Request;
 pub(super) const THREADS: usize = 4;
 /// How many of them serve one user at a time.
 const THREADS_A_USER: usize = 2;
+/// How many of them serve users other than root at a time.
+const THREADS_OF_USERS: usize = THREADS - 1;
 /// Interruptions that are remembered of requests which are not here: far more than there can be of
 /// requests that were read and are not put here yet.
 const REMEMBERED: usize = 1024;
@@ -121,9 +123,11 @@ impl Queue {
             if state.ended {
                 return None;
             }
+            let users = state.served.iter().filter(|(_, user, _)| *user != 0).count();
             let next = state.waiting.iter().position(|slow| {
                 let own = state.served.iter().filter(|(_, user, _)| *user == slow.user).count();
-                own < THREADS_A_USER || slow.cancel.load(Ordering::Relaxed)
+                let is_free = slow.user == 0 || users < THREADS_OF_USERS;
+                (is_free && own < THREADS_A_USER) || slow.cancel.load(Ordering::Relaxed)
             });
             if let Some(slow) = next.and_then(|at| state.waiting.remove(at)) {
                 state.served.push((slow.unique, slow.user, Arc::clone(&slow.cancel)));
@@ -155,13 +159,21 @@ impl Queue {
 }
 
 #[cfg(test)]
+pub(super) use tests::message;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::numbers::REQUEST_HEADER_BYTES;
 
     /// A message from a user, with eight bytes behind its header.
     #[expect(clippy::host_endian_bytes, reason = "the kernel's structures are in its own order")]
-    fn message(opcode: u32, unique: u64, user: u32, argument: u64) -> Vec<u8> {
+    pub(in crate::kernel) fn message(
+        opcode: u32,
+        unique: u64,
+        user: u32,
+        argument: u64,
+    ) -> Vec<u8> {
         let mut bytes = vec![0; REQUEST_HEADER_BYTES];
         bytes[0..4].copy_from_slice(&(REQUEST_HEADER_BYTES as u32 + 8).to_ne_bytes());
         bytes[4..8].copy_from_slice(&opcode.to_ne_bytes());
@@ -207,6 +219,21 @@ mod tests {
         queue.end();
         assert!(cancelled(&taken[2]) && queue.take().is_none());
     }
+
+    #[test]
+    fn users_leave_one_thread_to_root() {
+        let queue = Queue::default();
+        for (unique, user) in [(2, 7), (4, 7), (6, 8), (8, 8), (10, 9), (12, 0)] {
+            put(&queue, unique, user);
+        }
+        let taken: Vec<Slow> = (0..THREADS).filter_map(|_| queue.take()).collect();
+        let numbers: Vec<u64> = taken.iter().map(|slow| slow.unique).collect();
+        assert_eq!(numbers, [2, 4, 6, 12], "the fourth thread serves root");
+        queue.done(&taken[0]);
+        assert_eq!(queue.take().map(|slow| slow.unique), Some(8));
+        queue.end();
+    }
+
     #[test]
     fn an_interruption_that_overtakes_its_request_gives_it_up() {
         let queue = Queue::default();
