@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use search::cluster::Fields;
 use search::query::{Context, Expr, Fired};
 use search::{Match, Outcome};
-use wire::{Answer, Attr, Body, Bytes, Failure, FailureKind, Find, Found, FoundOutcome, Kind};
+use wire::{
+    Answer, Attr, Body, Bytes, Failure, FailureKind, Find, FindFrom, Found, FoundOutcome, Kind,
+};
 
 use super::accounts::Accounts;
 use super::calls::about;
@@ -26,9 +28,9 @@ const PART_BYTES: usize = 64 << 10;
 /// Longest path that is told: directories can be made below one another without end.
 pub(super) const PATH_BYTES_MAX: usize = 512 << 10;
 
-/// Longest path as it is shown that a caller may name: as long as an argument of a command may be.
-/// Patterns are compared with it and what is below.
-const SHOWN_BYTES_MAX: usize = 128 << 10;
+/// Longest path that a caller may name, in the volume and as it is shown: as long as an argument of
+/// a command may be. Patterns are compared with the latter and what is below.
+const FROM_BYTES_MAX: usize = 128 << 10;
 
 /// What a caller is told of a search. How much was read to find nothing says what there is of which
 /// he may see nothing.
@@ -39,6 +41,16 @@ fn shown(total: FoundOutcome, caller: &Caller) -> FoundOutcome {
     FoundOutcome { clusters: 0, clusters_read: 0, walked: 0, rows_tested: 0, ..total }
 }
 
+/// Refuses to search from a path that is too long: it may be built for each of many snapshots.
+fn bounded(from: &[FindFrom]) -> Result<(), Failure> {
+    let longest = |from: &FindFrom| from.path.0.len().max(from.shown.0.len());
+    if from.iter().any(|from| longest(from) > FROM_BYTES_MAX) {
+        let message = format!("a path of more than {FROM_BYTES_MAX} bytes to search from");
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    Ok(())
+}
+
 /// Searches from all paths of a question.
 pub(super) fn find(
     server: &Server,
@@ -46,10 +58,7 @@ pub(super) fn find(
     find: &Find,
     replies: &mut Replies,
 ) -> Result<Answer, Failure> {
-    if find.from.iter().any(|from| from.shown.0.len() > SHOWN_BYTES_MAX) {
-        let message = format!("a path of more than {SHOWN_BYTES_MAX} bytes to search from");
-        return Err(Failure::new(FailureKind::Invalid, message));
-    }
+    bounded(&find.from)?;
     if find.order.is_some() && find.limit.is_none_or(|limit| limit > wire::ORDERED_MAX) {
         let message = format!("no more than {} rows are ordered", wire::ORDERED_MAX);
         return Err(Failure::new(FailureKind::Invalid, message));
@@ -134,7 +143,10 @@ impl Searching<'_, '_> {
         let fires = self.find.expr.fires();
         let prune = self.find.expr.prunes().filter(|_| !self.find.contents_first);
         for from in &self.find.from {
-            let places = find_from::places(self.fs, self.caller, from, self.find);
+            if self.cancel.load(Ordering::Relaxed) {
+                return;
+            }
+            let places = find_from::places(self.fs, self.caller, from, self.find, self.cancel);
             let places = match places {
                 Ok(places) => places,
                 Err(failure) => {
@@ -358,5 +370,22 @@ fn attributes(found: &Match<'_>) -> Attr {
         mtime: row.mtime,
         ctime: row.ctime,
         btime: row.btime,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_path_to_search_from_is_longer_than_the_bound() {
+        let longest = vec![b'/'; FROM_BYTES_MAX];
+        let longer = vec![b'/'; FROM_BYTES_MAX + 1];
+        for (path, shown, taken) in
+            [(&longest, &longest, true), (&longer, &longest, false), (&longest, &longer, false)]
+        {
+            let from = FindFrom { path: path[..].into(), shown: shown[..].into() };
+            assert_eq!(bounded(&[from]).is_ok(), taken);
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! Where a search begins: a path, `DIR@SNAPSHOT`, or a path in every snapshot that may hold it.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fs::{Follow, Fs, FsResult, KeptSnapshot, SnapshotsOf};
-use inode::{Caller, FsError, NAME_BYTES_MAX, NodeId};
+use inode::{Caller, FsError, NAME_BYTES_MAX, NodeId, SubvolId};
 use wire::{Failure, FailureKind, Find, FindFrom, Snapshots};
 
 use super::calls::about;
@@ -27,45 +30,95 @@ pub(super) struct Place {
     pub(super) optional: bool,
 }
 
-/// The places that one argument means.
-pub(super) fn places(
-    fs: &Fs,
+/// The places that one argument means, one after the other.
+pub(super) struct Places<'a> {
+    fs: &'a Fs,
+    path: &'a [u8],
+    shown: &'a [u8],
+    first: Option<Place>,
+    snapshots: std::vec::IntoIter<InSnapshot>,
+}
+
+/// A snapshot that a path is looked for in. Its path is built when its turn comes: a path may be
+/// long, and it may be in any number of snapshots.
+struct InSnapshot {
+    created: i64,
+    subvol: u64,
+    /// How many names of the path are those of the directory that has, or had, the snapshot.
+    above: usize,
+    /// Its name; `None` where the directory was removed, and it is found by its number.
+    name: Option<Vec<u8>>,
+}
+
+impl Places<'_> {
+    /// The path in a snapshot.
+    fn place(&self, snapshot: &InSnapshot) -> Place {
+        let (fs, directory) = (self.fs, components(self.path));
+        let (above, below) = directory.split_at(snapshot.above);
+        let (path, shown) = if let Some(name) = &snapshot.name {
+            let path = inside(fs, &directory, above.len(), name, b"");
+            (path, shown_in(fs, self.shown, below, name, below))
+        } else {
+            let subvol = SubvolId(snapshot.subvol);
+            let number = fs::name_of_number(subvol);
+            let path = in_removed(fs, subvol, below);
+            (path, shown_in(fs, self.shown, &directory, &number, below))
+        };
+        Place { path, shown, optional: true }
+    }
+}
+
+impl Iterator for Places<'_> {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        self.first.take().or_else(|| self.snapshots.next().map(|next| self.place(&next)))
+    }
+}
+
+/// The places that one argument means. Those found when `cancel` is set are all there are.
+pub(super) fn places<'a>(
+    fs: &'a Fs,
     caller: &Caller,
-    from: &FindFrom,
+    from: &'a FindFrom,
     find: &Find,
-) -> Result<Vec<Place>, Failure> {
-    let shown = from.shown.0.clone();
-    let mut places = Vec::new();
-    let path = from.path.0.clone();
-    let follow = follow(fs, caller, &path, find);
-    match node(fs, caller, &path, follow) {
-        Ok(_) => places.push(Place { path: path.clone(), shown, optional: false }),
+    cancel: &AtomicBool,
+) -> Result<Places<'a>, Failure> {
+    let (path, shown) = (&from.path.0[..], &from.shown.0[..]);
+    let one = |path: Vec<u8>| Some(Place { path, shown: shown.to_vec(), optional: false });
+    let mut places = Places { fs, path, shown, first: None, snapshots: Vec::new().into_iter() };
+    let follow = follow(fs, caller, path, find);
+    match node(fs, caller, path, follow) {
+        Ok(_) => places.first = one(path.to_vec()),
         Err(FsError::NotFound | FsError::NotDirectory) => {
-            match in_snapshot(fs, caller, &path, follow) {
-                Some(path) => return Ok(vec![Place { path, shown, optional: false }]),
+            match in_snapshot(fs, caller, path, follow) {
+                Some(path) => {
+                    places.first = one(path);
+                    return Ok(places);
+                }
                 None if path.contains(&b'@') => {
                     return Err(Failure::new(FailureKind::NotFound, "no such path or snapshot")
-                        .at(&shown)
+                        .at(shown)
                         .hint("`pando snapshot list DIR` shows what there is"));
                 }
                 // It may be in snapshots still.
                 None if find.snapshots == Snapshots::All => {}
-                None => return Err(about(FsError::NotFound, &shown)),
+                None => return Err(about(FsError::NotFound, shown)),
             }
         }
-        Err(error) => return Err(about(error, &shown)),
+        Err(error) => return Err(about(error, shown)),
     }
     if find.snapshots == Snapshots::All {
-        let names = components(&path).len();
+        let names = components(path).len();
         if names > NAMES_MAX {
             let message = format!("a path of {names} names in all snapshots: {NAMES_MAX} at most");
-            return Err(Failure::new(FailureKind::Invalid, message).at(&from.shown.0));
+            return Err(Failure::new(FailureKind::Invalid, message).at(shown));
         }
-        let live = !places.is_empty();
-        of_snapshots(fs, caller, &path, &from.shown.0, &mut places);
-        if !live && places.is_empty() {
-            return Err(about(FsError::NotFound, &from.shown.0));
+        let snapshots = of_snapshots(fs, caller, path, cancel);
+        if places.first.is_none() && snapshots.is_empty() {
+            return Err(about(FsError::NotFound, shown));
         }
+        places.snapshots = snapshots.into_iter();
     }
     Ok(places)
 }
@@ -148,7 +201,7 @@ pub(super) fn in_snapshot(
         for kept in removed.iter().rev().filter(|kept| kept.snapshot.name == snapshot) {
             let Some(of) = kept.path.as_deref().map(components) else { continue };
             if let Some(below) = directory.strip_prefix(&of[..]) {
-                let candidate = [&in_removed(fs, kept, below)[..], rest].concat();
+                let candidate = [&in_removed(fs, kept.snapshot.subvol, below)[..], rest].concat();
                 if let Some(found) = try_path(candidate, names)? {
                     return Some(found);
                 }
@@ -164,8 +217,8 @@ fn removed(fs: &Fs, caller: &Caller) -> Vec<KeptSnapshot> {
 }
 
 /// The path of what lies below the root of such a snapshot.
-fn in_removed(fs: &Fs, kept: &KeptSnapshot, below: &[&[u8]]) -> Vec<u8> {
-    let mut path = snapshots::numbered(fs, kept.snapshot.subvol);
+fn in_removed(fs: &Fs, snapshot: SubvolId, below: &[&[u8]]) -> Vec<u8> {
+    let mut path = snapshots::numbered(fs, snapshot);
     for name in below {
         path.push(b'/');
         path.extend_from_slice(name);
@@ -173,48 +226,49 @@ fn in_removed(fs: &Fs, kept: &KeptSnapshot, below: &[&[u8]]) -> Vec<u8> {
     path
 }
 
-/// A path in every snapshot of it and of the directories above, and every snapshot of a removed
-/// directory that was there, above or below, from the oldest.
-fn of_snapshots(fs: &Fs, caller: &Caller, path: &[u8], shown: &[u8], places: &mut Vec<Place>) {
+/// Every snapshot of a path and of the directories above, and every snapshot of a removed directory
+/// that was there, above or below, from the oldest. A directory that the path passes more than once
+/// is asked once, so that there are no more than snapshots in the volume.
+fn of_snapshots(fs: &Fs, caller: &Caller, path: &[u8], cancel: &AtomicBool) -> Vec<InSnapshot> {
     let directory = components(path);
-    let mut found = Vec::new();
+    let is_cancelled = || cancel.load(Ordering::Relaxed);
+    let (mut found, mut asked) = (Vec::new(), BTreeSet::new());
     for above in (0..=directory.len()).rev() {
-        let mut holder = Vec::new();
-        for name in &directory[..above] {
-            holder.push(b'/');
-            holder.extend_from_slice(name);
+        if is_cancelled() {
+            return found;
         }
-        if holder.is_empty() {
-            holder.push(b'/');
-        }
+        let holder = [b"/", &directory[..above].join(&b'/')[..]].concat();
         let Ok(entry) = fs.resolve(caller, &holder, Follow::Yes) else { continue };
-        // A directory that the caller may not list tells nothing of its snapshots.
-        let snapshots = fs.snapshot_list(caller, entry.node).unwrap_or_default();
+        let listed = if asked.insert(entry.node) {
+            // A directory that the caller may not list tells nothing of its snapshots.
+            fs.snapshot_list(caller, entry.node).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
         fs::FileSystem::forget(fs, entry.node, 1);
-        for snapshot in snapshots {
-            let path = inside(fs, &directory, above, &snapshot.name, b"");
-            let below = &directory[above..];
-            let shown = shown_in(fs, shown, below, &snapshot.name, below);
-            found.push((snapshot.created, snapshot.subvol, Place { path, shown, optional: true }));
-        }
+        found.extend(listed.into_iter().map(|snapshot| InSnapshot {
+            created: snapshot.created.0,
+            subvol: snapshot.subvol.0,
+            above,
+            name: Some(snapshot.name),
+        }));
+    }
+    if is_cancelled() {
+        return found;
     }
     for kept in removed(fs, caller) {
         let of = kept.path.as_deref().map(components);
         // Below the whole are all, wherever they were; below others those of which that is known.
-        let below = match &of {
-            Some(of) => directory.strip_prefix(&of[..]),
-            None => None,
-        };
+        let is_above = of.as_ref().is_some_and(|of| directory.starts_with(of));
         let inside = of.as_ref().map_or(directory.is_empty(), |of| of.starts_with(&directory));
-        let Some(below) = below.or(inside.then_some(&[])) else { continue };
-        let path = in_removed(fs, &kept, below);
-        let number = fs::name_of_number(kept.snapshot.subvol);
-        let shown = shown_in(fs, shown, &directory, &number, below);
-        let snapshot = kept.snapshot;
-        found.push((snapshot.created, snapshot.subvol, Place { path, shown, optional: true }));
+        if is_above || inside {
+            let above = of.map_or(0, |of| of.len()).min(directory.len());
+            let (created, subvol) = (kept.snapshot.created.0, kept.snapshot.subvol.0);
+            found.push(InSnapshot { created, subvol, above, name: None });
+        }
     }
-    found.sort_by_key(|(created, subvol, _)| (created.0, subvol.0));
-    places.extend(found.into_iter().map(|(_, _, place)| place));
+    found.sort_by_key(|snapshot| (snapshot.created, snapshot.subvol));
+    found
 }
 
 /// How a path in a snapshot is shown: as one that can be used in turn, by other programs too but
@@ -238,4 +292,63 @@ fn shown_in(fs: &Fs, shown: &[u8], typed: &[&[u8]], snapshot: &[u8], below: &[&[
         path.extend_from_slice(&below);
     }
     path
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fs::{FileSystem, FormatOptions, OpenOptions};
+    use search::query::Expr;
+    use testing::{MemStore, sim_env};
+
+    use super::*;
+
+    fn question() -> Find {
+        Find {
+            from: Vec::new(),
+            follow: false,
+            expr: Expr::All(Vec::new()),
+            min_depth: 0,
+            max_depth: None,
+            contents_first: false,
+            order: None,
+            limit: None,
+            snapshots: Snapshots::All,
+            attributes: false,
+            targets: false,
+            count: false,
+        }
+    }
+
+    /// Each place was built in full for each snapshot of each directory on the way, and there were
+    /// as many of a directory as the path passed it: 10 GB for one request.
+    #[test]
+    fn a_path_in_all_snapshots_asks_each_directory_once_and_builds_one_path_at_a_time() {
+        let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
+        let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
+        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default()).unwrap();
+        let root = Caller::root();
+        let node = fs.mkdir(&root, NodeId::ROOT, b"a", 0o755).unwrap().node;
+        let below = fs.mkdir(&root, node, b"b", 0o755).unwrap().node;
+        for name in [&b"one"[..], b"two", b"three"] {
+            fs.snapshot_create(&root, node, name).unwrap();
+        }
+        let path = [&b"/a/..".repeat(400)[..], b"/a/b"].concat();
+        let from = FindFrom { path: path.as_slice().into(), shown: b"/s/a/b"[..].into() };
+        let (find, go_on) = (question(), AtomicBool::new(false));
+        let places = places(&fs, &root, &from, &find, &go_on).unwrap();
+        assert_eq!(places.snapshots.len(), 3);
+        let shown: Vec<_> = places.map(|place| String::from_utf8(place.shown).unwrap()).collect();
+        let snapshot = |name| format!("/s/a/.snapshots/{name}/b");
+        assert_eq!(shown[0], "/s/a/b");
+        assert_eq!(shown[1..], ["one", "two", "three"].map(snapshot));
+        // Nobody waits for it.
+        let cancel = AtomicBool::new(true);
+        let left = super::places(&fs, &root, &from, &find, &cancel).unwrap();
+        assert_eq!(left.count(), 1);
+        fs.forget(below, 1);
+        fs.forget(node, 1);
+        assert_eq!(fs.status().unwrap().nodes, 0);
+    }
 }
