@@ -1,6 +1,7 @@
 //! `pando`: the composition of everything below. Parses the command line, runs one verb, and
 //! turns what it answers into an exit code.
 
+mod access;
 mod bench;
 mod cache_size;
 mod cli;

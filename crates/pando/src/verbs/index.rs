@@ -9,6 +9,7 @@ use device::LocalDevice;
 use serde_json::json;
 use wire::{Answer, Call, Failure, FailureKind, ScanInfo};
 
+use crate::access;
 use crate::cli::{IndexArgs, Refresh};
 use crate::failure::{self, Result};
 use crate::import::interrupt_flag;
@@ -127,9 +128,7 @@ fn close_if_hidden(source: &Path, volume: &Path, output: &mut Output) -> Result<
 /// Whether every user may search a directory. Where a list of who may is set, some may not.
 fn is_open_to_all(directory: &Path) -> bool {
     let searched = directory.metadata().is_ok_and(|found| found.mode() & 0o111 == 0o111);
-    let list = OsStr::from_bytes(format::acl::ACCESS);
-    let listed = rustix::fs::getxattr(directory, list, &mut [0_u8; 0]);
-    searched && !listed.is_ok_and(|length| length > 0)
+    searched && !access::has_list(directory)
 }
 
 fn info(volume: &Path) -> Result<Option<ScanInfo>> {

@@ -1,0 +1,17 @@
+//! Access lists of directories outside the volume.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+/// Whether a directory has an access list, so that its permission bits do not say by themselves who
+/// may search it. Where that cannot be found out, it counts as if it had one.
+pub(crate) fn has_list(directory: &Path) -> bool {
+    let list = OsStr::from_bytes(format::acl::ACCESS);
+    match rustix::fs::getxattr(directory, list, &mut [0_u8; 0]) {
+        Ok(length) => length > 0,
+        Err(error) => !matches!(error, Errno::NODATA | Errno::NOTSUP | Errno::NOSYS),
+    }
+}
