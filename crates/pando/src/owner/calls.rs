@@ -44,7 +44,6 @@ pub(super) fn answer(
         Call::List { path, recursive } => {
             list::list(fs, caller, path, recursive, replies).map(|()| Answer::Nothing)
         }
-        Call::Read { path } => read(fs, caller, path, replies),
         Call::Find(ref question) => find::find(server, caller, question, replies),
         Call::SnapshotList { path } => {
             let listed = at(fs, caller, path, |node| fs.snapshot_list(caller, node))?;
@@ -252,8 +251,16 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     })))
 }
 
-fn read(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answered<Answer> {
+/// Sends what a file contains. `found` is called when it was found: nothing is searched after that.
+pub(super) fn read(
+    fs: &Fs,
+    caller: &Caller,
+    path: &[u8],
+    replies: &mut Replies,
+    found: impl FnOnce(),
+) -> Answered<Answer> {
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    found();
     match held.entry.attr.kind {
         Kind::File => {}
         Kind::Directory => return Err(about(FsError::IsDirectory, path)),
@@ -262,8 +269,8 @@ fn read(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     let mut offset = 0;
     loop {
         let mut bytes = vec![0; READ_BYTES];
-        let found = fs.read(caller, held.entry.node, offset, &mut bytes);
-        let length = found.map_err(|error| about(error, path))?;
+        let read = fs.read(caller, held.entry.node, offset, &mut bytes);
+        let length = read.map_err(|error| about(error, path))?;
         if length == 0 {
             return Ok(Answer::Nothing);
         }

@@ -188,7 +188,7 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
                 replies.send(ended.map_or_else(Body::Failed, Body::Done))?;
             }
             call => match server.begin(id, load) {
-                Ok(()) => answer(server, &caller, call, &mut work, &mut replies)?,
+                Ok(()) => answer((server, id), &caller, call, &mut work, &mut replies)?,
                 Err(failure) => replies.send(Body::Failed(failure))?,
             },
         }
@@ -249,10 +249,40 @@ fn load(call: &Call<'_>) -> Load {
         | Call::List { recursive: true, .. }
         | Call::Totals { .. }
         | Call::History { .. }
+        | Call::SnapshotsOfVolume { .. }
         | Call::Check
         | Call::Collect { .. }
         | Call::QuotaCheck => Load::Search,
+        call if paths(call).iter().any(|path| path.contains(&b'@')) => Load::Search,
         _ => Load::Light,
+    }
+}
+
+/// The paths of a request that are looked for in snapshots where nothing is called so: with `@` in
+/// one, all snapshots of removed directories may be listed.
+fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
+    match *call {
+        Call::Info { path }
+        | Call::Stat { path }
+        | Call::List { path, .. }
+        | Call::Read { path }
+        | Call::SnapshotCreate { path, .. }
+        | Call::SnapshotList { path }
+        | Call::Remove { path }
+        | Call::SubvolumeCreate { path, .. }
+        | Call::IndexFlush { path }
+        | Call::ImportOpen { path, .. }
+        | Call::QuotaSet { path, .. }
+        | Call::QuotaGet { path }
+        | Call::TrashSet { path, .. }
+        | Call::TrashList { path }
+        | Call::TrashEmpty { path } => [path, b""],
+        Call::SnapshotDelete { path, name: second }
+        | Call::SnapshotRename { path, from: second, .. }
+        | Call::Rollback { path, snapshot: second }
+        | Call::Clone { source: path, destination: second } => [path, second],
+        Call::Restore { path, to, .. } => [path, to.unwrap_or_default()],
+        _ => [b"", b""],
     }
 }
 
@@ -298,7 +328,7 @@ fn caller(peer: Peer) -> Caller {
 }
 
 fn answer<'a>(
-    server: &'a Server,
+    (server, id): (&'a Server, u64),
     caller: &Caller,
     call: Call<'_>,
     work: &mut Work<'a>,
@@ -347,6 +377,10 @@ fn answer<'a>(
             | Call::ScanClose { .. }),
             _,
         ) => answer_scan(server, caller, &call, &mut work.scan, replies),
+        // How long the rest takes is up to the other side: it keeps no search from others.
+        (Call::Read { path }, _) => {
+            calls::read(server.fs(), caller, path, replies, || server.end_turn(id))
+        }
         (call, _) => calls::answer(server, caller, &call, replies),
     };
     let sent = replies.send(match answered {
@@ -392,5 +426,29 @@ fn answer_scan<'a>(
             closed
         }
         _ => scan::info(server),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lists_all_snapshots_takes_the_turn_of_a_search() {
+        let (plain, marked) = (&b"/a/b"[..], &b"/a@monday/b"[..]);
+        assert_eq!(load(&Call::SnapshotsOfVolume { removed: true }), Load::Search);
+        for (path, expected) in [(plain, Load::Light), (marked, Load::Search)] {
+            let calls = [
+                Call::Stat { path },
+                Call::Read { path },
+                Call::List { path, recursive: false },
+                Call::Clone { source: plain, destination: path },
+                Call::Restore { path: plain, to: Some(path), at: None, since: None },
+                Call::SnapshotDelete { path: plain, name: path },
+            ];
+            for call in calls {
+                assert_eq!(load(&call), expected, "{call:?}");
+            }
+        }
     }
 }

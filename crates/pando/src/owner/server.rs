@@ -357,6 +357,12 @@ impl Server {
         }
     }
 
+    /// Gives up the turn of a connection whose request goes on and searches nothing more.
+    pub(super) fn end_turn(&self, id: u64) {
+        self.registry.lock().sessions.end_turn(id);
+        self.changed.notify_all();
+    }
+
     /// Records that a connection sent more work for its current request.
     pub(super) fn heard(&self, id: u64) {
         let now = self.clock.monotonic();

@@ -213,6 +213,13 @@ impl Sessions {
         Ok(())
     }
 
+    /// Notes that what a connection is in the middle of costs little from now on.
+    pub(super) fn end_turn(&mut self, id: u64) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.load = Load::Light;
+        }
+    }
+
     /// Records that a connection sent work.
     pub(super) fn heard(&mut self, id: u64, now: Duration) {
         if let Some(busy) = self.open.get_mut(&id).and_then(|open| open.busy.as_mut()) {
