@@ -10,8 +10,9 @@ use rustix::io::Errno;
 /// may search it. Where that cannot be found out, it counts as if it had one.
 pub(crate) fn has_list(directory: &Path) -> bool {
     let list = OsStr::from_bytes(format::acl::ACCESS);
-    match rustix::fs::getxattr(directory, list, &mut [0_u8; 0]) {
-        Ok(length) => length > 0,
+    // A list is longer than this: it answers ERANGE.
+    match rustix::fs::getxattr(directory, list, &mut [0_u8; 1]) {
+        Ok(_) => true,
         Err(error) => !matches!(error, Errno::NODATA | Errno::NOTSUP | Errno::NOSYS),
     }
 }
