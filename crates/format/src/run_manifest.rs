@@ -334,8 +334,10 @@ impl RunManifest {
         }
         reader.end()?;
         if !manifest.sums_fit() {
-            return Err(reader.malformed("sums below 2^62", "others"));
+            return Err(reader.malformed("sums of at most 2^62, and counts of 2^56", "others"));
         }
+        manifest.check_numbers(&reader)?;
+        manifest.check_stacks(&reader)?;
         let rows_ascend = |rows: &[LogRows]| rows.is_sorted_by(|a, b| a.log < b.log);
         let ascend = manifest.trees.is_sorted_by(|a, b| a.number < b.number)
             && manifest.runs.is_sorted_by(|a, b| a.number < b.number)
@@ -372,19 +374,50 @@ impl RunManifest {
         Ok(())
     }
 
-    /// Whether the numbers of blobs, runs and rows can be summed without overflow when the state is
-    /// opened. All of them are included, because a manifest may state that many runs share a place
-    /// or a log.
+    /// Refuses numbers that the next blob or run gets, too.
+    fn check_numbers(&self, reader: &Reader<'_>) -> Result<(), Malformed> {
+        if let Some(blob) = self.blobs.iter().find(|blob| blob.number >= self.next_blob) {
+            let found = format!("blob {}, and {} is the next", blob.number, self.next_blob);
+            return Err(reader.malformed("blobs numbered below the next", found));
+        }
+        if let Some(run) = self.runs.iter().find(|run| run.number >= self.next_run) {
+            let found = format!("run {}, and {} is the next", run.number, self.next_run);
+            return Err(reader.malformed("runs numbered below the next", found));
+        }
+        if let Some(run) = self.runs.iter().find(|run| run.tombstones > run.entries) {
+            let found = format!("{} of {} in run {}", run.tombstones, run.entries, run.number);
+            return Err(reader.malformed("no more tombstones than entries", found));
+        }
+        Ok(())
+    }
+
+    /// Refuses stacks that share a run and not all runs below it. So no run is in a stack twice.
+    fn check_stacks(&self, reader: &Reader<'_>) -> Result<(), Malformed> {
+        let mut below: Vec<Option<Option<u32>>> = vec![None; self.runs.len()];
+        for stack in &self.stacks {
+            let next = stack.iter().skip(1).copied().map(Some).chain([None]);
+            for (&run, next) in stack.iter().zip(next) {
+                let place = usize::try_from(run).ok().and_then(|at| below.get_mut(at));
+                if place.is_none_or(|place| *place.get_or_insert(next) != next) {
+                    let found = format!("others at place {run}");
+                    return Err(reader.malformed("the same runs below a run in all stacks", found));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the numbers of blobs, runs and rows can be added up when the state is opened: those
+    /// of all runs, since the runs may all name one part of a blob, or one log.
     fn sums_fit(&self) -> bool {
-        let fits = |numbers: &mut dyn Iterator<Item = u64>| {
-            numbers.fold(0, u64::saturating_add) <= SUM_MAX
-        };
+        let sum = |numbers: &mut dyn Iterator<Item = u64>| numbers.fold(0, u64::saturating_add);
+        let fits = |numbers: &mut dyn Iterator<Item = u64>| sum(numbers) <= SUM_MAX;
+        let counts = |run: &RunEntry| run.entries.saturating_add(u64::from(run.ranges));
         let (runs, uses) = (&self.runs, &self.uses);
         let index = |run: &RunEntry| run.index.saturating_add(u64::from(run.index_bytes));
         fits(&mut self.blobs.iter().map(|blob| blob.length))
             && fits(&mut runs.iter().map(index))
-            && fits(&mut runs.iter().map(|run| run.entries))
-            && fits(&mut runs.iter().map(|run| run.tombstones))
+            && sum(&mut runs.iter().map(counts)) <= COUNTS_MAX
             && fits(&mut self.logs.iter().map(|log| log.bytes))
             && fits(&mut self.logs.iter().map(|log| log.rows))
             && fits(&mut uses.iter().flatten().map(|rows| rows.bytes))
@@ -435,6 +468,8 @@ impl RunManifest {
 
 /// Upper bound of any sum of the numbers in a manifest.
 const SUM_MAX: u64 = 1 << 62;
+/// Nor are there more entries and ranges, so that a few bytes of each can be added up, too.
+const COUNTS_MAX: u64 = 1 << 56;
 
 fn put_rows(body: &mut Vec<u8>, place: u64, rows: &LogRows) {
     body.put_varint(place);

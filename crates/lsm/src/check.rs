@@ -94,8 +94,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         // If the state is damaged, the stray manifest may be needed.
         report.add(if is_whole { stray.finding() } else { unreadable(&stray.told()) });
     }
-    let next = (manifest.next_blob, manifest.next_run);
-    manifest_holds(&manifest_name(manifest.number), &entries, next, &mut report);
+    manifest_holds(&manifest_name(manifest.number), &entries, &mut report);
     let uses = uses.into_iter().map(Arc::from);
     let all: Vec<Run> =
         entries.iter().zip(uses).map(|(entry, uses)| Run::new(&files, *entry, uses)).collect();
@@ -108,9 +107,8 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     Ok(report)
 }
 
-/// Checks what a manifest says of its runs: no run overlaps another, and no run has a number that
-/// is not assigned yet.
-fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &mut CheckReport) {
+/// Checks that no run of a manifest overlaps another.
+fn manifest_holds(name: &str, entries: &[RunEntry], report: &mut CheckReport) {
     let mut add = |what: String| {
         let (kind, file) = (FindingKind::Structure, path(name));
         report.add(Finding::new(kind, file, 0, what));
@@ -122,13 +120,6 @@ fn manifest_holds(name: &str, entries: &[RunEntry], next: (u64, u64), report: &m
         if pair[0].blob == pair[1].blob && end > pair[1].start {
             add(format!("runs {} and {} overlap", pair[0].number, pair[1].number));
         }
-    }
-    for run in entries.iter().filter(|run| run.number >= next.1) {
-        add(format!("run {} is numbered as none may be yet", run.number));
-    }
-    // Runs that the log links are in blobs that were numbered since.
-    for run in entries.iter().filter(|run| run.blob >= next.0 && run.number > 0) {
-        add(format!("run {} is in blob {}, which none may be yet", run.number, run.blob));
     }
 }
 

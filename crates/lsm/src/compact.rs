@@ -498,10 +498,12 @@ fn hidden<'r>(run: &Run, below: impl Iterator<Item = &'r Run>) -> Result<u64> {
             let has = to.map_or(count, place).saturating_sub(place(from));
             (blocks, *whole) = (blocks + has, *whole + has);
         }
-        hides += lower.bytes() / count.max(1) * blocks * share;
+        let hidden = (lower.bytes() / count.max(1)).saturating_mul(blocks).saturating_mul(share);
+        hides = hidden.saturating_add(hides);
     }
     // A range that covers no whole block hides at least one entry, as a tombstone does.
     let short = whole.iter().filter(|blocks| **blocks == 0).count() as u64 * share;
     let each = bytes.checked_div(entries).unwrap_or(0);
-    Ok((hides + (run.entry.tombstones + short) * each).min(bytes))
+    let hidden = (run.entry.tombstones + short).saturating_mul(each);
+    Ok(hides.saturating_add(hidden).min(bytes))
 }

@@ -20,11 +20,11 @@ fn sample() -> RunManifest {
         number: 41,
         lsn: 1 << 40,
         time: -5,
-        next_blob: 9,
+        next_blob: 20,
         next_run: 100,
         blobs: vec![BlobEntry { number: 3, length: 1000 }, BlobEntry { number: 8, length: 2000 }],
         runs: vec![run(5, 8), run(6, 3), run(99, 8)],
-        stacks: vec![vec![], vec![2, 0], vec![2, 1, 0]],
+        stacks: vec![vec![], vec![1, 0], vec![2, 1, 0]],
         trees: vec![
             TreeEntry { number: 16, stack: 2 },
             TreeEntry { number: 500, stack: 0 },
@@ -94,7 +94,7 @@ fn round_trips(manifest: &RunManifest) {
 
 #[test]
 fn what_names_nothing_is_refused() {
-    let breaks: [fn(&mut RunManifest); 11] = [
+    let breaks: [fn(&mut RunManifest); 20] = [
         |manifest| manifest.runs[1].blob = 4,
         |manifest| manifest.runs[1].index_bytes = 101,
         |manifest| manifest.stacks[1] = vec![3],
@@ -106,6 +106,15 @@ fn what_names_nothing_is_refused() {
         |manifest| manifest.uses[0][0].rows = 3,
         |manifest| manifest.uses[2][0].bytes = 9001,
         |manifest| (manifest.logs[1].bytes, manifest.uses[0][0].bytes) = (1 << 63, 1 << 63),
+        |manifest| manifest.next_blob = 12,
+        |manifest| manifest.next_run = 99,
+        |manifest| manifest.runs[0].tombstones = 71,
+        |manifest| manifest.stacks[1] = vec![2, 0],
+        |manifest| manifest.stacks[1] = vec![1],
+        |manifest| manifest.stacks[0] = vec![0, 2],
+        |manifest| manifest.stacks[2] = vec![2, 2, 1, 0],
+        |manifest| manifest.stacks = vec![vec![], vec![], vec![0, 1, 0, 1]],
+        |manifest| manifest.runs[1].number = manifest.runs[0].number,
     ];
     for (number, apply) in breaks.iter().enumerate() {
         let mut manifest = with_logs();
@@ -122,8 +131,14 @@ fn numbers_that_nobody_comes_to_are_refused() {
         |manifest, number| manifest.lsn = number,
         |manifest, number| manifest.next_blob = number,
         |manifest, number| manifest.next_run = number,
-        |manifest, number| manifest.blobs.last_mut().unwrap().number = number,
-        |manifest, number| manifest.runs.last_mut().unwrap().number = number,
+        |manifest, number| {
+            manifest.next_blob = number;
+            manifest.blobs.last_mut().unwrap().number = number - 1;
+        },
+        |manifest, number| {
+            manifest.next_run = number;
+            manifest.runs.last_mut().unwrap().number = number - 1;
+        },
     ];
     for (at, put) in puts.iter().enumerate() {
         let found = |number| {
@@ -149,10 +164,9 @@ fn numbers_that_nobody_comes_to_are_refused() {
 /// Each number alone is valid; their sum is not.
 #[test]
 fn what_cannot_be_added_up_is_refused() {
-    let adds: [fn(&mut RunManifest, u64); 6] = [
+    let adds: [fn(&mut RunManifest, u64); 5] = [
         |manifest, each| manifest.blobs.iter_mut().for_each(|blob| blob.length = each),
-        |manifest, each| manifest.runs.iter_mut().for_each(|run| run.entries = each),
-        |manifest, each| manifest.runs.iter_mut().for_each(|run| run.tombstones = each),
+        |manifest, each| manifest.runs.iter_mut().for_each(|run| run.entries = each >> 5),
         |manifest, each| manifest.logs.iter_mut().for_each(|log| log.bytes = each),
         |manifest, each| manifest.logs.iter_mut().for_each(|log| log.rows = each),
         |manifest, each| {
@@ -172,6 +186,7 @@ fn what_cannot_be_added_up_is_refused() {
     // More runs of the greatest size of one log than a sum can hold.
     let mut manifest = with_logs();
     manifest.logs[1].bytes = 1 << 48;
+    manifest.next_run = 70_000;
     manifest.runs = (0..70_000).map(|n| RunEntry { number: n, ..manifest.runs[0] }).collect();
     manifest.uses = vec![vec![LogRows { log: 12, rows: 1, bytes: 1 << 48 }]; 70_000];
     manifest.stacks.truncate(1);

@@ -32,9 +32,7 @@ fn kinds(report: &CheckReport) -> Vec<String> {
 #[test]
 fn what_a_manifest_says_falsely_is_found() {
     type Change = fn(&mut RunManifest);
-    let falsehoods: [(Change, &str); 8] = [
-        (|manifest| manifest.next_run = 1, "numbered as none may be yet"),
-        (|manifest| manifest.next_blob = 1, "which none may be yet"),
+    let falsehoods: [(Change, &str); 6] = [
         (|manifest| manifest.runs[0].entries += 1, "tombstones, not"),
         (|manifest| manifest.runs[0].tombstones += 1, "tombstones, not"),
         (|manifest| manifest.runs[0].ranges += 1, "deleted ranges"),
@@ -50,6 +48,54 @@ fn what_a_manifest_says_falsely_is_found() {
         let found = kinds(&inspected(&sim));
         assert!(found.iter().any(|found| found.contains(what)), "{at}: {found:?}");
     }
+}
+
+/// Each has the right checksum, and once ended the daemon that opened it.
+#[test]
+fn a_manifest_that_contradicts_itself_is_refused_by_name() {
+    type Change = fn(&mut RunManifest);
+    let contradictions: [(Change, &str); 8] = [
+        // The next run would have the number of one that is there.
+        (|manifest| manifest.next_run = manifest.runs[0].number, "runs numbered below the next"),
+        (|manifest| manifest.next_blob = manifest.blobs[0].number, "blobs numbered below"),
+        (|manifest| manifest.runs[1].number = manifest.runs[0].number, "that ascend"),
+        // What it takes to delete so many entries cannot be added up.
+        (|manifest| manifest.runs[0].tombstones = 1 << 60, "no more tombstones than entries"),
+        (
+            |manifest| {
+                manifest.runs[0].entries = 1 << 60;
+                manifest.runs[0].tombstones = 1 << 60;
+            },
+            "counts of 2^56",
+        ),
+        (|manifest| manifest.runs[0].entries = u64::MAX, "counts of 2^56"),
+        (stand_otherwise, "the same runs below a run"),
+        (|manifest| manifest.stacks[0] = vec![0, 1, 0], "the same runs below a run"),
+    ];
+    for (at, (change, what)) in contradictions.into_iter().enumerate() {
+        let sim = closed();
+        falsify(&sim, change);
+        match LsmStore::open(&sim.env(), &options()) {
+            Err(Error::Corrupt(bad)) => {
+                assert!(bad.file.contains("manifest-"), "{at}: {bad}");
+                assert_eq!(bad.structure, "manifest of runs", "{at}: {bad}");
+                assert!(bad.to_string().contains(what), "{at}: {bad}");
+            }
+            other => panic!("{at}: {:?}", other.err()),
+        }
+        let found = inspected(&sim).findings;
+        assert!(found.iter().any(|found| found.file.contains("manifest-")), "{at}: {found:?}");
+    }
+}
+
+/// Two trees have runs in common, and not what is below these.
+fn stand_otherwise(manifest: &mut RunManifest) {
+    let both = [vec![1, 0], vec![0, 1]];
+    manifest.trees.truncate(2);
+    for (tree, stack) in manifest.trees.iter_mut().zip(0..) {
+        tree.stack = stack;
+    }
+    manifest.stacks = both.into();
 }
 
 /// Directories of four bytes are looked for in filters that were made for those of nine.

@@ -184,8 +184,8 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
         number: NUMBER,
         lsn: counted(random),
         time: signed(random),
-        next_blob: counted(random),
-        next_run: counted(random),
+        next_blob: counted(random).max(1 << 6),
+        next_run: counted(random).max(1 << 6),
         ..RunManifest::default()
     };
     let mut next = 0;
@@ -197,6 +197,8 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
     for _ in 0..random.usize(..8) {
         next += random.u64(1..5);
         let blob = manifest.blobs[random.usize(..manifest.blobs.len())];
+        // The sum of these is below 2^56.
+        let entries = number(random) >> 12;
         manifest.runs.push(RunEntry {
             number: next,
             blob: blob.number,
@@ -205,15 +207,21 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
             index_bytes: random.u32(..1 << 16),
             ranges: random.u32(..5),
             checksum: random.u32(..),
-            // Sums of these are below 2^62.
-            entries: number(random) >> 8,
-            tombstones: number(random) >> 8,
+            entries,
+            tombstones: number(random).min(entries),
         });
     }
+    // What is below each run, the same in all stacks.
     let runs = manifest.runs.len() as u32;
+    let below: Vec<u32> = (0..runs).map(|run| random.u32(..=run)).collect();
     for _ in 0..random.usize(1..5) {
-        let count = if runs == 0 { 0 } else { random.usize(..4) };
-        manifest.stacks.push((0..count).map(|_| random.u32(..runs)).collect());
+        let mut stack = Vec::new();
+        let mut next = random.u32(..=runs);
+        while let Some(run) = next.checked_sub(1) {
+            stack.push(run);
+            next = below[run as usize];
+        }
+        manifest.stacks.push(stack);
     }
     let mut next = 0;
     for _ in 0..random.usize(..5) {
