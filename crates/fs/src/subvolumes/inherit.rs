@@ -52,6 +52,9 @@ const LOOKED_AT_ONCE: usize = 256;
 /// each of them, and a caller that copies more often waits until the oldest has all.
 const HEIRS_MAX: usize = 32;
 const _: () = assert!(HEIRS_MAX < HOMES_MAX);
+/// With so many heirs a subvolume delays copies of those that it is mounted in, too: each copy that
+/// one of their heirs is given of it is one more heir.
+pub(super) const CROWD: usize = 2 * HEIRS_MAX;
 /// Steps of giving that a search waits for: some thousand copies.
 const STEPS_BEFORE_SEARCH: usize = 256;
 
@@ -376,8 +379,11 @@ impl Fs {
         if ledger.homes(self, source)?.len() >= HEIRS_MAX && !damaged.contains(&source) {
             return Ok(Some(source));
         }
-        for home in homes_of(self, ledger, source, true)? {
-            let heirs = ledger.heirs(self, home.subvolume)?;
+        let homes = homes_of(self, ledger, source, true)?;
+        let mut full = ledger.crowded_below(self, &homes)?;
+        full.extend(homes.iter().map(|home| home.subvolume));
+        for home in full {
+            let heirs = ledger.heirs(self, home)?;
             if heirs.len() >= HEIRS_MAX {
                 let oldest = heirs.into_iter().find(|heir| !damaged.contains(heir));
                 if oldest.is_some() {

@@ -15,6 +15,7 @@ use inode::{Caller, FsError, SubvolId};
 use parking_lot::{Mutex, MutexGuard};
 use store::{Batch, KeyRange, Need, Store, TreeId};
 
+use super::inherit::CROWD;
 use super::shares::{Makes, Shares};
 use crate::error::{from_store, inconsistent, malformed};
 use crate::numbers::{read_counter, read_root};
@@ -76,6 +77,8 @@ struct Mounts {
     homes: BTreeMap<u64, Vec<Home>>,
     /// The same by homes.
     heirs: BTreeMap<u64, BTreeSet<u64>>,
+    /// Homes with more heirs than a caller that copies may leave.
+    crowded: BTreeSet<u64>,
 }
 
 impl Mounts {
@@ -98,13 +101,20 @@ impl Mounts {
         for home in self.homes.remove(&copy).into_iter().flatten() {
             if let Some(heirs) = self.heirs.get_mut(&home.subvolume) {
                 heirs.remove(&copy);
+                if heirs.len() < CROWD {
+                    self.crowded.remove(&home.subvolume);
+                }
                 if heirs.is_empty() {
                     self.heirs.remove(&home.subvolume);
                 }
             }
         }
         for home in &homes {
-            self.heirs.entry(home.subvolume).or_default().insert(copy);
+            let heirs = self.heirs.entry(home.subvolume).or_default();
+            heirs.insert(copy);
+            if heirs.len() >= CROWD {
+                self.crowded.insert(home.subvolume);
+            }
         }
         if !homes.is_empty() {
             self.homes.insert(copy, homes);
@@ -396,6 +406,27 @@ impl Ledger {
     pub(super) fn heirs(&mut self, fs: &Fs, home: u64) -> FsResult<Vec<u64>> {
         let heirs = self.mounts(fs)?.heirs.get(&home);
         Ok(heirs.into_iter().flatten().copied().collect())
+    }
+
+    /// The homes with too many heirs that are among some subvolumes, or are mounted below one.
+    pub(super) fn crowded_below(&mut self, fs: &Fs, tops: &[Home]) -> FsResult<Vec<u64>> {
+        let mounts = self.mounts(fs)?;
+        let mut found = Vec::new();
+        for &home in &mounts.crowded {
+            let mut at = home;
+            // Damaged records may lie in a circle.
+            for _ in 0..=mounts.places.len() {
+                if tops.iter().any(|top| top.subvolume == at) {
+                    found.push(home);
+                    break;
+                }
+                match mounts.places.get(&at) {
+                    Some((above, _)) => at = *above,
+                    None => break,
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// A copy that inherits and does not rest; the last, so that the copies that it is given are

@@ -373,3 +373,22 @@ fn changes_beside_clones_are_in_them_in_their_order(engine: Engine) {
     }
     assert_whole(&v.fs);
 }
+
+/// A subvolume gets one more heir each time it is copied for an heir of the one it is mounted in.
+#[test]
+fn the_heirs_of_a_nested_home_are_few_too() {
+    let v = volume();
+    let dir = with_nested(&v, "d", 1);
+    let nested = v.find(dir, "n0").expect("it is there").node;
+    let deep = v.fs.subvolume_create(&root(), nested, b"deep", 0o755).expect("room").node;
+    let (outer, inner) = (v.find(nested, "f").expect("a file").node, v.file(deep, "f").node);
+    for round in 0..200_u64 {
+        let name = format!("s{round}");
+        v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("room");
+        v.write(outer, 0, &round.to_le_bytes());
+    }
+    let commits = v.store.stats().commits;
+    v.write(inner, 0, b"after.");
+    let commits = v.store.stats().commits - commits;
+    assert!(commits <= 100, "a first write took {commits} commits");
+}
