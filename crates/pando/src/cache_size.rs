@@ -1,13 +1,13 @@
-//! How much memory an owner gives to cached nodes: what was asked for, or a quarter of what the
-//! machine has, or of what the control group of the process may use where that is less.
+//! How much memory a daemon gives to cached nodes: the requested size, or a quarter of the
+//! machine's memory, or of what the process's control group may use if that is less.
 
 use std::path::{Path, PathBuf};
 
-/// The part of the memory that is taken when nothing is said: one in so many.
+/// The default divisor of the memory.
 const SHARE: u64 = 4;
 /// With less, the interior nodes alone of a large volume would not stay in memory.
 pub(crate) const CACHE_BYTES_MIN: u64 = 16 << 20;
-/// When the memory of the machine cannot be told.
+/// Used when the machine's memory cannot be determined.
 const MEMORY_BYTES_UNKNOWN: u64 = 1 << 30;
 
 /// A size from the command line.
@@ -32,14 +32,14 @@ fn share(machine: Option<u64>, group: Option<u64>) -> u64 {
     (memory / SHARE).max(CACHE_BYTES_MIN)
 }
 
-/// What `/proc/meminfo` says.
+/// The size in `/proc/meminfo`.
 fn machine_bytes(text: Option<&str>) -> Option<u64> {
     let line = text?.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)
 }
 
-/// The least limit of the process's control group and those above it (version 2).
+/// The smallest limit of the process's control group and those above it (version 2).
 fn group_bytes(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let groups = read(Path::new("/proc/self/cgroup"))?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;

@@ -1,5 +1,5 @@
-//! Variables that an owner is started with. They are read by the command that starts it: an owner
-//! would tell of them as of options that nobody typed.
+//! Environment variables that set a daemon's options. The command that starts the daemon reads
+//! them: the daemon would report errors in them as errors in options that the user did not type.
 
 use std::ffi::OsString;
 
@@ -9,17 +9,17 @@ use wire::{Failure, FailureKind};
 use crate::failure::Result;
 use crate::{cache_size, index_cache};
 
-/// Tells `--cache-size` where the command line does not.
+/// Sets `--cache-size` when the command line does not.
 pub(crate) const CACHE_SIZE: &str = "PANDO_CACHE_SIZE";
-/// Tells `--index-cache` where the command line does not.
+/// Sets `--index-cache` when the command line does not.
 pub(crate) const INDEX_CACHE: &str = "PANDO_INDEX_CACHE";
-/// How long an owner without a mount stays idle, in seconds.
+/// How long a daemon without a mount stays idle, in seconds.
 pub(crate) const IDLE_SECONDS: &str = "PANDO_IDLE_SECONDS";
 
-/// Reads the value of a variable, or says what is wrong with it.
+/// Parses the value of a variable, or returns what is wrong with it.
 type Read = fn(&str) -> std::result::Result<u64, String>;
 
-/// Each variable, the option that it stands for, and what reads it.
+/// Each variable, its option, and its parser.
 const ALL: [(&str, &str, Read); 3] = [
     (CACHE_SIZE, "--cache-size", cache_size::parse),
     (INDEX_CACHE, "--index-cache", index_cache::parse),
@@ -30,7 +30,7 @@ fn seconds(text: &str) -> std::result::Result<u64, String> {
     text.parse().map_err(|_| "a number of seconds is wanted".to_owned())
 }
 
-/// Refuses a variable that cannot be read, unless the option that it stands for was given.
+/// Refuses a variable that cannot be parsed, unless its option was given.
 pub(crate) fn check(given: &[OsString]) -> Result<()> {
     for (variable, option, read) in ALL {
         let Some(value) = std::env::var_os(variable) else { continue };
@@ -46,7 +46,8 @@ pub(crate) fn check(given: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// Whether an error is about the wrong value of a variable, by the option that it stands for.
+/// Whether an error is about the invalid value of a variable, by the option that the variable
+/// sets.
 pub(crate) fn is_about(error: &clap::Error) -> bool {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),

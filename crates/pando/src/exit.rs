@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use wire::FailureKind;
 
-/// The code that a failed command ends with.
+/// The exit code of a failed command.
 pub(crate) fn code(kind: FailureKind) -> ExitCode {
     ExitCode::from(number(kind))
 }

@@ -1,4 +1,4 @@
-//! Errors of the crates below as failures that a user understands.
+//! Converts errors of the crates below into failures that a user understands.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -9,15 +9,15 @@ use fuse::MountError;
 use nix::unistd::{Uid, User};
 use wire::{Failure, FailureKind};
 
-/// What to do where the disk does not give what is there.
+/// What to do when the disk cannot read stored data.
 pub(crate) const FIRST_A_COPY: &str = "the medium fails: copy the volume to another one, with \
      zeros for what does not read, and run `pando fsck --repair` on the copy";
 
-/// Who may open a volume.
+/// Which users may open a volume.
 pub(crate) const ONLY_ITS_USER: &str =
     "only the volume's user, or root, may open it; others may use it while it is mounted";
 
-/// What to do where nothing can be written to the disk.
+/// What to do when the disk accepts no writes.
 const NO_WRITES: &str = "the medium takes no writes, and a volume is used on one that does: copy \
      the volume there; `pando fsck` checks it where it is";
 
@@ -28,13 +28,13 @@ const CHECK_IT: &str = "`pando fsck` tells what is wrong and whether `--repair` 
 /// What verbs return.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// An operating-system error about a path of the user's.
+/// An operating-system error about a path that the user gave.
 pub(crate) fn io(doing: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::new(io_kind(error), format!("{doing} {}: {error}", path.display()))
 }
 
-/// An operating-system error about what is read to be put into a volume. One that does not read
-/// is no damage of the volume: nothing is to be repaired, and nothing on it is to be doubted.
+/// An operating-system error about a source that is read to be put into a volume. A source that
+/// cannot be read is no damage of the volume: nothing in the volume needs a repair or a check.
 pub(crate) fn source(doing: &str, path: &Path, error: &io::Error) -> Failure {
     let failure = io(doing, path, error);
     if failure.kind != FailureKind::Damaged {
@@ -78,7 +78,7 @@ pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
         format!("{} {}: {}", error.operation, volume.join(&error.path).display(), error.message),
     );
     match failure.kind {
-        // The device refused it, and not the operating system.
+        // The device layer refused it, not the operating system.
         FailureKind::Permission if error.os.is_none() => failure.hint(
             "somebody put it into the directory of the volume: look what it is, and remove it",
         ),
@@ -92,8 +92,8 @@ pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
     }
 }
 
-/// What to do where the volume's user may not open one of its files: that is of somebody else, or
-/// its permissions keep him from it.
+/// What to do when the volume's user may not open one of its files: another user owns it, or its
+/// permissions refuse access.
 fn of_another(volume: &Path, path: &str) -> Option<String> {
     let user = rustix::process::geteuid().as_raw();
     if user == 0 || volume.metadata().ok()?.uid() != user {
@@ -103,7 +103,7 @@ fn of_another(volume: &Path, path: &str) -> Option<String> {
         let known = User::from_uid(Uid::from_raw(uid)).ok().flatten();
         known.map_or_else(|| format!("user {uid}"), |user| user.name)
     };
-    // What is at fault may be a directory on the way.
+    // The cause may be a directory on the path.
     let mut at = volume.to_path_buf();
     for part in Path::new(path).components() {
         at.push(part);
@@ -125,7 +125,7 @@ fn of_another(volume: &Path, path: &str) -> Option<String> {
     None
 }
 
-/// Says of a log that is elsewhere, and not there now, where it was to be.
+/// If the log is stored elsewhere and is missing now, reports where it should be.
 fn log_is_away(volume: &Path, error: &device::Error) -> Option<Failure> {
     let of_log = Path::new(&error.path).starts_with(fs::LOG_DIRECTORY);
     let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -140,7 +140,7 @@ fn log_is_away(volume: &Path, error: &device::Error) -> Option<Failure> {
     Some(Failure::new(FailureKind::NotFound, message).hint(hint))
 }
 
-/// Why a volume was not made or opened.
+/// Why a volume could not be created or opened.
 pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
     let kind = match error {
         OpenError::Device(error) | OpenError::Store(store::Error::Device(error)) => {
@@ -166,7 +166,7 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
         FailureKind::Damaged if matches!(error, OpenError::HeaderDamaged(_)) => {
             failure.hint("`pando fsck --repair` mends it")
         }
-        // It says itself what to do.
+        // The error already names what to do.
         FailureKind::Damaged if matches!(error, OpenError::Unreadable { .. }) => failure,
         FailureKind::Damaged => failure.hint(CHECK_IT),
         FailureKind::NoSpace => failure.hint("free some room on the medium of the volume"),

@@ -1,11 +1,11 @@
-//! How much memory an owner gives to the index for searches: what was asked for, or 256 MiB, or a
-//! fourth of the cache of nodes where that is less. None at all: searches walk.
+//! How much memory a daemon gives to the search index: the requested size, or 256 MiB, or a
+//! quarter of the node cache if that is less. With no memory, searches walk the tree.
 
 use search::index::IndexOptions;
 
 /// With less, not even the directories of a large volume would stay in memory.
 const INDEX_BYTES_MIN: u64 = 8 << 20;
-/// The part of the cache of nodes that is not exceeded when nothing is said.
+/// The default is at most this fraction of the node cache: one divided by this.
 const SHARE: u64 = 4;
 
 /// A size from the command line.
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The options of an index, beside a cache of nodes of so many bytes.
+/// The options of an index beside a node cache of this many bytes.
 pub(crate) fn options(asked: Option<u64>, cache_bytes: u64) -> Option<IndexOptions> {
     let default = IndexOptions::default();
     let share = (cache_bytes / SHARE).max(INDEX_BYTES_MIN);

@@ -1,5 +1,5 @@
-//! What is said at Ctrl-C by a command that only waits for the owner: what stands, and how to go
-//! on. Its end is the program's.
+//! The message at Ctrl-C of a command that only waits for the daemon: what is already done, and
+//! how to continue. The interrupt ends the program.
 
 use indicatif::ProgressBar;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -10,7 +10,7 @@ use crate::exit;
 use crate::failure::Result;
 use crate::output::Output;
 
-/// From now on an interrupt ends the program, with these words.
+/// From now on an interrupt ends the program with this message and hint.
 pub(crate) fn says(message: &str, hint: &str, bar: &ProgressBar, output: &Output) -> Result<()> {
     let failed = |error: std::io::Error| {
         Failure::new(FailureKind::Other, format!("cannot watch for interrupts: {error}"))

@@ -1,5 +1,6 @@
 //! Structured logs on standard error: warnings by default, more with `PANDO_LOG=debug`. With
-//! `--json` they are objects, a line each, so that a program reads all that comes there.
+//! `--json` they are objects, one per line, so that a program can parse everything on standard
+//! error.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -8,7 +9,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::Verb;
 
-/// Starts logging. An owner says what it does; a command only what goes wrong.
+/// Starts logging. A daemon logs what it does; a command logs only what goes wrong.
 pub(crate) fn start(verb: &Verb, json: bool) {
     let level = match verb {
         Verb::Owner(_) => LevelFilter::INFO,
@@ -26,8 +27,8 @@ pub(crate) fn start(verb: &Verb, json: bool) {
     }
 }
 
-/// Standard error, for which a failed write is no failure. An owner logs into its volume, and on
-/// a full disk the subscriber would complain of that on standard error, and panic.
+/// Standard error, where a failed write is no failure. A daemon logs into its volume. On a full
+/// disk the subscriber would report the failed write on standard error, and panic.
 struct Forgiving;
 
 impl Write for Forgiving {

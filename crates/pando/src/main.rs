@@ -1,5 +1,5 @@
-//! `pando`: the composition of everything below. Parses the command line, runs one verb, and
-//! turns what it answers into an exit code.
+//! `pando`: composes the crates below. Parses the command line, runs one verb, and turns its
+//! result into an exit code.
 
 mod access;
 mod bench;
@@ -38,7 +38,7 @@ use crate::output::Output;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Tells of wrong usage as of any other failure, for programs.
+/// Reports wrong usage like any other failure, for programs.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let mut paragraphs = text.split("\n\n").map(str::trim).filter(|part| !part.is_empty());
@@ -52,8 +52,8 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     exit::code(failure.kind)
 }
 
-/// The failure that a variable cannot be read, where that is what is wrong: clap names the option
-/// that it stands for.
+/// The failure that a variable cannot be parsed, if that caused the error: clap names the option
+/// that the variable sets.
 fn of_environment(error: &clap::Error) -> Option<Failure> {
     let is_value = error.kind() == ErrorKind::ValueValidation;
     environment::check(&[]).err().filter(|_| is_value && environment::is_about(error))

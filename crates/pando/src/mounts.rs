@@ -1,9 +1,9 @@
-//! Mounts that are believed to be of the volume that their source names.
+//! Decides whether a mount really belongs to the volume that its source names.
 //!
-//! Any user may mount a FUSE file system of their own with any source (`-o fsname=`). Root who runs
-//! a verb on a path below that mount would act on the volume that was named. So a mount is believed
-//! only where the kernel says that root or the caller made it, or where the daemon of the volume
-//! confirms that it serves a mount of that device number.
+//! Any user may mount a FUSE file system of their own with any source (`-o fsname=`). If root ran
+//! a verb on a path below that mount, the verb would act on the volume that the source names. So a
+//! mount is trusted only if the kernel reports that root or the caller made it, or if the daemon
+//! of the volume confirms that it serves a mount of that device number.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use wire::{Call, Failure, FailureKind};
 
 use crate::failure::Result;
 
-/// The mount of ours that a path lies in, or `None`. One that nobody confirms is an error.
+/// The PandoFS mount that contains a path, or `None`. A mount that no daemon confirms is an error.
 pub(crate) fn find(path: &Path) -> Result<Option<MountInfo>> {
     match fuse::find_mount(path) {
         Some(found) if !is_believed(&found) => Err(not_confirmed(&found)),
@@ -21,18 +21,18 @@ pub(crate) fn find(path: &Path) -> Result<Option<MountInfo>> {
     }
 }
 
-/// Where a volume is mounted; mounts that only say so are left out.
+/// Where a volume is mounted; mounts with an unconfirmed source are left out.
 pub(crate) fn of(volume: &Path) -> Vec<MountInfo> {
     fuse::mounts_of(volume).into_iter().filter(is_believed).collect()
 }
 
-/// Whether a mount is of the volume that its source names.
+/// Whether a mount belongs to the volume that its source names.
 pub(crate) fn is_believed(found: &MountInfo) -> bool {
     let me = rustix::process::geteuid().as_raw();
     if found.user == Some(0) || found.user == Some(me) {
         return true;
     }
-    // A link on the way could lead to one volume now and to another one later.
+    // A link in the path could point to one volume now and to another one later.
     let canonical = std::fs::canonicalize(&found.volume_dir);
     if canonical.is_ok_and(|path| path != found.volume_dir) {
         return false;

@@ -1,4 +1,4 @@
-//! Names of users and groups as this machine's name service gives them, each asked for once.
+//! Names of users and groups from this machine's name service, each looked up once.
 
 use device::Map;
 use nix::unistd::{Gid, Group, Uid, User};

@@ -1,7 +1,8 @@
-//! What a verb says: lines for people, or JSON, one object a line; progress on a terminal only.
+//! The output of a verb: lines for people, or JSON, one object per line; progress on a terminal
+//! only.
 //!
-//! Results go to standard output, errors and progress to standard error. A reader that goes away
-//! (`pando ls | head`) ends the program quietly.
+//! Results go to standard output, errors and progress to standard error. When the reader goes away
+//! (`pando ls | head`), the program ends quietly.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +16,7 @@ use wire::{Bytes, Failure, FailureKind, FoundOutcome, os_words};
 
 use crate::failure::Result;
 
-/// Where a verb's words go.
+/// The streams and the format of a verb's output.
 pub(crate) struct Output {
     json: bool,
     quiet: bool,
@@ -32,13 +33,13 @@ impl Output {
         Output { json, quiet, terminal, out, err: io::stderr() }
     }
 
-    /// Turns JSON and quiet on, for a verb that takes its arguments apart itself.
+    /// Sets JSON and quiet, for a verb that parses its arguments itself.
     pub(crate) fn set(&mut self, json: bool, quiet: bool) {
         self.json |= json;
         self.quiet |= quiet;
     }
 
-    /// Tells on standard error what a search did.
+    /// Prints statistics of a search on standard error.
     pub(crate) fn stats(&mut self, outcome: &FoundOutcome) {
         let FoundOutcome { matched, clusters, clusters_read, walked, rows_tested, .. } = *outcome;
         let unreadable = outcome.unreadable;
@@ -66,7 +67,7 @@ impl Output {
         self.json
     }
 
-    /// Writes a line for people; nothing with `--json`.
+    /// Writes a line for people; prints nothing with `--json`.
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
         if self.json {
             return Ok(());
@@ -75,13 +76,13 @@ impl Output {
         self.raw(line.as_bytes()).and_then(|()| self.raw(b"\n"))
     }
 
-    /// Writes an object and a line end; nothing without `--json`.
+    /// Writes an object and a newline; prints nothing without `--json`.
     pub(crate) fn object(&mut self, object: &Value) -> Result<()> {
         self.record(object)
     }
 
-    /// The same of what may be long, or have numbers of more than 64 bits, which a [`Value`] has
-    /// no room for.
+    /// The same for a large record, or one with numbers of more than 64 bits, which a [`Value`]
+    /// cannot hold.
     pub(crate) fn record(&mut self, record: &impl Serialize) -> Result<()> {
         if !self.json {
             return Ok(());
@@ -97,13 +98,13 @@ impl Output {
         self.raw(b"\n")
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<()> {
         let wrote = self.out.write_all(bytes);
         wrote.map_err(|error| Self::broken(&error))
     }
 
-    /// Hands what was written to the reader.
+    /// Flushes standard output.
     pub(crate) fn flush(&mut self) -> Result<()> {
         let flushed = self.out.flush();
         flushed.map_err(|error| Self::broken(&error))
@@ -111,13 +112,14 @@ impl Output {
 
     fn broken(error: &io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            // Nobody reads on: that is how `head` ends us, and no failure.
+            // The reader closed the pipe, as `head` does: that is not a failure.
             std::process::exit(0);
         }
         Failure::new(FailureKind::Other, format!("standard output: {error}"))
     }
 
-    /// A name as a terminal can show it; as it is when the output is not a terminal.
+    /// A name with control characters escaped for a terminal; unchanged when the output is not a
+    /// terminal.
     pub(crate) fn name(&self, name: &[u8]) -> Vec<u8> {
         if self.terminal { printable(name).into_bytes() } else { name.to_vec() }
     }
@@ -137,14 +139,14 @@ impl Output {
             }
             format!("{}\n", harmless_json(&json!({ "error": error }).to_string()))
         } else {
-            // The message may be of a daemon that another user runs.
+            // The message may come from a daemon that another user runs.
             harmless(&failure_text(failure)).into_owned()
         };
-        // There is nobody to tell when standard error is closed.
+        // There is nowhere to report that standard error is closed.
         self.err.write_all(text.as_bytes()).unwrap_or_default();
     }
 
-    /// A remark for people on standard error; nothing with `--json` or `--quiet`.
+    /// A remark for people on standard error; prints nothing with `--json` or `--quiet`.
     pub(crate) fn remark(&mut self, text: &str) {
         if !self.json && !self.quiet {
             let text = os_words(format!("{text}\n"));
@@ -166,7 +168,7 @@ impl Output {
         bar
     }
 
-    /// Gives a progress bar its total, once that is known.
+    /// Sets the total of a progress bar, once it is known.
     pub(crate) fn progress_total(bar: &ProgressBar, unit: &str, total: u64) {
         bar.set_length(total);
         let at = if unit == BYTES { "{at}/{of}".into() } else { format!("{{at}}/{{of}} {unit}") };
@@ -174,10 +176,11 @@ impl Output {
     }
 }
 
-/// The unit of progress that is shown as sizes are.
+/// The unit of progress that is shown in human-readable sizes.
 const BYTES: &str = "bytes";
 
-/// How progress is shown: `at` and `of` what there is, and never more than all, `rate` a second.
+/// The format of progress: `at` is the current count, `of` the total, `rate` the count per second.
+/// `at` never exceeds the total.
 fn style(template: &str, unit: &str) -> ProgressStyle {
     let bytes = unit == BYTES;
     let shown = move |count: u64| if bytes { size(count) } else { number(count) };
@@ -212,7 +215,7 @@ fn failure_text(failure: &Failure) -> String {
     text
 }
 
-/// Bytes as a terminal can show them: control characters and what is not UTF-8 are escaped.
+/// Bytes in a form safe for a terminal: control characters and invalid UTF-8 are escaped.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -228,7 +231,7 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     text
 }
 
-/// Text without what would control a terminal: escaped, but for ends of lines and tabs.
+/// Escapes terminal control characters in a text, except newlines and tabs.
 fn harmless(text: &str) -> Cow<'_, str> {
     let controls = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
     if !text.contains(controls) {
@@ -245,7 +248,8 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The same of JSON, which has such letters in strings only; the program that reads it gets them.
+/// The same for JSON, which has such characters in strings only; the program that parses it gets
+/// them back.
 fn harmless_json(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);
@@ -261,8 +265,8 @@ fn harmless_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Sets a key of an object to bytes: as a string, and beside it in hexadecimal under `KEY_hex`
-/// when they are not UTF-8.
+/// Sets a key of an object to bytes: as a string, and also in hexadecimal under `KEY_hex` if they
+/// are not UTF-8.
 pub(crate) fn put_bytes(object: &mut Value, key: &str, bytes: &[u8]) {
     object[key] = json!(String::from_utf8_lossy(bytes));
     if let Some(hex) = hex(bytes) {
@@ -287,7 +291,7 @@ pub(crate) fn time_rfc3339(nanos: i64) -> String {
         .map_or_else(|_| nanos.to_string(), |time| time.to_string())
 }
 
-/// A point in time as people read it, in local time.
+/// A point in time in a human-readable form, in local time.
 pub(crate) fn time_local(nanos: i64) -> String {
     let Ok(time) = jiff::Timestamp::from_nanosecond(i128::from(nanos)) else {
         return nanos.to_string();
@@ -295,18 +299,18 @@ pub(crate) fn time_local(nanos: i64) -> String {
     time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// A time in whole seconds: a fraction is one more, for nobody means no time by half a second.
+/// A duration in whole seconds, rounded up: half a second must not become zero.
 pub(crate) fn seconds_up(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
-/// A size as people read it.
+/// A human-readable size.
 pub(crate) fn size(bytes: impl Into<u128>) -> String {
     let bytes = bytes.into();
     match u64::try_from(bytes) {
         Ok(bytes @ ..1024) => format!("{bytes} B"),
         Ok(bytes) => indicatif::BinaryBytes(bytes).to_string(),
-        // Sizes of sparse files add up to any number of these.
+        // Sizes of sparse files can add up to any number of these.
         Err(_) => format!("{:.2} EiB", bytes as f64 / (1_u64 << 60) as f64),
     }
 }
@@ -329,12 +333,12 @@ pub(crate) fn short_size(bytes: u128) -> String {
     format!("{}Y", bytes.div_ceil(1 << 80))
 }
 
-/// So many of something, by name.
+/// A count with its unit in the singular or plural.
 pub(crate) fn count(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", number(count), if count == 1 { one } else { many })
 }
 
-/// A number with marks at thousands.
+/// A number with thousands separators.
 pub(crate) fn number(number: u64) -> String {
     indicatif::HumanCount(number).to_string()
 }

@@ -1,5 +1,5 @@
-//! PATH arguments: a path below a mount, or `VOLDIR:/inner/path`. What the owner says of a path
-//! inside the volume is told of the one that was typed.
+//! PATH arguments: a path below a mount, or `VOLDIR:/inner/path`. Failures that the daemon reports
+//! about a path inside the volume are reported about the path that the user typed.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use crate::failure::{self, Result};
 use crate::mounts;
 use crate::session::Target;
 
-/// Where a PATH argument leads.
+/// The location that a PATH argument names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The volume directory, absolute.
@@ -29,7 +29,8 @@ impl Target for Place {
         &self.volume
     }
 
-    /// A failure about the place, something above it or below, says so as the user does.
+    /// Rewrites a failure about this place, or a path above or below it, to the path as the user
+    /// types it.
     fn told(&self, failure: Failure) -> Failure {
         match self.as_typed(&failure.path.0) {
             Some(path) => failure.at(&path),
@@ -53,12 +54,12 @@ impl Target for [&Place; 2] {
 }
 
 impl Place {
-    /// Finds where an argument leads, for a verb that changes what is there: not through a mount
-    /// that takes no changes.
+    /// Resolves an argument for a verb that changes the place: refuses a path through a read-only
+    /// mount.
     pub(crate) fn to_change(argument: &Path) -> Result<Place> {
         let place =
             Place::locate(argument).map_err(|failure| outside(argument).unwrap_or(failure))?;
-        // A volume in a mount is a directory there like others.
+        // A volume directory inside a mount is an ordinary directory there.
         if split(argument).is_none() {
             check_changes(argument)?;
         }
@@ -74,7 +75,7 @@ impl Place {
         Ok(volume)
     }
 
-    /// Finds where an argument leads.
+    /// Resolves an argument.
     pub(crate) fn locate(argument: &Path) -> Result<Place> {
         if let Some((volume, inner)) = split(argument) {
             return Ok(Place { volume: absolute(&volume)?, inner, typed: argument.to_owned() });
@@ -85,8 +86,8 @@ impl Place {
         Err(nowhere(argument))
     }
 
-    /// Finds the volume that an argument names, for a verb that is about all of it: a path in it
-    /// would be taken for what the verb is limited to.
+    /// Finds the volume that an argument names, for a verb that acts on the whole volume: a path
+    /// in it would suggest that the verb is limited to that path.
     pub(crate) fn whole_volume(argument: &Path, verb: &str) -> Result<PathBuf> {
         refuse_path(argument, verb)?;
         Place::volume(argument)
@@ -97,14 +98,14 @@ impl Place {
         self.typed.as_os_str().as_bytes()
     }
 
-    /// A path inside the volume as one would type it who typed this place.
+    /// A path inside the volume in the style in which the user typed this place.
     pub(crate) fn shown(&self, path: &[u8]) -> Vec<u8> {
         self.as_typed(path)
             .unwrap_or_else(|| [self.volume.as_os_str().as_bytes(), b":", path].concat())
     }
 
-    /// The same for what is only read: `MNT@SNAPSHOT` is a snapshot of what is mounted there. Any
-    /// other `DIR@SNAPSHOT` the owner finds.
+    /// The same for a verb that only reads: `MNT@SNAPSHOT` is a snapshot of what is mounted there.
+    /// The daemon resolves any other `DIR@SNAPSHOT`.
     pub(crate) fn reading(argument: &Path) -> Result<Place> {
         let failure = match Place::locate(argument) {
             Ok(place) => return Ok(place),
@@ -115,7 +116,7 @@ impl Place {
             let before = Path::new(OsStr::from_bytes(&bytes[..at]));
             let end = bytes[at..].iter().position(|&byte| byte == b'/');
             let called = &bytes[..end.map_or(bytes.len(), |end| at + end)];
-            // What is called so comes first, outside of volumes too.
+            // A literal name takes precedence, outside of volumes too.
             if at > 0
                 && Path::new(OsStr::from_bytes(called)).symlink_metadata().is_err()
                 && let Ok(mut place) = Place::locate(before)
@@ -128,14 +129,14 @@ impl Place {
         Err(failure)
     }
 
-    /// Where `VOLDIR:/path` leads; `None` for any other argument.
+    /// Resolves `VOLDIR:/path`; `None` for any other argument.
     pub(crate) fn split(argument: &Path) -> Option<Result<Place>> {
         let (volume, inner) = split(argument)?;
         let typed = argument.to_owned();
         Some(absolute(&volume).map(|volume| Place { volume, inner, typed }))
     }
 
-    /// A path inside the volume as one would type it who typed this place; `None` where that is
+    /// A path inside the volume in the style in which the user typed this place; `None` if that is
     /// not known.
     fn as_typed(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = path.strip_prefix(b"/")?;
@@ -174,7 +175,7 @@ impl Place {
             Ok(place) => Ok(place.volume),
             Err(failure) if failure.kind == FailureKind::Permission => Err(failure),
             Err(_) if argument.is_dir() => Err(not_a_volume(argument)),
-            // No colon: a path of which it was meant that a volume is there.
+            // No colon: a path where the user expected a volume.
             Err(_) if !argument.as_os_str().as_bytes().contains(&b':') && is_absent(argument) => {
                 Err(no_volume(argument))
             }
@@ -197,8 +198,8 @@ pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
     }
 }
 
-/// Refuses an argument that leads through a mount which takes no changes: the owner would make them
-/// all the same, for others.
+/// Refuses an argument that passes through a read-only mount: the daemon would make the changes
+/// anyway, as it does for others.
 fn check_changes(argument: &Path) -> Result<()> {
     match mount_of(argument)? {
         Some((found, _)) if found.read_only => {
@@ -211,7 +212,7 @@ fn check_changes(argument: &Path) -> Result<()> {
     }
 }
 
-/// Two arguments that must lie in one volume.
+/// Two arguments that must be in one volume.
 pub(crate) fn both(one: Place, other: Place) -> Result<(Place, Place)> {
     if one.volume == other.volume {
         Ok((one, other))
@@ -228,14 +229,14 @@ pub(crate) fn both(one: Place, other: Place) -> Result<(Place, Place)> {
     }
 }
 
-/// Whether there is a volume in a directory, or what one is without its header: not one that was
-/// never finished.
+/// Whether a directory contains a volume, or one that lost its header; not a volume whose creation
+/// was never finished.
 pub(crate) fn is_volume(directory: &Path) -> bool {
     let there = |name| directory.join(name).symlink_metadata().is_ok();
     there(FILE) || there(COPY) && !there(UNFINISHED)
 }
 
-/// Splits at the first colon before which a volume stands.
+/// Splits at the first colon that follows the path of a volume.
 fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
     let bytes = argument.as_os_str().as_bytes();
     let colons = bytes.iter().enumerate().filter(|&(_, byte)| *byte == b':');
@@ -256,14 +257,14 @@ fn below_mount(argument: &Path) -> Result<Option<Place>> {
     let Some((found, last)) = mount_of(argument)? else { return Ok(None) };
     let mut inner = found.inner_path;
     inner.extend(last);
-    // Where it is not there any more, whoever opens it says so.
+    // If it no longer exists, opening it reports that.
     let volume = std::fs::canonicalize(&found.volume_dir).unwrap_or(found.volume_dir);
     let inner = inner.into_os_string().into_vec();
     Ok(Some(Place { volume, inner, typed: argument.to_owned() }))
 }
 
-/// The mount that an argument leads into, and the name in it that was not followed: a symbolic link
-/// at the end is the subject itself, so only what stands before is.
+/// The mount that an argument points into, and the last name, which was not followed: a symbolic
+/// link at the end is the subject itself, so only the path before it is resolved.
 fn mount_of(argument: &Path) -> Result<Option<(fuse::MountInfo, Option<&OsStr>)>> {
     let (place, last) = match argument.file_name().filter(|_| argument.is_symlink()) {
         Some(last) => {
@@ -283,8 +284,8 @@ fn is_absent(argument: &Path) -> bool {
     argument.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Why there is no place for what is not there yet: the directory that it would be in is in no
-/// volume. Nothing of `VOLDIR:/path`, nor of what may not be looked at.
+/// Why a path that does not exist yet has no place: its directory is in no volume. `None` for
+/// `VOLDIR:/path`, and for what the caller may not look at.
 fn outside(argument: &Path) -> Option<Failure> {
     if argument.as_os_str().as_bytes().contains(&b':') || !is_absent(argument) {
         return None;
@@ -302,7 +303,7 @@ fn no_volume(argument: &Path) -> Failure {
         .hint(format!("`pando format {argument}` makes one"))
 }
 
-/// Why it is not known what is there, if the caller may not look.
+/// Why it is unknown what is there, if the caller may not look.
 fn closed(path: &Path) -> Option<Failure> {
     let error = path.symlink_metadata().err()?;
     (error.kind() == ErrorKind::PermissionDenied).then(|| {
@@ -348,8 +349,8 @@ fn nowhere(argument: &Path) -> Failure {
     Failure::new(FailureKind::NotFound, message).hint(elsewhere(argument))
 }
 
-/// What to say for a path that is below no mount: one that leads through the directory of a volume
-/// is likely meant to lead into that volume.
+/// A hint for a path that is below no mount: a path through a volume's directory was probably
+/// meant to be inside that volume.
 fn elsewhere(argument: &Path) -> String {
     if argument.is_symlink() && fuse::find_mount(argument).is_some() {
         return format!("it is a link: say {}/ for what that leads to", argument.display());
@@ -357,7 +358,7 @@ fn elsewhere(argument: &Path) -> String {
     match argument.ancestors().find(|above| is_volume(above)) {
         Some(volume) if !volume.as_os_str().is_empty() => {
             let inner = argument.strip_prefix(volume).unwrap_or(Path::new(""));
-            // Without slashes at its end.
+            // Strips trailing slashes.
             let volume: PathBuf = volume.components().collect();
             let what = if inner.as_os_str().is_empty() { "the root of" } else { "that path in" };
             format!("for {what} this volume say {}:/{}", volume.display(), inner.display())
@@ -406,7 +407,8 @@ mod tests {
         assert_eq!(told(&one, "/other"), "/other");
         assert_eq!(told(&one, "name"), "name");
         assert_eq!(told(&place("b", b"/a/b"), "/a"), ".");
-        // It led there through a link: what is above it is not what is written there.
+        // The path passes through a link: the directories above are not the ones in the typed
+        // path.
         let other = place("mnt/link", b"/a/b");
         assert_eq!((told(&other, "/a/b"), told(&other, "/a")), ("mnt/link".into(), "/a".into()));
     }

@@ -1,4 +1,4 @@
-//! A connection to the owner of a volume, for verbs.
+//! A connection to the daemon of a volume, for verbs.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::failure::{self, Result};
 use crate::output::Output;
 use crate::{mounts, spawn};
 
-/// What a call is made of: a volume, or a place in one.
+/// The target of a call: a volume, or a place in one.
 pub(crate) trait Target {
     /// The volume.
     fn volume(&self) -> &Path;
 
-    /// A failure of a call in the words of whoever made it.
+    /// Rewrites a failure of a call in terms of the argument that the user typed.
     fn told(&self, failure: Failure) -> Failure {
         failure
     }
@@ -27,7 +27,7 @@ impl Target for Path {
         self
     }
 
-    /// What somebody may not do he may not do to the volume, where nothing in it is named.
+    /// A permission failure that names no path inside the volume is about the volume.
     fn told(&self, failure: Failure) -> Failure {
         if failure.kind == FailureKind::Permission && failure.path.0.is_empty() {
             return failure.at(self.as_os_str().as_bytes());
@@ -46,13 +46,13 @@ impl Target for PathBuf {
     }
 }
 
-/// Connects to the owner of a volume, spawning one where there is none.
+/// Connects to the daemon of a volume, and starts one if there is none.
 fn open(volume: &Path) -> Result<Connection> {
     connect_or_spawn(volume, &SystemClock::new(), &mut || spawn::owner(volume, &[]))
 }
 
-/// Does something over a fresh connection, and again with the successor of an owner that leaves
-/// before it began.
+/// Runs work over a fresh connection, and again with the successor if the daemon left before the
+/// work began.
 pub(crate) fn with<T>(volume: &Path, mut work: impl FnMut(Connection) -> Result<T>) -> Result<T> {
     loop {
         match work(open(volume)?) {
@@ -62,13 +62,13 @@ pub(crate) fn with<T>(volume: &Path, mut work: impl FnMut(Connection) -> Result<
     }
 }
 
-/// Has the kernel hand over what programs have stored into mapped files of a volume, for a call
-/// that acts on what is in it. `argument` is what names the volume.
+/// Makes the kernel write back what programs have stored into mapped files of a volume, for a call
+/// that acts on its contents. `argument` is what names the volume.
 pub(crate) fn write_back(volume: &Path, argument: &Path, output: &mut Output) -> Result<()> {
     let mounts = mounts::of(volume);
     match fuse::write_back(&mounts, argument).map_err(|error| failure::mount(&error))? {
         fuse::WriteBack::Taken => {}
-        // It may be of anybody, of any file: no reason to refuse this call.
+        // It may concern any user's file: no reason to refuse this call.
         fuse::WriteBack::Refused(error) => {
             output.remark(&format!("{error}: something that was stored in a map is lost"));
         }
@@ -79,7 +79,7 @@ pub(crate) fn write_back(volume: &Path, argument: &Path, output: &mut Output) ->
     Ok(())
 }
 
-/// Does one call; `part` sees the parts before its end.
+/// Makes one call; `part` gets the parts before its end.
 pub(crate) fn call(
     target: &(impl Target + ?Sized),
     call: &Call<'_>,
@@ -89,12 +89,12 @@ pub(crate) fn call(
         .map_err(|failure| target.told(failure))
 }
 
-/// Does one call whose answer has no parts.
+/// Makes one call whose answer has no parts.
 pub(crate) fn ask(target: &(impl Target + ?Sized), call: &Call<'_>) -> Result<Answer> {
     self::call(target, call, &mut |_| Ok(()))
 }
 
-/// Does one call that answers nothing.
+/// Makes one call whose answer is empty.
 pub(crate) fn perform(target: &(impl Target + ?Sized), call: &Call<'_>) -> Result<()> {
     match ask(target, call)? {
         Answer::Nothing => Ok(()),
@@ -102,7 +102,7 @@ pub(crate) fn perform(target: &(impl Target + ?Sized), call: &Call<'_>) -> Resul
     }
 }
 
-/// An answer to another question.
+/// The failure for an answer of the wrong kind.
 pub(crate) fn unexpected(answer: &Answer) -> Failure {
     let mut text = format!("{answer:?}");
     text.truncate(text.find(['(', ' ', '{']).unwrap_or(text.len()));

@@ -1,5 +1,5 @@
-//! Starting an owner in the background: this program again, with the hidden verb `owner`, whose
-//! first words on its standard output are how the start went.
+//! Starts a daemon in the background: this program again, with the hidden verb `owner`, which
+//! first reports on its standard output how the start went.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -11,16 +11,16 @@ use device::LocalDevice;
 use crate::environment;
 use crate::failure::Result;
 
-/// The owner's log in the volume directory.
+/// The daemon's log in the volume directory.
 pub(crate) const LOG_FILE: &str = "owner.log";
 
-/// When a log is longer than this, a new owner starts it afresh.
+/// When a log is longer than this, a new daemon truncates it.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// How long an owner without a mount stays idle, in seconds, unless `PANDO_IDLE_SECONDS` says.
+/// How long a daemon without a mount stays idle, in seconds, unless `PANDO_IDLE_SECONDS` sets it.
 const IDLE_SECONDS: &str = "30";
 
-/// Starts an owner; `extra` are arguments of its own.
+/// Starts a daemon; `extra` are additional arguments.
 pub(crate) fn owner(volume: &Path, extra: &[OsString]) -> Result<Launch> {
     environment::check(extra)?;
     let program = std::env::current_exe().map_err(|error| Launch::not_started(&error))?;
@@ -32,7 +32,7 @@ pub(crate) fn owner(volume: &Path, extra: &[OsString]) -> Result<Launch> {
         .args(extra)
         .arg(OsStr::new("--"))
         .arg(volume)
-        // The owner outlives the command: it must not keep its directory busy.
+        // The daemon outlives the command: it must not keep the command's directory busy.
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -48,7 +48,8 @@ pub(crate) fn owner(volume: &Path, extra: &[OsString]) -> Result<Launch> {
     Ok(launch)
 }
 
-/// The log; nowhere when it cannot be written, for that must not keep a volume from opening.
+/// The log; `/dev/null` when it cannot be written, because that must not keep a volume from
+/// opening.
 fn log_file(volume: &Path) -> Stdio {
     let opened = LocalDevice::open(volume).and_then(|it| it.append(LOG_FILE, LOG_BYTES_MAX));
     opened.map_or_else(|_| Stdio::null(), Stdio::from)

@@ -1,4 +1,4 @@
-//! Counts the source beside the import, so that progress has an end to go to. Only for a terminal.
+//! Counts the source beside the import, so that progress has a total. Only for a terminal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Ends it, done or not.
+    /// Ends the count, complete or not.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }

@@ -1,6 +1,7 @@
-//! Whether a tree is to be copied into itself, and so a part of the copy into the copy: the source
-//! lies in a mount of the destination's volume, and is the destination or above it; or that mount
-//! is below the source. However the two are spelled, the volume says what they are.
+//! Detects a tree that would be copied into itself, and so a part of the copy into the copy. That
+//! happens if the source is in a mount of the destination's volume, and is the destination or
+//! above it; or if that mount is below the source. The volume itself identifies both, however
+//! their paths are spelled.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use crate::mounts;
 use crate::place::Place;
 use crate::session;
 
-/// Refuses a source that the destination lies in.
+/// Refuses a source that contains the destination.
 pub(crate) fn refuse(source: &Path, destination: &Place) -> Result<()> {
     let Ok(canonical) = std::fs::canonicalize(source) else { return Ok(()) };
     if !canonical.is_dir() {
@@ -40,7 +41,7 @@ fn is_above(directory: &[u8], destination: &Place) -> Result<bool> {
     let Some(wanted) = number(destination, &[directory, b"/"].concat())? else { return Ok(false) };
     let mut at = [&destination.inner[..], b"/"].concat();
     if number(destination, &at)?.is_none() {
-        // It is to be made, in the directory above.
+        // The destination will be created, in the directory above.
         let name = destination.inner.iter().rposition(|&byte| byte != b'/');
         let slash = destination.inner[..name.unwrap_or(0)].iter().rposition(|&byte| byte == b'/');
         at = destination.inner[..=slash.unwrap_or(0)].to_vec();
@@ -60,7 +61,8 @@ fn is_above(directory: &[u8], destination: &Place) -> Result<bool> {
     Ok(false)
 }
 
-/// The number of a directory; `None`: nothing is there, or none, or it cannot be looked at.
+/// The inode number of a directory; `None` if nothing is there, or no directory, or it cannot be
+/// read.
 fn number(destination: &Place, path: &[u8]) -> Result<Option<u64>> {
     match session::ask(&destination.volume, &Call::Stat { path }) {
         Ok(Answer::Stat(found)) if found.attr.kind == Kind::Directory => Ok(Some(found.attr.node)),

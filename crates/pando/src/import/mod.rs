@@ -1,9 +1,9 @@
 //! The command's side of an import: walks the source with the caller's own rights and streams it
-//! to the owner, reading ahead while the owner writes.
+//! to the daemon, reading ahead while the daemon writes.
 //!
-//! Nothing waits for single files. In a directory that was there before, the owner first tells
-//! what it holds, and what has the same kind, size and time is not sent: that makes an import
-//! that was interrupted go on where it was.
+//! The walk waits for no single file. For a directory that existed before, the daemon first
+//! returns its entries, and the walk skips files with the same kind, size and time. So an
+//! interrupted import continues where it was.
 
 mod count;
 mod itself;
@@ -35,16 +35,16 @@ pub(crate) struct Import<'a> {
     pub(crate) bar: &'a ProgressBar,
 }
 
-/// How an import went.
+/// The outcome of an import.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Inodes and links made.
     pub(crate) imported: u64,
-    /// Found there already, the same.
+    /// Entries that the destination already has unchanged.
     pub(crate) unchanged: u64,
     /// Bytes of contents sent.
     pub(crate) bytes: u64,
-    /// Not imported, each with its reason on standard error.
+    /// Entries not imported, each with its reason on standard error.
     pub(crate) failed: u64,
     /// The worst reason.
     pub(crate) worst: Option<FailureKind>,
@@ -62,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// A flag that the first Ctrl-C raises; the second one ends the program at once.
+/// A flag that the first Ctrl-C sets; the second Ctrl-C ends the program at once.
 pub(crate) fn interrupt_flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -74,7 +74,7 @@ pub(crate) fn interrupt_flag() -> Result<Arc<AtomicBool>> {
 }
 
 impl Import<'_> {
-    /// Runs to the end, or until `interrupted` is raised. Either way what was sent is durable.
+    /// Runs to the end, or until `interrupted` is set. Either way everything sent is durable.
     pub(crate) fn run(
         &self,
         connection: Connection,
@@ -82,7 +82,7 @@ impl Import<'_> {
         output: &mut Output,
     ) -> Result<Outcome> {
         let clock = SystemClock::new();
-        // The walk holds a descriptor a level.
+        // The walk holds a descriptor per level.
         device::raise_descriptor_limit();
         let counter = count::start(self.source, self.bar, interrupted);
         let mut walk = walk::Walk::new(connection, self.bar, interrupted, output);

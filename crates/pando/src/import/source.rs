@@ -1,5 +1,5 @@
-//! Reading the source: directories by descriptor, so that a path may be of any depth and nothing
-//! is followed that is swapped in meanwhile.
+//! Reads the source: directories by descriptor, so that a path may have any depth, and the walk
+//! follows nothing that another process swaps in meanwhile.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -25,15 +25,15 @@ impl Directory {
         Ok(Directory { descriptor: rustix::fs::open(path, flags, Mode::empty())? })
     }
 
-    /// Opens a directory in this one.
+    /// Opens a subdirectory of this directory.
     pub(super) fn open_below(&self, name: &CStr) -> io::Result<Directory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Directory { descriptor: self.open_with(name, flags)? })
     }
 
-    /// Opens a regular file in this one for reading.
+    /// Opens a regular file in this directory for reading.
     pub(super) fn open_file(&self, name: &CStr) -> io::Result<OwnedFd> {
-        // Without waiting: what was a file may have become a pipe meanwhile.
+        // Does not block: the file may have been replaced by a pipe meanwhile.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match self.open_with(name, flags | OFlags::NOATIME) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -47,7 +47,7 @@ impl Directory {
         Ok(rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())?)
     }
 
-    /// All names, in the order of their inodes: the order in which a disk reads them best.
+    /// All names, in the order of their inodes: the order that is fastest to read from a disk.
     pub(super) fn names(&self) -> io::Result<Vec<CString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.descriptor)? {
@@ -60,12 +60,12 @@ impl Directory {
         Ok(names.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// The attributes of a name, a symbolic link not followed.
+    /// The attributes of a name, without following a symbolic link.
     pub(super) fn stat(&self, name: &CStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Its own attributes.
+    /// The attributes of the directory itself.
     pub(super) fn stat_self(&self) -> io::Result<Stat> {
         Ok(rustix::fs::fstat(&self.descriptor)?)
     }
@@ -75,13 +75,13 @@ impl Directory {
         Ok(rustix::fs::readlinkat(&self.descriptor, name, Vec::new())?.into_bytes())
     }
 
-    /// Its own extended attributes.
+    /// The extended attributes of the directory itself.
     pub(super) fn xattrs(&self) -> io::Result<Xattrs> {
         xattrs_of(&self.descriptor)
     }
 }
 
-/// Divides a path into an open directory and a name in it.
+/// Splits a path into an open directory and a name in it.
 pub(super) fn split(path: &Path) -> io::Result<(Directory, CString)> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
     let name = path.file_name().ok_or_else(invalid)?;
@@ -112,7 +112,7 @@ pub(super) fn xattrs_of(file: &impl AsFd) -> io::Result<Xattrs> {
                 value.truncate(length);
                 found.push((name.to_vec(), value));
             }
-            // Gone meanwhile, or not for us.
+            // Removed meanwhile, or not readable for this user.
             Err(rustix::io::Errno::NODATA | rustix::io::Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }
@@ -125,7 +125,7 @@ pub(super) fn data_range(file: &impl AsFd, from: u64, size: u64) -> io::Result<O
     let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
         Ok(start) => start,
         Err(rustix::io::Errno::NXIO) => return Ok(None),
-        // A file system that does not know holes has none.
+        // A file system without support for holes has none.
         Err(rustix::io::Errno::INVAL) => return Ok((from < size).then_some((from, size))),
         Err(error) => return Err(error.into()),
     };
@@ -151,11 +151,11 @@ pub(super) fn read_at(
     Ok(filled)
 }
 
-/// What the read above takes.
+/// The type that `read_at` above takes.
 pub(super) trait AsRawFdFile: AsFd + AsRawFd {}
 impl AsRawFdFile for OwnedFd {}
 
-/// What a name is.
+/// The kind of a file.
 pub(super) fn kind(stat: &Stat) -> Kind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Kind::Directory,
@@ -168,7 +168,7 @@ pub(super) fn kind(stat: &Stat) -> Kind {
     }
 }
 
-/// The attributes that are kept; owners only where they can be.
+/// The attributes that are kept; owners only where they can be set.
 pub(super) fn attr(stat: &Stat, keep_owner: bool) -> ImportAttr {
     ImportAttr {
         mode: stat.st_mode & 0o7777,

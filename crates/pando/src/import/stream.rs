@@ -1,5 +1,5 @@
-//! Items on their way to the owner: batched into messages, with a bounded number of messages that
-//! the owner has not answered yet.
+//! Sends items to the daemon: batched into messages, with a bounded number of messages that the
+//! daemon has not answered yet.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Item, ItemError, Items, Lis
 use crate::failure::Result;
 use crate::session;
 
-/// A message leaves when it is this long, in bytes, ...
+/// A message is sent when it is this long, in bytes, ...
 const BATCH_BYTES: usize = 256 << 10;
 
 /// ... or holds this many items.
 const BATCH_ITEMS: u64 = 512;
 
-/// Messages that may be unanswered: enough that the owner never waits, few enough that progress
-/// is what the owner has done.
+/// Messages that may be unanswered: enough that the daemon never waits, few enough that the
+/// progress shown is what the daemon has done.
 const WINDOW: usize = 8;
 
-/// Where nothing had to be sent for so long the daemon hears that the walk goes on: it ends an
-/// import that is silent for five minutes.
+/// After sending nothing for this long, the command tells the daemon that the walk continues: the
+/// daemon ends an import that is silent for five minutes.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
-/// The stream to the owner.
+/// The stream to the daemon.
 pub(super) struct Stream {
     connection: Connection,
     items: Items,
     count: u64,
-    /// Flushes that are not answered yet: request and how many inodes it covers.
+    /// Flushes that are not answered yet: the request and the number of inodes that it covers.
     open: VecDeque<(u32, u64)>,
     errors: Vec<ItemError>,
     more_errors: u64,
     bar: ProgressBar,
     clock: SystemClock,
-    /// When the daemon last heard of this.
+    /// When the last message was sent.
     sent: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Stream {
         }
     }
 
-    /// Says that the walk goes on, where there was nothing to send for long.
+    /// Tells the daemon that the walk continues, after a long time without items.
     pub(super) fn go_on(&mut self) -> Result<()> {
         if self.clock.monotonic().saturating_sub(self.sent) < SILENT_FOR {
             return Ok(());
@@ -69,10 +69,10 @@ impl Stream {
         self.drain()
     }
 
-    /// Sends an item, soon.
+    /// Queues an item to be sent soon.
     pub(super) fn push(&mut self, item: &Item<'_>) -> Result<()> {
         self.items.push(item);
-        // What is sent in several items counts with its last.
+        // An item sent in several parts counts with its last part.
         let part = matches!(item, Item::Begin { .. } | Item::Data { .. } | Item::Leave { .. });
         self.count += u64::from(!part);
         if self.items.as_bytes().len() >= BATCH_BYTES || self.count >= BATCH_ITEMS {
@@ -84,8 +84,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Asks for something that the owner answers before the walk goes on; returns the entries
-    /// that it tells and whether the directory was there.
+    /// Sends a request that the daemon must answer before the walk continues; returns the entries
+    /// in the answer and whether the directory existed.
     pub(super) fn ask(&mut self, call: Call<'_>) -> Result<(Vec<ListEntry>, bool)> {
         self.drain()?;
         let mut existing = Vec::new();
@@ -101,19 +101,19 @@ impl Stream {
         }
     }
 
-    /// Ends the import; what was sent is durable then.
+    /// Ends the import; everything sent is durable then.
     pub(super) fn close(&mut self) -> Result<()> {
         self.drain()?;
         let answer = self.connection.ask(Call::ImportClose)?;
         self.note(answer)
     }
 
-    /// What could not be done since this was last asked.
+    /// The failed items since the last call.
     pub(super) fn take_errors(&mut self) -> (Vec<ItemError>, u64) {
         (std::mem::take(&mut self.errors), std::mem::take(&mut self.more_errors))
     }
 
-    /// Whether there is something to take.
+    /// Whether there are failed items to take.
     pub(super) fn has_errors(&self) -> bool {
         !self.errors.is_empty()
     }

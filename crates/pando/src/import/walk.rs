@@ -1,4 +1,4 @@
-//! The walk over the source, depth first, without recursion: a tree may be of any depth.
+//! The walk over the source, depth first, without recursion: a tree may have any depth.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr};
@@ -23,7 +23,7 @@ use crate::output::Output;
 /// Files up to this length travel in one item.
 const WHOLE_FILE_BYTES: u64 = 64 << 10;
 
-/// Contents of longer ones travel in items of this length.
+/// Contents of longer files travel in items of this length.
 const DATA_BYTES: usize = 256 << 10;
 
 /// A walk under way.
@@ -31,7 +31,8 @@ pub(super) struct Walk<'a> {
     stream: Stream,
     outcome: Outcome,
     levels: Vec<Level>,
-    /// Inodes with several links: device and inode, to the number that the owner holds them by.
+    /// Inodes with several links: device and inode number, to the number by which the daemon holds
+    /// them.
     links: BTreeMap<(u64, u64), u64>,
     keep_owner: bool,
     bar: &'a ProgressBar,
@@ -44,7 +45,7 @@ struct Level {
     directory: Directory,
     path: PathBuf,
     names: std::vec::IntoIter<CString>,
-    /// What the destination holds already; empty where the directory is new.
+    /// The entries that the destination already has; empty if the directory is new.
     existing: BTreeMap<Vec<u8>, ListEntry>,
     existed: bool,
 }
@@ -69,12 +70,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What was done.
+    /// The outcome.
     pub(super) fn into_outcome(self) -> Outcome {
         self.outcome
     }
 
-    /// Walks and sends everything.
+    /// Walks the source and sends everything.
     pub(super) fn run(&mut self, source: &Path, destination: &[u8]) -> Result<()> {
         let followed = std::fs::metadata(source);
         let is_directory = match &followed {
@@ -96,7 +97,7 @@ impl<'a> Walk<'a> {
                 directory.stat(&name).map_err(|error| failure::source("read", source, &error))?;
             let (existing, existed) = self.stream.ask(open)?;
             let mut level = level(directory, PathBuf::new(), Vec::new(), existing, existed);
-            // The owner gives it the destination's name, so it is compared under that.
+            // The daemon gives it the destination's name, so it is compared under that.
             if let Some(entry) = level.existing.pop_first() {
                 level.existing.insert(name.to_bytes().to_vec(), entry.1);
             }
@@ -124,7 +125,7 @@ impl<'a> Walk<'a> {
     fn directories(&mut self) -> Result<()> {
         while let Some(level) = self.levels.last_mut() {
             if self.interrupted.load(Ordering::Relaxed) {
-                // Directories keep the times of now, so that nothing half done looks complete.
+                // Directories keep their current times, so that nothing incomplete looks complete.
                 return Ok(());
             }
             self.stream.go_on()?;
@@ -136,7 +137,7 @@ impl<'a> Walk<'a> {
             match level.directory.stat(&name) {
                 Ok(stat) if source::kind(&stat) == Kind::Directory => self.enter(&name, path)?,
                 Ok(stat) => self.entry(&name, &stat, &path)?,
-                // It went away meanwhile.
+                // It was removed meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.problem(&path, &error),
             }
@@ -194,7 +195,7 @@ impl<'a> Walk<'a> {
         self.stream.push(&Item::Leave { attr, xattrs: borrowed(&xattrs) })
     }
 
-    /// Anything but a directory.
+    /// Handles anything but a directory.
     fn entry(&mut self, name: &CStr, stat: &Stat, path: &Path) -> Result<()> {
         let bytes = name.to_bytes();
         let mut hold = 0;
@@ -246,7 +247,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Whether the destination has the same thing, by kind, size and time.
+    /// Whether the destination has the same file, by kind, size and time.
     fn is_there(&self, name: &[u8], stat: &Stat) -> bool {
         let Some(entry) = self.levels.last().and_then(|level| level.existing.get(name)) else {
             return false;
@@ -274,7 +275,7 @@ impl<'a> Walk<'a> {
         if size > WHOLE_FILE_BYTES {
             return self.long_file(name, path, &file, &stat, &xattrs, hold);
         }
-        // One byte more than it should have, to see whether it grew.
+        // Reads one byte more than expected, to see whether the file grew.
         let mut data = std::mem::take(&mut self.buffer);
         data.resize(WHOLE_FILE_BYTES as usize, 0);
         let read = source::read_at(&file, &mut data[..size as usize], 0);
@@ -319,7 +320,7 @@ impl<'a> Walk<'a> {
                 let attr = source::attr(stat, self.keep_owner);
                 self.stream.push(&Item::End { size, attr, xattrs: borrowed(xattrs), hold })
             }
-            // Interrupted: without its end it does not look complete.
+            // Interrupted: without its last item the file does not look complete.
             Ok(None) => Ok(()),
             Err(Trouble::Source(error)) => {
                 self.problem(path, &error);
@@ -329,7 +330,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Sends the contents, holes left out; returns the length, or `None` when interrupted.
+    /// Sends the contents without holes; returns the length, or `None` when interrupted.
     fn contents(
         &mut self,
         file: &OwnedFd,
@@ -346,7 +347,7 @@ impl<'a> Walk<'a> {
                 let want = buffer.len().min((end - offset) as usize);
                 let length = source::read_at(file, &mut buffer[..want], offset)?;
                 if length == 0 {
-                    // It was cut meanwhile.
+                    // It was truncated meanwhile.
                     return Ok(Some(offset));
                 }
                 let bytes = &buffer[..length];
@@ -363,7 +364,7 @@ impl<'a> Walk<'a> {
             self.problem(path, &error);
             Vec::new()
         });
-        // Other name spaces are root's to set, and an ordinary user keeps what can be kept.
+        // Only root may set other name spaces, and an ordinary user keeps what can be kept.
         found.retain(|(name, _)| self.keep_owner || name.starts_with(b"user."));
         found
     }
@@ -373,7 +374,7 @@ impl<'a> Walk<'a> {
         self.bar.inc(1);
     }
 
-    /// Something of the source that cannot be read is told and left out.
+    /// Reports something of the source that cannot be read, and leaves it out.
     fn problem(&mut self, path: &Path, error: &io::Error) {
         let failure = failure::source("cannot read", path, error);
         self.outcome.fail(failure.kind);
@@ -441,7 +442,7 @@ fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
     xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
 }
 
-/// A device number in the 32 bits in which it travels, as Linux packs them.
+/// A device number in the 32 bits of the wire format, packed as Linux does.
 fn device_number(device: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)

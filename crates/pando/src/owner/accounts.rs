@@ -1,10 +1,10 @@
-//! Users and groups as this machine knows them, asked once for each number.
+//! Users and groups as this machine's name service knows them. Each number is looked up once.
 
 use device::Map;
 use nix::unistd::{Gid, Group, Uid, User};
 use parking_lot::Mutex;
 
-/// What is known of users and groups.
+/// Cached results for users and groups.
 #[derive(Default)]
 pub(crate) struct Accounts {
     users: Mutex<Map<u32, bool>>,
@@ -13,7 +13,7 @@ pub(crate) struct Accounts {
 
 impl search::query::Accounts for Accounts {
     fn has_user(&self, uid: u32) -> bool {
-        // Where the name service fails, nobody is said to be missing.
+        // If the name service fails, no user is reported as missing.
         *self.users.lock().entry(uid).or_insert_with(|| {
             User::from_uid(Uid::from_raw(uid)).map_or(true, |found| found.is_some())
         })

@@ -1,4 +1,5 @@
-//! Checking and collecting, by the owner, beside everything else. Both end when the caller goes.
+//! Checks and garbage collection in the daemon, beside all other work. Both end when the caller
+//! leaves.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use super::connection::Replies;
 use super::server::Server;
 use crate::failure::Result;
 
-/// Most findings that go into one answer.
+/// Most findings in one answer.
 const FINDINGS_MAX: usize = 2000;
 
-/// Tells the caller how far it is; ends the work when the caller went away.
+/// Reports progress to the caller; cancels the work when the caller left.
 pub(super) fn told(
     replies: &mut Replies,
     gone: &mut Option<Failure>,
@@ -34,7 +35,7 @@ pub(super) fn told(
     }
 }
 
-/// Refuses whoever is neither root nor the volume's user.
+/// Refuses callers that are neither root nor the user that runs the daemon.
 pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
     if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
         return Ok(());
@@ -45,8 +46,8 @@ pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
     Err(Failure::new(FailureKind::Permission, message).hint(format!("that process is {who}")))
 }
 
-/// The same, but that whose directory the volume lies in counts as its user, too: he may do it when
-/// nobody has it mounted, and reads its files.
+/// The same, but also allows the user that owns the volume's directory: that user may do it anyway
+/// when the volume is not mounted, and can read its files.
 fn only_for_user(server: &Server, caller: &Caller, what: &str) -> Result<()> {
     if server.directory_uid() == Some(caller.uid) { Ok(()) } else { only_for_owner(caller, what) }
 }
@@ -61,7 +62,7 @@ pub(super) fn check(server: &Server, caller: &Caller, replies: &mut Replies) -> 
     gone.map_or_else(|| Ok(Answer::Checked(Box::new(checked(&report)))), Err)
 }
 
-/// Finds what nothing names, and deletes it where that is asked for.
+/// Finds unreferenced blobs, and deletes them if requested.
 pub(super) fn collect(
     server: &Server,
     caller: &Caller,
@@ -92,7 +93,7 @@ pub(super) fn collect(
     gone.map_or_else(|| Ok(Answer::Collected(Box::new(collected))), Err)
 }
 
-/// A report as it goes over a connection.
+/// A report in the wire's form.
 pub(crate) fn checked(report: &VolumeReport) -> Checked {
     let sorts: Vec<Sort> = report.problems.iter().map(Sort::of).collect();
     let kept = kept(&sorts, FINDINGS_MAX).into_iter().map(|at| &report.problems[at]);
@@ -135,7 +136,7 @@ pub(crate) fn checked(report: &VolumeReport) -> Checked {
     }
 }
 
-/// What sort of finding one is, for an answer that has not room for all.
+/// The sort of a finding, for an answer that has no space for all findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Medium,
@@ -153,9 +154,9 @@ impl Sort {
     }
 }
 
-/// Which of the findings go into an answer that has room for so many: none that can be repaired is
-/// left out for one that cannot, but for the first of those of the disk, which keep a repair from
-/// repairing anything.
+/// Selects the findings for an answer of limited size. No repairable finding is left out in favor
+/// of one that is not, except for the first of the findings about the disk: those keep a repair
+/// from repairing anything.
 fn kept(sorts: &[Sort], most: usize) -> Vec<usize> {
     let those = |sort: Sort| (0..sorts.len()).filter(move |&at| sorts[at] == sort);
     let first = most.div_ceil(20);

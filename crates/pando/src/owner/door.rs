@@ -1,7 +1,8 @@
-//! What makes a process the owner, and by what it is found: the lock, and the socket.
+//! What makes a process the daemon of a volume, and how clients find it: the lock, and the socket.
 //!
-//! Both lie in the directory that is held, whatever its path leads to by now. A socket that
-//! somebody removed is made again, or nobody would find the owner any more, nor become it.
+//! Both are in the directory that this process holds open, even if its path points elsewhere by
+//! now. A socket that was removed is created again. Otherwise no client could reach the daemon,
+//! and no process could replace it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,9 +12,9 @@ use client::Listening;
 use device::Lock;
 use parking_lot::Mutex;
 
-/// The lock and the socket of an owner.
+/// The lock and the socket of a daemon.
 pub(super) struct Door {
-    /// `None` when it was let go of.
+    /// `None` after it was released.
     lock: Mutex<Option<Box<dyn Lock>>>,
     listening: Mutex<Arc<Listening>>,
 }
@@ -25,18 +26,19 @@ impl Door {
         Ok(Arc::new(Door { lock: Mutex::new(Some(lock)), listening: Mutex::new(listening) }))
     }
 
-    /// The socket.
+    /// The listening socket.
     pub(super) fn listening(&self) -> Arc<Listening> {
         Arc::clone(&self.listening.lock())
     }
 
-    /// Whether a socket is the one that we are found by.
+    /// Whether a socket is the one that clients currently connect to.
     pub(super) fn is_in_use(&self, listening: &Arc<Listening>) -> bool {
         Arc::ptr_eq(&self.listening.lock(), listening)
     }
 
-    /// Makes the socket again if it is gone, and returns it. Not where the lock is gone, too: then
-    /// the volume is, and who finds a socket there means another one.
+    /// Creates the socket again if it is gone, and returns it. Does nothing if the lock file is
+    /// gone, too: then the volume is gone, and a client that finds a socket there expects another
+    /// daemon.
     pub(super) fn restore(&self) -> io::Result<Option<Arc<Listening>>> {
         let mut listening = self.listening.lock();
         let lock = self.lock.lock();
@@ -44,13 +46,13 @@ impl Door {
             return Ok(None);
         }
         let Some(restored) = listening.restored()? else { return Ok(None) };
-        // Who waits for a connection there waits no more.
+        // Clients that wait for a connection on the old socket stop waiting.
         listening.close().unwrap_or_default();
         *listening = Arc::new(restored);
         Ok(Some(Arc::clone(&listening)))
     }
 
-    /// Takes no more connections, and is not found any more.
+    /// Accepts no more connections, and removes the socket.
     pub(super) fn close(&self) -> io::Result<()> {
         let listening = self.listening.lock();
         let removed = listening.remove();
@@ -58,7 +60,7 @@ impl Door {
         removed
     }
 
-    /// Lets go of the lock: another one may be the owner.
+    /// Releases the lock: another process may take it.
     pub(super) fn release(&self) {
         let Some(lock) = self.lock.lock().take() else { return };
         if let Err(error) = lock.describe("") {

@@ -1,7 +1,8 @@
-//! The owner's side of an import: does the items of a walk, one after the other, as the caller.
+//! The daemon's side of an import: executes the items of a walk, one after the other, as the
+//! caller.
 //!
-//! An item that fails is noted and the rest goes on; what lies below a directory that could not
-//! be made is left out. A file gets its times last, so that one which was cut off by a crash or
+//! An item that fails is recorded and the rest continues. Items below a directory that could not
+//! be created are left out. A file gets its times last. So a file that was cut off by a crash or
 //! by Ctrl-C does not look complete to the next run.
 
 use std::collections::BTreeMap;
@@ -20,19 +21,19 @@ use super::calls::{Held, about, split};
 use super::connection::Replies;
 use super::list;
 
-/// Most errors that are told in full between two flushes.
+/// Most errors that are reported in full between two flushes.
 const ERRORS_MAX: usize = 100;
 
 /// Most bytes of their paths.
 const ERROR_PATHS_BYTES_MAX: usize = 64 << 10;
 
-/// Longest path of one; of a longer one the end is told.
+/// Longest path of an error; of a longer path only the end is reported.
 const ERROR_PATH_BYTES_MAX: usize = 4096;
 
-/// Most directories below one another that an import is in.
+/// Deepest nesting of directories in an import.
 const LEVELS_MAX: usize = 65_536;
 
-/// Most files that an import holds because more names of them may come.
+/// Most files that an import holds because more names of them may follow.
 const HELD_MAX: usize = 1 << 20;
 
 /// Permission bits until an item has its own.
@@ -49,11 +50,11 @@ pub(super) struct Import<'a> {
     fs: &'a Fs,
     caller: Caller,
     levels: Vec<Level>,
-    /// Directories below one that could not be made.
+    /// Items below a directory that could not be created.
     left_out: u64,
     begun: Option<Begun>,
     held: BTreeMap<u64, NodeId>,
-    /// The name that the only item is to get, when not a directory is imported.
+    /// The name of the only item, when the source is not a directory.
     single: Option<Vec<u8>>,
     errors: Vec<ItemError>,
     error_paths_bytes: usize,
@@ -63,9 +64,9 @@ pub(super) struct Import<'a> {
 struct Level {
     node: NodeId,
     name: Vec<u8>,
-    /// Whether the directory that it is in hands an access list down.
+    /// Whether its parent directory has a default access list.
     inherits: bool,
-    /// Whether it does so itself.
+    /// Whether it has a default access list itself.
     bequeaths: bool,
 }
 
@@ -76,7 +77,7 @@ struct Begun {
 }
 
 impl<'a> Import<'a> {
-    /// Begins; the second value tells whether the destination was there before.
+    /// Begins an import; the second value is true if the destination existed before.
     pub(super) fn open(
         fs: &'a Fs,
         caller: &Caller,
@@ -118,7 +119,7 @@ impl<'a> Import<'a> {
             Ok((import, existed))
         } else {
             let existed = import.tell_existing(held.entry.node, (name, path), replies)?;
-            // The level gets a look-up of its own; the one of `held` goes with it.
+            // The level gets a lookup of its own; the one of `held` ends with it.
             let parent = fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?;
             import.descend(parent.node, b"", false);
             import.single = Some(name.to_vec());
@@ -126,7 +127,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Does items in order.
+    /// Executes items in order.
     pub(super) fn items(&mut self, mut bytes: &[u8]) {
         while let Some(item) = Items::next(&mut bytes) {
             match item {
@@ -139,7 +140,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Goes into a directory that may be there, and tells what it holds.
+    /// Enters a directory that may exist, and sends its entries.
     pub(super) fn enter_existing(
         &mut self,
         name: &[u8],
@@ -161,14 +162,14 @@ impl<'a> Import<'a> {
         Ok(existed)
     }
 
-    /// What failed since this was last asked.
+    /// The failures since the last call.
     pub(super) fn take_errors(&mut self) -> Answer {
         let errors = std::mem::take(&mut self.errors);
         self.error_paths_bytes = 0;
         Answer::Imported { errors, more: std::mem::take(&mut self.more_errors) }
     }
 
-    /// Ends the import durably.
+    /// Ends the import, and makes it durable.
     pub(super) fn close(&mut self) -> Result<Answer, Failure> {
         self.fs.sync().map_err(Failure::from)?;
         Ok(self.take_errors())
@@ -180,7 +181,7 @@ impl<'a> Import<'a> {
         })
     }
 
-    /// Tells what is under the name of the only item.
+    /// Sends the entry that has the name of the only item.
     fn tell_existing(
         &self,
         parent: NodeId,
@@ -205,7 +206,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Makes a directory or finds it there; either way with a look-up of ours.
+    /// Creates a directory or finds it; either way with a lookup of the import's own.
     fn make_directory(&self, parent: NodeId, name: &[u8]) -> FsResult<(NodeId, bool)> {
         match self.fs.mkdir(&self.caller, parent, name, DIRECTORY_MODE_MEANWHILE) {
             Ok(entry) => {
@@ -297,7 +298,7 @@ impl<'a> Import<'a> {
     }
 
     /// Refuses a link to a file of another user, as the kernel does through a mount where
-    /// `fs.protected_hardlinks` is set: the other user could not get rid of what the link keeps.
+    /// `fs.protected_hardlinks` is set: the other user could not remove what the link keeps.
     fn may_link(&self, target: NodeId) -> FsResult<()> {
         let attr = self.fs.getattr(&self.caller, target)?;
         if self.caller.is_root() || attr.uid == self.caller.uid {
@@ -341,7 +342,7 @@ impl<'a> Import<'a> {
         if let Err(error) = dressed {
             self.failed(b"", &error);
         }
-        // The first directory stays until the end: items may follow only below it.
+        // The first directory stays until the end: items may be created only below it.
         if self.levels.len() > 1
             && let Some(level) = self.levels.pop()
         {
@@ -383,7 +384,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Does an item that leaves a node with a look-up, and holds or forgets that.
+    /// Executes an item that returns a node with a lookup, and holds or releases that lookup.
     fn finish(
         &mut self,
         name: &[u8],
@@ -402,7 +403,7 @@ impl<'a> Import<'a> {
     fn hold(&mut self, name: &[u8], node: NodeId, hold: u64) {
         let full = hold != 0 && self.held.len() >= HELD_MAX && !self.held.contains_key(&hold);
         if full {
-            // It is there; other names of it will not be.
+            // The file exists; other names of it will not.
             self.failed(name, &FsError::InvalidArgument(TOO_MANY_HELD));
         }
         let gone = if hold == 0 || full { Some(node) } else { self.held.insert(hold, node) };
@@ -433,11 +434,11 @@ impl<'a> Import<'a> {
             .map(|entry| entry.node)
     }
 
-    /// Makes a name; what it is taken by goes first, unless that is a directory.
+    /// Creates a name, after removing what has that name, unless that is a directory.
     fn replacing<T>(&self, name: &[u8], make: impl Fn(&Import<'a>) -> FsResult<T>) -> FsResult<T> {
         match make(self) {
             Err(FsError::Exists) => {
-                // Other names of what goes, and of what comes, show other link counts.
+                // The link counts of both files change, and their other names show that.
                 let old = self.fs.lookup(&self.caller, self.parent(), name)?.node;
                 self.fs.forget(old, 1);
                 self.fs.unlink(&self.caller, self.parent(), name)?;
@@ -448,24 +449,24 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Goes into a directory.
+    /// Enters a directory.
     fn descend(&mut self, node: NodeId, name: &[u8], inherits: bool) {
         let bequeaths = self.bequeaths(node);
         self.levels.push(Level { node, name: name.to_vec(), inherits, bequeaths });
     }
 
-    /// Whether a directory hands an access list down. What cannot be read may be one.
+    /// Whether a directory has a default access list. If that cannot be read, it may have one.
     fn bequeaths(&self, node: NodeId) -> bool {
         !matches!(self.fs.getxattr(&self.caller, node, DEFAULT), Err(FsError::NoAttribute))
     }
 
-    /// Whether what is made here inherits an access list.
+    /// Whether new entries here inherit an access list.
     fn inherits(&self) -> bool {
         self.levels.last().is_some_and(|level| level.bequeaths)
     }
 
-    /// Gives a node its attributes: mode last of all but the times, as writing needs ours. Lists
-    /// that it inherited and that its source does not have are not its own.
+    /// Sets the attributes of a node: the mode last except for the times, because writing needs
+    /// this process's mode. Removes inherited access lists that the source does not have.
     fn dress(
         &self,
         node: NodeId,
@@ -485,7 +486,7 @@ impl<'a> Import<'a> {
         self.fs.setattr(&self.caller, node, &changes(attr)).map(drop)
     }
 
-    /// The path of a name where the import is, or its end.
+    /// The path of a name in the import's current directory, or the end of that path.
     fn path_of(&self, name: &[u8]) -> Vec<u8> {
         let names = self.levels.iter().map(|level| level.name.as_slice()).chain([name]);
         let (mut parts, mut bytes) = (Vec::new(), 0);

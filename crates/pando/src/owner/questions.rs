@@ -1,11 +1,11 @@
-//! What words of a query in `.search` mean: as the owner's machine knows users, groups and time.
+//! Resolves words of a query in `.search` by the users, groups and time of the daemon's machine.
 
 use search::query::{Expr, Letters, Reference, Surroundings, parse_search_box};
 
 use super::accounts::Accounts;
 use crate::find::Around;
 
-/// Reads queries that stand as directories in `.search`.
+/// Parses the queries that appear as directories in `.search`.
 #[derive(Default)]
 pub(super) struct Questions {
     accounts: Accounts,
@@ -23,7 +23,7 @@ impl fs::Questions for Questions {
     }
 }
 
-/// The owner's surroundings, but for files: those would be looked at with the owner's rights.
+/// The daemon's environment, except files: those would be read with the daemon's rights.
 struct Words(Around);
 
 impl Surroundings for Words {

@@ -1,4 +1,4 @@
-//! The owner's side of `pando index`: hands what a scan is told to the volume.
+//! The daemon's side of `pando index`: passes the results of a scan to the volume.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use wire::{
 use super::connection::Replies;
 use super::server::Server;
 
-/// Bytes of directories that are sent as one part, but for one more name; of a directory beside
-/// its names, and of a name beside its letters, about.
+/// Bytes of directories that are sent as one part, plus at most one more name; then the
+/// approximate bytes of a directory without its names, and of a name without its letters.
 const PART_BYTES: usize = 64 << 10;
 const DIRECTORY_BYTES: usize = 64;
 const CHILD_BYTES: usize = 12;
@@ -21,14 +21,14 @@ const CHILD_BYTES: usize = 12;
 pub(super) struct Scan<'a> {
     volume: FsScan<'a>,
     directories: BTreeMap<u64, ScanDirectory>,
-    /// Those that were found by their paths: only what changed in them is told.
+    /// Directories that were found by their paths: the scan reports only what changed in them.
     followed: BTreeSet<u64>,
     unknown: Vec<u64>,
     fresh: Vec<u64>,
     failed: Option<Failure>,
 }
 
-/// What the index knows.
+/// The state of the index.
 pub(super) fn info(server: &Server) -> Result<Answer, Failure> {
     Ok(Answer::ScanInfo(server.fs().scan_info()?.map(told)))
 }
@@ -46,8 +46,8 @@ fn told(info: fs::ScanInfo) -> ScanInfo {
 }
 
 impl<'a> Scan<'a> {
-    /// Begins. Only root and the user whose process the owner is may: rows of an index belong to
-    /// whomever they belong to at the source.
+    /// Begins a scan. Only root and the user that runs the daemon may: rows of an index keep the
+    /// owners that they have at the source.
     pub(super) fn open(
         server: &'a Server,
         caller: &Caller,
@@ -70,7 +70,7 @@ impl<'a> Scan<'a> {
         Ok((scan, answer))
     }
 
-    /// Sends what directories were like.
+    /// Sends the state of directories that the index has recorded.
     pub(super) fn known(&self, replies: &mut Replies) -> Result<Answer, Failure> {
         let (mut part, mut bytes) = (Vec::new(), 0);
         let mut broken = Ok(());
@@ -78,7 +78,7 @@ impl<'a> Scan<'a> {
             let (ino, elsewhere) = (known.ino, known.elsewhere);
             let (mtime, ctime) = (known.mtime, known.ctime);
             let mut children = known.children.into_iter();
-            // One with many others in it is told of several times.
+            // A directory with many subdirectories takes several entries.
             loop {
                 let mut some = Vec::new();
                 bytes += DIRECTORY_BYTES;
@@ -107,7 +107,7 @@ impl<'a> Scan<'a> {
         Ok(Answer::Nothing)
     }
 
-    /// Does items in order. After a failure nothing more is done.
+    /// Processes items in order. After a failure it processes no more.
     pub(super) fn items(&mut self, mut bytes: &[u8]) {
         while self.failed.is_none()
             && let Some(item) = next_scan_item(&mut bytes)
@@ -120,7 +120,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// What came out since this was asked last.
+    /// The results since the last flush.
     pub(super) fn flush(&mut self) -> Result<Answer, Failure> {
         if let Some(failure) = &self.failed {
             return Err(failure.clone());
@@ -129,7 +129,7 @@ impl<'a> Scan<'a> {
         Ok(Answer::Scanned { unknown, fresh })
     }
 
-    /// Puts what was told in place.
+    /// Ends the scan and applies what it reported.
     pub(super) fn close(self, ended: i64, unread: u64) -> Result<Answer, Failure> {
         if let Some(failure) = self.failed {
             return Err(failure);
@@ -169,7 +169,8 @@ impl<'a> Scan<'a> {
     }
 
     fn rows(&mut self, directory: u64, rows: &[ScanRow<'_>]) -> FsResult<()> {
-        // One that the index does not have was told so; the rest about it means nothing.
+        // The scan was already told that the index lacks this directory; further items about it
+        // are ignored.
         let Some(mut dir) = self.directories.remove(&directory) else { return Ok(()) };
         let listed: Vec<Listed<'_>> = rows
             .iter()
@@ -194,8 +195,8 @@ impl<'a> Scan<'a> {
             }
             directories.insert(row.directory, child);
         })?;
-        // At once, as it may itself be found by its path next: of two that are open for one
-        // directory, the one closed last would put back what the other one changed.
+        // Closed at once, as the directory may itself be found by its path next. If two were open
+        // for one directory, the one closed last would undo the changes of the other.
         for child in known {
             volume.close(child, Names::Some)?;
         }
@@ -223,7 +224,7 @@ fn outside(attr: &ScanAttr) -> Outside {
     }
 }
 
-/// Why no scan begins.
+/// Why no scan can begin.
 fn refuse(server: &Server, error: FsError) -> Failure {
     match error {
         FsError::NotEmpty => {

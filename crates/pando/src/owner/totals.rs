@@ -1,4 +1,4 @@
-//! Totals of directories: `du` and `summary` ask for them.
+//! Totals of directories, for `du` and `summary`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,25 +17,25 @@ use super::calls::{Held, about};
 use super::connection::Replies;
 use super::{find, find_from, watch};
 
-/// Bytes of what is told in one message.
+/// Bytes of entries in one message.
 const PART_BYTES: usize = 64 << 10;
-/// Bytes of a directory beside its path, about.
+/// Approximate bytes of a directory without its path.
 const DIRECTORY_BYTES: usize = 96;
-/// Bytes of sums beside the name of what they are of, about.
+/// Approximate bytes of sums without their group's name.
 const SUMS_BYTES: usize = 64;
 const DAY: i64 = 86_400_000_000_000;
-/// Days of age beyond which one day is as good as another.
+/// Days of age beyond which days are not distinguished.
 const DAYS_TOLD: i64 = 3 * 365 + 1;
 
-/// What is asked for.
+/// A request for totals.
 pub(super) struct Ask {
-    /// Directories to this depth are told one by one.
+    /// Directories to this depth are reported one by one.
     pub(super) depth: Option<u32>,
-    /// Which of the sums by what they are of are told; none: no such sums.
+    /// Which sums by group are reported; `None` for no such sums.
     pub(super) top: Option<Top>,
 }
 
-/// Tells the totals of a directory and all below it.
+/// Sends the totals of a directory and everything below it.
 pub(super) fn totals(
     fs: &Fs,
     caller: &Caller,
@@ -69,7 +69,7 @@ pub(super) fn totals(
     let stream = replies.stream().map_err(|error| watch::cannot(&error))?;
     let cancel = AtomicBool::new(false);
     let question = Question {
-        // Paths are told from here on.
+        // Paths are relative to this directory.
         start: Start { subvolume, directory, path: b".", depth: 0 },
         caller,
         accounts: &Accounts::default(),
@@ -93,21 +93,21 @@ pub(super) fn totals(
     Ok(Answer::Totals(Box::new(answer(&found, fs.now().0))))
 }
 
-/// Whether there is nothing at a path. What cannot be told, for lack of rights or for damage, may
-/// be large.
+/// Whether nothing exists at a path. A path that cannot be read, for lack of rights or for damage,
+/// may hold much data.
 fn is_nowhere(failure: &Failure) -> bool {
     use FailureKind::{Invalid, NotDirectory, NotFound};
-    // In a ring there is nothing, either.
+    // A loop of symbolic links holds nothing, either.
     matches!(failure.kind, NotFound | NotDirectory | Invalid)
 }
 
-/// A symbolic link that leads nowhere: it holds something itself, as `du` counts it.
+/// A dangling symbolic link: the link itself has a size, which `du` counts.
 fn dangling<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Option<Held<'a>> {
     let held = Held::resolve(fs, caller, path, Follow::No).ok()?;
     (held.entry.attr.kind == Kind::Symlink).then_some(held)
 }
 
-/// Things on their way out, in messages of bounded size.
+/// Entries to be sent, in messages of bounded size.
 struct Parts<'a, T> {
     replies: &'a mut Replies,
     body: fn(Vec<T>) -> Body,
@@ -120,7 +120,7 @@ impl<'a, T> Parts<'a, T> {
         Parts { replies, body, part: Vec::new(), bytes: 0 }
     }
 
-    /// Adds one that takes about so many bytes.
+    /// Adds an entry of approximately this many bytes.
     fn push(&mut self, one: T, bytes: usize) -> Result<(), Failure> {
         if self.bytes + bytes > PART_BYTES {
             self.flush()?;
@@ -137,7 +137,7 @@ impl<'a, T> Parts<'a, T> {
     }
 }
 
-/// Tells of directories to some depth.
+/// Reports directories to some depth.
 fn tell(
     directories: &search::aggregate::Directories,
     depth: u32,
@@ -159,7 +159,7 @@ fn tell(
     parts.flush()
 }
 
-/// Tells sums by what they are of, of which there may be any number.
+/// Reports sums by group, of which there may be any number.
 fn summed(groups: &Groups, top: Top, replies: &mut Replies) -> Result<(), Failure> {
     let narrow = |number: &u64| u32::try_from(*number).unwrap_or(u32::MAX);
     let mut parts = Parts::new(replies, Body::Summed);
@@ -176,7 +176,7 @@ fn summed(groups: &Groups, top: Top, replies: &mut Replies) -> Result<(), Failur
     parts.flush()
 }
 
-/// Some of a list, or all: the largest first.
+/// Some entries of a list, or all: the largest first.
 fn first<K: Ord>(
     list: &BTreeMap<K, cluster_groups::Sums>,
     most: Option<u32>,
@@ -197,8 +197,8 @@ fn first<K: Ord>(
     all
 }
 
-/// Tells of the directories that hold the most. One whose path is too long for a message is told
-/// of as skipped.
+/// Reports the largest directories. One whose path is too long for a message is reported as
+/// skipped.
 fn largest(found: &[LargeDirectory], replies: &mut Replies) -> Result<(), Failure> {
     let mut parts = Parts::new(replies, Body::Largest);
     for one in found {
@@ -239,7 +239,7 @@ fn large_directory(found: &LargeDirectory) -> wire::DirectoryTotals {
     }
 }
 
-/// The totals of something that is no directory: its kind is told with them.
+/// The totals of something that is not a directory, with its kind.
 fn of_one(attr: &inode::Attr, now: i64) -> wire::Totals {
     let attr = wire::Attr::from(attr);
     let allocated = u128::from(attr.blocks) * 512;

@@ -1,5 +1,5 @@
-//! Work that ends when nobody waits for it any more: while it is under way another thread sees
-//! whether the other side goes away (Ctrl-C, `| head`), or the owner leaves.
+//! Work that is cancelled when its caller goes away: another thread watches meanwhile whether the
+//! peer closes the connection (Ctrl-C, `| head`), or the daemon leaves.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use wire::{Failure, FailureKind};
 /// Time between two calls of `tick`.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// A connection that cannot be watched.
+/// The error for a connection that cannot be watched.
 pub(super) fn cannot(error: &std::io::Error) -> Failure {
     Failure::new(FailureKind::Other, format!("cannot watch a connection: {error}"))
 }
@@ -23,8 +23,8 @@ pub(super) fn cut_off() -> Failure {
     Failure::new(FailureKind::Interrupted, message)
 }
 
-/// Does some work, with `tick` called now and then beside it, and sets `cancel` when the other
-/// side of a connection goes away.
+/// Runs some work, with `tick` called periodically beside it, and sets `cancel` when the peer
+/// closes the connection.
 pub(super) fn while_heard<T>(
     peer: &UnixStream,
     cancel: &AtomicBool,
