@@ -1,13 +1,13 @@
-//! Collecting contents that nothing names any more, in bounded steps beside everything else.
+//! Collects contents that nothing names any more, in bounded steps while other operations run.
 //!
-//! A collection is asked for when a tree was dropped, or so much that clones may share that it is
-//! worth its cost. It pins a state, marks what all trees name a few nodes at a time, and then
-//! sweeps a few segments at a time. It is given up at the first thing that cannot be read, and
-//! begins again after a rest: an unread record is never taken for no record.
+//! A collection is requested when a tree was dropped, or when enough data was dropped that clones
+//! may share. It pins a state, marks what all trees name a few nodes at a time, and then sweeps a
+//! few segments at a time. It gives up at the first read error, and begins again after a rest: an
+//! unread record is never treated as absent.
 //!
-//! Collections take turns with their steps and calls (`Queue::collecting`): a call goes
-//! on from its marking to the end of its sweep, and one that is under way in steps, and was
-//! overtaken by a call between two of them, begins again.
+//! Background steps and foreground calls take turns (`Queue::collecting`). A call runs from its
+//! marking to the end of its sweep. A stepwise collection that a call overtook between two steps
+//! begins again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,10 +26,10 @@ use crate::{Fs, FsResult};
 const NODES_A_STEP: usize = 64;
 /// Segments that one step sweeps.
 const SEGMENTS_A_STEP: usize = 16;
-/// How long a collection rests that could not read something.
+/// How long a collection rests after a read error.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 
-/// The collection under way; nothing of it need survive a crash.
+/// The collection in progress; none of it needs to survive a crash.
 #[derive(Default)]
 pub(crate) struct Collecting {
     stage: Stage,
@@ -38,12 +38,12 @@ pub(crate) struct Collecting {
 }
 
 impl Collecting {
-    /// Whether none is begun yet, after one that could not read something.
+    /// Whether none begins yet, after one with a read error.
     pub(crate) fn rests(&self, now: Duration) -> bool {
         now < self.rest
     }
 
-    /// Whether none is under way.
+    /// Whether none is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.stage, Stage::Idle)
     }
@@ -58,7 +58,7 @@ enum Stage {
 }
 
 impl Fs {
-    /// One step of the collection that is under way or was asked for; returns how much was done.
+    /// One step of the collection that is in progress or was requested; returns how much was done.
     pub(crate) fn collect_step(&self) -> FsResult<u64> {
         match self.queue.collecting.try_lock() {
             Some(mut collecting) => self.collect_within(&mut collecting),
@@ -66,9 +66,9 @@ impl Fs {
         }
     }
 
-    /// Goes on with the collection that is under way or was asked for to its end, or until the
-    /// monotonic clock says `until`, but one step in any case, taking turns with who is at it.
-    /// Where a call has it to its end, more may come.
+    /// Continues the collection that is in progress or was requested to its end, or until the
+    /// monotonic clock reaches `until`, but at least one step; takes turns with a thread that is at
+    /// it. If a call takes it to its end, more may follow.
     pub(crate) fn collect_until(&self, until: Duration) -> FsResult<Given> {
         let mut any = false;
         loop {
@@ -137,7 +137,7 @@ impl Fs {
         }
     }
 
-    /// Begins to mark what the trees of a pinned state name: those that no record names, too.
+    /// Begins to mark what the trees of a pinned state name, trees without a record included.
     pub(crate) fn begin_marking(&self) -> FsResult<(Box<dyn Pinned>, Marking)> {
         let horizon = self.data.horizon();
         let pinned = self.store.pin().map_err(from_store)?;
@@ -150,15 +150,15 @@ impl Fs {
             trees.push(TreeId(record.tree));
         }
         drop(cursor);
-        // What a repair would put back is not given back before.
+        // What a repair would restore is not freed before.
         let known: BTreeSet<TreeId> = trees.iter().copied().collect();
         let others = self.trees_without_records(&*pinned)?;
         trees.extend(others.into_iter().filter(|tree| !known.contains(tree)));
         Ok((pinned, Marking::new(horizon, trees)))
     }
 
-    /// Finds what no extent names any more, from the roots of all trees, and gives it back: a
-    /// whole collection at once.
+    /// Finds what no extent names any more, from the roots of all trees, and frees it: one complete
+    /// collection.
     pub fn collect_garbage(&self) -> FsResult<Swept> {
         let _turn = self.queue.collecting.lock();
         let (pinned, mut marking) = self.begin_marking()?;

@@ -1,7 +1,7 @@
-//! Contents of a file: inside the tree while they are small, as extents from then on.
+//! Contents of a file: inside the tree while they are small, in extents after that.
 //!
-//! Both are changed in the batch that changes length and times. A change too large for one batch
-//! is made in several, each of which leaves a file that somebody could have made.
+//! Both change in the same batch as length and times. A change too large for one batch is made in
+//! several; each leaves the file in a state that ordinary operations could have produced.
 
 use data::{FileRef, Freed};
 use inode::permissions::without_set_id;
@@ -14,31 +14,31 @@ use crate::subvol::Subvol;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
-/// Longest contents that live in the tree, in bytes: one page, so that what is longer can be
+/// Longest contents that are stored in the tree, in bytes: one page, so that longer contents can be
 /// punched and mapped by pages.
 pub(crate) const INLINE_BYTES_MAX: usize = 4096;
 /// Greatest length of a file.
 pub(crate) const FILE_BYTES_MAX: u64 = format::inode_record::InodeRecord::SIZE_MAX;
 /// Where Linux keeps the capabilities of a file.
 const CAPABILITIES: &[u8] = b"security.capability";
-/// Bytes that clones may share, and that were dropped, at which a collection is worth its cost.
+/// Dropped bytes that clones may share, from which on a collection is worth its cost.
 const COLLECT_BYTES: u64 = 64 << 20;
 
-/// Whether a change is done, or is to be called again after its commit.
+/// Whether a change is done, or must be called again after its commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// All of it is in the batch.
     Done,
-    /// A part that leaves the file as it was, or shorter, is in the batch.
+    /// A part is in the batch that leaves the file unchanged, or shorter.
     More,
 }
 
 impl Fs {
-    /// Which extents of a subvolume belong to it alone, and when new ones are born.
-    /// Fails where the volume's epoch is before that of the last clone, which only damage makes:
-    /// what is written would be taken for shared. They are the same while a clone can be seen and
-    /// its commit has not returned; what is written into it then counts as shared, and costs a
-    /// collection of garbage when it is replaced.
+    /// Which extents of a subvolume belong to it alone, and the epoch of new ones. Fails if the
+    /// volume's epoch is before that of the last clone, which only damage causes: new data would be
+    /// taken for shared. The two are equal while a clone is visible and its commit has not
+    /// returned; what is written into it then counts as shared, and costs a garbage collection when
+    /// it is replaced.
     pub(crate) fn extent_owner(&self, subvol: &Subvol) -> FsResult<data::ExtentOwner> {
         let (birth, last_clone) = (self.admin.epoch(), subvol.last_clone_epoch());
         if birth < last_clone {
@@ -48,7 +48,7 @@ impl Fs {
         Ok(data::ExtentOwner { birth, last_clone })
     }
 
-    /// After a commit, or its refusal: what it freed is punched once it is durable.
+    /// After a commit, or its refusal: punches what it freed once it is durable.
     pub(crate) fn settle_freed(
         &self,
         freed: Option<Freed>,
@@ -60,18 +60,18 @@ impl Fs {
                 self.queue.count_shared(freed.shared_bytes, COLLECT_BYTES);
                 self.data.reclaim_after(freed, token);
             }
-            // Nothing happened, so that nothing will ever name what was written.
+            // Nothing was committed, so nothing will ever name what was written.
             Err(FsError::NoSpace) => self.data.abandon(freed),
-            // In doubt: garbage collection will tell.
+            // In doubt garbage collection decides.
             Err(_) => drop(freed),
         }
     }
 }
 
 impl Edit<'_> {
-    /// With a change of contents, and before any part of it is committed: ends what the file gave
-    /// to who runs it. A batch later, a crash would leave what was changed with the rights of what
-    /// it was, and a chmod in between would be undone.
+    /// Called with a change of contents, before any part of it is committed: ends the privileges
+    /// that the file grants to those who run it. One batch later, a crash would leave changed
+    /// contents with the old privileges, and a chmod in between would be undone.
     pub(crate) fn end_rights(&mut self, caller: &Caller) -> FsResult<()> {
         if caller.ends_set_id() {
             let inode = &mut self.file()?.inode;
@@ -80,11 +80,13 @@ impl Edit<'_> {
         self.end_capabilities(caller)
     }
 
-    /// With a change of contents or owner: ends the file's capabilities, where the caller says so.
+    /// Called with a change of contents or owner: removes the file's capabilities if the caller
+    /// requests it.
     pub(crate) fn end_capabilities(&mut self, caller: &Caller) -> FsResult<()> {
         if caller.ends.capabilities && self.file()?.inode.has_xattrs {
             let mut xattrs = match self.xattrs() {
-                // What cannot be read of them nobody has either, and the contents are sound.
+                // Capabilities that cannot be read are in effect for no one, and the contents are
+                // sound.
                 Err(FsError::Io(error)) => {
                     tracing::warn!(ino = self.ino, %error, "attributes of a file that changes");
                     return Ok(());
@@ -141,8 +143,8 @@ impl Edit<'_> {
     }
 }
 
-/// Bytes of a range that extents cover, each once: in a damaged file they may overlap. Of no more
-/// than so many extents; up to where that is.
+/// Bytes of a range that extents cover, each once: in a damaged file they may overlap. Reads at
+/// most the given number of extents; returns how far it got.
 pub(crate) fn covered(
     fs: &Fs,
     view: View<'_>,
@@ -182,7 +184,7 @@ pub(crate) fn write(edit: &mut Edit<'_>, offset: u64, bytes: &[u8]) -> FsResult<
     } else {
         let mut bulk = edit.bulk()?;
         if offset > bulk.len() as u64 && !bulk.is_empty() {
-            // One plan a file and batch: the old bytes move first, the new ones follow.
+            // One plan for each file and batch: the old bytes move first, the new ones follow.
             edit.move_out(&bulk)?;
             return Ok(Step::More);
         }
@@ -201,7 +203,7 @@ pub(crate) fn write(edit: &mut Edit<'_>, offset: u64, bytes: &[u8]) -> FsResult<
     Ok(Step::Done)
 }
 
-/// Cuts or grows a file.
+/// Truncates or grows a file.
 pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
     if size > FILE_BYTES_MAX {
         return Err(FsError::FileTooLarge);

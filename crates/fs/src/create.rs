@@ -1,4 +1,4 @@
-//! Making and opening volumes: the engine, the records of an empty root, and the header's files
+//! Creates and opens volumes: the engine, the records of an empty root, and the header's files
 //! around them (`header`).
 
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header,
 
 /// The volume's root subvolume.
 const ROOT_SUBVOLUME: u64 = 1;
-/// What may lie in a directory that is to be formatted: traces of the owner.
+/// What a directory may contain before it is formatted: files of the daemon.
 const OWNERS: [&str; 2] = ["owner.lock", "control.sock"];
 
 impl Fs {
-    /// Makes a volume in a directory that is empty. The header gets its name last, so that an
-    /// interrupted call leaves no volume, and the next one starts over. As long as it has none it
-    /// is there under another, which tells what was interrupted from what lost its header.
+    /// Creates a volume in an empty directory. The header gets its name last, so an interrupted
+    /// call leaves no volume, and the next call starts over. Until then the header has another
+    /// name, which distinguishes an interrupted format from a volume that lost its header.
     pub fn format(env: &Env, options: &FormatOptions) -> Result<VolumeId, OpenError> {
         let header = new_header(env, options)?;
         check_empty(&*env.device)?;
@@ -37,7 +37,7 @@ impl Fs {
         Ok(VolumeId(header.volume_id))
     }
 
-    /// Makes a volume in a store of the caller's own, and returns the header that goes with it.
+    /// Creates a volume in a store of the caller's, and returns the header that belongs to it.
     pub fn format_on(
         env: &Env,
         store: &dyn Store,
@@ -48,13 +48,13 @@ impl Fs {
         Ok(header)
     }
 
-    /// Opens a volume, recovering it where it was not closed. The caller holds `owner.lock`.
+    /// Opens a volume, recovering it if it was not closed. The caller holds `owner.lock`.
     pub fn open(env: Env, options: &OpenOptions) -> Result<Arc<Fs>, OpenError> {
         Fs::open_through(env, options, |store| store)
     }
 
-    /// Checks a volume that nobody has open: all that its store has on disk. Nothing is
-    /// changed. The caller sees to it that nobody opens it meanwhile.
+    /// Checks a volume that no process has open: everything that its store has on disk. Nothing is
+    /// changed. The caller keeps others from opening it meanwhile.
     pub fn inspect(
         env: &Env,
         progress: store::CheckProgress<'_>,
@@ -63,7 +63,7 @@ impl Fs {
         crate::engine::inspect(env, &header, progress)
     }
 
-    /// As [`Fs::open`], with something before the store: a benchmark notes what is asked of it.
+    /// Like [`Fs::open`], with a layer before the store: a benchmark records the calls to it.
     pub fn open_through(
         env: Env,
         options: &OpenOptions,
@@ -73,8 +73,8 @@ impl Fs {
         Fs::open_by(env, header, options, through)
     }
 
-    /// As [`Fs::open_through`], by a header that was read. Where it has no copy, it gets one: the
-    /// store has seen by now that it is its own.
+    /// Like [`Fs::open_through`], with a header that was already read. Creates a missing copy of
+    /// the header: the store has verified by now that the header is its own.
     pub(crate) fn open_by(
         env: Env,
         header: VolumeHeader,
@@ -114,8 +114,9 @@ fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenEr
     })
 }
 
-/// Refuses a directory that holds a volume, or anything that no interrupted format left there. What
-/// one left is removed, but for the headers: the one under another name tells what the rest is.
+/// Refuses a directory that holds a volume, or anything that no interrupted format left there.
+/// Removes what an interrupted format left, except headers: the one under another name identifies
+/// the rest.
 fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
     if header::is_volume(device)? {
         return Err(OpenError::Exists);
@@ -142,13 +143,13 @@ fn check_empty(device: &dyn Device) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether it is a directory for the log, and empty: it may be a link that leads to another disk.
+/// Whether it is an empty directory for the log, or a link to one on another disk.
 fn is_place_of_log(device: &dyn Device, name: &str) -> bool {
     name == crate::engine::LOG_DIRECTORY && device.list(name).is_ok_and(|names| names.is_empty())
 }
 
-/// Removes the files of a directory that an interrupted format left, and of those below it; of no
-/// directory that a link leads to.
+/// Removes the files that an interrupted format left in a directory, and in those below it; does
+/// not follow links to directories.
 fn remove_files(device: &dyn Device, directory: &str) -> Result<(), OpenError> {
     if !device.metadata(directory)?.is_some_and(|found| found.directory) {
         return Ok(());

@@ -1,10 +1,10 @@
-//! How many different things were seen, about, in a kilobyte, whatever their number: the greatest
-//! run of zeros that their hashes begin with, for each of many groups (`HyperLogLog`, Flajolet and
-//! others, 2007, with its correction for small numbers).
+//! Estimates how many distinct values were seen, in a kilobyte regardless of their number: the
+//! longest run of leading zeros of their hashes, for each of many groups (`HyperLogLog`, Flajolet
+//! and others, 2007, with its correction for small numbers).
 //!
-//! Up to a thousand or so it is right within a few, then within a tenth at nearly all times. Those
-//! with the least hashes are kept: a sample in which each that was seen is as likely as any other,
-//! however often it was seen.
+//! Up to a thousand or so the error is a few, then nearly always below a tenth. The values with the
+//! least hashes are kept: a uniform sample of the distinct values, regardless of how often each was
+//! seen.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,19 +12,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Groups: the standard error is 1.04 / sqrt(1024), 3.3 %.
 const GROUPS: usize = 1 << GROUP_BITS;
 const GROUP_BITS: u32 = 10;
-/// Of so many it is known which they are: what part of all is like them is known within a
-/// sixteenth.
+/// Size of the sample: it gives the fraction of all values with a property within a sixteenth.
 const SAMPLE: usize = 64;
 
 /// A row: where it is.
 type Place = (u64, u64);
 
-/// Counts different things.
+/// Counts distinct values.
 #[derive(Clone)]
 pub(crate) struct Distinct {
-    /// Of each group, one more than the most zeros that a hash began with; 0: it has none.
+    /// For each group, one more than the longest run of zeros that began a hash; 0: it is empty.
     greatest: Box<[u8; GROUPS]>,
-    /// The ones with the least hashes, by those.
+    /// The values with the least hashes, by those.
     least: BTreeMap<u64, Place>,
 }
 
@@ -35,7 +34,7 @@ impl Default for Distinct {
 }
 
 impl Distinct {
-    /// Counts one, if it is new.
+    /// Counts a value, if it is new.
     pub(crate) fn add(&mut self, what: Place) {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
@@ -57,12 +56,12 @@ impl Distinct {
         }
     }
 
-    /// Some of those that were seen.
+    /// The sample of the values that were seen.
     pub(crate) fn sample(&self) -> impl Iterator<Item = Place> {
         self.least.values().copied()
     }
 
-    /// Counts what another saw.
+    /// Adds the values that another counter saw.
     pub(crate) fn join(&mut self, other: &Distinct) {
         for (own, other) in self.greatest.iter_mut().zip(&*other.greatest) {
             *own = (*own).max(*other);
@@ -72,7 +71,7 @@ impl Distinct {
         }
     }
 
-    /// How many were seen.
+    /// The estimated number of distinct values.
     pub(crate) fn count(&self) -> u64 {
         let groups = GROUPS as f64;
         let sum: f64 = self.greatest.iter().map(|&most| 0.5_f64.powi(i32::from(most))).sum();

@@ -1,5 +1,5 @@
-//! Changing one inode: load it under its exclusive lock, change it, write back what changed, all
-//! in one batch.
+//! Changes one inode: load it under its exclusive lock, change it, write back what changed, all in
+//! one batch.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
-/// An inode being changed. Set what changes; it is written back when the change ends well.
+/// An inode being changed. Set what changes; it is written back when the change succeeds.
 pub(crate) struct Edit<'a> {
     /// The file system.
     pub(crate) fs: &'a Fs,
@@ -36,13 +36,13 @@ pub(crate) struct Edit<'a> {
     pub(crate) ino: u64,
     /// The inode.
     pub(crate) inode: Inode,
-    /// What it was before, where it is not a directory.
+    /// Its state before, if it is not a directory.
     old: Option<InodeRecord>,
     /// What the change writes besides.
     pub(crate) txn: Txn<'a>,
-    /// Whether contents or attributes go, and nothing comes that takes as much.
+    /// Whether contents or attributes are removed, and nothing is added that takes as much.
     removes: bool,
-    /// Pages that the change gives up or took.
+    /// Pages that the change frees or allocated.
     pub(crate) freed: Option<Freed>,
     bulk: Option<Vec<u8>>,
     xattrs: Option<XattrRecord>,
@@ -57,11 +57,12 @@ pub(crate) fn edit<T>(
     edit_beside(fs, node, None, change)
 }
 
-/// As `edit`, with another inode of the same subvolume locked exclusively as well.
+/// Like `edit`, with another inode of the same subvolume locked exclusively as well.
 ///
 /// The answer to such a call carries no attributes. Front ends that cache know which times and
-/// lengths it changes, and not that it ended set-id bits or set a mode by an access list: that is
-/// told here, before the call is answered, so that no program runs with rights that are gone.
+/// lengths it changes, but not that it cleared set-id bits or set a mode by an access list. They
+/// are notified of that here, before the call is answered, so that no program runs with rights that
+/// are gone.
 pub(crate) fn edit_beside<T>(
     fs: &Fs,
     node: NodeId,
@@ -75,7 +76,7 @@ pub(crate) fn edit_beside<T>(
     Ok(result)
 }
 
-/// As `edit`, and returns the attributes after the change, which the caller answers with.
+/// Like `edit`, and returns the attributes after the change, for the caller's answer.
 pub(crate) fn edit_answering<T>(
     fs: &Fs,
     node: NodeId,
@@ -131,7 +132,7 @@ fn edit_locked<T>(
         edit.write_back(&before)?;
         Ok(result)
     });
-    // A commit takes what it freed; what is left was written for a change that was given up.
+    // A commit takes what it freed; the rest was written for an abandoned change.
     if let Some(freed) = edit.freed.take() {
         fs.data.abandon(freed);
     }
@@ -148,7 +149,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Says that contents or attributes go, and nothing comes that takes as much.
+    /// Notes that contents or attributes are removed, and nothing is added that takes as much.
     pub(crate) fn removes(&mut self) {
         self.removes = true;
         self.txn.batch().mark(Need::Removes);
@@ -193,7 +194,7 @@ impl Edit<'_> {
                 if *named {
                     self.write_directory(record, before)
                 } else if self.xattrs.is_some() {
-                    // A removed directory that somebody holds has no place for them.
+                    // A removed directory that is still held has no place for them.
                     Err(FsError::NotFound)
                 } else {
                     self.fs.nodes.set_orphan(self.node, Orphan::Directory(record));
@@ -218,7 +219,7 @@ impl Edit<'_> {
         }
         self.txn.put_directory(self.view.tree, self.ino, &record);
         self.commit()?;
-        // Its mirrors in a trash have the rights that it had.
+        // Its mirrors in a trash have its old rights.
         self.fs.trash.directories_moved();
         Ok(())
     }
@@ -237,7 +238,7 @@ impl Edit<'_> {
             return Ok(());
         }
         self.txn.charge_changed(self.subvol.id.0, self.ino, (None, &mut inode), true)?;
-        // It owns extents from now on, which a crash would leak if the store did not know it, or
+        // It owns extents from now on, which a crash would leak if the store did not know of it, or
         // more than is kept in memory.
         let attached = crate::txn::Attached {
             bulk: inode.has_bulk.then_some(bulk),
@@ -257,7 +258,7 @@ impl Edit<'_> {
         let (bulk, xattrs) = (self.bulk.take(), self.xattrs.take());
         let Inode::File(file) = &mut self.inode else { return Err(FsError::IsDirectory) };
         let (ino, tree) = (self.ino, self.view.tree);
-        // What is only cut off or punched is never refused, so that an inherited file stays so.
+        // A mere truncate or punch is never refused, so the mark of an inherited file stays.
         let shrinks = |old: &InodeRecord| self.removes && file.inode.stored() <= old.stored();
         let changed = self.freed.is_some() || bulk.is_some();
         let changed = changed && !self.old.as_ref().is_some_and(shrinks);

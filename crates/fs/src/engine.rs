@@ -1,4 +1,4 @@
-//! Which engine a volume's store is, by the header.
+//! Selects the engine of a volume's store, by the header.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
 
 use crate::{Layout, OpenError, OpenOptions};
 
-/// Directories of a volume that engines and data make.
+/// Directories of a volume that engines and data create.
 pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", LOG_DIRECTORY, "data"];
-/// That of the log, which may be a link to one on another disk.
+/// The directory of the log, which may be a link to one on another disk.
 pub const LOG_DIRECTORY: &str = "log";
 
 /// The superblocks of the B-tree.
 pub(crate) const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
-/// Bytes from which a value goes to a value log where a volume is made column-style. Names with
+/// Least size in bytes of a value that goes to a value log, in a column-style volume. Names with
 /// their attributes stay in the runs - all of directories, and of files with names of 60 bytes,
 /// whatever is set of them, mostly of 100 - so that a path is looked up, permissions and all,
 /// without a value log. Contents of small files, targets of links and extended attributes are
-/// records of their own, and go there.
+/// separate records, and go there.
 const COLUMN_VALUES_FROM: u64 = 144;
 const _: () = assert!(directory_record::BYTES_MAX < COLUMN_VALUES_FROM as usize);
 
-/// Makes an empty store.
+/// Creates an empty store.
 pub(crate) fn create(
     env: &Env,
     header: &VolumeHeader,
@@ -65,7 +65,7 @@ pub(crate) fn open(
     })
 }
 
-/// Checks the store of a volume that nobody has open, without changing anything.
+/// Checks the store of a volume that no process has open, without changing anything.
 pub(crate) fn inspect(
     env: &Env,
     header: &VolumeHeader,
@@ -78,8 +78,8 @@ pub(crate) fn inspect(
     })
 }
 
-/// Whether the files of the store are those of a volume: what its superblocks say, or where none of
-/// those can be read, its log. `false` where nothing tells.
+/// Whether the files of the store belong to a volume, by its superblocks or, if none of those can
+/// be read, by its log. `false` if nothing identifies it.
 pub(crate) fn is_of(device: &dyn Device, volume: [u8; 16]) -> Result<bool, OpenError> {
     let mut ids = Vec::new();
     for path in SUPERBLOCKS {
@@ -103,7 +103,7 @@ pub(crate) fn is_of(device: &dyn Device, volume: [u8; 16]) -> Result<bool, OpenE
     Ok(ids.contains(&volume))
 }
 
-/// The first bytes of a file; none where it does not give them.
+/// The first bytes of a file; none if they cannot be read.
 fn beginning<const BYTES: usize>(device: &dyn Device, path: &str) -> Result<Vec<u8>, OpenError> {
     let mut bytes = vec![0; BYTES];
     let read = device.open(path).and_then(|file| file.read_at(&mut bytes, 0));
@@ -115,8 +115,8 @@ fn beginning<const BYTES: usize>(device: &dyn Device, path: &str) -> Result<Vec<
     Ok(bytes)
 }
 
-/// Makes what the engine counts again, and its superblocks or manifests, of a volume that nobody
-/// has open.
+/// Rebuilds the engine's counts, and its superblocks or manifests, in a volume that no process has
+/// open.
 pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
@@ -131,8 +131,8 @@ pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     }
 }
 
-/// Makes the damaged one of the two trees of the volume's records again, of a volume that nobody
-/// has open, and then what the engine counts: what the damaged one led to is free.
+/// Rebuilds the damaged one of the two trees of the volume's records, in a volume that no process
+/// has open, and then the engine's counts: what the damaged tree pointed to becomes free.
 pub(crate) fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let mut store = open(env, header, &OpenOptions::default())?;
     if crate::own::drop_unknown(&*store)? {
@@ -146,7 +146,7 @@ pub(crate) fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenErro
     mend(env, header)
 }
 
-/// Cuts the log off where it is damaged, of a volume that nobody has open.
+/// Truncates the log at the damage, in a volume that no process has open.
 pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<store::Cut, OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
@@ -155,7 +155,7 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<store::Cut, Op
     })
 }
 
-/// What cutting the log off would come to, with nothing changed.
+/// Reports what truncating the log would cost, and changes nothing.
 pub(crate) fn cost_of_cut(env: &Env, header: &VolumeHeader) -> Result<store::Cut, OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
@@ -164,7 +164,7 @@ pub(crate) fn cost_of_cut(env: &Env, header: &VolumeHeader) -> Result<store::Cut
     })
 }
 
-/// Writes headers of the log's files again, where that is all that is damaged of one.
+/// Rewrites headers of the log's files, where only the header is damaged.
 pub(crate) fn mend_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
@@ -174,17 +174,16 @@ pub(crate) fn mend_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError
     Ok(())
 }
 
-/// Most of the log that is kept for the index: a million files whose modes changed take some
-/// 200 MB, a million changes of all kinds 500, and as much again where clones are made apart
-/// meanwhile.
+/// Most of the log that is kept for the index: a million files whose modes changed take some 200
+/// MB, a million changes of all kinds 500, and as much again where clones are separated meanwhile.
 const LOG_KEEP_BYTES_MAX: u64 = 2 << 30;
 
-/// Least segment of the log.
+/// Smallest segment of the log.
 const LOG_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// What any engine is told. The log is held to a part of a small medium: its segments, of which
-/// two or three are kept, to 1/64 each, what is kept for the index to as much, and what a
-/// checkpoint lets go of to 1/16.
+/// Options common to all engines. The log is limited to a fraction of a small disk: its segments,
+/// of which two or three are kept, to 1/64 each, what is kept for the index to as much, and what a
+/// checkpoint frees to 1/16.
 fn common(
     env: &Env,
     header: &VolumeHeader,

@@ -1,11 +1,11 @@
-//! Errors from below as answers of the namespace.
+//! Converts errors of lower layers into errors of the namespace.
 
 use format::Malformed;
 use inode::{FsError, IoFailure};
 use store::TreeId;
 
-/// A store's error as an answer. A tree that is gone means that its subvolume was removed, or
-/// moved to another tree, since the caller looked.
+/// Converts a store's error. A missing tree means that its subvolume was removed, or moved to
+/// another tree, since the caller read its number.
 #[cold]
 pub(crate) fn from_store(error: store::Error) -> FsError {
     if error.is_no_space() {
@@ -28,8 +28,8 @@ fn place(error: &store::Error) -> Option<(String, u64)> {
     }
 }
 
-/// A record that is not what its key says. The bytes came through the store's checksums, so a
-/// program wrote them so; where they lie in a file, the store knows.
+/// A record that does not match its key. The bytes passed the store's checksums, so a program wrote
+/// them; the store knows where they are in a file.
 #[cold]
 pub(crate) fn malformed(tree: TreeId, error: &Malformed) -> FsError {
     FsError::Io(format!("tree {}: {error}", tree.0).into())

@@ -15,7 +15,7 @@ use crate::{
     Seek, SetXattr, StatFs, SyncScope, WalkControl, handles, search_dir, snapdir,
 };
 
-/// What is answered to who would change what is found by a query.
+/// The error for an attempt to change the result of a query.
 const REFUSED: FsError = FsError::NotPermitted("a query is only looked at");
 
 impl FileSystem for Fs {
@@ -209,8 +209,8 @@ impl FileSystem for Fs {
         }
         let run = || fallocate::fallocate(self, caller, node, range, mode);
         match mode {
-            // Nothing comes of the room that they ask for: anybody could have the trash deleted by
-            // asking for much.
+            // A failed request for space does not empty the trash: otherwise anyone could have the
+            // trash deleted by requesting much.
             Allocate::Grow | Allocate::Keep => run(),
             Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => self.with_room(run),
         }

@@ -1,8 +1,8 @@
 //! Searching: from a path to the state of the store that a query sees, and to the executor that
 //! answers it.
 //!
-//! The state is pinned when the query begins, so it holds every operation that returned before,
-//! and nothing that happens meanwhile.
+//! The state is pinned when the query begins. So it contains every operation that returned before,
+//! and nothing that happens later.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use crate::{Entry, FileSystem, Follow, Fs, FsResult, WalkControl, attributes, sn
 /// A query from one path.
 #[derive(Clone, Copy)]
 pub struct Find<'a> {
-    /// What it asks of every row; without actions.
+    /// The condition on every row; without actions.
     pub expr: &'a Expr,
     /// Which directories are not descended into.
     pub prune: Option<&'a Expr>,
-    /// Rows less deep are left out.
+    /// Rows above this depth are left out.
     pub min_depth: u32,
-    /// Rows deeper are left out.
+    /// Rows below this depth are left out.
     pub max_depth: Option<u32>,
     /// A directory comes after what it holds.
     pub contents_first: bool,
@@ -42,11 +42,11 @@ pub struct Find<'a> {
     pub order: Option<Sort>,
     /// How many matches at most.
     pub limit: Option<u64>,
-    /// Fields of rows that whoever takes matches looks at, as [`Request::fields`].
+    /// Fields of rows that the caller of the matches reads, as [`Request::fields`].
     pub fields: Fields,
     /// What is known of users and groups.
     pub accounts: &'a dyn Accounts,
-    /// Set when nobody waits any more.
+    /// Set to cancel the query when its caller no longer waits.
     pub cancel: &'a AtomicBool,
 }
 
@@ -54,8 +54,8 @@ pub struct Find<'a> {
 pub type Matches<'a> = &'a mut dyn FnMut(&Match<'_>) -> ControlFlow<()>;
 
 impl Fs {
-    /// Searches a path and all below it, with the rights of the caller. `shown` is how the path
-    /// is shown, and never empty.
+    /// Searches a path and everything below it, with the rights of the caller. `shown` is the
+    /// displayed form of the path, and never empty.
     pub fn find(
         &self,
         caller: &Caller,
@@ -71,7 +71,7 @@ impl Fs {
         found
     }
 
-    /// How many [`Fs::find`] would find, where nobody wants to see them; without a limit.
+    /// Counts what [`Fs::find`] would find, without returning matches and without a limit.
     pub fn count(
         &self,
         caller: &Caller,
@@ -87,7 +87,7 @@ impl Fs {
         found
     }
 
-    /// The same from a node that the caller has reached, whatever is above it.
+    /// The same from a node that the caller already holds, regardless of what is above it.
     pub(crate) fn find_below(
         &self,
         caller: &Caller,
@@ -100,7 +100,7 @@ impl Fs {
         self.find_from(caller, &Entry { node, attr }, shown, find, Some(emit))
     }
 
-    /// `emit`: who takes what matches; `None`: nobody, and it is counted.
+    /// `emit` takes the matches; `None`: they are only counted.
     fn find_from<'a>(
         &'a self,
         caller: &'a Caller,
@@ -210,8 +210,9 @@ impl Search<'_> {
         Ok(total)
     }
 
-    /// Whether all are found of a limit; else what comes next is to find no more than is left. An
-    /// ordered search gives the first ones of each part, of which the caller takes the first.
+    /// Whether the limit was reached; otherwise the next part is to find no more than is left. An
+    /// ordered search returns the first matches of each part, and the caller takes the first of
+    /// those.
     fn is_enough(&mut self, limit: Option<u64>, total: &Outcome) -> bool {
         if self.find.order.is_none() {
             self.find.limit = limit.map(|limit| limit.saturating_sub(total.matched));
@@ -219,7 +220,7 @@ impl Search<'_> {
         self.find.limit == Some(0)
     }
 
-    /// One row: what is named itself.
+    /// One row: the named object itself.
     fn one(&mut self, entry: &Entry, shown: &[u8], depth: u32) -> FsResult<Outcome> {
         let mut outcome = Outcome::default();
         let deep = depth >= self.find.min_depth && self.find.limit != Some(0);
@@ -240,7 +241,7 @@ impl Search<'_> {
             searchable: &CARRY_NOTHING,
         };
         let is_virtual = snapdir::is_virtual(entry.node);
-        // Attributes do not say that there is an access list, which the record does.
+        // Attributes do not show that there is an access list; the record does.
         row.mode = match mode_of(records, &row).map_err(from_search)? {
             None => row.mode,
             Some(mode) if is_virtual => snapdir::mode_of(mode) | mode & HAS_ACL,
@@ -259,7 +260,7 @@ impl Search<'_> {
     }
 }
 
-/// What the row of one start does not hold.
+/// The parts that the row of one start does not hold.
 struct One<'a> {
     stored: Stored<'a>,
     is_virtual: bool,
@@ -280,7 +281,7 @@ impl Details for One<'_> {
     }
 }
 
-/// The mode that the record of a row's inode has; `None`: it is not there any more.
+/// The mode in the record of a row's inode; `None`: the record is gone.
 fn mode_of(records: Records<'_>, row: &Row<'_>) -> search::Result<Option<u32>> {
     if row.kind == FileKind::Directory {
         return Ok(records.directory(row.ino)?.map(|record| record.mode));

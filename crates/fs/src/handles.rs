@@ -1,13 +1,13 @@
-//! Finding an inode by its number alone: for handles that a program or an NFS server kept while
-//! the kernel forgot the inode, or over a remount.
+//! Finds an inode by its number alone: for handles that a program or an NFS server kept while the
+//! kernel forgot the inode, or across a remount.
 //!
 //! 1. The slot leads to the subvolume that has it now. Its generation is in the handle, and the
 //!    kernel compares it.
 //! 2. A directory and an inode with several names have records under their own numbers. All others
 //!    are in the entry of their only name, which a search finds: the index knows the least and the
-//!    greatest inode of each cluster, and what differs from it, so that it is never out of date.
-//! 3. What is found counts only if the mount shows it: names lead there from the mount's root.
-//!    What was removed and waits to be reclaimed has none, and is gone.
+//!    greatest inode of each cluster, and what differs from it, so it is never out of date.
+//! 3. The result counts only if the mount shows it: names lead to it from the mount's root. What
+//!    was removed and waits to be reclaimed has no such name, and is gone.
 
 use std::ops::ControlFlow;
 
@@ -30,7 +30,7 @@ use crate::view::{NameBuf, View};
 use crate::wanted::cancel;
 use crate::{Entry, Fs, FsResult, attributes, search_dir, snapdir};
 
-/// How often a search begins again because what it found was renamed meanwhile.
+/// How often a search begins again because its result was renamed meanwhile.
 const ATTEMPTS_MAX: usize = 32;
 /// Most directories on the way up.
 const DEPTH_MAX: usize = 1 << 16;
@@ -59,7 +59,7 @@ pub(crate) fn find(fs: &Fs, top: NodeId, node: NodeId) -> FsResult<Entry> {
     Err(FsError::Busy("the file is renamed all the time"))
 }
 
-/// What a handle leads to is gone, whatever of it is missing.
+/// The target of a handle is gone, whichever part of it is missing.
 fn stale(error: FsError) -> FsError {
     match error {
         FsError::NotFound | FsError::NotDirectory => FsError::Stale,
@@ -71,7 +71,7 @@ enum Found {
     /// A look-up was taken.
     Here(Attr),
     Nowhere,
-    /// It was renamed between the search and the look at what was found.
+    /// It was renamed between the search and the check of its result.
     Moved,
 }
 
@@ -84,7 +84,7 @@ fn find_in(fs: &Fs, subvol: &Subvol, view: View<'_>, top: NodeId, node: NodeId) 
     if !is_shown(fs, top, subvol.node(dir))? {
         return Ok(Found::Nowhere);
     }
-    // As a look-up of the name does: who renames or removes it waits.
+    // As a look-up of the name does: a rename or a removal waits.
     let _name = fs.locks.shared(Lock::Name { subvol: subvol.id.0, dir, hash: cookie >> 8 });
     let entry = view.entry_at(dir, cookie, &mut NameBuf::empty())?;
     match entry.filter(|entry| entry.ino == ino).map(|entry| entry.target) {
@@ -96,7 +96,7 @@ fn find_in(fs: &Fs, subvol: &Subvol, view: View<'_>, top: NodeId, node: NodeId) 
     }
 }
 
-/// What the table of nodes knows, or has a record under its own number; `None`: neither.
+/// An inode in the node table, or with a record under its own number; `None`: neither.
 fn under_own_number(
     fs: &Fs,
     subvol: &Subvol,
@@ -105,8 +105,8 @@ fn under_own_number(
 ) -> FsResult<Option<Found>> {
     let ino = node.ino().0;
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
-    // The kernel asks of what it let go of; that the node is held yet says only that we have not
-    // heard. So one without a name is gone.
+    // The kernel requests a node that it has dropped; if the node is still held, its forget has
+    // merely not arrived. So one without a name is gone.
     match fs.nodes.location(node) {
         Some(Location::Orphan) => return Ok(Some(Found::Nowhere)),
         Some(location @ Location::Entry { dir, .. }) => {
@@ -203,7 +203,8 @@ fn climb(fs: &Fs, top: NodeId, directory: NodeId) -> FsResult<bool> {
         if at != subvol.root {
             let view = View::new(&*fs.store, subvol.tree());
             match view.directory(at)? {
-                // The tree of a copy has all of its source: what is not below its root is not it.
+                // The tree of a copy has all of its source: what is not below its root does not
+                // belong to it.
                 Some(record) if !record.detached && record.parent != at => at = record.parent,
                 _ => return Ok(false),
             }
@@ -212,8 +213,8 @@ fn climb(fs: &Fs, top: NodeId, directory: NodeId) -> FsResult<bool> {
         let record = read_record(&*fs.store, subvol.id)?;
         let Some(record) = record.filter(|record| !record.detached) else { return Ok(false) };
         let (above, directory) = if record.snapshot {
-            // The volume's root shows all snapshots that it has: their lineage may have moved on
-            // from what they were taken of by a rollback.
+            // The volume's root shows all snapshots that it has: a rollback may have moved their
+            // lineage away from the directory that they were taken of.
             if top == fs.root() {
                 return Ok(true);
             }

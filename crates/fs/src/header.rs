@@ -1,16 +1,16 @@
 //! The two files of a volume's header: `volume.pando`, and `volume.copy` of the same bytes.
 //!
-//! A volume is opened by the first alone. Where that is damaged and the copy is not, opening is
-//! refused, and a repair writes it again. Damage of the copy keeps nobody from opening; a check
-//! tells it. Invariants:
+//! A volume is opened by the first alone. If that is damaged and the copy is not, opening is
+//! refused, and a repair rewrites it. A damaged copy does not prevent opening; a check reports it.
+//! Invariants:
 //!
-//! 1. While a volume is made, its header is there under another name. So a copy without a header
-//!    is all that is left of one, unless that name is there, too.
-//! 2. Neither file is written over: what takes its place is whole and synced before it is renamed.
-//! 3. Where the two differ, or one is not whole, nothing is written before the store's own files
-//!    have told whose they are: the whole one may have come from another volume.
-//! 4. A newer version in either is refused, unless all else but the checksum is as in the other
-//!    file: then these fields are damaged.
+//! 1. While a volume is created, its header is stored under another name. So a copy without a
+//!    header is the remainder of a volume, unless that name exists, too.
+//! 2. Neither file is overwritten: its replacement is complete and synced before it is renamed.
+//! 3. If the two differ, or one is damaged, nothing is written before the store's own files have
+//!    shown to which volume they belong: the whole one may have come from another volume.
+//! 4. A newer version in either is refused, unless everything else but the checksum is as in the
+//!    other file: then these fields are damaged.
 
 use device::Device;
 use format::Corruption;
@@ -51,8 +51,8 @@ pub(crate) fn read(device: &dyn Device) -> Result<VolumeHeader, OpenError> {
     Headers::read(device)?.opening()
 }
 
-/// Writes a file that nobody reads yet, and makes it durable. One that an interrupted call left is
-/// written over and never missing: it tells that there was one.
+/// Writes a file that is not read yet, and makes it durable. A file that an interrupted call left
+/// is overwritten and never missing: it shows that there was one.
 pub(crate) fn write_file(device: &dyn Device, path: &str, bytes: &[u8]) -> device::Result<()> {
     let file = match device.open(path) {
         Err(error) if error.is_not_found() => device.create(path)?,
@@ -64,8 +64,8 @@ pub(crate) fn write_file(device: &dyn Device, path: &str, bytes: &[u8]) -> devic
     device.sync_dir("")
 }
 
-/// Makes the copy where there is none: the volume was made before there were any. One that is
-/// damaged stays for a check to find. A volume that cannot be given one is opened without.
+/// Creates the copy if there is none: the volume is older than copies. A damaged one stays for a
+/// check to find. A volume on which the copy cannot be created is opened without.
 pub(crate) fn keep_copy(device: &dyn Device, header: &VolumeHeader) {
     let kept = match read_file(device, COPY) {
         Ok(Found { is: State::Missing, .. }) => replace(device, COPY, &header.encode()),
@@ -82,7 +82,7 @@ pub(crate) fn keep_copy(device: &dyn Device, header: &VolumeHeader) {
     }
 }
 
-/// Writes whichever is not as it should be again, of a volume that nobody has open.
+/// Rewrites whichever file is wrong, in a volume that no process has open.
 pub(crate) fn mend(device: &dyn Device) -> Result<(), OpenError> {
     let headers = Headers::read(device)?;
     let opening = headers.opening();
@@ -99,7 +99,7 @@ pub(crate) fn mend(device: &dyn Device) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Puts bytes at a name, whole or not at all.
+/// Stores bytes under a name, atomically.
 fn replace(device: &dyn Device, path: &str, bytes: &[u8]) -> Result<(), OpenError> {
     let new = format!("{path}.mended");
     write_file(device, &new, bytes)?;
@@ -126,7 +126,7 @@ fn read_file(device: &dyn Device, path: &str) -> Result<Found, OpenError> {
     match read {
         Ok(read) => bytes.truncate(read),
         Err(error) if error.is_shortage() => return Err(error.into()),
-        // The disk does not give it back; another file of the same bytes may be whole.
+        // The disk cannot read it; another file of the same bytes may be whole.
         Err(error) => {
             let is = State::Damaged(damaged(path, "bytes that read", error.message));
             return Ok(Found { bytes: Vec::new(), is });
@@ -144,12 +144,12 @@ fn read_file(device: &dyn Device, path: &str) -> Result<Found, OpenError> {
 }
 
 impl Headers {
-    /// Reads both. That the copy cannot be opened is no more than damage of it.
+    /// Reads both. A copy that cannot be opened counts as damaged.
     pub(crate) fn read(device: &dyn Device) -> Result<Headers, OpenError> {
         let mut headers =
             Headers { main: read_file(device, FILE)?, copy: read_file(device, COPY)? };
         if matches!(headers.main.is, State::Missing) && device.metadata(UNFINISHED)?.is_some() {
-            // The volume was never finished: the copy is of none.
+            // The volume was never finished: the copy belongs to none.
             headers.copy = Found { bytes: Vec::new(), is: State::Missing };
         }
         Ok(headers)
@@ -185,8 +185,8 @@ impl Headers {
         Err(if is_copied { OpenError::HeaderDamaged(bad) } else { OpenError::Damaged(bad) })
     }
 
-    /// The header that is the volume's, where that can be told. The store's own files are asked
-    /// unless both files say the same, or there is no copy yet.
+    /// The header that belongs to the volume, if that is known. The store's own files decide unless
+    /// both files are the same, or there is no copy yet.
     pub(crate) fn right(&self, device: &dyn Device) -> Result<Option<VolumeHeader>, OpenError> {
         if let State::Whole(header) = &self.main.is
             && (matches!(self.copy.is, State::Missing) || self.main.bytes == self.copy.bytes)
@@ -209,7 +209,7 @@ impl Headers {
         Ok(right.cloned())
     }
 
-    /// What is wrong with either, beside the one that is right. Without that nothing is repaired.
+    /// What is wrong with either, compared with the right one. Without that nothing is repaired.
     pub(crate) fn problems(&self, right: Option<&VolumeHeader>) -> Vec<Problem> {
         let beside = right.or(match &self.main.is {
             State::Whole(header) => Some(header),
@@ -217,7 +217,7 @@ impl Headers {
         });
         let mut problems = Vec::new();
         if self.each().iter().all(|(_, found)| matches!(found.is, State::Missing)) {
-            // A store of the caller's own has no files of ours.
+            // A store of the caller's has no files of ours.
             return problems;
         }
         for (path, found) in self.each() {
@@ -226,7 +226,7 @@ impl Headers {
                 State::Whole(header) if beside.is_none_or(|beside| beside == header) => continue,
                 State::Whole(header) => {
                     kind = ProblemKind::Structure;
-                    // Of two with one id nothing tells which is falsified.
+                    // If both have one id, nothing shows which is falsified.
                     let another = beside.is_some_and(|one| one.volume_id != header.volume_id);
                     fix &= another;
                     if another {

@@ -1,21 +1,22 @@
-//! The history of a path: what stood there in each snapshot of any directory above it, and now.
+//! The history of a path: what was there in each snapshot of any directory above it, and what is
+//! there now.
 //!
-//! A path is followed by its names: below each directory on the way that exists, the rest of the
-//! path is looked up in the snapshots of that directory. So a file that is gone is found as long
-//! as some directory above it still has snapshots, and what was renamed ends there. Snapshots of a
-//! removed directory tell of the path that it had when they were taken, where that is known.
+//! A path is followed by its names: below each existing directory on the way, the rest of the path
+//! is looked up in the snapshots of that directory. So a deleted file is found as long as some
+//! directory above it still has snapshots; a rename ends the history. Snapshots of a removed
+//! directory belong to the path that it had when they were taken, if that is known.
 
 use device::Timestamp;
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 
 use crate::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo, SnapshotsOf};
 
-/// What stood at a path at some time.
+/// The object at a path at some time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// The snapshot that tells, and the directory that it is of; `None`: the present.
+    /// The snapshot that it was found in, and that snapshot's directory; `None`: the present.
     pub snapshot: Option<(SnapshotInfo, Vec<u8>)>,
-    /// What stood there; `None`: nothing.
+    /// What was there; `None`: nothing.
     pub attr: Option<Attr>,
     /// How that differs from the version before.
     pub change: Change,
@@ -26,17 +27,17 @@ pub struct Version {
 pub enum Change {
     /// There is nothing, as before, or this is the first.
     Absent,
-    /// It is there, and was not before, or this is the first snapshot that tells.
+    /// It exists, and did not before, or this is the first snapshot with information.
     Appeared,
-    /// It is there, and no snapshot tells what was before.
+    /// It exists, and no snapshot shows what was before.
     Present,
-    /// It is what it was.
+    /// It is unchanged.
     Same,
     /// Its contents changed: size or mtime.
     Contents,
     /// Its attributes changed and its contents did not: ctime.
     Attributes,
-    /// Something else stands there: another inode, or of another kind.
+    /// Another object is there: another inode, or of another kind.
     Replaced,
     /// It is gone.
     Vanished,
@@ -74,9 +75,9 @@ struct Witness {
 
 impl Fs {
     /// The versions of a path that the caller may see, the oldest first, the present last;
-    /// `NotFound` where it is in none of them.
-    /// Symbolic links on the way are followed in the present, and not in snapshots: one that has a
-    /// link there does not tell. What stands at the end is told itself, a link too.
+    /// `NotFound` if it is in none of them. Symbolic links on the way are followed in the present,
+    /// and not in snapshots: a snapshot with a link there gives no information. The last component
+    /// is reported itself, a link too.
     pub fn history(&self, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
         let names: Vec<&[u8]> =
             path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
@@ -90,7 +91,7 @@ impl Fs {
         for Witness { snapshot, directory, rest } in witnesses {
             let attr = match self.look_down(caller, snapshot.root, &rest) {
                 Ok(attr) => attr,
-                // Deleted since it was listed, or a link leads on from there.
+                // Deleted since it was listed, or a link continues from there.
                 Err(FsError::Stale) => continue,
                 Err(error) => return Err(error),
             };
@@ -101,14 +102,14 @@ impl Fs {
         } else {
             push(&mut versions, None, now, names.is_empty());
         }
-        // Where snapshots are above it, too, what was nowhere does not exist.
+        // If snapshots are above it, too, a path that was nowhere does not exist.
         if versions.iter().all(|version| version.attr.is_none()) {
             return Err(FsError::NotFound);
         }
         Ok(versions)
     }
 
-    /// Adds the snapshots of removed directories that stood on the way of a path, or at its end.
+    /// Adds the snapshots of removed directories that were on the way of a path, or at its end.
     fn removed_witnesses(
         &self,
         caller: &Caller,
@@ -116,7 +117,7 @@ impl Fs {
         witnesses: &mut Vec<Witness>,
     ) -> FsResult<()> {
         let removed = match self.snapshot_list_volume(caller, SnapshotsOf::Removed) {
-            // Those that are there tell all the same.
+            // The other snapshots are still reported.
             Err(FsError::Io(_)) => return Ok(()),
             removed => removed?,
         };
@@ -130,7 +131,7 @@ impl Fs {
         Ok(())
     }
 
-    /// All snapshots that can tell of a path, and what stands there now.
+    /// All snapshots that have information on a path, and what is there now.
     fn witnesses(
         &self,
         caller: &Caller,
@@ -159,7 +160,7 @@ impl Fs {
                     directory: directory.clone(),
                     rest: rest.clone(),
                 })),
-                // Whoever may search a directory, and not list it, does without its snapshots.
+                // A caller who may search a directory, but not list it, does without its snapshots.
                 Err(FsError::AccessDenied) => {}
                 Err(error) => return Err(error),
             }
@@ -174,8 +175,8 @@ impl Fs {
         Ok((witnesses, None))
     }
 
-    /// What stands below the root of a snapshot; `None` also where the caller may not look.
-    /// `Stale`: it cannot tell.
+    /// What is below the root of a snapshot; `None` also if the caller has no access. `Stale`: it
+    /// gives no information.
     fn look_down(
         &self,
         caller: &Caller,
@@ -216,7 +217,7 @@ impl Fs {
     }
 }
 
-/// The names of a path that lie below a directory; `None`: it is not below it.
+/// The names of a path below a directory; `None`: it is not below it.
 fn below<'n>(directory: &[u8], names: &'n [&'n [u8]]) -> Option<&'n [&'n [u8]]> {
     let above: Vec<&[u8]> =
         directory.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();

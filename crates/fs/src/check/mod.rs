@@ -1,26 +1,25 @@
-//! Checking a whole volume, and repairing it.
+//! Checks a whole volume, and repairs it.
 //!
 //! 1. The store checks itself: nodes, reference counts, the log (`btree::check`). The header is
 //!    compared with its copy (`header`).
 //! 2. Contents are read, each stored range once (`data::check`), and pages are counted; files of
-//!    segments are theirs (`segments`).
+//!    segments belong to this volume (`segments`).
 //! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`),
 //!    trees that it does not name (`unnamed`), and the copies of its records (`copies`).
 //! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
-//!    extents without an owner (`linked`), extents of files (`contents`). A snapshot is looked at
-//!    by what differs from a tree that was found right (`shared`).
+//!    extents without an owner (`linked`), extents of files (`contents`). Of a snapshot only the
+//!    differences from a verified tree are checked (`shared`).
 //! 5. Files of the index (`index`).
 //!
-//! All of 2 to 5 looks at one pinned state, beside everything else. What cannot be read is passed
-//! over and told (`look`); nothing is concluded from it: what is not known is never taken for what
-//! is not there.
+//! Steps 2 to 5 read one pinned state, while other operations run. What cannot be read is skipped
+//! and reported (`look`), and nothing is concluded from it: unknown never counts as absent.
 //!
 //! Memory is bounded by the volume's subvolumes, a bit or two for each inode number of one tree, a
 //! few bytes a node, and 24 KiB for 64 MiB of contents.
 //!
-//! Repairing (`repair`) is for a volume that nobody else has open. Each problem is repaired by one
-//! commit (`mend`, `keep`), and then the volume is looked at again, until nothing is left that can
-//! be repaired. So a crash anywhere leaves a volume that the next run goes on with.
+//! A repair (`repair`) needs a volume that no other process has open. It repairs each problem by
+//! one commit (`mend`, `keep`), and then checks the volume again, until nothing repairable is left.
+//! So after a crash anywhere the next run continues.
 
 mod collect;
 mod contents;
@@ -79,16 +78,16 @@ pub(super) struct Checker<'a, 'p> {
     pub(super) report: VolumeReport,
     table: Table,
     pub(super) contents: ContentCheck,
-    /// Trees in which nothing was found wrong, beside which snapshots are looked at.
+    /// Verified trees, with which snapshots are compared.
     clean: shared::CleanTrees,
     progress: CheckProgress<'p>,
     done: u64,
     total: u64,
-    /// Whether what quotas are said to be charged is what is there, as far as it was compared.
+    /// Whether the charges of quotas match the inodes, as far as they were compared.
     charges_are_right: bool,
-    /// Whether counts were lost, so that what subvolumes hold is compared in each of them.
+    /// Whether counts were lost, so that each subvolume's counts are compared with its contents.
     counts_anew: bool,
-    /// Whether what subvolumes are said to hold was compared, of all of them.
+    /// Whether the counts of all subvolumes were compared with their contents.
     counts_are_compared: bool,
     /// The greatest number of an inode that was met.
     pub(super) greatest_ino: u64,
@@ -100,7 +99,7 @@ impl Checker<'_, '_> {
         self.report.add(problem);
     }
 
-    /// Counts work; tells whether to go on.
+    /// Counts work; returns whether to go on.
     pub(super) fn did(&mut self, bytes: u64) -> bool {
         self.done += bytes;
         let total = self.total.max(self.done);
@@ -120,9 +119,9 @@ impl Checker<'_, '_> {
 }
 
 impl Fs {
-    /// Reads and verifies all that the volume has on disk, beside everything else, and
-    /// changes nothing. `progress` is told bytes done and about how many there are, and may end
-    /// it. What the disk does not give is told, and the rest is looked at.
+    /// Reads and verifies everything that the volume has on disk, while other operations run, and
+    /// changes nothing. `progress` receives the bytes done and an estimate of their total, and may
+    /// cancel the check. What the disk cannot read is reported, and the rest is checked.
     pub fn check_volume(&self, progress: CheckProgress<'_>) -> FsResult<VolumeReport> {
         let pin = self.store.pin().map_err(from_store)?;
         let pin = PastUnread::new(&*pin);
@@ -190,7 +189,7 @@ impl Fs {
         Ok(checker.report)
     }
 
-    /// About how many bytes there are to look at, but the store's own.
+    /// An estimate of the bytes to check, without the store's own.
     fn expected_bytes(&self, pin: &dyn Pinned) -> FsResult<u64> {
         let mut ignored = VolumeReport::default();
         let table = Table::read(self, pin, &mut ignored)?;

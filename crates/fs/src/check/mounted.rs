@@ -1,4 +1,4 @@
-//! Repairing which subvolumes there are: a tree of its own for each, a place for each tree.
+//! Repairs the set of subvolumes: each gets a tree of its own, and each tree a place.
 
 use format::entry_record::Target;
 use format::key;
@@ -16,8 +16,8 @@ use crate::{Fs, FsResult, subvolumes};
 const NESTED_MAX: usize = 1 << 20;
 
 impl Fs {
-    /// Makes a subvolume of a tree that no record names, in a directory. All in it may be shared,
-    /// and nothing in it is charged to anybody.
+    /// Makes a subvolume, in a directory, from a tree that no record names. Everything in it may be
+    /// shared, and nothing in it is charged to a quota.
     pub(super) fn keep_tree(
         &self,
         mut txn: Txn<'_>,
@@ -59,7 +59,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Gives a subvolume a copy of the tree that another has, too.
+    /// Gives a subvolume its own copy of a tree that another subvolume also has.
     pub(super) fn own_tree(&self, first: u64, id: u64) -> FsResult<()> {
         let mut ledger = self.admin.lock();
         let read = |id| read_record(&*self.store, SubvolId(id));
@@ -81,7 +81,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes the entry of a subvolume where its record says that it is.
+    /// Removes the entry of a subvolume at the place that its record names.
     pub(super) fn unmount(
         &self,
         txn: &mut Txn<'_>,
@@ -113,7 +113,7 @@ impl Fs {
         Err(FsError::LimitReached("subvolumes that are in one another"))
     }
 
-    /// Whether a tree is that of a subvolume.
+    /// Whether a tree belongs to a subvolume.
     pub(super) fn is_of_a_subvolume(&self, tree: u64) -> FsResult<bool> {
         let mut is_one = false;
         self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {

@@ -24,7 +24,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// Whether a tree exists; what cannot be told counts as yes.
+    /// Whether a tree exists; unknown counts as yes.
     pub(super) fn tree_exists(&self, tree: u64) -> FsResult<bool> {
         let range = KeyRange { from: vec![0], to: Some(vec![0, 0]) };
         match self.pin.scan(TreeId(tree), range) {
@@ -98,8 +98,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// One that was removed waits to be reclaimed. Where none waits, and it still is where it was,
-    /// it was not removed.
+    /// A removed subvolume waits to be reclaimed. If nothing waits and it is still in its place, it
+    /// was not removed.
     fn check_removed(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<()> {
         if self.table.subvolume_waits(id) {
             return Ok(());
@@ -121,8 +121,8 @@ impl Checker<'_, '_> {
         self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
     }
 
-    /// Whether a name leads to a subvolume where its record says, and can be reached itself. What
-    /// is above it may be repaired first.
+    /// Whether a name leads to a subvolume where its record says, and is itself reachable. What is
+    /// above it may be repaired first.
     fn leads_to(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<Look<()>> {
         let if_so = |is: bool| if is { Look::Found(()) } else { Look::Absent };
         if record.snapshot {
@@ -156,8 +156,8 @@ impl Checker<'_, '_> {
         })
     }
 
-    /// Whether an entry of a copy stands for a subvolume that is mounted in one of its homes; what
-    /// cannot be read of its homes counts as yes.
+    /// Whether an entry of a copy represents a subvolume that is mounted in one of its homes; homes
+    /// that cannot be read count as yes.
     pub(super) fn inherits(&self, place: (u64, u64, u64), record: &SubvolumeRecord) -> bool {
         let (above, directory, cookie) = place;
         let homes = self.table.inherited.get(&above);
@@ -167,7 +167,7 @@ impl Checker<'_, '_> {
                 && touches(&self.table.lost, &format::inherited_record::inherited(above))
     }
 
-    /// What a copy inherits is said of copies that say that they inherit.
+    /// Records of inheritance belong to copies that say that they inherit.
     pub(super) fn check_inherited(&mut self) {
         let mut wrong = Vec::new();
         for (&id, record) in &self.table.subvolumes {
@@ -197,7 +197,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// No two subvolumes have one tree: whichever is removed takes what the other has.
+    /// No two subvolumes have one tree: removing either would remove the contents of the other.
     pub(super) fn check_shared_trees(&mut self) {
         let mut of: BTreeMap<u64, u64> = BTreeMap::new();
         let mut wrong = Vec::new();
@@ -216,7 +216,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Subvolumes are in others, and none of those in itself.
+    /// Subvolumes are inside others, and none is inside itself.
     pub(super) fn check_circles(&mut self) -> FsResult<()> {
         let mut seen: BTreeSet<u64> = BTreeSet::new();
         let mut circles = Vec::new();
@@ -249,7 +249,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// A subvolume that nothing leads to, as far as its own record tells.
+    /// A subvolume that nothing leads to, as far as its own record shows.
     fn homeless(&mut self, id: u64, how: &str) -> FsResult<()> {
         let what = format!("subvolume {id} {how}");
         let (root, tree) = match self.table.subvolumes.get(&self.table.root) {

@@ -1,5 +1,5 @@
-//! Checking a volume that nobody has open: as opening it would find it, with the log replayed, and
-//! nothing of it changed, for whatever opening writes stays in memory.
+//! Checks a volume that no process has open, in the state that opening would produce, with the log
+//! replayed. Nothing on disk changes: whatever opening writes stays in memory.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::header::Headers;
 use crate::{Fs, OpenError, OpenOptions};
 
 impl Fs {
-    /// Reads and verifies all of a volume that nobody has open. Nothing is changed. The caller
-    /// sees to it that nobody opens it meanwhile. What keeps it from being opened is a problem;
-    /// so is what the disk does not give. Fails where there is no volume, or a newer one, or for
-    /// want of something that has nothing to do with it.
+    /// Reads and verifies everything in a volume that no process has open. Nothing is changed. The
+    /// caller keeps others from opening it meanwhile. Whatever prevents opening is a problem in the
+    /// report; so is what the disk cannot read. Fails if there is no volume, or a newer one, or for
+    /// lack of a resource that has nothing to do with the volume.
     pub fn check_offline(
         env: &Env,
         progress: CheckProgress<'_>,
@@ -30,7 +30,7 @@ impl Fs {
         let header = match (right, opening) {
             (_, Err(error @ OpenError::NewerFormat { .. })) => return Err(error),
             (Some(right), _) | (None, Ok(right)) => right,
-            // There was one: its store is there.
+            // There was a volume: its store exists.
             (None, Err(OpenError::NotAVolume))
                 if env.device.metadata(SUPERBLOCKS[0])?.is_some() =>
             {
@@ -39,7 +39,7 @@ impl Fs {
             }
             (None, Err(error)) => return refused(error, CheckReport::default(), bad),
         };
-        // Nothing of it reaches the disk, be it a sync, which one that fails may refuse.
+        // Nothing reaches the disk, not even a sync, which a failing disk may refuse.
         let looked = Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), ..env.clone() };
         let store = match crate::engine::inspect(&looked, &header, progress) {
             Ok(report) => report,
@@ -69,7 +69,7 @@ impl Fs {
     }
 }
 
-/// Tells what it costs to cut the log off, where that is damaged.
+/// Reports what truncating the log costs, if the log is damaged.
 fn tell_cut(env: &Env, header: &VolumeHeader, report: &mut VolumeReport) {
     let is_damaged = report.problems.iter().any(|problem| problem.fix == Some(super::Fix::Log));
     if is_damaged && !report.unread {
@@ -78,8 +78,8 @@ fn tell_cut(env: &Env, header: &VolumeHeader, report: &mut VolumeReport) {
     }
 }
 
-/// A volume that cannot be opened: why is a problem, beside what the store found, and what is wrong
-/// with its headers.
+/// A volume that cannot be opened: the reason is a problem, besides what the store found and what
+/// is wrong with its headers.
 fn refused(
     error: OpenError,
     store: CheckReport,
@@ -99,7 +99,7 @@ fn refused(
     };
     report.unread |= store.unread;
     let problem = match error {
-        // What could be read of the rest is not known, and that was looked at.
+        // It is not known what could be read of the rest; that was checked.
         OpenError::Device(error) if error.is_unread() => {
             let medium = |found: &&Finding| found.kind == FindingKind::Medium;
             if store.findings.iter().filter(medium).any(|found| found.file == error.path) {
@@ -122,7 +122,7 @@ fn refused(
             Some(problem.in_file(&bad.file, bad.offset))
         }
         OpenError::Missing(file) => {
-            // Of the log it is known which record was in it, and not what it was called.
+            // The log contains the record, but not its former name.
             let of_log = file.split_once(": ").filter(|(file, _)| file.starts_with("log"));
             let (file, of) = of_log.unwrap_or((&file, "the file"));
             let problem = Problem::new(ProblemKind::Unreadable, format!("{of} is missing"));

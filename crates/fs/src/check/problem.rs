@@ -1,30 +1,30 @@
-//! What a check finds, and what would repair it.
+//! What a check finds, and the repair for it.
 
 use format::Corruption;
 use store::{TreeId, UNREAD};
 
-/// Problems beyond so many are counted but not kept: so many with a remedy, so many that the disk
-/// does not give, and so many others, so that no number of one sort hides another. A repair looks
-/// again after it repaired those.
+/// Problems beyond this number are counted but not kept. The limit applies separately to those with
+/// a remedy, those that the disk cannot read, and all others, so that many of one sort do not hide
+/// another. A repair checks again after it repaired those.
 const PROBLEMS_MAX: u64 = 10_000;
 
-/// What sort of thing is wrong.
+/// The kind of problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemKind {
-    /// Bytes are not what was written; what is told as lost cannot be read.
+    /// Bytes differ from what was written; contents that are reported as lost cannot be read.
     Unreadable,
-    /// The disk does not give the bytes. Whether they are what was written is not known.
+    /// The disk does not return the bytes. Whether they are what was written is not known.
     Medium,
     /// Something whole breaks a rule of its structure: order, bounds, a record that does not
     /// decode.
     Structure,
-    /// A reference count of the engine, or its free room, is not what it should be.
+    /// A reference count of the engine, or its free space, is wrong.
     Count,
-    /// Room is in use to which nothing leads. No data that anyone can name.
+    /// Space is in use to which nothing points. It holds no data that has a name.
     Lost,
-    /// A name leads to nothing, or something has no name, or lies in a loop.
+    /// A name leads to nothing, or an object has no name, or is in a loop.
     Name,
-    /// A count of links or of entries is not what it should be.
+    /// A count of links or of entries is wrong.
     Links,
     /// The table of subvolumes, their trees, the names of snapshots.
     Subvolume,
@@ -32,9 +32,9 @@ pub enum ProblemKind {
     Contents,
     /// The counts of what segments hold.
     Space,
-    /// What is charged to a quota is not what is there.
+    /// The charges of a quota do not match the inodes.
     Quota,
-    /// The index. Nothing but the speed of searches depends on it.
+    /// The index. Only the speed of searches depends on it.
     Index,
 }
 
@@ -70,26 +70,26 @@ impl From<store::FindingKind> for ProblemKind {
     }
 }
 
-/// One thing that is wrong, and where.
+/// One problem, and where it is.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// What sort of thing.
+    /// The kind of problem.
     pub kind: ProblemKind,
-    /// The file below the volume directory; empty when no file is wrong, but a record.
+    /// The file below the volume directory; empty when a record is wrong, not a file.
     pub file: String,
     /// Where in the file, in bytes.
     pub offset: u64,
     /// The subvolume; 0: of none.
     pub subvolume: u64,
-    /// The path from the volume's root, or what is known of it; empty when not known.
+    /// The path from the volume's root, as far as known; empty when not known.
     pub path: Vec<u8>,
     /// The inode; 0: none.
     pub ino: u64,
     /// What is wrong, in words.
     pub what: String,
-    /// The repair; `None`: nothing repairs it, and what is lost is lost.
+    /// The repair; `None`: nothing repairs it, and what is lost stays lost.
     pub(crate) fix: Option<Fix>,
-    /// Whether it is a file that nothing needs, which a person may move away.
+    /// Whether it is an unused file that an administrator may move away.
     pub(crate) is_stray: bool,
 }
 
@@ -104,7 +104,7 @@ pub enum Action {
     DiscardLog,
     /// A checkpoint of the daemon that has the volume open.
     Checkpoint,
-    /// Nothing is lost; a person moves the named file away.
+    /// Nothing is lost; an administrator moves the named file away.
     MoveAway,
 }
 
@@ -122,7 +122,7 @@ impl Action {
 }
 
 impl Problem {
-    /// A problem of which nothing else is known yet.
+    /// A problem with no further details yet.
     pub(crate) fn new(kind: ProblemKind, what: String) -> Problem {
         Problem {
             kind,
@@ -158,7 +158,7 @@ impl Problem {
         }
     }
 
-    /// Whether another report has the same problem: kind and place, whatever the words.
+    /// Whether another report has the same problem: kind and place, regardless of the words.
     pub fn is_same(&self, other: &Problem) -> bool {
         let of = |problem: &Problem| {
             (problem.kind, problem.offset, problem.subvolume, problem.ino, problem.action())
@@ -166,7 +166,7 @@ impl Problem {
         of(self) == of(other) && self.file == other.file && self.path == other.path
     }
 
-    /// Damage of this kind, or that the disk does not give what is there.
+    /// Damage of this kind, or a failed read of the disk.
     pub(crate) fn of_damage(kind: ProblemKind, bad: &Corruption) -> Problem {
         let Corruption { structure, found, expected, .. } = bad;
         if *structure == UNREAD {
@@ -185,7 +185,7 @@ impl Problem {
         Problem { fix: Some(fix), ..self }
     }
 
-    /// What a repair does about it, in words; `None`: nothing can be done.
+    /// How a repair fixes it, in words; `None`: it cannot be repaired.
     pub fn remedy(&self) -> Option<String> {
         self.fix.as_ref().map(Fix::told)
     }
@@ -200,10 +200,10 @@ pub(crate) enum Edit {
     Delete(TreeId, Vec<u8>),
 }
 
-/// What is put where its name would be, or else into `lost+found`.
+/// What is restored to its name's place, or else moved into `lost+found`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stray {
-    /// A directory that has a record and no name, or lies in a loop.
+    /// A directory that has a record and no name, or is in a loop.
     Directory(u64),
     /// An inode that has a record of its own and no name.
     Linked(u64),
@@ -215,48 +215,48 @@ pub(crate) enum Stray {
     LinkedBulk(u64),
     /// Entries of a directory whose record is gone.
     Entries(u64),
-    /// An entry that stands where its name cannot be found: directory and cookie.
+    /// An entry that is stored where its name cannot be found: directory and cookie.
     Entry(u64, u64),
-    /// A subvolume that no entry leads to, or that lies in a circle.
+    /// A subvolume that no entry leads to, or that is in a loop.
     Subvolume(u64),
-    /// A tree that no record names, as a subvolume: tree and the directory above all others.
+    /// A tree that no record names, as a subvolume: tree and its topmost directory.
     Tree(u64, u64),
 }
 
 /// What repairs a problem. Each is one commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fix {
-    /// Changes of records, and what they come to.
+    /// Changes of records, with a description of their effect.
     Edits(&'static str, Vec<Edit>),
-    /// The record of a directory is rebuilt from what is in it and what leads to it: tree,
-    /// inode, directory above and cookie there.
+    /// Rebuilds the record of a directory from what is in it and what leads to it: tree, inode,
+    /// directory above and cookie there.
     Directory(TreeId, u64, (u64, u64)),
-    /// Something is given a name, in `lost+found` if it has none: subvolume, tree.
+    /// Gives an object a name, in `lost+found` if it has none: subvolume, tree.
     Keep(u64, TreeId, Stray),
-    /// An inode that stands beside several names gets a record of its own, to which they lead:
+    /// Gives an inode that is stored beside several names a record of its own, to which they lead:
     /// subvolume, tree, inode.
     Join(u64, TreeId, u64),
-    /// An inode beside a name gets the note that it has extents: tree, inode.
+    /// Notes in an inode beside a name that it has extents: tree, inode.
     Extended(TreeId, u64),
-    /// The second of two subvolumes that have one tree gets a copy of it as its own.
+    /// Gives the second of two subvolumes that have one tree a copy of that tree.
     OwnTree(u64, u64),
-    /// A tree is dropped that no record names.
+    /// Drops a tree that no record names.
     DropTree(TreeId),
-    /// The index is deleted; it is rebuilt in the background.
+    /// Deletes the index; it is rebuilt in the background.
     DropIndex,
-    /// Header and footer of a segment are written again.
+    /// Writes the header and footer of a segment again.
     Marks(u64),
-    /// A checkpoint of the process that has the volume open writes it again, or makes it needless.
+    /// A checkpoint of the daemon that has the volume open rewrites it, or makes it unnecessary.
     Checkpoint,
-    /// The log is cut off where it is damaged. Acknowledged changes are lost by it.
+    /// Truncates the log at the damage. Acknowledged changes are lost.
     Log,
-    /// The header of a file of the log is written again: all that it says is known without it.
+    /// Writes the header of a log file again: everything in it is known from elsewhere.
     LogHeader,
-    /// The header, or its copy, is written again from the other.
+    /// Writes the header, or its copy, again from the other.
     Header,
-    /// The tree of the volume's own records, or that of their copies, is rebuilt from the other.
+    /// Rebuilds the tree of the volume's own records, or that of their copies, from the other.
     Own,
-    /// The engine's counts are rebuilt from its roots, or its superblock is written again.
+    /// Rebuilds the engine's counts from its roots, or writes its superblock again.
     Engine,
 }
 
@@ -306,9 +306,9 @@ impl Fix {
 pub struct VolumeReport {
     /// What the store's own check found.
     pub store: store::CheckReport,
-    /// Subvolumes that were looked at.
+    /// Subvolumes that were checked.
     pub subvolumes: u64,
-    /// Records of trees that were looked at.
+    /// Records of trees that were checked.
     pub records: u64,
     /// Directories that can be reached, in all of them; what a snapshot shares counts once.
     pub directories: u64,
@@ -321,23 +321,23 @@ pub struct VolumeReport {
     /// Files of the index that were read.
     pub index_files: u64,
     /// The first of the problems that can be repaired, and the first of the others, in the order in
-    /// which they were met; the store's own are among them.
+    /// which they were met; those of the store are among them.
     pub problems: Vec<Problem>,
     /// How many there were.
     pub problems_count: u64,
-    /// Whether the disk did not give some of the bytes: then nothing is repaired, for what does not
-    /// read may be what a repair would make again, or take for gone.
+    /// Whether the disk failed to read some bytes. Then nothing is repaired: a repair might rebuild
+    /// the unreadable data, or treat it as gone.
     pub unread: bool,
-    /// Where the log is damaged: what cutting it off would cost, or why that would be refused.
+    /// Where the log is damaged: what truncating it would cost, or why that would be refused.
     pub log_cut: Option<Result<store::Cut, String>>,
-    /// How many of them a repair repairs that gives nothing up.
+    /// How many of them a repair fixes without losing anything.
     pub mendable_count: u64,
-    /// How many of them have a remedy, of whatever sort: also that the log is cut off, or that the
-    /// process which has the volume open writes again.
+    /// How many of them have a remedy of any sort. That includes truncating the log, and a
+    /// checkpoint of the daemon that has the volume open.
     pub remedies_count: u64,
-    /// How many of them are of the disk.
+    /// How many of them are read errors of the disk.
     pub medium_count: u64,
-    /// Whether it was ended before all was looked at.
+    /// Whether it was cancelled before everything was checked.
     pub stopped: bool,
 }
 
@@ -368,14 +368,14 @@ impl VolumeReport {
         }
     }
 
-    /// Where the list of problems is at.
+    /// The present end of the list of problems.
     pub(super) fn at(&self) -> (usize, [u64; 4]) {
         let counts =
             [self.problems_count, self.mendable_count, self.remedies_count, self.medium_count];
         (self.problems.len(), counts)
     }
 
-    /// Takes back the problems since the list was there.
+    /// Removes the problems that were added since the list ended there.
     pub(super) fn take_back(&mut self, (kept, counts): (usize, [u64; 4])) {
         self.problems.truncate(kept);
         [self.problems_count, self.mendable_count, self.remedies_count, self.medium_count] = counts;

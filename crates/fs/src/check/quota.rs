@@ -1,4 +1,4 @@
-//! Quotas: their records, and what is charged to them, counted again from the inodes.
+//! Quotas: their records, and their charges, recounted from the inodes.
 
 use format::key;
 use format::owner_quota::{OwnerLimits, OwnerState};
@@ -12,9 +12,9 @@ use crate::subvol::VOLUME;
 use crate::{FsResult, QuotaOf};
 
 impl Checker<'_, '_> {
-    /// Looks at the records, and compares those of charges with what inodes say, where there is
-    /// any quota and all of it can be read. Where nothing that cannot was told by then, as of what
-    /// waits to be removed, it is said that they were not compared, and why.
+    /// Checks the records, and compares those of charges with the inodes, if there is any quota and
+    /// everything can be read. If something cannot be read and no problem reports that yet, as with
+    /// what waits to be removed, this reports that they were not compared, and why.
     pub(super) fn check_quotas(&mut self) -> FsResult<()> {
         self.check_quota_records()?;
         self.check_quota_places()?;
@@ -53,7 +53,7 @@ impl Checker<'_, '_> {
         self.found(problem.mended_by(Fix::Edits(remedy, vec![edit])));
     }
 
-    /// Records that do not decode limit nobody, and do not keep a volume from being opened.
+    /// Records that do not decode limit no one, and do not prevent opening a volume.
     fn check_quota_records(&mut self) -> FsResult<()> {
         let mut damaged = Vec::new();
         for prefix in [key::QUOTAS_PREFIX, key::OWNERS_PREFIX, key::OWNER_CHARGES_PREFIX] {
@@ -89,7 +89,7 @@ impl Checker<'_, '_> {
                     ("write the record anew, without limits", edit)
                 }
                 Some(None) => ("remove the record: no directory has it", Edit::Delete(VOLUME, key)),
-                // Where the directory is cannot be told: nothing is done.
+                // The place of the directory is not known: nothing is done.
                 None => {
                     self.found(Problem::new(ProblemKind::Quota, what));
                     continue;
@@ -101,10 +101,10 @@ impl Checker<'_, '_> {
     }
 }
 
-/// What is wrong with a record, and of which domain the limits are lost.
+/// What is wrong with a record, and the domain whose limits are lost.
 fn wrong(prefix: [u8; 1], key: &[u8], value: &[u8]) -> Option<(String, Option<u64>)> {
     if prefix == key::OWNER_CHARGES_PREFIX {
-        // What a count is worth that does not decode is told by comparing it.
+        // The comparison reports the value of a count that does not decode.
         return Some((key::parse_owner_charges(key).err()?.to_string(), None));
     }
     if prefix == key::QUOTAS_PREFIX {

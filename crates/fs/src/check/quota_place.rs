@@ -1,11 +1,11 @@
-//! Where quotas begin: a directory to which inodes are charged carries the quota itself, or what is
-//! made in it is charged to nobody.
+//! Where quotas begin: a directory to which inodes are charged carries the quota itself. Otherwise
+//! what is created in it is charged to no quota.
 //!
-//! A quota's record stays when its directory is removed, and a clone or a roll-back may have that
-//! without it. So only what contradicts is told: inodes are charged to a quota in the subvolume in
-//! which its directory should be, no directory there waits to be removed, and the directory is
-//! there and carries another quota, or none. (One that is gone may have been removed: what is
-//! charged is in a trash, or is held.)
+//! A quota's record stays when its directory is removed, and a clone or a roll-back may have the
+//! directory without it. So only a contradiction is reported: inodes are charged to a quota in the
+//! subvolume in which its directory should be, no directory there waits to be removed, and the
+//! directory is there and carries another quota, or none. (One that is gone may have been removed:
+//! what is charged is in a trash, or is held.)
 
 use std::collections::BTreeMap;
 
@@ -28,14 +28,14 @@ struct Displaced {
     domain: u64,
     record: QuotaRecord,
     tree: TreeId,
-    /// What its directory is.
+    /// The state of its directory.
     directory: DirectoryRecord,
     /// Inodes that are charged to it in the subvolume.
     charged: i64,
 }
 
 impl Checker<'_, '_> {
-    /// Looks at the directory of each quota.
+    /// Checks the directory of each quota.
     pub(super) fn check_quota_places(&mut self) -> FsResult<()> {
         let mut records = BTreeMap::new();
         let mut scan = Scan::new(self.pin, VOLUME, &key::QUOTAS_PREFIX)?;
@@ -78,7 +78,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// Whether a quota is not where it says; what is not known counts as that it is.
+    /// Whether a quota is not where it says; unknown counts as yes.
     fn displaced(&self, domain: u64, record: QuotaRecord) -> FsResult<Option<Displaced>> {
         let Some(of) = self.table.subvolumes.get(&record.subvolume) else { return Ok(None) };
         let is_at_rest = record.adopting_from.is_none()
@@ -101,8 +101,9 @@ impl Checker<'_, '_> {
         Ok(Some(Displaced { domain, record, tree, directory, charged }))
     }
 
-    /// What puts a quota right: the directory gets its mark where all that is in it carries one,
-    /// and something this; or else the record is that of the first directory that carries it.
+    /// The repair of a quota. The directory gets its mark if everything in it carries a quota, and
+    /// something carries this one; otherwise the record moves to the first directory that carries
+    /// it.
     fn put_right(&self, one: &Displaced, found: &Found) -> FsResult<Option<Fix>> {
         let Displaced { domain, record, tree, directory, .. } = one;
         if self.all_carry(*tree, record.directory, *domain)? {
@@ -119,7 +120,7 @@ impl Checker<'_, '_> {
         Ok(Some(Fix::Edits("have it be that of the directory that carries it", vec![edit])))
     }
 
-    /// Whether all in a directory carries a quota, and something this one.
+    /// Whether everything in a directory carries a quota, and something carries this one.
     fn all_carry(&self, tree: TreeId, directory: u64, domain: u64) -> FsResult<bool> {
         let mut scan = Scan::new(self.pin, tree, &key::directory_prefix(directory))?;
         let mut any = false;

@@ -1,17 +1,17 @@
-//! Repairing a volume that nobody else has open.
+//! Repairs a volume that no other process has open.
 //!
-//! 1. Look at it as it is (`offline`). Write the header, or its copy, again from the other: they
-//!    are the same in every state. So are headers of the log's files. Where the store's counts or a
-//!    superblock are damaged, make those again (`btree::mend`): before that the volume may not even
-//!    open. Make the damaged one of the two trees of the volume's records again from the other
+//! 1. Check it as it is (`offline`). Write the header, or its copy, again from the other: they are
+//!    the same in every state. Do the same with headers of the log's files. If the store's counts
+//!    or a superblock are damaged, rebuild those (`btree::mend`): without them the volume may not
+//!    even open. Rebuild the damaged one of the two trees of the volume's records from the other
 //!    (`own`).
-//! 2. Open it. Look, repair what can be repaired, each by one commit, and look again, until nothing
-//!    is left to repair. Two problems whose records are the same are repaired in two rounds: what
-//!    is to be written was decided on the state before.
-//! 3. Close it, and look once more.
+//! 2. Open it. Check, repair what can be repaired, each by one commit, and check again, until
+//!    nothing is left to repair. Two problems that affect the same records are repaired in two
+//!    rounds: what to write was decided on the state before.
+//! 3. Close it, and check once more.
 //!
-//! Nothing is removed because it could not be read. A crash leaves the commits that survive, so
-//! the next run goes on.
+//! Nothing is removed because it could not be read. A crash leaves the commits that survive, so the
+//! next run continues.
 
 use std::collections::BTreeSet;
 
@@ -25,28 +25,28 @@ use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
 /// Most rounds: each repairs all that does not depend on another.
 const ROUNDS_MAX: usize = 256;
 
-/// Why nothing is repaired where the disk does not give some of the bytes.
+/// Why nothing is repaired after a read error of the disk.
 const FIRST_A_COPY: &str = "some of the medium cannot be read, and nothing is removed or made \
      anew for that: copy the volume to another medium, with zeros for what does not read, and \
      repair the copy";
 
-/// What a repair came to.
+/// The result of a repair.
 #[derive(Debug, Default)]
 pub struct Mended {
     /// What was wrong before.
     pub before: VolumeReport,
     /// What was repaired, in order.
     pub mended: Vec<Problem>,
-    /// What could not be, and why.
+    /// What could not be repaired, and why.
     pub failed: Vec<(Problem, String)>,
-    /// Where the log was cut off, and what was given up of it.
+    /// Where the log was truncated, and what was lost by that.
     pub cut: Option<store::Cut>,
     /// What is wrong now.
     pub after: VolumeReport,
 }
 
 impl Mended {
-    /// Ends a repair before it began, for the disk does not give all that is there.
+    /// Ends a repair before it began, because of a read error of the disk.
     fn nothing_for_unread(&mut self) {
         let fixable = self.before.problems.iter().filter(|problem| problem.fix.is_some());
         self.failed.extend(fixable.map(|problem| (problem.clone(), FIRST_A_COPY.to_owned())));
@@ -57,12 +57,11 @@ impl Mended {
 /// How a volume is repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repair {
-    /// What would be done is told, and nothing is.
+    /// Report what would be done, and change nothing.
     Tell,
-    /// It is done.
+    /// Repair.
     Do,
-    /// It is done, and a damaged log is cut off: changes that were acknowledged, and that are
-    /// behind the damage, are lost.
+    /// Repair, and truncate a damaged log: acknowledged changes after the damage are lost.
     DoAndCutLog,
 }
 
@@ -77,13 +76,13 @@ pub(super) fn of_engine(remedy: Remedy) -> Option<Fix> {
     }
 }
 
-/// Whether something is repaired before the volume is opened, or not here at all.
+/// Whether a problem is repaired before the volume is opened, or not here at all.
 fn is_below(fix: &Fix) -> bool {
     use Fix::{Checkpoint, Engine, Header, Log, LogHeader, Own};
     matches!(fix, Header | LogHeader | Engine | Log | Own | Checkpoint)
 }
 
-/// Repairs what must be before the volume is opened; whether nothing of it is left.
+/// Repairs what must be repaired before the volume is opened; returns whether none of it is left.
 fn below(
     mended: &mut Mended,
     fix: &Fix,
@@ -114,7 +113,7 @@ fn below(
 }
 
 impl Fs {
-    /// Repairs a volume that nobody has open; the caller sees to it that nobody opens it
+    /// Repairs a volume that no process has open; the caller keeps others from opening it
     /// meanwhile.
     pub fn repair(
         env: &Env,
@@ -133,9 +132,10 @@ impl Fs {
         }
         let device = &*env.device;
         below(&mut mended, &Fix::Header, || header::mend(device))?;
-        // Then the log: the rest is of the state that is left. Where it is not cut, nothing else
-        // is done either: a superblock that is written again would make the state that was found
-        // the newest, and the log that of another, although it may be the log that is right.
+        // Then the log: the rest refers to the state that is left. If the log is not truncated,
+        // nothing else is done either. Rewriting a superblock would make the state that was found
+        // the newest, and the log that of another state, although the log may be the one that is
+        // right.
         let mut can_go_on =
             below(&mut mended, &Fix::LogHeader, || engine::mend_log(env, &header::read(device)?))?;
         let damaged_log = mended.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
@@ -162,7 +162,7 @@ impl Fs {
         match Fs::open(env.clone(), &options) {
             Ok(fs) => {
                 let done = match fs.kept_from() {
-                    // What keeps it from being changed is told below, and by the next look.
+                    // What prevents changes is reported below, and by the next check.
                     Some(why) => fs.fail_all(&mut mended, why, progress),
                     None => fs.mend_all(&mut mended, progress),
                 };
@@ -182,9 +182,10 @@ impl Fs {
         Ok(mended)
     }
 
-    /// Says of all that could be repaired in a volume that opens for reading only why it is not.
-    /// Where both trees of its records are damaged that was said, and keeps the rest from being
-    /// repaired: `why` is of one of them, and would have the caller do what he does.
+    /// Records, for everything repairable in a volume that opens for reading only, why it is not
+    /// repaired. If both trees of its records are damaged that was already reported, and it
+    /// prevents the other repairs: `why` refers to one of them, and advises what the caller is
+    /// already doing.
     fn fail_all(
         &self,
         mended: &mut Mended,
@@ -204,9 +205,9 @@ impl Fs {
         Ok(())
     }
 
-    /// Repairs in rounds, until a look finds nothing that can be.
+    /// Repairs in rounds, until a check finds nothing repairable.
     fn mend_all(&self, mended: &mut Mended, progress: CheckProgress<'_>) -> FsResult<()> {
-        // What was done once and is found again is not done again.
+        // A repair that was done once is not repeated if its problem is found again.
         let mut tried: BTreeSet<String> = BTreeSet::new();
         for _ in 0..ROUNDS_MAX {
             let report = self.check_volume(progress)?;
@@ -215,7 +216,8 @@ impl Fs {
             }
             let mut touched: BTreeSet<(u64, Vec<u8>)> = BTreeSet::new();
             let mut done = 0;
-            // What was decided on the records as they are first, then what looks at them again.
+            // First the repairs decided on the records as they are, then those that read them
+            // again.
             let (edits, others): (Vec<_>, Vec<_>) = report
                 .problems
                 .into_iter()

@@ -1,8 +1,8 @@
-//! Data segments: their files are theirs, and their counts those of the pages that extents name.
+//! Data segments: their files belong to them, and their counts match the pages that extents name.
 //!
-//! A mark that is damaged is written again where the file is proven to be the segment's: by its
-//! other mark, or by what extents name in it, which reads. One that is whole and another segment's
-//! is left, for it may be all that tells which file is which; and so is a second file of a segment.
+//! A damaged mark is rewritten if the file is proven to be the segment's: by its other mark, or
+//! because what extents name in it can be read. A whole mark that names another segment is kept: it
+//! may be all that identifies the file. A second file of a segment is kept as well.
 
 use data::{SegmentFault, SegmentFaultKind};
 use format::key;
@@ -12,12 +12,12 @@ use crate::FsResult;
 use crate::error::from_store;
 use crate::subvol::VOLUME;
 
-/// What to do about a file that says that it is another's.
+/// What to do about a file that claims to be another segment.
 const EXCHANGE: &str = "nothing of it is given back or written over: give the files the names \
                         that their headers tell, or put this one back from a backup";
 /// About a second file of a segment.
 const TWIN: &str = "look at both, and take the one away that is not the segment's";
-/// About a mark that is not written again.
+/// About a mark that is not rewritten.
 const NOT_PROVEN: &str = "it is not written anew, for nothing else says whose the file is: put it \
                           back from a backup, or remove the files whose contents are lost, and \
                           repair again";
@@ -26,7 +26,7 @@ impl Checker<'_, '_> {
     /// Checks the files of segments, and the counts of their pages.
     pub(super) fn segments(&mut self) -> FsResult<()> {
         let faults = self.fs.data.check_segments().map_err(from_store)?;
-        // Where any file has another's name, or is gone, one of which nothing is named may be it.
+        // If any file has another's name, or is gone, a file in which nothing is named may be it.
         let is_amiss = faults.iter().any(|fault| fault.kind == SegmentFaultKind::Another)
             || self.contents.segments().any(|segment| !self.fs.data.has_segment(segment));
         for fault in &faults {
@@ -53,7 +53,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// What is told of a file, and what repairs it. Nothing repairs the map of a rewritten segment.
+    /// The problem with a file, and its repair. Nothing repairs the map of a rewritten segment.
     fn of_segment(&self, fault: &SegmentFault, is_amiss: bool) -> Problem {
         let SegmentFault { segment, bad, kind } = fault;
         let is_proven = |is_named: bool| {

@@ -15,7 +15,7 @@ pub(super) struct InoSet {
 }
 
 impl InoSet {
-    /// Adds a number; tells whether it was new.
+    /// Adds a number; returns whether it was new.
     pub(super) fn insert(&mut self, ino: u64) -> bool {
         let part = self.parts.entry(ino / PART).or_insert_with(|| Box::new([0; WORDS]));
         let index = (ino % PART) as usize;
@@ -25,7 +25,7 @@ impl InoSet {
         new
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub(super) fn remove(&mut self, ino: u64) {
         let index = (ino % PART) as usize;
         if let Some(part) = self.parts.get_mut(&(ino / PART)) {

@@ -1,15 +1,15 @@
-//! Snapshots and clones, by what differs from a tree that was found right: what they share with it
-//! is right there, too.
+//! Checks snapshots and clones by their differences from a verified tree: what they share with it
+//! is right in them, too.
 //!
-//! A relation between two records can be wrong only where one of them differs. So everything that
-//! a differing record takes part in is looked at again, by the same checks as in a whole tree: the
-//! directories whose records or entries differ, those that differing entries lead to or differing
-//! records are in, the inodes under their own number, and the extents of files. The granule is a
-//! directory: one that differs in an entry is gone through.
+//! A relation between two records can be wrong only if one of them differs. So everything related
+//! to a differing record is checked again, by the same checks as in a whole tree: the directories
+//! whose records or entries differ, those that differing entries lead to or differing records are
+//! in, the inodes under their own number, and the extents of files. The granule is a directory: one
+//! that differs in an entry is walked.
 //!
-//! This only proves a tree right. Whatever it finds or cannot tell (a record that does not decode,
-//! an extent whose owner is not among what differs) has the tree gone through as a whole, which
-//! tells what is wrong. So does a tree beside which none was found right.
+//! This only proves a tree right. If it finds a problem or cannot decide (a record that does not
+//! decode, an extent whose owner is not among the differences), the tree is checked as a whole,
+//! which reports the problem. So is a tree for which there is no verified tree to compare with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,9 +33,9 @@ use crate::error::from_store;
 pub(super) struct Clean {
     tree: TreeId,
     whole: bool,
-    /// Inodes that stand beside their names.
+    /// Inodes that are stored beside their names.
     embedded: InoSet,
-    /// Directories in which subvolumes are mounted: whether that is right stands in other records.
+    /// Directories in which subvolumes are mounted: other records determine whether that is right.
     mounts: BTreeSet<u64>,
 }
 
@@ -47,21 +47,21 @@ pub(super) struct CleanTrees {
     clones: BTreeMap<(u64, u64), Clean>,
 }
 
-/// What differs, by what has to be looked at.
+/// The differences, grouped by what has to be checked.
 #[derive(Default)]
 struct Differing {
     directories: BTreeSet<u64>,
     linked: BTreeSet<u64>,
     /// Inodes beside names of differing entries.
     embedded: BTreeSet<u64>,
-    /// Bytes that extents cover: less of it in the base, for each file.
+    /// Bytes that extents cover, minus those in the base, for each file.
     extents: BTreeMap<u64, i64>,
-    /// Files of which extents were in the base.
+    /// Files that had extents in the base.
     had_extents: BTreeSet<u64>,
 }
 
 impl Differing {
-    /// Takes a difference; `None`: this is not to be told from what differs.
+    /// Takes a difference; `None`: the differences do not decide this.
     fn take(&mut self, difference: &Diff<'_>) -> Option<()> {
         let values = [difference.old, difference.new];
         match key::parse(difference.key).ok()? {
@@ -76,7 +76,7 @@ impl Differing {
                         };
                         places.insert(record.map(place));
                     }
-                    // Where it is in the same place, the entry that leads to it is right still.
+                    // If it is in the same place, the entry that leads to it is still right.
                     if places.len() > 1 {
                         let above = places.into_iter().flatten().map(|(parent, ..)| parent);
                         self.directories.extend(above);
@@ -94,7 +94,7 @@ impl Differing {
             Parsed::Linked { ino, part } => {
                 self.linked.insert(ino);
                 if part == Part::Attributes {
-                    // Entries say the kind, too, and need not differ.
+                    // Entries contain the kind, too, and need not differ.
                     let kind = |value| LinkedRecord::decode(value).map(|record| record.inode.kind);
                     let kinds: Result<BTreeSet<_>, _> =
                         values.into_iter().flatten().map(kind).collect();
@@ -147,7 +147,7 @@ impl Checker<'_, '_> {
         };
         let of = record.source.0;
         if of != 0 && !record.read_only {
-            // Of clones that nothing was taken of only the last is remembered.
+            // Of clones of which no copy was taken only the last is remembered.
             let lineage = self.table.subvolumes.get(&of).map_or(0, |source| source.lineage);
             self.clean.clones.insert((lineage, record.root), clean.clone());
             if !self.table.sources.contains(&tree_of) {
@@ -157,15 +157,15 @@ impl Checker<'_, '_> {
         self.clean.own.insert((record.lineage, record.root), clean);
     }
 
-    /// Looks at a snapshot or a clone by what differs from a tree that was found right; `false`:
-    /// nothing is proven by that, and nothing was told.
+    /// Checks a snapshot or a clone by its differences from a verified tree; `false`: that proves
+    /// nothing, and nothing was reported.
     pub(super) fn by_difference(&mut self, record: &SubvolumeRecord, id: u64) -> FsResult<bool> {
         let mut tree = Tree::new(id, record);
         if tree.original || self.counts_anew && !record.read_only {
             return Ok(false);
         }
         let Some(base) = self.base_of(&tree, record) else { return Ok(false) };
-        // It is missed by nothing else: no entry leads to it.
+        // No other check finds it missing: no entry leads to it.
         if !matches!(look::directory(self.pin, tree.id, tree.root)?, Look::Found(_)) {
             return Ok(false);
         }
@@ -186,7 +186,7 @@ impl Checker<'_, '_> {
     }
 
     fn prove(&mut self, tree: &mut Tree, base: &Clean, differing: &Differing) -> FsResult<bool> {
-        // A mount is right or not by the table of subvolumes, which says other than of the base.
+        // The table of subvolumes decides whether a mount is right, and it differs from the base's.
         let directories: BTreeSet<u64> =
             differing.directories.iter().chain(&base.mounts).copied().collect();
         tree.embedded = base.embedded.clone();
@@ -199,8 +199,8 @@ impl Checker<'_, '_> {
         for &ino in &differing.linked {
             let prefix = key::linked_prefix(ino);
             self.linked_inodes(tree, &prefix)?;
-            // Entries that lead to it do not differ when its record alone is gone: the notes of
-            // them are left.
+            // Entries that lead to it do not differ when only its record is gone: the notes of them
+            // are left.
             let key = key::linked(ino, Part::Attributes);
             if look::exists(self.pin, tree.id, &key)? != Look::Found(())
                 && Scan::new(self.pin, tree.id, &prefix)?.advance()?
@@ -211,7 +211,7 @@ impl Checker<'_, '_> {
         self.extents_have_owners(tree, differing)
     }
 
-    /// A tree beside which a copy is looked at: of the same directory, or one that holds it.
+    /// A tree with which a copy is compared: of the same directory, or one that holds it.
     fn base_of(&self, tree: &Tree, record: &SubvolumeRecord) -> Option<Clean> {
         let fits = |base: &&Clean| base.whole || !tree.whole;
         let same = self.clean.own.get(&(record.lineage, record.root)).filter(fits);
@@ -220,10 +220,10 @@ impl Checker<'_, '_> {
             self.clean.clones.get(&(source.lineage, record.root)).filter(fits)
         };
         let above = || {
-            // What was pruned shares nothing with the tree that it was taken from.
+            // A pruned tree shares nothing with the tree that it was taken from.
             let source = self.table.subvolumes.get(&record.source.0).filter(|_| !tree.whole)?;
             let base = self.clean.own.get(&(source.lineage, source.root))?;
-            // Of a copy of the same directory all is right that this one reaches.
+            // In a copy of the same directory everything that this one reaches is right.
             (base.whole || source.root == record.root).then_some(base)
         };
         same.or_else(last).or_else(above).cloned()
@@ -251,8 +251,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Whether each file that has extents, and of which something differs, was looked at, or has
-    /// as many bytes as in the base, where an inode that does not differ owned them.
+    /// Whether each file that has extents and differs was checked, or has as many bytes as in the
+    /// base, where an inode that does not differ owned them.
     fn extents_have_owners(&mut self, tree: &Tree, differing: &Differing) -> FsResult<bool> {
         let (embedded, linked) = (&differing.embedded, &differing.linked);
         for &ino in differing.extents.keys().chain(embedded).chain(linked) {
@@ -276,8 +276,8 @@ impl Checker<'_, '_> {
         Ok(true)
     }
 
-    /// Whether the extents of a file do not overlap, and none of them is suspect: what was synced
-    /// often is moved to other extents beside an inode that stays.
+    /// Whether the extents of a file do not overlap, and none of them is suspect: a frequently
+    /// synced file is moved to other extents while its inode does not change.
     fn extents_read(&mut self, tree: &Tree, ino: u64) -> FsResult<bool> {
         let mut scan = Scan::new(self.pin, tree.id, &key::extent_prefix(ino))?;
         let mut end = 0;
@@ -303,7 +303,7 @@ impl Checker<'_, '_> {
         Ok(scan.lost.is_empty())
     }
 
-    /// Takes the inodes of a directory's entries out of those that are known: they are met again.
+    /// Removes the inodes of a directory's entries from the known ones: they are met again.
     fn forget_entries(&self, base: TreeId, tree: &mut Tree, directory: u64) -> FsResult<()> {
         let mut scan = Scan::new(self.pin, base, &key::directory_prefix(directory))?;
         while scan.advance()? {

@@ -1,8 +1,9 @@
-//! Small contents, which lie beside an inode: it says that they are there, and its size is theirs.
+//! Small contents, which are stored beside an inode: it says that they exist, and its size is
+//! theirs.
 //!
-//! Both are always written together, and so are those of files of which nothing is in a segment. So
-//! where they contradict one another a record was damaged, and what lies there is what was written:
-//! nothing behind its end was. What an inode with extents does not know of is kept beside it.
+//! Both are always written together, and so are those of files without data in a segment. So if
+//! they contradict each other a record was damaged. The stored bytes are what was written: nothing
+//! was after their end. Contents that an inode with extents does not mention are kept beside it.
 
 use format::inode_record::{FileKind, InodeRecord};
 use format::key;
@@ -20,18 +21,18 @@ pub(super) struct Wrong {
     pub(super) remedy: Remedy,
 }
 
-/// What is done about it.
+/// The repair.
 pub(super) enum Remedy {
-    /// The inode says what is so.
+    /// The inode is corrected.
     Note(&'static str, InodeRecord),
-    /// The contents are kept as a file of their own.
+    /// The contents are kept as a separate file.
     Keep,
     /// Nothing.
     Nothing,
 }
 
 impl Checker<'_, '_> {
-    /// Compares what an inode says of small contents with how many bytes there are.
+    /// Compares what an inode says of small contents with the bytes that are stored.
     pub(super) fn small_contents(
         &self,
         tree: TreeId,
@@ -43,7 +44,7 @@ impl Checker<'_, '_> {
         let is_index = inode.elsewhere.is_some();
         let (kind, what, remedy) = match (inode.has_bulk, found) {
             (true, None) => {
-                // A link without a target stays what it is: nothing could be put there.
+                // A link without a target stays unchanged: nothing could be put there.
                 let size = if inode.has_extents { inode.size } else { 0 };
                 let less = InodeRecord { has_bulk: false, size, ..*inode };
                 let note = Remedy::Note("note that there are none", less);
@@ -78,7 +79,7 @@ impl Checker<'_, '_> {
         Ok(Some(Wrong { kind, what, remedy }))
     }
 
-    /// Whether a file has extents, whatever it says; unsure counts as yes.
+    /// Whether a file has extents, regardless of its inode; unsure counts as yes.
     fn has_extents(&self, tree: TreeId, ino: u64, inode: &InodeRecord) -> FsResult<bool> {
         if inode.has_extents {
             return Ok(true);

@@ -30,7 +30,7 @@ pub(super) struct Table {
     pub(super) subvolumes: BTreeMap<u64, SubvolumeRecord>,
     /// What copies inherit.
     pub(super) inherited: BTreeMap<u64, InheritedRecord>,
-    /// Subvolumes that others were taken of.
+    /// Subvolumes of which copies were taken.
     pub(super) sources: BTreeSet<u64>,
     /// Subvolume of the volume's root.
     pub(super) root: u64,
@@ -43,16 +43,16 @@ pub(super) struct Table {
     segments: BTreeMap<u64, i64>,
     pub(super) counters: BTreeMap<u8, u64>,
     next_detached: u64,
-    /// What of it cannot be read, or does not decode.
+    /// What part of it cannot be read, or does not decode.
     pub(super) lost: Vec<LostRange>,
-    /// Keys of records that only their copies have whole, and that were taken from those.
+    /// Keys of records that only their copies have whole, and that were read from the copies.
     pub(super) from_copies: BTreeSet<Vec<u8>>,
-    /// Subvolumes whose trees are those of others, too.
+    /// Subvolumes whose trees also belong to others.
     pub(super) sharing: BTreeSet<u64>,
 }
 
 impl Table {
-    /// Reads it. What cannot be read or does not decode is told.
+    /// Reads it, and reports what cannot be read or does not decode.
     pub(super) fn read(fs: &Fs, pin: &dyn Pinned, report: &mut VolumeReport) -> FsResult<Table> {
         let mut table = Table { root: fs.root_subvol()?.id.0, ..Table::default() };
         let mut scan = Scan::new(pin, VOLUME, &[])?;
@@ -80,7 +80,7 @@ impl Table {
             if table.from_copies.insert(key.clone()) {
                 report.add(gone(&key, &copy));
             }
-            // It was seen to decode.
+            // It was decoded before.
             table.take(&key, &copy).unwrap_or_default();
         }
         for range in &scan.lost {
@@ -98,8 +98,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Takes the copies of what cannot be read. Where those cannot be read either, that is told of
-    /// them.
+    /// Uses the copies of what cannot be read. If those cannot be read either, this reports it.
     fn take_copies(&mut self, pin: &dyn Pinned, lost: &LostRange) -> FsResult<()> {
         let mut scan = Scan::new(pin, COPY, &[])?;
         while scan.advance()? {
@@ -164,7 +163,7 @@ impl Table {
         live.map(|(&id, _)| id).collect()
     }
 
-    /// Those of them whose trees are looked at: no tree is gone through as that of two.
+    /// Those of them whose trees are checked: no tree is checked twice, for two subvolumes.
     pub(super) fn alone(&self) -> Vec<u64> {
         let live = self.live();
         live.into_iter().filter(|id| !self.sharing.contains(id)).collect()
@@ -176,7 +175,7 @@ impl Table {
         pages.fold(0, u64::saturating_add).saturating_mul(u64::from(data::CHUNK_BYTES))
     }
 
-    /// About how many inodes there are to look at.
+    /// An estimate of the inodes to check.
     pub(super) fn files(&self) -> u64 {
         self.live()
             .iter()
@@ -239,7 +238,7 @@ impl Table {
 }
 
 impl Checker<'_, '_> {
-    /// What the records say of one another.
+    /// Checks the records against each other.
     pub(super) fn check_table(&mut self) -> FsResult<()> {
         let ids: Vec<u64> = self.table.subvolumes.keys().copied().collect();
         for id in ids {
@@ -259,7 +258,7 @@ impl Checker<'_, '_> {
         self.check_trees()
     }
 
-    /// What has no name and waits to be removed is there, and has none.
+    /// What waits to be removed exists, and has no name.
     fn check_orphans(&mut self) -> FsResult<()> {
         for (subvol, ino) in std::mem::take(&mut self.table.orphans) {
             let problem = match self.table.subvolumes.get(&subvol) {
@@ -290,7 +289,7 @@ impl Checker<'_, '_> {
         let mut wrong = Vec::new();
         for (&sequence, record) in &self.table.detached {
             if sequence >= COUNT_MAX {
-                // Whatever it is of is found to wait for nothing then.
+                // The object that it refers to is then found not to wait.
                 wrong.push((sequence, 0, "under a number that was never counted to"));
                 continue;
             }
@@ -349,7 +348,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// What `pando gc` noted is to be read, or nothing is collected any more.
+    /// The notes of `pando gc` can be read, or nothing is collected any more.
     fn check_gc_notes(&mut self) -> FsResult<()> {
         let mut scan = Scan::new(self.pin, VOLUME, &key::CANDIDATES_PREFIX)?;
         while scan.advance()? {

@@ -1,8 +1,8 @@
 //! One subvolume's tree: its directories in the order of their numbers, each with its entries.
 //!
-//! Each relation is looked at from both of its ends: an entry leads to a directory whose record
-//! leads back, and a record leads to an entry that leads to it. A copy of a directory that was not
-//! pruned shares its source's whole tree; there, what cannot be reached is nobody's business.
+//! Each relation is checked from both ends: an entry leads to a directory whose record leads back,
+//! and a record leads to an entry that leads to it. A copy of a directory that was not pruned
+//! shares its source's whole tree; unreachable records are normal there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,23 +31,23 @@ pub(super) enum Reach {
     Root,
     /// To a directory that was detached and waits to be reclaimed.
     Detached,
-    /// Nowhere, or in a circle.
+    /// Nowhere, or in a loop.
     Nowhere,
-    /// To what cannot be read.
+    /// To something that cannot be read.
     Unknown,
 }
 
-/// What is known of a tree while it is gone through.
+/// What is known of a tree during the walk.
 pub(super) struct Tree {
     pub(super) subvol: u64,
     pub(super) id: TreeId,
     pub(super) root: u64,
-    /// Whether all that is in it must be reached.
+    /// Whether everything in it must be reachable.
     pub(super) whole: bool,
-    /// Whether it is no copy of another: then nothing in it is there for another's sake.
+    /// Whether it is not a copy of another: then everything in it belongs to it.
     pub(super) original: bool,
     reach: Map<u64, Reach>,
-    /// Inodes that stand in entries.
+    /// Inodes that are stored in entries.
     pub(super) embedded: InoSet,
     /// Directories.
     pub(super) directories: InoSet,
@@ -57,12 +57,12 @@ pub(super) struct Tree {
     pub(super) extended: InoSet,
     /// Linked inodes that an entry led to.
     pub(super) linked: InoSet,
-    /// Inodes that can be reached, and bytes of contents of them.
+    /// Inodes that are reachable, and the bytes of their contents.
     pub(super) files: i64,
     pub(super) bytes: i64,
     /// What could not be read.
     pub(super) lost: Vec<LostRange>,
-    /// Whether a record does not decode: which inodes there are is not known.
+    /// Whether a record does not decode: then the set of inodes is not known.
     pub(super) partial: bool,
     /// Directories that have entries and no record, with their entries.
     headless: BTreeMap<u64, i64>,
@@ -70,7 +70,7 @@ pub(super) struct Tree {
     pub(super) remade: BTreeSet<u64>,
 }
 
-/// The directory at hand.
+/// The current directory.
 pub(super) struct Directory {
     pub(super) ino: u64,
     pub(super) record: Option<DirectoryRecord>,
@@ -83,7 +83,7 @@ pub(super) struct Directory {
     xattrs: bool,
     /// Whether an access list is among its attributes.
     listed: bool,
-    /// Whether something of it could not be read or decoded.
+    /// Whether part of it could not be read or decoded.
     pub(super) partial: bool,
 }
 
@@ -111,12 +111,12 @@ impl Tree {
         }
     }
 
-    /// Whether a directory is looked at.
+    /// Whether a directory is checked.
     pub(super) fn concerns(&self, reach: Reach) -> bool {
         reach == Reach::Root || self.whole
     }
 
-    /// Whether something of it is not known, that a thing without an owner may belong to.
+    /// Whether part of it is unknown, to which an object without an owner may belong.
     pub(super) fn is_unsure(&self) -> bool {
         self.partial || !self.lost.is_empty()
     }
@@ -161,7 +161,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// The root of a subvolume was not removed; that of one that is no copy is in itself.
+    /// The root of a subvolume was not removed; the root of one that is no copy is its own parent.
     fn root_record(&mut self, of: &SubvolumeRecord, id: u64) -> FsResult<()> {
         let tree = TreeId(of.tree);
         let Look::Found(record) = look::directory(self.pin, tree, of.root)? else { return Ok(()) };
@@ -185,14 +185,14 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// That a number is that of two things. Which of them has it cannot be told.
+    /// Reports that two objects have one number. Which of them it belongs to is not known.
     pub(super) fn two_of(&mut self, tree: &Tree, ino: u64, what: &str) {
         let what = format!("{ino} is the number of {what}");
         let problem = Problem::new(ProblemKind::Name, what);
         self.found(Problem { subvolume: tree.subvol, ino, ..problem });
     }
 
-    /// Tells what of a tree cannot be read.
+    /// Reports what cannot be read of a tree.
     pub(super) fn tell_lost(&mut self, tree: &Tree, lost: &[LostRange]) {
         for range in lost {
             let what = format!(
@@ -280,7 +280,7 @@ impl Checker<'_, '_> {
         })
     }
 
-    /// Where the parents of a directory lead. A circle is told when it is first met.
+    /// Where the parents of a directory lead. A loop is reported when it is first met.
     pub(super) fn reach(&mut self, tree: &mut Tree, dir: u64) -> FsResult<Reach> {
         let mut chain: Vec<u64> = Vec::new();
         let mut met: Set<u64> = Set::default();
@@ -370,7 +370,7 @@ impl Checker<'_, '_> {
 
     /// A detached directory waits to be reclaimed.
     fn detached(&mut self, tree: &Tree, dir: &Directory) {
-        // A copy has what was detached in its source, and not the record of it.
+        // A copy has the directories that were detached in its source, and not their records.
         if !tree.original || self.table.waits(tree.subvol, dir.ino) {
             return;
         }
@@ -404,7 +404,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// The end of a directory: what it says of itself is what was there.
+    /// The end of a directory: its own counts match what was there.
     fn finish(&mut self, tree: &mut Tree, mut dir: Directory, lost: &[LostRange]) -> FsResult<()> {
         self.close_attached(tree, &mut dir, lost)?;
         if !tree.concerns(dir.reach) {
@@ -476,8 +476,8 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// Directories without a record to which no entry leads: where one does, the record is made
-    /// again for that one.
+    /// Directories without a record to which no entry leads; where an entry does, that entry's
+    /// repair rebuilds the record.
     fn headless(&mut self, tree: &mut Tree) {
         for (ino, entries) in std::mem::take(&mut tree.headless) {
             if tree.remade.contains(&ino) || tree.is_unsure() {
@@ -490,11 +490,12 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// What the volume tells of a subvolume's files is what was there.
+    /// The volume's counts of a subvolume's files match what was there.
     fn compare_usage(&mut self, tree: &Tree, record: &SubvolumeRecord) -> FsResult<()> {
         let unsure = tree.is_unsure()
             || self.table.has_detached(tree.subvol)
-            // What a scan has added by now is in a tree of its own, and counted when it ends.
+            // What a running scan has added is in a separate tree, and is counted when the scan
+            // ends.
             || self.table.scans(record.lineage) && !self.counts_anew;
         if unsure {
             self.counts_are_compared = false;
@@ -519,7 +520,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// A range of keys for people: what it holds of directories and inodes.
+/// A range of keys in words: which directories and inodes it covers.
 fn told_range(range: &LostRange) -> String {
     let key_in_words = |key: &[u8]| match key::parse(key) {
         Ok(Parsed::Entry { directory, cookie, .. }) => {

@@ -1,9 +1,9 @@
-//! Trees that no record names: room, or what a subvolume had whose record is gone from both trees
-//! of the volume's own records.
+//! Trees that no record names: leaked space, or the tree of a subvolume whose record is gone from
+//! both trees of the volume's own records.
 //!
-//! What has directories is somebody's, and a repair puts it back (decision 0101). So only what is
-//! proven to have none is dropped, by whomever; and what any of them names of contents is not given
-//! back as long as it is there.
+//! A tree with directories is user data, and a repair restores it (decision 0101). So only a tree
+//! that is proven to have none is dropped, by any code path. Contents that such trees name are not
+//! freed while the trees exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::numbers::NUMBERS_END;
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
-/// Numbers behind the last one that was handed out at which trees are looked for, too.
+/// How many numbers after the last one handed out are searched for trees, too.
 const TREES_BEYOND: u64 = 64;
 /// The counter of the number that the next tree gets.
 const NEXT_TREE: u8 = key::counter(Counter::NextTree)[1];
@@ -29,7 +29,7 @@ const NEXT_TREE: u8 = key::counter(Counter::NextTree)[1];
 const TREES_LOOKED_FOR: u64 = 1 << 20;
 
 impl Checker<'_, '_> {
-    /// Tells them.
+    /// Reports them.
     pub(super) fn check_trees(&mut self) -> FsResult<()> {
         if !self.table.lost.is_empty() {
             return Ok(());
@@ -52,16 +52,16 @@ impl Checker<'_, '_> {
 }
 
 impl Fs {
-    /// Trees that a collection marks beside those that the records of subvolumes name: of which
-    /// only the copy of the record is left, or none. An operation names each tree that it makes in
-    /// the same commit, so there are none but those that were there when the volume was opened.
+    /// Trees that a collection marks besides those that the records of subvolumes name: only the
+    /// copy of their record is left, or none. An operation names each tree that it creates in the
+    /// same commit, so all of them existed when the volume was opened.
     pub(crate) fn trees_without_records(&self, pin: &dyn Pinned) -> FsResult<Vec<TreeId>> {
         let mut known = self.queue.unnamed.lock();
         let trees = match &mut *known {
             Some(trees) => trees,
             none => {
                 let table = Table::read(self, pin, &mut VolumeReport::default())?;
-                // Which trees there are is known only where all of these records are.
+                // The set of trees is known only if all of these records are.
                 if let Some(lost) = table.lost.first() {
                     return Err(from_store(Error::Corrupt(Arc::clone(&lost.damage))));
                 }
@@ -90,12 +90,12 @@ impl Fs {
     }
 }
 
-/// What is done where it cannot be read whether there is a tree.
+/// What to do if it cannot be read whether there is a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Damage {
-    /// None is known there, and nothing is concluded from that.
+    /// Treat it as absent, and conclude nothing from that.
     IsPassed,
-    /// It is the answer.
+    /// Return the error.
     Ends,
 }
 
@@ -110,8 +110,8 @@ pub(super) fn unnamed_trees(table: &Table, pin: &dyn Pinned, damage: Damage) -> 
     }));
     let next = table.counters.get(&NEXT_TREE).copied().unwrap_or(0);
     let mut unnamed = Vec::new();
-    // A falsified counter or record must not make this endless: of more numbers than so many the
-    // first and the last are looked at.
+    // A falsified counter or record must not make this endless: of more numbers than that, only the
+    // first and the last are tried.
     let end = next.saturating_add(TREES_BEYOND);
     let first = key::FIRST_TREE..end.min(key::FIRST_TREE + TREES_LOOKED_FOR);
     let last = end.saturating_sub(TREES_LOOKED_FOR).max(first.end)..end;
@@ -133,9 +133,9 @@ fn exists(pin: &dyn Pinned, tree: u64, damage: Damage) -> FsResult<bool> {
     }
 }
 
-/// The directory of an unnamed tree that all others of it are below: one that is in itself, or else
-/// the first that is in none of the tree. `Absent`: it is proven that it has no directories, or it
-/// is a base of the index, which is a copy.
+/// The topmost directory of an unnamed tree: one that is its own parent, or else the first whose
+/// parent is not in the tree. `Absent`: it is proven that it has no directories, or it is a base of
+/// the index, which is a copy.
 pub(super) fn top_of(table: &Table, pin: &dyn Pinned, tree: u64) -> FsResult<Look<u64>> {
     if table.subvolumes.values().any(|record| record.base == tree) {
         return Ok(Look::Absent);

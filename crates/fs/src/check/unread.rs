@@ -1,8 +1,8 @@
-//! A pinned state as a check reads it: a read that the disk failed is as good as damage, so that
-//! the check passes over it, tells it, and goes on.
+//! A pinned state as a check reads it: a failed read of the disk is treated as damage, so that the
+//! check skips it, reports it, and continues.
 //!
-//! Only who concludes nothing from what cannot be read may take it so. Collecting garbage and
-//! making a tree again from its copies read the state itself, and give up on such a read.
+//! Only code that concludes nothing from unreadable data may use it. Garbage collection and the
+//! rebuild of a tree from its copies read the state itself, and give up on such a read.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ impl<'a> PastUnread<'a> {
         PastUnread { pin, met: AtomicBool::new(false) }
     }
 
-    /// Whether a read was met that the disk failed.
+    /// Whether a read of the disk failed.
     pub(super) fn met(&self) -> bool {
         self.met.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl Pinned for PastUnread<'_> {
         new_tree: TreeId,
         range: KeyRange,
     ) -> Result<Box<dyn DiffCursor + 'a>> {
-        // The engine asks the other for what it is (`as_any`), and gets its own.
+        // The engine asks the other state for its type (`as_any`), and gets its own.
         let cursor = self.past(self.pin.diff(old_tree, new, new_tree, range))?;
         Ok(Box::new(Differences { cursor, of: self }))
     }

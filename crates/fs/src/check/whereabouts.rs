@@ -1,4 +1,4 @@
-//! Paths of what problems are about, as far as the records above can be read.
+//! Paths of the objects that problems refer to, as far as the records above can be read.
 
 use format::key;
 use store::TreeId;
@@ -7,7 +7,7 @@ use super::look::{self, Look};
 use super::{Checker, Problem};
 use crate::FsResult;
 
-/// Components of a path that are looked for.
+/// Components of a path that are resolved.
 const COMPONENTS_MAX: usize = 4096;
 /// Subvolumes that a path is followed through.
 const NESTED_MAX: usize = 64;
@@ -61,8 +61,8 @@ impl Checker<'_, '_> {
         Ok(path)
     }
 
-    /// Adds the names above a directory, up to the subvolume's root; `false` when they do not
-    /// lead there.
+    /// Adds the names above a directory, up to the subvolume's root; `false` when they do not lead
+    /// there.
     fn within(
         &self,
         tree: TreeId,
@@ -92,7 +92,7 @@ impl Checker<'_, '_> {
         Ok(false)
     }
 
-    /// Tells where a problem is: a name in a directory, or the directory itself.
+    /// Sets where a problem is: a name in a directory, or the directory itself.
     pub(super) fn at(
         &self,
         problem: Problem,
