@@ -1,4 +1,4 @@
-//! The arguments of `pando find`: options of ours, paths, and the expression.
+//! The arguments of `pando find`: its own options, paths, and the expression.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,10 +11,10 @@ use wire::{Failure, FailureKind};
 use crate::failure::Result;
 use crate::place::Place;
 
-/// What `pando find --help` says.
+/// The output of `pando find --help`.
 pub(crate) const HELP: &str = include_str!("help.txt");
 
-/// The arguments, taken apart.
+/// The parsed arguments.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option")]
 pub(crate) struct Arguments {
@@ -28,15 +28,15 @@ pub(crate) struct Arguments {
     pub(crate) follow: bool,
     /// Search all snapshots too.
     pub(crate) all_snapshots: bool,
-    /// Tell on standard error what the search did.
+    /// Print statistics of the search on standard error.
     pub(crate) stats: bool,
-    /// How many rows at most.
+    /// Most rows to print.
     pub(crate) limit: Option<u64>,
-    /// In which order.
+    /// The order of the rows.
     pub(crate) sort: Option<Sort>,
-    /// What rows are to be like, the nearest first.
+    /// The file that rows must be similar to, the most similar first.
     pub(crate) like: Option<PathBuf>,
-    /// Where to search.
+    /// The paths to search.
     pub(crate) paths: Vec<FindPath>,
     /// The expression.
     pub(crate) expression: Vec<Vec<u8>>,
@@ -45,14 +45,14 @@ pub(crate) struct Arguments {
 /// A path to search from.
 #[derive(Debug)]
 pub(crate) struct FindPath {
-    /// As it was typed.
+    /// The path as typed.
     pub(crate) typed: PathBuf,
-    /// Where that is.
+    /// The resolved place.
     pub(crate) place: Place,
 }
 
 impl Arguments {
-    /// Takes arguments apart.
+    /// Parses arguments.
     pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments> {
         let mut taken = Arguments::default();
         let mut rest = Vec::new();
@@ -63,7 +63,7 @@ impl Arguments {
                 Ok(true) => {}
                 Ok(false) => {
                     rest.push(bytes.to_vec());
-                    // What a test takes is not an option of ours, whatever it looks like.
+                    // The operand of a test is never an option, whatever it looks like.
                     for _ in 0..operands(bytes) {
                         rest.extend(arguments.next().map(|operand| operand.as_bytes().to_vec()));
                     }
@@ -80,7 +80,7 @@ impl Arguments {
         Ok(taken)
     }
 
-    /// An option of ours. `false`: it is none.
+    /// Parses an option of `pando find`. `false`: it is not one.
     fn option<'a>(
         &mut self,
         argument: &[u8],
@@ -127,7 +127,7 @@ impl Arguments {
                 return Err(wrong("-L: symbolic links are not followed below the paths".into())
                     .hint("-H follows those that are given as paths"));
             }
-            // Nothing is ordered by the order of tests.
+            // The order of tests has no effect on the results.
             b"--" | b"-O0" | b"-O1" | b"-O2" | b"-O3" => {}
             b"-D" => return Err(wrong("-D is not supported".into()).hint("--stats tells more")),
             _ if name.starts_with(b"--") => {
@@ -140,7 +140,7 @@ impl Arguments {
         Ok(true)
     }
 
-    /// What stands before the expression: paths, and queries as in a search box.
+    /// Parses what precedes the expression: paths, and queries as in a search box.
     fn paths_and_queries(&mut self, before: Vec<Vec<u8>>, expression: Vec<Vec<u8>>) -> Result<()> {
         let mut queries: Vec<Vec<u8>> = Vec::new();
         let mut paths = Vec::new();
@@ -178,7 +178,7 @@ fn in_volume(path: &Path) -> bool {
     path.as_os_str().as_bytes().contains(&b':') && Place::split(path).is_some()
 }
 
-/// Where a path leads, after others: a word that leads nowhere may be meant as a query.
+/// Resolves a path that follows others: a word that does not exist may be meant as a query.
 fn place(typed: &Path, others: bool) -> Result<Place> {
     let found = Place::reading(typed);
     if let Err(failure) = &found
@@ -199,7 +199,7 @@ fn place(typed: &Path, others: bool) -> Result<Place> {
     }
 }
 
-/// What to say of a path that leads nowhere, and looks like a word of the search box misspelt.
+/// A hint for a path that does not exist, and looks like a misspelled word of the search box.
 fn meant(typed: &Path) -> Option<Failure> {
     let bytes = typed.as_os_str().as_bytes();
     let word = bytes.strip_prefix(b"!").unwrap_or(bytes);

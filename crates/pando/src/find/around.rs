@@ -16,17 +16,17 @@ use super::times;
 use crate::place::Place;
 use crate::session;
 
-/// Where the command runs.
+/// The environment where the command runs.
 pub(crate) struct Around {
     now: i64,
     zone: TimeZone,
     letters: Letters,
-    /// The volume that is searched, when it is one.
+    /// The volume that is searched, if it is only one.
     volume: Option<PathBuf>,
 }
 
 impl Around {
-    /// As it is now.
+    /// The environment at this moment.
     pub(crate) fn new(volume: Option<PathBuf>) -> Around {
         let device::Timestamp(now) = SystemClock::new().now();
         Around { now, zone: TimeZone::system(), letters: letters(), volume }
@@ -37,7 +37,7 @@ impl Around {
         &self.zone
     }
 
-    /// What `VOLDIR:/path` leads to, and `DIR@SNAPSHOT` where nothing is called so.
+    /// Resolves `VOLDIR:/path`, and `DIR@SNAPSHOT` if no file has that name.
     fn inside(&self, path: &Path) -> Option<Result<Reference, String>> {
         let place = Place::split(path).or_else(|| {
             let signed = path.as_os_str().as_bytes().contains(&b'@');
@@ -112,7 +112,7 @@ impl Surroundings for Around {
     }
 }
 
-/// What names are made of, by the locale's variables.
+/// The character set of names, by the locale's variables.
 fn letters() -> Letters {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()

@@ -1,4 +1,4 @@
-//! What `-printf` prints of a row, as GNU find prints it.
+//! The output of `-printf` for a row, as GNU find prints it.
 
 use jiff::tz::TimeZone;
 use search::query::{Directive, Format, Piece};
@@ -10,13 +10,13 @@ use crate::names::Names;
 use crate::output::printable;
 use crate::verbs::attr_text;
 
-/// What one directive prints, before it is filled up.
+/// The value of one directive, before padding.
 enum Value {
     Text(Vec<u8>),
-    /// Decimal, with a sign where there is one.
+    /// Decimal, with a sign if negative.
     Number(i64),
     Octal(u32),
-    /// As `%g` of C has it.
+    /// As C prints it with `%g`.
     Float(f64),
 }
 
@@ -34,7 +34,7 @@ pub(super) fn render(
             Piece::Stop => return,
             Piece::Directive(directive) => {
                 let value = match value(directive, item, names, zone) {
-                    // Names must not control a terminal; what was typed in the format may.
+                    // Names must not control a terminal; the user's own format may.
                     Value::Text(text) if terminal => Value::Text(printable(&text).into_bytes()),
                     value => value,
                 };
@@ -100,7 +100,7 @@ pub(super) fn letter(kind: Kind) -> u8 {
     }
 }
 
-/// The last component; a slash that stands behind it stays.
+/// The last component, including a slash that follows it.
 fn file_name(path: &[u8]) -> &[u8] {
     let Some(last) = path.iter().rposition(|&byte| byte != b'/') else {
         return &path[..path.len().min(1)];
@@ -109,8 +109,8 @@ fn file_name(path: &[u8]) -> &[u8] {
     &path[start..path.len().min(last + 2)]
 }
 
-/// What stands before the last slash; a dot where there is none. Slashes at the end do not count,
-/// unless one letter alone stands before them: so has it GNU find.
+/// The part before the last slash; a dot if there is none. Trailing slashes do not count, unless a
+/// single character precedes them: GNU find does the same.
 fn directory_name(path: &[u8]) -> &[u8] {
     let path = match path.iter().rposition(|&byte| byte != b'/') {
         Some(last) if last > 0 => &path[..=last],
@@ -119,7 +119,7 @@ fn directory_name(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&byte| byte == b'/').map_or(b".", |slash| &path[..slash])
 }
 
-/// Prints a value with width, precision and flags as printf(3) does.
+/// Formats a value with width, precision and flags, as printf(3) does.
 fn fill(directive: &Directive, value: &Value, out: &mut Vec<u8>) {
     let sign = |negative: bool| match (negative, directive.plus, directive.space) {
         (true, ..) => "-",
@@ -164,14 +164,14 @@ fn fill(directive: &Directive, value: &Value, out: &mut Vec<u8>) {
 
 fn digits(digits: String, least: Option<usize>) -> Vec<u8> {
     match least {
-        // No digits at all of nothing.
+        // Precision 0 prints zero as no digits.
         Some(0) if digits == "0" => Vec::new(),
         Some(least) => format!("{digits:0>least$}").into_bytes(),
         None => digits.into_bytes(),
     }
 }
 
-/// A number of at least zero as `%g` has it.
+/// A number of at least zero, as `%g` prints it.
 fn general(value: f64, precision: usize, keep_zeros: bool) -> String {
     if !value.is_finite() {
         return "inf".to_owned();

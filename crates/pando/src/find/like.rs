@@ -1,4 +1,4 @@
-//! `--like FILE`: the file that others are to be like, wherever it is.
+//! `--like FILE`: the file to which others must be similar, wherever it is stored.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -13,16 +13,16 @@ use crate::failure::{self, Result};
 use crate::place::Place;
 use crate::session;
 
-/// Rows that are given where nobody says how many.
+/// Number of rows when no limit is given.
 pub(crate) const LIMIT: u64 = 10;
 
-/// What others are to be like, and its inode number where it lies in the volume that is searched.
+/// The file to compare with, and its inode number if it is in the volume that is searched.
 pub(crate) struct Model {
     pub(crate) like: Like,
     pub(crate) node: Option<u64>,
 }
 
-/// A row of what is known of a file.
+/// A row from the known attributes of a file.
 pub(crate) fn row<'a>(attr: &Attr, name: &'a [u8]) -> Row<'a> {
     Row {
         directory: 0,
@@ -55,7 +55,7 @@ pub(crate) fn row<'a>(attr: &Attr, name: &'a [u8]) -> Row<'a> {
     }
 }
 
-/// Attributes of a file of any file system.
+/// Attributes of a file on any file system.
 fn outside(path: &Path) -> Result<Attr> {
     let found = path.symlink_metadata().map_err(|error| failure::io("look at", path, &error))?;
     let nanos =
@@ -87,7 +87,8 @@ fn outside(path: &Path) -> Result<Attr> {
     })
 }
 
-/// Looks at a file: below a mount or elsewhere, or `VOLDIR:/path`. `volume` is searched.
+/// Reads a file: below a mount or elsewhere, or `VOLDIR:/path`. `volume` is the one that is
+/// searched.
 pub(crate) fn model(path: &Path, volume: Option<&Path>) -> Result<Model> {
     let signed = path.as_os_str().as_bytes().contains(&b'@') && path.symlink_metadata().is_err();
     let place = Place::split(path).or_else(|| signed.then(|| Place::reading(path)));

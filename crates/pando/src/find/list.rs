@@ -8,7 +8,7 @@ use super::times;
 use crate::names::Names;
 use crate::verbs::attr_text;
 
-/// How wide the columns are by now.
+/// The current widths of the columns.
 pub(super) struct Columns {
     ino: usize,
     blocks: usize,
@@ -19,7 +19,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// As they are at first.
+    /// The initial widths.
     pub(super) fn new() -> Columns {
         Columns { ino: 9, blocks: 6, links: 3, user: 8, group: 8, size: 8 }
     }
@@ -65,7 +65,7 @@ impl Columns {
     }
 }
 
-/// A name with what would disturb a list written as in C.
+/// A name with characters that would disturb a list escaped as in C.
 fn quote(name: &[u8], out: &mut Vec<u8>) {
     for &byte in name {
         match byte {

@@ -1,4 +1,4 @@
-//! `pando find`, but for the conversation with the owner: what is asked, and how what is found is
+//! `pando find`, except for the conversation with the daemon: the request, and how results are
 //! printed.
 
 mod arguments;

@@ -1,5 +1,5 @@
-//! Rows that wait for their place in an order: of all paths together, of an owner that orders none,
-//! or of one that gives them in several runs. With a limit no more than so many are kept.
+//! Collects rows to sort them: rows of several paths, of a daemon that does not sort, or of one
+//! that returns them in several runs. With a limit, at most that many rows are kept.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,11 +12,11 @@ use super::like;
 use crate::failure::Result;
 use crate::output;
 
-/// Bytes of rows that wait, about: a million and more, which the machine of whoever calls has
-/// room for beside other programs.
+/// Approximate bytes of collected rows: a million and more, for which the caller's machine has
+/// memory beside other programs.
 const BYTES_MAX: usize = 1 << 30;
 
-/// What a row has where no attributes were asked for.
+/// The attributes of a row when none were requested.
 pub(crate) const NOTHING: Attr = Attr {
     node: 0,
     kind: Kind::File,
@@ -33,8 +33,8 @@ pub(crate) const NOTHING: Attr = Attr {
     btime: 0,
 };
 
-/// Takes a row: the number of the path that was typed, the path that the search began at, and the
-/// row with its whole path.
+/// Receives a row: the index of the typed path, the path where the search began, and the row with
+/// its whole path.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(usize, &[u8], &Found) -> Result<()>;
 
 /// The first rows of those seen so far.
@@ -42,29 +42,30 @@ pub(crate) struct Ordered {
     sort: Sort,
     limit: usize,
     bytes_max: usize,
-    /// The last of those kept is on top.
+    /// The last of the kept rows is on top.
     kept: BinaryHeap<Waiting>,
-    /// Memory of those, about.
+    /// Approximate memory of those rows.
     bytes: usize,
 }
 
-/// A row that waits.
+/// A collected row.
 struct Waiting {
     rank: Rank,
     place: usize,
     start: Rc<[u8]>,
-    /// Without its path, which the rank has.
+    /// Without its path, which is in the rank.
     found: Found,
 }
 
 impl Ordered {
-    /// An order, and how many of the first are wanted. Without a limit all are.
+    /// Creates a collection with an order and a limit on the number of first rows. Without a limit
+    /// it keeps all.
     pub(crate) fn new(sort: Sort, limit: Option<u64>) -> Ordered {
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Ordered { sort, limit, bytes_max: BYTES_MAX, kept: BinaryHeap::new(), bytes: 0 }
     }
 
-    /// Adds a row with its whole path. Fails where those that are wanted take too much room.
+    /// Adds a row with its whole path. Fails if the kept rows take too much memory.
     pub(crate) fn add(&mut self, place: usize, start: &Rc<[u8]>, mut found: Found) -> Result<()> {
         let path = std::mem::take(&mut found.path.0);
         let name = last_name(&path).to_vec();
@@ -93,7 +94,7 @@ impl Ordered {
         Failure::new(FailureKind::Invalid, message).hint(hint)
     }
 
-    /// Gives the rows out in order.
+    /// Passes the rows on in order.
     pub(crate) fn give(self, take: Take<'_>) -> Result<()> {
         for Waiting { rank, place, start, mut found } in self.kept.into_sorted_vec() {
             found.path.0 = rank.into_path();
@@ -104,7 +105,7 @@ impl Ordered {
 }
 
 impl Waiting {
-    /// Memory that it takes, about: a heap has room for up to twice as many as are in it.
+    /// Approximate memory: a heap has capacity for up to twice its elements.
     fn memory_bytes(&self) -> usize {
         let target = self.found.target.as_ref().map_or(0, |target| target.0.len());
         let fired = size_of_val(&self.found.fired[..]);
@@ -143,7 +144,7 @@ mod tests {
         Found { path: path.into(), depth: 1, fired: Vec::new(), attr, target: None }
     }
 
-    /// The paths and sizes that a list of rows is given out as.
+    /// The paths and sizes of a list of rows, in output order.
     fn given(ordered: Ordered) -> Vec<(Vec<u8>, u64)> {
         let mut rows = Vec::new();
         let gave = ordered.give(&mut |_, start, found| {

@@ -1,4 +1,4 @@
-//! What is done with rows: the actions, each into its file or standard output; JSON; counts.
+//! What `find` does with rows: the actions, each into its file or standard output; JSON; counts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use crate::names::Names;
 use crate::output::{Output, printable, put_bytes};
 use crate::verbs::attr_text;
 
-/// A row, with what is known of where it was found.
+/// A row, with details of where it was found.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     /// Its path, as shown.
@@ -27,11 +27,11 @@ pub(crate) struct Item<'a> {
     pub(crate) start: &'a [u8],
     /// Its depth.
     pub(crate) depth: u32,
-    /// Its attributes; of no meaning where none were asked for.
+    /// Its attributes; meaningless if none were requested.
     pub(crate) attr: &'a Attr,
     /// Target of a symbolic link.
     pub(crate) target: &'a [u8],
-    /// The number of the device, as `stat` tells it.
+    /// The device number that `stat` reports.
     pub(crate) device: u64,
     /// Type of the file system.
     pub(crate) file_system: &'a str,
@@ -44,7 +44,7 @@ impl Item<'_> {
         rest.strip_prefix(b"/").unwrap_or(rest)
     }
 
-    /// The letter of what a symbolic link leads to: `N` nothing, `L` links in a circle.
+    /// The letter for what a symbolic link points to: `N` nothing, `L` a loop of links.
     pub(super) fn led_to(&self) -> u8 {
         if self.attr.kind != Kind::Symlink {
             return format::letter(self.attr.kind);
@@ -72,7 +72,7 @@ impl Item<'_> {
     }
 }
 
-/// Does the actions.
+/// Executes the actions.
 pub(crate) struct Printer {
     actions: Vec<Action>,
     counts: Vec<u64>,
@@ -86,7 +86,7 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    /// Opens the files that are written. They are made even if nothing is ever written.
+    /// Opens the output files. They are created even if nothing is ever written.
     pub(crate) fn new(
         actions: Vec<Action>,
         now: i64,
@@ -109,7 +109,7 @@ impl Printer {
         Ok(Printer { actions, counts, files, names, columns, zone, now, line, terminal })
     }
 
-    /// Does one action.
+    /// Executes one action.
     pub(crate) fn act(
         &mut self,
         number: usize,
@@ -122,7 +122,7 @@ impl Printer {
         match &action.what {
             What::Print => {
                 if action.file.is_none() && self.terminal {
-                    // Bytes that would control a terminal are shown, not sent.
+                    // Bytes that would control a terminal are escaped.
                     line.extend_from_slice(printable(item.path).as_bytes());
                 } else {
                     line.extend_from_slice(item.path);
@@ -148,7 +148,7 @@ impl Printer {
         }
     }
 
-    /// Adds to the counts of all `-count` actions: rows that were counted where they were found.
+    /// Adds to the counts of all `-count` actions: rows that the daemon counted.
     pub(crate) fn counted(&mut self, rows: u64) {
         for (action, count) in self.actions.iter().zip(&mut self.counts) {
             if action.what == What::Count {
@@ -157,7 +157,7 @@ impl Printer {
         }
     }
 
-    /// Tells the counts and closes the files.
+    /// Prints the counts and closes the files.
     pub(crate) fn finish(&mut self, output: &mut Output) -> Result<()> {
         for (action, count) in self.actions.iter().zip(&self.counts) {
             if action.what == What::Count {

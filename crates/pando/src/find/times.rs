@@ -22,7 +22,7 @@ pub(super) fn day_start(now: i64, zone: &TimeZone) -> i64 {
         .unwrap_or(now - now.rem_euclid(86_400 * SECOND))
 }
 
-/// Reads a point in time: a day, a day and a time, RFC 3339, `@SECONDS`, `now`, `today`,
+/// Parses a point in time: a day, a day and a time, RFC 3339, `@SECONDS`, `now`, `today`,
 /// `yesterday`, `tomorrow`, or `N UNITS ago`.
 pub(crate) fn parse(text: &str, now: i64, zone: &TimeZone) -> Option<i64> {
     let text = text.trim();
@@ -79,8 +79,8 @@ fn before(text: &str, now: i64, zone: &TimeZone) -> Option<i64> {
     now.checked_sub(number.checked_mul(seconds)?.checked_mul(SECOND)?)
 }
 
-/// A time so many months before now as GNU's tools count: by the clock of now, whatever summer
-/// time there was, and the 31st of a month that has none is a day of the next.
+/// The time a given number of months before now, as GNU's tools count: at the same clock time,
+/// regardless of summer time, and the 31st of a shorter month becomes a day of the next month.
 fn months_before(months: i64, now: i64, zone: &TimeZone) -> Option<i64> {
     let now = zoned(now, zone)?;
     let clock = now.with_time_zone(TimeZone::fixed(now.offset()));
@@ -95,7 +95,7 @@ fn months_before(months: i64, now: i64, zone: &TimeZone) -> Option<i64> {
 
 /// One form of a time, by the letter that GNU find gives it.
 pub(super) fn form(letter: u8, time: i64, zone: &TimeZone) -> String {
-    // Seconds have ten digits behind the point, of which the last is always zero.
+    // Seconds have ten digits after the point, of which the last is always zero.
     let fraction = format!(".{:09}0", time.rem_euclid(SECOND));
     let seconds = time.div_euclid(SECOND);
     let Some(at) = zoned(time, zone) else { return seconds.to_string() };
@@ -104,7 +104,7 @@ pub(super) fn form(letter: u8, time: i64, zone: &TimeZone) -> String {
         b'S' => return at.strftime("%S").to_string() + &fraction,
         b'T' | b'X' => return at.strftime("%H:%M:%S").to_string() + &fraction,
         b'+' => return at.strftime("%Y-%m-%d+%H:%M:%S").to_string() + &fraction,
-        // As ctime(3) has it, with the fraction.
+        // The format of ctime(3), with the fraction.
         0 => {
             let before = at.strftime("%a %b %e %H:%M:%S").to_string();
             return format!("{before}{fraction} {}", at.strftime("%Y"));
@@ -136,7 +136,7 @@ pub(super) fn form(letter: u8, time: i64, zone: &TimeZone) -> String {
     at.strftime(pattern).to_string()
 }
 
-/// A time as `ls -l` shows it: of the last half year with the hour, else with the year.
+/// A time as `ls -l` shows it: in the last half year with the hour, else with the year.
 pub(super) fn listed(time: i64, now: i64, zone: &TimeZone) -> String {
     let Some(at) = zoned(time, zone) else { return time.div_euclid(SECOND).to_string() };
     let (time, now) = (time.div_euclid(SECOND), now.div_euclid(SECOND));
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// As `date --date` has it, where summer time ended between, and where a month is shorter.
+    /// Like `date --date`, where summer time ended in between, and where a month is shorter.
     #[test]
     fn months_are_counted_as_gnu_counts_them() {
         let zone = TimeZone::get("America/New_York").unwrap();

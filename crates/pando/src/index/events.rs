@@ -1,4 +1,4 @@
-//! What changed at the source, gathered from the kernel until somebody takes it: by fanotify for
+//! Collects changes at the source from the kernel until the follower takes them: by fanotify for
 //! the whole file system, or by inotify for each directory.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,25 +15,25 @@ use parking_lot::{Condvar, Mutex};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use wire::ScanAttr;
 
-/// Names that are gathered at most; when more changed, reading everything is no slower.
+/// Most names that are collected; when more changed, a full scan is no slower.
 const NAMES_MAX: usize = 10_000;
 
-/// How often a wait looks whether it is to end.
+/// How often a wait checks whether it must end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Names that changed, by their directories (absolute paths). An empty name is the directory.
 pub(super) type Changes = BTreeMap<PathBuf, BTreeSet<Vec<u8>>>;
 
-/// Directories that were gone when their turn came to be read, after they were told of: the index
-/// has them without names. One that comes back under the name that it had looks like one that was
-/// read.
+/// Directories that were already reported, and were gone when the scan came to read them: the
+/// index has them without names. A directory that comes back under its old name would look as if
+/// it had been read.
 #[derive(Debug, Default)]
 pub(crate) struct Vanished(Mutex<Set<Identity>>);
 
-/// Device, number and birth of an inode.
+/// Device, inode number and birth time of an inode.
 type Identity = (u64, u64, i64);
 
-/// Most of them that are remembered.
+/// Most vanished directories that are remembered.
 const VANISHED_MAX: usize = 1 << 16;
 
 impl Vanished {
@@ -41,16 +41,18 @@ impl Vanished {
         (attr.device, attr.number, attr.btime)
     }
 
-    /// Remembers one.
+    /// Remembers a vanished directory.
     pub(super) fn add(&self, attr: &ScanAttr) {
         let mut all = self.0.lock();
-        // Of too many none is known any more: whoever looks then takes every one for such.
+        // Beyond the limit none is known any more: a later check treats every directory as
+        // vanished.
         if all.len() <= VANISHED_MAX {
             all.insert(Vanished::identity(attr));
         }
     }
 
-    /// Whether any of these is one, or may be. Then all is forgotten, as all is to be read again.
+    /// Whether any of these vanished before, or may have. If so, forgets all, because a full scan
+    /// follows.
     pub(super) fn are_back<'a>(&self, mut some: impl Iterator<Item = &'a ScanAttr>) -> bool {
         let mut all = self.0.lock();
         let back =
@@ -62,19 +64,19 @@ impl Vanished {
     }
 }
 
-/// What was gathered.
+/// The collected changes.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) changes: Changes,
     names: usize,
-    /// More changed than is known: only reading everything tells.
+    /// More changed than was collected: only a full scan finds everything.
     pub(super) overflow: bool,
 }
 
-/// Gathers what changes below a source.
+/// Collects changes below a source.
 pub(super) struct Gatherer {
     source: PathBuf,
-    /// The volume, whose own changes mean nothing.
+    /// The volume, whose own changes are ignored.
     volume: PathBuf,
     gathered: Mutex<Gathered>,
     came: Condvar,
@@ -82,12 +84,12 @@ pub(super) struct Gatherer {
     failed: Mutex<Option<io::Error>>,
 }
 
-/// Watches of single directories, which come to be as the source is read.
+/// Watches of single directories, which are added as the source is read.
 pub(crate) struct Inotify {
     descriptor: OwnedFd,
     gatherer: Arc<Gatherer>,
     paths: Mutex<Map<i32, PathBuf>>,
-    /// Directories that the kernel's limit left no watch for.
+    /// Directories without a watch because of the kernel's limit.
     pub(super) refused: AtomicU64,
 }
 
@@ -103,7 +105,7 @@ impl Gatherer {
         })
     }
 
-    /// Gathers from the whole file system, until told to end.
+    /// Collects changes of the whole file system, until it is ended.
     pub(super) fn run_whole(&self, mut watch: FileSystemWatch) {
         while !self.ended.load(Ordering::Relaxed) {
             match watch.events(LOOK) {
@@ -116,7 +118,7 @@ impl Gatherer {
         }
     }
 
-    /// Gathers from watches of directories, until told to end.
+    /// Collects changes from watches of directories, until it is ended.
     pub(super) fn run_single(&self, watch: &Inotify) {
         let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
         let mut reader = inotify::Reader::new(&watch.descriptor, &mut buffer);
@@ -151,7 +153,7 @@ impl Gatherer {
         }
     }
 
-    /// Waits until something changed, or for a moment; takes what there is.
+    /// Waits until something changed, or for a moment; takes what was collected.
     pub(super) fn take(&self, settle: &mut dyn FnMut()) -> io::Result<Option<Gathered>> {
         let mut gathered = self.gathered.lock();
         if gathered.changes.is_empty() && !gathered.overflow {
@@ -164,18 +166,19 @@ impl Gatherer {
             return Ok(None);
         }
         drop(gathered);
-        // What changes changes again, and its directory with it: one round for all of it.
+        // A file that changed once often changes again, and its directory with it: one round for
+        // all of it.
         settle();
         Ok(Some(std::mem::take(&mut *self.gathered.lock())))
     }
 
-    /// Puts back what was taken, or all, when it could not be used.
+    /// Marks the changes as incomplete: those taken, or all, could not be used.
     pub(super) fn overflow(&self) {
         *self.gathered.lock() = Gathered { overflow: true, ..Gathered::default() };
         self.came.notify_all();
     }
 
-    /// Ends the gathering.
+    /// Ends the collection.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -215,12 +218,12 @@ impl Inotify {
         }))
     }
 
-    /// Says that a directory changed before it was watched.
+    /// Records that a directory changed before it was watched.
     pub(super) fn missed(&self, directory: PathBuf) {
         self.gatherer.add(directory, Vec::new());
     }
 
-    /// Watches a directory from now on; one that was moved is known by its new path then.
+    /// Watches a directory from now on; a moved directory is known by its new path then.
     pub(super) fn watch(&self, directory: &impl AsFd, path: PathBuf) -> io::Result<()> {
         let wanted = WatchFlags::CREATE
             | WatchFlags::DELETE

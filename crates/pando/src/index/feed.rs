@@ -1,20 +1,20 @@
-//! Items on their way from the threads that read the source to the one that talks to the owner.
+//! Passes items from the threads that read the source to the thread that talks to the daemon.
 //!
-//! A directory is told of before it can be met by another thread, and all items go through one
-//! buffer, so the owner hears of every directory before anything is said about it.
+//! A directory is reported before another thread can reach it, and all items go through one
+//! buffer. So the daemon gets every directory before any item about it.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::Mutex;
 use wire::next_scan_item;
 
-/// A message leaves when it is this long, in bytes.
+/// A message is sent when it is this long, in bytes.
 const MESSAGE_BYTES: usize = 256 << 10;
 
-/// Messages that may wait to be sent: enough that readers seldom wait for the owner.
+/// Messages that may wait to be sent: enough that readers seldom wait for the daemon.
 const WAITING: usize = 16;
 
-/// Encoded items, and how many names they hold.
+/// Encoded items, and the number of names in them.
 #[derive(Default)]
 pub(super) struct Message {
     pub(super) items: Vec<u8>,
@@ -29,23 +29,23 @@ pub(super) struct Feed {
 struct State {
     message: Message,
     message_bytes: usize,
-    /// Gone when there will be no more.
+    /// `None` when no more messages follow.
     sender: Option<SyncSender<Message>>,
 }
 
 impl Feed {
-    /// A feed that keeps what it is given, for [`Feed::take`].
+    /// A feed that keeps its items, for [`Feed::take`].
     pub(super) fn kept() -> Feed {
         let state = State { message: Message::default(), message_bytes: usize::MAX, sender: None };
         Feed { state: Mutex::new(state) }
     }
 
-    /// What a feed was given that keeps it.
+    /// The items of a feed that keeps them.
     pub(super) fn take(&self) -> Vec<u8> {
         std::mem::take(&mut self.state.lock().message.items)
     }
 
-    /// Items that were kept, in messages of whole ones.
+    /// Splits kept items into messages of whole items.
     pub(super) fn messages(mut items: &[u8]) -> Vec<&[u8]> {
         let mut messages = Vec::new();
         while !items.is_empty() {
@@ -60,7 +60,7 @@ impl Feed {
         messages
     }
 
-    /// A feed and its other end.
+    /// A feed and its receiving end.
     pub(super) fn new() -> (Feed, Receiver<Message>) {
         let (sender, receiver) = sync_channel(WAITING);
         let state = State {
@@ -71,7 +71,7 @@ impl Feed {
         (Feed { state: Mutex::new(state) }, receiver)
     }
 
-    /// Adds items; `false` when nobody takes them any more.
+    /// Adds items; `false` when the receiver is gone.
     pub(super) fn push(&self, items: &[u8], names: u64) -> bool {
         let mut state = self.state.lock();
         state.message.items.extend_from_slice(items);
@@ -80,7 +80,7 @@ impl Feed {
         state.message.items.len() < state.message_bytes || state.send()
     }
 
-    /// Sends what is left and ends.
+    /// Sends the remaining items and ends.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.send();

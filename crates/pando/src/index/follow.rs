@@ -1,8 +1,8 @@
-//! Following a source: a full scan, and from then on what the kernel says changed.
+//! Follows a source: a full scan, and from then on the changes that the kernel reports.
 //!
-//! The watch begins before the scan, so that nothing is missed between the two. What came is told
-//! to the index in one small scan: the names that changed, and whole directories that were not
-//! there before. Where more changed than is known, all is read again.
+//! The watch begins before the scan, so that nothing is missed between the two. Changes are
+//! applied to the index in one small scan: the names that changed, and whole directories that are
+//! new. If more changed than was collected, a full scan follows.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -28,21 +28,21 @@ use crate::failure::{self, Result};
 use crate::output::{self, Output};
 use crate::session;
 
-/// How long what changed is let settle, so that a burst is one update.
+/// How long changes may accumulate, so that a burst is one update.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// What keeps an index up to date.
+/// Keeps an index up to date.
 pub(crate) struct Follower {
     gatherer: Arc<Gatherer>,
     clock: SystemClock,
     /// When the last full scan began.
     started: i64,
-    /// Device and number of the source.
+    /// Device and inode number of the source.
     source: (u64, u64),
 }
 
 impl Follower {
-    /// Begins to watch. Returns the watches of directories too, where there have to be some.
+    /// Begins to watch. Also returns the watches of single directories, if they are needed.
     pub(crate) fn new(
         index: &Index<'_>,
         how: Watch,
@@ -79,7 +79,7 @@ impl Follower {
         Ok((follower, single))
     }
 
-    /// Follows until interrupted. The first scan was done, and began at `started`.
+    /// Follows until interrupted. The first scan is complete, and began at `started`.
     pub(crate) fn run(
         &mut self,
         index: &Index<'_>,
@@ -106,8 +106,8 @@ impl Follower {
             }
             let taken = self.gatherer.take(&mut || self.clock.sleep(SETTLE));
             let taken = taken.map_err(|error| failure::io("cannot watch", index.source, &error))?;
-            // After an unmount the path leads to what is below: its mode is not the source's, and
-            // it has none of its files.
+            // After an unmount the path points to the directory below the mount: its mode is not
+            // the source's, and it has none of the source's files.
             if identity(index.source)? != self.source {
                 let message = format!(
                     "{} is not the directory any more that is followed: it was unmounted, or \
@@ -119,7 +119,7 @@ impl Follower {
             }
             let Some(gathered) = taken else { continue };
             match self.take_in(index, &gathered, interrupted, output) {
-                // Nothing of that update shows; the next scan finds what it was to tell.
+                // Nothing of that update is visible; the next scan finds what it missed.
                 Err(failure)
                     if failure.kind == FailureKind::Interrupted
                         && interrupted.load(Ordering::Relaxed) => {}
@@ -176,7 +176,7 @@ impl Drop for Follower {
     }
 }
 
-/// Device and number of a source.
+/// Device and inode number of a source.
 fn identity(source: &Path) -> Result<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let found = std::fs::metadata(source);
@@ -196,10 +196,10 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
-    /// Tells the index of what changed.
+    /// Reports the changes to the index.
     fn run(&mut self, started: i64, mut changes: Changes) -> Result<()> {
         let (_, info) = self.index.open(self.connection, started)?;
-        // Each round goes one directory up where the index does not have one yet.
+        // Each round goes one directory up where the index does not have the directory yet.
         while !changes.is_empty() {
             changes = self.round(&changes)?;
         }
@@ -236,8 +236,8 @@ impl Update<'_> {
         Ok(self.parents(&told, &unknown))
     }
 
-    /// Reads the directories that were not there before, with all below; of the others it is told
-    /// already what changed.
+    /// Reads the new directories, with everything below; for the others the changes were already
+    /// reported.
     fn below(&mut self, tasks: Vec<Task>, fresh: &Set<u64>) -> Result<()> {
         let (feed, messages) = Feed::new();
         let walk = Arc::new(self.walk(feed, self.index.threads)?);
@@ -281,7 +281,7 @@ impl Update<'_> {
             .followed(self.index.inotify.as_ref(), &self.index.vanished))
     }
 
-    /// Tells of the names that changed in one directory.
+    /// Reports the names that changed in one directory.
     fn tell(
         &self,
         reader: &mut Reader<'_>,
@@ -305,7 +305,7 @@ impl Update<'_> {
         reader.some(&task, &items, changed, tasks)
     }
 
-    /// The names of directories that the index does not have, in those above.
+    /// The names of directories that the index does not have, in their parent directories.
     fn parents(&self, told: &[(u64, &Path)], unknown: &[u64]) -> Changes {
         let mut changes = Changes::new();
         for (_, path) in told.iter().filter(|(directory, _)| unknown.contains(directory)) {

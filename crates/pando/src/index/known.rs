@@ -1,9 +1,9 @@
-//! What the last scan found of directories, and when that is enough to know their names.
+//! What the last scan recorded of directories, and when a directory need not be read again.
 //!
-//! A directory's names change only together with its time of last change, and clocks tick: what
-//! changed twice within a tick may show one time. So a directory whose times are what they were,
-//! and lie further before the last scan than any clock's tick, has the names that it had. The
-//! same says nothing about its files: writing one changes no directory.
+//! A directory's names change only together with its change time, and clocks have a resolution:
+//! two changes within one tick may show the same time. So a directory has the same names as before
+//! if its times are unchanged and precede the last scan by more than any clock's tick. This says
+//! nothing about its files: writing a file does not change its directory.
 
 use device::Map;
 use wire::{ScanAttr, ScanDirectory};
@@ -15,26 +15,26 @@ const TICK: i64 = 2_000_000_000;
 #[derive(Default)]
 pub(super) struct Known {
     directories: Map<u64, Directory>,
-    /// When the scan began that found them.
+    /// When the scan that recorded them began.
     started: i64,
 }
 
-/// A directory as it was found.
+/// A directory as the scan recorded it.
 pub(super) struct Directory {
     elsewhere: (u64, u64),
     mtime: i64,
     ctime: i64,
-    /// Directories in it, by name.
+    /// Its subdirectories, by name.
     children: Vec<(Box<[u8]>, u64)>,
 }
 
 impl Known {
-    /// Nothing yet, of a scan that began at a time.
+    /// An empty set, for a scan that began at a given time.
     pub(super) fn new(started: i64) -> Known {
         Known { directories: Map::default(), started }
     }
 
-    /// Adds a directory, or more of those in it.
+    /// Adds a directory, or more of its subdirectories.
     pub(super) fn add(&mut self, directory: ScanDirectory) {
         let ScanDirectory { ino, elsewhere, mtime, ctime, children } = directory;
         let mut children: Vec<_> =
@@ -46,12 +46,12 @@ impl Known {
         self.directories.insert(ino, Directory { elsewhere, mtime, ctime, children });
     }
 
-    /// The directory of a number; 0 is none.
+    /// The directory with a number; 0 stands for none.
     pub(super) fn get(&self, ino: u64) -> Option<&Directory> {
         self.directories.get(&ino)
     }
 
-    /// Whether a directory with these attributes has the names that it had.
+    /// Whether a directory with these attributes has the same names as before.
     pub(super) fn has_same_names(&self, known: &Directory, attr: &ScanAttr) -> bool {
         let last = attr.mtime.max(attr.ctime);
         (attr.device, attr.number) == known.elsewhere
@@ -61,13 +61,13 @@ impl Known {
 }
 
 impl Directory {
-    /// The number of a directory in it; 0 when there was none of the name.
+    /// The number of a subdirectory; 0 if there was none of this name.
     pub(super) fn child(&self, name: &[u8]) -> u64 {
         let found = self.children.binary_search_by(|(known, _)| known[..].cmp(name));
         found.map_or(0, |at| self.children[at].1)
     }
 
-    /// The directories in it.
+    /// Its subdirectories.
     pub(super) fn children(&self) -> &[(Box<[u8]>, u64)] {
         &self.children
     }

@@ -1,8 +1,8 @@
 //! `pando index`: the command's side. Reads a tree of any file system with the caller's own
-//! rights, in parallel, and streams what it finds to the owner of the volume that the index is.
+//! rights, in parallel, and streams the results to the daemon of the index's volume.
 //!
-//! `walk` is the threads, `read` one directory, `tree` how directories are held open, `known`
-//! which need not be read again, `feed` the way to this thread, which talks to the owner.
+//! `walk` has the threads, `read` reads one directory, `tree` holds directories open, `known`
+//! decides which need no reading, `feed` passes items to this thread, which talks to the daemon.
 
 mod events;
 mod feed;
@@ -35,7 +35,7 @@ use known::Known;
 use problems::Problems;
 use walk::{Settings, Task, Walk};
 
-/// Messages that the owner has not answered yet, at most.
+/// Most messages that the daemon has not answered yet.
 const WINDOW: usize = 8;
 
 /// A source and how it is read.
@@ -44,31 +44,31 @@ pub(crate) struct Index<'a> {
     pub(crate) source: &'a Path,
     /// The volume.
     pub(crate) volume: &'a Path,
-    /// What the index keeps from now on.
+    /// Whether the index crosses mount points from now on.
     pub(crate) crosses_mounts: bool,
     /// Whether extended attributes are kept.
     pub(crate) keeps_xattrs: bool,
-    /// Whether directories whose times did not change are not read.
+    /// Whether directories with unchanged times are skipped.
     pub(crate) trusts_directories: bool,
-    /// Threads that read.
+    /// Number of reading threads.
     pub(crate) threads: usize,
     /// Where progress is shown.
     pub(crate) bar: &'a ProgressBar,
-    /// Watches that directories get as they are read, where the source is followed so.
+    /// Watches that are set on directories as they are read, if the source is followed by inotify.
     pub(crate) inotify: Option<Arc<events::Inotify>>,
-    /// Directories that were gone when they were to be read.
+    /// Directories that were gone when the scan came to read them.
     pub(crate) vanished: Arc<events::Vanished>,
 }
 
-/// How a scan went.
+/// The outcome of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Names told.
+    /// Names reported.
     pub(crate) names: u64,
-    /// Directories met, and how many of them were read.
+    /// Directories found, and how many of them were read.
     pub(crate) directories: u64,
     pub(crate) read: u64,
-    /// What was found and could not be read.
+    /// Entries that were found and could not be read.
     pub(crate) unread: u64,
     /// Whether anything differed.
     pub(crate) changed: bool,
@@ -76,12 +76,12 @@ pub(crate) struct Outcome {
     pub(crate) started: i64,
     /// How long it took.
     pub(crate) seconds: f64,
-    /// Whether it was interrupted, and nothing of it shows.
+    /// Whether it was interrupted, so that none of it is visible.
     pub(crate) interrupted: bool,
 }
 
 impl Index<'_> {
-    /// Scans to the end, or until `interrupted` is raised.
+    /// Scans to the end, or until `interrupted` is set.
     pub(crate) fn scan(
         &self,
         connection: &mut Connection,
@@ -160,7 +160,7 @@ impl Index<'_> {
         }
     }
 
-    /// What the last scan found, where that may be trusted.
+    /// The results of the last scan, if they can be trusted.
     fn known(&self, connection: &mut Connection, info: &ScanInfo) -> Result<Known> {
         let Some(started) = info.started.filter(|_| self.trusts_directories) else {
             return Ok(Known::default());
@@ -180,7 +180,7 @@ impl Index<'_> {
         }
     }
 
-    /// Sends what the threads find, a bounded number of messages ahead of the owner.
+    /// Sends the results of the threads, a bounded number of messages ahead of the daemon.
     fn send(
         &self,
         connection: &mut Connection,
@@ -236,8 +236,8 @@ fn start(walk: &Arc<Walk>, threads: usize) -> Result<Vec<device::Thread<()>>> {
         .collect()
 }
 
-/// Device and number of the volume's directory: it changes while it is written to, and says
-/// nothing about the source.
+/// Device and inode number of the volume's directory: the scan itself changes it, and it is not
+/// part of the source.
 fn own_directory(volume: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(volume).ok()?;

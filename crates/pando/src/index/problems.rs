@@ -1,4 +1,5 @@
-//! What a scan could not read: counted, and the first of each sort kept, to be told at the end.
+//! What a scan could not read: counted, with the first few of each sort kept for the report at the
+//! end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,10 +11,10 @@ use wire::{Failure, FailureKind};
 use crate::failure;
 use crate::output::{self, Output};
 
-/// How many of one sort are told in full.
+/// How many of one sort are reported in full.
 const TOLD: usize = 5;
 
-/// What was found and could not be read.
+/// Entries that were found and could not be read.
 #[derive(Default)]
 pub(super) struct Problems {
     sorts: Mutex<BTreeMap<String, Sort>>,
@@ -26,7 +27,7 @@ struct Sort {
 }
 
 impl Problems {
-    /// Notes one. What vanished is none: the source may change while it is read.
+    /// Records a problem. A vanished file is none: the source may change while it is read.
     pub(super) fn note(&self, path: impl FnOnce() -> PathBuf, error: &io::Error) {
         if is_gone(error) {
             return;
@@ -39,12 +40,12 @@ impl Problems {
         }
     }
 
-    /// How many there are.
+    /// The number of problems.
     pub(super) fn count(&self) -> u64 {
         self.sorts.lock().values().map(|sort| sort.count).sum()
     }
 
-    /// Tells of them, and forgets them.
+    /// Reports the problems, and clears them.
     pub(super) fn tell(&self, output: &mut Output) {
         for (sort, Sort { count, first }) in std::mem::take(&mut *self.sorts.lock()) {
             for failure in &first {
@@ -59,7 +60,7 @@ impl Problems {
     }
 }
 
-/// Whether an error says that something is not there any more, or is something else by now.
+/// Whether an error means that a file no longer exists, or was replaced by something else.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     matches!(

@@ -1,5 +1,5 @@
-//! Reading one directory: its names by `getdents64` into a large buffer, their attributes by
-//! `statx` relative to it, in the order of inode numbers, in which a disk has them.
+//! Reads one directory: its names by `getdents64` into a large buffer, their attributes by `statx`
+//! relative to it, in the order of inode numbers, which is the order on disk.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -21,16 +21,16 @@ use super::walk::{Task, Walk};
 /// Buffer of `getdents64`, in bytes: some thousand names a call.
 const LISTING_BYTES: usize = 128 << 10;
 
-/// Names that are told as one item, so that memory stays bounded in huge directories.
+/// Most names in one item, so that memory stays bounded in huge directories.
 const PART: usize = 4096;
 
-/// Bytes of the rows of one item, but for one more row: a message takes it whole.
+/// Bytes of the rows of one item, plus at most one more row: an item fits in one message.
 const ITEM_BYTES: usize = 128 << 10;
-/// Bytes of a row beside what it names, about.
+/// Approximate bytes of a row without its name.
 const ROW_BYTES: usize = 96;
 
-/// File systems that hold no files but the kernel's own, by their magic numbers: not descended
-/// into where they are mounted below a source.
+/// File systems with only the kernel's own files, by their magic numbers: the scan does not
+/// descend into them where they are mounted below a source.
 const KERNELS_OWN: [u64; 16] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
@@ -50,11 +50,11 @@ const KERNELS_OWN: [u64; 16] = [
     0x0187,      // autofs
 ];
 
-/// Reads directories for one thread, and keeps the memory.
+/// Reads directories for one thread, and reuses its memory.
 pub(super) struct Reader<'a> {
     walk: &'a Walk,
     listing: Vec<MaybeUninit<u8>>,
-    /// Names, each with its closing NUL.
+    /// Names, each with its terminating NUL.
     names: Vec<u8>,
     /// Inode, start and end of each name.
     order: Vec<(u64, u32, u32)>,
@@ -68,12 +68,12 @@ struct Found {
     attr: ScanAttr,
     target: Vec<u8>,
     xattrs: Xattrs,
-    /// Number, what it was known as, and whether its names are foreign; for directories.
+    /// For directories: number, number in the last scan, and whether its names are foreign.
     directory: Option<(u64, u64, bool)>,
 }
 
 impl Found {
-    /// What it takes as a row, about.
+    /// Approximate bytes of its row.
     fn bytes(&self) -> usize {
         let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8);
         let (start, end) = self.name;
@@ -93,7 +93,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Tells of a directory, and puts those in it on the stack; `false` when nobody listens.
+    /// Reports a directory, and pushes its subdirectories on the stack; `false` when the receiver
+    /// is gone.
     pub(super) fn directory(&mut self, task: &Task, stack: &mut Vec<Task>) -> bool {
         self.walk.directories.fetch_add(1, Ordering::Relaxed);
         if task.foreign {
@@ -105,7 +106,7 @@ impl<'a> Reader<'a> {
         {
             match self.known_names(task, known, stack) {
                 Ok(Some(listening)) => return listening,
-                // A directory in it is gone after all.
+                // A subdirectory is gone after all.
                 Ok(None) => {}
                 Err(error) => return self.unread(task, &error),
             }
@@ -117,7 +118,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Ends with what could not be read: what was known of it stays.
+    /// Ends a directory that could not be read: what the index has of it stays.
     fn unread(&mut self, task: &Task, error: &io::Error) -> bool {
         self.walk.problems.note(|| task.node.path(), error);
         if is_gone(error) {
@@ -132,8 +133,8 @@ impl<'a> Reader<'a> {
         self.walk.feed.push(&self.items, 0)
     }
 
-    /// Goes on below a directory whose names are known, without reading them. `None` when one of
-    /// the directories in it is not there.
+    /// Continues below a directory whose names are known, without reading it. `None` if one of its
+    /// subdirectories does not exist.
     fn known_names(
         &mut self,
         task: &Task,
@@ -158,12 +159,13 @@ impl<'a> Reader<'a> {
         Ok(Some(self.tell(task, stack) && self.close(task, false)))
     }
 
-    /// Opens a directory, and has it watched before it is read where it is followed so.
+    /// Opens a directory, and sets its watch before it is read if the source is followed by
+    /// inotify.
     fn open(&self, task: &Task) -> io::Result<Arc<OwnedFd>> {
         let directory = task.node.open()?;
         if let Some(inotify) = &self.walk.inotify {
             inotify.watch(&directory, task.node.path())?;
-            // Its attributes were read before, and no event tells of what changed in between.
+            // Its attributes were read earlier, and no event reports what changed in between.
             let now = row::attr(&tree::stat(&directory, c"")?);
             if (ScanAttr { atime: task.attr.atime, ..now }) != task.attr {
                 inotify.missed(task.node.path());
@@ -172,8 +174,8 @@ impl<'a> Reader<'a> {
         Ok(directory)
     }
 
-    /// Tells of some names of a directory after other items about it, and ends what is told of
-    /// it. Directories among them are not told of further.
+    /// Reports some names of a directory after other items about it, and ends that directory. Does
+    /// not descend into subdirectories among them.
     pub(super) fn some(
         &mut self,
         task: &Task,
@@ -222,7 +224,7 @@ impl<'a> Reader<'a> {
             match entries.next() {
                 None => more = false,
                 Some(Err(error)) => {
-                    // What was read before is told all the same.
+                    // Entries read before the error are still reported.
                     result = Err(error.into());
                     more = false;
                 }
@@ -246,7 +248,7 @@ impl<'a> Reader<'a> {
         result
     }
 
-    /// Reads the attributes of the names gathered and tells of them.
+    /// Reads the attributes of the collected names and reports them.
     fn part(
         &mut self,
         task: &Task,
@@ -281,7 +283,7 @@ impl<'a> Reader<'a> {
         told
     }
 
-    /// The attributes of a name; `None` when it is gone.
+    /// The attributes of a name; `None` if it is gone.
     fn stat(
         &self,
         directory: &Arc<OwnedFd>,
@@ -321,7 +323,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Found { name, attr, target, xattrs, directory }))
     }
 
-    /// Tells of what was found, and then puts the directories among it on the stack.
+    /// Reports the collected entries, and then pushes the directories among them on the stack.
     fn tell(&mut self, task: &Task, stack: &mut Vec<Task>) -> bool {
         if self.found.is_empty() {
             return true;
@@ -374,13 +376,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a directory is of a file system without files of users.
+/// Whether a directory is of a file system without user files.
 fn is_kernels_own(directory: &OwnedFd) -> io::Result<bool> {
     let system = rustix::fs::fstatfs(directory)?;
     Ok(KERNELS_OWN.contains(&(system.f_type as u64 & 0xffff_ffff)))
 }
 
-/// The attributes of the source itself, as the first thing that a scan tells.
+/// The attributes of the source itself, the first item of a scan.
 pub(super) fn top(node: &Arc<Node>, keeps_xattrs: bool) -> io::Result<(ScanAttr, Xattrs)> {
     let directory = node.open()?;
     let stat = tree::stat(&directory, c"")?;

@@ -1,4 +1,4 @@
-//! What `statx` says as rows of a scan; targets and extended attributes.
+//! Converts `statx` results to rows of a scan; reads targets and extended attributes.
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -13,7 +13,7 @@ use wire::{Kind, ScanAttr};
 /// Names and values.
 pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Longest value that an index keeps, and most bytes of an inode's attributes altogether.
+/// Longest value that an index keeps, and most bytes of all attributes of an inode.
 const VALUE_BYTES_MAX: usize = format::xattr_record::VALUE_BYTES_MAX;
 const TOTAL_BYTES_MAX: usize = format::xattr_record::TOTAL_BYTES_MAX;
 
@@ -22,7 +22,7 @@ pub(super) fn attr(stat: &Statx) -> ScanAttr {
     let (mtime, ctime) = (nanos(&stat.stx_mtime), nanos(&stat.stx_ctime));
     let atime = nanos(&stat.stx_atime);
     let born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-    // What the file system does not tell is not invented again by every scan.
+    // If the file system does not report a birth time, every scan must invent the same one.
     let btime = if born { nanos(&stat.stx_btime) } else { mtime.min(ctime).min(atime) };
     ScanAttr {
         kind: kind(stat),
@@ -42,7 +42,7 @@ pub(super) fn attr(stat: &Statx) -> ScanAttr {
     }
 }
 
-/// The device that an inode lies on.
+/// The device of an inode.
 pub(super) fn device(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }
@@ -68,7 +68,7 @@ fn nanos(time: &StatxTimestamp) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
 }
 
-/// A device number in 32 bits, as Linux packs them.
+/// A device number in 32 bits, packed as Linux does.
 fn device_number(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
@@ -78,8 +78,8 @@ pub(super) fn target(directory: &impl AsFd, name: &CStr) -> io::Result<Vec<u8>> 
     Ok(rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes())
 }
 
-/// The extended attributes of a name in a directory, or with an empty name of the directory. Those
-/// that are longer than an index keeps are left out.
+/// The extended attributes of a name in a directory, or with an empty name of the directory
+/// itself. Attributes longer than an index keeps are left out.
 pub(super) fn xattrs(directory: &impl AsFd, name: &CStr) -> io::Result<Xattrs> {
     let path = path(directory, name);
     let mut list = vec![0_u8; 1024];
@@ -116,8 +116,8 @@ pub(super) fn xattrs(directory: &impl AsFd, name: &CStr) -> io::Result<Xattrs> {
     Ok(found)
 }
 
-/// The access control list of a directory, as its attribute, where it has one. An index has it
-/// whatever else it keeps: without it the mode alone would decide who sees what is below.
+/// The access control list of a directory, as its attribute, if it has one. An index keeps it in
+/// any case: without it the mode alone would decide who sees the contents.
 pub(super) fn access_list(directory: &impl AsFd, name: &CStr) -> io::Result<Xattrs> {
     let mut value = vec![0_u8; 4096];
     let path = path(directory, name);
@@ -138,7 +138,7 @@ pub(super) fn access_list(directory: &impl AsFd, name: &CStr) -> io::Result<Xatt
     }
 }
 
-/// There is no call that takes a directory and a name on the kernels that we run on.
+/// The supported kernels have no such call that takes a directory and a name.
 fn path(directory: &impl AsFd, name: &CStr) -> PathBuf {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()));
     if name.is_empty() {
@@ -149,7 +149,7 @@ fn path(directory: &impl AsFd, name: &CStr) -> PathBuf {
     path
 }
 
-/// Attributes as items carry them.
+/// Attributes in the form that items carry.
 pub(super) fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
     xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
 }

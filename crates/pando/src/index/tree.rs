@@ -1,9 +1,9 @@
-//! Directories of the source, held by descriptor: a path may be of any depth, and nothing is
-//! followed that is swapped in meanwhile.
+//! Directories of the source, held by descriptor: a path may have any depth, and the scan follows
+//! nothing that another process swaps in meanwhile.
 //!
-//! A directory keeps its descriptor for as long as children of it wait to be read, up to a budget
-//! of descriptors. Beyond it a child is reached from the nearest ancestor that has one, name by
-//! name.
+//! A directory keeps its descriptor while children of it wait to be read, up to a budget of
+//! descriptors. Beyond the budget a child is reached from the nearest ancestor with a descriptor,
+//! name by name.
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
@@ -22,7 +22,7 @@ const SPARE: usize = 64;
 /// Most descriptors that waiting directories hold: more only costs the kernel memory.
 const HELD_MAX: usize = 16 << 10;
 
-/// A directory on the way to others.
+/// A directory on the path to others.
 pub(super) struct Node {
     parent: Option<Arc<Node>>,
     name: CString,
@@ -37,7 +37,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// What the system permits, raised to what it can be raised to.
+    /// The system's limit on descriptors, raised as far as permitted.
     pub(super) fn new() -> Arc<Budget> {
         let current = device::raise_descriptor_limit();
         let current = current.map_or(HELD_MAX, |most| usize::try_from(most).unwrap_or(HELD_MAX));
@@ -52,8 +52,8 @@ impl Node {
         Node::held(path, open_top(path)?, budget)
     }
 
-    /// A directory of a source by its path, to be read by itself. Below the source no symbolic
-    /// link on the way is followed.
+    /// A directory of a source by its path, to be read by itself. Symbolic links in the path below
+    /// the source are not followed.
     pub(super) fn at(source: &Path, path: &Path, budget: &Arc<Budget>) -> io::Result<Arc<Node>> {
         let outside = |_| io::Error::from(io::ErrorKind::NotFound);
         let mut opened = open_top(source)?;
@@ -74,7 +74,7 @@ impl Node {
         Ok(Arc::new(Node { parent: None, name, held, budget: Arc::clone(budget) }))
     }
 
-    /// A directory below.
+    /// A subdirectory.
     pub(super) fn child(self: &Arc<Node>, name: &CStr) -> Arc<Node> {
         Arc::new(Node {
             parent: Some(Arc::clone(self)),
@@ -84,9 +84,9 @@ impl Node {
         })
     }
 
-    /// Opens it.
+    /// Opens the directory.
     pub(super) fn open(&self) -> io::Result<Arc<OwnedFd>> {
-        // The nearest that is open, and the names from there, the last first.
+        // The nearest open ancestor, and the names from there, the last first.
         let mut missing = Vec::new();
         let mut at = self;
         let mut directory = loop {
@@ -102,7 +102,7 @@ impl Node {
         Ok(directory)
     }
 
-    /// Keeps the descriptor for children, if there is room.
+    /// Keeps the descriptor for children, if the budget allows it.
     pub(super) fn keep_open(&self, directory: &Arc<OwnedFd>) {
         let mut held = self.held.lock();
         if held.is_none() {
@@ -131,7 +131,7 @@ impl Drop for Node {
         if self.held.get_mut().take().is_some() {
             self.budget.held.fetch_sub(1, Ordering::Relaxed);
         }
-        // Not by recursion: a chain may be deeper than a stack.
+        // Not by recursion: a chain may be deeper than the stack.
         let mut next = self.parent.take();
         while let Some(node) = next {
             next = Arc::into_inner(node).and_then(|mut node| node.parent.take());
@@ -145,7 +145,7 @@ fn open_top(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn open_below(directory: &impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
-    // Reading a directory is no reason to note that it was read, where that is permitted.
+    // Where permitted, a scan does not update access times.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
         Err(rustix::io::Errno::PERM) => {
@@ -155,8 +155,8 @@ fn open_below(directory: &impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
     }
 }
 
-/// The attributes of a name in a directory, or with an empty name of the directory, as they are
-/// known without asking a server again.
+/// The attributes of a name in a directory, or with an empty name of the directory itself, as
+/// cached, without asking a server again.
 pub(super) fn stat(directory: &impl AsFd, name: &CStr) -> io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW
         | AtFlags::STATX_DONT_SYNC
@@ -182,7 +182,7 @@ mod tests {
         let at = |source: &Path, path: &str| Node::at(source, &source.join(path), &budget);
         assert!(at(&source, "").is_ok());
         assert!(at(&source, "real/below").is_ok());
-        // The source itself may be reached by one.
+        // The path of the source itself may contain a symbolic link.
         assert!(at(&place.path().join("way"), "real/below").is_ok());
         for path in ["link", "link/below", "../else", "real/../../else/below"] {
             assert!(at(&source, path).is_err(), "{path}");

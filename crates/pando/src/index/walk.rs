@@ -1,8 +1,8 @@
-//! Reading the source in parallel: threads that take directories from one another.
+//! Reads the source in parallel: threads that take directories from one another.
 //!
-//! Each thread has a stack of directories and works from its top, so that few directories are
-//! open at once; one that runs dry is given the older half of another's stack. The walk ends when
-//! all are dry.
+//! Each thread has a stack of directories and works from its top, so that few directories are open
+//! at once. A thread with an empty stack takes the older half of another's. The walk ends when all
+//! stacks are empty.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,15 +22,15 @@ pub(super) struct Task {
     pub(super) node: Arc<Node>,
     /// Its number among the items.
     pub(super) directory: u64,
-    /// Its attributes, of before it is read: a change while it is read shows later.
+    /// Its attributes from before it is read: a change while it is read is found later.
     pub(super) attr: ScanAttr,
-    /// The index's number of it; 0: it was not known.
+    /// Its number in the index; 0 if the index does not have it.
     pub(super) known: u64,
     /// Whether its names do not belong to the source: something else is mounted on it.
     pub(super) foreign: bool,
 }
 
-/// What the threads of a walk share.
+/// State that the threads of a walk share.
 pub(super) struct Walk {
     pub(super) settings: Settings,
     pub(super) feed: Feed,
@@ -38,7 +38,7 @@ pub(super) struct Walk {
     pub(super) known: Known,
     pub(super) directories: AtomicU64,
     pub(super) read: AtomicU64,
-    /// Watches that directories get before they are read.
+    /// Watches that are set on directories before they are read.
     pub(super) inotify: Option<Arc<Inotify>>,
     pub(super) vanished: Arc<Vanished>,
     stop: AtomicBool,
@@ -50,7 +50,7 @@ pub(super) struct Walk {
     workers: usize,
 }
 
-/// What belongs to the source, and what is kept of it.
+/// What belongs to the source, and what the index keeps of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     /// Whether file systems mounted below belong to it.
@@ -59,7 +59,7 @@ pub(super) struct Settings {
     pub(super) keeps_xattrs: bool,
     /// The device of the source.
     pub(super) device: u64,
-    /// Device and number of the volume's own directory, which is not read.
+    /// Device and inode number of the volume's own directory, which is not read.
     pub(super) own: Option<(u64, u64)>,
 }
 
@@ -98,17 +98,18 @@ impl Walk {
         }
     }
 
-    /// The same, that numbers directories from another number on.
+    /// The same walk, which numbers directories from a given number on.
     pub(super) fn numbered_from(self, first: u64) -> Walk {
         Walk { next: AtomicU64::new(first), ..self }
     }
 
-    /// The same, that watches what it reads, where it is to, and says what was gone by then.
+    /// The same walk, which watches the directories that it reads, if requested, and records which
+    /// vanished.
     pub(super) fn followed(self, inotify: Option<&Arc<Inotify>>, vanished: &Arc<Vanished>) -> Walk {
         Walk { inotify: inotify.cloned(), vanished: Arc::clone(vanished), ..self }
     }
 
-    /// A number for a directory.
+    /// The next number for a directory.
     pub(super) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -118,12 +119,12 @@ impl Walk {
         self.pool.lock().tasks.push(task);
     }
 
-    /// Whether it is to end early.
+    /// Whether the walk must end early.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Ends it early.
+    /// Ends the walk early.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.pool.lock().ended = true;
@@ -152,7 +153,7 @@ impl Walk {
         }
     }
 
-    /// Waits for a directory of another thread; `None` when all wait.
+    /// Waits for a directory of another thread; `None` when all threads wait.
     fn take(&self) -> Option<Task> {
         let mut pool = self.pool.lock();
         loop {
@@ -176,7 +177,7 @@ impl Walk {
     }
 }
 
-/// Ends the feed when the last thread leaves, however it does.
+/// Ends the feed when the last thread leaves, also on a panic.
 struct Leaving<'a>(&'a Walk);
 
 impl Drop for Leaving<'_> {

@@ -1,4 +1,4 @@
-//! `pando du`: how much directories hold, from the sums of the index, without a walk.
+//! `pando du`: the size of directories, from the sums of the index, without a walk.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
             if let Body::Totalled(directories) = body {
                 for directory in &directories {
                     listed = true;
-                    // The path begins with a slash, and what was typed may end with one.
+                    // The path begins with a slash, and the typed path may end with one.
                     let above =
                         if directory.path.0.is_empty() { start } else { without_slash(start) };
                     let path = [above, &directory.path.0].concat();
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &DuArgs, output: &mut Output) -> Result<()> {
         })?;
         let Answer::Totals(totals) = answer else { return Err(session::unexpected(&answer)) };
         if !listed {
-            // Of something else than a directory its kind is told.
+            // For anything but a directory, the answer has a kind.
             let itself = u64::from(totals.kinds.is_empty());
             let all = DirectoryTotals {
                 path: wire::Bytes::default(),
@@ -82,7 +82,7 @@ pub(super) fn not_counted(unreadable: u64) -> String {
     }
 }
 
-/// Tells of a path, which is so many inodes itself.
+/// Prints a path, which counts as this many inodes itself.
 fn one(
     args: &DuArgs,
     (path, itself): (&[u8], u64),
@@ -103,7 +103,7 @@ fn one(
     }
     let bytes = if args.apparent_size || args.bytes { sums.bytes } else { sums.allocated };
     let figure = if args.inodes {
-        // As du counts: the directory itself too.
+        // Like du, counts the directory itself too.
         (sums.files + directory.directories + itself).to_string()
     } else if args.human_readable {
         output::short_size(bytes)

@@ -1,4 +1,4 @@
-//! `pando find`: GNU find's expressions and search-box queries, answered by the owner.
+//! `pando find`: GNU find's expressions and search-box queries, answered by the daemon.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -23,7 +23,7 @@ use crate::session;
 pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
     let mut arguments = Arguments::parse(arguments)?;
     output.set(arguments.json, arguments.quiet);
-    // Said before the verb, or behind it.
+    // The option may come before the verb or after it.
     arguments.json = output.is_json();
     if arguments.help {
         return output.raw(HELP.as_bytes());
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
         let searched = (volumes.len() == 1).then(|| volumes[0].as_path());
         let model = like::model(&path, searched)?;
         if let Some(node) = model.node {
-            // It is most like itself.
+            // The file is most similar to itself, so it is excluded.
             let same = Test::Within(Attribute::Ino, node.into(), node.into());
             let other = Expr::Not(Box::new(Expr::Test(same)));
             command.expr = Expr::All(vec![other, command.expr]);
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
     }
 }
 
-/// Keeps the arguments of `find` from being taken for options of `pando`.
+/// Keeps the arguments of `find` from being parsed as options of `pando`.
 pub(crate) fn rewrite(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let verb = arguments.iter().skip(1).position(|argument| !argument.as_bytes().starts_with(b"-"));
     if let Some(at) = verb.map(|at| at + 1)
@@ -90,7 +90,7 @@ pub(crate) fn rewrite(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// What does not go together.
+/// Refuses arguments that exclude each other.
 fn check(arguments: &Arguments, command: &Command) -> Result<()> {
     let wrong = |message: &str| Err(Failure::new(FailureKind::Invalid, message));
     let plain = |what: &What| matches!(what, What::Print | What::Count);
@@ -115,15 +115,15 @@ struct Finding<'a> {
     output: &'a mut Output,
     /// Rows printed.
     given: u64,
-    /// The rows so far, where they are ordered.
+    /// The rows so far, if the output is sorted.
     ordered: Option<Ordered>,
     failed: Option<FailureKind>,
     total: FoundOutcome,
 }
 
 impl Finding<'_> {
-    /// Each path by itself, in the order typed: what is found belongs to the one that was asked
-    /// for last.
+    /// Searches each path by itself, in the order typed: a file found belongs to the path that is
+    /// currently searched.
     fn all(&mut self) -> Result<()> {
         for (number, path) in self.arguments.paths.iter().enumerate() {
             if self.limit() == Some(0) || self.total.quit {
@@ -134,7 +134,7 @@ impl Finding<'_> {
         Ok(())
     }
 
-    /// How many rows may still be given.
+    /// How many more rows may be printed.
     fn limit(&self) -> Option<u64> {
         self.arguments.limit.map(|limit| limit.saturating_sub(self.given))
     }
@@ -207,7 +207,7 @@ impl Finding<'_> {
                 None => self.give(place, start, &found)?,
             }
         }
-        // What is there is shown, also when the next takes long.
+        // Prints the rows found so far, even if the next search takes long.
         if self.ordered.is_none() { self.output.flush() } else { Ok(()) }
     }
 
@@ -246,7 +246,7 @@ impl Finding<'_> {
 }
 
 impl FindPath {
-    /// What to say for a name, where a word was taken for a path.
+    /// Explains the failure when a word was parsed as a path.
     fn explain(&self, failure: Failure) -> Failure {
         let word = self.typed.components().count() == 1;
         if failure.kind != FailureKind::NotFound || !failure.hint.is_empty() || !word {
@@ -255,9 +255,9 @@ impl FindPath {
         failure.hint(format!("for names that contain it say name:{}", self.typed.display()))
     }
 
-    /// The device that `stat` tells, and the type of the file system.
+    /// The device that `stat` reports, and the type of the file system.
     fn file_system(&self) -> (u64, &'static str) {
-        // A place in a volume that is not looked at through a mount has no device.
+        // A place in a volume without a mount has no device.
         self.typed.symlink_metadata().map_or((0, "pando"), |found| (found.dev(), "fuse.pando"))
     }
 }

@@ -1,4 +1,4 @@
-//! `pando format`: makes a volume in a directory that is empty or not there.
+//! `pando format`: creates a volume in a directory that is empty or does not exist.
 
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -17,8 +17,8 @@ use crate::output::{self, Output};
 use crate::owner::log_place::{self, LogHeld};
 use crate::place::{Place, refuse_path};
 
-/// How often the directory of a log may vanish under who takes it: each time somebody else has
-/// made it, and failed.
+/// How often the directory of a log may vanish while a caller takes it: each time another process
+/// has created it, and failed.
 const TRIES: usize = 1000;
 
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     output.line(&format!("made volume {id} in {}", args.voldir.display()))
 }
 
-/// Refuses what no directory of snapshots is called.
+/// Refuses an invalid name for the directory of snapshots.
 fn check_name(snapshot_dir: &[u8]) -> Result<()> {
     let wrong = match snapshot_dir {
         b"" | b"." | b".." => true,
@@ -61,18 +61,18 @@ fn check_name(snapshot_dir: &[u8]) -> Result<()> {
     Err(Failure::new(FailureKind::Invalid, message).hint("such as .snapshots, or .zfs"))
 }
 
-/// How a volume is made.
+/// How to create a volume.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Plan<'a> {
     /// The engine.
     pub(super) engine: Engine,
-    /// How it lays records out.
+    /// How the engine lays out records.
     pub(super) layout: Layout,
-    /// Where the log is, if not in the volume's directory.
+    /// The directory of the log, if it is outside the volume's directory.
     pub(super) log_dir: Option<&'a Path>,
 }
 
-/// Makes a volume, and returns its id.
+/// Creates a volume, and returns its id.
 pub(super) fn make(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Result<String> {
     let made = make_directory(voldir, 0o711)?;
     let done = match plan.log_dir {
@@ -80,20 +80,22 @@ pub(super) fn make(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Resul
         Some(log_dir) => with_log_in(voldir, log_dir, || format(voldir, snapshot_dir, plan)),
     };
     if done.is_err() && made {
-        // What we made and could not fill goes away again; a directory with contents stays.
+        // Removes a directory that was created here and could not be filled; a directory with
+        // contents stays.
         std::fs::remove_dir(voldir).unwrap_or_default();
     }
     done
 }
 
-/// Has the directory of the log be a link to one that is elsewhere, and is empty, while a volume is
-/// made; the link stays if it is.
+/// Runs `make` while the volume's log directory is a link to an empty directory elsewhere; the
+/// link stays if a volume was created.
 fn with_log_in(
     voldir: &Path,
     log_dir: &Path,
     make: impl FnOnce() -> Result<String>,
 ) -> Result<String> {
-    // Until the end: of two who make volumes one gets the directory, and may remove it again.
+    // Held until the end: of two processes that create volumes, one gets the directory, and may
+    // remove it again.
     let (held, made) = take_directory(log_dir, &mut log_place::try_lock)?;
     let link = voldir.join(fs::LOG_DIRECTORY);
     let given = if made { give_to_owner_of(voldir, log_dir, &held) } else { Ok(()) };
@@ -109,15 +111,16 @@ fn with_log_in(
     match &done {
         Err(_) if made => std::fs::remove_dir(log_dir).unwrap_or_default(),
         Err(_) => {}
-        // A volume that stands is not taken back: where there was no room for the link back, who
-        // opens it first makes one.
+        // A finished volume is not undone: if there was no space for the link back, the daemon
+        // that first opens the volume creates it.
         Ok(_) => log_place::link_back(voldir, log_dir, &held).unwrap_or_default(),
     }
     done
 }
 
-/// Makes a directory, or takes that which is there, and has it locked; whether it was made here.
-/// Who has the lock may remove it: then another one is there, or none, when we get the lock.
+/// Creates a directory, or takes an existing one, and locks it; also returns whether it was
+/// created here. The holder of the lock may remove the directory: then another directory, or none,
+/// has its path when this process gets the lock.
 fn take_directory(
     log_dir: &Path,
     lock: &mut dyn FnMut(&Path) -> Result<Option<LogHeld>>,
@@ -135,7 +138,8 @@ fn take_directory(
     Err(log_place::in_use(log_dir))
 }
 
-/// Removes the files of a log, from a directory that was empty; nothing that others put there.
+/// Removes the files of a log from a directory that was empty; removes nothing that others put
+/// there.
 fn remove_log(held: &LogHeld) {
     for name in held.names().unwrap_or_default() {
         let text = name.to_string_lossy();
@@ -145,8 +149,8 @@ fn remove_log(held: &LogHeld) {
     }
 }
 
-/// Gives the directory that the superuser created to the owner of the volume, who can then still
-/// open it.
+/// Gives the directory that the superuser created to the user that owns the volume, so that this
+/// user can still open it.
 fn give_to_owner_of(voldir: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
     let above = log_dir.parent().filter(|above| !above.as_os_str().is_empty());
     let above = above.unwrap_or(Path::new("."));
@@ -160,7 +164,7 @@ fn give_to_owner_of(voldir: &Path, log_dir: &Path, held: &LogHeld) -> Result<()>
 
 fn link_to_empty(link: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
     let failed = |error| failure::io("open", log_dir, &error);
-    // The link must lead there from anywhere.
+    // The link must resolve from any working directory.
     let log_dir = std::fs::canonicalize(log_dir).map_err(failed)?;
     if !held.names().map_err(failed)?.is_empty() {
         let message = format!("{} is not empty", log_dir.display());
@@ -200,12 +204,12 @@ fn format(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Result<String>
             _ => failure,
         }
     })?;
-    // Every user may reach the socket, and nobody else list or read what is in the directory.
+    // Every user may reach the socket, and only the owner may list or read the directory.
     device.set_mode(0o711).map_err(failed)?;
     Ok(id.to_string())
 }
 
-/// Creates the directory; `false` when it was there.
+/// Creates the directory; `false` if it existed.
 fn make_directory(voldir: &Path, mode: u32) -> Result<bool> {
     for _ in 0..TRIES {
         match std::fs::DirBuilder::new().mode(mode).create(voldir) {
@@ -216,7 +220,7 @@ fn make_directory(voldir: &Path, mode: u32) -> Result<bool> {
         if voldir.is_dir() {
             return Ok(false);
         }
-        // Unless it was removed in between.
+        // It may have been removed in between.
         if voldir.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
             break;
         }
@@ -225,7 +229,7 @@ fn make_directory(voldir: &Path, mode: u32) -> Result<bool> {
     Err(Failure::new(FailureKind::NotDirectory, message))
 }
 
-/// Why a directory was not created, with what helps where those above it are not there.
+/// Why a directory could not be created, with a hint if its parent directories do not exist.
 fn not_made(directory: &Path, error: &std::io::Error) -> Failure {
     let failure = failure::io("create", directory, error);
     match directory.parent().filter(|above| !above.as_os_str().is_empty()) {
@@ -246,7 +250,8 @@ mod tests {
         Err(Failure::new(FailureKind::Other, "no volume today"))
     }
 
-    /// Who made the directory of a log, and does not get its lock, leaves it to who has it.
+    /// A process that creates the directory of a log and does not get its lock leaves it to the
+    /// holder.
     #[test]
     fn a_log_is_removed_by_who_holds_it_alone() {
         let place = tempfile::tempdir().unwrap();
@@ -270,7 +275,7 @@ mod tests {
         assert!(!log.exists() && std::fs::read_dir(&voldir).unwrap().next().is_none());
     }
 
-    /// The lock of a directory that was removed, and rebuilt by another, is worth nothing.
+    /// The lock of a directory that another process removed and created again is worthless.
     #[test]
     fn a_log_that_was_removed_and_made_again_is_locked_again() {
         let place = tempfile::tempdir().unwrap();
@@ -299,7 +304,7 @@ mod tests {
         assert!(log_place::try_lock(&log).unwrap().is_some());
     }
 
-    /// A volume that was made stays, with its log, where its link back cannot be made.
+    /// A volume that was created stays, with its log, if its link back cannot be created.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "somebody else does it, in the middle")]
     fn a_volume_that_stands_keeps_its_log() {
@@ -309,7 +314,7 @@ mod tests {
         let number = std::fs::metadata(&voldir).unwrap().ino();
         let made = with_log_in(&voldir, &log, || {
             std::fs::write(log.join("0001.log"), "records").unwrap();
-            // The link back would lead here.
+            // The link back would point here.
             std::fs::rename(&voldir, place.path().join("moved")).unwrap();
             Ok("id".to_owned())
         });

@@ -1,7 +1,8 @@
-//! `pando fsck`: looks at all that a volume has on disk, and repairs it with `--repair`.
+//! `pando fsck`: verifies everything that a volume has on disk, and repairs it with `--repair`.
 //!
-//! A volume that a process owns is checked by that process, beside its work; any other here,
-//! without changing anything. A repair is done here, with the volume for ourselves.
+//! If a daemon has the volume open, that daemon checks it, beside its work. Otherwise this process
+//! checks it, without changing anything. A repair runs in this process, with exclusive access to
+//! the volume.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -58,15 +59,15 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
     report(&volume, &found, cut.as_ref(), args.dry_run, output)
 }
 
-/// What it would cost to cut the log off, where it is damaged, or why that would be refused.
+/// What would be lost by truncating a damaged log, or why that would be refused.
 type CutCost = std::result::Result<Cut, String>;
 
-/// Whoever has the volume open needs nothing of its log.
+/// A daemon that has the volume open no longer needs anything in its log.
 fn in_use(found: Checked) -> (Checked, Option<CutCost>) {
     (found, None)
 }
 
-/// What whoever may not open the volume has to be, if that is what is wrong.
+/// Adds which user may open the volume, if the failure is about permissions.
 fn not_theirs(failure: Failure) -> Failure {
     match failure.kind {
         FailureKind::Permission
@@ -78,8 +79,8 @@ fn not_theirs(failure: Failure) -> Failure {
     }
 }
 
-/// For one who may not take the volume's lock: if a process owns it, that one says who may have it
-/// checked; none is started for this.
+/// For a caller that may not take the volume's lock: if a daemon has the volume open, it reports
+/// which users may check it. No daemon is started for this.
 fn as_another(volume: &Path, failure: Failure, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
     if failure.kind != FailureKind::Permission {
         return Err(failure);
@@ -91,7 +92,7 @@ fn as_another(volume: &Path, failure: Failure, show: &mut dyn FnMut(u64, u64)) -
     }
 }
 
-/// Shows how far it is, and ends at an interrupt.
+/// Shows progress, and ends at an interrupt.
 fn interruptible(
     show: &mut dyn FnMut(u64, u64),
 ) -> Result<impl FnMut(u64, u64) -> ControlFlow<()>> {
@@ -151,7 +152,7 @@ fn through_owner(volume: &Path, show: &mut dyn FnMut(u64, u64)) -> Result<Checke
     }
 }
 
-/// Tells a finding: where, what sort of thing, what.
+/// Prints a finding: its place, its sort, its text.
 fn tell(finding: &CheckFinding, verb: &str, output: &mut Output) -> Result<()> {
     let path = finding.path.lossy();
     output.object(&json!({
@@ -223,12 +224,12 @@ fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
     ))
 }
 
-/// How many findings are not in the list: it has room for so many.
+/// How many findings are missing from the list, whose length is limited.
 fn not_shown(found: &Checked) -> u64 {
     found.findings_count.saturating_sub(found.findings.len() as u64)
 }
 
-/// Says that there are more findings than were told.
+/// Reports that there are more findings than were printed.
 fn tell_more(found: &Checked, output: &mut Output) -> Result<()> {
     match not_shown(found) {
         0 => Ok(()),
@@ -236,7 +237,7 @@ fn tell_more(found: &Checked, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Ends with the verdict.
+/// Prints the verdict and returns it.
 fn verdict(volume: &Path, found: &Checked, hint: String, output: &mut Output) -> Result<()> {
     if found.findings_count == 0 {
         return output.line("clean");
@@ -247,7 +248,7 @@ fn verdict(volume: &Path, found: &Checked, hint: String, output: &mut Output) ->
     Err(Failure::new(FailureKind::Damaged, message).hint(hint))
 }
 
-/// What is to be done about what was found.
+/// What to do about the findings.
 fn hint(found: &Checked, cut: Option<&CutCost>) -> String {
     if found.unread {
         return failure::FIRST_A_COPY.to_owned();
@@ -301,7 +302,7 @@ fn report(
     verdict(volume, found, hint(found, cut), output)
 }
 
-/// Tells what it would cost to cut the log off.
+/// Prints what would be lost by truncating the log.
 fn tell_cost(cut: Option<&CutCost>, output: &mut Output) -> Result<()> {
     match cut {
         Some(Ok(cut)) => tell_cut(cut, CutIs::Asked, output),
@@ -313,14 +314,14 @@ fn tell_cost(cut: Option<&CutCost>, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Whether a log was cut off, or somebody wants to know what that would cost.
+/// Whether a log was truncated, or the user asked what that would lose.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CutIs {
     Asked,
     Done,
 }
 
-/// What was given up of the log, or would be.
+/// What was lost from the log, or would be.
 fn tell_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
     let Cut { last, known, bytes, missing, is_file_gone } = *cut;
     let name = if is == CutIs::Done { "log_cut" } else { "log_would_be_cut" };
@@ -390,7 +391,7 @@ fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<
     let is_refused =
         |(problem, _): &(fs::Problem, String)| problem.action() == fs::Action::DiscardLog;
     let failed = |found: &&fs::Problem| mended.failed.iter().any(|(tried, _)| tried.is_same(found));
-    // What was tried just now fails the next time, too.
+    // A repair that has just failed would fail again.
     let failed = mended.after.problems.iter().filter(failed).count() as u64;
     let hint = if mended.failed.iter().any(is_refused) {
         "nothing was cut off the log, and nothing else mended: why is said above".to_owned()

@@ -1,4 +1,4 @@
-//! `pando gc`: what nothing names, told or deleted, by the volume's owner.
+//! `pando gc`: has the volume's daemon list or delete unreferenced blobs.
 
 use fs::GarbageKind;
 use serde_json::json;

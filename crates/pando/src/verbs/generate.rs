@@ -32,7 +32,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<()> {
     Ok(())
 }
 
-/// The command line without the verbs that are not for users, which completions would offer.
+/// The command line without hidden verbs, which completions would otherwise offer.
 fn visible(all: &Command) -> Command {
     let verbs = all.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
     Command::new("pando")

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &HistoryArgs, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Whether something changed, or it is the present.
+/// Whether something changed, or this is the current version.
 fn is_news(version: &Version) -> bool {
     version.snapshot.is_none() || !matches!(version.change, Change::Same | Change::Absent)
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     report(args, &outcome.map_err(|failure| place.told(failure))?, output)
 }
 
-/// Refuses `VOLDIR:/path` as a source, unless something of the system is called so.
+/// Refuses `VOLDIR:/path` as a source, unless a file of the operating system has that name.
 fn refuse_volume(source: &Path) -> Result<()> {
     if Place::split(source).is_none() || source.symlink_metadata().is_ok() {
         return Ok(());

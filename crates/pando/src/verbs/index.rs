@@ -1,4 +1,4 @@
-//! `pando index`: keeps an index of an existing tree, of any file system, in a volume.
+//! `pando index`: maintains, in a volume, an index of an existing tree on any file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

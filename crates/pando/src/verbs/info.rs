@@ -1,4 +1,4 @@
-//! `pando info`: what is known of a path beyond `stat`.
+//! `pando info`: details of a path beyond `stat`.
 
 use serde_json::json;
 use wire::{Answer, Body, Call, FailureKind, Info, Kind, Snapshot};
@@ -26,12 +26,12 @@ pub(crate) fn run(args: &PathArg, output: &mut Output) -> Result<()> {
     text(&place, &told, output)
 }
 
-/// What is told of a path.
+/// The details of a path.
 struct Told {
     info: Info,
     /// Its own snapshots.
     snapshots: Vec<Snapshot>,
-    /// Those of directories above that it is in, each with its directory.
+    /// Snapshots of directories above that contain it, each with its directory.
     holders: Vec<(Snapshot, Vec<u8>)>,
 }
 
@@ -46,7 +46,7 @@ fn holders(place: &Place) -> Result<Vec<(Snapshot, Vec<u8>)>> {
         Ok(())
     });
     match asked {
-        // A path in a snapshot has no history of its own.
+        // A path inside a snapshot has no history of its own.
         Err(failure) if !matches!(failure.kind, FailureKind::NotFound | FailureKind::Invalid) => {
             Err(failure)
         }

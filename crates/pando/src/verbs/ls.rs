@@ -58,14 +58,14 @@ struct Listing<'a> {
     names: Names,
     /// The directory whose entries are in `waiting`, below its operand.
     directory: Option<Bytes>,
-    /// Whether anything stands above the next heading.
+    /// Whether anything was printed above the next heading.
     printed: bool,
     waiting: Vec<ListEntry>,
     failed: Option<FailureKind>,
 }
 
 impl Listing<'_> {
-    /// Keeps an operand that is listed by itself, and returns the place of a directory.
+    /// Keeps an operand that is listed by itself, and returns the place of a directory operand.
     fn operand(&mut self, operand: &Path) -> Result<Option<Place>> {
         let place = Place::reading(operand)?;
         let Answer::Stat(stat) = session::ask(&place, &Call::Stat { path: &place.inner })? else {
@@ -73,7 +73,7 @@ impl Listing<'_> {
         };
         let is_directory = match stat.attr.kind {
             Kind::Directory => true,
-            // As ls(1): a link to a directory is followed, unless attributes are shown.
+            // Like ls(1): a link to a directory is followed, unless attributes are shown.
             Kind::Symlink if !self.args.long() => {
                 let target = [&place.inner[..], b"/."].concat();
                 let found = session::ask(&place.volume, &Call::Stat { path: &target });
@@ -150,7 +150,7 @@ impl Listing<'_> {
         self.give()
     }
 
-    /// Prints what waits, in columns as wide as they need.
+    /// Prints the waiting entries, in columns as wide as needed.
     fn give(&mut self) -> Result<()> {
         let entries = std::mem::take(&mut self.waiting);
         self.printed |= !entries.is_empty();
@@ -214,7 +214,7 @@ impl Listing<'_> {
         self.output.raw(b"\n")
     }
 
-    /// Reports what cannot be listed, and goes on.
+    /// Reports an entry that cannot be listed, and continues.
     fn skip(&mut self, failure: &Failure) -> Result<()> {
         self.output.flush()?;
         self.output.failure(failure);
@@ -223,7 +223,7 @@ impl Listing<'_> {
     }
 }
 
-/// A path below an operand, as one would type it.
+/// A path below an operand, in the style in which the user typed the operand.
 fn below(operand: &Path, inner: &Bytes) -> Vec<u8> {
     let inner = inner.0.strip_prefix(b"/").unwrap_or(&inner.0);
     if inner.is_empty() {

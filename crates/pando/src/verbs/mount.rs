@@ -1,5 +1,5 @@
-//! `pando mount`: becomes the owner of a volume and mounts it; in the background unless asked to
-//! stay, and then only after the mount works.
+//! `pando mount`: starts the daemon of a volume and mounts it. Runs in the background unless asked
+//! to stay in the foreground, and detaches only after the mount works.
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     if fuse::asks_for_remount(&args.options) {
         return fuse::remount(&mount_point, &args.options).map_err(|error| failure::mount(&error));
     }
-    // Found here rather than in the background, so that wrong usage is told at once.
+    // Checked here and not in the background, so that wrong usage is reported at once.
     let mut checked = fuse::MountOptions::new(&volume, &mount_point);
     for list in &args.options {
         checked.parse(list).map_err(|error| failure::mount(&error.into()))?;
@@ -74,7 +74,8 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     }
 }
 
-/// The directory that `VOLDIR:/inner` names; `None` for the root, and for what names none.
+/// The directory that `VOLDIR:/inner` names; `None` for the root, and for an argument that names
+/// no such directory.
 fn inner(voldir: &Path) -> Result<Option<PathBuf>> {
     let Some(place) = Place::split(voldir) else { return Ok(None) };
     let inner = place?.inner;
@@ -83,8 +84,8 @@ fn inner(voldir: &Path) -> Result<Option<PathBuf>> {
     Ok(below.map(|path| path.components().collect()))
 }
 
-/// What to mount of a volume, as an option: the directory that was named behind the volume, unless
-/// the options name it, too.
+/// The directory to mount, as an option: the one named behind the volume, unless the options name
+/// one, too.
 fn subdir(
     args: &MountArgs,
     inner: Option<PathBuf>,
@@ -109,7 +110,7 @@ fn subdir(
     Ok(Some(option))
 }
 
-/// A mount point whose server died cannot be canonicalised; the mount takes its remains away.
+/// A mount point whose server died cannot be canonicalised; the mount removes the dead mount.
 fn dead_mount(mount_point: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(mount_point).ok()?;
     let found = fuse::find_mount(&absolute)?;
@@ -126,9 +127,9 @@ fn say(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Resu
     output.line(&format!("mounted {volume} on {mount_point} (pid {pid})"))
 }
 
-/// A volume that takes no changes though nobody asked for that: damage is in their way.
+/// Warns that a volume is read-only although nobody requested that: damage blocks changes.
 fn say_if_read_only(output: &mut Output, volume: &Path) -> Result<()> {
-    // It is mounted all the same.
+    // The volume is mounted in any case.
     let Ok(Answer::Status(status)) = session::ask(volume, &Call::Status) else { return Ok(()) };
     match status.read_only {
         Some(why) => output.line(&format!("READ-ONLY   {why}")),

@@ -1,6 +1,7 @@
-//! `mount.pando VOLDIR MNT -o options`: how mount(8) calls us for a line of fstab. Rewritten to
-//! `pando mount`, as is `pando VOLDIR MNT -o options`, which is how `mount.fuse` calls us for the
-//! type `fuse.pando`, which the table of mounts shows (`mount -o remount`).
+//! `mount.pando VOLDIR MNT -o options`: how mount(8) calls this program for a line of fstab. The
+//! arguments are rewritten to `pando mount`. So are `pando VOLDIR MNT -o options`, which is how
+//! `mount.fuse` calls it for the type `fuse.pando` that the mount table shows (`mount -o
+//! remount`).
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -13,7 +14,8 @@ const OTHERS: [&str; 10] = [
     "defaults", "auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "owner", "group",
 ];
 
-/// Turns the arguments of a mount helper into ours; others stay as they are.
+/// Converts the arguments of a mount helper to those of `pando mount`; other arguments are
+/// unchanged.
 pub(crate) fn rewrite(arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
     let helper = name.is_some_and(|name| NAMES.iter().any(|known| name == *known));
@@ -28,9 +30,9 @@ fn convert(arguments: &[OsString]) -> Vec<OsString> {
     let mut rest = arguments.iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            // Nothing is to be done, or it is about /etc/mtab and words.
+            // Nothing to do: these concern /etc/mtab and messages.
             Some("-f" | "-n" | "-v" | "-s") => {}
-            // The type and a name space, neither of which is for us.
+            // The type and a name space, neither of which applies here.
             Some("-t" | "-N") => drop(rest.next()),
             Some("-r") => converted.extend(["-o".into(), "ro".into()]),
             Some("-w") => converted.extend(["-o".into(), "rw".into()]),

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
         detach::close_report();
     });
     if let Err(failure) = &ended {
-        // The one who started us reads this; later failures go to the log only.
+        // The process that started this daemon reads this; later failures go to the log only.
         report.tell(&client::Launch::Failed(failure.clone()));
     }
     ended

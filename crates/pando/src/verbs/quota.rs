@@ -1,4 +1,5 @@
-//! `pando quota`: limits on what directories, users and groups hold, asked of the volume's owner.
+//! `pando quota`: limits on the usage of directories, users and groups, set through the volume's
+//! daemon.
 
 use nix::unistd::{Gid, Group, Uid, User};
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
             }
             Ok(())
         }
-        // An object for each.
+        // One object for each quota.
         QuotaVerb::List { path } => {
             show(&session::ask(&Place::volume(path)?, &Call::QuotaList)?, output).map(drop)
         }
@@ -56,7 +57,7 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                     found.1
                 ))?;
             }
-            // The verdict, as `fsck` ends with one.
+            // The verdict, like the one that ends `fsck`.
             output.object(&json!({
                 "path": volume.to_string_lossy(),
                 "clean": differences.is_empty(),
@@ -71,8 +72,8 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Does a call that counts inodes, and shows how far it is. Where it is not known how many there
-/// are, how many a second.
+/// Makes a call that counts inodes, and shows progress. If the total is unknown, shows the rate
+/// per second.
 fn counted(target: &impl Target, call: &Call<'_>, output: &mut Output) -> Result<Answer> {
     let bar = output.progress("inodes");
     let answer = session::call(target, call, &mut |part| {
@@ -112,17 +113,17 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
     output.line(&format!("set the quota of {of}: {} files, {}", most(files), most_bytes(bytes)))
 }
 
-/// A limit of files, for people.
+/// A limit on files, for people.
 fn most(files: Option<u64>) -> String {
     files.map_or("no limit of".to_owned(), |files| format!("at most {}", output::number(files)))
 }
 
-/// A limit of bytes, for people.
+/// A limit on bytes, for people.
 fn most_bytes(bytes: Option<u64>) -> String {
     bytes.map_or("no limit of bytes".to_owned(), |bytes| format!("at most {}", size(bytes)))
 }
 
-/// Of what a quota is, for people: names where there are any.
+/// The subject of a quota, for people: with a name if there is one.
 fn told(of: QuotaOf) -> String {
     match of {
         QuotaOf::Directory(id) => format!("quota {id}"),
@@ -146,7 +147,7 @@ fn put_of(object: &mut Value, of: QuotaOf) {
     object[key] = number.into();
 }
 
-/// Shows quotas; tells how many there are.
+/// Prints quotas; returns how many there are.
 fn show(answer: &Answer, output: &mut Output) -> Result<usize> {
     let Answer::Quotas(quotas) = answer else { return Err(session::unexpected(answer)) };
     for quota in quotas {

@@ -1,5 +1,5 @@
-//! `pando rmr`: removes trees, each detached at once; with `--wait` until the room of their
-//! contents is back.
+//! `pando rmr`: removes trees, each detached at once; with `--wait`, waits until the space of
+//! their contents is reclaimed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
         }
     }
     output.flush()?;
-    // Where one keeps its room, the others are waited for all the same.
+    // If one volume keeps its space, the command still waits for the others.
     let mut waited = Ok(());
     for removals in volumes {
         waited = waited.and(wait(removals, output));
@@ -57,17 +57,17 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
     waited
 }
 
-/// What was removed from a volume.
+/// The trees removed from a volume.
 struct Removals {
     volume: PathBuf,
     /// How many trees could not be reclaimed before.
     stuck_before: u64,
-    /// The numbers under which trees wait to be reclaimed.
+    /// The numbers of the trees that wait to be reclaimed.
     trees: Vec<u64>,
 }
 
-/// How many trees wait, are held, and cannot be reclaimed. Those that are done are left out from
-/// then on.
+/// How many trees wait, are held, and cannot be reclaimed. Finished trees are dropped from
+/// `removed`.
 fn waiting(volume: &Path, removed: &mut Vec<u64>) -> Result<(u64, u64, u64)> {
     let mut all = (0, 0, 0);
     let mut left = Vec::new();
@@ -92,15 +92,15 @@ fn status(volume: &Path) -> Result<Box<Status>> {
     }
 }
 
-/// Whether all that waits is stuck, for lack of room.
+/// Whether everything that waits is stuck for lack of space.
 fn is_for_room(stuck: &Stuck) -> bool {
     stuck.failure.kind == FailureKind::NoSpace
 }
 
-/// How long there may be no room before it is no longer waited for: what was removed may make some.
+/// How long to wait while there is no space: the removed trees may free some.
 const ROOM_PATIENCE: Duration = Duration::from_secs(12);
 
-/// What to say where something that was removed holds its room.
+/// The failure when a removed tree keeps its space.
 fn cannot(volume: &Path, stuck: Stuck) -> Failure {
     let Stuck { trees, failure } = stuck;
     if failure.kind == FailureKind::NoSpace {
@@ -129,9 +129,9 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
     told.hint("the daemon of the volume tries again every minute")
 }
 
-/// Shows how far the reclaim is until the room of what was removed is back. It goes on when this
-/// is interrupted. Trees that were removed otherwise are not waited for, nor is what cannot be
-/// reclaimed. Without room nothing is.
+/// Shows the progress of reclaiming until the space of the removed trees is free. Reclaiming
+/// continues after an interrupt. The command does not wait for trees removed by others, nor for
+/// trees that cannot be reclaimed. Without free space nothing can be reclaimed.
 fn wait(removals: Removals, output: &mut Output) -> Result<()> {
     let Removals { volume, stuck_before, mut trees } = removals;
     let volume = &volume;
@@ -146,7 +146,7 @@ fn wait(removals: Removals, output: &mut Output) -> Result<()> {
     let (mut first, mut enough) = (None, None);
     let begin = clock.monotonic();
     loop {
-        // Asked first: a tree that is reclaimed meanwhile is among those that are dropped then.
+        // Queried first: a tree that is reclaimed meanwhile is then among those that are dropped.
         let (own, held, own_stuck) = waiting(volume, &mut trees)?;
         let Status { background, stuck, .. } = *status(volume)?;
         if let Some(stuck) = &stuck
@@ -156,7 +156,7 @@ fn wait(removals: Removals, output: &mut Output) -> Result<()> {
             bar.finish_and_clear();
             return Err(cannot(volume, stuck.clone()));
         }
-        // For lack of room all that waits is stuck, and what was removed may make some.
+        // Without free space everything that waits is stuck, and the removed trees may free some.
         let stuck = stuck.filter(|stuck| !is_for_room(stuck));
         let stuck_trees = stuck.as_ref().map_or(0, |stuck| stuck.trees);
         let Background { dropping, prunes, reclaimed, freeing_bytes, freed_bytes, .. } = background;

@@ -1,4 +1,4 @@
-//! `pando rollback`: makes a directory again what one of its snapshots holds.
+//! `pando rollback`: restores a directory to the contents of one of its snapshots.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -23,8 +23,8 @@ pub(crate) fn run(args: &RollbackArgs, output: &mut Output) -> Result<()> {
     output.line(&format!("{} is again {}", printable(place.typed()), printable(snapshot)))
 }
 
-/// Where the snapshot is one of a directory above: only that is rolled back, but a clone of what
-/// the snapshot holds of this directory gives its contents back beside it.
+/// For a snapshot of a directory above: only that directory can be rolled back, but a clone of
+/// this directory inside the snapshot restores its contents next to it.
 fn with_clone(failure: Failure, place: &Place, snapshot: &[u8]) -> Failure {
     if failure.kind != FailureKind::NotFound {
         return failure;
@@ -44,7 +44,7 @@ fn with_clone(failure: Failure, place: &Place, snapshot: &[u8]) -> Failure {
     });
     let Some(depth) = above else { return failure };
     let directory = place.shown(&[b"/", &inner[..depth].join(&b'/')[..]].concat());
-    // The root of VOLDIR: keeps its slash: VOLDIR:/@NAME.
+    // The root of `VOLDIR:` keeps its slash: VOLDIR:/@NAME.
     let directory = match directory.strip_suffix(b"/") {
         Some(directory) if !directory.ends_with(b":") => directory,
         _ => &directory,

@@ -1,5 +1,5 @@
-//! `pando search`: which extended attributes the index of a volume holds, how large its clusters
-//! become, and writing it.
+//! `pando search`: sets which extended attributes the index of a volume holds and how large its
+//! clusters become, and writes the index.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

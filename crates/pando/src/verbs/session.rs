@@ -1,4 +1,4 @@
-//! `pando session`: who uses a volume through its daemon, and how to end that.
+//! `pando session`: lists the users of a volume's daemon, and ends their sessions.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ fn end(volume: &Path, ids: &[u64], output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// The sessions of a volume that the caller may see; none where no process has it open.
+/// The sessions of a volume that the caller may see; none if no process has it open.
 pub(super) fn of(volume: &Path) -> Result<Vec<Session>> {
     if !has_daemon(volume)? {
         return Ok(Vec::new());
@@ -63,12 +63,12 @@ pub(super) fn of(volume: &Path) -> Result<Vec<Session>> {
     }
 }
 
-/// Whether a process has the volume open: to ask who uses it is no reason to open it.
+/// Whether a process has the volume open: listing its users is no reason to open it.
 fn has_daemon(volume: &Path) -> Result<bool> {
     Ok(!matches!(Connection::open(volume)?, Opened::NoOwner))
 }
 
-/// A session in words.
+/// A session in text form.
 pub(super) fn text(session: &Session) -> String {
     let Session { id, uid, pid, seconds, .. } = session;
     let what = match &session.request {

@@ -1,5 +1,5 @@
 //! `pando snapshot`: takes, lists, deletes and renames the snapshots of a directory, and lists and
-//! deletes those of directories that were removed.
+//! deletes those of removed directories.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -55,7 +55,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Refuses what is a name of nothing.
+/// Refuses an invalid snapshot name.
 fn check_name(name: &[u8]) -> Result<()> {
     if matches!(name, b"" | b"." | b"..") {
         let message = format!("'{}' is no name for a snapshot", printable(name));
@@ -67,7 +67,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 fn say(output: &mut Output, verb: &str, key: &str, place: &Place, name: &[u8]) -> Result<()> {
     let mut object = json!({});
     output::put_bytes(&mut object, key, name);
-    // Under the key that `list` has for it too.
+    // The same key as in the output of `list`.
     output::put_bytes(&mut object, "name", name);
     output::put_bytes(&mut object, "path", place.typed());
     output.object(&object)?;
@@ -101,7 +101,7 @@ fn list_volume(volume: &Path, removed: bool, output: &mut Output) -> Result<()> 
         Ok(())
     })?;
     for kept in &snapshots {
-        // Of each that is there `pando du` tells as much.
+        // For a snapshot whose directory exists, `pando du` reports this.
         let holds = if removed { holds(volume, &kept.at.0)? } else { None };
         output.object(&kept_json(kept, holds.as_ref()))?;
         output.line(&kept_line(kept, holds.as_ref()))?;
@@ -109,7 +109,7 @@ fn list_volume(volume: &Path, removed: bool, output: &mut Output) -> Result<()> 
     Ok(())
 }
 
-/// How much is in a snapshot; `None` where it went away, or cannot be read.
+/// How much a snapshot holds; `None` if it was deleted, or cannot be read.
 fn holds(volume: &Path, path: &[u8]) -> Result<Option<Sums>> {
     match session::ask(volume, &Call::Totals { path, depth: None, top: None }) {
         Ok(Answer::Totals(totals)) => Ok(Some(totals.sums)),

@@ -1,4 +1,4 @@
-//! `pando stat`: the attributes of paths, symbolic links not followed.
+//! `pando stat`: the attributes of paths, without following symbolic links.
 
 use wire::{Answer, Call, StatAnswer};
 

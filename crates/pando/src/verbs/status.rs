@@ -78,13 +78,14 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
     })
 }
 
-/// Bytes written for each that operations gave; `None` where they gave none, as of an idle volume.
+/// Bytes written per byte that operations submitted; `None` if they submitted none, as in an idle
+/// volume.
 fn amplification(status: &Status) -> Option<f64> {
     (status.given_bytes > 0).then(|| status.written_bytes as f64 / status.given_bytes as f64)
 }
 
-/// What the daemon wrote since it started, contents of files not counted. Of little that was given
-/// the ratio says nothing: a replayed log and the volume's own records are more.
+/// What the daemon wrote since it started, without file contents. When operations submitted
+/// little, the ratio means nothing: a replayed log and the volume's own records outweigh them.
 fn written_text(status: &Status) -> String {
     const ENOUGH: u64 = 1 << 20;
     let told = amplification(status).filter(|_| status.given_bytes >= ENOUGH);
@@ -140,7 +141,7 @@ fn merges_text(merges: Merges) -> String {
     format!("{now}, {} done, {} runs deep", number(merges.ended), merges.depth)
 }
 
-/// What is done in the background.
+/// The background work.
 fn work_text(background: &Background) -> String {
     let mut work = Vec::new();
     if background.trees() > 0 {

@@ -1,5 +1,5 @@
 //! `pando summary`: what a directory holds, by kind, owner, size, age and extension, from the sums
-//! of the index, without a walk. What is not told one by one is told together.
+//! of the index, without a walk. Entries that are not listed one by one are added up in one line.
 
 use serde::Serialize;
 use wire::{
@@ -13,10 +13,10 @@ use crate::output::{self, Output, printable};
 use crate::place::Place;
 use crate::session;
 
-/// Nanoseconds of a day.
+/// Nanoseconds per day.
 const DAY: i64 = 86_400_000_000_000;
 
-/// Classes of sizes: binary digits up to which a size belongs to them.
+/// Classes of sizes: the largest number of binary digits of a size in each class.
 const SIZES: [(u8, &str); 8] = [
     (0, "empty"),
     (12, "below 4 KiB"),
@@ -28,7 +28,7 @@ const SIZES: [(u8, &str); 8] = [
     (64, "4 GiB and more"),
 ];
 
-/// Classes of ages: days of UTC up to which an age belongs to them.
+/// Classes of ages: the largest age of each class in days (UTC).
 const AGES: [(i64, &str); 8] = [
     (-1, "in the future"),
     (0, "today (UTC)"),
@@ -100,7 +100,7 @@ impl Summary {
         }
     }
 
-    /// What those come to that are not told: how many, and their sums.
+    /// The entries that are not printed: how many, and their sums.
     fn others<T>(&self, told: &[(T, Sums)], in_all: u64) -> (u64, Sums) {
         let mut shown = Sums::default();
         for (_, sums) in told {
@@ -139,7 +139,7 @@ fn classes<const N: usize>(
     found.to_vec()
 }
 
-/// Sums of something as JSON.
+/// Sums of a group as JSON.
 #[derive(Serialize)]
 struct Named {
     name: String,
@@ -273,7 +273,7 @@ fn text(summary: &Summary, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// A table with a bar for each share of the bytes, and what others come to.
+/// A table with a bar for each share of the bytes, and the sum of the other entries.
 fn section(
     title: &str,
     list: &[(String, Sums)],

@@ -1,4 +1,4 @@
-//! `pando trash` and `pando restore`: what was removed, kept and brought back.
+//! `pando trash` and `pando restore`: keeps and restores removed files.
 
 use device::{Clock, SystemClock};
 use jiff::tz::TimeZone;
@@ -44,7 +44,7 @@ pub(crate) fn run(verb: &TrashVerb, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Brings something back.
+/// Restores a removed file or tree.
 pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
     if args.list {
         return list(&Place::locate(&args.path)?, output);
@@ -101,7 +101,7 @@ fn listed(place: &Place) -> Result<(Vec<Removed>, Trash)> {
     }
 }
 
-/// Where nothing had been removed at a time: that it was removed later.
+/// If nothing had been removed at a time, explains that it was removed later.
 fn explain(failure: Failure, place: &Place, at: Option<i64>) -> Failure {
     let Some(at) = at.filter(|_| failure.kind == FailureKind::NotFound) else { return failure };
     let names = |path: &[u8]| -> Vec<Vec<u8>> {
@@ -139,7 +139,7 @@ fn list(place: &Place, output: &mut Output) -> Result<()> {
 
 fn show(place: &Place, removed: &Removed, output: &mut Output) -> Result<()> {
     let Removed { path, removed, attr } = removed;
-    // As `restore` takes it.
+    // In the form that `restore` takes.
     let path = place.shown(&path.0);
     let directory = attr.kind == Kind::Directory;
     let mut object = json!({
@@ -157,7 +157,7 @@ fn show(place: &Place, removed: &Removed, output: &mut Output) -> Result<()> {
     output.line(&format!("{when}  {size:>10}  {name}{slash}"))
 }
 
-/// A point in time that was asked for.
+/// A point in time that the user gave.
 fn time(text: Option<&str>) -> Result<Option<i64>> {
     let Some(text) = text else { return Ok(None) };
     let now = SystemClock::new().now().0;
@@ -168,7 +168,7 @@ fn time(text: Option<&str>) -> Result<Option<i64>> {
     }
 }
 
-/// A time to keep, in the largest unit that divides it.
+/// A retention time, in the largest unit that divides it.
 fn days(seconds: u64) -> String {
     let units = [(86_400, "day", "days"), (3600, "hour", "hours"), (60, "minute", "minutes")];
     for (unit, one, many) in units {

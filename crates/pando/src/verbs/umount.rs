@@ -1,5 +1,6 @@
-//! `pando umount`: takes the mounts of a volume away and waits until their owner has closed it. One
-//! that is in use stays, unless asked otherwise: who goes on would write to what is below it.
+//! `pando umount`: unmounts a volume and waits until its daemon has closed it. A mount in use
+//! stays, unless requested otherwise: a process that continues would write to the directory below
+//! the mount.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,16 +18,16 @@ use crate::output::Output;
 use crate::place::Place;
 use crate::verbs::session;
 
-/// How long to wait for a daemon to write what it holds, and for an import of the caller.
+/// How long to wait for a daemon to write its buffers, and for an import of the caller.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long to wait for imports of others.
+/// How long to wait for imports of other users.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(20);
 
-/// After how long it is said what the command waits for.
+/// After this time the command reports what it waits for.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 
-/// How many processes are named that keep a mount.
+/// How many processes that keep a mount busy are named.
 const USERS_MAX: usize = 3;
 
 pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
@@ -66,8 +67,8 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
     }
 }
 
-/// For a volume that is mounted in other mount namespaces alone. From here they cannot be
-/// unmounted; its daemon can end.
+/// For a volume that is mounted only in other mount namespaces. The mounts cannot be unmounted
+/// from here, but the daemon can end.
 fn elsewhere(volume: &Path, pid: u32, lazy: bool, output: &mut Output) -> Result<()> {
     if !lazy {
         let copies = fuse::copies_of(volume);
@@ -88,7 +89,7 @@ fn elsewhere(volume: &Path, pid: u32, lazy: bool, output: &mut Output) -> Result
     output.line(&format!("closed {}", volume.display()))
 }
 
-/// That a daemon goes on, and for whom.
+/// Reports that a daemon continues, and for which mounts.
 fn say_copies(volume: &Path, pid: u32, copies: &[fuse::Copy], output: &mut Output) {
     output.remark(&format!(
         "it is mounted elsewhere still: {}; its daemon (pid {pid}) goes on until that is gone, or \
@@ -110,13 +111,13 @@ pub(crate) fn named(copies: &[fuse::Copy]) -> String {
     named.join(", ")
 }
 
-/// Whether nobody answers there any more: who has files open there can do nothing with them.
+/// Whether the mount's daemon is gone: processes with files open there can do nothing with them.
 fn is_dead(mount_point: &Path) -> bool {
     let looked = std::fs::metadata(mount_point);
     looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotConnected)
 }
 
-/// Why a mount stays, and who keeps it.
+/// Why a mount stays, and which processes keep it busy.
 fn refused(error: &MountError) -> Failure {
     let failure = failure::mount(error);
     let MountError::Busy(mount_point) = error else { return failure };
@@ -146,13 +147,14 @@ fn refused(error: &MountError) -> Failure {
     Failure::new(failure.kind, format!("{}: by {by}", failure.message)).hint(hint)
 }
 
-/// The volume that an argument names, and its mounts that are to go.
+/// The volume that an argument names, and its mounts to be unmounted.
 fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<MountInfo>)> {
     let absolute = std::path::absolute(path).map_err(|error| failure::io("open", path, &error))?;
     if let Some(found) = fuse::find_mount(&absolute) {
         let is_root = std::fs::canonicalize(&absolute).unwrap_or(absolute) == found.mount_point;
         if is_root {
-            // Who may unmount it may, whatever its source says; only its daemon is waited for.
+            // A caller with the right to unmount may do so, whatever the mount's source claims;
+            // only its daemon is waited for.
             let volume = mounts::is_believed(&found).then(|| found.volume_dir.clone());
             return Ok((volume, vec![found]));
         }
@@ -169,8 +171,8 @@ fn find(path: &Path) -> Result<(Option<PathBuf>, Vec<MountInfo>)> {
     Ok((Some(volume), mounts))
 }
 
-/// Ends the daemon of a volume that is not mounted: one that an earlier command started, and that
-/// waits for the next.
+/// Ends the daemon of a volume that is not mounted: an earlier command started the daemon, and it
+/// waits for the next command.
 fn close(volume: &Path, output: &mut Output) -> Result<()> {
     let Ok(Opened::Connected(mut connection)) = Connection::open(volume) else {
         let message = format!("{} is not mounted, and no daemon has it open", volume.display());
@@ -179,7 +181,7 @@ fn close(volume: &Path, output: &mut Output) -> Result<()> {
     let pid = connection.welcome().pid;
     match connection.ask(Call::HandOver) {
         Ok(_) => {}
-        // It leaves already.
+        // It is already leaving.
         Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => {}
         Err(failure) => return Err(failure),
     }
@@ -197,16 +199,18 @@ fn owner(volume: &Path) -> Option<u32> {
     match Connection::open(volume) {
         Ok(Opened::Connected(connection)) => {
             connection.welcome().mount_point.as_ref()?;
-            // Not what it says of itself: it is waited for, or ended.
+            // The peer's actual process ID, not the one that it reports: the command waits for
+            // that process, or ends it.
             connection.peer().ok()?.pid.try_into().ok()
         }
         _ => None,
     }
 }
 
-/// Waits until a daemon has closed the volume. It goes on while an import is under way: the command
-/// says whose, and does not wait for imports of others as long as for the caller's.
-/// Nor does it wait for a daemon that serves what was unmounted here to another mount namespace.
+/// Waits until a daemon has closed the volume. The daemon continues while an import is under way:
+/// the command reports its user, and waits less long for imports of other users than for the
+/// caller's. Nor does it wait for a daemon that still serves the volume in another mount
+/// namespace.
 fn wait_for_end(
     volume: &Path,
     pid: u32,
@@ -228,7 +232,7 @@ fn wait_for_end(
                 say_copies(volume, pid, &copies, output);
                 return Ok(());
             }
-            // Where the daemon does not answer any more it is about to end.
+            // A daemon that no longer answers is about to end.
             let sessions = holding(volume, pid);
             if let Some(first) = sessions.first() {
                 if !said {
@@ -252,7 +256,7 @@ fn wait_for_end(
     Ok(())
 }
 
-/// The sessions for which a daemon goes on without its mount; none where another one answers.
+/// The sessions for which a daemon continues without its mount; none if another daemon answers.
 fn holding(volume: &Path, pid: u32) -> Vec<Session> {
     match Connection::open(volume) {
         Ok(Opened::Connected(connection)) if connection.welcome().pid == pid => {}
@@ -276,8 +280,8 @@ fn held_by(volume: &Path, pid: u32, session: &Session) -> Failure {
     Failure::new(FailureKind::Busy, message).hint(hint)
 }
 
-/// Whether a process runs: any of its threads, of which the first may end before those that hold
-/// its files still. One that ended and waits for its parent's word does not.
+/// Whether a process runs, that is, any of its threads: the first thread may end before those that
+/// still hold the process's files. A zombie does not run.
 fn is_alive(pid: u32) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     tasks.flatten().any(|task| {
