@@ -237,15 +237,15 @@ mod tests {
         sim
     }
 
-    /// What leaves no trace but the note: no two openings give one number, and none gives more than
-    /// it has noted.
+    /// Covers processes that leave no trace but the note: no two openings assign the same number,
+    /// and none assigns more than it recorded.
     #[test]
     fn no_two_openings_give_one_number() {
         let (mut sim, mut least) = (new(), 1);
         for round in 0..20 {
             let (begin, mut given) = opened(&sim, 1);
             assert!(begin >= least, "{round}: {begin} is below {least}");
-            // So many as were noted, or more.
+            // At least as many as were reserved.
             let last = begin + if round % 3 == 0 { 10 } else { 3 * AT_ONCE };
             for number in [begin, begin + 1, last / 2 + begin / 2, last] {
                 given.reserve(number).expect("there is a device");
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Whatever becomes of one of the places, and however often; and of a note that is being
+    /// Holds for any damage of one of the two places, however often, and for a note that is being
     /// written.
     #[test]
     fn one_place_is_enough() {
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Where it is another volume's, or none can come to what it says, it is as damaged.
+    /// If the note is another volume's, or claims an impossible bound, it counts as damaged.
     #[test]
     fn what_cannot_be_its_own_is_not_believed() {
         for bad in [
@@ -299,8 +299,8 @@ mod tests {
         }
     }
 
-    /// What a process wrote and did not sync is read by the next one, which must not go by it
-    /// before it is durable: the place that it overwrites may be the only one that is.
+    /// The next process reads what a process wrote and did not sync. It must not rely on that
+    /// before it is durable: the place that it overwrites may be the only durable one.
     #[test]
     fn what_is_read_is_durable_before_the_other_place_is_written_over() {
         for seed in 0..64 {
@@ -314,16 +314,16 @@ mod tests {
                 bytes[durable as usize..][..NUMBERS_BYTES].to_vec()
             };
             let before = place(&sim);
-            // Killed in the middle of the next.
+            // The process is killed in the middle of writing the next one.
             let bytes = Numbers { volume: VOLUME, below: 2 * last }.encode();
             given.file.write_at(&bytes, PLACES[given.next]).expect("there is a device");
-            // And a power cut in the middle of that of the next process.
+            // And a power cut hits the next process in the middle of its write.
             sim.device.crash_at(sim.device.ops() + seed % 4);
             let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
             begin(&sim.env(), &files, 1, 1).map(drop).ok();
             let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::Random, seed), seed);
             if place(&sim) != before {
-                // Not even a sector is whole.
+                // Not even one sector is whole.
                 sim.device.overwrite(&path(NAME), durable, &[0; NUMBERS_BYTES]);
             }
             let (third, _) = opened(&sim, 1);
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Nothing is made in its place, and the opening that cannot note its numbers is to have a
+    /// Nothing is created in its place, and an opening that cannot record its numbers must have a
     /// manifest.
     #[test]
     fn a_note_that_cannot_be_opened_is_as_damaged() {
@@ -347,7 +347,8 @@ mod tests {
         }
     }
 
-    /// Of a note that was lost, and of what was given by it, nothing is left to go by but chance.
+    /// If a note is lost with all traces of the numbers that it reserved, only the random offset
+    /// remains.
     #[test]
     fn two_openings_without_a_note_begin_apart() {
         let begins: Vec<u64> = (1..9)

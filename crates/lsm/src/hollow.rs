@@ -1,32 +1,32 @@
-//! Which runs to write again for the room of the blob that they are in: a pure function.
+//! Selects runs to relocate out of sparse blobs, to free the space of the blob: a pure function.
 //!
-//! Where parts of a blob cannot be given back (an object store, or a disk without holes), a small
-//! run that somebody needs holds the room of all the dead ones beside it. It is written again into
-//! a blob of its own, one run a merge, as soon as that writes no more than it gives back: runs of
-//! the same blob, and a manifest for each of them.
+//! If parts of a blob cannot be freed (an object store, or a disk without holes), a small live run
+//! keeps the space of all dead runs beside it. The engine rewrites the live runs of such a blob
+//! into blobs of their own, one run a merge, as soon as that writes no more than it frees. The cost
+//! counts the runs of the same blob, and a manifest for each of them.
 
 use std::collections::BTreeMap;
 
 use crate::layer::LayerId;
 
-/// What is known of the runs of a blob that are needed.
+/// What is known of the live runs of a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hosted {
     /// How many there are.
     pub(crate) runs: u64,
-    /// Bytes of them all, and of the longest.
+    /// Bytes of all of them, and of the longest.
     pub(crate) bytes: u64,
     pub(crate) longest_bytes: u64,
     pub(crate) shortest: LayerId,
 }
 
-/// Least dead bytes of a blob that are worth a merge.
+/// Least dead bytes of a blob that justify a merge.
 const DEAD_BYTES_MIN: u64 = 256 << 10;
-/// Bytes of both manifests for each of their runs, about.
+/// Estimated bytes of both manifests for each of their runs.
 const RUN_BYTES: u64 = 2 * 64;
 
-/// The next run to write again, where there is one, of so many in all; `dead` are the bytes of each
-/// blob that nobody needs, and a run of more than `bytes_max` has no room or is too long.
+/// The next run to rewrite, if there is one, among this many runs in total. `dead` has the bytes of
+/// each blob that nothing needs. A run of more than `bytes_max` does not fit or is too long.
 pub(crate) fn pick(
     runs: u64,
     hosted: impl Fn(u64) -> Option<Hosted>,
@@ -51,7 +51,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Picks among runs that are given by number, blob and bytes.
+    /// Picks among runs that are passed as number, blob and bytes.
     fn picked(
         runs: &[(LayerId, u64, u64)],
         dead: &BTreeMap<u64, u64>,

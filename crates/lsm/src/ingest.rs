@@ -1,15 +1,16 @@
-//! Ingesting a sorted run: it is written to a blob once, and the log says where it lies instead of
-//! what it is.
+//! Ingests a sorted run: the engine writes it to a blob once, and the log records its place instead
+//! of its content.
 //!
-//! 1. Entries go to the blocks of a new blob while the run is read; neither the log nor memory
-//!    takes them, and commits and checkpoints go on.
-//! 2. The blob becomes durable under its name. Nothing leads to it yet.
-//! 3. With the durable state locked and the gate exclusive: the range must hold no key; a record
-//!    that names the run is appended; the tree's active part is frozen, and the run is a layer
-//!    above that. So what was deleted from the range before does not hide it. Where the run is to
-//!    be a tree of its own, the same record creates that, and readers find it with the run.
-//! 4. The next checkpoint's manifest has the run like others. Until then the record needs it, and
-//!    it is held (`Durable::linked`), also when its tree is dropped.
+//! 1. The engine writes entries to the blocks of a new blob while it reads the run. Neither the log
+//!    nor memory holds them, and commits and checkpoints go on.
+//! 2. The blob becomes durable under its name. Nothing points to it yet.
+//! 3. With the durable state locked and the gate held exclusively, it checks that the range holds
+//!    no key, and appends a record that names the run. It freezes the tree's active part and adds
+//!    the run as a layer above that, so that earlier deletions in the range do not hide it. If the
+//!    run is to be a tree of its own, the same record creates that tree, and readers find it with
+//!    the run.
+//! 4. The next checkpoint's manifest names the run like any other. Until then the record needs the
+//!    run, and it is held (`Durable::linked`), also if its tree is dropped.
 //!
 //! A crash before the record is durable leaves a blob that nothing names, which the next opening
 //! deletes; after it, replay puts the run back on its tree. A failure before the record is
@@ -35,14 +36,14 @@ use crate::rows::Content;
 use crate::run::Run;
 use crate::tree::Tree;
 
-/// Blocks from which a run has a blob of its own; a shorter one is a batch like others.
+/// Blocks from which a run gets a blob of its own; a shorter one is committed as a normal batch.
 const BLOCKS_MIN: usize = 4;
-/// Bytes that are written between two looks at the disk's room.
+/// Bytes that are written between two checks of the disk's space.
 const ROOM_BYTES: u64 = 1 << 20;
 /// Layers of a tree from which a checkpoint follows an ingestion, so that look-ups stay quick.
 const DEPTH_MAX: usize = 32;
 
-/// Where a run goes.
+/// The target of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Into a range of a tree that holds no key.
@@ -51,7 +52,7 @@ pub(crate) enum Place {
     NewTree,
 }
 
-/// What a record says of a run that was written before.
+/// What a record says of a run that was already written.
 pub(crate) struct Linked {
     pub(crate) tree: TreeId,
     pub(crate) place: Place,
@@ -60,7 +61,7 @@ pub(crate) struct Linked {
 }
 
 impl Linked {
-    /// That of a record, if it is one of those that [`Core::ingest`] appends.
+    /// Returns the record's link, if it is one of those that [`Core::ingest`] appends.
     pub(crate) fn of(record: &[u8]) -> Option<Linked> {
         let mut ops = Ops::new(record);
         let mut op = ops.next()?.ok()?;
@@ -81,7 +82,7 @@ impl Linked {
 }
 
 impl Core {
-    /// Puts the entries of a run to their place.
+    /// Adds the entries of a run to its target.
     pub(crate) fn ingest(
         &self,
         id: TreeId,
@@ -109,14 +110,14 @@ impl Core {
         Ok(CommitToken(lsn))
     }
 
-    /// A run of a few blocks is a batch like others.
+    /// A run of a few blocks is a normal batch.
     fn put_small(&self, id: TreeId, run: &Ascending<'_>, batch: &Batch) -> Result<CommitToken> {
         if batch.is_empty() {
             return Ok(CommitToken(self.log().last()));
         }
         batch.check().map_err(|_| Error::RunTooLong)?;
         let lsn = {
-            // Alone, so that no key comes into the range between looking and putting.
+            // Exclusively, so that no key enters the range between the check and the put.
             let _gate = self.gate.write();
             self.range_is_empty(id, run)?;
             let plan = plan(batch.ops())?;
@@ -126,7 +127,7 @@ impl Core {
         Ok(CommitToken(lsn))
     }
 
-    /// A tree of a few blocks is made by a batch like others.
+    /// A normal batch creates a tree of a few blocks.
     fn commit_small(&self, batch: &Batch) -> Result<CommitToken> {
         batch.check().map_err(|_| Error::RunTooLong)?;
         let lsn = self.apply(batch.as_bytes(), &plan(batch.ops())?, Origin::Caller)?;
@@ -134,7 +135,7 @@ impl Core {
         Ok(CommitToken(lsn))
     }
 
-    /// Refuses a run for a tree that is not there, or that is there and should not be.
+    /// Refuses a run for a tree that does not exist, or for a new tree that exists already.
     fn takes(&self, id: TreeId, place: Place) -> Result<()> {
         match (place, self.tree(id)) {
             (Place::NewTree, Ok(_)) => Err(Error::TreeExists(id)),
@@ -190,7 +191,7 @@ impl Core {
         blob: BlobEntry,
         written: Written,
     ) -> Result<Lsn> {
-        // What is to be seen under the gate is read before.
+        // Reads in advance what it will inspect under the gate.
         let looked = self.has_room_for(id, place, run);
         let mut state = self.durable.lock();
         state.blobs.insert(blob.number, blob.length);
@@ -222,8 +223,8 @@ impl Core {
         Ok(lsn)
     }
 
-    /// Puts a run that a record names above all that a tree holds. The caller has the gate alone,
-    /// and the tree exists or is to be created.
+    /// Adds a run that a record names above everything in a tree. The caller holds the gate
+    /// exclusively, and the tree exists or is to be created.
     fn put_on_tree(
         &self,
         state: &mut Durable,
@@ -245,13 +246,13 @@ impl Core {
         layers.extend_from_slice(&below.layers);
         tree.state.write().stack = Arc::new(Stack { layers });
         if place == Place::NewTree {
-            // Last: who finds it finds all of it.
+            // Last: a reader that finds the tree finds all of it.
             self.trees.write().insert(id, tree);
         }
         Ok(())
     }
 
-    /// Takes over a run that a record of the log names.
+    /// Registers a run that a record of the log names.
     pub(crate) fn replay_link(&self, lsn: Lsn, linked: &Linked) -> Result<()> {
         let (blob, entry) = (linked.blob, linked.run);
         self.files.look_at_blob(blob.number, blob.length)?;
@@ -264,7 +265,7 @@ impl Core {
         self.put_on_tree(&mut state, (linked.tree, linked.place), lsn, run)
     }
 
-    /// What is written must not go on behind the back of who closed the store.
+    /// Writing must stop once a caller has closed the store.
     pub(crate) fn is_open(&self) -> Result<()> {
         if self.journal.is_closed() {
             return Err(Error::ReadOnly(Arc::from("the store was closed")));
@@ -272,7 +273,7 @@ impl Core {
         Ok(())
     }
 
-    /// Refuses a run that does not fit where it is to go.
+    /// Refuses a run that does not fit its target.
     fn has_room_for(&self, id: TreeId, place: Place, run: &Ascending<'_>) -> Result<()> {
         self.takes(id, place)?;
         match place {
@@ -281,7 +282,7 @@ impl Core {
         }
     }
 
-    /// Refuses a run into whose range a key falls.
+    /// Refuses a run if its range contains a key.
     fn range_is_empty(&self, id: TreeId, run: &Ascending<'_>) -> Result<()> {
         let Some((first, last)) = run.ends() else { return Ok(()) };
         let source = Source::Live(self.tree(id)?);
@@ -307,7 +308,7 @@ impl Core {
         let done = self.checkpoint_locked(&mut self.durable.lock());
         match done {
             Ok(()) => self.keep_merged(),
-            // The run is there all the same, and the next checkpoint is told again.
+            // The run is there all the same, and the next checkpoint reports the error again.
             Err(error) => tracing::warn!(%error, "no checkpoint of a deep tree"),
         }
     }

@@ -1,19 +1,19 @@
-//! A key of an in-memory tree. Keys up to [`INLINE_BYTES`] stand in the node of the tree itself, so
-//! that going down it does not touch memory elsewhere for each comparison; a file system's keys are
-//! 17 bytes long.
+//! A key of an in-memory tree. Keys up to [`INLINE_BYTES`] are stored in the node of the tree
+//! itself, so that a descent does not touch other memory for each comparison; a file system's keys
+//! are 17 bytes long.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Longest key that takes no memory of its own.
+/// Longest key that needs no separate allocation.
 pub(crate) const INLINE_BYTES: usize = 22;
 
 /// A key.
 #[derive(Clone)]
 pub(crate) enum Key {
-    /// So many of the bytes.
+    /// How many of the bytes are used.
     Inline(u8, [u8; INLINE_BYTES]),
     Shared(Arc<[u8]>),
 }

@@ -1,11 +1,11 @@
 //! Layers and stacks: what a tree is made of below its active in-memory tree.
 //!
-//! A layer is immutable: a frozen in-memory tree until a checkpoint has written it, the run that
-//! was written from then on. Trees that were cloned share layers, and a clone shares the whole
-//! stack. A layer hides what those behind it in a stack know of its keys and ranges.
+//! A layer is immutable: a frozen in-memory tree until a checkpoint has written it, and the written
+//! run from then on. Cloned trees share layers, and a clone shares the whole stack. A layer hides
+//! entries of its keys and ranges in the layers below it.
 //!
-//! Invariants: what a layer says does not change when it moves from memory to the disk; a layer
-//! that only one tree's stack holds, and nobody else, may be taken back by that tree (`tree`).
+//! Invariants: the content of a layer does not change when it moves from memory to disk; a tree may
+//! take back a layer that only its own stack holds (`tree`).
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,12 +22,12 @@ pub(crate) type LayerId = u64;
 /// One layer.
 pub(crate) struct Layer {
     pub(crate) id: LayerId,
-    /// The layers that it was merged from, newest first, or its own number. Two layers that have
-    /// the same here say the same (`diff`).
+    /// The layers that it was merged from, newest first, or its own number. Two layers with the
+    /// same origin are equivalent (`diff`).
     pub(crate) origin: Arc<[LayerId]>,
     /// The in-memory tree, until there is a run.
     memory: RwLock<Option<Arc<Mem>>>,
-    /// Set once, so that look-ups count no references.
+    /// Set once, so that look-ups need no reference counting.
     run: OnceLock<Arc<Run>>,
 }
 
@@ -44,7 +44,7 @@ impl Layer {
         Layer { id, origin: Arc::from([id]), memory, run: OnceLock::new() }
     }
 
-    /// What others, of which that is the origin, say together.
+    /// The layer equivalent to those that have this origin together.
     pub(crate) fn merged(id: LayerId, origin: Arc<[LayerId]>, mem: Mem) -> Layer {
         Layer { origin, ..Layer::memory(id, mem) }
     }
@@ -53,7 +53,7 @@ impl Layer {
         Layer { id, origin, memory: RwLock::new(None), run: OnceLock::from(run) }
     }
 
-    /// What it knows of a key; `found` is given the value.
+    /// What it knows of a key; `found` receives the value.
     #[inline]
     fn get(&self, key: &mut Hashed<'_>, found: &mut dyn FnMut(&[u8])) -> Result<Known<()>> {
         match self.run.get() {
@@ -94,12 +94,12 @@ impl Layer {
         self.memory.read().clone()
     }
 
-    /// The in-memory tree, if nobody else is reading it.
+    /// The in-memory tree, if no other thread is reading it.
     pub(crate) fn memory_mut(&mut self) -> Option<&mut Mem> {
         self.memory.get_mut().as_mut().and_then(Arc::get_mut)
     }
 
-    /// Takes on a new number: its content is about to change, which nobody else can see.
+    /// Takes a new number: its content is about to change, which nothing else can see.
     pub(crate) fn renumber(&mut self, id: LayerId) {
         self.id = id;
         self.origin = Arc::from([id]);
@@ -109,7 +109,7 @@ impl Layer {
     pub(crate) fn written(&self, run: Arc<Run>) {
         assert!(self.run.set(run).is_ok(), "a layer is written once");
         let memory = self.memory.write().take();
-        // Without the lock: to take a large tree apart takes longer than anybody should wait.
+        // Without the lock: freeing a large tree takes too long for other threads to wait.
         drop(memory);
     }
 }
@@ -133,7 +133,7 @@ impl View {
         }
     }
 
-    /// What it knows of a key; `found` is given the value.
+    /// What it knows of a key; `found` receives the value.
     fn get(&self, key: &mut Hashed<'_>, found: &mut dyn FnMut(&[u8])) -> Result<Known<()>> {
         match self {
             View::Memory(mem) => Ok(match mem.get(key.bytes)? {
@@ -162,7 +162,7 @@ impl Stack {
         look_up(&self.layers, key, found)
     }
 
-    /// The stack with other layers in the place of some that follow each other, if it has those.
+    /// The stack with other layers in place of adjacent ones, if it has those.
     pub(crate) fn replaced(&self, old: &[Arc<Layer>], new: Option<&Arc<Layer>>) -> Option<Stack> {
         let first = old.first()?;
         let at = self.layers.iter().position(|layer| Arc::ptr_eq(layer, first))?;

@@ -1,10 +1,10 @@
 //! The log-structured engine, after BabuDB (J. Stender et al., section II).
 //!
-//! A commit enters at [`LsmStore`] (`store`), is logged and applied to the active in-memory trees
-//! (`commit`, `staged`, `mem`). A `checkpoint` freezes those and writes them to sorted runs in one
-//! blob (`blob`), long values to a value log beside it where the store was made so (`rows`), and
-//! a numbered manifest says which runs each tree is made of (`manifest`). A
-//! read goes down a tree's `layer`s, newest first; a scan `merge`s them.
+//! A commit enters at [`LsmStore`] (`store`). It is logged and applied to the active in-memory
+//! trees (`commit`, `staged`, `mem`). A `checkpoint` freezes those and writes them to sorted runs
+//! in one blob (`blob`). Long values go to a value log beside it if the store was created that way
+//! (`rows`). A numbered manifest lists the runs of each tree (`manifest`). A read descends a tree's
+//! `layer`s, newest first; a scan `merge`s them.
 
 mod appender;
 mod blob;

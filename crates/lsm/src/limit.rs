@@ -1,4 +1,4 @@
-//! How fast runs may be merged: a bucket that time fills and merging empties.
+//! Limits the merge rate: a token bucket that time fills and merging empties.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use std::time::Duration;
 const BURST_SECONDS: i128 = 1;
 const NANOS: i128 = 1_000_000_000;
 
-/// A bound on bytes a second. A step takes as much as it takes, and the steps after it wait until
-/// that is made up for.
+/// A bound on bytes a second. A step takes what it needs, and later steps wait until the debt is
+/// paid off.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     /// Bytes a second; 0: no bound.
@@ -24,7 +24,7 @@ impl Limiter {
         Limiter { rate, left, at: Duration::ZERO }
     }
 
-    /// Whether a step may be made at a time, which does not go back.
+    /// Whether a step may start at a time, which does not go back.
     pub(crate) fn may(&mut self, now: Duration) -> bool {
         let passed = now.saturating_sub(self.at).as_nanos() as i128;
         self.at = self.at.max(now);
@@ -33,7 +33,7 @@ impl Limiter {
         self.rate == 0 || self.left > 0
     }
 
-    /// A step took so many bytes.
+    /// A step used this many bytes.
     pub(crate) fn took(&mut self, bytes: u64) {
         self.left -= i128::from(bytes) * NANOS;
     }
@@ -54,7 +54,7 @@ mod tests {
                     taken += step;
                 }
             }
-            // A minute, the first second's worth, and one step more; small steps make one a tick.
+            // A minute, the first second's worth, and one more step; small steps make one a tick.
             let most = 61_000_000 + step;
             let least = 60_000_000.min(step * 6000) - step;
             assert!((least..=most).contains(&taken), "{taken} bytes in steps of {step}");

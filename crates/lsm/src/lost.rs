@@ -1,5 +1,6 @@
-//! Which keys of a tree damage hides: those of a block, by the first keys of the blocks in its
-//! run's index, all from there on where the index itself is damaged, or one whose row is.
+//! Finds the keys of a tree that damage hides: those of a damaged block, bounded by the first keys
+//! of the blocks in its run's index; all keys from there on if the index itself is damaged; or one
+//! key if its row is damaged.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(crate) fn lost_from(stack: &Stack, key: &[u8]) -> Result<Option<LostRange>> 
     Ok(Some(LostRange { from, to, damage }))
 }
 
-/// Damage, or what the disk does not give; anything else stays an error.
+/// Damage, or a read error of the disk; anything else stays an error.
 fn damage_of(error: Error) -> Result<Arc<Corruption>> {
     match error.as_damage() {
         Error::Corrupt(damage) => Ok(damage),
@@ -51,7 +52,7 @@ fn damage_of(error: Error) -> Result<Arc<Corruption>> {
     }
 }
 
-/// A block of a run that is looked at.
+/// A block of a run that is being checked.
 #[derive(Clone, Copy)]
 struct Head<'a> {
     run: &'a Run,
@@ -64,8 +65,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Where keys can be read again behind the first damaged block that may have any from `key` on.
-/// Blocks of all runs are looked at in the order of their keys, so none is read that lies behind.
+/// Where keys are readable again behind the first damaged block that may have any from `key` on.
+/// Checks blocks of all runs in the order of their keys, so it reads none behind that position.
 fn behind(views: &[View], key: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut heads = Vec::new();
     for view in views {

@@ -1,25 +1,25 @@
-//! Manifests: writing the one that makes a state durable (`newest` finds it).
+//! Writes manifests: a manifest makes a state durable (`newest` finds it).
 //!
-//! A manifest is a blob under its number and never changes. The one with the greatest number is
-//! the state; it is written when everything that it names is durable, and those before it are
-//! deleted after.
+//! A manifest is a blob under its number and never changes. The one with the greatest number is the
+//! state. It is written when everything that it names is durable, and older manifests are deleted
+//! afterwards.
 //!
-//! It is written twice, under two names, and of the state before nothing is given up until both are
-//! durable: whichever of the two rots or vanishes, the other is enough (decision 0072). One that is
-//! there once was being made when the power went; should it be damaged, too, the one before it is
-//! whole, with the log behind it. Opening writes a new one where the newest is not there twice.
+//! It is written twice, under two names, and nothing of the previous state is freed until both are
+//! durable: if either copy rots or vanishes, the other is enough (decision 0072). A manifest with
+//! only one copy was being written when the power failed; if that copy is damaged, too, the
+//! previous manifest is whole, with the log behind it. Opening writes a new manifest if the newest
+//! does not have both copies.
 //!
-//! A read that fails says nothing of what is there. Where one of the two can be read it is the
-//! state, but the other is not deleted by whoever could not read it, nor is anything that it may
-//! name; where none can be read, none that is older is taken for it.
+//! A failed read does not show what is there. If one copy can be read it is the state, but an
+//! opening that cannot read the other copy does not delete it, nor anything that it may name. If
+//! neither can be read, no older manifest is taken for the state.
 //!
-//! On a full disk one is enough until there is room; then the other is made ([`Alone`]).
+//! On a full disk one copy is enough until there is space; then the other is made ([`Alone`]).
 //!
-//! A number is used for one attempt and never again: what was asked for under it, making or
-//! deleting, may be carried out long after nobody waits for it any more. So numbers have gaps. An
-//! attempt of which nobody knows what became of it is as good a state as the one before, for what
-//! it names is held until a later manifest is durable (`Durable::uncertain`), and the log that
-//! follows either is there.
+//! A number is used for one attempt and never again: requests under it, to create or to delete, may
+//! be carried out long after the process stopped waiting for them. So numbers have gaps. An attempt
+//! of unknown outcome is as valid a state as the previous one: what it names is held until a later
+//! manifest is durable (`Durable::uncertain`), and the log that follows either exists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ use crate::given::begin;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::newest::{Alone, Named, Newest, differs, read_named};
 
-/// What names of manifests begin with.
+/// Prefix of the names of manifests.
 pub(crate) const MANIFEST_PREFIX: &str = "manifest-";
-/// What names of their copies begin with.
+/// Prefix of the names of their copies.
 pub(crate) const COPY_PREFIX: &str = "copy-";
 
 pub(crate) fn manifest_name(number: u64) -> String {
@@ -51,12 +51,12 @@ pub(crate) fn both_names(number: u64) -> [String; 2] {
     [manifest_name(number), format!("{COPY_PREFIX}{number:016x}")]
 }
 
-/// No store comes to greater numbers; what bears one was put there by somebody else. Half of what
-/// can be read: from what is found it is counted on.
+/// No store reaches greater numbers; a file that bears one was put there by another program. The
+/// limit is half of what can be read, because numbers continue from what is found.
 pub(crate) const NUMBER_MAX: u64 = format::COUNTED_MAX / 2;
 
-/// The numbers of the blobs whose names begin with a prefix, ascending: of names as this engine
-/// gives them.
+/// The numbers of the blobs whose names begin with a prefix, ascending. Only names in this engine's
+/// form count.
 pub(crate) fn numbers(files: &Files, prefix: &str) -> Result<Vec<u64>> {
     let names = files.blobs.list(prefix)?;
     let own = |name: &String| {
@@ -68,14 +68,14 @@ pub(crate) fn numbers(files: &Files, prefix: &str) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The numbers of all manifests that are there, once or twice, ascending.
+/// The numbers of all existing manifests, with one copy or two, ascending.
 pub(crate) fn manifest_numbers(files: &Files) -> Result<BTreeSet<u64>> {
     let mut all = BTreeSet::from_iter(numbers(files, MANIFEST_PREFIX)?);
     all.extend(numbers(files, COPY_PREFIX)?);
     Ok(all)
 }
 
-/// Deletes both of a number, but for what could not be read.
+/// Deletes both copies of a number, except those that could not be read.
 pub(crate) fn delete_both(files: &Files, number: u64, unread: &[String]) -> Result<()> {
     for name in both_names(number) {
         if !unread.contains(&name) && files.blobs.length(&name)?.is_some() {
@@ -85,7 +85,7 @@ pub(crate) fn delete_both(files: &Files, number: u64, unread: &[String]) -> Resu
     Ok(())
 }
 
-/// Deletes what is damaged of manifests, once a later one is durable.
+/// Deletes damaged manifests, once a later one is durable.
 pub(crate) fn delete_damaged(files: &Files, damaged: &[Corruption]) {
     for bad in damaged {
         let name = bad.file.rsplit('/').next().unwrap_or_default();
@@ -95,8 +95,8 @@ pub(crate) fn delete_damaged(files: &Files, damaged: &[Corruption]) {
     }
 }
 
-/// Writes the newest state of a store that nobody has open again, under both names and a number
-/// above all that were given: what a process asked for that is gone is older, whenever it comes.
+/// Rewrites the newest state of a store that no process has open, under both names. The number is
+/// above all that were assigned, so a late request of a dead process is always older.
 pub(crate) fn write_anew(env: &Env, files: &Files, newest: &Newest) -> Result<()> {
     let blobs = numbers(files, BLOB_PREFIX)?.last().map_or(0, |last| last + 1);
     let blobs = blobs.max(newest.manifest.next_blob);
@@ -115,7 +115,7 @@ pub(crate) fn write_anew(env: &Env, files: &Files, newest: &Newest) -> Result<()
 }
 
 impl Core {
-    /// What a manifest of a catalog says, whose layers are all on disk.
+    /// The manifest of a catalog whose layers are all on disk.
     pub(crate) fn describe(
         &self,
         catalog: &Catalog,
@@ -134,7 +134,7 @@ impl Core {
             prefix_bytes: self.options.prefix_bytes,
             ..RunManifest::default()
         };
-        // Trees may be many, and deep: a layer of one is looked up in no more than a hash map.
+        // Trees may be many, and deep: looking up a layer of one costs only a hash map access.
         let mut stacks: Map<usize, u32> = Map::default();
         let mut places: Map<LayerId, u32> = Map::default();
         let (mut distinct, mut runs) = (Vec::new(), Vec::new());
@@ -171,12 +171,12 @@ impl Core {
         manifest
     }
 
-    /// Writes a manifest, durable on return. Where it fails, what was tried is noted if it may be
-    /// on disk all the same, or come there later.
+    /// Writes a manifest, durable on return. If it fails, the attempt is recorded if it may be on
+    /// disk all the same, or appear there later.
     ///
-    /// A full disk must take a checkpoint, or nothing of it could be given back: there the copy
-    /// of the state before goes first, for that is still there once, and one manifest is enough
-    /// until those before it are deleted.
+    /// A full disk must accept a checkpoint, or nothing on it could be freed. There the copy of the
+    /// previous state is deleted first, because that state still has its other copy. One copy of
+    /// the new manifest is then enough until the older ones are deleted.
     pub(crate) fn write_manifest(
         &self,
         state: &mut Durable,
@@ -215,7 +215,7 @@ impl Core {
             Failed::Not(error) | Failed::Another(error) => Err(error),
             Failed::Perhaps(error) => {
                 let (number, catalog) = (manifest.number, Arc::clone(catalog));
-                // The first was made where the copy was refused.
+                // The first was made and the copy refused.
                 let there = is_first_made && error.is_no_space();
                 state.uncertain.push(Attempt { number, bytes, there, catalog });
                 if there {
@@ -226,10 +226,10 @@ impl Core {
         }
     }
 
-    /// Deletes what was tried in vain and found to be there, else a server with room for one
-    /// manifest and not for two fills with what no later process may delete. Nothing was given up
-    /// for it, and the durable state is whole. What was asked for may make it again: so what it
-    /// names is held on.
+    /// Deletes failed attempts that were found to exist. Otherwise a server with space for one
+    /// manifest and not for two fills with files that no later process may delete. Nothing was
+    /// freed for the attempt, and the durable state is whole. A late request may create it again,
+    /// so what it names stays held.
     pub(crate) fn withdraw(&self, state: &mut Durable) {
         let is_there = |attempt: &Attempt| attempt.there;
         if !state.uncertain.iter().any(is_there) || !self.is_whole_twice(state.number) {
@@ -245,11 +245,11 @@ impl Core {
         }
     }
 
-    /// Looks whether both manifests of the durable state are there, whole and of that state;
-    /// `found` is told what is wrong, and of which file.
+    /// Checks that both manifests of the durable state exist, are whole and have that state; calls
+    /// `found` with each problem and the file that has it.
     pub(crate) fn look_at_manifests(&self, state: &Durable, found: &mut dyn FnMut(&str, Error)) {
         for name in both_names(state.number) {
-            // Where requests come late, what a process before has made is left as it was.
+            // If requests may arrive late, what an earlier process made was left as it was.
             let is_alone = state.alone.as_ref().is_some_and(|alone| alone.name == name);
             let may_lack = is_alone || state.inherited;
             let wrong = match read_named(&self.files, &name, state.number) {
@@ -270,8 +270,8 @@ impl Core {
         both_names(number).map(of).iter().all(|named| matches!(named, Named::Whole(..)))
     }
 
-    /// Deletes the copy of the durable state's manifest, where that itself is whole; whether it
-    /// did.
+    /// Deletes the copy of the durable state's manifest, if the manifest itself is whole; returns
+    /// whether it did.
     fn gave_copy_up(&self, state: &mut Durable) -> bool {
         let [first, copy] = both_names(state.number);
         let Named::Whole(manifest, _) = read_named(&self.files, &first, state.number) else {
@@ -286,8 +286,8 @@ impl Core {
         gave_up
     }
 
-    /// Makes what is missing of the durable state's manifests, if there is room for it by now.
-    /// Called whenever room was given back; else the next are written twice again.
+    /// Makes the missing copies of the durable state's manifests, if there is space by now. Called
+    /// whenever space was freed; otherwise the next manifests are written twice again.
     pub(crate) fn make_pair(&self, state: &mut Durable) {
         let Some(alone) = state.alone.take() else { return };
         match self.make(&alone.name, &alone.bytes) {
@@ -301,7 +301,7 @@ impl Core {
         }
     }
 
-    /// Makes one of the two.
+    /// Makes one of the two copies.
     fn make(&self, name: &str, bytes: &[u8]) -> std::result::Result<(), Failed> {
         let blobs = &*self.files.blobs;
         let made = blobs.create(name, bytes);
@@ -310,7 +310,7 @@ impl Core {
             _ => compare_bytes(blobs, name, bytes),
         };
         let error = match (made, found) {
-            // Also where it is said that the name is taken, and it is by this.
+            // Also if the error is that the name is taken, and it is taken by this manifest.
             (Ok(_), Ok(Found::Same)) => {
                 self.wrote(Writer::Checkpoint, bytes.len() as u64, 1);
                 return Ok(());
@@ -328,8 +328,9 @@ impl Core {
         Err(Failed::Perhaps(error.into()))
     }
 
-    /// Looks what became of manifests that could not be made, before another is. An error where
-    /// that cannot be seen; where somebody else's is found, this store is read-only from now on.
+    /// Finds out what became of failed manifest attempts before the next attempt. Returns an error
+    /// if that cannot be determined. If a foreign manifest is found, this store is read-only from
+    /// now on.
     pub(crate) fn look_after(&self, state: &mut Durable) -> Result<()> {
         self.look_for_another(state)?;
         for attempt in &mut state.uncertain {
@@ -344,9 +345,9 @@ impl Core {
         Ok(())
     }
 
-    /// Looks for a manifest with a greater number than any that this store gave. Where requests may
-    /// come late an opening begins far above what it finds, so two that have opened the same place
-    /// would never meet at one name.
+    /// Looks for a manifest with a greater number than any that this store assigned. If requests
+    /// may arrive late, an opening starts far above what it finds, so two processes that opened the
+    /// same place would never collide on one name.
     fn look_for_another(&self, state: &Durable) -> Result<()> {
         if !self.files.blobs.answers_may_be_lost() {
             return Ok(());
@@ -357,15 +358,16 @@ impl Core {
             }
             _ => {}
         }
-        // Who deleted what this opening began with has a greater one, and goes on with that.
+        // A process that deleted what this opening started from has a greater one, and continues
+        // with that.
         if state.inherited && !manifest_numbers(&self.files)?.contains(&state.number) {
             return Err(self.disown(&manifest_name(state.number)));
         }
         Ok(())
     }
 
-    /// Deletes the manifests before the one that was just made, but for what could not be read.
-    /// What stays is older than that, so nobody takes it for the state, and the next opening tries
+    /// Deletes the manifests before the one that was just made, except those that could not be
+    /// read. The rest is older, so nothing takes it for the state, and the next opening tries
     /// again.
     pub(crate) fn delete_older(&self, old: u64, uncertain: &[Attempt], unread: &[String]) {
         let seen = uncertain.iter().filter(|attempt| attempt.there).map(|attempt| attempt.number);
@@ -378,9 +380,9 @@ impl Core {
         }
     }
 
-    /// Takes no more commits, and writes nothing more, to the log neither: under a name that only
-    /// this store gives is what it did not make, so somebody else is at work in the same place.
-    /// What is there is left as it is.
+    /// Takes no more commits, and writes nothing more, not even to the log: a file that this store
+    /// did not make has a name that only this store assigns, so another process works in the same
+    /// place. What is there is left as it is.
     pub(crate) fn disown(&self, name: &str) -> Error {
         let why = format!("{} is another's: two stores are in one place", path(name));
         self.log().abandon(&why);
@@ -392,14 +394,14 @@ impl Core {
 enum Failed {
     /// Nothing is there.
     Not(Error),
-    /// It may be there, or come there.
+    /// It may exist, or appear later.
     Perhaps(Error),
-    /// What is there is another's.
+    /// A foreign file is there.
     Another(Error),
 }
 
-/// A manifest that could not be made, as it seemed: it may be on disk, or come there. What
-/// it names stays until a later one is durable.
+/// A manifest whose creation seemed to fail: it may be on disk, or appear there. What it names
+/// stays until a later one is durable.
 pub(crate) struct Attempt {
     number: u64,
     bytes: Vec<u8>,

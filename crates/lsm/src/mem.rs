@@ -1,11 +1,10 @@
-//! One in-memory tree of an index: the newest entries, and what they delete from below.
+//! One in-memory tree of an index: the newest entries, and the ranges they delete from below.
 //!
-//! An entry holds a value or, as a tombstone, nothing. The entries of a tree in memory stand above
-//! its own ranges: a key that was put after its range was deleted is there.
+//! An entry holds a value or, as a tombstone, nothing. The entries of a tree in memory take
+//! precedence over its own ranges: a key that was put after its range was deleted exists.
 //!
-//! A value may be unknown: the log says what was added to one that could not be read when the log
-//! was replayed (`recover`). Such a key has an entry, for what becomes of it later, and who reads
-//! it is told why.
+//! A value may be unknown: the log adds to a value that could not be read when the log was replayed
+//! (`recover`). Such a key has an entry for later changes, and a reader gets the cause as an error.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,7 +19,7 @@ use crate::ranges::Ranges;
 /// A value; none is a tombstone.
 pub(crate) type Value = Option<Arc<[u8]>>;
 
-/// Memory of an entry beside its bytes: a share of a node, and the head of its value.
+/// Memory of an entry in addition to its bytes: a share of a node, and the head of its value.
 const ENTRY_BYTES: usize = 88;
 
 /// What one layer knows of a key.
@@ -30,7 +29,7 @@ pub(crate) enum Known<T> {
     Value(T),
     /// That it is deleted.
     Deleted,
-    /// Nothing: ask the layer below.
+    /// Nothing: look in the layer below.
     Nothing,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Mem {
     pub(crate) entries: BTreeMap<Key, Value>,
     pub(crate) ranges: Ranges,
     bytes: usize,
-    /// Keys whose values are not known, and why. In a store that takes changes there are none.
+    /// Keys with unknown values, and the causes. A store that takes changes has none.
     unknown: Option<Arc<BTreeMap<Key, Error>>>,
 }
 
@@ -52,7 +51,7 @@ pub(crate) enum Below {
 }
 
 impl Mem {
-    /// A tree of some of its entries, which ascend, and all else that it says of them.
+    /// A tree of some of its entries, which ascend, and of everything else that it holds.
     pub(crate) fn part(&self, entries: Vec<(Key, Value)>) -> Mem {
         let (ranges, unknown) = (self.ranges.clone(), self.unknown.clone());
         Mem { entries: entries.into_iter().collect(), ranges, bytes: 0, unknown }
@@ -62,7 +61,7 @@ impl Mem {
         self.entries.is_empty() && self.ranges.is_empty()
     }
 
-    /// Memory that it takes, about.
+    /// Estimated memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -81,24 +80,24 @@ impl Mem {
         })
     }
 
-    /// Why the value of a key that has one is not known, where that is so.
+    /// Why the value of a key is unknown, if it is.
     #[inline]
     pub(crate) fn why_unknown(&self, key: &[u8]) -> Option<&Error> {
         self.unknown.as_ref()?.get(key)
     }
 
-    /// Why some value is not known, where there is such a one.
+    /// Why some value is unknown, if one is.
     pub(crate) fn any_unknown(&self) -> Option<&Error> {
         self.unknown.as_ref()?.values().next()
     }
 
-    /// Notes that a key has a value which cannot be known.
+    /// Records that a key has a value which cannot be known.
     pub(crate) fn put_unknown(&mut self, key: &[u8], why: Error) {
         self.set(key, Some(&[]));
         Arc::make_mut(self.unknown.get_or_insert_default()).insert(Key::from(key), why);
     }
 
-    /// A key has another value, or none, from now on.
+    /// A key gets another value, or none.
     #[inline]
     fn known_again(&mut self, key: &[u8]) {
         if let Some(unknown) = &mut self.unknown {
@@ -142,7 +141,7 @@ impl Mem {
         }
     }
 
-    /// Removes all keys of a range; without an end it goes on to the last key.
+    /// Removes all keys of a range; without an end the range extends to the last key.
     pub(crate) fn delete_range(&mut self, from: &[u8], to: Option<&[u8]>, below: Below) {
         if to.is_some_and(|to| to <= from) {
             return;
@@ -159,7 +158,7 @@ impl Mem {
         }
     }
 
-    /// Takes in what is newer, as if it had been written here.
+    /// Merges newer content, as if it had been written here.
     pub(crate) fn absorb(&mut self, newer: Mem, below: Below) {
         for (from, to) in newer.ranges.iter() {
             self.delete_range(from, to, below);
@@ -248,7 +247,7 @@ mod tests {
             for part in &mut parts {
                 for _ in 0..20 {
                     let (key, other) = ([random.u8(0..20)], [random.u8(0..20)]);
-                    // What is newer does not know that nothing is below both.
+                    // The newer tree does not know that nothing is below both.
                     match random.u8(0..5) {
                         0 => {
                             whole.delete(&key, below);

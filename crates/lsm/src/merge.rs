@@ -1,8 +1,8 @@
-//! Merging layers: the entries of several, each key once, as the newest has it.
+//! Merges layers: the entries of several, each key once, with its newest content.
 //!
-//! Both ways, and incrementally: each layer is walked on its own, and the least key (or greatest,
-//! backward) of all is next. What a newer layer's range deletes is passed over without being
-//! walked. A layer is found by `View`; several can be merged as they lie in a stack.
+//! The merge runs in either direction, and incrementally: each layer has its own iterator, and the
+//! least key (or greatest, backward) of all is next. Entries that a newer layer's range deletes are
+//! skipped, not visited. A `View` holds one layer; several are merged in the order of a stack.
 
 use std::collections::btree_map;
 use std::ops::Bound;
@@ -23,7 +23,7 @@ pub(crate) enum Direction {
     Backward,
 }
 
-/// Whether tombstones are entries.
+/// Whether tombstones are returned as entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tombstones {
     Keep,
@@ -125,7 +125,7 @@ impl Head<'_> {
     }
 }
 
-/// What begins a merge: where, which way, and how runs are read.
+/// The start of a merge: position, direction, and how runs are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct From<'k> {
     pub(crate) direction: Direction,
@@ -134,7 +134,7 @@ pub(crate) struct From<'k> {
     pub(crate) caching: Caching,
 }
 
-/// The entries of several layers. After an error it must not be used any more.
+/// The entries of several layers. Must not be used after an error.
 pub(crate) struct Merge<'a> {
     heads: Vec<Head<'a>>,
     direction: Direction,
@@ -157,7 +157,7 @@ impl<'a> Merge<'a> {
         Ok(Merge { heads, direction: from.direction, current: None })
     }
 
-    /// The entry where it stands.
+    /// The current entry.
     pub(crate) fn current(&self) -> Option<(&[u8], Content<'_>)> {
         self.current.and_then(|at| self.heads[at].current())
     }
@@ -168,8 +168,8 @@ impl<'a> Merge<'a> {
         self.advance_within(tombstones, u64::MAX)
     }
 
-    /// The same, but it stops while it passes over what is deleted where so many bytes of blocks
-    /// were read. Then there is no current entry, and the next may be from `next_key` on.
+    /// The same, but while it skips deleted entries it stops after reading this many bytes of
+    /// blocks. Then there is no current entry, and the next may be from `next_key` on.
     pub(crate) fn advance_within(&mut self, tombstones: Tombstones, most: u64) -> Result<bool> {
         if let Some(at) = self.current.take() {
             self.step_past(at)?;
@@ -228,7 +228,7 @@ impl<'a> Merge<'a> {
         best.map(|(at, _)| at)
     }
 
-    /// Passes over the key of a layer, in all of them.
+    /// Skips the key of a layer, in all layers.
     fn step_past(&mut self, at: usize) -> Result<()> {
         for other in 0..self.heads.len() {
             if other != at && self.heads[other].key() == self.heads[at].key() {
@@ -238,8 +238,8 @@ impl<'a> Merge<'a> {
         self.heads[at].step()
     }
 
-    /// Where a newer layer's range deletes the key of layer `at`: passes over the range in all
-    /// that are below that layer.
+    /// If a newer layer's range deletes the key of layer `at`, skips the range in all layers below
+    /// that newer layer.
     fn skip_deleted(&mut self, at: usize) -> Result<bool> {
         let (newer, older) = self.heads.split_at_mut(at);
         let Some(key) = older[0].key() else { return Ok(false) };

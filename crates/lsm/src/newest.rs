@@ -1,12 +1,12 @@
-//! Finding the newest manifest among those that are there: whole, damaged, not to be read, or under
-//! a name that is not theirs.
+//! Finds the newest manifest among the existing ones: whole, damaged, unreadable, or under a wrong
+//! name.
 //!
-//! A file in which there is a manifest of this volume with another number (`Stray`) was put there
-//! by somebody: no store writes one. It is ignored, as if it were not there, where nothing else
-//! is under that number, it is older than the state that is found, and all is there that this one
-//! names, with the log behind it: for one that was finished, and lay under that name before, the
-//! log would have been given up. It is neither read nor written over, and nothing that nobody names
-//! is deleted by the opening that leaves it aside.
+//! A file that holds a manifest of this volume with another number (`Stray`) was put there by
+//! another program: no store writes one. It is ignored, as if it did not exist, if nothing else is
+//! under that number, it is older than the state that is found, and everything that this state
+//! names exists, with the log behind it: if a finished manifest had that name before, the log would
+//! have been trimmed for it. The file is neither read nor overwritten, and the opening that ignores
+//! it deletes no unnamed blob.
 
 use device::Blobs;
 use format::Corruption;
@@ -19,52 +19,52 @@ use crate::manifest::{MANIFEST_PREFIX, both_names, manifest_name, manifest_numbe
 /// The newest state.
 pub(crate) struct Newest {
     pub(crate) manifest: RunManifest,
-    /// The greatest number that a manifest has, be it damaged.
+    /// The greatest number of any manifest, damaged or not.
     pub(crate) greatest: u64,
     /// Its bytes under one name.
     pub(crate) bytes: u64,
     /// Whether it is whole under both names, and the greatest.
     pub(crate) is_twice: bool,
-    /// The name under which there is nothing.
+    /// The name under which nothing exists.
     absent: Option<String>,
-    /// Names under which something is that could not be read, and why.
+    /// Names whose files could not be read, and why.
     pub(crate) unread: Vec<(String, Error)>,
-    /// What is damaged of it, or of one that was being made after it.
+    /// What is damaged of it, or of a manifest that was being made after it.
     pub(crate) damaged: Vec<Corruption>,
-    /// Files with greater numbers in which older manifests of this volume are.
+    /// Files with greater numbers that hold older manifests of this volume.
     pub(crate) strays: Vec<Stray>,
 }
 
 impl Newest {
-    /// The damage of a manifest with a greater number, which is taken for one that was being made;
-    /// or a file in which there is none of its name.
+    /// The damage of a manifest with a greater number, which is treated as unfinished; or a file
+    /// that holds no manifest of its name.
     pub(crate) fn passed_over(&self) -> Option<Corruption> {
         let stray = || self.strays.first().map(Stray::told);
         let passed = self.damaged.first().cloned().or_else(stray);
         passed.filter(|_| self.manifest.number < self.greatest)
     }
 
-    /// What is missing of it, where it is there once and nothing is wrong with it.
+    /// What is missing of it, if it has one copy and nothing is wrong with it.
     pub(crate) fn alone(&self) -> Option<Alone> {
         let is_sound = self.damaged.is_empty() && self.unread.is_empty();
         let name = self.absent.clone().filter(|_| is_sound)?;
         Some(Alone { name, bytes: self.manifest.encode() })
     }
 
-    /// The names under which something could not be read.
+    /// The names whose files could not be read.
     pub(crate) fn unread(&self) -> Vec<String> {
         self.unread.iter().map(|(name, _)| name.clone()).collect()
     }
 }
 
-/// One of both manifests of a state that is not there, for it had no room.
+/// A copy of a state's manifest that does not exist, because there was no space for it.
 pub(crate) struct Alone {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Makes the second manifest of the newest state, where a crash left it with the first alone.
-/// Where requests come late, whatever else was made may come yet: nothing is made here.
+/// Makes the second copy of the newest state's manifest, if a crash left it with only the first. If
+/// requests may arrive late, another manifest may still appear: then it makes nothing.
 pub(crate) fn complete(files: &Files, newest: &mut Newest) -> Result<()> {
     if files.blobs.answers_may_be_lost() {
         return Ok(());
@@ -111,7 +111,8 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
             if let Some(newer) = strays.iter().chain(&here).find(|stray| stray.of > number) {
                 return Err(newer.told().into());
             }
-            // What is not of this volume or number, or of a newer format, is none of its two.
+            // What is not of this volume or number, or is of a newer format, is neither of its two
+            // copies.
             damaged.extend(foreign.and_then(as_damage));
             damaged.extend(here.iter().map(Stray::told));
             let absent = absent.filter(|_| number == greatest);
@@ -132,13 +133,13 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
         }
         let late = files.blobs.answers_may_be_lost();
         if here.len() == there && !late {
-            // No store made anything under this number that it did not give up itself.
+            // No store made anything under this number that it did not withdraw itself.
             strays.append(&mut here);
             continue;
         }
         damaged.extend(here.iter().map(Stray::told));
-        // It was being made, and for it nothing was given up of the one before. Where requests come
-        // late, one that is there once may be anybody's.
+        // It was being made, and nothing of the previous manifest was freed for it. If requests may
+        // arrive late, a single copy may be from any process.
         if there > 1 || late {
             break;
         }
@@ -147,17 +148,17 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
     Err(damaged.swap_remove(0).into())
 }
 
-/// A file in which there is a manifest of this volume that has another number than its name.
+/// A file that holds a manifest of this volume with another number than its name.
 #[derive(Debug, Clone)]
 pub(crate) struct Stray {
     name: String,
     number: u64,
-    /// The number that it says.
+    /// The number in the manifest.
     of: u64,
 }
 
 impl Stray {
-    /// What keeps the store closed, and what is to be done about it.
+    /// The error that keeps the store closed, and what to do about it.
     pub(crate) fn told(&self) -> Corruption {
         let Stray { name, number, of } = self;
         let own = path(&manifest_name(*of));
@@ -170,7 +171,7 @@ impl Stray {
         }
     }
 
-    /// That it lies there, where nothing needs it.
+    /// Reports that the file is there although nothing needs it.
     pub(crate) fn finding(&self) -> Finding {
         let Stray { name, of, .. } = self;
         let what = format!("it is that of number {of:016x}");
@@ -191,7 +192,7 @@ pub(crate) fn strays_below(files: &Files, number: u64) -> Result<Vec<Stray>> {
     Ok(found)
 }
 
-/// What is under a name of a manifest.
+/// What a manifest name holds.
 pub(crate) enum Named {
     Absent,
     /// With its bytes.
@@ -242,13 +243,13 @@ fn read_all(blobs: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Of which volume and number bytes are a whole manifest, whatever those are.
+/// The volume and number of the whole manifest in these bytes, if there is one, whatever they are.
 fn whole_elsewhere(bytes: &[u8]) -> Option<([u8; 16], u64)> {
     RunManifest::named(bytes)
         .filter(|&(volume, number)| RunManifest::decode(bytes, volume, number).is_ok())
 }
 
-/// What stands beside a whole manifest of the same number in the place of the other.
+/// What is found beside a whole manifest in the place of its other copy.
 fn as_damage(error: Error) -> Option<Corruption> {
     match error {
         Error::Corrupt(bad) => Some((*bad).clone()),
@@ -263,7 +264,7 @@ fn as_damage(error: Error) -> Option<Corruption> {
     }
 }
 
-/// Both are whole, and say different things.
+/// Both are whole, with different content.
 pub(crate) fn differs(name: &str) -> Corruption {
     Corruption {
         file: path(name),
@@ -274,7 +275,7 @@ pub(crate) fn differs(name: &str) -> Corruption {
     }
 }
 
-/// Whether all that is there of a manifest can be read and is this volume's.
+/// Whether all existing copies of a manifest can be read and belong to this volume.
 pub(crate) fn is_own(files: &Files, number: u64) -> bool {
     let of = |name: String| read_named(files, &name, number);
     both_names(number).map(of).iter().all(|named| matches!(named, Named::Absent | Named::Whole(..)))

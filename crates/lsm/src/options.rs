@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::sync::Arc;
 
@@ -6,41 +6,42 @@ use device::Blobs;
 use format::run_manifest::RunManifest;
 use store::{DIRTY_BYTES_MIN, EngineOptions};
 
-/// What is merged when.
+/// The merge policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Runs of about one size, so that an entry is written once a tier.
+    /// Merges runs of similar size, so that an entry is written once a tier.
     #[default]
     Tiered,
-    /// All runs of a tree after each checkpoint, as BabuDB does (II.B): a look-up meets one run.
+    /// Merges all runs of a tree after each checkpoint, as BabuDB does (II.B): a look-up meets one
+    /// run.
     Full,
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What every engine is told.
+    /// Options common to all engines.
     pub common: EngineOptions,
     /// Bytes of a block of a run before it is packed.
     pub block_bytes: usize,
     /// Level of zstd for blocks, 1 to 19; 0 packs none.
     pub compression: i32,
     /// Most bytes that merges write in a second; 0: no bound. A checkpoint that finds a tree too
-    /// deep merges all the same.
+    /// deep merges regardless.
     pub merge_bytes_per_second: u64,
-    /// What is merged when.
+    /// The merge policy.
     pub policy: Policy,
-    /// Bytes from which a value goes to a value log (IndexFS II.C); 0: none does. Heeded when a
-    /// store is made; one that is there says so itself.
+    /// Size in bytes from which a value goes to a value log (IndexFS II.C); 0: none does. Used only
+    /// when a store is created; an existing store has this setting on disk.
     pub values_from: u64,
-    /// Bytes of rows up to which a value log is written again by a merge that meets it, so that
-    /// small checkpoints do not leave many.
+    /// Bytes of rows up to which a merge that meets a value log rewrites it, so that small
+    /// checkpoints do not leave many.
     pub small_log_bytes: u64,
-    /// Bytes of a key that name its directory: a filter also tells which directories a run has.
-    /// Heeded when a store is made; one that is there says so itself.
+    /// Bytes of a key that name its directory: a filter also shows which directories a run has.
+    /// Used only when a store is created; an existing store has this setting on disk.
     pub prefix_bytes: usize,
-    /// Where runs and manifests are kept; `None`: in the volume's directory. The log, and what is
-    /// being written, stay there in any case.
+    /// Where runs and manifests are kept; `None`: in the volume's directory. The log, and
+    /// unfinished files, stay there in any case.
     pub blobs: Option<BlobStore>,
 }
 
@@ -72,13 +73,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, with a cache of so many bytes.
+    /// The defaults, with a cache of this many bytes.
     pub fn with_cache(bytes: usize) -> Options {
         let common = EngineOptions { cache_bytes: bytes, ..EngineOptions::default() };
         Options { common, ..Options::default() }
     }
 
-    /// The same for a store that is there, and says how it is laid out.
+    /// The same for an existing store, which records its own layout.
     pub(crate) fn of_store(&self, manifest: &RunManifest) -> Options {
         let RunManifest { values_from, prefix_bytes, .. } = *manifest;
         Options { values_from, prefix_bytes, ..self.clone() }
@@ -89,19 +90,19 @@ impl Options {
         (self.common.cache_bytes / 16 * 5).max(DIRTY_BYTES_MIN).min(self.blob_share())
     }
 
-    /// Bytes from which the thread that commits makes the checkpoint, where nobody else does.
+    /// Bytes from which the thread that commits makes the checkpoint, if no other thread does.
     pub(crate) fn dirty_bytes_max(&self) -> usize {
         (self.common.cache_bytes / 8 * 3)
             .max(DIRTY_BYTES_MIN / 4 * 5)
             .min(self.blob_share() / 4 * 5)
     }
 
-    /// Bytes of in-memory trees that there are at most.
+    /// Most bytes of in-memory trees.
     pub(crate) fn dirty_bytes_limit(&self) -> usize {
         self.common.dirty_bytes_limit().min(self.blob_share() * 2)
     }
 
-    /// A quarter of the longest blob: a checkpoint writes all that is in memory to one.
+    /// A quarter of the longest blob: a checkpoint writes everything in memory to one.
     fn blob_share(&self) -> usize {
         let longest = self.blobs.as_ref().map_or(u64::MAX, |blobs| blobs.0.bytes_max());
         usize::try_from(longest / 4).unwrap_or(usize::MAX / 4)

@@ -1,15 +1,16 @@
-//! What may be merged next, of all that the durable trees are made of, kept up to date.
+//! Candidates for the next merge, of all layers of the durable trees, kept up to date.
 //!
-//! 1. A manifest has become durable, or layers were exchanged: the sections (`forest`) and stacks
-//!    of trees that changed are looked at again ([`Outlook::update`], [`Outlook::replace`]).
-//! 2. Those of them in which a rule of `plan` would merge something, were there no bound, are
-//!    candidates. What a layer hides takes reading, so sections where one may hide something are
-//!    looked at when a merge is planned, in [`Outlook::unlooked`] and [`Outlook::looked`].
-//! 3. [`Outlook::pick`] has the rules look at the candidates, the oldest sections first.
+//! 1. A manifest has become durable, or layers were exchanged: the changed sections (`forest`) and
+//!    stacks of trees are inspected again ([`Outlook::update`], [`Outlook::replace`]).
+//! 2. Those in which a rule of `plan` would merge something, if there were no bound, are
+//!    candidates. Estimating what a layer hides takes reading, so sections in which a layer may
+//!    hide something are inspected when a merge is planned, in [`Outlook::unlooked`] and
+//!    [`Outlook::looked`].
+//! 3. [`Outlook::pick`] applies the rules to the candidates, the oldest sections first.
 //!
-//! So a look at what to merge next costs what is to be merged, and a manifest costs what it
-//! changed, however many trees there are beside that. Where things lie, and what runs point to, is
-//! added up in the same way.
+//! So choosing the next merge costs in proportion to the merge, and a manifest costs in proportion
+//! to its changes, however many other trees there are. The places of runs, and what they point to,
+//! are summed up in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,44 +28,45 @@ use crate::plan::{DEPTH_MAX, Facts, Found, Limits, Merge, by_size, deep, hiding}
 use crate::relieve::TOMBSTONE_BYTES;
 use crate::run::Run;
 
-/// Whether what layers hide matters.
+/// Whether hidden bytes matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Only what was looked at; the rest is to be looked at before.
+    /// Only sections that were inspected; the rest must be inspected first.
     Hidden,
     /// Only sizes.
     Sizes,
 }
 
-/// What may be merged next. Sections are named by their oldest layers, stacks by their newest.
+/// Candidates for the next merge. Sections are named by their oldest layers, stacks by their
+/// newest.
 #[derive(Default)]
 pub(crate) struct Outlook {
     policy: Policy,
     forest: Forest,
     /// Sections that have runs of one size to merge.
     sized: BTreeSet<LayerId>,
-    /// Sections in which a layer may hide something, and that were not looked at.
+    /// Sections in which a layer may hide something, and that were not inspected.
     unlooked: BTreeSet<LayerId>,
     /// Sections in which a layer hides much.
     hiding: BTreeMap<LayerId, Vec<Facts>>,
     /// Stacks that are too deep.
     deep: BTreeSet<LayerId>,
-    /// How many trees are so deep, by their runs.
+    /// How many trees have each depth, in runs.
     depths: BTreeMap<usize, u64>,
     placed: Placed,
     /// Blobs of runs that are passed over.
     unreadable: BTreeSet<u64>,
-    /// Sections and stacks that were looked at so far.
+    /// Sections and stacks that were inspected so far.
     looks: u64,
 }
 
-/// Where runs lie, and what they point to.
+/// The places of runs, and what they point to.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Placed {
     runs: u64,
-    /// Of each value log, the bytes of rows that runs point to, and those runs.
+    /// For each value log, the bytes of rows that runs point to, and those runs.
     logs: BTreeMap<u64, (u64, BTreeSet<LayerId>)>,
-    /// Of each blob, the bytes of the runs in it, and those, by their bytes.
+    /// For each blob, the bytes of the runs in it, and those runs, by their bytes.
     blobs: BTreeMap<u64, (u64, BTreeSet<(u64, LayerId)>)>,
 }
 
@@ -75,13 +77,13 @@ impl Outlook {
         outlook
     }
 
-    /// The durable trees are others from now on.
+    /// Replaces the durable trees.
     pub(crate) fn update(&mut self, old: &Catalog, new: &Catalog) {
         let (taken, put) = differing(old, new);
         self.replace(&taken, &put);
     }
 
-    /// Some trees have other stacks than before, or are there no more, or since now.
+    /// Some trees have other stacks than before, or were removed or added.
     pub(crate) fn replace(&mut self, taken: &[Made<'_>], put: &[Made<'_>]) {
         let mut touched = Touched::default();
         for (tree, stack) in taken {
@@ -123,7 +125,7 @@ impl Outlook {
         }
     }
 
-    /// Takes note of what may be merged in a section.
+    /// Records what may be merged in a section.
     fn sort_section(&mut self, foot: LayerId) {
         self.looks += 1;
         let section = self.forest.section(foot);
@@ -136,14 +138,14 @@ impl Outlook {
         }
     }
 
-    /// A section that is still to be looked at, newest layer first.
+    /// A section that still needs inspection, newest layer first.
     pub(crate) fn unlooked(&self) -> Option<Vec<Arc<Layer>>> {
         let foot = *self.unlooked.first()?;
         Some(self.forest.section(foot).into_iter().cloned().collect())
     }
 
-    /// A section was looked at: what each of its layers hides of those below it. Where it has
-    /// changed meanwhile, it is still to be looked at.
+    /// A section was inspected: records what each of its layers hides of those below it. If it has
+    /// changed meanwhile, it still needs inspection.
     pub(crate) fn looked(&mut self, section: &[Arc<Layer>], hides: &[u64]) {
         let Some(foot) = section.last().map(|layer| layer.id) else { return };
         let now = self.forest.section(foot);
@@ -161,7 +163,7 @@ impl Outlook {
         }
     }
 
-    /// A run is passed over from now on (`passed`): what it counts for is another.
+    /// A run is passed over from now on (`passed`): its weight changes.
     pub(crate) fn passed_over(&mut self, id: LayerId) {
         let Some(foot) = self.forest.foot(id) else { return };
         self.unreadable.extend(self.forest.layer(id).map(|layer| layer.durable_run().entry.blob));
@@ -170,7 +172,7 @@ impl Outlook {
         self.sort_section(foot);
     }
 
-    /// What to merge next within limits. None when all is well, or nothing fits.
+    /// The next merge within limits. None if no merge is due, or nothing fits.
     pub(crate) fn pick(&mut self, look: Look, limits: Limits) -> Option<Merge> {
         let mut looks = 0;
         let picked = self.pick_counted(look, limits, &mut looks);
@@ -215,7 +217,7 @@ impl Outlook {
         None
     }
 
-    /// Layers that are there, by their numbers.
+    /// Existing layers, by their numbers.
     pub(crate) fn layers(&self, ids: &[LayerId]) -> Vec<Arc<Layer>> {
         ids.iter().filter_map(|id| self.forest.layer(*id)).cloned().collect()
     }
@@ -225,7 +227,7 @@ impl Outlook {
         self.forest.trees_with(id, found);
     }
 
-    /// The value logs of which less than half is live, and the bytes of what is.
+    /// The value logs of which less than half is live, and their live bytes.
     pub(crate) fn sparse(&self, logs: &BTreeMap<u64, LogRows>) -> BTreeMap<u64, u64> {
         let live = self.placed.logs.iter().map(|(&log, (bytes, _))| (log, *bytes)).collect();
         clean::sparse(logs, live)
@@ -259,7 +261,7 @@ impl Outlook {
         self.placed.runs
     }
 
-    /// Sections and stacks that were looked at so far.
+    /// Sections and stacks that were inspected so far.
     #[cfg(test)]
     pub(crate) fn looks(&self) -> u64 {
         self.looks
@@ -303,7 +305,7 @@ impl Placed {
 /// A tree and what it is made of.
 pub(crate) type Made<'c> = (TreeId, &'c Arc<Stack>);
 
-/// The trees of one catalog that another has not, or has other stacks for; and the reverse.
+/// The trees of one catalog that another lacks, or for which it has other stacks; and the reverse.
 fn differing<'c>(old: &'c Catalog, new: &'c Catalog) -> (Vec<Made<'c>>, Vec<Made<'c>>) {
     let (mut taken, mut put) = (Vec::new(), Vec::new());
     let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
@@ -323,7 +325,7 @@ fn differing<'c>(old: &'c Catalog, new: &'c Catalog) -> (Vec<Made<'c>>, Vec<Made
     }
 }
 
-/// What the rules look at; that nothing hides anything.
+/// The input of the rules, with nothing hidden.
 fn facts(layers: &[&Arc<Layer>]) -> Vec<Facts> {
     let of = |layer: &&Arc<Layer>| Facts {
         id: layer.id,
@@ -334,13 +336,13 @@ fn facts(layers: &[&Arc<Layer>]) -> Vec<Facts> {
     layers.iter().map(of).collect()
 }
 
-/// What of a run is tombstones and ranges, about.
+/// Estimated bytes of a run that are tombstones and ranges.
 fn bytes_of_tombstones(run: &Run) -> u64 {
     let count = run.entry.tombstones + u64::from(run.entry.ranges);
     (count * TOMBSTONE_BYTES).min(run.bytes_to_merge())
 }
 
-/// Whether a run may hide anything of those below it.
+/// Whether a run may hide anything in the runs below it.
 fn may_hide(run: &Run) -> bool {
     run.entry.ranges > 0 || run.entry.tombstones > 0
 }

@@ -1,10 +1,10 @@
-//! What merges pass over: runs and value logs in which damage was met, until the store is opened
-//! again. Else a merge that cannot be made would be the next one after every manifest, and no other
-//! would ever be made.
+//! The quarantine of merges: runs and value logs in which damage was met are passed over until the
+//! store is opened again. Otherwise a merge that cannot be made would be the next one after every
+//! manifest, and no other would ever be made.
 //!
 //! A run that is passed over stays in its place, and counts for more bytes than any merge may
-//! write: those above it and those below it are merged as ever. Of a value log that cannot be read
-//! no rows are taken out, and pointers to them are copied.
+//! write: the runs above it and below it are merged as usual. No rows are taken out of a value log
+//! that cannot be read, and merges copy pointers to them.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::files::blob_number;
 use crate::layer::LayerId;
 use crate::run::Run;
 
-/// More bytes than any medium has.
+/// More bytes than any disk has.
 pub(crate) const BYTES: u64 = 1 << 56;
 
 /// What is passed over from now on.
@@ -24,8 +24,8 @@ pub(crate) enum Passed {
     Log,
 }
 
-/// Has the run, among some, that an error tells of passed over, or the value log. None where it
-/// tells of none, or it was passed over before.
+/// Finds the run, among these runs, or the value log that an error names, and passes it over. None
+/// if the error names none, or it was passed over before.
 pub(crate) fn note(error: &Error, runs: &[&Run], logs: &mut BTreeSet<u64>) -> Option<Passed> {
     let Error::Corrupt(bad) = error else { return None };
     let blob = blob_number(&bad.file)?;

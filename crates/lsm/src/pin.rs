@@ -1,7 +1,7 @@
 //! Pinned states: what all trees held at one moment, for reading.
 //!
 //! A pinned state holds the stacks of the trees that differ from the durable state, and that
-//! state's catalog. The layers stay, in memory or on disk, as long as somebody holds them.
+//! state's catalog. The layers stay, in memory or on disk, as long as anything holds them.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Pin {
         Pin { core: Arc::clone(core), commit: CommitToken(core.last()), catalog, changed }
     }
 
-    /// Pins some trees. Of the others it has what the catalog says, which may be older.
+    /// Pins these trees. The others have the catalog's content, which may be older.
     pub(crate) fn of_trees(core: &Arc<Core>, trees: &[TreeId]) -> Pin {
         let _gate = core.gate.write();
         let mut changed = BTreeMap::new();

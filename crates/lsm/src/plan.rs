@@ -1,41 +1,41 @@
-//! Which runs to merge next: pure functions of what a tree is made of.
+//! Selects the runs to merge next: pure functions of the layers of a tree.
 //!
 //! Three rules, in this order ([`Policy::Full`] has the first, and then merges all runs of a
 //! section into one as soon as there are two):
 //!
-//! 1. *Room.* Where a layer hides at least half of what is below it, alone or with others that are
-//!    below it, too, it is merged with that.
-//! 2. *Tiers.* Runs are of the tier of their size, each tier four times the one below. Four runs
-//!    of a tier, with only smaller ones between them, become one with those. So an entry is
-//!    written about once a tier, and a look-up meets at most three runs a tier. BabuDB's full
-//!    merge is what this does while all runs of a tree are of one tier.
+//! 1. *Space.* If a layer hides at least half of what is below it, alone or together with others
+//!    below it, the layer is merged with what it hides.
+//! 2. *Tiers.* Each run belongs to the tier of its size, each tier four times the one below. Four
+//!    runs of a tier, with only smaller ones between them, become one with those. So an entry is
+//!    written about once a tier, and a look-up meets at most three runs a tier. While all runs of a
+//!    tree are of one tier, this equals BabuDB's full merge.
 //! 3. *Depth.* The first two merge only within a *section*, layers that the same trees share, so
-//!    that nothing is on disk twice. A chain of clones has no section of two runs, and would
-//!    be as deep as it is long: a stack that is too deep has its oldest eight runs of a tier merged
-//!    all the same, in all trees that have them; those that have only some keep the old.
+//!    that nothing is on disk twice. A chain of clones has no section of two runs, and would be as
+//!    deep as it is long. A stack that is too deep therefore has its oldest eight runs of a tier
+//!    merged regardless, in all trees that have them; trees that have only some of them keep the
+//!    old runs.
 //!
-//! Which sections and stacks there are to merge in, of all that the trees are made of, is kept by
-//! `outlook`.
+//! `outlook` tracks which sections and stacks have something to merge, in all trees.
 //!
-//! A store of blobs may bound how long one is, and the disk how much room a merge may take until
-//! it ends ([`Limits`]). What would be longer is left apart, and where it is
-//! hidden, merged in parts: a tree whose runs are as long as may be has as many of them as it has
-//! bytes, and a look-up asks the filter of each.
+//! A store of blobs may bound the length of a blob, and the disk the space that a merge may take
+//! until it ends ([`Limits`]). Longer runs are left apart, and merged in parts if they are hidden.
+//! A tree whose runs have the maximum length has as many of them as its bytes require, and a
+//! look-up tests the filter of each.
 //!
-//! Each rule is the more willing the more bytes there may be: what it would not merge were there
-//! no bound, it merges within none.
+//! Each rule is monotonic in the bound: what it would not merge without a bound, it merges under
+//! none.
 
 use crate::layer::LayerId;
 use crate::options::Policy;
 
-/// A layer, as far as the rules look at it.
+/// A layer, as far as the rules need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) id: LayerId,
     pub(crate) bytes: u64,
-    /// Bytes of what is below it in its section that it hides, about.
+    /// Estimated bytes of what is below it in its section that it hides.
     pub(crate) hides: u64,
-    /// Bytes of its own that are not left where nothing is below, about: tombstones and ranges.
+    /// Estimated bytes of its own that are dropped if nothing is below: tombstones and ranges.
     pub(crate) ends: u64,
 }
 
@@ -46,16 +46,16 @@ pub(crate) struct Merge {
     pub(crate) layers: Vec<LayerId>,
     /// Whether nothing is below them.
     pub(crate) lowest: bool,
-    /// Whether it is made for the room that it gives back.
+    /// Whether it is made to free space.
     pub(crate) returns: bool,
 }
 
-/// Most bytes that merges may write, so far as blobs and the disk bound that.
+/// Most bytes that merges may write, as far as blobs and the disk bound that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// A merge.
     pub(crate) bytes: u64,
-    /// One that is made for the room that it gives back.
+    /// A merge to free space.
     pub(crate) returning: u64,
 }
 
@@ -78,7 +78,7 @@ fn fine_tier(bytes: u64) -> u32 {
     bytes.checked_ilog(SHARED_FAN as u64).unwrap_or(0)
 }
 
-/// Where the layers begin and end, of several that are newest first, that a rule merges.
+/// The range of adjacent layers, newest first, that a rule merges.
 pub(crate) type Found = Option<(usize, usize)>;
 
 /// Bytes of layers.
@@ -86,20 +86,20 @@ fn bytes(layers: &[Facts]) -> u64 {
     layers.iter().map(|layer| layer.bytes).fold(0, u64::saturating_add)
 }
 
-/// The first rule, of a section, below which there may be nothing.
+/// The first rule, for a section, below which there may be nothing.
 pub(crate) fn hiding(section: &[Facts], lowest: bool, bytes_max: u64) -> Found {
     (0..section.len()).find_map(|at| {
         let below = &section[at..];
         let half_hidden = |to: usize| {
             let (hidden, all) = (hidden_within(below, to), bytes(&below[..to]));
-            // What hides and has nothing left below it goes as well, and on a full disk may be
-            // more than there is room for.
+            // A layer that hides others and has nothing left below it is dropped as well. On a full
+            // disk that may be more than there is space for.
             let ends = if lowest && to == below.len() { below[..to].iter() } else { [].iter() };
             let ends = ends.map(|layer| layer.ends).fold(0, u64::saturating_add);
             let left = (all - hidden).saturating_sub(ends);
             (hidden > 0 && hidden >= bytes(&below[1..to]) / 2).then_some((all, left))
         };
-        // What is hidden is known about, so half of what may be is enough where it is not all.
+        // What is hidden is an estimate, so half of the bound is enough if it is not everything.
         let fits = |to: &usize| {
             let fits = |(all, left)| all <= bytes_max || bytes_max > 0 && left <= bytes_max / 2;
             half_hidden(*to).is_some_and(fits)
@@ -111,8 +111,9 @@ pub(crate) fn hiding(section: &[Facts], lowest: bool, bytes_max: u64) -> Found {
     })
 }
 
-/// Bytes of the first layers of a section that those among them hide, about: what each hides of
-/// all below it is spread evenly over that. Two may hide the same, or one what another hides.
+/// Estimated bytes of the first layers of a section that those among them hide: what each hides of
+/// everything below it is spread evenly over that. Two may hide the same, or one what another
+/// hides.
 fn hidden_within(section: &[Facts], to: usize) -> u64 {
     let (mut below, mut within) = (bytes(&section[1..]), bytes(&section[1..to]));
     let mut hidden = 0_u64;
@@ -126,22 +127,22 @@ fn hidden_within(section: &[Facts], to: usize) -> u64 {
     hidden.min(most)
 }
 
-/// The second rule, of a section.
+/// The second rule, for a section.
 pub(crate) fn by_size(policy: Policy, section: &[Facts], bytes_max: u64) -> Found {
     match policy {
         Policy::Full if section.len() > 1 && bytes(section) <= bytes_max => {
             Some((0, section.len()))
         }
-        // By tiers where all of them would be too long together.
+        // By tiers if all of them together would be too long.
         Policy::Full | Policy::Tiered => tiers(section, bytes_max),
     }
 }
 
-/// Of the lowest tier that has four in a row, all of that row.
+/// The whole row of the lowest tier that has four in a row.
 fn tiers(section: &[Facts], bytes_max: u64) -> Found {
     let tiers: Vec<u32> = section.iter().map(|layer| tier(layer.bytes)).collect();
     let enough = |from: usize, to: usize, most| {
-        // The longest part of the row that fits, of those the oldest.
+        // The longest part of the row that fits; of equal parts the oldest.
         let fits = |(from, to): &(usize, usize)| {
             tiers[*from..*to].iter().filter(|&&tier| tier == most).count() >= FAN
                 && bytes(&section[*from..*to]) <= bytes_max
@@ -152,7 +153,7 @@ fn tiers(section: &[Facts], bytes_max: u64) -> Found {
     row(&tiers, enough)
 }
 
-/// The third rule, of a whole stack: of the lowest tier that has eight in a row, the oldest eight.
+/// The third rule, for a whole stack: the oldest eight of the lowest tier that has eight in a row.
 pub(crate) fn deep(stack: &[Facts], bytes_max: u64) -> Found {
     if stack.len() <= DEPTH_MAX {
         return None;
@@ -165,8 +166,8 @@ pub(crate) fn deep(stack: &[Facts], bytes_max: u64) -> Found {
     row(&tiers, enough)
 }
 
-/// Of the lowest tier of which, or below, enough layers follow each other, where the part of those
-/// begins and ends that is to be merged; the oldest such.
+/// The range to merge of the lowest tier that has, together with lower ones, enough adjacent
+/// layers; the oldest such range.
 fn row(tiers: &[u32], enough: impl Fn(usize, usize, u32) -> Found) -> Found {
     let mut distinct = tiers.to_vec();
     distinct.sort_unstable();
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     impl Limits {
-        /// The bound of blobs of so many bytes, and nothing else.
+        /// Only the bound of blobs of this many bytes.
         fn of_blobs(bytes: u64) -> Limits {
             Limits { bytes, returning: bytes }
         }
@@ -203,13 +204,13 @@ mod tests {
         sharers: u32,
     }
 
-    /// Where the layers begin and end that the same trees share as the one at `at`.
+    /// The range of layers that the same trees share as the one at `at`.
     fn alike(stack: &[Held], at: usize) -> usize {
         let sharers = stack[at].sharers;
         at + stack[at..].iter().take_while(|layer| layer.sharers == sharers).count()
     }
 
-    /// What to merge next in stacks: each rule in turn, of all sections of all stacks.
+    /// The next merge in stacks: each rule in turn, for all sections of all stacks.
     fn pick(policy: Policy, stacks: &[Vec<Held>], limits: Limits) -> Option<Merge> {
         let in_sections = |rule: &dyn Fn(&[Facts]) -> Found| {
             stacks.iter().find_map(|stack| {
@@ -273,8 +274,8 @@ mod tests {
         assert_eq!(picked(&[layers(&[large, large, small, small, large * 4, large])]), None);
     }
 
-    /// Merges as long as something is picked; answers the sizes of what is left, and how many
-    /// merges that took.
+    /// Merges as long as something is picked; returns the sizes of what is left, and the number of
+    /// merges.
     fn settled(mut stack: Vec<Held>, bytes_max: u64) -> (Vec<u64>, u64) {
         let (mut merges, limits) = (0, Limits::of_blobs(bytes_max));
         while let Some(merge) = pick(Policy::Tiered, std::slice::from_ref(&stack), limits) {
@@ -300,12 +301,12 @@ mod tests {
         assert_eq!(settled(five.clone(), large * 3), (vec![large; 5], 0));
         assert_eq!(settled(five.clone(), large * 4), (vec![large, large * 4], 1));
         assert_eq!(settled(five, large * 5), (vec![large * 5], 1));
-        // What is smaller is merged up to the bound and no further.
+        // Smaller runs are merged up to the bound and no further.
         assert_eq!(settled(layers(&[large; 64]), large * 16), (vec![large * 16; 4], 4));
-        // The oldest does not fit, and is not in the way of those above it.
+        // The oldest does not fit, and does not block those above it.
         let found = settled(layers(&[large, large, large, large, large * 3 / 2]), large * 4);
         assert_eq!(found, (vec![large * 4, large * 3 / 2], 1));
-        // A deep stack of what is as long as may be stays so.
+        // A deep stack of runs of the maximum length stays as it is.
         assert_eq!(settled(layers(&[large; 40]), large), (vec![large; 40], 0));
     }
 
@@ -380,7 +381,7 @@ mod tests {
         assert_eq!(picked(large / 10, u64::MAX), Some((11, true)));
         assert_eq!(picked(large / 19, u64::MAX), Some((11, true)));
         assert_eq!(picked(large / 25, u64::MAX), None);
-        // What is left takes room, and to merge them with each other gives none back.
+        // What is left takes space, and merging it frees none.
         assert_eq!(picked(large / 10, 20_000), Some((11, true)));
         assert_eq!(picked(large / 10, 19_999), None);
     }
@@ -389,12 +390,12 @@ mod tests {
     fn what_hides_is_not_left_where_nothing_is_below() {
         let large = TIER_BYTES * 100;
         let facts = |id, bytes, hides| Facts { id, bytes, hides, ends: hides / 10 };
-        // Of all that there is nothing is left, and a full disk has room for hardly anything.
+        // Nothing is left of all layers, and a full disk has space for hardly anything.
         let section = [facts(2, large / 10, large), facts(1, large, 0)];
         assert_eq!(hiding(&section, true, 1000), Some((0, 2)));
         assert_eq!(hiding(&section, false, 1000), None);
         assert_eq!(hiding(&section, false, large / 5), Some((0, 2)));
-        // A run may have other things, too; and without any room there is none for what is left.
+        // A run may have other entries, too; and without any space there is none for what is left.
         let section = [facts(2, large * 2, large), facts(1, large, 0)];
         assert_eq!(hiding(&section, true, 1000), None);
         let section = [facts(2, large / 10, large), facts(1, large, 0)];

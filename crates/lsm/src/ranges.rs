@@ -1,10 +1,10 @@
 //! Ranges of keys that a layer deletes from what is below it.
 //!
 //! Invariants: ranges ascend, are not empty, and neither overlap nor touch. A range without an end
-//! goes on to the last key.
+//! extends to the last key.
 //!
-//! The map is persistent: a cursor takes the ranges of an active tree as they are at a moment, in
-//! constant time, and the commit that adds the next one copies a path of the map and not all of it.
+//! The map is persistent: a cursor takes a snapshot of the ranges of an active tree in constant
+//! time, and the commit that adds the next range copies a path of the map and not all of it.
 
 use std::ops::Bound;
 
@@ -40,7 +40,7 @@ impl Ranges {
         }
         let mut start: Box<[u8]> = from.into();
         let mut end: Option<Box<[u8]>> = to.map(Into::into);
-        // The one before may reach into this one, and so may any that begin inside of it.
+        // The range before may overlap this one, and so may any that begin inside of it.
         let mut before = self.by_start.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(from)));
         if let Some((earlier, reach)) = before.next_back()
             && reach.as_deref().is_none_or(|reach| reach >= from)

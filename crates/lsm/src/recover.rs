@@ -1,11 +1,11 @@
 //! Creating a store, and opening one: the newest manifest, then the log after it.
 //!
-//! What a crash left that no manifest names - blobs, older manifests, unfinished files - is deleted
-//! when all that is needed was found, and never before.
+//! Whatever a crash left that no manifest names - blobs, older manifests, unfinished files - is
+//! deleted once everything needed was found, and never before.
 //!
-//! A record that adds to a value which cannot be read is no reason to refuse all others. Such a
-//! value is not known (`mem`), and while there is one the store is read-only: nothing is written or
-//! deleted, the log stays as it is, and an opening that can read the value again misses nothing.
+//! A record that adds to an unreadable value is no reason to refuse all others. Such a value is
+//! unknown (`mem`), and while there is one the store is read-only: nothing is written or deleted,
+//! the log stays as it is, and a later opening that can read the value misses nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,12 +65,12 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     };
     let core = Core::new(env, options.clone(), files, durable, Catalog::new(), 1);
     core.journal.set_log(log);
-    // Last, so that what has a manifest is whole.
+    // Last, so that a store with a manifest is complete.
     core.make_durable(&mut core.durable.lock(), Catalog::new(), Lsn(0))?;
     Ok(core)
 }
 
-/// Refuses a place where a store is: deleting what this one does not know would destroy it.
+/// Refuses a place that holds a store: deleting unknown files would destroy it.
 fn refuse_another(files: &Files) -> Result<()> {
     for prefix in [MANIFEST_PREFIX, COPY_PREFIX, BLOB_PREFIX] {
         if let Some(name) = files.blobs.list(prefix)?.first() {
@@ -87,7 +87,7 @@ fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
     Ok(Arc::new(Files::new(blobs, options.common.volume, options.block_cache_bytes())))
 }
 
-/// The blobs and the newest state of a store that is there, whether or not what it names is.
+/// The blobs and the newest state of an existing store, whether or not what it names exists.
 pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)> {
     if env.device.metadata(DIRECTORY)?.is_none() {
         return Err(Error::Missing { file: DIRECTORY.to_owned() });
@@ -97,8 +97,8 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)>
     Ok((files, newest))
 }
 
-/// Writes the manifest of a store that nobody has open again, where it is not there twice, and
-/// heads of blobs.
+/// Rewrites the manifest of a store that no process has open, if it lacks a copy, and heads of
+/// blobs.
 pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
     let (files, newest) = find(env, options)?;
     if !newest.is_twice {
@@ -108,7 +108,7 @@ pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
         write_anew(env, &files, &newest)?;
     }
     if options.blobs.is_some() {
-        // Objects are not written over.
+        // Objects are never overwritten.
         return Ok(());
     }
     for blob in &newest.manifest.blobs {
@@ -116,9 +116,9 @@ pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
             continue;
         }
         match files.check_head(blob.number) {
-            // A manifest of a version that is known names no blob of a newer one.
+            // A manifest of a known version names no blob of a newer one.
             Err(Error::Corrupt(_) | Error::NewerFormat { .. }) => {
-                // What is in the blob names volume and number in each of its checksums.
+                // The content of the blob has volume and number in each of its checksums.
                 let file = env.device.open(&path(&blob_name(blob.number)))?;
                 file.write_at(&blob_head(files.volume, blob.number), 0)?;
                 file.sync_data()?;
@@ -129,7 +129,7 @@ pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it, before the log is given up for it, that the newest state is there twice, and that it
+/// Before the log is trimmed for it, makes sure that the newest state has both copies, and that it
 /// is the newest.
 fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     for (name, error) in &newest.unread {
@@ -146,8 +146,8 @@ fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to pass over a manifest where anything is missing of the state before it: it was not
-/// being made then, but finished, and what it made superfluous has gone.
+/// Refuses to pass over a manifest if anything is missing of the state before it: then the manifest
+/// was finished, and what it made superfluous was deleted.
 fn may_pass_over(files: &Files, newest: &Newest) -> Result<()> {
     let Some(passed) = newest.passed_over() else { return Ok(()) };
     for blob in &newest.manifest.blobs {
@@ -159,7 +159,7 @@ fn may_pass_over(files: &Files, newest: &Newest) -> Result<()> {
     Ok(())
 }
 
-/// The trees of a manifest, and a note of their runs.
+/// The trees of a manifest; registers their runs.
 fn catalog_of(files: &Arc<Files>, manifest: &RunManifest, runs: &mut NotedRuns) -> Catalog {
     let layers: Vec<Arc<Layer>> = manifest
         .runs
@@ -196,7 +196,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     // Numbers of what a crash left are not used again, though it is deleted below.
     let found = numbers(&files, BLOB_PREFIX)?;
     let next_blob = found.last().map_or(0, |last| last + 1).max(manifest.next_blob);
-    // What the process before asked for may be carried out yet, under the numbers after these.
+    // Requests of the previous process may still be carried out, under the numbers after these.
     let begin = begin(env, &files, newest.greatest + 1, next_blob)?;
     let late = files.blobs.answers_may_be_lost();
     let durable = Durable {
@@ -244,7 +244,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         write_again(&core, &newest, late)?;
     }
     remove_unfinished(env.device.as_ref())?;
-    // What a damaged manifest named goes with the next opening, or one that could not be read.
+    // What a damaged or unreadable manifest named is deleted by the next opening.
     let is_sure = newest.passed_over().is_none() && newest.unread.is_empty();
     let found = if is_sure { found } else { Vec::new() };
     {
@@ -258,18 +258,19 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     Ok(core)
 }
 
-/// The same state under a greater number: a manifest that comes late, and whose runs are deleted
-/// after this, is not the newest; and one that is there once is not enough.
+/// Writes the same state under a greater number: then a manifest that arrives late, and whose runs
+/// are deleted after this, is not the newest. A manifest with only one copy is not enough either.
 ///
-/// Where the server takes none, it is the next checkpoint's, as long as nothing is deleted and no
-/// number that is given can be given again: what comes late is either the newest until then, and
-/// all that it names is there, with the log behind it, or older than what this process makes.
+/// If the server refuses it, the next checkpoint does this. Until then nothing is deleted and no
+/// assigned number is assigned again. So a late manifest is one of two things: the newest until
+/// then, and everything that it names exists, with the log behind it; or older than what this
+/// process makes.
 fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
     let state = &mut *core.durable.lock();
     let catalog = Catalog::clone(&core.catalog.lock());
     match core.make_durable(state, catalog, Lsn(newest.manifest.lsn)) {
         Ok(()) => delete_damaged(&core.files, &newest.damaged),
-        // What a full disk holds can be removed, and when it was there is room.
+        // Files on a full disk can be removed, and then there is space.
         Err(error) if !late && error.is_no_space() => {
             tracing::warn!(%error, "one manifest is all");
             state.alone = newest.alone();
@@ -282,7 +283,7 @@ fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
     Ok(())
 }
 
-/// Has the store take no changes, because what records of its log added to could not be read.
+/// Makes the store read-only, because values that records of its log add to could not be read.
 fn read_only(core: &Core, why: &Error) {
     let why = format!("what the log adds to cannot be read: {why}");
     tracing::error!(why, "the volume is opened read-only");
@@ -290,8 +291,8 @@ fn read_only(core: &Core, why: &Error) {
     assert!(core.read_only.set(Arc::from(why)).is_ok(), "it is opened once");
 }
 
-/// Deletes what the newest state does not need. What is another volume's stays, and what cannot be
-/// read: it is not known to be this one's.
+/// Deletes what the newest state does not need. Blobs of another volume stay, and so do unreadable
+/// ones, which may not be this store's.
 fn clean(core: &Core, state: &Durable, manifest: &RunManifest, found: &[u64]) -> Result<()> {
     let blobs = &core.files.blobs;
     for number in manifest_numbers(&core.files)?.range(..manifest.number) {
@@ -311,7 +312,7 @@ fn clean(core: &Core, state: &Durable, manifest: &RunManifest, found: &[u64]) ->
     Ok(())
 }
 
-/// Removes files that were to become blobs, from the volume's own device.
+/// Removes unfinished files of blobs from the volume's own device.
 fn remove_unfinished(device: &dyn Device) -> Result<()> {
     for name in device.list(DIRECTORY)? {
         if name.starts_with(BUILDING_PREFIX) || name.ends_with(STAGED) {
@@ -321,7 +322,7 @@ fn remove_unfinished(device: &dyn Device) -> Result<()> {
     Ok(())
 }
 
-/// Applies records to a core that opens.
+/// Applies records to a core during recovery.
 struct Replayer<'a> {
     core: &'a Core,
 }

@@ -1,4 +1,4 @@
-//! What is only in memory must not become too much, and the disk must keep room for it.
+//! Bounds the bytes that are only in memory, and keeps space on the disk for them.
 //!
 //! ```text
 //! of the cache    what happens
@@ -7,14 +7,14 @@
 //! 3/4             with what is being written: commits wait for the checkpoint, or make it
 //! ```
 //!
-//! A full disk must stay one that things can be deleted from, and deleting needs a checkpoint to
-//! give room back. So commits that add stop while the disk still has room for what the next
-//! checkpoint writes, a part that only checkpoints may use, the segment of the log that follows,
-//! and a tombstone for each entry: what is deleted takes room before a merge gives any, and a merge
-//! needs as much as it leaves. Commits that remove go on into that. Where the log has no room for
-//! one of them, a checkpoint is made, and gives segments back. Merges leave that room, too: they
-//! are begun where there is enough beside it, and given up where there is not any more; but on a
-//! full disk those that give room back use the most of it.
+//! A full disk must still allow deletion, and deletion needs a checkpoint to free space. So commits
+//! that add stop while the disk still has space for four things: what the next checkpoint writes, a
+//! part that only checkpoints may use, the log segment that follows, and a tombstone for each
+//! entry. Deletion takes space before a merge frees any, and a merge needs as much as it leaves.
+//! Commits that remove may use that reserve. If the log has no space for one of them, a checkpoint
+//! is made, which frees segments. Merges leave the reserve, too: they start if there is enough
+//! space beside it, and are aborted once there is not. But on a full disk merges that free space
+//! use most of it.
 
 use std::sync::atomic::Ordering;
 
@@ -23,14 +23,14 @@ use store::{Error, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
 use crate::core::Core;
 use crate::plan::Limits;
 
-/// What a tombstone of a short key takes in a run, about, packed and with its part of the index.
+/// Estimated bytes of a tombstone of a short key in a run, packed and with its part of the index.
 pub(crate) const TOMBSTONE_BYTES: u64 = 16;
-/// A manifest may be longer than the last by so much, the rest of its last block counted.
+/// A manifest may be longer than the last by this much, including the rest of its last block.
 const MANIFEST_GROWS: u64 = 8 << 10;
 
 impl Core {
-    /// Sees to it that there is not too much that is only in memory. An error means that the
-    /// commit that asks must not be made.
+    /// Makes sure that not too much is only in memory. An error means that the calling commit must
+    /// not be made.
     #[inline]
     pub(crate) fn keep_memory(&self, frees: bool) -> Result<()> {
         let dirty = self.dirty.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Core {
         let limit = self.options.dirty_bytes_limit();
         let mut state = match self.durable.try_lock() {
             Some(state) => state,
-            // Somebody is at it, and there is room until he is done.
+            // Another thread is making one, and there is space until it is done.
             None if self.dirty_bytes() < limit => return Ok(()),
             None => self.durable.lock(),
         };
@@ -62,8 +62,7 @@ impl Core {
         let done = self.checkpoint_locked(&mut state);
         drop(state);
         match done {
-            // Room is made by commits that remove, and they must come to that; little memory goes
-            // to each.
+            // Commits that remove free space, so they must get through; each needs little memory.
             Err(error) if error.is_no_space() && frees && self.dirty_bytes() < limit / 4 * 5 => {
                 tracing::warn!(%error, "a checkpoint failed; it will be tried again");
                 Ok(())
@@ -76,8 +75,8 @@ impl Core {
         }
     }
 
-    /// Answers `NoSpace` while a checkpoint could not be written after the commit, having tried
-    /// to make one.
+    /// Returns `NoSpace` while a checkpoint could not be written after the commit, having tried to
+    /// make one.
     #[inline]
     pub(crate) fn keep_room(&self) -> Result<()> {
         let at = self.journal.log_bytes_about();
@@ -88,7 +87,7 @@ impl Core {
         self.look_for_room(at, 0)
     }
 
-    /// The same for what is neither in the log nor in memory: so many bytes that are about to be
+    /// The same for what is neither in the log nor in memory: this many bytes that are about to be
     /// written to their place.
     pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
         self.look_for_room(self.journal.log_bytes(), bytes)
@@ -102,7 +101,7 @@ impl Core {
             let mut state = self.durable.lock();
             match self.checkpoint_locked(&mut state) {
                 Ok(()) => {
-                    // Here the room is waited for.
+                    // Here the thread waits for the space.
                     self.collect(&mut state, usize::MAX);
                     tight = self.is_tight(beside)?;
                 }
@@ -113,14 +112,14 @@ impl Core {
         if tight && self.give_up_merge(false) {
             tight = self.is_tight(beside)?;
         }
-        // A long run may want room that short commits need not have.
+        // A long run may need space that short commits do not.
         let also = beside > 0 && tight && !self.is_tight(0)?;
         self.tight.store(tight && !also, Ordering::Relaxed);
         if tight { Err(Error::NoSpace("the next checkpoint")) } else { Ok(()) }
     }
 
-    /// After the log had no room for a commit that removes: makes the checkpoint that gives its
-    /// segments back, if nobody has made it meanwhile.
+    /// Called when the log had no space for a commit that removes: makes the checkpoint that frees
+    /// its segments, unless another thread did meanwhile.
     #[cold]
     pub(crate) fn relieve_log(&self) -> Result<()> {
         let last = self.log().last();
@@ -133,17 +132,17 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the disk has too little room for commits that add, and so many bytes beside.
+    /// Whether the disk has too little space for commits that add, and for this many bytes beside.
     fn is_tight(&self, beside: u64) -> Result<bool> {
         let space = self.env.device.space()?;
-        // The log takes no segment where less than two are free.
+        // The log takes no segment if less than two are free.
         let log = 2 * self.options.common.log_segment_bytes;
         let kept = kept_for_checkpoints(&space).max(log) + self.room_of_tombstones();
         let dirty = self.dirty_bytes() as u64 + self.room_of_manifests();
         Ok(space.free_bytes < kept + dirty + beside)
     }
 
-    /// What it takes to delete all that is in the runs.
+    /// The space needed to delete everything in the runs.
     fn room_of_tombstones(&self) -> u64 {
         match &self.options.blobs {
             None => self.durable_entries.load(Ordering::Relaxed) * TOMBSTONE_BYTES,
@@ -152,14 +151,14 @@ impl Core {
         }
     }
 
-    /// What the next manifest takes, under both names.
+    /// The space of the next manifest, under both names.
     fn room_of_manifests(&self) -> u64 {
         2 * (self.manifest_bytes.load(Ordering::Relaxed) + MANIFEST_GROWS)
     }
 
-    /// Bytes that merges may write to the disk until they end: the next checkpoint has room
-    /// beside them, and those that make deletions durable. Of what is kept for these a merge that
-    /// gives room back may use a half, else a full disk would stay full.
+    /// Bytes that merges may write to the disk until they end: the next checkpoint has space beside
+    /// them, and so do the checkpoints that make deletions durable. A merge that frees space may
+    /// use half of what is reserved for these, otherwise a full disk would stay full.
     pub(crate) fn room_to_merge(&self) -> Result<Limits> {
         let space = self.env.device.space()?;
         let free = space.free_bytes.saturating_sub(self.dirty_bytes() as u64);

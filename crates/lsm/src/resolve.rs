@@ -1,11 +1,11 @@
-//! The values that the merges of a batch leave, worked out before the batch is logged.
+//! Computes the results of the merges of a batch before the batch is logged.
 //!
-//! A merge of BabuDB's kind of index needs the old value, which may be on disk: reading it
-//! may fail, and nothing may fail once the batch has its place in the log. A merge sees what
-//! earlier operations of its batch did to its key.
+//! A merge of BabuDB's kind of index needs the old value, which may be on disk: reading it may
+//! fail, and nothing may fail once the batch has its place in the log. A merge sees the effect of
+//! earlier operations of its batch on its key.
 //!
-//! When the log is replayed, a value that cannot be read is no reason to refuse all the others: it
-//! is not known from then on (`mem`), and the store is read-only (`recover`).
+//! When the log is replayed, an unreadable value is no reason to refuse all the others: it is
+//! unknown from then on (`mem`), and the store is read-only (`recover`).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) struct Resolver {
     next: usize,
 }
 
-/// What earlier operations of a batch left of a key.
+/// The state of a key after earlier operations of a batch.
 #[derive(Clone, Copy)]
 enum Left<'b> {
     Put(&'b [u8]),
@@ -34,7 +34,7 @@ enum Left<'b> {
 }
 
 impl Resolver {
-    /// Works out the values of a batch of changes, whose trees are locked.
+    /// Computes the values of a batch of changes, whose trees are locked.
     pub(crate) fn new(
         bytes: &[u8],
         merges: usize,
@@ -45,7 +45,7 @@ impl Resolver {
         if merges == 0 {
             return Ok(resolver);
         }
-        // What the batch did so far: values of keys, and ranges that it deleted.
+        // The effect of the batch so far: values of keys, and ranges that it deleted.
         let mut changed: Map<(TreeId, &[u8]), Left<'_>> = Map::default();
         let mut deleted: Map<TreeId, Ranges> = Map::default();
         for op in Ops::new(bytes) {
@@ -85,7 +85,7 @@ impl Resolver {
         Ok(resolver)
     }
 
-    /// The value of the next merge, or why it is not known.
+    /// The value of the next merge, or why it is unknown.
     pub(crate) fn next_value(&mut self) -> &Result<Vec<u8>> {
         self.next += 1;
         &self.values[self.next - 1]

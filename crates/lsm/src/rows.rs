@@ -1,11 +1,11 @@
-//! Value logs: rows - keys with values too long to stand in a run - in blobs that are not merged
-//! (IndexFS II.C, "column-style").
+//! Value logs: rows - keys with values too long to be stored in a run - in blobs that are not
+//! merged (IndexFS II.C, "column-style").
 //!
 //! A value log is written together with the runs of one checkpoint or one merge, which have
-//! pointers to its rows. It is a blob like those of runs, of blocks like theirs, without an index:
-//! a pointer says which block, and vouches for it; the row is found in it by its key. Later merges
-//! copy pointers. A log goes when no run has a pointer into it (`collect`); one of which little is
-//! pointed to any more is emptied first (`clean`).
+//! pointers to its rows. It is a blob of the same format as those of runs, of blocks like theirs,
+//! without an index. A pointer names the block and has its checksum; the reader finds the row in
+//! the block by its key. Later merges copy pointers. A log is deleted when no run has a pointer
+//! into it (`collect`); a mostly dead log is emptied first (`clean`).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) enum Content<'a> {
     Deleted,
     Value(&'a [u8]),
     Far(Far<'a>),
-    /// A value, and why it is not known (`mem`).
+    /// A value, and why it is unknown (`mem`).
     Unknown(&'a Error),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Content<'a> {
 pub(crate) struct Far<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) files: &'a Files,
-    /// The blob and offset of the block that it stands in.
+    /// The blob and offset of the block that contains it.
     pub(crate) at: (u64, u64),
 }
 
@@ -60,7 +60,7 @@ impl<'a> Content<'a> {
         matches!(self, Content::Deleted)
     }
 
-    /// Gives the value under a key to `found`; `false` where it is deleted.
+    /// Passes the value under a key to `found`; `false` if the key is deleted.
     pub(crate) fn read(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         match self {
             Content::Deleted => return Ok(false),
@@ -106,7 +106,7 @@ impl Row {
     }
 }
 
-/// A pointer to what its block has not.
+/// An error: a pointer to a row that its block does not have.
 fn no_row(pointer: &RowPointer, found: Option<usize>) -> Error {
     Corruption {
         file: path(&blob_name(pointer.log)),
@@ -118,7 +118,7 @@ fn no_row(pointer: &RowPointer, found: Option<usize>) -> Error {
     .into()
 }
 
-/// Reads rows in the order of keys, past the cache: of each log the last block is kept.
+/// Reads rows in the order of keys, bypassing the cache: keeps the last block of each log.
 #[derive(Default)]
 pub(crate) struct RowReader {
     blocks: Map<u64, (u64, Arc<Block>)>,
@@ -158,12 +158,12 @@ impl Uses {
     }
 }
 
-/// What a row counts for.
+/// The bytes that a row counts for.
 pub(crate) fn row_bytes(key: usize, value: usize) -> u64 {
     (key + value) as u64
 }
 
-/// A value log that is being written. There is no file before there is a row.
+/// A value log that is being written. The file is created with the first row.
 pub(crate) struct LogWriter {
     number: u64,
     out: Option<Appender>,
@@ -201,7 +201,8 @@ impl LogWriter {
         self.bytes += row_bytes(key.len(), value.len());
     }
 
-    /// Writes the block; a pointer to its rows, but for their length. None, if it has none.
+    /// Writes the block; returns a pointer to its rows, without their length. None if the block is
+    /// empty.
     pub(crate) fn end_block(
         &mut self,
         files: &Arc<Files>,
@@ -219,7 +220,7 @@ impl LogWriter {
         Ok(Some(RowPointer { log: self.number, place, length: 0 }))
     }
 
-    /// Makes a blob of it, durable on return, if there are rows. All blocks were ended.
+    /// Makes a blob of it, durable on return, if there are rows. All blocks must be ended.
     pub(crate) fn finish(self, core: &Core) -> Result<Option<WrittenLog>> {
         assert!(self.block.is_empty(), "a row without a pointer");
         let Some(out) = self.out else { return Ok(None) };

@@ -1,8 +1,8 @@
-//! A sorted run on disk: looking a key up, and walking over it both ways.
+//! A sorted run on disk: look-ups of a key, and iteration in both directions.
 //!
 //! The index - first keys of blocks, filters, deleted ranges - is kept when the run is written, or
-//! read when it is first used, and stays in memory, so a look-up reads at most one block, and of a
-//! key that is not there mostly none.
+//! read when it is first used, and stays in memory. So a look-up reads at most one block, and for
+//! an absent key mostly none.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use crate::passed;
 use crate::ranges::Ranges;
 use crate::rows::Content;
 
-/// A key, and what it hashes to once that was asked for.
+/// A key, and its hash once it was needed.
 pub(crate) struct Hashed<'k> {
     pub(crate) bytes: &'k [u8],
     hash: Option<u64>,
@@ -49,7 +49,7 @@ pub(crate) struct Run {
     passed_over: AtomicBool,
 }
 
-/// What stays in memory of a run.
+/// The part of a run that stays in memory.
 pub(crate) struct Index {
     pub(crate) blocks: RunIndex,
     pub(crate) ranges: Ranges,
@@ -91,7 +91,7 @@ impl Run {
         self.entry.index - self.entry.start + u64::from(self.entry.index_bytes)
     }
 
-    /// The same, as far as merges are concerned (`passed`).
+    /// The same, as merges count it (`passed`).
     pub(crate) fn bytes_to_merge(&self) -> u64 {
         if self.is_passed_over() { passed::BYTES } else { self.bytes() }
     }
@@ -100,12 +100,12 @@ impl Run {
         self.passed_over.load(Ordering::Relaxed)
     }
 
-    /// Has merges pass it over; whether they did not before.
+    /// Makes merges pass it over; returns whether they did not before.
     pub(crate) fn pass_over(&self) -> bool {
         !self.passed_over.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether it lies at a place of a blob.
+    /// Whether it includes this position of a blob.
     pub(crate) fn is_at(&self, blob: u64, offset: u64) -> bool {
         let end = self.entry.index + u64::from(self.entry.index_bytes);
         self.entry.blob == blob && (self.entry.start..end).contains(&offset)
@@ -145,7 +145,7 @@ impl Run {
         Ok(&self.index()?.ranges)
     }
 
-    /// What it knows of a key; `found` is given the value.
+    /// What it knows of a key; `found` receives the value.
     pub(crate) fn get(
         &self,
         key: &mut Hashed<'_>,
@@ -171,7 +171,7 @@ impl Run {
         }
     }
 
-    /// Whether it may have keys that begin with what hashes to `member`, or deletes any.
+    /// Whether it may have keys whose prefix has the hash `member`, or deletes any.
     pub(crate) fn may_have_prefix(&self, prefix: &[u8], member: u64) -> Result<bool> {
         let index = self.index()?;
         if !index.ranges.is_empty() {
@@ -189,7 +189,7 @@ impl Run {
     }
 }
 
-/// Drops what the run held in memory from what is counted, and says that nobody holds it any more.
+/// Subtracts the memory of the run from the accounting, and reports that nothing holds it any more.
 impl Drop for Run {
     fn drop(&mut self) {
         self.files.let_go(self.entry.number);
@@ -218,7 +218,7 @@ pub(crate) struct RunIter<'a> {
     content: Option<Arc<Block>>,
     at: usize,
     key: Vec<u8>,
-    /// Bytes of the blocks that were come to, unpacked.
+    /// Bytes of the blocks that were reached, unpacked.
     pub(crate) loaded: u64,
 }
 
@@ -238,7 +238,7 @@ impl<'a> RunIter<'a> {
         Ok(iter)
     }
 
-    /// The entry where it stands.
+    /// The current entry.
     pub(crate) fn current(&self) -> Option<(&[u8], Content<'_>)> {
         let block = self.content.as_ref()?;
         let offset = self.index.blocks().get(self.block).map_or(0, |place| place.offset);
@@ -247,7 +247,7 @@ impl<'a> RunIter<'a> {
         Some((self.key.as_slice(), content))
     }
 
-    /// The key where it stands.
+    /// The current key.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.content.as_ref().map(|_| self.key.as_slice())
     }
@@ -281,7 +281,7 @@ impl<'a> RunIter<'a> {
         if let (Some(key), Direction::Forward) = (key, self.direction)
             && key > self.index.last_key()
         {
-            // No block has anything to say there, be it damaged.
+            // No block has anything there, not even a damaged one.
             self.stand(None, 0);
             return Ok(());
         }
@@ -294,7 +294,7 @@ impl<'a> RunIter<'a> {
             self.stand(None, 0);
             return Ok(());
         };
-        // How many entries of the block lie before the place.
+        // How many entries of the block are before the position.
         let included = matches!(bound, Bound::Included(_));
         let before = match (key.map(|key| content.search(key)), self.direction) {
             (None, Direction::Forward) => 0,

@@ -1,8 +1,8 @@
-//! A batch that makes, clones or drops trees: applied to copies of their states, which take the
-//! place of those when the batch has its place in the log.
+//! A batch that makes, clones or drops trees: it is applied to copies of their states, which
+//! replace the originals when the batch has its place in the log.
 //!
-//! The active tree of each tree that the batch names is frozen first, which changes nothing that
-//! anybody can see; so a copy is a stack, and reading that fails leaves everything as it was.
+//! The active tree of each tree that the batch names is frozen first, which has no visible effect.
+//! So a copy is a stack, and a failed read leaves everything as it was.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::layer::Stack;
 use crate::mem::{Below, Known, Mem};
 use crate::tree::{State, Tree, push};
 
-/// A tree as the batch leaves it.
+/// The state of a tree after the batch.
 struct StagedTree {
-    /// None for one that the batch makes.
+    /// None for a tree that the batch creates.
     tree: Option<Arc<Tree>>,
     active: Mem,
     stack: Arc<Stack>,
@@ -52,7 +52,7 @@ pub(crate) struct Staging<'c> {
 }
 
 impl<'c> Staging<'c> {
-    /// Nothing yet. The caller has the gate alone.
+    /// The initial state. The caller holds the gate exclusively.
     pub(crate) fn new(core: &'c Core, origin: Origin) -> Staging<'c> {
         Staging { core, origin, trees: BTreeMap::new() }
     }
@@ -118,8 +118,8 @@ impl<'c> Staging<'c> {
         Ok(())
     }
 
-    /// Puts the staged states into place; returns the bytes that they add, and what dropped trees
-    /// had, to be taken apart when nobody waits for that.
+    /// Installs the staged states; returns the bytes that they add, and the contents of dropped
+    /// trees, to be freed when no thread waits for that.
     pub(crate) fn install(self) -> (usize, Vec<State>) {
         let core = self.core;
         let (mut added, mut gone) = (0, Vec::new());
@@ -129,7 +129,7 @@ impl<'c> Staging<'c> {
                 (Some(tree), true) => {
                     tree.dropped.store(true, Ordering::Relaxed);
                     core.mark_changed(&tree);
-                    // The memory and the layers go with the last reader.
+                    // The memory and the layers are freed with the last reader.
                     gone.push(std::mem::take(&mut *tree.state.write()));
                     core.trees.write().remove(&id);
                     core.drops.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,8 @@ impl<'c> Staging<'c> {
     }
 }
 
-/// What hides all but the keys that begin with one of the prefixes, where there are any.
+/// The ranges that hide all keys except those that begin with one of the prefixes, if there are
+/// any.
 fn keep_prefixes(stack: &Stack, prefixes: &[&[u8]]) -> Mem {
     let mut mem = Mem::default();
     if prefixes.is_empty() || stack.layers.is_empty() {

@@ -193,7 +193,7 @@ impl Store for LsmStore {
 
     fn close(&self) -> Result<()> {
         {
-            // Those that are under way are in what is made durable here.
+            // The merges in progress are in what is made durable here.
             let _gate = self.core.gate.write();
             self.core.journal.close();
         }
@@ -202,7 +202,7 @@ impl Store for LsmStore {
         }
         let mut state = self.core.durable.lock();
         match self.core.checkpoint_locked(&mut state) {
-            // Without room for a checkpoint the log keeps what is durable. So it does where a
+            // Without space for a checkpoint the log keeps what is durable. It also does so if a
             // server took nothing since the store was opened.
             Err(error)
                 if error.is_no_space() || state.inherited && matches!(error, Error::Device(_)) =>
@@ -210,7 +210,7 @@ impl Store for LsmStore {
                 tracing::warn!(%error, "closed with a log");
             }
             Err(error) => return Err(error),
-            // Nobody waits any more, and who looks at a store that was closed finds what it needs.
+            // No thread waits any more, and the closed store then has only what it needs.
             Ok(()) => {
                 self.core.collect(&mut state, usize::MAX);
             }

@@ -1,14 +1,15 @@
-//! A tree: one active in-memory tree over a stack of layers that do not change.
+//! A tree: one active in-memory tree over a stack of immutable layers.
 //!
 //! A clone, a pinned state and a checkpoint all begin by *freezing*: the active tree becomes the
-//! newest layer, and an empty one takes its place. So that states that come and go leave no trail
-//! of small layers, a tree takes back a newest layer that nobody else holds any more, and copies
-//! those that others hold but that are hardly larger than what is above them; not one that a
-//! checkpoint is writing, perhaps as one run with those below it, which would stay in memory.
+//! newest layer, and an empty one takes its place. To keep short-lived states from leaving many
+//! small layers, a tree takes back a newest layer that nothing else holds any more. It copies
+//! layers that others hold if they are hardly larger than what is above them. It does not copy a
+//! layer that a checkpoint is writing, perhaps as one run with those below it: the copy would stay
+//! in memory.
 //!
-//! A layer that is copied becomes part of one half as large again, so an entry is copied a few
-//! times before it is in a layer that is too large for that, however often the tree is frozen.
-//! Larger layers are merged without holding up commits (`flatten`).
+//! A copied layer becomes part of one half as large again. So an entry is copied a few times before
+//! it is in a layer that is too large for that, however often the tree is frozen. Larger layers are
+//! merged without blocking commits (`flatten`).
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use crate::layer::{Layer, LayerId, Stack};
 use crate::mem::{Below, Known, Mem, Value};
 use crate::merge::Direction;
 
-/// Most entries that freezing moves or copies: it is done while no commit is under way.
+/// Most entries that freezing moves or copies: it runs while no commit does.
 const MOVED_MAX: usize = 4096;
 
 /// The numbers of layers.
 pub(crate) struct Ids {
     next: AtomicU64,
-    /// No layer from this number on is in the checkpoint that is being made; where none is, 0.
+    /// The checkpoint in progress has no layer from this number on; 0 if there is no checkpoint.
     in_flight: AtomicU64,
     /// Entries of layers in memory that were copied or moved to others.
     pub(crate) moved: AtomicU64,
@@ -49,35 +50,35 @@ impl Ids {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// A checkpoint writes the layers that there are. The caller has the gate alone.
+    /// A checkpoint writes the existing layers. The caller holds the gate exclusively.
     pub(crate) fn freeze(&self) {
         self.in_flight.store(self.next(), Ordering::Relaxed);
     }
 
-    /// It failed. The caller has the gate alone.
+    /// The checkpoint failed. The caller holds the gate exclusively.
     pub(crate) fn thaw(&self) {
         self.in_flight.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a layer that is in memory is being written: it stays in its place until it is
-    /// exchanged, together with those beside it.
+    /// Whether a layer in memory is being written: it stays in its place until it is exchanged,
+    /// together with its neighbours.
     fn is_in_flight(&self, layer: &Layer) -> bool {
         layer.id < self.in_flight.load(Ordering::Relaxed)
     }
 }
 
-/// What a tree holds.
+/// The content of a tree.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) active: Mem,
     pub(crate) stack: Arc<Stack>,
 }
 
-/// A tree that exists, or did when somebody got hold of it.
+/// A tree that exists, or existed when a caller got its handle.
 pub(crate) struct Tree {
     pub(crate) id: TreeId,
     pub(crate) state: RwLock<State>,
-    /// Held by the one commit that changes the tree: what is logged first is applied first.
+    /// Held by the one commit that changes the tree, so that changes are applied in log order.
     pub(crate) commit: Mutex<()>,
     /// Whether it differs from what the last freeze of a checkpoint saw.
     pub(crate) changed: AtomicBool,
@@ -159,15 +160,15 @@ impl Tree {
         Ok(Part { mem, edge, stack: Arc::clone(&state.stack) })
     }
 
-    /// Asked with the state locked: a tree is marked as dropped before its state is taken away, so
-    /// that nobody takes what is left for what it held.
+    /// Called with the state locked: a tree is marked as dropped before its state is removed, so
+    /// that no reader takes the remainder for its content.
     #[inline]
     fn exists(&self) -> Result<()> {
         if self.dropped.load(Ordering::Relaxed) { Err(Error::NoTree(self.id)) } else { Ok(()) }
     }
 
-    /// Makes a layer of the active tree, if there is anything in it; returns the stack. The caller
-    /// has the gate alone.
+    /// Makes a layer of the active tree, if it is not empty; returns the stack. The caller holds
+    /// the gate exclusively.
     pub(crate) fn freeze(&self, ids: &Ids) -> Arc<Stack> {
         let mut state = self.state.write();
         let state = &mut *state;
@@ -179,7 +180,7 @@ impl Tree {
     }
 }
 
-/// Puts what is newest on a stack. The caller has the gate alone.
+/// Adds the newest layer to a stack. The caller holds the gate exclusively.
 pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &Ids) {
     let mut mem = mem;
     if mem.entries.len() <= MOVED_MAX && mem.ranges.len() <= MOVED_MAX {
@@ -204,7 +205,7 @@ pub(crate) fn push(stack: &mut Arc<Stack>, mem: Mem, ids: &Ids) {
     *stack = Arc::new(Stack { layers });
 }
 
-/// The newest layers, each at most twice as large as all that is above it, that may be copied.
+/// The newest layers that may be copied, each at most twice as large as everything above it.
 fn small_layers(layers: &[Arc<Layer>], newest: &Mem, ids: &Ids) -> Vec<Arc<Mem>> {
     let mut entries = newest.entries.len();
     let mut small = Vec::new();
@@ -223,7 +224,7 @@ fn small_layers(layers: &[Arc<Layer>], newest: &Mem, ids: &Ids) -> Vec<Arc<Mem>>
     small
 }
 
-/// What layers in memory, newest first, and one that is newer say together.
+/// The combined content of layers in memory, newest first, and a newer tree.
 pub(crate) fn merged<'m>(
     older: impl DoubleEndedIterator<Item = &'m Mem>,
     newest: Option<Mem>,
@@ -237,7 +238,7 @@ pub(crate) fn merged<'m>(
     all
 }
 
-/// Whether no key is within bounds, among them those that begin behind their end.
+/// Whether no key is within bounds, including bounds that begin behind their end.
 fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match bounds {
         (Bound::Included(from), Bound::Included(to)) => from > to,
@@ -247,8 +248,8 @@ fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     }
 }
 
-/// Adds what is newest to the newest layer, if that is in memory and nobody else has it; else
-/// gives it back.
+/// Adds a newer tree to the newest layer, if that is in memory and nothing else has it; otherwise
+/// returns the tree.
 fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &Ids) -> Option<Mem> {
     let Some(layers) = Arc::get_mut(stack).map(|stack| &mut stack.layers) else {
         return Some(newest);
@@ -269,7 +270,7 @@ fn take_back(stack: &mut Arc<Stack>, newest: Mem, ids: &Ids) -> Option<Mem> {
 mod tests {
     use super::*;
 
-    /// What was dropped after a reader got hold of it is no empty tree.
+    /// A tree that was dropped after a reader got its handle must not read as empty.
     #[test]
     fn a_dropped_tree_is_not_read() {
         let tree = Tree::new(TreeId(1), Arc::default());
@@ -281,7 +282,7 @@ mod tests {
         };
         assert!(get().unwrap());
         assert_eq!(part().unwrap().entries.len(), 1);
-        // As it is done when a batch drops it.
+        // As a batch does when it drops the tree.
         tree.dropped.store(true, Ordering::Relaxed);
         drop(std::mem::take(&mut *tree.state.write()));
         assert!(matches!(get(), Err(Error::NoTree(TreeId(1)))));

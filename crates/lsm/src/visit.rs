@@ -1,8 +1,8 @@
-//! Visiting what many trees hold, but what they share only once.
+//! Visits the content of many trees, but what they share only once.
 //!
-//! Of each tree is visited what differs from the earlier tree that it shares most with, so the
-//! cost is that of the distinct layers. Damage is told when all else was visited: behind it in its
-//! tree nothing is, and no later tree is compared with that one.
+//! For each tree it visits what differs from the earlier tree that it shares most with, so the cost
+//! is that of the distinct layers. Damage is reported after everything else was visited: nothing
+//! behind it in its tree is visited, and no later tree is compared with that one.
 
 use std::sync::Arc;
 

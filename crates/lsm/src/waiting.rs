@@ -1,5 +1,5 @@
-//! Entries of a run that wait until the block of a value log is written that one of them points
-//! to; the others stand between such.
+//! Entries of a run that wait for the value log's block that one of them points to; the others are
+//! between such entries.
 
 use format::run_block::Stored;
 use store::Result;
@@ -17,7 +17,7 @@ enum Kind {
     Row(u32),
 }
 
-/// What an entry is when it need not wait any more.
+/// The content of an entry that need not wait any more.
 pub(crate) enum Waited<'a> {
     Stored(Stored<'a>),
     /// A row of the block, with a value of so many bytes.
@@ -37,7 +37,7 @@ impl Waiting {
         self.entries.is_empty()
     }
 
-    /// Whether so much waits that it is time to write the block.
+    /// Whether enough waits that the block must be written.
     pub(crate) fn is_long(&self) -> bool {
         self.bytes.len() >= BYTES_MAX
     }
@@ -50,7 +50,7 @@ impl Waiting {
         }
     }
 
-    /// A row of the block that is waited for.
+    /// A row of the unwritten block.
     pub(crate) fn push_row(&mut self, key: &[u8], length: u32) {
         self.add(key, &[], Kind::Row(length));
     }
@@ -62,7 +62,7 @@ impl Waiting {
         self.entries.push((end, self.bytes.len(), kind));
     }
 
-    /// Gives all away, in order.
+    /// Passes all to `give`, in order.
     pub(crate) fn drain(
         &mut self,
         mut give: impl FnMut(&[u8], Waited<'_>) -> Result<()>,

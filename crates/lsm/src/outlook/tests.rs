@@ -1,5 +1,5 @@
-//! What is kept is what all trees say, looked at again, after any changes; and what a look costs
-//! does not depend on how many trees there are.
+//! The incremental state equals a full inspection of all trees, after any changes; and the cost of
+//! an update does not depend on the number of trees.
 
 use format::run_manifest::RunEntry;
 use store::Store;
@@ -26,7 +26,7 @@ impl World {
         World { random, files, catalog: Catalog::new(), next: 1 }
     }
 
-    /// A layer that nobody has, of any size, in any blob.
+    /// A layer that no tree has, of any size, in any blob.
     fn layer(&mut self, bytes: u64) -> Arc<Layer> {
         let random = &mut self.random;
         let number = self.next;
@@ -55,7 +55,7 @@ impl World {
         self.catalog.keys().nth(at).copied()
     }
 
-    /// Puts a layer on a tree.
+    /// Adds a layer to a tree.
     fn write(&mut self, tree: TreeId) {
         let bytes = 1 << self.random.u32(4..24);
         let mut layers = vec![self.layer(bytes)];
@@ -63,8 +63,8 @@ impl World {
         self.catalog.insert(tree, Arc::new(Stack { layers }));
     }
 
-    /// Merges layers of a tree that follow each other, in all trees that have them; sometimes
-    /// nothing is left of them.
+    /// Merges adjacent layers of a tree, in all trees that have them; sometimes the result is
+    /// empty.
     fn merge(&mut self, tree: TreeId) {
         let layers = &self.catalog[&tree].layers;
         if layers.is_empty() {
@@ -100,7 +100,7 @@ impl World {
     }
 }
 
-/// What a layer hides of others, as these tests have it.
+/// What a layer hides of others, as defined by these tests.
 fn hides(section: &[Arc<Layer>]) -> Vec<u64> {
     let bytes =
         |layers: &[Arc<Layer>]| -> u64 { layers.iter().map(|of| of.durable_run().bytes()).sum() };
@@ -109,8 +109,8 @@ fn hides(section: &[Arc<Layer>]) -> Vec<u64> {
     (0..section.len()).map(of).collect()
 }
 
-/// All sections, by their feet, and all stacks, by their tops: of layers that follow each other
-/// those that equally many trees have.
+/// All sections, by their feet, and all stacks, by their tops: a section is a sequence of adjacent
+/// layers that the same number of trees have.
 type Parts = (BTreeMap<LayerId, Vec<Arc<Layer>>>, BTreeMap<LayerId, Vec<Arc<Layer>>>);
 
 fn parts(catalog: &Catalog) -> Parts {
@@ -138,7 +138,7 @@ fn ids(layers: &[Facts]) -> Vec<LayerId> {
     layers.iter().map(|layer| layer.id).collect()
 }
 
-/// What to merge next, found by a look at everything.
+/// The next merge, found by a full inspection.
 fn picked_of_all(parts: &Parts, policy: Policy, look: Look, limits: Limits) -> Option<Merge> {
     let oldest = |stack: &Vec<Arc<Layer>>| stack[stack.len() - 1].id;
     let lowest: BTreeSet<LayerId> = parts.1.values().map(oldest).collect();
@@ -166,7 +166,7 @@ fn picked_of_all(parts: &Parts, policy: Policy, look: Look, limits: Limits) -> O
         })
 }
 
-/// Compares all that is kept with what is found again; tells how often something was to be merged.
+/// Compares the incremental state with a full inspection; returns how often a merge was due.
 fn agrees(
     outlook: &mut Outlook,
     catalog: &Catalog,
@@ -224,7 +224,7 @@ fn it_is_what_a_look_at_all_trees_finds() {
             merges += agrees(&mut outlook, &world.catalog, &mut random, &place);
         }
         assert!(merges > 20, "seed {seed}: {merges} merges were found");
-        // And all of it goes.
+        // And everything is removed.
         outlook.update(&world.catalog, &Catalog::new());
         assert_eq!(agrees(&mut outlook, &Catalog::new(), &mut world.random, "at the end"), 0);
     });
@@ -250,7 +250,7 @@ fn a_deep_chain_of_clones_is_found() {
     assert_eq!(outlook.deep.len(), 60 - DEPTH_MAX);
 }
 
-/// A store with a tree and so many clones of it, each with a change of its own.
+/// A store with a tree and this many clones of it, each with a change of its own.
 fn clones(count: u64, rounds: u64) -> (Arc<LsmStore>, u64) {
     const SOURCE: TreeId = TreeId(16);
     const FIRST: u64 = 32;
