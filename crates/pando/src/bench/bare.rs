@@ -1,4 +1,4 @@
-//! A store by itself, without a file system above it, in a directory that is removed at the end.
+//! A bare store without a file system above it, in a directory that is removed at the end.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::Run;
 use super::engine::{self, broken, chosen};
 use crate::failure::{self, Result};
 
-/// The tree that a benchmark works on.
+/// The tree that a benchmark uses.
 pub(super) const TREE: TreeId = TreeId(32);
 /// Bytes of a key: a parent of 8, and a name with its type.
 pub(super) const KEY_BYTES: usize = 8 + 13;
@@ -19,10 +19,10 @@ pub(super) const KEY_BYTES: usize = 8 + 13;
 pub(super) const VALUE_BYTES: usize = 100;
 /// Entries with the same parent.
 const ENTRIES_A_PARENT: u64 = 1000;
-/// Entries that are loaded with one commit.
+/// Entries per commit while loading.
 const LOAD_AT_ONCE: u64 = 100;
 
-/// A store of its own.
+/// A bare store.
 pub(super) struct Bare {
     path: PathBuf,
     env: Env,
@@ -42,13 +42,13 @@ pub(super) fn key(entry: u64) -> [u8; KEY_BYTES] {
 }
 
 impl Bare {
-    /// Makes one below the volume's place that was named, or below the temporary directory.
+    /// Creates one below the given volume path, or below the temporary directory.
     pub(super) fn make(run: &Run<'_>, options: &EngineOptions) -> Result<Bare> {
         let create = |env: &Env| engine::create(chosen(run.args), env, options);
         Bare::make_with(run, Env::system, create)
     }
 
-    /// The same, in a directory that is reached in this way, with a store that is made so.
+    /// The same, with the given functions to open the directory and to create the store.
     pub(super) fn make_with(
         run: &Run<'_>,
         reach: impl FnOnce(&Path) -> device::Result<Env>,
@@ -78,7 +78,7 @@ impl Bare {
         self.env.clock.as_ref()
     }
 
-    /// Puts so many entries, in order, and makes a checkpoint.
+    /// Puts a number of entries, in order, and takes a checkpoint.
     pub(super) fn load(&self, run: &Run<'_>, entries: u64) -> Result<()> {
         run.bar.set_message("loading");
         let mut batch = Batch::new();

@@ -1,5 +1,5 @@
-//! `clone`: a directory with all files is cloned, and files are created in the clone; several
-//! times, for one clone is over too soon to be measured well.
+//! `clone`: clones a directory with all files, and creates files in the clone; repeated, because
+//! one clone is too short to be measured well.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::volume::{Volume, broken, caller};
 use crate::cli::Workload;
 use crate::failure::Result;
 
-/// Clones that are made.
+/// Clones per run.
 const CLONES: u64 = 9;
 
-/// Writes after each.
+/// Writes after each clone.
 const WRITES: u64 = 1000;
 
 pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
@@ -43,7 +43,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
         latencies.record(took.as_nanos() as u64).expect("invariant: the histogram grows");
         let mut writes = Vec::new();
         for write in 0..WRITES {
-            // Anywhere in the clone: each write meets other shared nodes.
+            // Anywhere in the clone: each write reaches other shared nodes.
             let directory = Name::new(b'd', random.u64(..files.directories()));
             let parent = fs.lookup(&who, root, directory.as_bytes()).map_err(broken)?.node;
             let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };

@@ -1,10 +1,10 @@
-//! `clone-lookups`: what look-ups take in a tree of which there are very many clones, and in the
-//! clones, beside a tree of as many records that was never cloned. On a bare store.
+//! `clone-lookups`: the time of lookups in a tree with very many clones, and in the clones, beside
+//! a tree of as many records that was never cloned. On a bare store.
 //!
-//! Clones are made one by one; with each a record is written into the clone and another into the
-//! tree, so that the states all differ. What falls due meanwhile is done. Look-ups are measured
-//! when all clones are there, after a checkpoint, and when nothing is left to merge or reclaim; in
-//! turns, so that the machine's other work meets all three alike.
+//! Clones are created one by one. With each, a record is written into the clone and another into
+//! the tree, so that all states differ. Due background work is done meanwhile. Lookups are
+//! measured when all clones exist, after a checkpoint, and when nothing is left to merge or
+//! reclaim. They take turns, so that the machine's other load affects all three alike.
 
 use std::time::Duration;
 
@@ -22,15 +22,15 @@ use crate::output::Output;
 const ALONE: TreeId = TreeId(33);
 /// The first clone.
 const FIRST: u64 = 64;
-/// Clones between two looks at what is due.
+/// Clones between two checks for due work.
 const STRIDE: u64 = 16;
-/// A checkpoint is made when so many clones were made, also when none is due: as over a long time.
+/// A checkpoint is taken after this many clones, even if none is due: as over a long time.
 const CHECKPOINT_EVERY: u64 = 100;
-/// Look-ups of a part of a round.
+/// Lookups per part of a round.
 const LOOKUPS: u64 = 20_000;
-/// Steps of reclaiming, in nodes.
+/// Nodes per reclaim step.
 const STEP: usize = 1000;
-/// Most memory that an entry of two trees takes.
+/// Most memory per entry of two trees.
 const MEMORY_BYTES: usize = 600;
 
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
@@ -94,8 +94,8 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     output.line(&format!("a clone takes {} us, with what falls due", object["clone_us"]))
 }
 
-/// Microseconds a look-up: in the tree alone, in the tree, in clones of it; and the medians of the
-/// ratios of rounds.
+/// Microseconds per lookup: in the tree alone, in the tree, in clones of it; and the medians of
+/// the rounds' ratios.
 struct Found {
     micros: [f64; 3],
     ratios: [f64; 2],
@@ -193,7 +193,7 @@ fn clone_all(run: &Run<'_>, bare: &Bare) -> Result<()> {
     Ok(())
 }
 
-/// A checkpoint, and all that is left to do after it.
+/// Takes a checkpoint, and does all work left after it.
 fn settle(bare: &Bare) -> Result<()> {
     let store = bare.store();
     store.checkpoint().map_err(broken)?;

@@ -1,10 +1,10 @@
-//! `clones-scale`: very many clones of one tree, chains of clones of clones among them; what each
-//! costs as they become more. On a store of its own, below the namespace: one clone there is one
+//! `clones-scale`: very many clones of one tree, including chains of clones of clones; the cost of
+//! each as their number grows. On a store of its own, below the namespace: one clone there is one
 //! batch here, with one record written into it.
 //!
-//! Four phases, each reported in tenths: make the clones, write into them in any order, write into
-//! the source that they all share, drop them in any order. The background work that falls due is
-//! done in the same thread and timed apart, so that what a clone costs later is seen as well.
+//! Four phases, each reported in tenths: create the clones, write into them in any order, write
+//! into the source that they all share, drop them in any order. Due background work runs in the
+//! same thread and is timed separately, so that the later cost of a clone is visible as well.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::output::{Output, size};
 const SOURCE: TreeId = TreeId(16);
 /// The first clone.
 const FIRST: u64 = 32;
-/// A clone is made of the one before it, up to this many times; then of the source again.
+/// Each clone is made from the one before it, up to this many times; then from the source again.
 const CHAIN: u64 = 1000;
 /// Parts of a phase that are reported.
 const TENTHS: u64 = 10;
 /// Nodes that a step of reclaiming frees.
 const STEP: usize = 2048;
 
-/// A directory that goes when the run ends.
+/// A directory that is removed when the run ends.
 struct Place(PathBuf);
 
 impl Drop for Place {
@@ -41,7 +41,7 @@ impl Drop for Place {
     }
 }
 
-/// A store under test, and what was spent on it.
+/// A store under test, and the time spent on it.
 struct Test<'a, 'r> {
     run: &'a Run<'r>,
     output: &'a mut Output,
@@ -143,7 +143,7 @@ impl Test<'_, '_> {
         self.store.commit(batch).map(drop).map_err(broken)
     }
 
-    /// What an owner's workers do when it is due.
+    /// What a daemon's workers do when it is due.
     fn background(&mut self) -> Result<()> {
         let start = self.clock.monotonic();
         if self.store.checkpoint_due() {
@@ -184,7 +184,7 @@ impl Test<'_, '_> {
         Ok(())
     }
 
-    /// Frees what the dropped clones alone had, step by step.
+    /// Frees what only the dropped clones held, step by step.
     fn reclaim_all(&mut self) -> Result<()> {
         let start = self.clock.monotonic();
         let mut steps = 0;
@@ -218,11 +218,11 @@ impl Test<'_, '_> {
             (time.as_nanos() as f64 / operations.max(1) as f64 / 100.0).round() / 10.0
         };
         let rss = memory::resident_bytes();
-        // How long all others would wait for somebody who wants to see this state.
+        // How long a reader of this state would block all other threads.
         let begun = self.clock.monotonic();
         drop(self.store.pin().map_err(broken)?);
         let pin = self.clock.monotonic().saturating_sub(begun);
-        // Memory that grows with the number of clones shows from the first report on.
+        // Memory that grows with the number of clones is visible from the first report on.
         let (trees, bytes) = *self.first.get_or_insert((stats.trees, rss));
         let more = stats.trees.saturating_sub(trees);
         let each_clone = (more > 0).then(|| (rss as f64 - bytes as f64) / more as f64);

@@ -1,12 +1,12 @@
-//! `column-style`: rows in runs, beside rows in value logs with pointers in the runs (IndexFS, II.C
-//! and III.D).
+//! `column-style`: rows in runs, beside rows in value logs with pointers in the runs (IndexFS,
+//! II.C and III.D).
 //!
 //! As in the paper, entries with keys of 20 bytes are put into an empty store, in the order of
-//! their keys or at random, until nothing is left to merge (Fig. 10); then entries drawn at random
+//! their keys or at random, until nothing is left to merge (Fig. 10). Then entries drawn at random
 //! are looked up, among all of them and among the first hundredth (Table III). Beside that, ranges
-//! of a thousand keys are scanned with their values: `readdir` with `stat`. The cache has a part of
-//! the data, as the paper's memory has; what it has not is read from the disk. Column-style all
-//! values go to value logs, however short, which tells from which length on that pays.
+//! of a thousand keys are scanned with their values: `readdir` with `stat`. The cache holds a part
+//! of the data, as the paper's memory does; everything else is read from the disk. In column style
+//! all values go to value logs, however short, which shows from which length on that pays.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use super::fill::{self, KEY_BYTES, Order, key};
 use crate::failure::Result;
 use crate::output::Output;
 
-/// Bytes of a value, where nothing else is said; Table III has the one in the middle.
+/// Default bytes of a value; Table III uses the middle one.
 const VALUE_BYTES: [u32; 3] = [64, 320, 1024];
-/// The cache: this many hundredths of the data. The paper: 300 MB for 1 GB.
+/// The cache size, as a percentage of the data. The paper: 300 MB for 1 GB.
 const CACHE_PERCENT: u64 = 30;
-/// Look-ups of each kind, where --operations says nothing else.
+/// Lookups of each kind, unless --operations sets it.
 const OPERATIONS: u64 = 20_000;
 /// Entries of a scan, and scans of each kind.
 const SCAN: u64 = 1000;
@@ -91,8 +91,8 @@ fn measure(run: &Run<'_>, order: Order, bytes: usize, options: lsm::Options) -> 
     }))
 }
 
-/// Looks entries up that are drawn from the first `among`; once as many unmeasured, where they
-/// may all be cached.
+/// Looks up entries drawn from the first `among`; runs the same number unmeasured first, if all of
+/// them may be cached.
 fn look_up(run: &Run<'_>, bare: &Bare, among: u64, operations: u64) -> Result<Duration> {
     let store = &**bare.store();
     let mut random = fastrand::Rng::with_seed(7);
@@ -112,7 +112,7 @@ fn look_up(run: &Run<'_>, bare: &Bare, among: u64, operations: u64) -> Result<Du
     Ok(bare.clock().monotonic().saturating_sub(start))
 }
 
-/// Scans ranges that begin anywhere; returns how many entries that were.
+/// Scans ranges that begin anywhere; returns how many entries they had.
 fn scan(run: &Run<'_>, bare: &Bare, entries: u64) -> Result<(u64, Duration)> {
     let store = &**bare.store();
     let mut random = fastrand::Rng::with_seed(8);

@@ -1,8 +1,9 @@
-//! `create-scattered`: files made in directories drawn at random, beside files made in one
-//! directory after the other, on a volume that has many already; with an owner's background work.
+//! `create-scattered`: files created in directories drawn at random, beside files created in one
+//! directory after the other, on a volume that has many files already; with a daemon's background
+//! work.
 //!
-//! The volume is filled first, directory by directory. Then rounds, of which each makes as many
-//! files in order as scattered, in turns; what counts is the median of the rounds' ratios.
+//! The volume is filled first, directory by directory. Then each round creates as many files in
+//! order as scattered, in turns; the result is the median of the rounds' ratios.
 
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ use super::{Run, memory};
 use crate::failure::Result;
 use crate::output::{Output, number};
 
-/// A part of a round has one file where the volume has so many.
+/// A part of a round creates the volume's number of files divided by this.
 const SHARE: u64 = 50;
-/// And at least so many.
+/// A part of a round creates at least this many files.
 const PART_MIN: u64 = 500;
-/// Creates between two looks at Ctrl-C.
+/// Creates between two checks for Ctrl-C.
 const STRIDE: u64 = 1024;
 
 /// The work on one volume.
@@ -51,7 +52,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     let filled = test.in_order(args.files)?;
     let (mut ratios, mut times) = (Vec::new(), [Duration::ZERO; 2]);
     for round in 0..args.rounds() {
-        // Whoever comes first in one round comes second in the next.
+        // The side that runs first in one round runs second in the next.
         let (order, scattered) = if round.is_multiple_of(2) {
             let order = test.in_order(part)?;
             (order, test.scattered(part)?)
@@ -111,13 +112,13 @@ impl Test<'_, '_> {
         Ok(())
     }
 
-    /// Files in one directory after the other.
+    /// Creates files in one directory after the other.
     fn in_order(&mut self, files: u64) -> Result<Duration> {
         let count = self.directories.len() as u64;
         self.create(files, |test, file| test.directories[(file * count / files) as usize])
     }
 
-    /// Files in any directory.
+    /// Creates files in directories drawn at random.
     fn scattered(&mut self, files: u64) -> Result<Duration> {
         self.create(files, |test, _| {
             let count = test.directories.len();

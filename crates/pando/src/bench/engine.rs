@@ -1,4 +1,4 @@
-//! A store of either engine by itself.
+//! Bare stores of either engine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use wire::{Failure, FailureKind};
 use crate::cli::{BenchArgs, DurabilityArg};
 use crate::failure::Result;
 
-/// The engine that was asked for.
+/// The requested engine.
 pub(super) fn chosen(args: &BenchArgs) -> Engine {
     args.engine.map(Engine::from).unwrap_or_default()
 }
 
-/// The durability that was asked for.
+/// The requested durability.
 pub(super) fn durability(args: &BenchArgs) -> Durability {
     match args.durability {
         DurabilityArg::Sync => Durability::Sync,
@@ -31,7 +31,7 @@ pub(super) fn broken(error: store::Error) -> Failure {
     Failure::new(FailureKind::Other, format!("the store under test: {error}"))
 }
 
-/// What a bare store is opened with, where nothing else is said.
+/// Default options of a bare store.
 pub(super) fn options(args: &BenchArgs) -> EngineOptions {
     EngineOptions { durability: durability(args), ..EngineOptions::default() }
 }
@@ -44,7 +44,7 @@ fn lsm(common: &EngineOptions) -> lsm::Options {
     lsm::Options { common: common.clone(), ..lsm::Options::default() }
 }
 
-/// Makes an empty store.
+/// Creates an empty store.
 pub(super) fn create(engine: Engine, env: &Env, common: &EngineOptions) -> Result<Arc<dyn Store>> {
     Ok(match engine {
         Engine::Btree => btree::BtreeStore::create(env, &btree(common)).map_err(broken)?,
@@ -52,7 +52,7 @@ pub(super) fn create(engine: Engine, env: &Env, common: &EngineOptions) -> Resul
     })
 }
 
-/// Opens a store that is there.
+/// Opens an existing store.
 pub(super) fn open(engine: Engine, env: &Env, common: &EngineOptions) -> Result<Arc<dyn Store>> {
     Ok(match engine {
         Engine::Btree => btree::BtreeStore::open(env, &btree(common)).map_err(broken)?,
@@ -60,7 +60,7 @@ pub(super) fn open(engine: Engine, env: &Env, common: &EngineOptions) -> Result<
     })
 }
 
-/// A checkpoint by whoever is asked, also when another thread is at one that began before.
+/// Takes a checkpoint, also when another thread has one under way that began earlier.
 pub(super) fn checkpoint(store: &dyn Store, clock: &dyn Clock) -> Result<()> {
     while !store.checkpoint().map_err(broken)? {
         clock.sleep(Duration::from_millis(1));
@@ -68,7 +68,7 @@ pub(super) fn checkpoint(store: &dyn Store, clock: &dyn Clock) -> Result<()> {
     Ok(())
 }
 
-/// What is in the way where a directory has a store of another engine than was asked for.
+/// The error when a directory has a store of another engine than the requested one.
 pub(super) fn other_engine(path: &Path, held: Engine) -> Failure {
     let message = format!("{} holds a store of the engine {}", path.display(), held.name());
     Failure::new(FailureKind::Invalid, message).hint("name another directory, or that engine")

@@ -1,4 +1,4 @@
-//! The files of a workload: their directories, their names, and what is done to each.
+//! The files of a workload: their directories, their names, and the operation on each.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::volume::{Volume, broken, caller};
 use crate::cli::Workload;
 use crate::failure::Result;
 
-/// Files in a directory, but for `create-flat`.
+/// Files per directory, except for `create-flat`.
 pub(super) const FILES_A_DIRECTORY: u64 = 1000;
 
 /// Bytes of a name.
@@ -44,7 +44,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Makes the directories for so many files.
+    /// Creates the directories for a number of files.
     pub(super) fn new(volume: &Volume, files: u64, workload: Workload) -> Result<Files> {
         let a_directory = if workload == Workload::CreateFlat { files } else { FILES_A_DIRECTORY };
         let fs = Arc::clone(volume.fs());
@@ -72,8 +72,8 @@ impl Files {
         Ok(())
     }
 
-    /// Does the workload to a file (for `list`, to a directory); returns how many operations
-    /// that was.
+    /// Runs the workload's operation on a file (for `list`, on a directory); returns the number of
+    /// operations.
     #[inline]
     pub(super) fn work(&self, workload: Workload, file: u64) -> Result<u64> {
         match workload {

@@ -1,5 +1,6 @@
-//! Filling a bare store of the log-structured engine with entries of keys of 20 bytes and values
-//! that do not pack, in order or at random, with all that falls due meanwhile.
+//! Fills a bare store of the log-structured engine with entries of keys of 20 bytes and
+//! incompressible values, in order or at random, with all background work that becomes due
+//! meanwhile.
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use crate::failure::Result;
 
 /// Bytes of a key, as in IndexFS III.D.
 pub(super) const KEY_BYTES: usize = 20;
-/// Entries of a commit.
+/// Entries per commit.
 const AT_ONCE: u64 = 100;
-/// Steps of merging between two commits, in nodes: half a mebibyte.
+/// Nodes per merge step between two commits: half a mebibyte.
 const STEP: usize = 32;
 
-/// In which order keys come.
+/// The order of the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Sequential,
@@ -33,8 +34,8 @@ impl Order {
         }
     }
 
-    /// The entry that comes at a place, each once: steps of a constant that has no divisor in
-    /// common with their number.
+    /// The entry at a position of the order, each once: steps of a constant that is coprime to the
+    /// number of entries.
     pub(super) fn entry(self, at: u64, entries: u64) -> u64 {
         match self {
             Order::Sequential => at,
@@ -52,7 +53,7 @@ fn stride(entries: u64) -> u64 {
         }
         a
     };
-    // The golden section of the range: neighbours in time are far apart.
+    // The golden section of the range: entries that follow each other are far apart.
     let mut stride = (entries as f64 * 0.618_033_988_75) as u64 | 1;
     while common(stride, entries) != 1 {
         stride += 2;
@@ -60,7 +61,7 @@ fn stride(entries: u64) -> u64 {
     stride
 }
 
-/// The key of an entry: keys ascend as entries do.
+/// The key of an entry: keys ascend with the entries.
 pub(super) fn key(entry: u64) -> [u8; KEY_BYTES] {
     let mut key = [b'0'; KEY_BYTES];
     let mut rest = entry;
@@ -71,7 +72,7 @@ pub(super) fn key(entry: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// A value that no other entry has.
+/// A value that is unique to its entry.
 pub(super) fn value(entry: u64, bytes: usize, into: &mut Vec<u8>) {
     into.clear();
     let mut state = entry.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -84,8 +85,8 @@ pub(super) fn value(entry: u64, bytes: usize, into: &mut Vec<u8>) {
     into.truncate(bytes);
 }
 
-/// Makes a store of the log-structured engine that is read past the page cache. Values do not
-/// pack, so nothing is tried.
+/// Creates a store of the log-structured engine that reads past the page cache. The values are
+/// incompressible, so it does not try to compress.
 pub(super) fn make(run: &Run<'_>, cache_bytes: usize, options: lsm::Options) -> Result<Bare> {
     let common = EngineOptions { cache_bytes, ..engine::options(run.args) };
     let options = lsm::Options { common, compression: 0, ..options };

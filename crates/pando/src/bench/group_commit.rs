@@ -1,6 +1,6 @@
-//! `group-commit`: durable commits by several threads on a log by itself, by how long the thread
-//! that syncs for the others waits for more of them. One line for each number of threads and
-//! each window, rounds interleaved so that all windows meet the same medium.
+//! `group-commit`: durable commits by several threads on a bare log, by how long the thread that
+//! syncs for the others waits for more of them. One line for each number of threads and each
+//! window. The rounds are interleaved so that all windows see the same disk.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::time::Duration;
@@ -23,10 +23,10 @@ const WINDOWS: [Duration; 4] = [
     Duration::from_micros(200),
     Duration::from_millis(1),
 ];
-/// About what a create puts into the log.
+/// Approximately what a create writes to the log.
 const RECORD: [u8; 150] = [7; 150];
 
-/// What came of one window.
+/// The results of one window.
 struct Found {
     latencies: Histogram<u64>,
     seconds: f64,

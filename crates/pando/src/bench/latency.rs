@@ -3,13 +3,14 @@
 //! process, as a mount calls it, with files in directories of 1,000.
 //!
 //! A round, on a volume of its own:
-//! 1. `--files` creates with nothing beside but the writing of the log: normal.
-//! 2. A checkpoint of all that begins in another thread; creates until it has ended.
-//! 3. Another, not counted. What the engine's files occupy now is the size of the index.
-//! 4. `--files` more, not counted; a snapshot is taken of the directory, and a checkpoint begins
+//! 1. `--files` creates while only the log is written beside them: normal.
+//! 2. A checkpoint of everything begins in another thread; creates until it has ended.
+//! 3. Another checkpoint, not counted. The space of the engine's files is now the size of the
+//!    index.
+//! 4. `--files` more, not counted; a snapshot of the directory is taken, and a checkpoint begins
 //!    that writes it; creates until that has ended.
 //!
-//! Nothing else makes checkpoints. A meter that mostly sleeps shows what the machine does.
+//! Nothing else takes checkpoints. A meter that mostly sleeps shows the load of the machine.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,30 +32,30 @@ use super::volume::{self, Volume, caller};
 use crate::failure::Result;
 use crate::output::Output;
 
-/// Kinds of time.
+/// Names of the kinds of time.
 const NAMES: [&str; 3] = ["normal", "checkpoint", "snapshot"];
 const NORMAL: usize = 0;
 const CHECKPOINT: usize = 1;
 const SNAPSHOT: usize = 2;
-/// What the meter sleeps.
+/// How long the meter sleeps.
 const PULSE: Duration = Duration::from_micros(200);
 /// Longest sleep of the thread that writes the log.
 const NAP: Duration = Duration::from_millis(50);
-/// Creates between two looks at Ctrl-C.
+/// Creates between two checks for Ctrl-C.
 const STRIDE: u64 = 1024;
-/// Nothing is to be done beside.
+/// No task for the other thread.
 const NOTHING: u8 = 0;
 
-/// What other threads are told.
+/// The tasks of the other threads.
 struct Beside {
     ending: AtomicBool,
-    /// [`NOTHING`], or the kind of time of what is to be done, or runs.
+    /// [`NOTHING`], or the kind of time of a task that is requested or runs.
     task: AtomicU8,
     /// How long checkpoints and snapshots took.
     took: Mutex<[Vec<Duration>; 3]>,
 }
 
-/// Makes files, one after the other.
+/// Creates files, one after the other.
 struct Creator {
     fs: Arc<Fs>,
     caller: Caller,
@@ -64,7 +65,7 @@ struct Creator {
 }
 
 impl Creator {
-    /// Makes the next file; how long that took, without the directory that it may need.
+    /// Creates the next file; returns how long that took, without the directory that it may need.
     fn create(&mut self, clock: &SystemClock) -> Result<Duration> {
         if self.made.is_multiple_of(FILES_A_DIRECTORY) {
             let name = Name::new(b'd', self.made / FILES_A_DIRECTORY);
@@ -82,7 +83,7 @@ impl Creator {
     }
 }
 
-/// What all rounds came to.
+/// The results of all rounds.
 struct Found {
     sides: [Side; 3],
     meters: Vec<Histogram<u64>>,
@@ -108,7 +109,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
         volume.close()?;
         volume.crash();
         let store = volume.open_watched()?;
-        // So that the thread that creates makes no checkpoint itself.
+        // So that the creating thread takes no checkpoint itself.
         store.set_waker(Arc::new(|| {}));
         found.engine = volume.engine();
         round(run, &volume, &*store, &mut found)?;
@@ -189,7 +190,7 @@ fn creates(
     until_done(run, CHECKPOINT, creator, clock, beside, meter, found)
 }
 
-/// Creates while something is done beside.
+/// Creates files while another thread runs a task.
 fn until_done(
     run: &Run<'_>,
     what: usize,
@@ -220,7 +221,7 @@ fn until_done(
     Ok(())
 }
 
-/// What one of an owner's workers does.
+/// The work of one of a daemon's workers.
 fn write_log(store: &dyn Store, beside: &Beside) -> Result<()> {
     let clock = SystemClock::new();
     while !beside.ending.load(Ordering::Acquire) {
@@ -230,7 +231,7 @@ fn write_log(store: &dyn Store, beside: &Beside) -> Result<()> {
     Ok(())
 }
 
-/// What the other one does, when it is told.
+/// The work of the other worker, when requested.
 fn work(store: &dyn Store, fs: &Fs, root: NodeId, beside: &Beside) -> Result<()> {
     let clock = SystemClock::new();
     while !beside.ending.load(Ordering::Acquire) {

@@ -1,5 +1,5 @@
-//! Workloads that go file by file: in rounds, over threads, each round followed by the yardstick
-//! where that was asked for.
+//! Workloads that work file by file: in rounds, over threads, each round followed by the yardstick
+//! if requested.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use super::{Run, memory, rodeh};
 use crate::cli::Workload;
 use crate::failure::Result;
 
-/// Files that are created between two replays while a volume is filled.
+/// Files created between two replays while a volume is filled.
 const FILL_AT_ONCE: u64 = 50_000;
 
-/// Operations between two looks at Ctrl-C and updates of the progress bar.
+/// Operations between two checks for Ctrl-C and updates of the progress bar.
 const STRIDE: u64 = 1024;
 
-/// Beside a yardstick one operation of so many is timed by itself: reading the clock twice costs
-/// what a look-up costs.
+/// Beside a yardstick, one operation out of this many is timed by itself: reading the clock twice
+/// costs as much as a lookup.
 const SAMPLE: u64 = 8;
 
-/// Bytes of notes for an operation, more than any needs on average.
+/// Bytes of notes per operation, more than any needs on average.
 const NOTE_BYTES: usize = 512;
 
-/// Notes for an operation, likewise.
+/// Notes per operation, likewise.
 const NOTES: usize = 6;
 
 /// Whether a workload's record operations can be done on an ordered map.
@@ -123,7 +123,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
     })
 }
 
-/// Creates the files that other workloads need; the ordered map gets them too.
+/// Creates the files that other workloads need, in the ordered map, too.
 pub(super) fn fill(
     run: &Run<'_>,
     volume: &Volume,

@@ -1,7 +1,7 @@
-//! The middle of what rounds came to: of an even number of rounds the mean of the two in the
-//! middle, so that the better of two does not stand for both.
+//! The median of the rounds' results: of an even number of rounds the mean of the two in the
+//! middle, so that the better of two does not represent both.
 
-/// The median; 0 of nothing.
+/// The median; 0 if there are no values.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let upper = values.get(values.len() / 2).copied().unwrap_or(0.0);

@@ -1,5 +1,5 @@
-//! The process's memory: how much it is, and touching it before a comparison, so that neither
-//! side pays for the kernel's first handing-out of pages.
+//! The process's memory: its size, and touching it before a comparison, so that neither side pays
+//! for the kernel's first allocation of pages.
 
 use std::hint::black_box;
 use std::os::unix::process::CommandExt;
@@ -9,10 +9,10 @@ use client::Launch;
 
 use crate::failure::Result;
 
-/// The allocator's option that makes it keep freed memory instead of giving it back after a while.
+/// The allocator's option to keep freed memory instead of returning it after a while.
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 
-/// Restarts this program with an allocator that keeps freed memory; returns when it is one.
+/// Restarts this program with an allocator that keeps freed memory; returns if it already does.
 pub(super) fn keep_what_is_freed() -> Result<()> {
     if std::env::var_os(PURGE_DELAY).is_some() {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn keep_what_is_freed() -> Result<()> {
 }
 
 /// Allocates, writes and frees blocks of the sizes that ordered maps of small records use, and of
-/// those that trees of nodes do.
+/// those that trees of nodes use.
 pub(super) fn touch(records: u64) {
     const NODE_BYTES: usize = 16 << 10;
     const NODE_BYTES_A_RECORD: u64 = 256;

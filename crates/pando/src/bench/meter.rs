@@ -1,6 +1,6 @@
-//! A meter of hiccups: a thread that does next to nothing and notes how long that took. What it
-//! shows is the machine's doing and not that of the store under test. And latencies as they are
-//! reported beside it.
+//! A meter of hiccups: a thread that does almost nothing and records how long that took. It shows
+//! delays of the machine and not of the store under test. Also the latencies that are reported
+//! beside it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 use super::measure::histogram;
 
-/// What the meter does between two looks at the clock.
+/// What the meter does between two readings of the clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pulse {
-    /// Spins for so long. Takes a processor.
+    /// Spins for this long. Uses a processor.
     Spin(Duration),
-    /// Sleeps for so long, and notes how much longer it was. Takes next to nothing, and counts the
-    /// time that waking up takes.
+    /// Sleeps for this long, and records how much longer it took. Uses almost no processor time,
+    /// and includes the time of waking up.
     Sleep(Duration),
 }
 
-/// A meter; several sides are measured apart.
+/// A meter; it measures several sides separately.
 pub(super) struct Meter {
     pulse: Pulse,
     sides: usize,
@@ -36,12 +36,12 @@ impl Meter {
         Meter { pulse, sides, side, pulses, ending: AtomicBool::new(false) }
     }
 
-    /// What is measured from now on; none where nothing is.
+    /// Selects what is measured from now on; `None` for nothing.
     pub(super) fn turn(&self, side: Option<usize>) {
         self.side.store(side.unwrap_or(self.sides), Ordering::Relaxed);
     }
 
-    /// Waits until the pulse under way has been noted, so that a hiccup counts for the side in
+    /// Waits until the current pulse has been recorded, so that a hiccup counts for the side in
     /// which it began. Another thread runs the meter meanwhile.
     pub(super) fn end_of_pulse(&self, clock: &SystemClock) {
         let before = self.pulses.load(Ordering::Acquire);
@@ -55,7 +55,7 @@ impl Meter {
         self.ending.store(true, Ordering::Release);
     }
 
-    /// Measures until the end; nanoseconds of each side.
+    /// Measures until the end; returns the nanoseconds of each side.
     pub(super) fn run(&self) -> Vec<Histogram<u64>> {
         let clock = SystemClock::new();
         let mut sides = vec![histogram(); self.sides];
@@ -84,12 +84,12 @@ impl Meter {
     }
 }
 
-/// Notes a latency.
+/// Records a latency.
 pub(super) fn record(latencies: &mut Histogram<u64>, took: Duration) {
     latencies.record(took.as_nanos() as u64).expect("invariant: the histogram grows");
 }
 
-/// Microseconds that a part of the latencies stays below.
+/// The latency in microseconds at a quantile.
 pub(super) fn at(latencies: &Histogram<u64>, quantile: f64) -> f64 {
     latencies.value_at_quantile(quantile) as f64 / 1e3
 }
@@ -105,7 +105,7 @@ impl Side {
         Side { latencies: histogram(), busy: Duration::ZERO }
     }
 
-    /// The fields of a report, with those of the meter; `what` names what was counted.
+    /// The fields of a report, with those of the meter; `what` names the counted operation.
     pub(super) fn json(&self, what: &str, meter: &Histogram<u64>) -> Value {
         let seconds = self.busy.as_secs_f64();
         let mut object = json!({
@@ -127,13 +127,14 @@ impl Side {
     }
 }
 
-/// What the 99th percentile may be while something is done beside, by what it is normally: BabuDB
-/// claims "up to 30 %" on calls of 200 us, so a tenth of a millisecond is left to calls of a few.
+/// The upper bound for the 99th percentile while other work runs, by its normal value: BabuDB
+/// claims "up to 30 %" on calls of 200 us, so calls of a few microseconds are allowed a tenth of a
+/// millisecond.
 pub(super) fn p99_bound(normal: f64) -> f64 {
     (normal * 1.3).max(normal + 100.0)
 }
 
-/// A line for people of what [`Side::json`] made.
+/// A line for people from the output of [`Side::json`].
 pub(super) fn text(name: &str, side: &Value) -> String {
     let micros = |field: &str| side[field].as_f64().unwrap_or_default();
     format!(

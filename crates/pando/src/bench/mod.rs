@@ -1,9 +1,9 @@
-//! `pando bench`: workloads in process, without a mount; one JSON object a run.
+//! `pando bench`: workloads in process, without a mount; one JSON object per run.
 //!
-//! A run makes a volume (or takes the one that is named), fills it as the workload needs, does
-//! the workload in rounds, and reports. With a yardstick every round is followed by the same
-//! record operations on an ordered map: `tap` notes what our operations ask of the store, byte
-//! for byte, and `yardstick` does it again.
+//! A run creates a volume (or uses the given one), fills it as the workload needs, runs the
+//! workload in rounds, and reports. With a yardstick, every round is followed by the same record
+//! operations on an ordered map: `tap` records every request to the store, byte for byte, and
+//! `yardstick` replays them.
 
 mod bare;
 mod clone;
@@ -49,7 +49,7 @@ use crate::output::Output;
 use report::Report;
 use volume::Volume;
 
-/// What all workloads are given.
+/// The input of all workloads.
 struct Run<'a> {
     args: &'a BenchArgs,
     interrupted: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses options that the workload would not heed.
+/// Refuses options that the workload would ignore.
 fn check(args: &BenchArgs) -> Result<()> {
     use Workload::{
         CheckpointStall, CloneLookups, ClonesScale, ClusterSearch, ColumnStyle, GroupCommit,
@@ -100,13 +100,13 @@ fn check(args: &BenchArgs) -> Result<()> {
     Err(Failure::new(FailureKind::Invalid, message))
 }
 
-/// Whether a workload has a cache of its own size, or none.
+/// Whether a workload has a cache of a fixed size, or none.
 fn is_fixed(workload: Workload) -> bool {
     use Workload::{CheckpointStall, ClonesScale, GroupCommit};
     matches!(workload, CheckpointStall | ClonesScale | GroupCommit)
 }
 
-/// Whether a workload is done by as many threads as are asked for.
+/// Whether a workload runs on the requested number of threads.
 fn has_threads(workload: Workload) -> bool {
     use Workload::{CreateDeep, CreateFlat, List, Lookup, Rename, Stat, TwoThreads, Unlink};
     let of_files =
@@ -114,7 +114,7 @@ fn has_threads(workload: Workload) -> bool {
     of_files || workload == TwoThreads || rodeh::is_rodeh(workload)
 }
 
-/// Whether a workload is done so many times, without a yardstick too.
+/// Whether a workload runs the requested number of rounds, without a yardstick too.
 fn has_rounds(workload: Workload) -> bool {
     use Workload::{
         CheckpointStall, CloneLookups, CreateLatency, CreateScattered, GroupCommit, TwoThreads,

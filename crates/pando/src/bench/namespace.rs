@@ -1,6 +1,6 @@
-//! A namespace as large file systems have them, from a seed.
+//! A namespace like those of large file systems, generated from a seed.
 //!
-//! What is modelled, and after whom:
+//! What is modelled, and after which studies:
 //! * the tree: each new directory's parent is drawn with a weight of its sub-directories plus two,
 //!   and the files of a directory follow an inverse polynomial of degree 2 with offset 2.36
 //!   (Agrawal et al., "A five-year study of file-system metadata", FAST '07; "Generating realistic
@@ -12,14 +12,14 @@
 //! * extensions and common names: Zipf, with a favourite of each directory;
 //! * times: of files near that of their directory, which is near that of its parent.
 //!
-//! Names are made up: syllables, numbered series, and the usual ones. Nothing claims to be the
+//! Names are made up: syllables, numbered series, and the usual ones. They do not claim to be the
 //! traces of the paper.
 
 use fastrand::Rng;
 
 use crate::cli::Profile;
 
-/// The moment at which the namespace is looked at: 2026-06-01, in seconds since 1970.
+/// The moment at which the namespace is observed: 2026-06-01, in seconds since 1970.
 pub(super) const NOW_SECONDS: i64 = 1_780_272_000;
 const SECOND: i64 = 1_000_000_000;
 const DAY: f64 = 86_400.0;
@@ -102,7 +102,7 @@ pub(super) struct Directory {
     seed: u64,
 }
 
-/// What a file is to be.
+/// The attributes of a file to create.
 #[derive(Debug, Clone)]
 pub(super) struct FileMeta {
     pub(super) name: Vec<u8>,
@@ -167,7 +167,7 @@ impl Namespace {
         let words = words(&mut random);
         let users = (files / 10_000).clamp(20, 2000) as u32;
         let mut namespace = Namespace { profile, words, users, directories: Vec::new() };
-        // A directory stands here twice, and once more for each of its sub-directories.
+        // Each directory is in this list twice, and once more for each of its sub-directories.
         let mut tickets = Vec::new();
         let mut left = files;
         namespace.begin(&mut random, &mut tickets);
@@ -219,7 +219,7 @@ impl Namespace {
         let stranger = 1000 + zipf(random, self.users as usize) as u32;
         let changed = random.u8(..100) < 30;
         let extensions = self.extensions().len();
-        // Sub-directories are younger than their parents, by a few weeks at most times.
+        // Sub-directories are younger than their parents, mostly by up to a few weeks.
         let age = NOW_SECONDS - above.seconds;
         let seconds = above.seconds + (age as f64 * random.f64() * random.f64()) as i64;
         let number = self.directories.len();

@@ -1,6 +1,7 @@
-//! `postmark`: the mix of Postmark (J. Katcher, TR-3022, NetApp 1997), of which the paper has a row
-//! in Table 3: small files in many directories; transactions that create or delete one and read or
-//! append to another; all are removed. Calls of the file system are counted, look-ups too.
+//! `postmark`: the mix of Postmark (J. Katcher, TR-3022, NetApp 1997), which has a row in Table 3
+//! of the paper: small files in many directories; transactions that create or delete one file and
+//! read or append to another; all are removed at the end. Calls of the file system are counted,
+//! including lookups.
 
 use std::time::Duration;
 
@@ -18,15 +19,15 @@ use crate::output::Output;
 
 /// Sizes of files in bytes: Postmark's own.
 const SIZES: std::ops::RangeInclusive<usize> = 500..=10_000;
-/// One transaction for so many files, as the paper has it: 10,000 with 50,000 files.
+/// One transaction for this many files, as in the paper: 10,000 with 50,000 files.
 const FILES_A_TRANSACTION: u64 = 5;
-/// Operations between two looks at Ctrl-C.
+/// Operations between two checks for Ctrl-C.
 const STRIDE: u64 = 1024;
 
-/// A file by its number, in a directory by its place.
+/// A file's directory index and its number.
 type Place = (usize, u64);
 
-/// The files that are there, and what was done.
+/// The existing files, and the operations done.
 struct Mix<'a> {
     run: &'a Run<'a>,
     volume: &'a Volume,

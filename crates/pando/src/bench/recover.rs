@@ -1,5 +1,5 @@
-//! `recover`: files are created with no checkpoint, the volume is let go of as a crash does, and
-//! opened again: that replays the log.
+//! `recover`: creates files without a checkpoint, drops the volume as a crash does, and opens it
+//! again, which replays the log.
 
 use device::{Clock, SystemClock};
 
@@ -14,7 +14,7 @@ use crate::failure::Result;
 
 pub(super) fn run(run: &Run<'_>, mut volume: Volume) -> Result<Report> {
     let clock = SystemClock::new();
-    // Nobody makes checkpoints from here on.
+    // No checkpoints are taken from here on.
     volume.end_background();
     let files = Files::new(&volume, run.args.files, Workload::CreateDeep)?;
     run.bar.set_length(run.args.files);

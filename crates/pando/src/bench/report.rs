@@ -1,4 +1,4 @@
-//! What a run reports: one line of JSON, or a few lines for people.
+//! The report of a run: one line of JSON, or a few lines for people.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::volume::Volume;
 use crate::cli::BenchArgs;
 use crate::output::{number, size};
 
-/// What a run measured.
+/// The measurements of a run.
 pub(super) struct Report {
     pub(super) workload: String,
     pub(super) files: u64,
@@ -22,7 +22,7 @@ pub(super) struct Report {
     pub(super) durability: &'static str,
     pub(super) operations: u64,
     pub(super) seconds: Duration,
-    /// Nanoseconds an operation.
+    /// Nanoseconds per operation.
     pub(super) latencies: Histogram<u64>,
     pub(super) bytes_on_disk: u64,
     pub(super) bytes_written: u64,
@@ -31,7 +31,7 @@ pub(super) struct Report {
     pub(super) comparison: Option<Comparison>,
 }
 
-/// What the clones of a run took.
+/// The times of the clones of a run.
 #[derive(Default)]
 pub(super) struct Clones {
     clone: Vec<Duration>,
@@ -48,7 +48,7 @@ impl Clones {
     }
 }
 
-/// Rounds of ours beside rounds of the ordered map.
+/// Rounds of PandoFS beside rounds of the ordered map.
 #[derive(Default)]
 pub(super) struct Comparison {
     ratios: Vec<f64>,
@@ -76,7 +76,7 @@ impl Comparison {
 }
 
 impl Report {
-    /// A report with what the command line says.
+    /// A report with the options of the command line.
     pub(super) fn new(args: &BenchArgs, volume: &Volume) -> Report {
         let workload = args.workload.to_possible_value();
         Report {
@@ -100,7 +100,7 @@ impl Report {
         self.operations as f64 / self.seconds.as_secs_f64().max(1e-12)
     }
 
-    /// Microseconds that so many of the operations stay below.
+    /// Microseconds at a quantile of the operations.
     fn quantile(&self, quantile: f64) -> f64 {
         micros(Duration::from_nanos(self.latencies.value_at_quantile(quantile)))
     }

@@ -1,11 +1,11 @@
-//! `recover-scattered`: how long opening takes after a crash, when what changed is scattered over
+//! `recover-scattered`: how long opening takes after a crash, when the changes are scattered over
 //! many directories, so that a replay has to read a leaf for nearly every record, and nothing of
 //! the volume is in the page cache.
 //!
-//! 1. Create the files, in `--directories` directories, with an owner's background work; close.
+//! 1. Create the files, in `--directories` directories, with a daemon's background work; close.
 //! 2. Open without background work. Change the mode of random files until a checkpoint is due, and
 //!    then half as many again: what arrives while that checkpoint is being written.
-//! 3. Sync, and let go of the volume as a crash does. Drop caches. Open.
+//! 3. Sync, and drop the volume as a crash does. Drop caches. Open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::volume::{Volume, broken, caller, drop_caches};
 use crate::failure::Result;
 use crate::output::Output;
 
-/// Changes between two looks at Ctrl-C and at whether a checkpoint is due.
+/// Changes between two checks for Ctrl-C and for a due checkpoint.
 const STRIDE: u64 = 64;
 
 pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Result<()> {
@@ -34,7 +34,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     volume.close()?;
     volume.crash();
     let store = volume.open_watched()?;
-    // So that this thread does not make it either.
+    // So that this thread takes no checkpoint either.
     store.set_waker(Arc::new(|| {}));
     let (updates, due_after, updating) = update(run, &volume, &directories, &store, &clock)?;
     volume.fs().sync().map_err(broken)?;
@@ -47,7 +47,7 @@ pub(super) fn run(run: &Run<'_>, mut volume: Volume, output: &mut Output) -> Res
     let took = clock.monotonic().saturating_sub(start);
     let status = volume.fs().status().map_err(broken)?;
     let rss_bytes = memory::resident_bytes();
-    // What was in the page cache makes the difference.
+    // The content of the page cache makes the difference.
     volume.crash();
     let start = clock.monotonic();
     volume.open_alone()?;

@@ -1,5 +1,5 @@
-//! `search-clones`: clones of one directory with a change each, and what each takes of the index:
-//! on disk and in memory, with the time of a query over all of them.
+//! `search-clones`: clones of one directory with a change each, and the index space of each: on
+//! disk and in memory, with the time of a query over all of them.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ use crate::output::Output;
 
 /// Files of each directory of the source.
 const FILES_A_DIRECTORY: u64 = 1000;
-/// Clones between two looks at Ctrl-C.
+/// Clones between two checks for Ctrl-C.
 const STEP_EVERY: u64 = 100;
 
 struct NoAccounts;
@@ -38,7 +38,7 @@ impl Accounts for NoAccounts {
     }
 }
 
-/// Asks for a name below the volume's root: matches, and how long it took.
+/// Searches a name below the volume's root: returns the matches, and how long it took.
 fn ask(volume: &Volume, name: &[u8]) -> Result<(u64, Duration)> {
     let fs = volume.fs();
     let glob = Glob::new(name, false, Letters::Bytes)

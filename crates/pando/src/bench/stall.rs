@@ -1,10 +1,11 @@
 //! `checkpoint-stall`: how long an update takes while a checkpoint writes a cache full of changed
 //! nodes, beside how long it takes otherwise (BabuDB's Table I).
 //!
-//! Rounds of: update until every leaf is changed again, which is the normal time; then start a
-//! checkpoint in another thread and go on updating until it has ended. Keys are random, each
-//! update is one commit. All the while a thread does nothing but spin for about as long as an
-//! update takes and note how long it really was: what that meter shows is the machine's, not ours.
+//! Each round updates until every leaf is changed again, which is the normal time. Then it starts
+//! a checkpoint in another thread and continues updating until the checkpoint has ended. Keys are
+//! random, and each update is one commit. Meanwhile a thread only spins for about as long as an
+//! update takes and records how long it really took: that meter shows the delays of the machine,
+//! not of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +24,13 @@ use super::meter::{self, Meter, Pulse, Side, at, p99_bound, record};
 use crate::failure::Result;
 use crate::output::Output;
 
-/// What the meter's unit of work takes, about what an update does.
+/// The length of the meter's unit of work, about that of an update.
 const SPIN: Duration = Duration::from_micros(2);
 /// Bytes of a leaf, for the number of updates that change every one.
 const LEAF_BYTES: u64 = 12 << 10;
-/// Memory that an entry takes, about.
+/// Approximate memory per entry.
 const MEMORY_BYTES: usize = 150;
-/// Updates a leaf after which nearly all are changed: all but one in e^6.
+/// Updates per leaf after which nearly all leaves are changed: all but one in e^6.
 const UPDATES_A_LEAF: u64 = 6;
 /// Longest sleep of the thread that writes the log.
 const NAP: Duration = Duration::from_millis(50);
@@ -41,7 +42,7 @@ const DURING: usize = 1;
 /// The threads beside the updates.
 struct Beside {
     ending: AtomicBool,
-    /// A checkpoint is wanted, or runs.
+    /// A checkpoint is requested, or runs.
     checkpoint: AtomicBool,
     meter: Meter,
 }
@@ -49,7 +50,7 @@ struct Beside {
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     let args = run.args;
     let options = EngineOptions {
-        // As much is changed when a checkpoint begins as may be: nine sixteenths of the cache.
+        // When a checkpoint begins, as much as possible is changed: nine sixteenths of the cache.
         cache_bytes: (args.files as usize * MEMORY_BYTES / 9 * 16).max(64 << 20),
         ..engine::options(args)
     };
@@ -79,7 +80,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     text(&object).iter().try_for_each(|line| output.line(line))
 }
 
-/// The updates. Returns normal time and that of checkpoints.
+/// Runs the updates. Returns the normal time and that during checkpoints.
 fn rounds(run: &Run<'_>, bare: &Bare, beside: &Beside) -> Result<[Side; 2]> {
     let entries = run.args.files;
     let leaves = entries * (VALUE_BYTES as u64 + 25) / LEAF_BYTES + 1;
@@ -126,7 +127,7 @@ fn rounds(run: &Run<'_>, bare: &Bare, beside: &Beside) -> Result<[Side; 2]> {
     Ok(sides)
 }
 
-/// What one of an owner's workers does.
+/// The work of one of a daemon's workers.
 fn write_log(store: &dyn Store, beside: &Beside) -> Result<()> {
     let clock = SystemClock::new();
     while !beside.ending.load(Ordering::Acquire) {
@@ -136,7 +137,7 @@ fn write_log(store: &dyn Store, beside: &Beside) -> Result<()> {
     Ok(())
 }
 
-/// What the other one does, when it is told; returns how long each checkpoint took.
+/// The work of the other worker, when requested; returns how long each checkpoint took.
 fn checkpoint(store: &dyn Store, clock: &dyn Clock, beside: &Beside) -> Result<Vec<Duration>> {
     let mut took = Vec::new();
     while !beside.ending.load(Ordering::Acquire) {

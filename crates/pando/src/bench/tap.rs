@@ -1,6 +1,6 @@
-//! A store that notes what is asked of it: the bytes of every batch, every key looked up, every
-//! range scanned, in order. Each thread notes into memory of its own, so that noting costs a copy
-//! and nothing else.
+//! A store that records every request: the bytes of every batch, every key looked up, every range
+//! scanned, in order. Each thread records into memory of its own, so that recording costs only a
+//! copy.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,32 +17,33 @@ thread_local! {
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One thing that was asked. Bytes stand in [`Notes::bytes`], one behind the other.
+/// One request. Its bytes are in [`Notes::bytes`], in the order of the requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Note {
-    /// A batch of so many bytes was committed.
+    /// A batch of this many bytes was committed.
     Commit(u32),
-    /// A key of so many bytes was looked up in a tree.
+    /// A key of this many bytes was looked up in a tree.
     Get(u64, u16),
-    /// A range of a tree was scanned: bytes of its start, and of its end where it has one.
+    /// A range of a tree was scanned: bytes of its start, and of its end if it has one.
     Scan(u64, u16, Option<u16>),
 }
 
-/// What a thread noted.
+/// The recorded requests of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// What was asked, in order.
+    /// The requests, in order.
     pub(super) notes: Vec<Note>,
-    /// Its bytes.
+    /// Their bytes.
     pub(super) bytes: Vec<u8>,
 }
 
-/// Takes what this thread noted.
+/// Takes the recorded requests of this thread.
 pub(super) fn take() -> Notes {
     Notes { notes: NOTES.take(), bytes: BYTES.take() }
 }
 
-/// Makes room for notes beforehand, and touches it, so that noting does not wait for memory.
+/// Reserves memory for notes in advance, and touches it, so that recording does not wait for
+/// memory.
 pub(super) fn prepare(notes: usize, bytes: usize) {
     let mut room = vec![Note::Commit(1); notes];
     room.clear();
@@ -71,7 +72,7 @@ impl Tap {
         Tap { store, on: AtomicBool::new(false) }
     }
 
-    /// Starts or stops to note.
+    /// Starts or stops recording.
     pub(super) fn turn(&self, on: Turn) {
         self.on.store(on == Turn::On, Ordering::Relaxed);
     }
@@ -81,7 +82,7 @@ impl Tap {
     }
 }
 
-/// Whether a tap notes.
+/// Whether a tap records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     On,

@@ -1,18 +1,18 @@
-//! Two threads (or more) on one tree beside threads on a store each: what latches, gate and log
-//! cost when the data is not shared.
+//! Two threads (or more) on one tree beside threads on a store each: the cost of latches, gate and
+//! log when the data is not shared.
 //!
-//! Each thread has keys of its own, of the shape of directory entries: in one layout the threads
-//! have a range each, in the other their keys alternate, so that they meet in leaves; in a third
-//! they have a tree each in the one store, which leaves out the tree's latch. All is in memory,
-//! which was touched before, so that no round pays for the kernel's handing-out of pages. Each
-//! round does the same on one store and on one a thread, in turns, and the ratio of a round is the
-//! rate on one over the rate on many; the medians are reported.
+//! Each thread has keys of its own, shaped like directory entries. In one layout each thread has a
+//! range. In another their keys alternate, so that the threads share leaves. In a third each
+//! thread has a tree in the one store, which leaves out the tree's latch. All data is in memory
+//! that was touched before, so that no round pays for the kernel's allocation of pages. Each round
+//! does the same on one store and on one store per thread, in turns. The ratio of a round is the
+//! rate on one store over the rate on many; the medians are reported.
 //!
-//! Insertions begin with stores that are empty, new ones for each round, so that a round may be as
-//! long as others are; the others find as many entries as were asked for. Rounds of less than a
-//! second say little: whoever comes last decides about their length, and a log segment that one
-//! thread ends while the other goes on. `shortest_ms` tells how long the shortest was. Where the
-//! log is to be in memory too, `--volume` names a directory there.
+//! Insertions begin with empty stores, new ones for each round, so that a round may be as long as
+//! others are; the other workloads begin with the requested number of entries. Rounds of less than
+//! a second mean little: their length depends on which thread runs first, and on a log segment
+//! that one thread ends while the other continues. `shortest_ms` reports how long the shortest
+//! was. If the log must be in memory too, `--volume` names a directory there.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
@@ -30,7 +30,7 @@ use crate::failure::{self, Result};
 
 const TREE: TreeId = TreeId(64);
 const VALUE: [u8; 100] = [0x5a; 100];
-/// Entries that a scan of a round reads at most.
+/// Most entries that a scan of a round reads.
 const SCAN: usize = 1000;
 
 const WORKS: [(Work, &str); 5] = [
@@ -41,7 +41,7 @@ const WORKS: [(Work, &str); 5] = [
     (Work::Insert, "insert"),
 ];
 
-/// How the keys of the threads lie to each other.
+/// How the keys of the threads relate to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     Ranges,
@@ -84,13 +84,13 @@ impl Drop for Directory {
 }
 
 fn make_store(directory: &Path, name: &str, args: &BenchArgs) -> Result<Arc<dyn Store>> {
-    // All is in memory, unless something else is asked for.
+    // All data is in memory, unless requested otherwise.
     let cache_bytes = args.cache_size.map_or(64 << 30, |bytes| bytes as usize);
     let threads = args.threads().max(2);
     let path = directory.join(name);
     std::fs::create_dir_all(&path).map_err(|error| failure::io("create", &path, &error))?;
     let env = Env::system(&path).map_err(|error| failure::device(&path, &error))?;
-    // Neither eviction nor a checkpoint comes between.
+    // Neither eviction nor a checkpoint interferes.
     let options = EngineOptions { cache_bytes, checkpoint_bytes: 1 << 40, ..engine::options(args) };
     let store = engine::create(chosen(args), &env, &options)?;
     let mut batch = Batch::new();
@@ -107,7 +107,7 @@ enum Side {
 }
 
 impl Side {
-    /// Both, in turns: whoever comes first in one round comes second in the next.
+    /// Both, in turns: the side that runs first in one round runs second in the next.
     fn both(round: u64) -> [Side; 2] {
         if round.is_multiple_of(2) {
             [Side::Apart, Side::Together]
@@ -137,7 +137,7 @@ impl Stores {
         Ok(Stores { each, _directory: directory })
     }
 
-    /// One round; tells how long it took until the last thread ended.
+    /// Runs one round; returns how long it took until the last thread ended.
     fn run(&self, task: Task) -> Result<Duration> {
         let shares: Vec<Share<'_>> = (0_u64..)
             .zip(&self.each)
@@ -147,12 +147,12 @@ impl Stores {
     }
 }
 
-/// What all threads of a round do.
+/// The work of all threads of a round.
 #[derive(Debug, Clone, Copy)]
 struct Task {
     layout: Layout,
     work: Work,
-    /// Entries of each thread that are there before the round.
+    /// Entries of each thread that exist before the round.
     there: u64,
     operations: u64,
     round: u64,
@@ -216,7 +216,7 @@ impl Share<'_> {
     }
 }
 
-/// Runs the threads' shares at once; tells how long it took until the last ended.
+/// Runs the threads' shares at once; returns how long it took until the last ended.
 fn side_by_side(shares: &[Share<'_>]) -> Result<Duration> {
     let clock = SystemClock::new();
     let together = Barrier::new(shares.len());
@@ -252,7 +252,7 @@ fn rounded(value: f64) -> Value {
     json!((value * 1000.0).round() / 1000.0)
 }
 
-/// How long the rounds of one work took, on one store and on one each.
+/// How long the rounds of one workload took, on one store and on one each.
 #[derive(Default)]
 struct Times {
     ratios: Vec<f64>,

@@ -1,5 +1,5 @@
-//! The volume that a benchmark runs on: its own, in a temporary directory, or one that is named,
-//! in which it uses a directory of its own. Either is removed at the end, whatever the end is.
+//! The volume of a benchmark: its own, in a temporary directory, or a given one, in which it uses
+//! a directory of its own. Either is removed at the end, however the run ends.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::owner::Background;
 use crate::owner::log_place::{self, Claim, LogHeld};
 use crate::{cache_size, index_cache};
 
-/// A volume that is open for a benchmark.
+/// An open volume of a benchmark.
 pub(super) struct Volume {
     path: PathBuf,
     temporary: bool,
@@ -32,12 +32,12 @@ pub(super) struct Volume {
     directory: NodeId,
     name: String,
     tapped: bool,
-    // Let go of in this order.
+    // Released in this order.
     log: Option<LogHeld>,
     lock: Option<Box<dyn Lock>>,
 }
 
-/// As whom a benchmark works: root, with the permission checks that a mount has.
+/// The caller of a benchmark: root, with the permission checks of a mount.
 pub(super) fn caller() -> Caller {
     Caller {
         uid: 0,
@@ -57,7 +57,7 @@ pub(super) fn broken(error: FsError) -> Failure {
 }
 
 impl Volume {
-    /// Makes and opens it.
+    /// Creates and opens it.
     pub(super) fn make(args: &BenchArgs) -> Result<Volume> {
         let temporary = args.volume.is_none();
         let name = format!("bench-{}", std::process::id());
@@ -103,13 +103,13 @@ impl Volume {
             return Err(Failure::new(FailureKind::Busy, message)
                 .hint("unmount it, or end its daemon: `pando umount VOLDIR`"));
         }
-        // A volume without its log is not ours to open, nor to clean.
+        // A volume without its log must be neither opened nor cleaned by this process.
         self.log = log_place::hold(&self.path, &*self.env.clock, Claim::Write)?;
         self.lock = lock;
         Ok(())
     }
 
-    /// Opens it, and starts the background work that an owner does.
+    /// Opens it, and starts the background work of a daemon.
     pub(super) fn open(&mut self) -> Result<()> {
         self.open_alone()?;
         let background = Background::new();
@@ -136,7 +136,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Opens it without background work; returns its store, to be watched.
+    /// Opens it without background work; returns its store, for inspection.
     pub(super) fn open_watched(&mut self) -> Result<Arc<dyn Store>> {
         let mut watched = None;
         let opened = Fs::open_through(self.env.clone(), &self.options, |store| {
@@ -157,12 +157,12 @@ impl Volume {
         self.fs.as_ref().expect("invariant: it is closed only between two openings")
     }
 
-    /// What notes its record operations.
+    /// The tap that records its record operations.
     pub(super) fn tap(&self) -> Option<&Arc<Tap>> {
         self.tap.as_ref()
     }
 
-    /// The engine that it has.
+    /// The engine of the volume.
     pub(super) fn engine(&self) -> &'static str {
         engine_of(&self.path).unwrap_or_default().name()
     }
@@ -172,12 +172,12 @@ impl Volume {
         &self.name
     }
 
-    /// The directory to work in.
+    /// The benchmark's directory.
     pub(super) fn directory(&self) -> NodeId {
         self.directory
     }
 
-    /// Lets go of it as a crash does: what is not durable is lost.
+    /// Drops it as a crash does: changes that are not durable are lost.
     pub(super) fn crash(&mut self) {
         self.end_background();
         self.fs = None;
@@ -190,8 +190,8 @@ impl Volume {
         }
     }
 
-    /// Closes it and tells how many bytes were written since it was opened, and how many it
-    /// occupies.
+    /// Closes it and returns how many bytes were written since it was opened, and how many bytes
+    /// it occupies.
     pub(super) fn close(&mut self) -> Result<(u64, u64)> {
         self.end_background();
         let fs = Arc::clone(self.fs());
@@ -225,7 +225,7 @@ impl Drop for Volume {
     }
 }
 
-/// The operating system's, past its page cache where that was asked for.
+/// The operating system's environment, past its page cache if requested.
 fn environment(path: &Path, args: &BenchArgs) -> Result<Env> {
     let system = Env::system(path).map_err(|error| failure::device(path, &error))?;
     if !args.direct {
@@ -235,7 +235,8 @@ fn environment(path: &Path, args: &BenchArgs) -> Result<Env> {
     Ok(Env { device: Arc::new(direct), ..system })
 }
 
-/// The engine of a volume; none where its header cannot be read, of which opening says more.
+/// The engine of a volume; `None` if its header cannot be read, for which opening gives the
+/// reason.
 fn engine_of(path: &Path) -> Option<Engine> {
     let header = std::fs::read(path.join(format::volume::FILE)).ok()?;
     Some(match VolumeHeader::decode(&header).ok()?.engine {
@@ -244,8 +245,8 @@ fn engine_of(path: &Path) -> Option<Engine> {
     })
 }
 
-/// Makes a volume where there is none; `true` when it did. One that is there must have the engine
-/// that was asked for.
+/// Creates a volume if none exists; `true` if it did. An existing volume must have the requested
+/// engine.
 pub(super) fn format_where_absent(path: &Path, args: &BenchArgs) -> Result<bool> {
     if path.join(format::volume::FILE).exists() {
         return match engine_of(path) {
@@ -267,7 +268,7 @@ pub(super) fn format_where_absent(path: &Path, args: &BenchArgs) -> Result<bool>
     Ok(true)
 }
 
-/// Room that a directory's files occupy.
+/// Bytes that a directory's files occupy.
 fn disk_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = walkdir::WalkDir::new(path).into_iter().filter_map(std::result::Result::ok);
@@ -275,7 +276,7 @@ fn disk_bytes(path: &Path) -> u64 {
     occupied.map(|found| found.blocks() * 512).sum()
 }
 
-/// Sees to it that nothing of a directory's files is in memory; says how.
+/// Ensures that nothing of a directory's files is in memory; returns how.
 pub(super) fn drop_caches(path: &Path) -> Result<&'static str> {
     rustix::fs::sync();
     if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {

@@ -1,8 +1,9 @@
-//! `write-amplification`: what the log-structured engine writes for what it is given, by what is
-//! merged when: BabuDB's full merges, tiers, and tiers of an index over value logs (IndexFS II.C).
+//! `write-amplification`: how much the log-structured engine writes per byte it is given, by its
+//! merge policy: BabuDB's full merges, tiers, and tiers of an index over value logs (IndexFS
+//! II.C).
 //!
-//! Entries are put at random, in commits of a hundred; checkpoints are made when they are due, and
-//! merges at once. Bytes are those of the engine's own counters.
+//! Entries are put at random, in commits of a hundred; checkpoints run when they are due, and
+//! merges run at once. Bytes are those of the engine's own counters.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use crate::cli::PolicyArg;
 use crate::failure::Result;
 use crate::output::Output;
 
-/// The cache, where nothing else is said: checkpoints of 40 MiB in memory.
+/// Default cache: checkpoints of 40 MiB in memory.
 const CACHE_BYTES: u64 = 128 << 20;
-/// Bytes of a value, where nothing else is said.
+/// Default bytes of a value.
 const VALUE_BYTES: u32 = 100;
 
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
@@ -67,7 +68,7 @@ fn measure(run: &Run<'_>, cache_bytes: u64, options: lsm::Options, bytes: usize)
     Ok(report(&bare.store().stats(), run.args.files * (KEY_BYTES + bytes) as u64, took))
 }
 
-/// Runs and value logs are told apart in what was written; the rest is the log.
+/// The written bytes are split into runs and value logs; the rest is the log.
 fn report(stats: &Stats, user_bytes: u64, took: Duration) -> Value {
     let merges = stats.merges.unwrap_or_default();
     let logs = merges.logs;

@@ -1,5 +1,5 @@
-//! The yardstick: the ordered map of the standard library, doing the record operations that a
-//! tap noted, with the product's allocator, without log, clones, or anything else.
+//! The yardstick: the ordered map of the standard library, which replays the record operations
+//! that a tap recorded, with the product's allocator, without a log, clones, or anything else.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -13,13 +13,13 @@ use super::tap::{Note, Notes};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Ordered maps, one a tree.
+/// Ordered maps, one per tree.
 #[derive(Default)]
 pub(super) struct Yardstick {
     trees: Vec<(u64, Map)>,
 }
 
-/// A record operation, taken apart beforehand.
+/// A record operation, decoded in advance.
 enum Step<'a> {
     Get(usize, &'a [u8]),
     Put(usize, &'a [u8], &'a [u8]),
@@ -30,7 +30,7 @@ enum Step<'a> {
 }
 
 impl Yardstick {
-    /// Does what was noted, and tells how long it took. Taking the notes apart is not counted.
+    /// Replays the recorded requests, and returns how long it took. Decoding is not counted.
     pub(super) fn replay(&mut self, all: &[Notes], clock: &dyn Clock) -> Duration {
         let mut steps = Vec::new();
         for notes in all {
@@ -80,7 +80,7 @@ impl Yardstick {
             Op::DeleteRange { tree, from, to } => {
                 steps.push(Step::DeleteRange(self.tree(tree), from, to));
             }
-            // An ordered map cannot; no workload with a yardstick asks for it.
+            // An ordered map cannot do this; no workload with a yardstick requests it.
             Op::CreateTree { .. }
             | Op::CloneTree { .. }
             | Op::DropTree { .. }

@@ -18,7 +18,7 @@ use crate::output::{self, Output};
 use crate::place::{Place, refuse_path};
 use crate::session;
 
-/// Most threads that read by default: file systems gain little from more.
+/// Default maximum of reading threads: file systems gain little from more.
 const THREADS_MAX: usize = 32;
 
 pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
     let reported = report(&source, &volume, &outcome, output);
     match follower {
         Some(mut follower) if !outcome.interrupted => {
-            // What could not be read was told, and is no reason not to follow the rest.
+            // What could not be read was reported, and does not keep the rest from being followed.
             output.flush()?;
             follower.run(&index, outcome.started, &interrupted, output)
         }
@@ -91,7 +91,7 @@ fn canonical(source: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The volume of the index, made where there is none.
+/// The volume of the index, created if it does not exist.
 fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
     refuse_path(directory, "index --into")?;
     if let Some(place) = Place::split(directory) {
@@ -108,8 +108,9 @@ fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
     std::fs::canonicalize(directory).map_err(|error| failure::io("open", directory, &error))
 }
 
-/// Keeps other users from a new index of what a directory above it hides from some of them: the
-/// modes in the index are those from the source down, and nothing in it says who gets there.
+/// Closes a new index to other users if a directory above the source hides the source from some of
+/// them: the index records the modes from the source down, and nothing in it limits access to the
+/// source itself.
 fn close_if_hidden(source: &Path, volume: &Path, output: &mut Output) -> Result<()> {
     let Some(closed) = source.ancestors().skip(1).find(|above| !is_open_to_all(above)) else {
         return Ok(());
@@ -125,7 +126,7 @@ fn close_if_hidden(source: &Path, volume: &Path, output: &mut Output) -> Result<
     Ok(())
 }
 
-/// Whether every user may search a directory. Where a list of who may is set, some may not.
+/// Whether every user may search a directory. An access list may exclude some.
 fn is_open_to_all(directory: &Path) -> bool {
     let searched = directory.metadata().is_ok_and(|found| found.mode() & 0o111 == 0o111);
     searched && !access::has_list(directory)

@@ -1,11 +1,11 @@
-//! A declared extended attribute of the rows of one cluster: what queries for it cost where rows
+//! A declared extended attribute of the rows of one cluster: the cost of queries for it where rows
 //! are split by it and where they are not, where each row has a record of its own as before there
-//! were columns of attributes, and by an index and a plain column of that attribute alone; and what
-//! all other queries cost then, disk, memory and building too.
+//! were columns of attributes, and with an index and a plain column of that attribute alone. Also
+//! the cost of all other queries then, and that of disk, memory and building.
 //!
 //! The attribute is one of three: *scattered* over a tenth of all files, with one common value and
-//! rare ones; of *directories*, half of which give theirs to all their files; and *unique*, another
-//! value on each file, as a checksum is.
+//! rare ones; of *directories*, half of which pass theirs on to all their files; and *unique*, a
+//! different value on each file, like a checksum.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -58,7 +58,7 @@ fn values(kind: &str, rows: &[RowBuf]) -> Values {
     rows.iter().enumerate().map(&mut value).collect()
 }
 
-/// One way to have the rows.
+/// One way to store the rows.
 struct Way {
     name: String,
     cluster: Cluster,
@@ -98,7 +98,7 @@ fn open(bytes: Vec<u8>) -> Cluster {
     Cluster::open(Arc::new(bytes), hash()).expect("bug: what was just built opens")
 }
 
-/// The same cluster as it was before attributes had columns: each row with a record.
+/// The same cluster as before attributes had columns: each row with a record.
 fn with_records(bytes: &[u8], values: &BTreeMap<u64, &[u8]>) -> Vec<u8> {
     let Ok(Decoded::Known(length)) = Head::claimed_length(bytes) else { return Vec::new() };
     let Ok(mut head) = Head::decode(&bytes[..length]) else { return Vec::new() };
@@ -212,8 +212,8 @@ fn asked(class: &str, rows: &[(u32, &[u8])], counts: &[(usize, &[u8])], keys: &[
     Asked { value, bounds, narrow }
 }
 
-/// What each of several ways takes for each of several queries, the ways in turn, the fastest of
-/// some times: median, 99th part of a hundred, rows found.
+/// The times of each of several ways for each of several queries, the ways in turn, the fastest of
+/// several runs: median, 99th percentile, rows found.
 fn in_turn(queries: usize, ways: &mut [&mut dyn FnMut(usize) -> usize]) -> Vec<(f64, f64, usize)> {
     let clock = SystemClock::new();
     let mut times = vec![Vec::new(); ways.len()];
@@ -239,7 +239,7 @@ fn in_turn(queries: usize, ways: &mut [&mut dyn FnMut(usize) -> usize]) -> Vec<(
     told.collect()
 }
 
-/// One object for each way to have each attribute, and for each query and way.
+/// One object for each way to store each attribute, and for each query and way.
 pub(super) fn measure(rows: &[RowBuf], keys: &[Key], sorted: &Sorted) -> Vec<Value> {
     let mut objects = Vec::new();
     for kind in KINDS {

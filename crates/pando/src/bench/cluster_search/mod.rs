@@ -1,7 +1,7 @@
 //! `cluster-search`: one cluster by itself, at sizes from 500 to 200,000 rows (the paper's Fig.
-//! 3): how it is built, how much it takes, and what queries cost beside other ways to search the
-//! same rows. One JSON object for each size, and one for each size, query class and way; and the
-//! same for a declared extended attribute, at two sizes.
+//! 3): how it is built, its size, and the cost of queries beside other ways to search the same
+//! rows. One JSON object for each size, and one for each size, query class and way; and the same
+//! for a declared extended attribute, at two sizes.
 
 mod attributes;
 mod rivals;
@@ -28,11 +28,11 @@ use rivals::{ALL, ATTRIBUTES, Box, Columns, KdTree, Key, Sorted};
 
 /// Rows of the clusters: those of the paper's figure.
 const SIZES: [u64; 9] = [500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000];
-/// Of these, where extended attributes are measured; the last is what clusters come to.
+/// The sizes at which extended attributes are measured; the last is the usual size of clusters.
 const ATTRIBUTE_SIZES: [u64; 2] = [2000, 20_000];
-/// Queries of a class.
+/// Queries per class.
 const QUERIES: usize = 200;
-/// Times that each is asked; the fastest counts, for the others were disturbed.
+/// Runs of each query; the fastest counts, because the others were disturbed.
 const TIMES: usize = 5;
 
 fn hash() -> NameHash {
@@ -50,7 +50,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// The rows of a namespace of so many files, as a subvolume that was filled in one go has them.
+/// The rows of a namespace of this many files, as in a subvolume that was filled in one go.
 fn rows(run: &Run<'_>, files: u64) -> Vec<RowBuf> {
     let namespace = Namespace::generate(run.args.profile, files, 7);
     let hash = hash();
@@ -170,7 +170,7 @@ fn query(class: &str, rows: &[RowBuf], keys: &[Key], sorted: &Sorted) -> Query {
     Query { bounds, narrow }
 }
 
-/// What queries of a class took by one way.
+/// The times of queries of a class by one way.
 fn measure(queries: &[Query], mut ask: impl FnMut(&Query) -> usize) -> (Vec<Duration>, usize) {
     let clock = SystemClock::new();
     let mut found = 0;
@@ -281,7 +281,7 @@ fn size(run: &Run<'_>, count: u64) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// The ten files most like one, by the cluster and by going through the rows.
+/// The ten files most similar to one, by the cluster and by scanning the rows.
 fn nearest(cluster: &Cluster, rows: &[RowBuf], count: u64) -> Vec<Value> {
     const WANTED: usize = 10;
     let asked: Vec<Like> =
@@ -306,7 +306,7 @@ fn nearest(cluster: &Cluster, rows: &[RowBuf], count: u64) -> Vec<Value> {
         all.select_nth_unstable_by(wanted - 1, f64::total_cmp);
         wanted
     };
-    // Once for what is read when it is first needed.
+    // Once first, for data that is read on first use.
     let _ = black_box(by_cluster(&asked[0]));
     [("cluster", timed(&by_cluster)), ("brute", timed(&by_brute))]
         .into_iter()
@@ -322,7 +322,7 @@ fn nearest(cluster: &Cluster, rows: &[RowBuf], count: u64) -> Vec<Value> {
         .collect()
 }
 
-/// What each column takes on disk.
+/// The size of each column on disk.
 fn columns_per_row(bytes: &[u8], rows: u64) -> Value {
     let mut object = serde_json::Map::new();
     let Ok(Decoded::Known(length)) = Head::claimed_length(bytes) else { return Value::Null };
@@ -335,7 +335,7 @@ fn columns_per_row(bytes: &[u8], rows: u64) -> Value {
     Value::Object(object)
 }
 
-/// How long it takes to write the bytes, durably.
+/// How long it takes to write the bytes durably.
 fn write_time(bytes: &[u8]) -> Result<Duration> {
     use std::io::Write as _;
     let path = std::env::temp_dir().join(format!("pando-cluster-{}", std::process::id()));

@@ -1,6 +1,6 @@
-//! Other ways to search the rows of one cluster, each in memory and unpacked: a K-D tree with a
-//! node for each row, a scan of plain columns, an index sorted by each attribute, and going
-//! through the rows.
+//! Other ways to search the rows of one cluster, each in memory and uncompressed: a K-D tree with
+//! a node for each row, a scan of plain columns, an index sorted by each attribute, and a scan of
+//! the rows.
 
 use search::Attribute;
 
@@ -19,20 +19,20 @@ pub(super) const ATTRIBUTES: [Attribute; 10] = [
 ];
 const DIMENSIONS: usize = ATTRIBUTES.len();
 
-/// The attributes of a row, times shifted so that order is kept.
+/// The attributes of a row, with times shifted so that the order is kept.
 pub(super) type Key = [u64; DIMENSIONS];
 
-/// What each attribute of a match lies between.
+/// The bounds of each attribute of a match.
 pub(super) type Box = [(u64, u64); DIMENSIONS];
 
-/// A box that holds everything.
+/// A box that contains everything.
 pub(super) const ALL: Box = [(0, u64::MAX); DIMENSIONS];
 
 fn inside(key: &Key, query: &Box) -> bool {
     key.iter().zip(query).all(|(value, (least, greatest))| least <= value && value <= greatest)
 }
 
-/// Goes through all rows.
+/// Scans all rows.
 pub(super) fn brute(rows: &[Key], query: &Box) -> usize {
     rows.iter().filter(|key| inside(key, query)).count()
 }
@@ -171,8 +171,8 @@ impl Columns {
     }
 }
 
-/// For each attribute the rows sorted by it, as a database has them: the one with the fewest rows
-/// in its range is gone through.
+/// For each attribute the rows sorted by it, like the indexes of a database: a query scans the one
+/// with the fewest rows in its range.
 pub(super) struct Sorted {
     rows: Vec<Key>,
     indexes: [Vec<(u64, u32)>; DIMENSIONS],
@@ -189,7 +189,7 @@ impl Sorted {
         Sorted { rows: rows.to_vec(), indexes: std::array::from_fn(index) }
     }
 
-    /// The part of an attribute's index that lies between two values.
+    /// The part of an attribute's index between two values.
     pub(super) fn range(&self, dimension: usize, least: u64, greatest: u64) -> &[(u64, u32)] {
         let index = &self.indexes[dimension];
         let from = index.partition_point(|&(value, _)| value < least);
@@ -197,7 +197,7 @@ impl Sorted {
         index.get(from..to).unwrap_or_default()
     }
 
-    /// The value at a place of an attribute's order, cut to what there is.
+    /// The value at a position of an attribute's order, limited to the last position.
     pub(super) fn at(&self, dimension: usize, place: usize) -> u64 {
         let index = &self.indexes[dimension];
         index[place.min(index.len() - 1)].0

@@ -1,4 +1,4 @@
-//! The base tree: made once, kept with what is known of it, cloned for every run.
+//! The base tree: created once, stored with its facts, cloned for every run.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -18,28 +18,28 @@ use crate::failure::{self, Result};
 
 /// The base tree.
 const BASE: TreeId = TreeId(32);
-/// What is known of it, under one key.
+/// The facts of the base tree, under one key.
 const FACTS: TreeId = TreeId(33);
 const FACTS_KEY: &[u8] = b"rodeh-base";
 const FIRST_CLONE: u64 = 34;
-/// Operations that are committed as one while the base tree is made.
+/// Operations per commit while the base tree is created.
 const A_BATCH: usize = 1000;
-/// Cache while it is made, and when all is to be in memory.
+/// Cache size while it is created, and when all of it must be in memory.
 const AMPLE_BYTES: usize = 4 << 30;
 const NAP: Duration = Duration::from_millis(5);
 const RECLAIM_NODES: usize = 1000;
 const LOCK: &str = "rodeh.lock";
 
-/// What is known of a base tree.
+/// The facts of a base tree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Facts {
     pub(super) entries: u64,
     pub(super) seed: u64,
     pub(super) leaves: u64,
     pub(super) interiors: u64,
-    /// On disk.
+    /// Bytes on disk.
     pub(super) disk_bytes: u64,
-    /// In memory, when all of it is there.
+    /// Bytes in memory, when all of it is loaded.
     pub(super) memory_bytes: u64,
     /// The next clone's number.
     next: u64,
@@ -59,8 +59,8 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// Opens, or makes, a base tree with the entries and the seed that were asked for, and a cache
-    /// for so many percent of it.
+    /// Opens or creates a base tree with the requested entries and seed, and a cache for this
+    /// percentage of it.
     pub(super) fn open(run: &Run<'_>, percent: u64) -> Result<Base> {
         let args = run.args;
         let temporary = args.volume.is_none();
@@ -95,7 +95,7 @@ impl Base {
         let lock = base.device.try_lock(LOCK);
         base.lock = lock.map_err(|error| failure::device(&base.path, &error))?;
         if base.lock.is_none() {
-            // Not ours to remove.
+            // Not created here, so not removed.
             base.temporary = false;
             let message = format!("{} is in use by another process", base.path.display());
             return Err(Failure::new(FailureKind::Busy, message));
@@ -104,7 +104,7 @@ impl Base {
         base.start(run, fresh)?;
         if fresh {
             base.fill(run)?;
-            // Nodes that grew in memory have slack; what counts is what is loaded.
+            // Nodes that grew in memory have slack; the size of loaded nodes counts.
             base.stop()?;
             base.start(run, false)?;
             base.learn()?;
@@ -155,12 +155,12 @@ impl Base {
         self.store.as_deref().expect("invariant: it is closed only between two openings")
     }
 
-    /// Reads of the disk since it was opened.
+    /// Disk reads since it was opened.
     pub(super) fn reads(&self) -> u64 {
         self.device.reads()
     }
 
-    /// Inserts as many keys of twice as many as there are to be; then removes a quarter and
+    /// Inserts the requested number of keys out of twice as many; then removes a quarter and
     /// inserts as many others.
     fn fill(&self, run: &Run<'_>) -> Result<()> {
         run.bar.set_message("making the base tree");
@@ -187,7 +187,7 @@ impl Base {
         Ok(())
     }
 
-    /// Finds out how large it is, and writes that down.
+    /// Measures its size, and stores the result.
     fn learn(&mut self) -> Result<()> {
         let mut go_on = |_, _| ControlFlow::Continue(());
         let report = self.store().check(&mut go_on).map_err(broken)?;
@@ -206,7 +206,7 @@ impl Base {
         self.save()
     }
 
-    /// Takes what was written down, and removes clones that an interrupted run left.
+    /// Loads the stored facts, and removes clones that an interrupted run left.
     fn recall(&mut self, run: &Run<'_>) -> Result<()> {
         let text = self.store().get(FACTS, FACTS_KEY).map_err(broken)?;
         let found: Option<Facts> = text.and_then(|text| serde_json::from_slice(&text).ok());
@@ -241,7 +241,7 @@ impl Base {
         self.commit(&batch)
     }
 
-    /// Brings a whole tree into memory, as far as it fits.
+    /// Loads a whole tree into memory, as far as it fits.
     pub(super) fn load(&self, tree: TreeId) -> Result<()> {
         let scanned = self.store().scan(tree, KeyRange::all()).and_then(|mut cursor| {
             while cursor.next()?.is_some() {}
@@ -295,7 +295,7 @@ impl Drop for Base {
     }
 }
 
-/// The engine of the base tree that a directory holds, or else the one that was asked for.
+/// The engine of the base tree in a directory, or else the requested one.
 fn engine_of(path: &Path, run: &Run<'_>) -> Result<Engine> {
     let asked = run.args.engine.map(Engine::from);
     let held = Engine::ALL.into_iter().find(|engine| path.join(engine.name()).exists());
@@ -312,7 +312,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// The work of a volume's owner: one thread keeps the log's interval, another makes checkpoints.
+/// The work of a volume's daemon: one thread keeps the log's interval, another takes checkpoints.
 struct Background {
     ending: Arc<AtomicBool>,
     threads: Vec<Thread<store::Result<()>>>,

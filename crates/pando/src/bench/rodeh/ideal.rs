@@ -1,10 +1,10 @@
-//! What the disk and memory can do, measured beside every run, and the throughput of an ideal
-//! structure from it (section 7).
+//! The speed of the disk and memory, measured beside every run, and the resulting throughput of an
+//! ideal structure (section 7).
 //!
-//! The ideal structure finds a leaf without an index, keeps leaves alone in its cache, and takes
-//! no processor time. With a part `x` of it in memory, a look-up costs `(1 - x)` reads of a random
-//! leaf, and an update `(1 - x)` times reading and writing one. Where all is in memory, the limit
-//! is an ordered map of the standard library, one for each thread.
+//! The ideal structure finds a leaf without an index, keeps only leaves in its cache, and takes no
+//! processor time. With a part `x` of it in memory, a lookup costs `(1 - x)` reads of a random
+//! leaf, and an update `(1 - x)` times reading and writing one. If everything is in memory, the
+//! limit is an ordered map of the standard library, one per thread.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -19,15 +19,15 @@ use super::work::{Draws, Op, Work};
 use crate::bench::Run;
 use crate::failure::{self, Result};
 
-/// Bytes of a leaf, rounded to what direct access is aligned to.
+/// Bytes of a leaf, rounded up to the alignment of direct access.
 const ALIGNMENT: usize = 4096;
 /// How long each measurement of the disk takes.
 const MEASURE: Duration = Duration::from_millis(700);
-/// Written at once while the file to measure on is made.
+/// Bytes per write while the measurement file is created.
 const CHUNK: usize = 1 << 20;
 const FILE: &str = "raw";
 
-/// Operations a second.
+/// Operations per second.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ideal {
     /// Reads of random leaves.
@@ -58,7 +58,7 @@ impl Ideal {
         Ok(ideal)
     }
 
-    /// Between two measurements.
+    /// The mean of two measurements.
     pub(super) fn mean(&self, other: &Ideal) -> Ideal {
         let mean = |one: f64, other: f64| f64::midpoint(one, other);
         Ideal {
@@ -68,13 +68,13 @@ impl Ideal {
         }
     }
 
-    /// The throughput of the ideal structure for a mix: look-ups and updates cost what their
-    /// misses cost. Keys in a row lie in few leaves, of which each is missed once.
+    /// The throughput of the ideal structure for a mix: lookups and updates cost as much as their
+    /// misses. Consecutive keys are in few leaves, each of which is missed once.
     pub(super) fn throughput(&self, work: &Work, keys_a_leaf: f64, percent: u64) -> f64 {
         if let Some(memory) = self.memory {
             return memory;
         }
-        // Every second key is there, so a run of keys finds half as many entries.
+        // Every second key exists, so a run of keys finds half as many entries.
         let run = work.local as f64;
         let leaves = 1.0 + (run - 1.0) / 2.0 / keys_a_leaf.max(1.0);
         let miss = 1.0 - percent as f64 / 100.0;
@@ -120,7 +120,7 @@ impl Raw {
         let mut chunk = Aligned::new(CHUNK);
         let mut random = fastrand::Rng::with_seed(at);
         while at < length {
-            // Not zeros, lest something below makes holes of them.
+            // Not zeros, so that a lower layer does not store holes.
             random.fill(chunk.bytes(CHUNK));
             file.write_all_at(chunk.bytes(CHUNK), at).map_err(failed)?;
             at += CHUNK as u64;
@@ -181,7 +181,7 @@ impl Aligned {
     }
 }
 
-/// The mix on ordered maps of half of the keys, one map for each thread with its part of them.
+/// The mix on ordered maps of half of the keys, one map per thread with its part of them.
 fn memory(base: &Base, work: &Work, clock: &SystemClock) -> f64 {
     let part = (work.keys / work.threads).max(1);
     let maps: Vec<BTreeMap<[u8; 8], [u8; 8]>> = (0..work.threads)
@@ -217,6 +217,6 @@ fn on_map(work: &Work, thread: u64, part: u64, mut map: BTreeMap<[u8; 8], [u8; 8
             }
         }
     }
-    // Its end is not an operation.
+    // The time to drop it does not count as an operation.
     drop(std::hint::black_box(map));
 }

@@ -1,10 +1,10 @@
 //! The experiments of Rodeh's paper (section 7), on the engine alone.
 //!
-//! A base tree of 8-byte keys and values is made by random insertions and removals, and kept where
-//! a directory is named. A run clones it, warms the cache until it is full, ages the clone by
+//! A base tree of 8-byte keys and values is created by random insertions and removals, and kept if
+//! a directory is given. A run clones it, warms the cache until it is full, ages the clone by
 //! 1,000 operations, measures, and drops the clone. Nodes are read with `O_DIRECT`, so that a miss
-//! of our cache is a read of the disk and not of the page cache. In the same run `ideal`
-//! measures what the disk and an ordered map do, from which comes the throughput of a structure
+//! of the engine's cache reads the disk and not the page cache. In the same run `ideal` measures
+//! the speed of the disk and of an ordered map. From that follows the throughput of a structure
 //! that needs no index and no processor time.
 
 mod base;
@@ -34,13 +34,13 @@ const AGE: u64 = 1000;
 /// Threads that fill the cache.
 const WARM_THREADS: u64 = 10;
 
-/// Keys of a run of operations with locality.
+/// Consecutive keys per run of operations with locality.
 const LOCAL_KEYS: u64 = 100;
 
 /// Clones of `rodeh-clones256`.
 const CLONES: u64 = 256;
 
-/// When `rodeh-checkpoint` begins one: one part of this many of the operations is done.
+/// `rodeh-checkpoint` begins a checkpoint after the operations divided by this number.
 const CHECKPOINT_AFTER: u64 = 5;
 
 /// Whether a workload is one of these.
@@ -49,9 +49,9 @@ pub(super) fn is_rodeh(workload: Workload) -> bool {
 }
 
 enum Chosen {
-    /// The workload is its mix.
+    /// The workload determines its mix.
     Fixed(Mix),
-    /// `--mix` tells.
+    /// `--mix` sets it.
     Free,
     Foreign,
 }
@@ -68,10 +68,10 @@ fn mix_of(workload: Workload) -> Chosen {
     }
 }
 
-/// Refuses options that the workload would not heed.
+/// Refuses options that the workload would ignore.
 pub(super) fn check(args: &BenchArgs) -> Result<()> {
     let rodeh = &args.rodeh;
-    // Some others heed the number of operations.
+    // Some others use the number of operations.
     let counted = matches!(args.workload, Workload::Lookup | Workload::Stat | Workload::TwoThreads);
     let given = rodeh.in_memory_percent.is_some()
         || rodeh.operations.is_some() && !counted
@@ -131,8 +131,8 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
 impl Rodeh<'_> {
     fn measure(&mut self) -> Result<Report> {
         let args = self.run.args;
-        // What the disk and memory can do, before and after ours: it changes with what else the
-        // machine does.
+        // The speed of the disk and memory, before and after the run: it changes with the
+        // machine's other load.
         let before = Ideal::measure(self.run, &self.base, &self.work, &self.clock)?;
         let (ours, beside) = match args.workload {
             Workload::RodehCheckpoint => {
@@ -153,7 +153,7 @@ impl Rodeh<'_> {
         Ok(Report::new(args, self.mix, &self.base, &self.work, ideal, &ours, beside))
     }
 
-    /// Measures on so many fresh clones of the base tree, which are then dropped.
+    /// Measures on a number of fresh clones of the base tree, and drops them.
     fn on_clones(&mut self, count: u64, checkpoint_after: Option<u64>) -> Result<Measured> {
         let clones = self.base.clone_base(count)?;
         // Table X is without warming up.
@@ -167,7 +167,7 @@ impl Rodeh<'_> {
             self.work.run(self.run, store, &clones, &self.clock, checkpoint_after)?;
         measured.reads = self.base.reads() - reads;
         if self.mix != Mix::Search100 {
-            // What is changed in memory, or written and not synced, is not paid for until then.
+            // Changes that are in memory, or written and not synced, are not paid for until then.
             let begun = self.clock.monotonic();
             checkpoint(store, &self.clock)?;
             measured.settled = self.clock.monotonic().saturating_sub(begun);
@@ -184,7 +184,7 @@ impl Rodeh<'_> {
         if percent == 100 {
             self.base.load(clone)?;
         } else {
-            // Twice as many look-ups as leaves fit reach most of them.
+            // Twice as many lookups as there are leaves reach most of them.
             let leaves = self.base.facts.leaves * percent / 100;
             let operations = (2 * leaves).max(AGE);
             let warming = Work {
@@ -218,7 +218,7 @@ impl Rodeh<'_> {
     }
 }
 
-/// Operations in a second.
+/// Operations per second.
 fn rate(operations: u64, took: Duration) -> f64 {
     operations as f64 / took.as_secs_f64().max(1e-12)
 }

@@ -1,4 +1,4 @@
-//! What a run reports: one line of JSON, or a few lines for people.
+//! The report of a run: one line of JSON, or a few lines for people.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::bench::memory;
 use crate::cli::{BenchArgs, Mix};
 use crate::output::number;
 
-/// What a run measured.
+/// The measurements of a run.
 pub(super) struct Report(Value);
 
 impl Report {

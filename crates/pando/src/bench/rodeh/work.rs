@@ -1,4 +1,4 @@
-//! Operations on clones, by any number of threads: which, on what keys, and how long they took.
+//! Operations on clones, by any number of threads: their kinds, keys and times.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use crate::bench::measure::histogram;
 use crate::cli::Mix;
 use crate::failure::Result;
 
-/// Operations between two looks at Ctrl-C and at how far all threads are.
+/// Operations between two checks for Ctrl-C and of the progress of all threads.
 const STRIDE: u64 = 64;
 
-/// What is done with a key.
+/// The operation on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     Lookup,
@@ -39,36 +39,36 @@ impl Op {
     }
 }
 
-/// What is to be done.
+/// The work of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
     pub(super) threads: u64,
     pub(super) operations: u64,
     pub(super) seed: u64,
-    /// Keys are below this; half of them are there.
+    /// Keys are below this; half of them exist.
     pub(super) keys: u64,
     /// Operations of one kind on this many keys in a row.
     pub(super) local: u64,
-    /// Insert behind all keys, ascending.
+    /// Insert after all keys, ascending.
     pub(super) append: bool,
     pub(super) mix: Mix,
 }
 
-/// What it took.
+/// The measurements of a run.
 pub(super) struct Measured {
     pub(super) operations: u64,
     pub(super) took: Duration,
     pub(super) latencies: Histogram<u64>,
     /// Number and sum, for each of [`Op::ALL`].
     pub(super) each: [(u64, Duration); 3],
-    /// Reads of the disk.
+    /// Disk reads.
     pub(super) reads: u64,
-    /// What a checkpoint took after the last operation, for the workloads that change anything.
+    /// The time of a checkpoint after the last operation, for the workloads that change anything.
     pub(super) settled: Duration,
     pub(super) written_bytes: u64,
 }
 
-/// One thread's keys and operations: the same for our trees and for ordered maps.
+/// One thread's keys and operations: the same for PandoFS's trees and for ordered maps.
 pub(super) struct Draws {
     work: Work,
     thread: u64,
@@ -85,7 +85,7 @@ impl Draws {
         Draws { work, thread, random, run: 0..0, op: Op::Lookup, appended: 0 }
     }
 
-    /// The next operation and key; whether another run of keys begins with it.
+    /// The next operation and key, and whether it begins another run of keys.
     pub(super) fn next(&mut self) -> (Op, u64, bool) {
         if self.work.append {
             self.appended += 1;
@@ -113,9 +113,9 @@ impl Work {
         self.operations * (thread + 1) / self.threads - self.operations * thread / self.threads
     }
 
-    /// Does it on the clones: each thread has one of them, and one that is alone does an equal part
-    /// on each, one after the other; with locality they draw one for each run of keys. A checkpoint
-    /// begins when so many operations are done.
+    /// Runs the work on the clones: each thread has one of them, and a single thread does an equal
+    /// part on each, one after the other; with locality the threads draw a clone for each run of
+    /// keys. A checkpoint begins after the given number of operations.
     pub(super) fn run(
         &self,
         run: &Run<'_>,

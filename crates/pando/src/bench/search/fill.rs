@@ -1,4 +1,4 @@
-//! Filling the volume, and the sample of its files that queries are drawn from.
+//! Fills the volume, and draws the sample of its files that queries are derived from.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::failure::{self, Result};
 
 /// Files that queries are drawn from.
 const SAMPLE: usize = 4096;
-/// Files between two looks at Ctrl-C.
+/// Files between two checks for Ctrl-C.
 const STRIDE: u64 = 1024;
 const SEED: u64 = 7;
 
@@ -73,7 +73,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Draws from files one after the other, each as likely as the others.
+/// Draws from a sequence of files, each with the same probability.
 struct Drawn {
     random: fastrand::Rng,
     seen: u64,
@@ -120,7 +120,7 @@ fn path_of(namespace: &Namespace, mut directory: u32) -> Vec<String> {
     path
 }
 
-/// Makes all directories and files, then the base of the index.
+/// Creates all directories and files, then the base of the index.
 pub(super) fn fill(run: &Run<'_>, place: &Place) -> Result<(Sample, Value)> {
     run.bar.set_message("filling");
     run.bar.set_length(run.args.files);
@@ -196,8 +196,8 @@ fn make(fs: &Fs, who: &Caller, parent: NodeId, file: &FileMeta) -> Result<()> {
     Ok(())
 }
 
-/// Writes what the volume would hold as lines, for other programs: directory, name, owner,
-/// nanoseconds of the last change, size, with tabs between.
+/// Writes what the volume would hold as lines for other programs: directory, name, owner,
+/// nanoseconds of the last change, size, separated by tabs.
 pub(super) fn list(run: &Run<'_>, path: &Path) -> Result<()> {
     let unwritten = |error: std::io::Error| failure::io("write", path, &error);
     let mut options = std::fs::OpenOptions::new();

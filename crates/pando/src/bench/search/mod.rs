@@ -1,9 +1,10 @@
 //! `search`: query sets 1 to 3 of the paper (Table 4), exact names and substrings, on a volume of
 //! a made-up namespace (`namespace`).
 //!
-//! The volume is filled through the file system, one file after the other; the index then makes
-//! its base. With `--volume` both stay, and the next run only asks: what the queries are drawn
-//! from is in `VOLDIR.sample.json`. One JSON object for the filling, one for each set.
+//! The volume is filled through the file system, one file after the other; then the index builds
+//! its base. With `--volume` both are kept, and the next run only queries: `VOLDIR.sample.json`
+//! has the sample from which the queries are drawn. One JSON object for the filling, one for each
+//! set.
 
 mod fill;
 mod picture;
@@ -23,7 +24,8 @@ use fill::Sample;
 use place::Place;
 use queries::{Asked, Query, SETS};
 
-/// Matches up to which an answer counts as a whole; of longer ones the time a match counts.
+/// An answer with up to this many matches counts as a whole; of longer ones the time per match
+/// counts.
 const MATCHES_MAX: u64 = 1000;
 
 pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
@@ -31,7 +33,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
         return fill::list(run, path);
     }
     let place = Place::open(run.args)?;
-    // A sample beside a volume that was made now is of one that was there before.
+    // A sample beside a newly created volume belongs to an earlier volume.
     let kept = if place.is_fresh() { None } else { Sample::read(place.path())? };
     let sample = if let Some(sample) = kept {
         sample
@@ -54,7 +56,7 @@ fn report(output: &mut Output, object: &Value) -> Result<()> {
     output.line(&object.to_string())
 }
 
-/// What the queries of a set took.
+/// The times of the queries of a set.
 struct Measured {
     asked: Vec<Asked>,
 }
@@ -65,7 +67,7 @@ fn ask_all(run: &Run<'_>, place: &Place, sample: &Sample, set: &str) -> Result<M
         .map(|_| Query::draw(set, sample, &mut random))
         .collect::<Result<Vec<_>>>()?;
     let mut asked = Vec::new();
-    // Once for what is read when it is first needed, unless that is what is measured.
+    // One extra round for data that is read on first use, unless that is measured.
     for round in 0..2 {
         if run.args.search.cold && round == 0 {
             continue;
@@ -153,7 +155,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (done, clock.monotonic().saturating_sub(start))
 }
 
-/// An answer that a volume under test did not give.
+/// The failure of a query on the volume under test.
 fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
     Failure::new(FailureKind::Other, format!("{what}: {error}"))
 }

@@ -1,13 +1,13 @@
-//! The distribution of times as a picture of letters: a line for every tenth of the queries, as
-//! long as the logarithm of the time that so many stay below.
+//! The distribution of times as a text chart: a line for every tenth of the queries, as long as
+//! the logarithm of the time at that quantile.
 
 use std::time::Duration;
 
-/// Letters for each power of ten.
+/// Characters per power of ten.
 const DECADE: f64 = 12.0;
 const SHARES: [f64; 13] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0];
 
-/// The picture of times, which ascend. From 10 us on.
+/// The chart of ascending times. Begins at 10 us.
 pub(super) fn lines(times: &[Duration]) -> Vec<String> {
     let mut lines = vec![String::from(
         "  share       10 us       100 us      1 ms        10 ms       0.1 s       1 s",

@@ -1,4 +1,4 @@
-//! The volume of a search benchmark: one that stays where it is named, else one in a temporary
+//! The volume of a search benchmark: a permanent one at the given path, else one in a temporary
 //! directory. Without background work, so that nothing runs beside a query.
 
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl Place {
         &self.path
     }
 
-    /// Whether it was made now: nothing is in it.
+    /// Whether it was created in this run, and is empty.
     pub(super) fn is_fresh(&self) -> bool {
         self.fresh
     }
@@ -92,7 +92,7 @@ impl Place {
         Arc::clone(self.fs.lock().as_ref().expect("invariant: it is closed only at the end"))
     }
 
-    /// Closes it, drops what the operating system holds of its files, and opens it.
+    /// Closes it, drops the operating system's caches of its files, and opens it.
     pub(super) fn reopen_cold(&self) -> Result<()> {
         if let Some(fs) = self.fs.lock().take() {
             fs.close().map_err(broken)?;
@@ -109,12 +109,12 @@ impl Place {
         self.reopen()
     }
 
-    /// What the index takes.
+    /// The size of the index.
     pub(super) fn index_stats(&self) -> Result<IndexStats> {
         Ok(self.fs().index_stats().map_err(broken)?.unwrap_or_default())
     }
 
-    /// Closes it; a later run finds all there.
+    /// Closes it; a later run finds everything in it.
     pub(super) fn close(&self) -> Result<()> {
         match self.fs.lock().take() {
             Some(fs) => fs.close().map_err(broken),

@@ -1,4 +1,4 @@
-//! The queries: their attributes are drawn from files that exist, so that they follow the same
+//! The queries: their attributes are drawn from existing files, so that they follow the same
 //! distributions (Magellan, 5.3).
 
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use super::{failed, timed};
 use crate::bench::volume::{broken, caller};
 use crate::failure::Result;
 
-/// The sets of the paper's Table 4, and what plocate is asked.
+/// The sets of the paper's Table 4, and the queries for plocate.
 pub(super) const SETS: [&str; 5] = ["1", "2", "3", "name", "substring"];
 
 const HOUR: i64 = 3600 * 1_000_000_000;
@@ -32,7 +32,7 @@ pub(super) struct Query {
     expr: Expr,
 }
 
-/// What one query came to.
+/// The result of one query.
 pub(super) struct Asked {
     pub(super) took: Duration,
     pub(super) matched: u64,
@@ -41,7 +41,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Which part of the clusters was read.
+    /// The fraction of the clusters that was read.
     pub(super) fn fraction(&self) -> f64 {
         (self.clusters_read as f64 / self.clusters.max(1) as f64 * 10_000.0).round() / 10_000.0
     }
@@ -68,7 +68,7 @@ fn owner(row: &SampleRow) -> Expr {
 }
 
 impl Query {
-    /// One of a set.
+    /// Draws a query of a set.
     pub(super) fn draw(set: &str, sample: &Sample, random: &mut fastrand::Rng) -> Result<Query> {
         let row = &sample.rows[random.usize(..sample.rows.len())];
         let glob = |glob: std::result::Result<Glob, _>| {
@@ -104,7 +104,7 @@ impl Query {
         Ok(Query { directories, expr })
     }
 
-    /// Asks it, and takes all matches.
+    /// Runs the query, and takes all matches.
     pub(super) fn ask(&self, place: &Place) -> Result<Asked> {
         let (asked, took) = timed(|| self.answer(place));
         Ok(Asked { took, ..asked? })
