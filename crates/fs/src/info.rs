@@ -1,4 +1,4 @@
-//! What a volume is made with, opened with, and tells about itself: the types beside the calls.
+//! How a volume is created and opened, and what it reports about itself: the types of the calls.
 
 use crate::SubvolumeBounds;
 use device::Timestamp;
@@ -45,8 +45,8 @@ pub enum Layout {
     /// Whole records in sorted runs, which are merged.
     #[default]
     Rows,
-    /// Longer records, such as those of files, in value logs that are not merged, and an index of
-    /// keys, short records and pointers that is (IndexFS, II.C).
+    /// Longer records, such as those of files, in value logs that are not merged; and an index of
+    /// keys, short records and pointers that is merged (IndexFS, II.C).
     Column,
 }
 
@@ -60,12 +60,12 @@ impl Layout {
     }
 }
 
-/// What a volume is made with.
+/// Options for creating a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatOptions {
     /// The engine.
     pub engine: Engine,
-    /// How it lays records out; the B-tree heeds it not.
+    /// How it lays records out; the B-tree ignores it.
     pub layout: Layout,
     /// Name of the virtual directory of snapshots that every directory has.
     pub snapshot_dir: Vec<u8>,
@@ -100,12 +100,12 @@ pub enum Atime {
     Never,
 }
 
-/// How a volume is opened.
+/// Options for opening a volume.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// Memory for cached nodes of trees.
     pub cache_bytes: u64,
-    /// When operations are durable.
+    /// When operations become durable.
     pub durability: Durability,
     /// Whether changes are refused.
     pub read_only: bool,
@@ -119,12 +119,12 @@ pub struct OpenOptions {
     pub merge_bytes_per_second: u64,
     /// Limits of file contents; the volume's id in them is set by `open`.
     pub data: data::Options,
-    /// By how many records the tree of a snapshot or clone must differ from what it was taken of
-    /// before it is pruned to what it can reach; a page of contents weighs as one.
+    /// By how many records the tree of a snapshot or clone must differ from its source before it is
+    /// pruned to what is reachable in it; a page of contents counts as one.
     pub prune_records: usize,
-    /// How the index for searches is kept; `None`: not at all, and searches walk.
+    /// How the index for searches is kept; `None`: there is no index, and searches walk.
     pub index: Option<search::index::IndexOptions>,
-    /// How many subvolumes users make and have.
+    /// How many subvolumes users may create and have.
     pub subvolumes: SubvolumeBounds,
 }
 
@@ -156,7 +156,7 @@ pub enum Follow {
     No,
 }
 
-/// What a volume tells about itself.
+/// What a volume reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeStatus {
     /// Its random name.
@@ -165,12 +165,12 @@ pub struct VolumeStatus {
     pub format_version: u32,
     /// Its engine.
     pub engine: &'static str,
-    /// When operations are durable.
+    /// When operations become durable.
     pub durability: Durability,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// Inodes, also those in clones, without snapshots; what was detached and is not reclaimed
-    /// yet is among them.
+    /// Inodes, including those in clones, without snapshots; what was detached and is not reclaimed
+    /// yet is included.
     pub files: u64,
     /// Bytes of contents of regular files, likewise.
     pub bytes: u64,
@@ -180,11 +180,11 @@ pub struct VolumeStatus {
     pub snapshots: u64,
     /// Clones that were not rolled back since.
     pub clones: u64,
-    /// Other subvolumes: the volume's root, those made empty, and what was rolled back.
+    /// Other subvolumes: the volume's root, those created empty, and those that were rolled back.
     pub subvolumes: u64,
-    /// Room of the log.
+    /// Space of the log.
     pub log_bytes: u64,
-    /// Room of everything.
+    /// Space of everything.
     pub disk_bytes: u64,
     /// Written since opening, contents of files not counted.
     pub written_bytes: u64,
@@ -198,7 +198,7 @@ pub struct VolumeStatus {
     pub ingest_bytes: u64,
     /// Bytes that operations gave the store since opening.
     pub given_bytes: u64,
-    /// What merging is at, in an engine that merges.
+    /// The state of merging, in an engine that merges.
     pub merges: Option<store::MergeStats>,
     /// Checkpoints since opening.
     pub checkpoints: u64,
@@ -214,30 +214,30 @@ pub struct VolumeStatus {
     pub nodes: u64,
     /// Detached directories that wait to be reclaimed.
     pub detached: u64,
-    /// Names, subvolumes and trees that were reclaimed since opening: what is detached goes one
-    /// by one, and the growth of this number is its speed.
+    /// Names, subvolumes and trees that were reclaimed since opening. Detached trees are removed
+    /// one object at a time; the growth of this number is the speed.
     pub reclaimed: u64,
     /// Trees that wait to be reclaimed.
     pub dropping: u64,
     /// Subvolumes that wait to be pruned.
     pub prunes: u64,
-    /// Bytes of contents that nothing names any more, and that are not given back yet, though they
-    /// will be; and those that were given back since opening.
+    /// Bytes of contents that nothing names any more and that will be freed; and those that were
+    /// freed since opening.
     pub freeing_bytes: u64,
     /// See `freeing_bytes`.
     pub freed_bytes: u64,
-    /// Whether more such contents may come to light: inodes wait to be removed, or what nothing
-    /// names is being looked for.
+    /// Whether more such contents may be found: inodes wait to be removed, or a collection of
+    /// garbage is in progress.
     pub collecting: bool,
-    /// Why the volume takes no changes; `None` when it does.
+    /// Why the volume accepts no changes; `None` when it does.
     pub read_only: Option<String>,
-    /// What of the volume's own records is damaged, as far as anybody asked for it, or why they
-    /// have no copies; or else which file of contents gives nothing back, for it does not say that
-    /// it is the segment that it is named.
+    /// Damage of the volume's own records, as far as they were read, or why they have no copies.
+    /// Otherwise the file of contents that frees nothing because its header does not name the
+    /// segment that its file name does.
     pub damaged: Option<String>,
 }
 
-/// What a step of background work came to.
+/// The result of a step of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Whether more is due at once.
@@ -259,7 +259,7 @@ pub struct SnapshotInfo {
     pub subvol: SubvolId,
     /// Its root.
     pub root: NodeId,
-    /// Whose snapshots it belongs to.
+    /// The lineage whose snapshots it belongs to.
     pub lineage: u64,
 }
 
@@ -279,8 +279,8 @@ pub struct KeptSnapshot {
     pub snapshot: SnapshotInfo,
     /// Whether its directory was removed.
     pub removed: bool,
-    /// Where its directory is; of a removed one, where it was when the snapshot was taken, and
-    /// `None` where that is not known. `None` also where the caller may not go.
+    /// Where its directory is; for a removed one, where it was when the snapshot was taken, and
+    /// `None` if that is not known. `None` also if the caller has no access.
     pub path: Option<Vec<u8>>,
 }
 
@@ -291,11 +291,11 @@ pub struct CloneInfo {
     pub subvol: SubvolId,
     /// Its root.
     pub root: NodeId,
-    /// Whose snapshots it belongs to.
+    /// The lineage whose snapshots it belongs to.
     pub lineage: u64,
 }
 
-/// A directory that was removed with all below it.
+/// A directory that was removed with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RmrInfo {
     /// Number under which it waits to be reclaimed; 0: it is in the trash.
@@ -313,10 +313,10 @@ pub struct TrashSetting {
     pub keep_seconds: u64,
 }
 
-/// Something in the trash that [`crate::Fs::restore`] brings back as a whole.
+/// An object in the trash that [`crate::Fs::restore`] restores as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
-    /// Where it was, from the directory that has the trash on.
+    /// Where it was, relative to the directory that has the trash.
     pub path: Vec<Vec<u8>>,
     /// When it was removed, in nanoseconds since 1970.
     pub removed: i64,
@@ -324,22 +324,22 @@ pub struct Removed {
     pub attr: inode::Attr,
 }
 
-/// What [`crate::Fs::restore`] is to bring back.
+/// Options of [`crate::Fs::restore`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
     /// Nothing that was removed later than this, in nanoseconds since 1970.
     pub at: Option<i64>,
-    /// With a directory, what was removed from it since then; if not said, since an hour before
-    /// the hour in which it was removed itself.
+    /// With a directory, what was removed from it since then; by default since an hour before the
+    /// hour in which the directory was removed.
     pub since: Option<i64>,
 }
 
-/// What came back out of the trash.
+/// What was restored from the trash.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Names that were moved back; a tree that moved as a whole is one.
     pub names: u64,
-    /// Names that stay in the trash, for there is something else where they were.
+    /// Names that stay in the trash because another object is in their place.
     pub left: u64,
 }
 
@@ -352,19 +352,19 @@ pub struct QuotaLimits {
     pub bytes: Option<u64>,
 }
 
-/// What becomes of a limit.
+/// A change of a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LimitChange {
-    /// It stays as it is.
+    /// It stays unchanged.
     #[default]
     Keep,
-    /// There is none from now on.
+    /// It is removed.
     Remove,
-    /// It is this from now on.
+    /// It is set to this.
     Set(u64),
 }
 
-/// What becomes of the limits of a quota.
+/// Changes of the limits of a quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaChange {
     /// Of files, directories and other inodes.
@@ -395,7 +395,7 @@ pub struct QuotaInfo {
     pub bytes: u64,
 }
 
-/// What a user or a group is charged, and may be.
+/// The charges and limits of a user or a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnerQuota {
     /// Who.
@@ -408,7 +408,7 @@ pub struct OwnerQuota {
     pub bytes: u64,
 }
 
-/// What is charged together.
+/// An account of charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuotaOf {
     /// The quota of a directory, by its number.
@@ -427,33 +427,33 @@ impl std::fmt::Display for QuotaOf {
     }
 }
 
-/// Where the records of what is charged to a quota are not what its inodes say.
+/// A difference between the recorded charges of a quota and its inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaDifference {
-    /// To what it is charged.
+    /// The account that is charged.
     pub of: QuotaOf,
     /// The subvolume whose inodes were counted.
     pub subvolume: u64,
-    /// Files and bytes by the record.
+    /// Files and bytes in the record.
     pub recorded: (i64, i64),
     /// Files and bytes that were found.
     pub found: (i64, i64),
 }
 
-/// Subvolumes by what they are.
+/// Numbers of subvolumes, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SubvolumeCounts {
     /// Read-only ones, in `.snapshots`.
     pub(crate) snapshots: u64,
-    /// Writable ones that `clone` made.
+    /// Writable ones that `clone` created.
     pub(crate) clones: u64,
-    /// Those that were made empty, and what was rolled back.
+    /// Those that were created empty, and those that were rolled back.
     pub(crate) others: u64,
     /// Those whose trees hold more than what is reachable.
     pub(crate) prunes: u64,
     /// Inodes in the writable ones.
     pub(crate) files: i64,
-    /// Bytes of contents in them, or the greatest number where that is greater.
+    /// Bytes of contents in them, saturating at the greatest number.
     pub(crate) bytes: u64,
     /// Those whose contents were not counted yet.
     pub(crate) counting: u64,

@@ -1,7 +1,7 @@
-//! From a node to its inode, wherever it lies.
+//! From a node to its inode, wherever it is stored.
 //!
-//! The caller holds the object's lock, so that the location in the node table is where the inode
-//! is until the lock is released.
+//! The caller holds the object's lock, so the location in the node table stays correct until the
+//! lock is released.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
@@ -14,7 +14,7 @@ use crate::nodes::{Location, Orphan};
 use crate::view::{NameBuf, View};
 use crate::{Fs, FsResult, attributes};
 
-/// Where the records of an inode that is not a directory lie.
+/// Where the records of an inode that is not a directory are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Beside the entry of its only name.
@@ -38,9 +38,9 @@ pub(crate) struct FileInode {
     pub(crate) inode: InodeRecord,
     /// How many names it has.
     pub(crate) nlink: u32,
-    /// Where it lies.
+    /// Where it is stored.
     pub(crate) place: Place,
-    /// Its name, where that is beside it.
+    /// Its name, if it is stored beside it.
     pub(crate) name: NameBuf,
 }
 

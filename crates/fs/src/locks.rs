@@ -14,21 +14,21 @@ const STRIPES: usize = 4096;
 /// What is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lock {
-    /// An inode: its attributes, contents and place. Shared on a directory: it stays, its
-    /// entries may change.
+    /// An inode: its attributes, contents and place. Shared on a directory: it stays, its entries
+    /// may change.
     Object { subvol: u64, ino: u64 },
     /// All names of one hash in a directory.
     Name { subvol: u64, dir: u64, hash: u64 },
-    /// Where a directory hangs: shared on all above a target, exclusive on what moves.
+    /// The position of a directory: shared on everything above a target, exclusive on what moves.
     Place { subvol: u64, ino: u64 },
 }
 
 /// How it is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
-    /// Beside other sharers.
+    /// Shared with others.
     Shared,
-    /// Alone.
+    /// Exclusive.
     Exclusive,
 }
 

@@ -1,8 +1,8 @@
-//! The inodes that front ends hold: how often each was looked up, and where its record lies.
+//! The inodes that front ends hold: how often each was looked up, and where its record is stored.
 //!
 //! A node is in the table from its first look-up until all look-ups are forgotten. Its location
-//! changes under the exclusive lock of the object only. Nodes whose last name is gone, and which
-//! own nothing that outlives a crash, have their whole inode in `Orphan`.
+//! changes only under the exclusive lock of the object. A node whose last name is removed, and
+//! which owns nothing that survives a crash, has its whole inode in `Orphan`.
 
 use std::mem::take;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +17,11 @@ use parking_lot::{Mutex, MutexGuard};
 /// Shards of the table: enough that threads rarely meet.
 const SHARDS: usize = 64;
 
-/// Nodes that moved, from which on those are let go that no listing under way can have missed.
+/// Number of moved nodes from which on those are dropped that no listing in progress can have
+/// missed.
 const MOVED_MANY: usize = 1024;
 
-/// Where a node's record lies.
+/// Where a node's record is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Location {
     /// A directory: under its own number.
@@ -32,13 +33,13 @@ pub(crate) enum Location {
         /// Its cookie there.
         cookie: u64,
     },
-    /// Under its own number, for it has several names, or none but extents.
+    /// Under its own number: it has several names, or no name but extents.
     Linked,
     /// In memory: it has no name any more.
     Orphan,
 }
 
-/// What is left of an inode without a name that somebody holds.
+/// What remains of a held inode without a name.
 #[derive(Debug, Clone)]
 pub(crate) enum Orphan {
     /// Anything but a directory; it owns no extents.
@@ -96,19 +97,19 @@ impl Node {
 pub(crate) struct NodeTable {
     shards: Box<[Mutex<Map<u64, Node>>]>,
     orphans: Mutex<Map<u64, Box<Orphan>>>,
-    /// Those that were made without a name, and may get one.
+    /// Nodes that were created without a name, and may get one.
     unnamed: Mutex<Set<u64>>,
-    /// Listings under way, by the turn in which they began: they read entries without locks, and
+    /// Listings in progress, by the turn in which they began: they read entries without locks, and
     /// add look-ups afterwards.
     listings: [AtomicUsize; 2],
     /// The turn in which a listing begins now: 0 or 1.
     turn: AtomicUsize,
-    /// Where nodes went while listings are under way.
+    /// New places of nodes that moved while listings are in progress.
     moved: Mutex<Moved>,
 }
 
-/// Where nodes went, by the turn. A turn ends when none of the listings of the one before is under
-/// way: what moved in that one, all that are under way have read in its new place.
+/// New places of nodes, by the turn. A turn ends when no listing of the previous one is in
+/// progress: all listings in progress have read what moved in the previous turn in its new place.
 #[derive(Debug, Default)]
 struct Moved {
     by_turn: [Map<u64, Location>; 2],
@@ -125,8 +126,8 @@ impl Moved {
     }
 }
 
-/// A listing under way. A node that moves meanwhile, after its entry was read but before its
-/// look-up was counted, is put right by [`Listing::correct`].
+/// A listing in progress. [`Listing::correct`] corrects a node that moves after its entry was read
+/// but before its look-up was counted.
 pub(crate) struct Listing<'a> {
     table: &'a NodeTable,
     turn: usize,
@@ -145,7 +146,7 @@ impl Drop for Listing<'_> {
 }
 
 impl Listing<'_> {
-    /// Puts the locations of nodes right that moved since the listing began.
+    /// Corrects the locations of nodes that moved since the listing began.
     pub(crate) fn correct(&self, nodes: &[NodeId]) {
         let moved = self.table.moved.lock();
         if moved.len() == 0 {
@@ -180,7 +181,7 @@ impl NodeTable {
         &self.shards[(mixed as usize) % SHARDS]
     }
 
-    /// Adds a look-up. `location` is where the node lies if it is not in the table yet; the
+    /// Adds a look-up. `location` is where the node is stored if it is not in the table yet; the
     /// caller holds a lock that keeps it there.
     #[inline]
     pub(crate) fn look_up(&self, node: NodeId, location: Location) {
@@ -191,33 +192,33 @@ impl NodeTable {
             .or_insert_with(|| Node::new(location, 1));
     }
 
-    /// Where a node lies; `None` when nobody holds it.
+    /// Where a node is stored; `None` when it is not held.
     #[inline]
     pub(crate) fn location(&self, node: NodeId) -> Option<Location> {
         self.shard(node).lock().get(&node.0).map(Node::location)
     }
 
-    /// Says that a node lies elsewhere, after the commit that moved it.
+    /// Records a node's new location, after the commit that moved it.
     pub(crate) fn relocate(&self, node: NodeId, location: Location) {
         let _noted = self.note(node, location);
         self.set_location(node, location);
     }
 
-    /// Whether a listing is under way. An addition of nothing is a full fence: a listing that is
-    /// not seen here began after what was committed before, and reads it.
+    /// Whether a listing is in progress. The addition of 0 is a full fence: a listing that is not
+    /// seen here began after what was committed before, and reads it.
     fn is_listed(&self) -> bool {
         self.listings.iter().any(|listings| listings.fetch_add(0, Ordering::SeqCst) > 0)
     }
 
-    /// Notes for the listings under way where a node went, after the commit that moved it. The
-    /// new location is to be set before the answer is let go of.
+    /// Records a node's new place for the listings in progress, after the commit that moved it. The
+    /// caller sets the new location before it drops the result.
     fn note(&self, node: NodeId, location: Location) -> Option<MutexGuard<'_, Moved>> {
         if !self.is_listed() {
             return None;
         }
         let mut moved = self.moved.lock();
         if !self.is_listed() {
-            // The last listing has let go of what was noted, and nobody will of this.
+            // The last listing has dropped the records of moves, and none will drop this one.
             return None;
         }
         let turn = self.turn.load(Ordering::SeqCst);
@@ -238,7 +239,7 @@ impl NodeTable {
         }
     }
 
-    /// Turns a held node into an orphan, and tells whether it is held.
+    /// Turns a held node into an orphan; returns whether it is held.
     pub(crate) fn orphan(&self, node: NodeId, orphan: impl FnOnce() -> Orphan) -> bool {
         let _noted = self.note(node, Location::Orphan);
         let mut shard = self.shard(node).lock();
@@ -248,7 +249,7 @@ impl NodeTable {
         true
     }
 
-    /// Holds a node that was made without a name, with one look-up.
+    /// Holds a node that was created without a name, with one look-up.
     pub(crate) fn hold_unnamed(&self, node: NodeId, orphan: Orphan) {
         let mut shard = self.shard(node).lock();
         self.orphans.lock().insert(node.0, Box::new(orphan));
@@ -256,12 +257,12 @@ impl NodeTable {
         shard.insert(node.0, Node::new(Location::Orphan, 1));
     }
 
-    /// Whether a node was made without a name and has had none since.
+    /// Whether a node was created without a name and never had one.
     pub(crate) fn is_unnamed(&self, node: NodeId) -> bool {
         self.unnamed.lock().contains(&node.0)
     }
 
-    /// A node that was made without a name has one, and lies in the store.
+    /// A node that was created without a name has one, and is stored on disk.
     pub(crate) fn name_unnamed(&self, node: NodeId) {
         self.store_orphan(node);
         self.unnamed.lock().remove(&node.0);
@@ -279,7 +280,7 @@ impl NodeTable {
         }
     }
 
-    /// Drops an orphan whose inode lies in the store from now on.
+    /// Drops an orphan whose inode is stored on disk from now on.
     pub(crate) fn store_orphan(&self, node: NodeId) {
         let _noted = self.note(node, Location::Linked);
         let mut shard = self.shard(node).lock();
@@ -289,8 +290,8 @@ impl NodeTable {
         self.orphans.lock().remove(&node.0);
     }
 
-    /// Takes look-ups back. When none is left, the node leaves the table and its last location
-    /// is returned.
+    /// Subtracts look-ups. When none is left, the node leaves the table and its last location is
+    /// returned.
     pub(crate) fn forget(&self, node: NodeId, lookups: u64) -> Option<Location> {
         let mut shard = self.shard(node).lock();
         let held = shard.get_mut(&node.0)?;
@@ -310,7 +311,7 @@ impl NodeTable {
         Some(location)
     }
 
-    /// Makes what holds one node hold another: the root's holders know it by an alias.
+    /// Transfers the holders of one node to another: the root's holders know it by an alias.
     pub(crate) fn transfer(&self, from: NodeId, to: NodeId) {
         let Some(held) = self.shard(from).lock().remove(&from.0) else { return };
         let mut shard = self.shard(to).lock();
@@ -318,7 +319,7 @@ impl NodeTable {
         node.lookups = node.lookups.saturating_add(held.lookups);
     }
 
-    /// Whether somebody holds a node.
+    /// Whether a node is held.
     pub(crate) fn is_held(&self, node: NodeId) -> bool {
         self.shard(node).lock().contains_key(&node.0)
     }
@@ -328,7 +329,7 @@ impl NodeTable {
         self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
     }
 
-    /// Nodes that are held, of those that somebody wants.
+    /// Returns which of the given nodes are held.
     pub(crate) fn held(&self, is_wanted: impl Fn(NodeId, Location) -> bool) -> Vec<NodeId> {
         let mut held = Vec::new();
         for shard in &self.shards {
@@ -344,7 +345,7 @@ impl NodeTable {
         held
     }
 
-    /// The slots of the subvolumes of which somebody holds a node.
+    /// The slots of the subvolumes in which a node is held.
     pub(crate) fn held_slots(&self) -> Set<u64> {
         let mut held = Set::default();
         for shard in &self.shards {
@@ -359,8 +360,8 @@ impl NodeTable {
 
     /// Begins a listing, before its first entry is read.
     pub(crate) fn begin_listing(&self) -> Listing<'_> {
-        // Where the turn ends between the two, the listing may count as one of the turn before:
-        // that only makes the next turn begin later.
+        // If the turn ends between the two, the listing may count for the turn before: then the
+        // next turn merely begins later.
         let turn = self.turn.load(Ordering::SeqCst);
         self.listings[turn].fetch_add(1, Ordering::SeqCst);
         Listing { table: self, turn }
@@ -428,7 +429,7 @@ mod tests {
         assert_eq!(table.moved.lock().len(), 0);
     }
 
-    /// A listing gives back no place that a node had before its last name went.
+    /// A listing does not restore a place that a node had before its last name was removed.
     #[test]
     fn a_listing_finds_what_lost_its_name_without_one() {
         let table = NodeTable::new();
@@ -450,8 +451,8 @@ mod tests {
         assert!(table.orphan_of(node).is_none(), "nobody holds it");
     }
 
-    /// Listings that always overlap do not keep what moved before they began, and all of what
-    /// moved since.
+    /// With listings that always overlap, moves before they began are dropped, and all moves since
+    /// are kept.
     #[test]
     fn what_moved_is_let_go_of_while_listings_overlap() {
         let table = NodeTable::new();

@@ -1,6 +1,5 @@
-//! Inode numbers, handed out from ranges that are reserved in the store before the first number
-//! of a range is used. Closing gives the rest of a range back; a crash skips it. No number is used
-//! twice.
+//! Inode numbers, allocated from ranges that are reserved in the store before the first number of a
+//! range is used. Closing returns the rest of a range; a crash skips it. No number is used twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,10 +17,10 @@ use crate::subvol::VOLUME;
 pub(crate) const ROOT_INO: u64 = 2;
 /// Numbers in a range: one more commit in so many creations.
 const RANGE: u64 = 1 << 16;
-/// Where numbers end: those that the kernel's numbers of inodes hold.
+/// The limit of numbers: those that fit into the kernel's inode numbers.
 pub(crate) const NUMBERS_END: u64 = Ino::MAX.0;
 
-/// What hands out inode numbers.
+/// Allocates inode numbers.
 pub(crate) struct Numbers {
     next: AtomicU64,
     limit: AtomicU64,
@@ -31,7 +30,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Starts after the last range.
     pub(crate) fn open(store: &dyn Store) -> FsResult<Numbers> {
-        // One that is falsified must not begin again at 0 when it is counted on.
+        // A falsified counter must not wrap around to 0.
         let next = read_counter(store, Counter::NextIno)?.min(NUMBERS_END);
         Ok(Numbers {
             next: AtomicU64::new(next),
@@ -43,7 +42,8 @@ impl Numbers {
     /// A number that was never used.
     #[inline]
     pub(crate) fn next_ino(&self, store: &dyn Store) -> FsResult<u64> {
-        // Whoever gives back either sees that this one was taken, or has taken the limit away.
+        // The thread that returns the range either sees that this one was taken, or has removed the
+        // limit.
         let ino = self.next.fetch_add(1, Ordering::SeqCst);
         if ino >= self.limit.load(Ordering::SeqCst) {
             self.reserve(store, ino)?;
@@ -51,12 +51,12 @@ impl Numbers {
         Ok(ino)
     }
 
-    /// Gives back what was not handed out of the last range: closing, or a volume that is opened
-    /// for each of many calls would use a range up each time. Where that cannot be committed the
-    /// rest is skipped, as by a crash.
+    /// Returns the unused rest of the last range: closing, or a volume that is opened for each of
+    /// many calls, would otherwise use up a range each time. If that cannot be committed the rest
+    /// is skipped, as by a crash.
     pub(crate) fn give_back(&self, store: &dyn Store) -> FsResult<()> {
         let _one_at_a_time = self.refill.lock();
-        // Nobody takes one beyond now without waiting for this to end.
+        // From now on no thread takes a number without waiting for this to end.
         let limit = self.limit.swap(0, Ordering::SeqCst);
         let next = self.next.load(Ordering::SeqCst).min(limit);
         self.limit.store(next, Ordering::SeqCst);
@@ -87,7 +87,7 @@ impl Numbers {
         }
     }
 
-    /// Hands out no number below one from now on: a repair found the counter to be too low.
+    /// Allocates no number below this one from now on: a repair found the counter to be too low.
     pub(crate) fn raise(&self, next: u64) {
         let _one_at_a_time = self.refill.lock();
         if next > self.limit.load(Ordering::Acquire) {
@@ -96,7 +96,7 @@ impl Numbers {
         }
     }
 
-    /// The first number that was not handed out. Who was refused one counted on all the same.
+    /// The first number that was not allocated. A refused thread advanced the counter, too.
     pub(crate) fn peek(&self) -> u64 {
         self.next.load(Ordering::Relaxed).min(NUMBERS_END)
     }
@@ -109,7 +109,7 @@ pub(crate) fn read_root(store: &dyn Store) -> FsResult<RootCounter> {
     root.ok_or_else(|| inconsistent(VOLUME, "a counter is missing", 0))
 }
 
-/// A counter of the volume, but that of the root.
+/// A counter of the volume, other than that of the root.
 pub(crate) fn read_counter(store: &dyn Store, counter: Counter) -> FsResult<u64> {
     let bytes = store.get(VOLUME, &key::counter(counter)).map_err(from_store)?;
     let array = bytes.and_then(|bytes| <[u8; 8]>::try_from(bytes.as_slice()).ok());

@@ -19,7 +19,7 @@ pub enum OpenError {
         "{file}: format version {found} is newer than {known}, the newest that this program knows"
     )]
     NewerFormat {
-        /// The file that said so.
+        /// The file with the newer version.
         file: String,
         /// Its version.
         found: u32,
@@ -32,11 +32,11 @@ pub enum OpenError {
     /// Bytes of the volume are damaged.
     #[error(transparent)]
     Damaged(#[from] Corruption),
-    /// `volume.pando` is damaged or gone, and its copy is whole: a repair writes it again.
+    /// `volume.pando` is damaged or missing, and its copy is whole: a repair rewrites it.
     #[error("{0}; its copy, volume.copy, is whole")]
     HeaderDamaged(Corruption),
-    /// One of two superblocks could not be read, was written again by a repair, and cannot be read
-    /// yet. Nothing else was changed.
+    /// One of two superblocks could not be read, a repair rewrote it, and it still cannot be read.
+    /// Nothing else was changed.
     #[error(
         "{file} was written anew and cannot be read ({why}): the other superblock says the same, \
          so remove this file, or copy the volume without it to another medium, and run \
@@ -45,7 +45,7 @@ pub enum OpenError {
     Unreadable {
         /// The file.
         file: String,
-        /// What the disk says.
+        /// The error of the disk.
         why: String,
     },
     /// Records of the volume contradict one another, or could not be read.
@@ -63,7 +63,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// What the namespace could not do with the volume's records, with the place if that is known.
+    /// The error of the namespace on the volume's records, with the place if that is known.
     pub(crate) fn inconsistent(error: inode::FsError) -> OpenError {
         OpenError::Inconsistent(match error {
             inode::FsError::Io(failure) => failure,

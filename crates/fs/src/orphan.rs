@@ -1,8 +1,8 @@
-//! Inodes whose last name is gone: kept while somebody holds them, removed in steps afterwards.
+//! Inodes without a name: kept while they are held, removed in steps afterwards.
 //!
-//! What owns no extents and few attributes goes at once, or into memory while it is held. All else
-//! is kept under its own number, with an `O` record, and is removed in the background: a file of a
-//! terabyte costs the caller of `unlink` no more than an empty one.
+//! An inode without extents and with few attributes is removed at once, or kept in memory while it
+//! is held. Any other is kept under its own number, with an `O` record, and is removed in the
+//! background: `unlink` of a terabyte file costs the caller no more than that of an empty one.
 
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
@@ -20,7 +20,7 @@ use crate::view::View;
 use crate::{Fs, FsResult};
 
 /// Bytes of extended attributes that an inode without a name may have in memory: as many as of
-/// contents. Whoever holds such inodes would fill it with what counts to no limit.
+/// contents. Otherwise holders of such inodes could fill memory without counting to any limit.
 const MEMORY_BYTES: usize = 4096;
 
 /// Whether an inode without a name is kept on disk.
@@ -39,8 +39,8 @@ pub(crate) struct LastName {
 }
 
 impl LastName {
-    /// Adds to the batch what the loss of the last name writes, but the entry itself. The caller
-    /// holds the object's lock exclusively and has deleted what lay beside the name.
+    /// Adds to the batch what the loss of the last name writes, except for the entry itself. The
+    /// caller holds the object's lock exclusively and has deleted what was stored beside the name.
     pub(crate) fn plan(
         txn: &mut Txn<'_>,
         tree: TreeId,
@@ -54,7 +54,7 @@ impl LastName {
         inode.ctime = txn.now;
         let stored = is_stored(&inode, attached.xattrs.as_ref());
         if !stored {
-            // What is in memory is charged once more when it gets a name, or extents.
+            // What is in memory is charged again when it gets a name, or extents.
             txn.credit_inode(subvol, ino, &inode);
             inode.charge = inode.charge.map(|charge| Charge { subvolume: 0, ..charge });
         }
@@ -85,7 +85,7 @@ impl LastName {
     }
 }
 
-/// A node that nobody holds any more, and that lay under its own number.
+/// A node that is no longer held, and that was stored under its own number.
 pub(crate) fn released(fs: &Fs, node: NodeId) {
     let ino = node.ino().0;
     let nameless = fs.subvol_of(node).and_then(|subvol| {
@@ -99,8 +99,8 @@ pub(crate) fn released(fs: &Fs, node: NodeId) {
 }
 
 /// Removes inodes that have neither a name nor a holder, about so many records of them, in batches
-/// of bounded size; returns how many. An inode of more extents waits behind the others for the
-/// next step.
+/// of bounded size; returns how many. An inode with more extents is queued behind the others for
+/// the next step.
 pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let mut done = 0;
     while done < budget as u64 {
@@ -131,15 +131,15 @@ struct Removed {
     more: bool,
 }
 
-/// Removes an inode, or of one with many extents a part, in one batch. Extents go first: the inode
-/// stays until they are gone, and a crash resumes.
+/// Removes an inode, or a part of one with many extents, in one batch. Extents are removed first:
+/// the inode stays until they are gone, and a crash resumes.
 fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<Removed> {
     let node = Fs::node_of(subvol_id, ino);
     let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
     let subvol = match fs.subvol(SubvolId(subvol_id)) {
         Ok(subvol) => subvol,
-        // The subvolume went with all that was in it.
+        // The subvolume was removed with everything in it.
         Err(inode::FsError::Stale) => return txn.commit().map(|_| Removed::default()),
         Err(error) => return Err(error),
     };
@@ -151,7 +151,7 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<Removed> {
     let tree = entered.tree;
     let view = View::new(&*fs.store, tree);
     let record = view.linked(ino)?;
-    // One that has a name, or is not under its own number, but beside a name: then the note is
+    // It has a name, or is stored beside a name and not under its own number: then the note is
     // damage, and nothing is removed for it.
     if record.is_none_or(|record| record.nlink > 0) {
         return txn.commit().map(|_| Removed::default());

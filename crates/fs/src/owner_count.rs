@@ -1,11 +1,11 @@
-//! Counting what is on a volume by its owners, once, when the first of them gets a limit.
+//! Counts what is on a volume by its owners, once, when the first of them gets a limit.
 //!
-//! 1. With the gates of all subvolumes held, for a moment: the state is `Counting`, and a state of
-//!    the store is pinned. Every batch from then on merges what it changes into the charges, so
-//!    that they are exactly what differs from the pinned state.
-//! 2. The pinned state is counted, beside everything else.
-//! 3. One commit adds what was found to the charges of the subvolumes that are still there, and
-//!    makes the state `Counted`.
+//! 1. While the gates of all subvolumes are held, briefly: the state becomes `Counting`, and a
+//!    state of the store is pinned. Every later batch merges its changes into the charges, so that
+//!    they are exactly the difference from the pinned state.
+//! 2. The pinned state is counted, while other operations run.
+//! 3. One commit adds the result to the charges of the subvolumes that still exist, and makes the
+//!    state `Counted`.
 //!
 //! A crash before the third leaves `Counting`, which counts as nothing: the next limit that is set
 //! begins again.
@@ -80,7 +80,7 @@ impl Fs {
                 Some((known, is_there)) if known == subvolume => is_there,
                 _ => {
                     let record = read_record(&*self.store, SubvolId(subvolume))?;
-                    // One that became an index meanwhile is charged to nobody.
+                    // One that became an index meanwhile is charged to no one.
                     record.is_some_and(|record| !record.index)
                 }
             };

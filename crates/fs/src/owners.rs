@@ -1,15 +1,15 @@
 //! Quotas of users and groups: what the inodes of the volume are charged to their owners.
 //!
-//! 1. Nothing is counted until the first limit is set. Then everything that is there is counted
-//!    once (`owner_count`), and from that on each batch merges what it changes into the records of
-//!    (subvolume, user) and (subvolume, group).
-//! 2. An inode is charged where it was made: its number tells, as those that a copy inherits are
-//!    below the first of its own. An inherited one is charged to nobody, until its contents are
-//!    changed; then it is marked with the subvolume, and charged as a whole.
-//! 3. Limits are enforced in memory ([`Account`]), to the file and the byte; not for root, as of
-//!    CAP_SYS_RESOURCE on ext4. What an owner is charged moves with `chown`.
-//! 4. An index of another file system is charged to nobody, nor is what the trash has made of
-//!    directories, until it leaves it.
+//! 1. Nothing is counted until the first limit is set. Then everything that exists is counted once
+//!    (`owner_count`). From then on each batch merges its changes into the records of (subvolume,
+//!    user) and (subvolume, group).
+//! 2. An inode is charged in the subvolume where it was created. Its number shows that: those that
+//!    a copy inherits are below the first of its own. An inherited one is charged to no one, until
+//!    its contents are changed; then it is marked with the subvolume, and charged as a whole.
+//! 3. Limits are enforced in memory ([`Account`]), to the file and the byte; not for root, like
+//!    CAP_SYS_RESOURCE on ext4. The charges of an owner move with `chown`.
+//! 4. An index of another file system is charged to no one. Neither are the directories that the
+//!    trash creates, until they leave it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -52,12 +52,12 @@ impl Owners {
         self.state.load(Ordering::Acquire) != OFF
     }
 
-    /// Whether what is charged is all that there is.
+    /// Whether the charges cover everything that exists.
     pub(crate) fn is_counted(&self) -> bool {
         self.state.load(Ordering::Acquire) == COUNTED
     }
 
-    /// Sets the state; nothing is charged when it was off and when it gets so.
+    /// Sets the state; nothing is charged when it was off and when it becomes so.
     pub(super) fn set(&self, state: Option<OwnerState>) {
         let state = match state {
             None => OFF,
@@ -80,14 +80,14 @@ impl Owners {
         Arc::clone(accounts.entry(owner).or_insert_with(fresh))
     }
 
-    /// Whether a limit holds for somebody: of the user, or of a group.
+    /// Whether any limit of a user or a group is in force.
     pub(crate) fn limit(&self, caller: &Caller) -> bool {
         let limited = |owner| self.known(owner).is_some_and(|account| account.is_limited());
         let groups = std::iter::once(&caller.gid).chain(&caller.groups);
         limited(Owner::User(caller.uid)) || groups.copied().map(Owner::Group).any(limited)
     }
 
-    /// Whether a limit holds for an owner.
+    /// Whether a limit of an owner is in force.
     pub(crate) fn limited(&self, (user, group): Owned) -> bool {
         let owners = [Owner::User(user), Owner::Group(group)];
         owners.iter().any(|&owner| self.known(owner).is_some_and(|known| known.is_limited()))
@@ -106,8 +106,8 @@ impl Owners {
         all
     }
 
-    /// Reads the accounts of a volume. A record that does not decode limits nobody, and is no
-    /// reason not to open: a check of the volume tells of it. A count that a crash ended is off.
+    /// Reads the accounts of a volume. A record that does not decode limits no one, and does not
+    /// prevent opening: a check of the volume reports it. A count that a crash ended is off.
     pub(crate) fn load(&self, fs: &Fs) -> FsResult<()> {
         let state = fs.store.get(VOLUME, &key::OWNERS_PREFIX).map_err(from_store)?;
         let state = state.and_then(|bytes| OwnerState::decode(&bytes).ok());
@@ -147,7 +147,7 @@ impl Txn<'_> {
         self.move_owned(subvolume, None, Some((owned, bytes)))
     }
 
-    /// Gives back what an inode was charged that goes.
+    /// Returns the charge of an inode that is removed.
     pub(crate) fn credit_owned(
         &mut self,
         subvolume: u64,
@@ -161,7 +161,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Charges a directory that may have got other owners.
+    /// Charges a directory whose owners may have changed.
     pub(crate) fn charge_chown(
         &mut self,
         subvolume: u64,
@@ -178,7 +178,7 @@ impl Txn<'_> {
     }
 
     /// Charges an inode that changed from what was stored before, if anything was. `changed`: its
-    /// contents are not what they were, so that it is the subvolume's own from now on.
+    /// contents changed, so it belongs to the subvolume from now on.
     #[cold]
     pub(crate) fn charge_owned_change(
         &mut self,
@@ -198,8 +198,8 @@ impl Txn<'_> {
         self.move_owned(subvolume, before, after)
     }
 
-    /// Whether an inode of a subvolume was made in it, or changed since it was inherited. What is
-    /// marked as nobody's is not.
+    /// Whether an inode of a subvolume was created in it, or changed since it was inherited. An
+    /// inode that is marked as uncharged was not.
     pub(crate) fn is_own(&self, subvolume: u64, ino: u64, charge: Option<Charge>) -> bool {
         match charge.map(|charge| charge.subvolume) {
             Some(Charge::NOBODY) => false,
@@ -208,7 +208,7 @@ impl Txn<'_> {
         }
     }
 
-    /// An inode that was charged to some and is to be charged to others, or to nobody.
+    /// An inode that was charged to some owners and moves to others, or to none.
     fn move_owned(
         &mut self,
         subvolume: u64,
@@ -260,7 +260,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Adds to the batch that what a subvolume is charged goes: with it, or because it became an
+    /// Adds to the batch that the charges of a subvolume are removed: it is removed, or became an
     /// index.
     pub(crate) fn drop_owner_charges(&mut self, subvolume: u64) -> FsResult<()> {
         let fs = self.fs();
@@ -290,8 +290,8 @@ impl Txn<'_> {
 }
 
 impl Fs {
-    /// Sets the limits of a user or a group. Root may. The first limit of a volume has all that is
-    /// in it counted: a walk, beside which everything else goes on.
+    /// Sets the limits of a user or a group. Only root may. The first limit of a volume counts all
+    /// of its contents: a walk, during which other operations run.
     pub fn owner_quota_set(
         &self,
         caller: &Caller,
@@ -301,9 +301,9 @@ impl Fs {
         self.set_owner_limits(caller, (owner, limits.into()), &mut Counting::untold()).map(drop)
     }
 
-    /// As [`Fs::owner_quota_set`], of some limits alone; returns those that hold. `progress`
-    /// receives how many inodes were counted and about how many there are, and may end the count:
-    /// then no limit is set.
+    /// Like [`Fs::owner_quota_set`], for some limits only; returns those in force. `progress`
+    /// receives how many inodes were counted and an estimate of their total, and may cancel the
+    /// count: then no limit is set.
     pub fn owner_quota_set_telling(
         &self,
         caller: &Caller,
@@ -341,8 +341,8 @@ impl Fs {
         Ok(account::decoded(encoded))
     }
 
-    /// What a user or a group is charged; `None`: owners are not counted on this volume. Root may
-    /// ask, the user, and who is in the group.
+    /// The charges of a user or a group; `None`: owners are not counted on this volume. Root, the
+    /// user, and members of the group may read them.
     pub fn owner_quota_get(&self, caller: &Caller, owner: Owner) -> FsResult<Option<OwnerQuota>> {
         let own = match owner {
             Owner::User(user) => user == caller.uid,
@@ -359,8 +359,8 @@ impl Fs {
         Ok(Some(info(owner, &self.quotas.owners.known(owner).unwrap_or_else(none))))
     }
 
-    /// All users and groups that have limits or are charged. Root may. Empty while owners are not
-    /// counted on this volume.
+    /// All users and groups that have limits or charges. Only root may read it. Empty while owners
+    /// are not counted on this volume.
     pub fn owner_quota_list(&self, caller: &Caller) -> FsResult<Vec<OwnerQuota>> {
         if !caller.is_root() {
             return Err(FsError::RootOnly("only root lists quotas"));

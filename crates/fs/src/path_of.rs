@@ -1,4 +1,4 @@
-//! The path of a directory, for people who know it by its number: as its records say now.
+//! The path of a directory that is known by its number, by the present records.
 
 use inode::{FsError, NodeId, SubvolId};
 
@@ -11,9 +11,9 @@ use crate::{Fs, FsResult};
 const DEPTH_MAX: usize = 1 << 16;
 
 impl Fs {
-    /// The path of a directory from the volume's root; `None` where none leads to it, as where it
-    /// was removed or is being moved. Names on the way are told that the caller of this may not
-    /// see: who answers a user resolves the path with his rights first.
+    /// The path of a directory from the volume's root; `None` if none leads to it, for example if
+    /// it was removed or is being moved. The path may contain names that a user may not see: a
+    /// caller that answers a user must first resolve the path with that user's rights.
     pub fn path_of(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
         match self.names_of(node) {
             Ok(Some(names)) => {
@@ -29,9 +29,9 @@ impl Fs {
         }
     }
 
-    /// The path of what the subvolume of a node is a copy of, if it is one of something that is
-    /// still there: of the source of a clone or a snapshot, or of the snapshot that was rolled back
-    /// to. The same is to be heeded as above.
+    /// The path of the source of a node's subvolume, if that is a copy and the source still exists:
+    /// the source of a clone or a snapshot, or the snapshot that was rolled back to. The same
+    /// caution applies.
     pub fn copied_from(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
         let (subvol, _) = self.place(node)?;
         match read_record(&*self.store, subvol.id)? {

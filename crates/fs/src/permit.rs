@@ -1,5 +1,5 @@
-//! Permissions of what is stored: `inode::permissions` has the rules; here is where the access
-//! control lists come from that they may ask for, and what a new inode inherits.
+//! Permissions of stored objects: `inode::permissions` has the rules. This module reads the access
+//! control lists that the rules need, and determines what a new inode inherits.
 
 use format::acl::{ACCESS, Acl, DEFAULT};
 use format::directory_record::DirectoryRecord;
@@ -14,7 +14,7 @@ use crate::load::{Inode, load_xattrs};
 use crate::view::View;
 use crate::{Fs, FsResult, attributes};
 
-/// Checks what a caller wants of a directory, where that is not the kernel's to do.
+/// Checks a caller's access to a directory, unless the kernel does.
 #[inline]
 pub(crate) fn directory(
     view: View<'_>,
@@ -26,11 +26,11 @@ pub(crate) fn directory(
     attributes::owned_directory(record).check(caller, mask, || of_directory(view, ino))
 }
 
-/// How often a record is read that is the same again while its list is not there.
+/// How often an unchanged record is read while its list is not there.
 const LOOKS: usize = 16;
 
-/// As `directory`, where no lock keeps the record and its list together. Tells the record that it
-/// decided by; `None`: the directory is gone.
+/// Like `directory`, without a lock that keeps the record and its list together. Returns the record
+/// that it decided by; `None`: the directory is gone.
 #[inline]
 pub(crate) fn unlocked_directory(
     view: View<'_>,
@@ -42,8 +42,8 @@ pub(crate) fn unlocked_directory(
     let mut looks = 0;
     loop {
         match directory(view, ino, &record, caller, mask) {
-            // The list may have gone, with or without the directory, since the record was read; and
-            // it may be there again, within one tick of the clock.
+            // The list may have been removed, with or without the directory, since the record was
+            // read; and it may have been added again, within one tick of the clock.
             Err(error @ FsError::Io(_)) => match view.directory(ino)? {
                 None => return Ok(None),
                 Some(again) if again == record => {
@@ -59,7 +59,7 @@ pub(crate) fn unlocked_directory(
     }
 }
 
-/// Checks whether a caller may take a name out of a directory that leads to something of
+/// Checks whether a caller may remove a name from a directory that leads to an object of
 /// `victim_uid`.
 #[inline]
 pub(crate) fn removal(
@@ -104,7 +104,7 @@ fn list(view: View<'_>, ino: u64, xattrs: &XattrRecord, name: &[u8]) -> FsResult
     acl.map(Some).ok_or_else(empty)
 }
 
-/// What a new inode has of the directory that it is made in, and of who makes it.
+/// What a new inode takes from the directory in which it is created, and from its creator.
 pub(crate) struct Inherited {
     /// Its group.
     pub(crate) gid: u32,
@@ -114,11 +114,11 @@ pub(crate) struct Inherited {
     pub(crate) xattrs: Option<XattrRecord>,
 }
 
-/// Group, mode and access lists of what is made in a directory.
+/// Group, mode and access lists of an inode that is created in a directory.
 ///
 /// A set-group-id directory hands its group down, and to directories the bit as well. A default
-/// list becomes the list of what is made, as far as the mode asked for gives, and the umask is
-/// not asked; directories hand it on.
+/// list becomes the list of the new inode, limited by the requested mode, and the umask is ignored;
+/// directories hand it on.
 #[inline]
 pub(crate) fn inherit(
     view: View<'_>,
@@ -170,7 +170,7 @@ fn group_and_mode(
     if kind == FileKind::Directory {
         return (gid, mode | SET_GID);
     }
-    // A program that runs with the group's rights is made by members of the group only.
+    // Only members of the group create a program that runs with the group's rights.
     let stranger = !caller.is_root() && !caller.in_group(gid);
     let strip = stranger && mode & SET_GID != 0 && mode & 0o010 != 0;
     (gid, if strip { mode & !SET_GID } else { mode })

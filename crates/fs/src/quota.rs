@@ -1,15 +1,16 @@
-//! Quotas of directories: domains of accounting, as XFS has projects.
+//! Quotas of directories: domains of accounting, like XFS projects.
 //!
-//! A quota directory begins a domain; whatever is made in it belongs to it and says so in its
-//! record, together with the subvolume in which it was charged. Charges are given back only by
-//! that subvolume, so that what a clone or a snapshot inherits charges nobody, twice neither.
+//! A quota directory begins a domain. Whatever is created in it belongs to it; its record says so,
+//! together with the subvolume in which it was charged. Only that subvolume returns charges. So
+//! what a clone or a snapshot inherits is charged to no one, and never twice.
 //!
 //! 1. Before a batch is committed its growth is reserved in memory, where the limits are
-//!    ([`Account`]): so no two writers get the last byte. Shrinking counts when it is committed.
-//! 2. The batch merges the same numbers into the record of (domain, subvolume), which is what a
-//!    crash leaves, and what the memory is filled from when the volume is opened.
-//! 3. An inode that is charged is charged with all bytes that it stores. One that was inherited
-//!    is charged, as a whole, when its contents are changed: from then on they are its own.
+//!    ([`Account`]): so no two writers can both get the last byte. Shrinking counts when it is
+//!    committed.
+//! 2. The batch merges the same numbers into the record of (domain, subvolume), which survives a
+//!    crash, and from which the memory is filled when the volume is opened.
+//! 3. A charged inode is charged with all bytes that it stores. An inherited one is charged, as a
+//!    whole, when its contents are changed: from then on they are its own.
 //!
 //! The quotas of users and groups (`owners`) are charged along.
 
@@ -38,14 +39,14 @@ use crate::{Fs, FsResult, QuotaChange, QuotaInfo};
 #[derive(Default)]
 pub(crate) struct Quotas {
     domains: RwLock<Map<u64, Arc<Domain>>>,
-    /// Which domains the inodes of a subvolume were charged to, and maybe are.
+    /// The domains to which the inodes of a subvolume were charged, and perhaps still are.
     charged_in: RwLock<Map<u64, Set<u64>>>,
     /// Users and groups.
     pub(crate) owners: Owners,
     /// Held while limits are set, so that those in memory are those of the last commit.
     setting: Mutex<()>,
     pub(crate) adopting: Mutex<Adopting>,
-    /// Why nothing is known of what is charged.
+    /// Why the charges are not known.
     unknown: Mutex<Option<FsError>>,
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct Domain {
     pub(crate) id: u64,
     pub(crate) subvolume: u64,
     pub(crate) directory: u64,
-    /// While what was in the directory before is still being charged: the domain of that.
+    /// While earlier contents of the directory are still being charged: their domain.
     adopting_from: Mutex<Option<u64>>,
     account: Arc<Account>,
 }
@@ -82,20 +83,20 @@ impl Domain {
         }
     }
 
-    /// While what was in the directory before is still being charged: the domain of that, 0: none.
+    /// While earlier contents of the directory are still being charged: their domain, 0: none.
     pub(crate) fn adopting_from(&self) -> Option<u64> {
         *self.adopting_from.lock()
     }
 
-    /// What is in the directory is charged.
+    /// The contents of the directory are charged.
     pub(crate) fn adopted(&self) {
         *self.adopting_from.lock() = None;
     }
 }
 
 impl Quotas {
-    /// Reads the quotas of a volume. A record that does not decode limits nobody, and is no reason
-    /// not to open: a check of the volume tells of it.
+    /// Reads the quotas of a volume. A record that does not decode limits no one, and does not
+    /// prevent opening: a check of the volume reports it.
     pub(crate) fn load(&self, fs: &Fs) -> FsResult<()> {
         let mut domains = Map::default();
         let mut charged_in: Map<u64, Set<u64>> = Map::default();
@@ -122,17 +123,17 @@ impl Quotas {
         self.owners.load(fs)
     }
 
-    /// Says that what is charged could not be read.
+    /// Notes that the charges could not be read.
     pub(crate) fn set_unknown(&self, why: FsError) {
         *self.unknown.lock() = Some(why);
     }
 
-    /// Refuses to tell what is charged where that could not be read.
+    /// Refuses to report charges that could not be read.
     pub(crate) fn check_known(&self) -> FsResult<()> {
         self.unknown.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// A domain that an inode names. One that is not there is damage, which limits nobody.
+    /// A domain that an inode names. A missing one is damage, and limits no one.
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Domain>> {
         self.domains.read().get(&id).map(Arc::clone)
     }
@@ -149,7 +150,7 @@ impl Quotas {
         self.domains.read().is_empty()
     }
 
-    /// The lock of whoever sets limits.
+    /// The lock for setting limits.
     pub(crate) fn setting(&self) -> MutexGuard<'_, ()> {
         self.setting.lock()
     }
@@ -170,18 +171,18 @@ impl Quotas {
     }
 }
 
-/// The domain of what is made in a directory; 0: none.
+/// The domain of what is created in a directory; 0: none.
 pub(crate) fn domain_of(directory: &DirectoryRecord) -> u64 {
     directory.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain)
 }
 
-/// Refuses to bring anything from one domain into another under the same charge.
+/// Refuses to move an object from one domain into another under the same charge.
 pub(crate) fn check_same(from: u64, to: u64) -> FsResult<()> {
     if from == to { Ok(()) } else { Err(FsError::CrossSubvolume("another quota is charged there")) }
 }
 
-/// Refuses to move a directory to which the quota around it has not come yet: it would be passed
-/// over. That of another quota moves as a whole.
+/// Refuses to move a directory that the quota around it has not reached yet: the quota would skip
+/// it. A directory of another quota moves as a whole.
 pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -> FsResult<()> {
     match (domain_of(around), domain_of(moved)) {
         (1.., Charge::NO_DOMAIN) => {
@@ -196,14 +197,14 @@ const COPIED: FsError =
     FsError::RootOnly("a quota holds here, and a copy is charged to nobody: only root takes it");
 
 impl Fs {
-    /// Refuses a snapshot or a clone to whom it would let hold more than a limit allows: what a
-    /// copy inherits is charged to nobody, also when the original is gone. Root may.
+    /// Refuses a snapshot or a clone to a user whom it would let hold more than a limit allows:
+    /// what a copy inherits is charged to no one, even when the original is gone. Root may.
     pub(crate) fn check_copy(&self, caller: &Caller, subvolume: u64, dir: u64) -> FsResult<()> {
         if caller.is_root() {
             return Ok(());
         }
         if !self.quotas.is_empty() {
-            // What is mounted below is looked at, and is to be there.
+            // What is mounted below is checked, and must exist.
             self.end_inheriting()?;
         }
         if self.quotas.owners.limit(caller)
@@ -220,8 +221,8 @@ impl Fs {
         self.check_inherited(subvolume, (subvolume, dir))
     }
 
-    /// As `check_copy`, of the subvolumes that are mounted below and copied along: those that are
-    /// clones have quotas that begin elsewhere.
+    /// Like `check_copy`, for the subvolumes that are mounted below and copied along: clones among
+    /// them have quotas that begin elsewhere.
     pub(crate) fn check_copy_below(
         &self,
         caller: &Caller,
@@ -241,7 +242,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether a limit holds for whom a directory belongs to: not every group of a caller is known.
+    /// Whether a limit is in force for the owners of a directory: not every group of a caller is
+    /// known.
     fn is_owner_limited(&self, subvolume: u64, dir: u64) -> FsResult<bool> {
         if !self.quotas.owners.is_on() {
             return Ok(false);
@@ -251,14 +253,14 @@ impl Fs {
         Ok(record.is_some_and(|record| self.quotas.owners.limited((record.uid, record.gid))))
     }
 
-    /// Whether a quota with a limit holds in a directory.
+    /// Whether a quota with a limit is in force in a directory.
     fn is_limited_at(&self, node: NodeId) -> FsResult<bool> {
         Ok(self.domain_at(node)?.is_some_and(|domain| domain.account.is_limited()))
     }
 
     /// Refuses to copy what is charged in a clone to quotas whose directories it inherited, and a
-    /// snapshot that has such a directory: what is in it is charged once, as long as the original
-    /// is there.
+    /// snapshot with such a directory: its contents are charged once, as long as the original
+    /// exists.
     fn check_inherited(&self, clone: u64, of: (u64, u64)) -> FsResult<()> {
         let domains = if self.subvol(inode::SubvolId(clone))?.read_only {
             self.quotas.all()
@@ -275,8 +277,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Refuses a clone where a limit holds, but of a directory in which one holds, too: what is
-    /// made in the clone would be charged to neither.
+    /// Refuses a clone where a limit is in force, except of a directory in which one is in force,
+    /// too: what is created in the clone would be charged to neither.
     pub(crate) fn check_clone_into(
         &self,
         mounted_in: &DirectoryRecord,
@@ -295,7 +297,7 @@ impl Fs {
 }
 
 impl Txn<'_> {
-    /// Charges a new inode that is made in a directory, and returns its mark.
+    /// Charges a new inode that is created in a directory, and returns its mark.
     #[inline]
     pub(crate) fn charge_new(
         &mut self,
@@ -315,14 +317,14 @@ impl Txn<'_> {
         }
     }
 
-    /// The mark of what is charged to nobody, neither to a domain nor to owners, though it is made
+    /// The mark of an inode that is charged to neither a domain nor owners, although it is created
     /// here; none where nothing is charged.
     pub(crate) fn uncharged(&self, domain: u64) -> Option<Charge> {
         let counts = domain != Charge::NO_DOMAIN || self.fs().quotas.owners.is_on();
         counts.then_some(Charge { domain, subvolume: Charge::NOBODY })
     }
 
-    /// Changes what the inodes of a subvolume are charged to a domain.
+    /// Changes the charges of a subvolume's inodes to a domain.
     #[cold]
     pub(crate) fn charge(
         &mut self,
@@ -334,7 +336,7 @@ impl Txn<'_> {
         self.charge_domain((domain, subvolume), (files, bytes), false)
     }
 
-    /// As [`Txn::charge`]; `force`: whatever the limits.
+    /// Like [`Txn::charge`]; `force`: regardless of the limits.
     pub(crate) fn charge_domain(
         &mut self,
         (domain, subvolume): (u64, u64),
@@ -355,7 +357,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Gives back what a directory that goes was charged.
+    /// Returns the charge of a directory that is removed.
     #[inline]
     pub(crate) fn credit_directory(&mut self, subvolume: u64, ino: u64, record: &DirectoryRecord) {
         if let Some(charge) = record.charge {
@@ -364,7 +366,7 @@ impl Txn<'_> {
         self.credit_owned(subvolume, ino, record.charge, ((record.uid, record.gid), 0));
     }
 
-    /// Gives back what an inode that goes was charged.
+    /// Returns the charge of an inode that is removed.
     #[inline]
     pub(crate) fn credit_inode(&mut self, subvolume: u64, ino: u64, inode: &InodeRecord) {
         if let Some(charge) = inode.charge {
@@ -374,7 +376,7 @@ impl Txn<'_> {
         self.credit_owned(subvolume, ino, inode.charge, share);
     }
 
-    /// Gives back what an inode was charged to a domain, if it was in this subvolume.
+    /// Returns an inode's charge to a domain, if it was charged in this subvolume.
     #[cold]
     pub(crate) fn credit(&mut self, subvolume: u64, charge: Charge, bytes: u64) {
         if charge.subvolume == subvolume {
@@ -384,7 +386,7 @@ impl Txn<'_> {
     }
 
     /// Charges an inode that changed from what was stored before, if anything was. `changed`: its
-    /// contents are not what they were, whatever their number.
+    /// contents changed, even if their number did not.
     #[inline]
     pub(crate) fn charge_changed(
         &mut self,
@@ -425,7 +427,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Adds to the batch that the charges of a subvolume go with it.
+    /// Adds to the batch that the charges of a subvolume are removed with it.
     pub(crate) fn drop_charges(&mut self, subvolume: u64) -> FsResult<()> {
         self.drop_owner_charges(subvolume)?;
         let fs = self.fs();
@@ -448,8 +450,8 @@ impl Txn<'_> {
 }
 
 impl Fs {
-    /// Changes the limits, and begins a domain where there is none. What is in it is not charged
-    /// yet. The caller holds the lock of [`Quotas::setting`].
+    /// Changes the limits, and begins a domain if there is none. Its contents are not charged yet.
+    /// The caller holds the lock of [`Quotas::setting`].
     pub(crate) fn set_limits(&self, dir: NodeId, change: QuotaChange) -> FsResult<Arc<Domain>> {
         let mut made = None;
         let set = edit(self, dir, |edit| {
@@ -495,7 +497,8 @@ impl Fs {
         Ok(domain)
     }
 
-    /// The quota that a file or a directory is charged to, if any. Whoever got hold of it may ask.
+    /// The quota that a file or a directory is charged to, if any. Any caller that holds the inode
+    /// may read it.
     pub fn quota_get(&self, node: NodeId) -> FsResult<Option<QuotaInfo>> {
         Ok(self.domain_at(node)?.map(|domain| info(&domain)))
     }
@@ -518,8 +521,8 @@ impl Fs {
         Ok(charge.and_then(|charge| self.quotas.get(charge.domain)))
     }
 
-    /// All quotas of directories, but those whose directory is gone and to which nothing is
-    /// charged. Root may.
+    /// All quotas of directories, except those whose directory is gone and to which nothing is
+    /// charged. Only root may read them.
     pub fn quota_list(&self, caller: &Caller) -> FsResult<Vec<QuotaInfo>> {
         if !caller.is_root() {
             return Err(FsError::RootOnly("only root lists quotas"));
@@ -534,7 +537,7 @@ impl Fs {
         Ok(listed)
     }
 
-    /// Whether the directory of a quota is still there.
+    /// Whether the directory of a quota still exists.
     fn has_directory(&self, domain: &Domain) -> FsResult<bool> {
         let subvol = match self.subvol(inode::SubvolId(domain.subvolume)) {
             Err(FsError::Stale) => return Ok(false),
@@ -548,7 +551,7 @@ impl Fs {
     }
 }
 
-/// What is told of a domain.
+/// The report about a domain.
 pub(crate) fn info(domain: &Domain) -> QuotaInfo {
     let (files, bytes) = domain.account.used();
     QuotaInfo {

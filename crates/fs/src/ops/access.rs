@@ -7,7 +7,7 @@ use crate::locks::Lock;
 use crate::view::View;
 use crate::{Fs, FsResult, permit, snapdir};
 
-/// Checks the bits of `mask`, whoever enforces permissions otherwise.
+/// Checks the bits of `mask`, even if the kernel enforces permissions otherwise.
 pub(crate) fn access(fs: &Fs, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
     let (subvol, ino) = fs.place(snapdir::directory_of(fs.real(node)))?;
     let node = subvol.node(ino);

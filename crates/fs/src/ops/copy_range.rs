@@ -1,11 +1,11 @@
-//! `copy_range`: bytes of one file into another (or elsewhere in the same), as a reflink where both
-//! are large enough to be extents, else by copying.
+//! `copy_range`: copies bytes of one file into another (or elsewhere in the same), as a reflink if
+//! both are large enough to be extents, else by copying.
 //!
-//! 1. Both inodes are locked at once, the source's exclusively too where it may change: its
-//!    extents are flagged as shared in the batch that names them from the target.
-//! 2. The source may lie in a snapshot: nothing of it changes, and whoever asks holds its inode,
-//!    so that the snapshot is not taken down meanwhile. It may not lie in another subvolume that
-//!    changes: the caller copies then, as between file systems.
+//! 1. Both inodes are locked at once, the source's exclusively too if it may change: its extents
+//!    are flagged as shared in the batch that names them from the target.
+//! 2. The source may be in a snapshot: nothing of it changes, and the caller holds its inode, so
+//!    that the snapshot is not removed meanwhile. It may not be in another writable subvolume: the
+//!    caller copies then, as between file systems.
 
 use data::{FileRef, Side};
 use format::acl::Acl;
@@ -23,14 +23,14 @@ use crate::{Fs, FsResult, permit};
 
 /// What one change of the target did.
 enum Progress {
-    /// So many bytes are there.
+    /// This many bytes were copied.
     Copied(u64),
     /// Its own contents had to move first.
     Again,
 }
 
-/// Copies up to `length` bytes from (file, offset) to (file, offset), and tells how many: none at
-/// the end of the source, fewer than asked for where one batch would be too large.
+/// Copies up to `length` bytes from (file, offset) to (file, offset), and returns how many: none at
+/// the end of the source, fewer than requested if one batch would be too large.
 pub(crate) fn copy_range(
     fs: &Fs,
     caller: &Caller,
@@ -146,7 +146,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Bytes of the source: few, or all that lie in the tree.
+    /// Bytes of the source: a small part, or everything that is stored in the tree.
     fn bytes(&self, view: View<'_>, file: &FileInode, length: u64) -> FsResult<Vec<u8>> {
         let node = self.source.node(self.ino);
         if file.inode.has_extents {

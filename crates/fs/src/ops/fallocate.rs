@@ -1,7 +1,7 @@
-//! `fallocate`: growing a file, and making ranges of it holes or zeros.
+//! `fallocate`: grows a file, and turns ranges of it into holes or zeros.
 //!
-//! Segments are written in order and nothing in them is kept free for a file, so that allocating
-//! reserves nothing: it fails when there is not room enough now, and grows the file with a hole.
+//! Segments are written in order and nothing in them is kept free for a file. So allocating
+//! reserves nothing: it fails if there is not enough space now, and grows the file with a hole.
 
 use data::FileRef;
 use inode::permissions::WRITE;
@@ -17,7 +17,7 @@ use crate::{Allocate, Fs, FsResult, permit, ranges};
 /// Extents that are counted while a file is locked: some milliseconds.
 const STEP_EXTENTS: usize = 4096;
 
-/// Does what `mode` says with `length` bytes at `offset`.
+/// Applies `mode` to `length` bytes at `offset`.
 pub(crate) fn fallocate(
     fs: &Fs,
     caller: &Caller,
@@ -36,7 +36,7 @@ pub(crate) fn fallocate(
         Allocate::Grow | Allocate::Keep => {
             let room = super::statfs::statfs(fs)?;
             let room = room.blocks_available.saturating_mul(u64::from(room.block_bytes));
-            // Counted only where it decides: a file may have millions of extents.
+            // Counted only if it decides: a file may have millions of extents.
             let fits = end - offset <= room;
             (room, if fits { 0 } else { held(fs, caller, node, (offset, end))? })
         }
@@ -50,9 +50,9 @@ pub(crate) fn fallocate(
     }
 }
 
-/// Bytes of a range that extents of a file cover. They are counted in steps, between which others
-/// get at the file and at what shares its lock: what changes meanwhile may count or not, as the
-/// room that is left may.
+/// Bytes of a range that extents of a file cover. They are counted in steps; between two steps
+/// other threads can lock the file and what shares its lock. Concurrent changes may count or not,
+/// as with the space that is left.
 fn held(fs: &Fs, caller: &Caller, node: NodeId, (offset, end): (u64, u64)) -> FsResult<u64> {
     let (mut held, mut at) = (0, offset);
     while at < end {

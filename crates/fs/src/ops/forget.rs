@@ -1,11 +1,11 @@
-//! `forget`: a front end lets go of a node.
+//! `forget`: a front end releases a node.
 
 use inode::NodeId;
 
 use crate::nodes::Location;
 use crate::{Fs, orphan};
 
-/// Takes look-ups back. What nobody holds and nothing names is removed.
+/// Subtracts look-ups. A node without holders and names is removed.
 pub(crate) fn forget(fs: &Fs, node: NodeId, lookups: u64) {
     let node = fs.real(node);
     let Some(location) = fs.nodes.forget(node, lookups) else { return };

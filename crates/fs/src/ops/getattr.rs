@@ -7,7 +7,7 @@ use crate::locks::Lock;
 use crate::view::View;
 use crate::{Fs, FsResult, snapdir};
 
-/// The attributes of a node. Anybody may ask who got hold of it.
+/// The attributes of a node. Any caller that holds the node may read them.
 pub(crate) fn getattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Attr> {
     if snapdir::is_virtual(node) {
         return snapdir::getattr(fs, caller, node);

@@ -1,7 +1,7 @@
 //! `link`: another name for an inode.
 //!
-//! An inode with one name lies beside that name. Its second name moves it under a number of its
-//! own, `L`, with a reference back to each name; both names then say where it is.
+//! An inode with one name is stored beside that name. Its second name moves it under a number of
+//! its own, `L`, with a reference back to each name; both names then say where it is.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
@@ -46,7 +46,7 @@ pub(crate) fn link(
     let mut behind = ino;
     loop {
         let seen = fs.nodes.location(node);
-        // The old name changes from "here" to "there", so that whoever looks it up must wait.
+        // The old name changes from "here" to "there", so a look-up of it must wait.
         let (old_dir, old_hash) = match seen {
             Some(Location::Entry { dir, cookie }) => (dir, cookie >> 8),
             _ => (dir, hash),
@@ -99,7 +99,7 @@ pub(crate) fn link(
     }
 }
 
-/// Whether an inode gets its first name; one that lost its last gets none.
+/// Whether an inode gets its first name; one that lost its last cannot get another.
 fn check_names(fs: &Fs, node: NodeId, file: &FileInode) -> FsResult<bool> {
     match file.nlink {
         0 if !fs.nodes.is_unnamed(node) => Err(FsError::NotFound),
@@ -117,8 +117,8 @@ struct Linking<'a> {
 }
 
 impl Linking<'_> {
-    /// Moves the inode from beside its name under its own number. The old entry is rewritten
-    /// here; where the new name follows it in its chain, the flag for that is set at once.
+    /// Moves the inode from beside its name to its own number. Rewrites the old entry; if the new
+    /// name follows it in its chain, sets the flag for that at once.
     fn detach(&mut self, txn: &mut Txn<'_>, dir: u64, vacancy: Vacancy) -> FsResult<Vacancy> {
         let Place::Entry { dir: old_dir, cookie, chained } = self.file.place else {
             return Ok(vacancy);
@@ -161,9 +161,9 @@ impl Linking<'_> {
         Ok(if follows { Vacancy { predecessor: None, ..vacancy } } else { vacancy })
     }
 
-    /// A file that was made without a name gets its first: it is counted from now on, and what
-    /// was in memory lies in the store. (It stays under its own number, as a file does that had
-    /// two names and lost one.)
+    /// A file that was created without a name gets its first: it is counted from now on, and what
+    /// was in memory is stored on disk. (It stays under its own number, like a file that had two
+    /// names and lost one.)
     fn adopt(&mut self, txn: &mut Txn<'_>, subvol: u64) -> FsResult<()> {
         let inode = &mut self.file.inode;
         txn.count(subvol, 1, inode.size as i64);

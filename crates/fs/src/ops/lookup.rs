@@ -52,7 +52,7 @@ fn mounted_elsewhere(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsRes
     }
 }
 
-/// Whether somebody holds the node that a name leads to. What cannot be read is not held.
+/// Whether the node that a name leads to is held. A node that cannot be read is not held.
 pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
     let node = || -> FsResult<Option<NodeId>> {
         if snapdir::is_virtual(directory) {

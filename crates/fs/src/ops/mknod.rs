@@ -1,9 +1,9 @@
 //! `mknod`: a new file, fifo, socket or device node. The first half of `open(O_CREAT)`.
 //!
-//! 1. Read the directory: it must be there, and may hand its group down.
-//! 2. Search for the name: it must not be there.
+//! 1. Read the directory: it must exist, and may hand its group down.
+//! 2. Search for the name: it must not exist.
 //! 3. One batch: the entry with its inode, the directory's counts and times, the counters.
-//! 4. The node table learns the node, before the name's lock is released.
+//! 4. Add the node to the node table, before the name's lock is released.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
@@ -20,7 +20,7 @@ use crate::txn::{Txn, fresh_inode};
 use crate::view::{Search, Vacancy, View};
 use crate::{Entry, Fs, FsResult, NewNode, attributes, permit};
 
-/// Makes an inode that is not a directory, and a name for it.
+/// Creates an inode that is not a directory, and a name for it.
 pub(crate) fn mknod(
     fs: &Fs,
     caller: &Caller,
@@ -40,8 +40,8 @@ pub(crate) fn mknod(
     make(fs, caller, parent, name, new, None)
 }
 
-/// Makes an inode with a target, or without.
-// Kept whole, so that the instructions of a create can be counted by this name.
+/// Creates an inode with or without a target.
+// Not inlined, so that profiles show the instructions of a create under this name.
 #[inline(never)]
 pub(super) fn make(
     fs: &Fs,
@@ -94,7 +94,7 @@ pub(super) fn make(
     Ok(fs.entry(attributes::of_file(node, &inode, 1)))
 }
 
-/// Where a name is to be made.
+/// Where to create a name.
 pub(crate) struct Room<'a> {
     pub(crate) fs: &'a Fs,
     pub(crate) subvol: &'a Subvol,
@@ -106,7 +106,7 @@ pub(crate) struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    /// Locks directory and name, and finds that the name may be made there.
+    /// Locks directory and name, and verifies that the name may be created there.
     #[inline]
     pub(crate) fn find(&self) -> FsResult<(LockSet<'a>, DirectoryRecord, Vacancy)> {
         let subvol = self.subvol.id.0;
@@ -124,8 +124,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// The name has the hash of another, whose entry will be rewritten, with its inode in it:
-    /// that inode is locked as well.
+    /// The name has the hash of another, whose entry will be rewritten, with its inode in it: that
+    /// inode is locked as well.
     #[cold]
     fn find_behind(&self, mut behind: u64) -> FsResult<(LockSet<'a>, DirectoryRecord, Vacancy)> {
         let subvol = self.subvol.id.0;
@@ -157,7 +157,7 @@ impl<'a> Room<'a> {
     }
 }
 
-/// The directory that a name is to be made in.
+/// The directory in which to create a name.
 #[inline]
 pub(crate) fn parent_directory(
     fs: &Fs,
@@ -171,8 +171,8 @@ pub(crate) fn parent_directory(
     if directory.detached { Err(FsError::NotFound) } else { Ok(directory) }
 }
 
-/// Checks that names may be made in a directory. Asked after the search for the name, as POSIX
-/// answers that a name exists before it answers that none may be made.
+/// Checks that names may be created in a directory. Called after the search for the name: POSIX
+/// reports that a name exists before it reports that none may be created.
 #[inline]
 pub(crate) fn check_write(
     view: View<'_>,

@@ -1,4 +1,4 @@
-//! The operations, one a file.
+//! The operations, one per file.
 
 pub(crate) mod access;
 pub(crate) mod copy_range;

@@ -11,10 +11,11 @@ use crate::subvol::Subvol;
 use crate::view::View;
 use crate::{Atime, Fs, FsResult, permit};
 
-/// How old a time of last read may grow while nothing else asks for a new one.
+/// Maximum age of a time of last read, if no other rule requires an update.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
 
-/// Reads at `offset` until the buffer is full or the file ends, and notes when as `atime` says.
+/// Reads at `offset` until the buffer is full or the file ends, and updates the time of last read
+/// as `atime` says.
 pub(crate) fn read(
     fs: &Fs,
     caller: &Caller,
@@ -63,12 +64,12 @@ pub(crate) fn read(
     Ok(length)
 }
 
-/// Notes that something which is no directory was read now.
+/// Updates the time of last read of an inode that is not a directory.
 pub(super) fn note(fs: &Fs, subvol: &Subvol, node: NodeId) {
     if subvol.read_only || fs.options.read_only {
         return;
     }
-    // It was read: that the time of it could not be noted is no failure of reading.
+    // The read succeeded: failing to update its time is not an error of the read.
     edit(fs, node, |edit| {
         let now = edit.txn.now;
         edit.file()?.inode.atime = now;
@@ -77,7 +78,7 @@ pub(super) fn note(fs: &Fs, subvol: &Subvol, node: NodeId) {
     .ok();
 }
 
-/// Whether the time of the last read is to be set, as `relatime` has it.
+/// Whether the time of the last read must be set, by the rules of `relatime`.
 pub(crate) fn is_stale(atime: i64, mtime: i64, ctime: i64, now: impl FnOnce() -> i64) -> bool {
     atime <= mtime || atime <= ctime || now().saturating_sub(atime) >= DAY
 }

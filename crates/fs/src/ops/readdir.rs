@@ -1,8 +1,8 @@
-//! `readdir` and `readdirplus`: the entries of a directory, in the order of their hashes, read
-//! from a cursor as they are taken.
+//! `readdir` and `readdirplus`: the entries of a directory, in the order of their hashes, read from
+//! a cursor as they are taken.
 //!
-//! A cookie is the hash and collision index of a name: it stays while the name stays, and needs
-//! no state. A listing takes no locks; an entry that is there throughout is listed once.
+//! A cookie is the hash and collision index of a name: it is stable as long as the name exists, and
+//! needs no state. A listing takes no locks; an entry that exists throughout is listed once.
 
 use device::Timestamp;
 use format::directory_record;
@@ -24,7 +24,7 @@ use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, permit, snap
 /// How many look-ups of one listing are checked at a time against changes of places.
 const CHECK_EVERY: usize = 1024;
 
-/// What takes entries.
+/// Takes entries.
 type Take<'a> = &'a mut dyn FnMut(&DirEntry<'_>) -> WalkControl;
 
 /// Lists names.
@@ -38,8 +38,8 @@ pub(crate) fn readdir(
     list(fs, caller, directory, cookie, false, take)
 }
 
-/// Lists names with attributes; every entry taken with them counts as one look-up. One whose
-/// inode cannot be read is given without.
+/// Lists names with attributes; every entry taken with them counts as one look-up. One whose inode
+/// cannot be read is passed without.
 pub(crate) fn readdirplus(
     fs: &Fs,
     caller: &Caller,
@@ -68,7 +68,7 @@ fn list(
         Inode::Directory(_, false) => return Ok(()),
         Inode::File(_) => return Err(FsError::NotDirectory),
     };
-    // One that was removed just now is as empty as one that was before.
+    // A directory that was removed just now is as empty as one that was removed before.
     let Some(record) = permit::unlocked_directory(view, dir, record, caller, READ)? else {
         return Ok(());
     };
@@ -113,7 +113,7 @@ impl Walk<'_> {
     }
 
     fn chunk(&mut self, tree: TreeId, take: Take<'_>) -> FsResult<Step> {
-        // Whoever lists may name any place; behind the last cookie there is nothing.
+        // A caller may pass any cookie; behind the last one there is nothing.
         if self.from >= key::COOKIE_MAX {
             return Ok(Step::Done);
         }
@@ -122,7 +122,7 @@ impl Walk<'_> {
         let end = key::entry(self.dir + 1, 0, Part::Attributes);
         let mut cursor =
             view.store.scan(tree, KeyRange::between(&after, &end[..9])).map_err(from_store)?;
-        // Contents and targets stand between the names.
+        // Contents and targets are stored between the names.
         cursor.want_values(is_name);
         while let Some(item) = cursor.next().map_err(from_store)? {
             let parsed = key::parse(item.key).map_err(|error| malformed(tree, &error))?;
@@ -158,7 +158,7 @@ impl Walk<'_> {
         if !self.plus && kind != inode::Kind::Directory {
             return Ok(Some(take(&alone(self.subvol.node(ino)))));
         }
-        // What cannot be read of one must not hide the others: who looks it up gets the error.
+        // An unreadable inode must not hide the others: a look-up of it gets the error.
         let Ok(target) = head.target() else {
             return Ok(Some(take(&alone(self.subvol.node(ino)))));
         };
@@ -168,7 +168,7 @@ impl Walk<'_> {
                 match own {
                     Ok(own) => Target::Subvolume(own),
                     Err(FsError::NotFound) => return Ok(None),
-                    // There is no room for a copy, say. Its number is that of what is inherited.
+                    // For example no space for a copy. Its number is that of what is inherited.
                     Err(_) => return Ok(Some(take(&alone(Fs::node_of(id, ino))))),
                 }
             }
@@ -187,7 +187,7 @@ impl Walk<'_> {
                 Look::Unreadable => return Ok(Some(take(&alone(node)))),
                 Look::Gone => return Ok(None),
             };
-        // Counted before it is given: whoever takes it may let go of it at once.
+        // Counted before it is passed on: the receiver may forget it at once.
         self.fs.nodes.look_up(attr.node, location);
         let entry = DirEntry { name, node: attr.node, kind: attr.kind, cookie, attr: Some(&attr) };
         match take(&entry) {
@@ -210,8 +210,8 @@ impl Walk<'_> {
                 Err(FsError::Io(_)) => return Ok(Look::Unreadable),
                 Err(error) => return Err(error),
             }
-            // The inode is not there: the name came to mean something else since it was read, or
-            // it leads nowhere.
+            // The inode is not there: the name leads to another one since it was read, or it leads
+            // nowhere.
             let mut now = NameBuf::empty();
             match view.entry_at(self.dir, found.cookie, &mut now) {
                 Ok(Some(again)) if now.as_bytes() == name => {
@@ -228,17 +228,17 @@ impl Walk<'_> {
     }
 }
 
-/// What a listing finds of a name.
+/// What a listing finds for a name.
 enum Look {
-    /// Its attributes, and where the inode lies.
+    /// Its attributes, and where the inode is stored.
     Known(Attr, Location),
-    /// It is there, and what it leads to cannot be read.
+    /// It exists, and its inode cannot be read.
     Unreadable,
     /// It was removed while it was listed.
     Gone,
 }
 
-/// Notes that a directory was listed, where `relatime` asks for it.
+/// Updates the time when a directory was listed, if `relatime` requires it.
 fn note_read(fs: &Fs, subvol: &Subvol, dir: u64, record: &directory_record::DirectoryRecord) {
     let now = || {
         let Timestamp(now) = fs.env.clock.now();
@@ -254,14 +254,14 @@ fn note_read(fs: &Fs, subvol: &Subvol, dir: u64, record: &directory_record::Dire
     let lane = Lane { offset: directory_record::ATIME_AT, kind: MergeKind::Max, operand: txn.now };
     let _object = fs.locks.shared(crate::locks::Lock::Object { subvol: subvol.id.0, ino: dir });
     let view = View::new(&*fs.store, entered.tree);
-    // A merge into a record that is gone would make a new one.
+    // A merge into a missing record would create a new one.
     if let Ok(Some(_)) = view.directory(dir) {
         txn.batch().merge(entered.tree, &key::directory(dir, Part::Attributes), &[lane]);
         txn.commit().ok();
     }
 }
 
-/// Whether a key of a directory is one of a name, and not of what else belongs to it.
+/// Whether a key of a directory belongs to a name, and not to other records of the directory.
 fn is_name(key: &[u8]) -> bool {
     !matches!(key::parse(key), Ok(Parsed::Entry { part, .. }) if part != Part::Attributes)
 }

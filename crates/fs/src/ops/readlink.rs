@@ -1,5 +1,5 @@
-//! `readlink`: the target of a symbolic link. When it was read is noted as of files: the kernel
-//! keeps targets, so that it asks once.
+//! `readlink`: the target of a symbolic link. Its time of last read is updated as for files: the
+//! kernel caches targets, so it calls once.
 
 use inode::{FsError, Kind, NodeId};
 
@@ -9,7 +9,7 @@ use crate::locks::Lock;
 use crate::view::View;
 use crate::{Atime, Fs, FsResult};
 
-/// The target of a symbolic link; `atime` says whether it is noted that it was read.
+/// The target of a symbolic link; `atime` says whether to update the time of last read.
 pub(crate) fn readlink(fs: &Fs, node: NodeId, atime: Atime) -> FsResult<Vec<u8>> {
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);

@@ -1,12 +1,12 @@
 //! `rename`: moves a name, atomically, over what is at the target, or swaps the two; or leaves a
 //! whiteout behind.
 //!
-//! 1. Read, without locks, what the two names lead to, and all that is above the target when a
+//! 1. Read, without locks, what the two names lead to, and everything above the target when a
 //!    directory changes its parent.
-//! 2. Lock both names, both inodes, and the places of everything above the target (shared) and
-//!    of the directory that moves (exclusively): two renames that together would make a loop
-//!    exclude one another. There is no lock for renames as such.
-//! 3. Read again; where anything differs from what was locked, start over.
+//! 2. Lock both names, both inodes, and the places of everything above the target (shared) and of
+//!    the directory that moves (exclusively): two renames that together would make a loop exclude
+//!    each other. There is no global lock for renames.
+//! 3. Read again; if anything differs from what was locked, start over.
 //! 4. One batch, then the node table.
 
 use format::directory_record::DirectoryRecord;
@@ -32,7 +32,7 @@ use crate::txn::Txn;
 use crate::view::{Found, Search, Vacancy, View};
 use crate::{Fs, FsResult, RenameMode, permit, quota, snapdir};
 
-/// Deepest directory whose ancestors are counted, against records that go in a circle.
+/// Deepest directory whose ancestors are counted, in case records form a loop.
 const DEPTH_MAX: usize = 1 << 20;
 
 /// Renames.
@@ -101,20 +101,21 @@ struct Rename<'a> {
     way: Way,
 }
 
-/// Which way a name moves.
+/// The kind of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// As a caller said; and what becomes of what it replaces.
+    /// As the caller requested, with what happens to the replaced object.
     Plain(Removal),
-    /// Into the trash, the inode that was looked at before: the directory there is not written by
-    /// anybody, and keeps its times.
+    /// Into the trash, with the inode that was read before. The directory there is not written by a
+    /// user, and keeps its times.
     Away(u64),
     /// Out of the trash, the same for the directory that it comes from.
     Back,
 }
 
-/// Moves a name of a directory into another of the same subvolume, where it is not yet, into the
-/// trash or out of it. The gate is passed. Tells whether it moved: a subvolume does not.
+/// Moves a name of a directory into another of the same subvolume, where it does not exist yet,
+/// into the trash or out of it. The caller is inside the gate. Returns whether it moved: a
+/// subvolume does not.
 pub(crate) fn move_name(
     fs: &Fs,
     caller: &Caller,
@@ -144,7 +145,7 @@ pub(crate) fn move_name(
 
 enum Attempt {
     Done,
-    /// Something changed between looking and locking.
+    /// Something changed between the read and the lock.
     Changed,
     /// One of the names is a subvolume's.
     Subvolume,
@@ -157,7 +158,7 @@ struct Sight {
     /// Directories above the target, from its own directory to the root; empty when no directory
     /// moves there from elsewhere.
     above_to: Vec<u64>,
-    /// The same of the source, for a directory that is swapped there.
+    /// The same for the source, for a directory that is swapped there.
     above_from: Vec<u64>,
 }
 
@@ -188,7 +189,7 @@ impl Rename<'_> {
         let target = parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
         let (left, domain) = (quota::domain_of(&source), quota::domain_of(&target));
         let moved = Thing::load(self.view, self.from.dir, &found.from)?;
-        // What comes back out of the trash is charged to what holds there now.
+        // What is restored from the trash is charged to the quota that holds there now.
         if self.way != Way::Back || !matches!(moved, Thing::File { nlink: 1, .. }) {
             quota::check_same(left, domain)?;
         }
@@ -222,7 +223,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Where what is replaced goes, if it is kept.
+    /// Where the replaced object goes, if it is kept.
     fn keeping(&self, seen: &Sight) -> FsResult<Option<Keeping<'_>>> {
         let Way::Plain(removal) = self.way else { return Ok(None) };
         if !matches!(self.mode, RenameMode::Replace | RenameMode::Whiteout) {
@@ -231,7 +232,8 @@ impl Rename<'_> {
         let victim = target_of(&seen.to).filter(|to| to.ino != seen.from.ino);
         let name = (self.to.dir, self.to.name);
         let keeping = Keeping::of(self.fs, self.subvol, self.view, name, (victim, removal))?;
-        // What the trash kept of a directory comes back in its place: that goes, being empty.
+        // A directory is restored from the trash into its old place: the empty one there is
+        // removed.
         Ok(keeping.filter(|keeping| !keeping.is_in(seen.from.ino)))
     }
 
@@ -251,7 +253,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Looks at both names. `None`: there is no source.
+    /// Reads both names. `None`: there is no source.
     fn look(&self) -> FsResult<Option<Sight>> {
         let (from, to, view) = (self.from, self.to, self.view);
         let Some(source) = view.find_entry(from.dir, from.hash, from.name)? else {
@@ -270,7 +272,7 @@ impl Rename<'_> {
         }))
     }
 
-    /// A directory and all above it in its subvolume.
+    /// A directory and everything above it in its subvolume.
     fn above(&self, dir: u64) -> FsResult<Vec<u64>> {
         let mut above = vec![dir];
         let mut at = dir;
@@ -315,7 +317,7 @@ impl Rename<'_> {
         locks
     }
 
-    /// Whether the caller may take a thing out of a directory.
+    /// Whether the caller may move an object out of a directory.
     fn check_leaving(
         &self,
         (dir, directory): (u64, &DirectoryRecord),
@@ -335,7 +337,7 @@ impl Rename<'_> {
         }
     }
 
-    /// To where nothing is.
+    /// To a name that does not exist.
     fn fill(
         &self,
         (from, moved): (Found, Thing),
@@ -366,8 +368,8 @@ impl Rename<'_> {
         Ok(Attempt::Done)
     }
 
-    /// A directory that was made in the trash is charged when it leaves it. One with such a mark
-    /// that was inherited is charged to nobody, wherever it goes.
+    /// A directory that was created in the trash is charged when it leaves it. One with such a mark
+    /// that was inherited is charged to no one, wherever it goes.
     fn charged(&self, txn: &mut Txn<'_>, ino: u64, thing: Thing) -> FsResult<Thing> {
         let (Way::Back | Way::Plain(_), Thing::Directory(record)) = (self.way, &thing) else {
             return Ok(thing);
@@ -379,7 +381,7 @@ impl Rename<'_> {
             return Ok(thing);
         };
         if record.subdirectories != 0 {
-            // Those below would stay nobody's.
+            // Those below would stay uncharged.
             return Err(FsError::CrossSubvolume("directories of the trash are charged one by one"));
         }
         txn.charge(charge.domain, subvolume, 1, 0)?;
@@ -391,7 +393,7 @@ impl Rename<'_> {
         Ok(Thing::Directory(DirectoryRecord { charge, ..*record }))
     }
 
-    /// A file that comes back to where another quota holds than when it was removed.
+    /// A file is restored to where another quota holds than when it was removed.
     fn recharged(
         &self,
         txn: &mut Txn<'_>,
@@ -416,7 +418,7 @@ impl Rename<'_> {
         Ok(thing)
     }
 
-    /// Over what is there.
+    /// Over an existing target.
     fn replace(
         &self,
         (from, moved): (Found, Thing),
@@ -478,7 +480,7 @@ impl Rename<'_> {
         Ok(Attempt::Done)
     }
 
-    /// Takes the entry of the source away, or makes it a whiteout's.
+    /// Removes the entry of the source, or turns it into a whiteout.
     fn leave(&self, txn: &mut Txn<'_>, from: &Found, followed: bool) -> FsResult<()> {
         if !self.mode.leaves_whiteout() {
             return txn.erase_entry(self.view, self.from.dir, from, followed);
@@ -514,7 +516,7 @@ impl Rename<'_> {
         Ok(Attempt::Done)
     }
 
-    /// Writes a thing under the target's name.
+    /// Writes an object under the target's name.
     fn put(
         &self,
         txn: &mut Txn<'_>,
@@ -526,7 +528,7 @@ impl Rename<'_> {
         thing.put(txn, self.view, old, &spot);
     }
 
-    /// Counts and times of both directories, when a thing moved to where nothing was.
+    /// Counts and times of both directories, when an object moved to an unused name.
     fn touch(&self, txn: &mut Txn<'_>, entries: i64, subdirectories: i64) {
         let tree = self.view.tree;
         let left = i64::from(self.mode.leaves_whiteout());
@@ -544,8 +546,8 @@ impl Rename<'_> {
         }
     }
 
-    /// Tells the node table where an inode is that lies beside its name, and the trash where
-    /// directories are.
+    /// Updates the node table for an inode that is stored beside its name, and the trash for
+    /// directories.
     fn moved(&self, found: &Found, dir: u64, cookie: u64) {
         if found.is_directory() {
             self.fs.trash.directories_moved();
@@ -558,7 +560,7 @@ impl Rename<'_> {
 }
 
 impl Sight {
-    /// Whether the locks that were taken for one sight are those for another.
+    /// Whether the locks that were taken for one read also cover another.
     fn agrees_with(&self, other: &Sight) -> bool {
         let key =
             |found: &Found| (found.cookie, found.ino, matches!(found.target, Target::Linked(_)));
@@ -573,7 +575,7 @@ impl Sight {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 fn target_of(search: &Search) -> Option<Found> {
     match search {
         Search::Found(found) => Some(*found),
@@ -585,7 +587,7 @@ fn is_subvolume(found: &Found) -> bool {
     matches!(found.target, Target::Subvolume(_))
 }
 
-/// Whether a thing may go to where all of `above` is above it.
+/// Whether an object may go to where all of `above` is above it.
 fn check_loop(found: &Found, thing: &Thing, above: &[u64]) -> FsResult<()> {
     if thing.is_directory() && above.contains(&found.ino) {
         return Err(FsError::InvalidArgument("a directory would be below itself"));

@@ -1,4 +1,4 @@
-//! `resolve`: a path, walked from the root as the kernel would, for callers without one.
+//! `resolve`: a path, walked from the root as the kernel would, for callers without a kernel.
 
 use inode::permissions::EXECUTE;
 use inode::{Caller, FsError, Kind, NodeId, PATH_BYTES_MAX};
@@ -14,9 +14,9 @@ impl Fs {
     /// Walks a path from the root, with permission checks and symbolic links (absolute targets
     /// start at the root as well). Takes one look-up of what it finds.
     ///
-    /// `/.snapshots/#17` leads to the snapshot of that number, whatever it is of, for root and the
-    /// owner of what it shows: the way to those of removed directories. The kernel has none such,
-    /// which would let anybody in where somebody else was before.
+    /// `/.snapshots/#17` leads to the snapshot of that number, of any directory, for root and the
+    /// owner of what it shows: it reaches snapshots of removed directories. The kernel has no such
+    /// name: it would admit any user where another user was before.
     pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
         let mut walk = Walk { fs: self, caller, links: 0, by_number: None };
         let root = walk.root()?;
@@ -28,7 +28,7 @@ struct Walk<'a> {
     fs: &'a Fs,
     caller: &'a Caller,
     links: usize,
-    /// The root of a snapshot that was come to by its number.
+    /// The root of a snapshot that was reached by its number.
     by_number: Option<NodeId>,
 }
 
@@ -40,7 +40,7 @@ impl Walk<'_> {
 
     /// Walks a path from a directory that is held; holds what it returns instead.
     fn path(&mut self, start: Entry, path: &[u8], follow: Follow) -> FsResult<Entry> {
-        // Components to be walked, the next one last; targets of links are pushed on top.
+        // Components left to walk, the next one last; targets of links are pushed on top.
         let mut rest: Vec<Vec<u8>> = Vec::new();
         push(&mut rest, path);
         let mut directory = path.ends_with(b"/");
@@ -90,10 +90,10 @@ impl Walk<'_> {
         }
         super::access::access(self.fs, self.caller, at.node, EXECUTE)?;
         if name == b".." && self.by_number == Some(at.node) {
-            // Its directory may lie where the caller may not go, or be removed.
+            // Its directory may be where the caller has no access, or be removed.
             return snapdir::enter(self.fs, self.caller, self.fs.root());
         }
-        // Whatever is called so, from before such names were refused.
+        // Any object with such a name, from before such names were refused.
         if let Some(number) = snapdir::number(name)
             && snapdir::is_of_root(self.fs, at.node)
         {

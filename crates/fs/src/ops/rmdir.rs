@@ -68,7 +68,7 @@ pub(crate) fn rmdir(
             return Err(FsError::NotEmpty);
         }
         if keeps && empty.is_none() {
-            // It was not empty yet when its place in the trash was to be found.
+            // It was not empty yet when its place in the trash was looked up.
             continue;
         }
         let mut txn = match &keeping {
@@ -95,7 +95,7 @@ pub(crate) fn rmdir(
     }
 }
 
-/// What was found, where it is a directory that can be removed: for others no mirror is made.
+/// What was found, if it is a removable directory: for others no mirror is created.
 fn empty_directory(view: View<'_>, found: Option<Found>) -> FsResult<Option<Found>> {
     match found {
         Some(found) if found.target == Target::Directory => {
@@ -122,7 +122,7 @@ pub(crate) fn erase_directory(
     txn.credit_directory(subvol, ino, record);
 }
 
-/// What those see of a removed directory who hold it.
+/// What holders of a removed directory see of it.
 pub(crate) fn removed(record: DirectoryRecord, now: i64) -> Orphan {
     let mode = record.mode & !inode::permissions::HAS_ACL;
     Orphan::Directory(DirectoryRecord { ctime: now, has_xattrs: false, mode, ..record })

@@ -36,7 +36,7 @@ pub(crate) fn seek(
             return Err(FsError::PastEnd);
         }
         if !file.inode.has_extents {
-            // What lies in the tree is data throughout.
+            // What is stored in the tree is data throughout.
             return Ok(if what == Seek::Data { offset } else { size });
         }
         let extents = data::FileRef { tree, ino };

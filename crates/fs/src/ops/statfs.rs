@@ -1,5 +1,5 @@
-//! `statfs`: room and limits. In a directory with a quota, and below, those of the quota, as XFS
-//! has it for projects: a program that asks how much it may write gets the right answer.
+//! `statfs`: space and limits. In a directory with a quota, and below, those of the quota, as XFS
+//! does for projects: a program that queries how much it may write gets the right answer.
 
 use format::key;
 use format::subvolume_record::UsageRecord;
@@ -10,7 +10,7 @@ use crate::{Fs, FsResult, QuotaInfo, StatFs};
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// The room of the disk, within the limits of the quota that a node is in.
+/// The space of the disk, within the limits of the quota that a node is in.
 pub(crate) fn statfs_at(fs: &Fs, node: NodeId) -> FsResult<StatFs> {
     let room = statfs(fs)?;
     // What has no record (a directory of snapshots), or one that cannot be read, has no quota.
@@ -36,20 +36,20 @@ fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
     room
 }
 
-/// The room of the disk, and the inodes of the volume's root subvolume.
+/// The space of the disk, and the inodes of the volume's root subvolume.
 pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
     let space = fs.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))?;
-    // What was removed and waits to be given back is free: who needs it gets it. Not what stays
-    // until a segment is worth to be written again.
+    // What was removed and waits to be freed counts as free: an operation that needs it gets it.
+    // This excludes what stays until a segment is worth rewriting.
     let data = fs.data.stats();
     let coming = data.waiting_bytes.saturating_add(data.dead_bytes - data.stuck_bytes);
     let free = space.free_bytes.saturating_add(coming).min(space.total_bytes);
-    // What is kept for the superuser is not in use, either: `df` would say that it is.
+    // What is reserved for the superuser is not in use, either: `df` would count it as used.
     let unused = free.saturating_add(space.reserved_bytes).min(space.total_bytes);
     let subvol = fs.root_subvol()?.id;
     let view = crate::view::View::new(&*fs.store, VOLUME);
     let usage = match view.read(&key::usage(subvol.0), UsageRecord::decode) {
-        // What is hidden by damage is not counted.
+        // What damage hides is not counted.
         Err(FsError::Io(_)) if fs.kept_from().is_some() => None,
         usage => usage?,
     };

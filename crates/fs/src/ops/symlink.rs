@@ -1,4 +1,4 @@
-//! `symlink`: a name that stands for another path.
+//! `symlink`: a name that contains another path.
 
 use inode::{Caller, FsError, Kind, NodeId, SYMLINK_BYTES_MAX};
 

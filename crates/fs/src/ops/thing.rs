@@ -1,4 +1,4 @@
-//! What a name leads to, with all that moves along when the name does: for `rename`, and for what
+//! What a name leads to, with everything that moves along when the name does: for `rename`, and for
 //! moves into the trash and out of it.
 
 use format::directory_record::DirectoryRecord;
@@ -23,9 +23,9 @@ pub(crate) enum Thing {
         inode: InodeRecord,
         /// How many names it has.
         nlink: u32,
-        /// Whether it lies under its own number.
+        /// Whether it is stored under its own number.
         linked: bool,
-        /// What lies beside its name.
+        /// What is stored beside its name.
         attached: Attached,
     },
 }
@@ -87,8 +87,8 @@ impl Thing {
         }
     }
 
-    /// Adds to a batch that it lies under another name from now on. The old entry, and the counts
-    /// of both directories, are the caller's.
+    /// Adds to a batch that it is stored under another name. The caller updates the old entry, and
+    /// the counts of both directories.
     pub(crate) fn put(
         &self,
         txn: &mut Txn<'_>,

@@ -1,7 +1,7 @@
 //! `tmpfile`: a file without a name (O_TMPFILE), which `link` may give one.
 //!
-//! It begins as an orphan in memory, as a file whose last name was removed while somebody holds
-//! it: a crash leaves nothing of it, and only what outgrows the tree is known to the store.
+//! It begins as an orphan in memory, like a held file whose last name was removed. A crash leaves
+//! nothing of it, and only what outgrows the tree is known to the store.
 
 use format::inode_record::{FileKind, InodeRecord};
 use format::quota::Charge;
@@ -14,7 +14,7 @@ use crate::txn::{Txn, fresh_inode};
 use crate::view::View;
 use crate::{Entry, Fs, FsResult, attributes, permit, snapdir};
 
-/// Makes a file without a name, in the subvolume of a directory that it might be named in.
+/// Creates a file without a name, in the subvolume of a directory in which it might be named.
 pub(crate) fn tmpfile(fs: &Fs, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
     if snapdir::is_virtual(parent) {
         return Err(FsError::NotPermitted("a directory of snapshots"));

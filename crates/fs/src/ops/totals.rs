@@ -1,9 +1,9 @@
-//! Virtual extended attributes of directories: totals of all below, as of the call, of what the
-//! caller may see. Not listed, for programs that copy attributes would copy them.
+//! Virtual extended attributes of directories: totals of everything below that the caller may see,
+//! as of the call. They are not listed: programs that copy attributes would copy them.
 //!
-//! `user.pando.rbytes` sizes, `rfiles` what is no directory, `rsubdirs` directories below, all in
-//! decimal; `rctime` the last change below or of the directory itself, in seconds since 1970 with
-//! nine decimals. An inode with several names counts once.
+//! `user.pando.rbytes` sizes, `rfiles` inodes other than directories, `rsubdirs` directories below,
+//! all in decimal; `rctime` the last change below or of the directory itself, in seconds since 1970
+//! with nine decimals. An inode with several names counts once.
 
 use inode::{Caller, FsError, Kind, NodeId};
 use search::Start;
@@ -16,7 +16,7 @@ use crate::{Fs, FsResult, snapdir};
 
 const PREFIX: &[u8] = b"user.pando.";
 
-/// Nobody is asked whether users exist.
+/// Does not look up users.
 pub(crate) struct NoAccounts;
 
 impl Accounts for NoAccounts {
@@ -29,7 +29,7 @@ impl Accounts for NoAccounts {
     }
 }
 
-/// Which total an attribute is.
+/// The total that an attribute shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Total {
     Bytes,

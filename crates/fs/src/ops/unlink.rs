@@ -1,5 +1,5 @@
-//! `unlink`: takes a name away that is not a directory's. The inode goes with its last name, or
-//! when the last who holds it lets go.
+//! `unlink`: removes a name that is not a directory's. The inode is removed with its last name, or
+//! when its last holder releases it.
 
 use format::entry_record::Target;
 use format::inode_record::{InodeRecord, LinkedRecord};
@@ -38,7 +38,7 @@ pub(crate) fn unlink(
     let hash = fs.hash.hash(name.as_bytes());
     let id = subvol.id.0;
     loop {
-        // Who is it? Asked without locks, to lock all that is needed at once.
+        // Read without locks, to lock everything needed at once.
         let found = view.find_entry(dir, hash, name.as_bytes())?;
         let seen = found.map_or(0, |found| found.ino);
         let wanted = (found.filter(|found| !found.is_directory()), removal);
@@ -109,8 +109,8 @@ pub(crate) fn inode_of(view: View<'_>, found: &Found) -> FsResult<(InodeRecord, 
     }
 }
 
-/// Adds to a batch what becomes of an inode that loses a name (the entry itself is the caller's
-/// to erase or replace). The object's lock is held exclusively; `ways` is the commit's.
+/// Adds to a batch the effects on an inode that loses a name (the caller erases or replaces the
+/// entry itself). The object's lock is held exclusively; `ways` is the commit's.
 pub(crate) fn drop_name(
     txn: &mut Txn<'_>,
     view: View<'_>,
@@ -144,7 +144,7 @@ pub(crate) fn drop_name(
         let key = |part| key::entry(dir, found.cookie, part).to_vec();
         (key(Part::Bulk), key(Part::Xattrs))
     };
-    // What lies beside the inode is kept for whoever holds it.
+    // What is stored beside the inode is kept for its holders.
     let attached = Attached {
         bulk: if inode.has_bulk { Some(view.bulk(&bulk)?) } else { None },
         xattrs: if inode.has_xattrs { Some(view.xattrs(&xattrs)?) } else { None },

@@ -1,6 +1,6 @@
-//! What a rename leaves behind on demand: a whiteout, by which an overlay of directories says that
-//! nothing is there. It is a character device 0:0, which leads to no device, so that anybody may
-//! make one.
+//! What a rename leaves behind on request: a whiteout, which tells an overlay file system that the
+//! name does not exist. It is a character device 0:0, which leads to no device, so any user may
+//! create one.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{FileKind, InodeRecord};
@@ -11,14 +11,14 @@ use crate::txn::{Txn, fresh_inode};
 use crate::view::{Found, View};
 use crate::{FsResult, NewNode, permit};
 
-/// Whether a whiteout is to be made.
+/// Whether to create a whiteout.
 pub(super) fn is_one(new: &NewNode) -> bool {
     new.kind == Kind::CharDevice && new.rdev == 0
 }
 
-/// Adds to a batch that an entry of a directory is a whiteout's, with all that making an inode
-/// there asks for. What lay beside the entry goes; what it led to, and the counts of the
-/// directory, are the caller's.
+/// Adds to a batch that an entry of a directory becomes a whiteout's, with everything that creating
+/// an inode there requires. Removes what was stored beside the entry. The caller updates what the
+/// entry led to, and the counts of the directory.
 pub(super) fn put(
     txn: &mut Txn<'_>,
     caller: &Caller,
@@ -30,7 +30,7 @@ pub(super) fn put(
     let directory = view.directory(dir)?.ok_or(FsError::NotFound)?;
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let kind = FileKind::CharDevice;
-    // As on other file systems: no rights at all, but for what a default list may add to them.
+    // As on other file systems: no rights at all, except those that a default list may add.
     let inherited = permit::inherit(view, caller, (dir, &directory), 0, kind)?;
     let mut inode = InodeRecord {
         mode: inherited.mode,

@@ -24,7 +24,7 @@ enum Space {
     User,
     Trusted,
     Security,
-    /// The list that is asked about permissions.
+    /// The list that decides about permissions.
     Access,
     /// The list that a directory hands down.
     Default,
@@ -47,7 +47,7 @@ pub(crate) fn getxattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> F
     xattrs.get(name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
 }
 
-/// The names that the caller may see, each closed by NUL.
+/// The names that the caller may see, each terminated by NUL.
 pub(crate) fn listxattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
     let (_, xattrs) = read(fs, node)?;
     let mut names = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn listxattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Vec<
     Ok(names)
 }
 
-/// Sets an extended attribute. `FileTooLarge`: there would be more than an inode has.
+/// Sets an extended attribute. `FileTooLarge`: the total would exceed what an inode may have.
 pub(crate) fn setxattr(
     fs: &Fs,
     caller: &Caller,
@@ -114,7 +114,7 @@ pub(crate) fn removexattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -
         check_set(edit, caller, space)?;
         let mut xattrs = edit.xattrs()?;
         let list = matches!(space, Space::Access | Space::Default);
-        // That there is no list any more is what whoever removes it wants, as with Linux.
+        // A list that is already absent satisfies a removal, as on Linux.
         if !xattrs.remove(name) && !list {
             return Err(FsError::NoAttribute);
         }
@@ -128,8 +128,8 @@ pub(crate) fn removexattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -
     Ok(())
 }
 
-/// Sets one of the lists. One that says what the mode says is kept in the mode alone; one without
-/// entries is none.
+/// Sets one of the lists. A list equivalent to the mode is stored in the mode alone; a list without
+/// entries is no list.
 fn set_list(
     edit: &mut Edit<'_>,
     caller: &Caller,
@@ -140,7 +140,7 @@ fn set_list(
     const INVALID: FsError = FsError::InvalidArgument("an access control list");
     const LONG: FsError =
         FsError::InvalidArgument("an access control list of more than 4,096 bytes");
-    // The kernel could not read it back, and nobody who is not the owner would get in.
+    // The kernel could not read it back, and only the owner would have access.
     if value.len() > BYTES_MAX {
         return Err(LONG);
     }
@@ -198,7 +198,7 @@ fn change(edit: &mut Edit<'_>, xattrs: XattrRecord) {
 
 fn read(fs: &Fs, node: NodeId) -> FsResult<(Owned, XattrRecord)> {
     if snapdir::is_virtual(node) {
-        // On a mount the kernel asks for the list of a virtual directory as for any other's.
+        // On a mount the kernel reads the list of a virtual directory like any other's.
         let mut shown = XattrRecord::default();
         let (above, xattrs) = read(fs, snapdir::directory_of(node))?;
         if above.mode & HAS_ACL != 0 {

@@ -1,10 +1,9 @@
-//! The store before the engine's: a commit that changes one of the volume's own records changes its
-//! copy, too.
+//! A layer over the engine's store: a commit that changes one of the volume's own records changes
+//! its copy, too.
 //!
-//! A copy that is damaged must not keep from changing what is whole: where a commit to both is
-//! refused for damage, the copies are given up. The commit says so in the counter of the root, in
-//! both trees, so that nobody believes copies that are older, and a repair, or the next opening,
-//! makes them again.
+//! A damaged copy must not prevent changes of what is whole. If a commit to both is refused for
+//! damage, the copies are abandoned. The commit records that in the counter of the root, in both
+//! trees, so that outdated copies are not used; a repair, or the next opening, rebuilds them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,11 +21,11 @@ use super::noted::Noted;
 use super::{COPY, ROOT, is_damage, read, root};
 use crate::subvol::VOLUME;
 
-/// An engine's store, before which the copies are dealt with.
+/// An engine's store, with the layer that maintains the copies.
 pub(super) struct TwoTrees {
     engine: Arc<dyn Store>,
     noted: Arc<Noted>,
-    /// Held by who writes the counter of the root, which says whether there are copies.
+    /// Held by the thread that writes the counter of the root, which says whether there are copies.
     root: Mutex<()>,
 }
 
@@ -50,8 +49,8 @@ impl TwoTrees {
         }
     }
 
-    /// A commit to the volume's own tree alone, from which on there are no copies. If that is what
-    /// is damaged, it is refused as well, and nothing was given up.
+    /// A commit to the volume's own tree alone, after which there are no copies. If that tree is
+    /// what is damaged, the commit is refused as well, and the copies are kept.
     #[cold]
     fn give_up(&self, batch: &Batch, error: &store::Error) -> Result<CommitToken> {
         let _root = self.root.lock();
@@ -59,7 +58,7 @@ impl TwoTrees {
             return self.engine.commit(batch);
         }
         if !self.noted.is_whole() {
-            // Something can be read from the copies only.
+            // Part of the records is readable only in the copies.
             return Err(error.clone());
         }
         let root = match root_of(batch) {
@@ -77,9 +76,9 @@ impl TwoTrees {
         committed
     }
 
-    /// A commit to the volume's own tree alone which says that there are no copies. The copies say
-    /// so, too: should the volume's own tree not be readable some day, they are not believed. Where
-    /// that part of them is what is damaged, nobody can read there that they are to be believed.
+    /// A commit to the volume's own tree alone which records that there are no copies. The copies
+    /// record it, too: if the volume's own tree becomes unreadable later, they are not used. If
+    /// that part of them is damaged, no reader finds there that they are valid.
     fn commit_alone(&self, batch: &Batch, root: RootCounter) -> Result<CommitToken> {
         let none = RootCounter { copies: false, ..root }.encode();
         let mut alone = batch.clone();
@@ -122,8 +121,8 @@ fn is_to_both(op: &Op<'_>) -> bool {
     }
 }
 
-/// A batch with what it changes of the volume's own records changed in the copies, too, which it
-/// says that there are if it writes the counter of the root.
+/// A batch in which the changes of the volume's own records also change the copies. If it writes
+/// the counter of the root, it records there that copies exist.
 pub(crate) fn mirrored(batch: &Batch) -> Batch {
     let mut both = batch.clone();
     for op in batch.ops().flatten().filter(is_to_both) {
@@ -136,7 +135,7 @@ pub(crate) fn mirrored(batch: &Batch) -> Batch {
             }
             Op::Put { key, value, .. } => both.put(COPY, key, value),
             Op::Delete { key, .. } => both.delete(COPY, key),
-            // There is nothing in the range but what has a copy.
+            // Everything in the range has a copy.
             Op::DeleteRange { from, to, .. } => both.delete_range(COPY, from, to),
             Op::Merge { key, lanes, .. } => {
                 let lanes: Vec<Lane> = lanes.iter().collect();
@@ -334,7 +333,7 @@ impl Pinned for Pin {
         new_tree: TreeId,
         range: KeyRange,
     ) -> Result<Box<dyn DiffCursor + 'a>> {
-        // The engine asks the other for what it is (`as_any`), and gets its own.
+        // The engine asks the other state for its type (`as_any`), and gets its own.
         self.engine.diff(old_tree, new, new_tree, range)
     }
 

@@ -1,8 +1,8 @@
-//! Copies for a volume that has none: one that was made before there were copies, or whose copies
-//! were given up, or whose repair was cut off.
+//! Creates copies for a volume without them: it is older than copies, or its copies were abandoned,
+//! or a repair was interrupted.
 //!
-//! Until all are there the counter of the root does not say so, in either tree, and nobody believes
-//! the ones that are. So a crash leaves a volume without copies, and the next opening goes on. No
+//! Until all exist the counter of the root does not say so, in either tree, and the existing ones
+//! are not used. So a crash leaves a volume without copies, and the next opening continues. No
 //! other commit is made meanwhile.
 
 use format::kept_twice::{RootCounter, is_kept_twice};
@@ -15,13 +15,13 @@ use crate::subvol::VOLUME;
 /// Bytes of one commit.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// Makes the copies, where there are none.
+/// Creates the copies, if there are none.
 pub(super) fn complete(engine: &dyn Store, noted: &Noted) -> Result<()> {
     let exist = engine.tree_exists(COPY)?;
     if noted.has_copies() && exist {
         return Ok(());
     }
-    // Without one the volume does not open, and whoever opens it says so.
+    // Without one the volume does not open, and the caller that opens it reports that.
     let Some(root) = root(engine, VOLUME)? else { return Ok(()) };
     noted.set_copies(false);
     begin(engine, root, exist)?;
@@ -37,12 +37,12 @@ pub(super) fn complete(engine: &dyn Store, noted: &Noted) -> Result<()> {
     batch.put(VOLUME, &ROOT, &value);
     batch.put(COPY, &ROOT, &value);
     let token = engine.commit(&batch)?;
-    // From now on they are believed, so each change is made to both, durable or not.
+    // From now on they are in use, so each change is made to both, durable or not.
     noted.set_copies(true);
     engine.sync(token)
 }
 
-/// Says in both trees that there are no copies, before any is made.
+/// Records in both trees that there are no copies, before any is created.
 fn begin(engine: &dyn Store, root: RootCounter, exist: bool) -> Result<()> {
     let none = RootCounter { copies: false, ..root }.encode();
     let mut batch = Batch::new();
@@ -54,7 +54,7 @@ fn begin(engine: &dyn Store, root: RootCounter, exist: bool) -> Result<()> {
     }
     batch.put(COPY, &ROOT, &none);
     match engine.commit(&batch) {
-        // It was dropped by a repair that was cut off.
+        // An interrupted repair dropped it.
         Err(Error::TreeExists(COPY)) if !exist => {
             free_number(engine)?;
             engine.commit(&batch).map(drop)
@@ -63,14 +63,14 @@ fn begin(engine: &dyn Store, root: RootCounter, exist: bool) -> Result<()> {
     }
 }
 
-/// Has the number of a tree that was dropped be free: a checkpoint forgets it.
+/// Frees the number of a dropped tree: a checkpoint forgets it.
 pub(super) fn free_number(engine: &dyn Store) -> Result<()> {
     engine.sync(engine.last_commit())?;
     while !engine.checkpoint()? {}
     Ok(())
 }
 
-/// Commits a batch that has come to so many bytes, and empties it.
+/// Commits a batch once it has reached that many bytes, and empties it.
 pub(super) fn commit_from(engine: &dyn Store, batch: &mut Batch, bytes: usize) -> Result<()> {
     if !batch.is_empty() && batch.as_bytes().len() >= bytes {
         engine.commit(batch)?;

@@ -1,16 +1,16 @@
-//! The volume's own records, which are kept twice (decision 0079): in the volume's own tree, and in
-//! a second one whose nodes, runs and blocks are others.
+//! The volume's own records, which are stored twice (decision 0079): in the volume's own tree, and
+//! in a second one with separate nodes, runs and blocks.
 //!
-//! All that reads or changes them - the namespace, data, searches, checks - asks a store, so the
-//! two trees are dealt with in one place, a store before the engine's:
+//! Everything that reads or changes them - the namespace, data, searches, checks - uses a store. So
+//! one layer over the engine's store handles both trees:
 //!
 //! * `before`: a commit that changes a record that has a copy changes both, in one batch, so that
-//!   no crash comes between them.
-//! * `read`: what is damaged in the volume's own tree is answered from the copy. That is noted,
-//!   logged and told by `status` (`noted`): it is no reason to be silent that nothing was lost.
-//! * `complete`: a volume that has no copies gets them. The counter of the root says that they are
-//!   there; without that the second tree is not believed.
-//! * `renew`: a repair makes the damaged one of both again from the other, without following it.
+//!   no crash separates them.
+//! * `read`: damage in the volume's own tree is answered from the copy. That is noted, logged and
+//!   reported by `status` (`noted`), although nothing was lost.
+//! * `complete`: a volume without copies gets them. The counter of the root says that they exist;
+//!   without that the second tree is not used.
+//! * `renew`: a repair rebuilds the damaged one of both from the other, without following it.
 
 mod before;
 mod complete;
@@ -48,25 +48,25 @@ impl Own {
         &self.noted
     }
 
-    /// Notes that there are no copies because they could not be made, which is told.
+    /// Notes that there are no copies because they could not be created; this is reported.
     pub(crate) fn no_copies(&self, error: &Error) {
         if is_damage(error) {
             self.noted.gave_up(error);
         } else if self.noted.has_copies() {
-            // The store says itself what it cannot make durable.
+            // The store itself reports what it cannot make durable.
             tracing::warn!(%error, "the copies of the volume's records are not durable yet");
         } else {
             self.noted.not_made(error);
         }
     }
 
-    /// Makes the copies where there are none; see `complete`.
+    /// Creates the copies if there are none; see `complete`.
     pub(crate) fn complete(&self) -> Result<()> {
         complete::complete(&*self.engine, &self.noted)
     }
 }
 
-/// Puts what deals with the copies before an engine's store.
+/// Puts the layer that maintains the copies over an engine's store.
 pub(crate) fn over(engine: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Own)> {
     debug_assert_eq!(ROOT, key::counter(Counter::Root));
     let noted = Arc::new(Noted::new(are_there(&*engine)?));
@@ -79,20 +79,20 @@ pub(crate) fn over(engine: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Own)> {
     Ok((Arc::new(before), Own { engine, noted }))
 }
 
-/// Whether trees of which something is not known are one of both: the other has what it held.
+/// Whether the trees with unknown parts are one of the two: the other has what it held.
 pub(crate) fn is_of_own(unknown: &[TreeId]) -> bool {
     matches!(unknown, [VOLUME | COPY])
 }
 
-/// Whether an error is damage of what is on disk, or that it is not there. A read that the
-/// operating system failed is not: it may succeed the next time.
+/// Whether an error is damage of what is on disk, or a missing part of it. A read that the
+/// operating system failed is neither: it may succeed the next time.
 pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Corrupt(_) | Error::Missing { .. } | Error::NoTree(VOLUME | COPY))
 }
 
-/// Whether what an error is of can be read from the copies: damage, or a read that the operating
-/// system failed for another reason than that the process is short of something. Nothing is given
-/// up, removed or rebuilt for it, as is for damage.
+/// Whether the copies can answer despite an error: damage, or a read that the operating system
+/// failed for any reason but a resource shortage of the process. Nothing is abandoned, removed or
+/// rebuilt for it, unlike for damage.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     match error {
         Error::Device(error) => !error.is_shortage() && !error.is_no_space(),
@@ -100,8 +100,8 @@ pub(crate) fn is_unreadable(error: &Error) -> bool {
     }
 }
 
-/// Whether a volume says that its records are kept twice: by the one that can be read. Where
-/// neither can, who asks for a record is told of both.
+/// Whether a volume says that its records are stored twice, by whichever counter can be read. If
+/// neither can, a reader of a record gets both errors.
 fn are_there(engine: &dyn Read) -> Result<bool> {
     match root(engine, VOLUME) {
         Err(error) if is_unreadable(&error) => match root(engine, COPY) {
@@ -113,7 +113,7 @@ fn are_there(engine: &dyn Read) -> Result<bool> {
     }
 }
 
-/// The counter of the root in one of the trees; none where it is not there or does not decode.
+/// The counter of the root in one of the trees; none if it does not exist or does not decode.
 fn root(engine: &dyn Read, tree: TreeId) -> Result<Option<RootCounter>> {
     Ok(engine.get(tree, &ROOT)?.and_then(|bytes| RootCounter::decode(&bytes).ok()))
 }

@@ -1,4 +1,4 @@
-//! What was met of damage among the volume's own records since it was opened.
+//! Damage of the volume's own records that was met since it was opened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use store::Error;
 const PLACES_MAX: usize = 16;
 /// What to do about damaged records.
 const DO: &str = "`pando fsck --repair` writes them anew";
-/// What is told of counts that were lost.
+/// The report of lost counts.
 pub(crate) const UNCOUNTED: &str = "what is counted and charged was lost with damaged records of \
                                     the volume: `pando fsck --repair` counts anew";
 
 /// What was met.
 pub(crate) struct Noted {
-    /// Whether each record that is to have a copy has one.
+    /// Whether each record that should have a copy has one.
     copies: AtomicBool,
-    /// Whether a commit is under way after which there are none.
+    /// Whether a commit is in progress after which there are none.
     giving_up: AtomicBool,
     /// Whether counts were lost, and are 0 until a repair has counted again.
     uncounted: AtomicBool,
@@ -40,7 +40,7 @@ impl Noted {
         }
     }
 
-    /// Whether each record that is to have a copy has one.
+    /// Whether each record that should have a copy has one.
     #[inline]
     pub(crate) fn has_copies(&self) -> bool {
         self.copies.load(Ordering::Acquire)
@@ -53,7 +53,7 @@ impl Noted {
     /// Whether what was read of the copies until now was no older than the volume's own tree, so
     /// that reads may be answered from it.
     pub(super) fn are_believed(&self) -> bool {
-        // In the order in which giving them up is over.
+        // In the order in which abandoning them completes.
         !self.giving_up.load(Ordering::Acquire) && self.has_copies()
     }
 
@@ -90,19 +90,19 @@ impl Noted {
         }
     }
 
-    /// Whether all could be read that was asked for.
+    /// Whether everything that was read could be read.
     pub(crate) fn is_whole(&self) -> bool {
         self.places.lock().is_empty()
     }
 
-    /// Notes that the copies are not kept any more.
+    /// Notes that the copies are no longer maintained.
     #[cold]
     pub(super) fn gave_up(&self, error: &Error) {
         tracing::error!(%error, "the copies of the volume's records are given up");
         *self.given_up.lock() = Some(format!("{error}; {DO}"));
     }
 
-    /// Notes that copies that are not there could not be made.
+    /// Notes that missing copies could not be created.
     #[cold]
     pub(super) fn not_made(&self, error: &Error) {
         tracing::error!(%error, "the copies of the volume's records could not be made");
@@ -117,7 +117,7 @@ impl Noted {
         self.uncounted.store(true, Ordering::Release);
     }
 
-    /// What was met, in words, for `status`; none where nothing was.
+    /// What was met, in words, for `status`; none if nothing was.
     pub(crate) fn told(&self) -> Option<String> {
         if let Some(first) = self.places.lock().first() {
             return Some(format!(
@@ -132,7 +132,7 @@ impl Noted {
     }
 }
 
-/// What is answered where neither of both can be read.
+/// The error when neither of the two can be read.
 #[cold]
 pub(super) fn both(error: Error, copy: &Error) -> Error {
     let also = format!(

@@ -1,7 +1,7 @@
-//! Reading the volume's own records: what is damaged is answered from the copies.
+//! Reads the volume's own records: damage is answered from the copies.
 //!
-//! A look-up is answered from either. A scan that meets damage goes on in the copies, from where it
-//! stands, if all records of its range have some; if not, it ends with the error as any other.
+//! A look-up is answered from either. A scan that meets damage continues in the copies, from its
+//! present position, if all records of its range have copies; if not, it ends with the error.
 
 use format::kept_twice::{is_all_kept_twice, is_kept_twice};
 use store::{Cursor, Error, Item, KeyRange, Read, Result, TreeId};
@@ -39,7 +39,7 @@ pub(super) fn get_with(
     }
 }
 
-/// What the copy answers, or that neither does.
+/// The answer of the copy, or the error that neither has one.
 fn instead<T>(error: &Error, answer: Result<T>) -> Result<T> {
     answer.map_err(|copy| if is_unreadable(&copy) { both(error.clone(), &copy) } else { copy })
 }
@@ -74,17 +74,17 @@ pub(super) fn scan<'a>(
     Ok(Box::new(scan))
 }
 
-/// Where a scan stands.
+/// The position of a scan.
 enum At {
     Start,
     /// Just before the first key that is not less.
     Before(Vec<u8>),
-    /// On the key that was given last.
+    /// On the key that was returned last.
     On,
     End,
 }
 
-/// Which way a scan moves.
+/// The direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Next,
@@ -97,7 +97,7 @@ struct Scan<'a> {
     noted: &'a Noted,
     cursor: Option<Box<dyn Cursor + 'a>>,
     range: KeyRange,
-    /// What was met, where it goes on in the copies.
+    /// The error that was met, when it continues in the copies.
     instead_of: Option<Error>,
     at: At,
     wanted: Option<fn(&[u8]) -> bool>,
@@ -106,7 +106,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Opens the copies where the scan stands. `error` is what was met.
+    /// Opens the copies at the position of the scan. `error` is what was met.
     #[cold]
     fn go_on_in_copies(&mut self, error: Error) -> Result<()> {
         if self.instead_of.is_some() || !is_unreadable(&error) {
@@ -137,7 +137,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Moves once; whether there is a key.
+    /// Moves once; returns whether there is a key.
     fn try_move(&mut self, way: Way) -> Result<bool> {
         let Some(cursor) = &mut self.cursor else { return Ok(false) };
         let item = match way {
@@ -173,7 +173,7 @@ impl Scan<'_> {
     }
 }
 
-/// Places a cursor on a key as if it had just given it.
+/// Places a cursor on a key as if it had just returned it.
 fn place_on(cursor: &mut dyn Cursor, key: &[u8]) -> Result<()> {
     cursor.seek(key)?;
     match cursor.next()? {

@@ -1,22 +1,22 @@
-//! Making one of the two trees of the volume's records again from the other, in a volume that
-//! nobody else has open. The damaged one is dropped, not followed: its root may be what is damaged.
+//! Rebuilds one of the two trees of the volume's records from the other, in a volume that no other
+//! process has open. The damaged one is dropped, not followed: its root may be what is damaged.
 //!
-//! Of the volume's own tree:
+//! The volume's own tree:
 //!
-//! 1. What has no copy and can be read is put beside the copies; for a count of a subvolume's
-//!    inodes that cannot, 0, and a note that counts are not known until a check has set them
-//!    right.
+//! 1. Readable records without a copy are stored beside the copies. An unreadable count of a
+//!    subvolume's inodes is stored as 0, with a note that counts are not known until a check has
+//!    corrected them.
 //! 2. The tree is dropped, and a checkpoint made, so that its number is free. From now on until 4
-//!    the volume opens for reading, by what is beside.
+//!    the volume opens for reading only, from the copies and what is stored beside them.
 //! 3. The tree is rebuilt with all of that, in one commit.
-//! 4. What has no copy is removed from beside the copies.
+//! 4. The records without a copy are removed from beside the copies.
 //!
-//! Where the log has changes of a tree that could not be replayed into it, 1 and dropping it are
-//! one record of the log, after which the volume is opened again: the next replay ends without that
-//! tree, and misses nothing (`drop_unknown`).
+//! If the log has changes of a tree that could not be replayed into it, step 1 and dropping the
+//! tree are one record of the log, after which the volume is opened again: the next replay ends
+//! without that tree, and lacks nothing (`drop_unknown`).
 //!
-//! The copies: dropped, with the word that there are some, and made as for a volume that has none.
-//! A crash anywhere leaves what the next repair goes on with.
+//! The copies: dropped, together with the note that they exist, and created as for a volume that
+//! has none. After a crash anywhere the next repair continues.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ use crate::{FsResult, OpenError};
 /// Bytes of one commit.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// Makes the damaged one of the two trees again; refused where both are.
+/// Rebuilds the damaged one of the two trees; refused if both are damaged.
 pub(crate) fn renew(engine: &dyn Store) -> std::result::Result<(), OpenError> {
     if let Some(why) = engine.read_only() {
         return Err(OpenError::Inconsistent(why.to_string().into()));
@@ -50,9 +50,9 @@ pub(crate) fn renew(engine: &dyn Store) -> std::result::Result<(), OpenError> {
     }
 }
 
-/// Has the log drop the one of the two trees of which something is not known since it was replayed,
-/// where that is all that keeps the store from taking changes, and the other has all. Tells whether
-/// to open the store again.
+/// Has the log drop the one of the two trees that is not fully known since it was replayed, if that
+/// alone keeps the store from accepting changes, and the other tree is complete. Returns whether to
+/// open the store again.
 pub(crate) fn drop_unknown(engine: &dyn Store) -> std::result::Result<bool, OpenError> {
     let mut batch = Batch::new();
     match engine.unknown()[..] {
@@ -67,7 +67,7 @@ pub(crate) fn drop_unknown(engine: &dyn Store) -> std::result::Result<bool, Open
     Ok(true)
 }
 
-/// What is damaged in a tree first.
+/// The first damage in a tree.
 fn damage(engine: &dyn Read, tree: TreeId) -> Result<Option<store::Error>> {
     let walk = || -> Result<()> {
         let mut cursor = engine.scan(tree, KeyRange::all())?;
@@ -98,7 +98,7 @@ fn renew_own(engine: &dyn Store) -> FsResult<()> {
 /// What is called with a batch that grows.
 type Grown<'g> = &'g mut dyn FnMut(&mut Batch) -> Result<()>;
 
-/// Puts what has no copy, and can be read, beside the copies.
+/// Stores readable records without a copy beside the copies.
 fn keep_others(engine: &dyn Store) -> FsResult<()> {
     let mut batch = Batch::new();
     let mut grown = |batch: &mut Batch| commit_from(engine, batch, COMMIT_BYTES);
@@ -107,7 +107,7 @@ fn keep_others(engine: &dyn Store) -> FsResult<()> {
 }
 
 fn gather_others(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> FsResult<()> {
-    // Those of a repair that was cut off may be older.
+    // Those of an interrupted repair may be older.
     gather_removals(engine, batch, grown).map_err(from_store)?;
     let pin = engine.pin().map_err(from_store)?;
     let mut counted = BTreeSet::new();
@@ -134,7 +134,7 @@ fn gather_others(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> FsR
             grown(batch).map_err(from_store)?;
         }
     }
-    // What the disk does not give now, it may give again: nothing is rebuilt without it.
+    // The disk may be able to read later what it cannot now: nothing is rebuilt without it.
     if let Some(lost) = scan.lost.iter().find(|lost| lost.damage.structure == store::UNREAD) {
         return Err(from_store((*lost.damage).clone().into()));
     }
@@ -144,7 +144,7 @@ fn gather_others(engine: &dyn Store, batch: &mut Batch, grown: Grown<'_>) -> FsR
     Ok(())
 }
 
-/// Removes what has no copy from beside the copies.
+/// Removes records without a copy from beside the copies.
 fn remove_others(engine: &dyn Store) -> Result<()> {
     let mut batch = Batch::new();
     let mut grown = |batch: &mut Batch| {
