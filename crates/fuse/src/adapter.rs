@@ -1,9 +1,9 @@
-//! What a request means: kernel numbers and flags in, calls of [`FileSystem`], plain answers out.
+//! Translates requests: kernel numbers and flags in, calls of [`FileSystem`], plain answers out.
 //!
-//! Knows the protocol's meaning but none of its bytes; `kernel/` has those. Files by concern:
-//! `names` (look up, make, remove, rename), `attributes` (with extended ones), `contents` (open,
-//! read, write, sync), `listing` (directories). All of it runs on the transport's threads and
-//! holds no lock.
+//! The adapter knows the protocol's meaning but none of its bytes; `kernel/` handles those. Files
+//! by concern: `names` (look up, create, remove, rename), `attributes` (with extended ones),
+//! `contents` (open, read, write, sync), `listing` (directories). All of it runs on the transport's
+//! threads and holds no lock.
 
 mod advice;
 mod attributes;
@@ -27,7 +27,7 @@ use crate::groups::Groups;
 use crate::notify::Queue;
 use crate::options::MountOptions;
 
-/// The number that the kernel has for the root of every mount.
+/// The kernel's number for the root of every mount.
 pub(crate) const ROOT: u64 = 1;
 
 /// An answer.
@@ -41,17 +41,17 @@ pub(crate) struct Who {
     pub(crate) pid: u32,
 }
 
-/// Who makes something in a directory.
+/// The caller that creates something in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Maker {
     pub(crate) who: Who,
-    /// The group of the directory, where the caller is in it beside its own.
+    /// The group of the directory, if it is a supplementary group of the caller.
     pub(crate) groups: Vec<u32>,
-    /// What is taken from the mode, unless the directory has a default access list.
+    /// Bits removed from the mode, unless the directory has a default access list.
     pub(crate) umask: u32,
 }
 
-/// How long the kernel may keep what it is told.
+/// How long the kernel may cache answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timeouts {
     pub(crate) attr: Duration,
@@ -59,11 +59,11 @@ pub(crate) struct Timeouts {
     pub(crate) negative: Duration,
 }
 
-/// A node that a name led to.
+/// A node that a name points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) node: u64,
-    /// What tells it in handles from those that had its number before.
+    /// Distinguishes it in handles from earlier nodes with the same number.
     pub(crate) generation: u64,
     /// The inode number that users see (`st_ino`).
     pub(crate) shown: u64,
@@ -76,19 +76,20 @@ const NOT_KEPT: Timeouts =
 /// The translation for one mount.
 pub(crate) struct Adapter {
     fs: Arc<dyn FileSystem>,
-    /// What the kernel's number 1 stands for: the volume's root, or `subdir`, or what that was
-    /// rolled back to.
+    /// The node behind the kernel's number 1: the volume's root, or `subdir`, or the directory that
+    /// replaced it in a roll-back.
     root: AtomicU64,
-    /// The number that the root shows to users; invalidations may use it.
+    /// The number that users see for the root; invalidations may use it.
     root_shown: AtomicU64,
     enforce: Enforce,
-    /// Whether what snapshots hold shows the same numbers in each of them.
+    /// Whether nodes in snapshots show the same numbers in each snapshot.
     snapshots_alike: bool,
     pub(crate) timeouts: Timeouts,
     groups: Groups,
     /// Which listings of large directories carry attributes.
     advice: advice::Advice,
-    /// Notices to the kernel, once the mount is served. It is the queue that holds the adapter.
+    /// Notices to the kernel, once the mount is served. The queue holds the adapter, not the
+    /// reverse.
     notices: OnceLock<Weak<Queue>>,
 }
 
@@ -118,12 +119,12 @@ impl Adapter {
         debug_assert!(is_first, "a mount is served once");
     }
 
-    /// Notices to the kernel; `None` where there is none, or the mount is gone.
+    /// Notices to the kernel; `None` if there is no queue, or the mount is gone.
     fn notices(&self) -> Option<Arc<Queue>> {
         self.notices.get().and_then(Weak::upgrade)
     }
 
-    /// Shows another directory as the root, where it showed this one.
+    /// Shows another directory as the root, if it showed this one.
     pub(crate) fn follow(&self, old: NodeId, new: NodeId) {
         let (order, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         if self.root.compare_exchange(old.0, new.0, order, relaxed).is_ok() {
@@ -140,12 +141,12 @@ impl Adapter {
         self.enforce == Enforce::Kernel
     }
 
-    /// The node that a number of the kernel stands for.
+    /// The node behind a kernel number.
     fn node(&self, number: u64) -> NodeId {
         if number == ROOT { self.root() } else { NodeId(number) }
     }
 
-    /// The number that the kernel has for a node.
+    /// The kernel's number of a node.
     pub(crate) fn number(&self, node: NodeId) -> u64 {
         if node == self.root() || node.0 == self.root_shown.load(Ordering::Relaxed) {
             ROOT
@@ -154,12 +155,12 @@ impl Adapter {
         }
     }
 
-    /// Whether the kernel holds what a name leads to now.
+    /// Whether the kernel holds what a name points to now.
     pub(crate) fn holds_name(&self, parent: u64, name: &[u8]) -> bool {
         self.fs.holds_name(self.node(parent), name)
     }
 
-    /// The number that the root shows at present; it changes when that is rolled back.
+    /// The number that the root shows at present; it changes when the root is rolled back.
     pub(crate) fn look_at_root(&self) -> u64 {
         if let Ok(attr) = self.fs.getattr(&Caller::root(), self.root()) {
             self.root_shown.store(attr.node.0, Ordering::Relaxed);
@@ -167,10 +168,10 @@ impl Adapter {
         self.root_shown.load(Ordering::Relaxed)
     }
 
-    /// Whose rights an operation on names or attributes has.
+    /// The rights for an operation on names or attributes.
     fn caller(&self, who: Who) -> Caller {
         let groups = match self.enforce {
-            // The kernel has looked at them already, so the reading of /proc is saved.
+            // The kernel has checked them already, so this saves reading /proc.
             Enforce::Kernel => Vec::new(),
             Enforce::Here => self.groups.of(who.pid, who.uid, self.fs.now()),
         };
@@ -184,7 +185,7 @@ impl Adapter {
         }
     }
 
-    /// Whose rights making something has: with the groups that the kernel sent along.
+    /// The rights for creating something: with the groups that the kernel sent along.
     fn maker(&self, maker: &Maker) -> Caller {
         let mut caller = self.caller(maker.who);
         caller.groups.extend_from_slice(&maker.groups);
@@ -192,19 +193,19 @@ impl Adapter {
         caller
     }
 
-    /// Whose rights a search has: those of all groups, since the kernel looks at none for it.
+    /// The rights for a search: those of all groups, since the kernel checks none for it.
     fn searcher(&self, who: Who) -> Caller {
         let groups = self.groups.of(who.pid, who.uid, self.fs.now());
         Caller { groups, ..self.caller(who) }
     }
 
-    /// How long the kernel may keep a node: one that a query found not at all.
+    /// How long the kernel may keep a node: not at all if a query found it.
     pub(crate) fn times(&self, number: u64) -> &Timeouts {
         if fs::is_volatile(NodeId(number)) { &NOT_KEPT } else { &self.timeouts }
     }
 
-    /// Whose rights an operation on an open file has: they were checked when it was opened, and
-    /// a descriptor may since have been handed to somebody else.
+    /// The rights for an operation on an open file: they were checked when it was opened, and the
+    /// descriptor may since have been passed to another process.
     fn opened(who: Who) -> Caller {
         let (uid, gid) = (who.uid, who.gid);
         Caller {
@@ -222,13 +223,13 @@ impl Adapter {
         Named { node, generation, shown: self.number_to_show(node), attr: entry.attr }
     }
 
-    /// The generation of a node. The root's is 0: the kernel makes it without asking.
+    /// The generation of a node. The root's is 0: the kernel creates it without a request.
     fn generation(&self, node: NodeId) -> u64 {
         if self.number(node) == ROOT { 0 } else { self.fs.generation(node) }
     }
 
-    /// The inode number that users see of a node. Snapshots that show the same numbers have those
-    /// of no subvolume: a file that lives has another one.
+    /// The inode number that users see for a node. Snapshots that show the same numbers have
+    /// numbers of no subvolume: a live file has a different one.
     pub(crate) fn number_to_show(&self, node: u64) -> u64 {
         if self.snapshots_alike && self.fs.is_in_snapshot(NodeId(node)) {
             NodeId(node).ino().0
@@ -238,7 +239,7 @@ impl Adapter {
     }
 }
 
-/// Turns a failure of an operation on a node into its number, and logs what deserves it.
+/// Converts a failure of an operation on a node to its number, and logs serious failures.
 fn failed(operation: &'static str, number: u64) -> impl Fn(FsError) -> Errno {
     move |error| errno::report(operation, number, &error)
 }

@@ -1,8 +1,8 @@
-//! Mounting: opens a channel to the kernel and hangs it on the mount point.
+//! Mounting: opens a channel to the kernel and attaches it to the mount point.
 //!
-//! Root calls mount(2). Everybody else, and a root that may not mount, asks fusermount3, which is
-//! setuid root and hands the open channel back over a socket. The channel has no reader yet when
-//! this returns; the kernel keeps requests until the transport serves it.
+//! Root calls mount(2). Other users, and a root that may not mount, call fusermount3, which is
+//! setuid root and passes the open channel back over a socket. The channel has no reader yet when
+//! this returns; the kernel queues requests until the transport serves it.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, IoSliceMut};
@@ -24,7 +24,7 @@ use crate::options::{Atime, MountOptions};
 use crate::source;
 
 const DEVICE: &str = "/dev/fuse";
-/// Where the helper is looked for when it is not in the path: `su` and services have short ones.
+/// Where the helper is searched for if it is not in the path: `su` and services have short paths.
 const HELPERS: [&str; 4] =
     ["fusermount3", "/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"];
 
@@ -43,8 +43,8 @@ pub(crate) fn attach(mount_point: &Path, options: &MountOptions) -> Result<Owned
     attach_by_helper(mount_point, &name, options)
 }
 
-/// Whether every thread can be given a channel of its own: that takes opening the device, which
-/// the helper spares ordinary users.
+/// Whether every thread can get a channel of its own: that requires opening the device, which
+/// ordinary users with the helper need not do.
 pub(crate) fn can_clone() -> bool {
     open_device().is_ok()
 }
@@ -81,7 +81,7 @@ fn attach_as_root(
     Ok(device)
 }
 
-/// What the kernel keeps of a mount.
+/// Flags that the kernel keeps for a mount.
 pub(crate) fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
@@ -95,7 +95,7 @@ pub(crate) fn flags(options: &MountOptions) -> MountFlags {
     flags
 }
 
-/// The same options in the helper's words.
+/// The same options in the helper's syntax.
 fn helper_options(name: &OsStr, options: &MountOptions) -> OsString {
     let mut words: Vec<&str> = Vec::new();
     words.push(if options.read_only { "ro" } else { "rw" });
@@ -130,8 +130,8 @@ fn attach_by_helper(
     let system = |error| MountError::system("asking fusermount3 to mount", error);
     let (ours, theirs) = UnixStream::pair().map_err(system)?;
     let arguments = [OsStr::new("-o"), &helper_options(name, options), OsStr::new("--")];
-    // The helper takes the number of a descriptor; its standard input is one that it inherits
-    // without a moment in which other children could inherit it too.
+    // The helper takes the number of a descriptor. It inherits its standard input, so there is no
+    // moment in which other children could inherit it too.
     let child = run_helper(|command| {
         command.args(arguments).arg(mount_point).env("_FUSE_COMMFD", "0");
         let socket = theirs.try_clone().map(OwnedFd::from);
@@ -154,7 +154,7 @@ pub(crate) fn run_helper(
     for program in HELPERS {
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // Messages are read below; they must be in the language that is looked for.
+        // The code below reads messages; they must be in the language it expects.
         command.env("LC_ALL", "C");
         prepare(&mut command);
         match command.spawn() {
@@ -166,7 +166,7 @@ pub(crate) fn run_helper(
     Err(MountError::NoHelper)
 }
 
-/// The open channel that the helper sends, or `None` when it closed without.
+/// The open channel that the helper sends, or `None` if it closed without sending one.
 fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

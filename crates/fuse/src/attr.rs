@@ -1,9 +1,9 @@
-//! Kinds of nodes between the namespace and the bits of a mode.
+//! Converts kinds of nodes between the namespace and the bits of a mode.
 
 use inode::Kind;
 
-/// The kind in the file-type bits of a mode; `None` for a directory, a symbolic link and bits
-/// that mean nothing, which mknod(2) does not make.
+/// The kind in the file-type bits of a mode; `None` for a directory, a symbolic link and invalid
+/// bits, which mknod(2) does not create.
 pub(crate) fn kind_of_new(mode: u32) -> Option<Kind> {
     match mode & libc::S_IFMT {
         0 | libc::S_IFREG => Some(Kind::File),

@@ -1,10 +1,11 @@
-//! File capabilities end when a file changes hands or contents, as set-id bits do.
+//! File capabilities end when a file changes owner or contents, as set-id bits do.
 //!
-//! The kernel leaves both to us (`FUSE_HANDLE_KILLPRIV_V2`): if it did it itself, it would have
-//! to ask for the capabilities of the file before every write(2), one more request each. It asks
-//! before the first one all the same, and then removes what it finds. That a change ends them goes
-//! with the change ([`inode::Ends`]), for the namespace to do both at once. Who may keep set-id
-//! bits (`CAP_FSETID`) the kernel says of writing and truncating only; of the rest it is read here.
+//! The kernel leaves both to the daemon (`FUSE_HANDLE_KILLPRIV_V2`). If the kernel did it itself,
+//! it would have to ask for the capabilities of the file before every write(2), one more request
+//! each. It still asks before the first write, and then removes what it finds. A change carries
+//! what it ends ([`inode::Ends`]), so that the namespace does both at once. The kernel reports
+//! whether the caller may keep set-id bits (`CAP_FSETID`) for writes and truncation only; for other
+//! requests this module reads it.
 
 use inode::{Caller, Enforce};
 
@@ -12,21 +13,22 @@ const NAME: &[u8] = b"security.capability";
 /// The bit of `CAP_FSETID` in a set of capabilities.
 const FSETID: u32 = 4;
 
-/// Whether an extended attribute is that of capabilities. The kernel asks by itself whether
-/// somebody may remove it, and removes it in the name of whoever changes the file.
+/// Whether an extended attribute holds capabilities. The kernel checks by itself whether a caller
+/// may remove it, and removes it in the name of the process that changes the file.
 pub(crate) fn are_in(name: &[u8]) -> bool {
     name == NAME
 }
 
-/// Who takes them away: that needs no rights of its own.
+/// The identity that removes them: that needs no rights of its own.
 pub(crate) fn taker() -> Caller {
     Caller { enforce: Enforce::Kernel, ..Caller::root() }
 }
 
-/// Whether a thread of the superuser may keep the set-id bits of what it changes. One that is not
-/// seen may not: bits that ended too early are set again, and those that stayed are a way in.
+/// Whether a thread of the superuser may keep the set-id bits of what it changes. A thread that
+/// cannot be seen may not: bits that ended too early can be set again, but bits that stayed are a
+/// security hole.
 pub(crate) fn keeps_set_id(pid: u32) -> bool {
-    // What it may do in a user namespace of its own counts nowhere else.
+    // Its rights in a user namespace of its own count nowhere else.
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
     let thread = pid.to_string();
     let ours = namespace("self");

@@ -1,4 +1,4 @@
-//! Unmounting: cleanly where nobody uses the mount, lazily where somebody does.
+//! Unmounts: cleanly if no process uses the mount, lazily if one does.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use crate::MountError;
 use crate::attach::run_helper;
 use crate::mountinfo::{self, FILE_SYSTEM_TYPE};
 
-/// How long a mount that is in use is asked to go before it is detached, and the pause between.
-/// Whoever is just started has the files of whoever starts it open until its program runs.
+/// How long a mount in use is retried before it is detached, and the pause between tries. A process
+/// that was just forked has its parent's files open until its program runs.
 const BUSY_FOR: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How an unmount went.
+/// The result of an unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmounted {
-    /// The mount is gone, and with it its server's work.
+    /// The mount is gone, and its server has finished.
     Clean,
-    /// The mount is out of sight, but open files and working directories keep it alive: its
-    /// server goes on until the last one leaves.
+    /// The mount is out of sight, but open files and working directories keep it alive: its server
+    /// goes on until the last one closes.
     Lazy,
 }
 
-/// What becomes of a mount that is in use.
+/// What to do with a mount in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InUse {
-    /// It stays, and that is told ([`MountError::Busy`]).
+    /// It stays, and the call returns [`MountError::Busy`].
     Stays,
-    /// It is taken out of sight, and ends when the last user leaves. Who goes on by its path writes
-    /// to what is below it.
+    /// It is taken out of sight, and ends when the last user leaves. A process that continues to
+    /// use its path writes to the directory below it.
     Detached,
 }
 
-/// Unmounts a mount of ours, whoever serves it, dead ones too.
+/// Unmounts a mount of PandoFS, whichever process serves it, dead ones too.
 pub fn unmount(mount_point: &Path, in_use: InUse) -> Result<Unmounted, MountError> {
     let resolved = mountinfo::resolve(mount_point).unwrap_or_else(|| mount_point.to_owned());
     match mountinfo::on_top(&resolved) {
@@ -50,8 +50,8 @@ pub fn unmount(mount_point: &Path, in_use: InUse) -> Result<Unmounted, MountErro
     }
 }
 
-/// Unmounts whatever is on top of a resolved mount point; `false` if it is in use, and not only
-/// for a moment.
+/// Unmounts whatever is on top of a resolved mount point; `false` if it is in use for more than a
+/// moment.
 fn detach_unused(mount_point: &Path) -> Result<bool, MountError> {
     let clock = SystemClock::new();
     loop {
@@ -93,7 +93,7 @@ enum Outcome {
 
 fn detach_with(mount_point: &Path, flags: UnmountFlags) -> Result<Outcome, MountError> {
     match rustix::mount::unmount(mount_point, flags | UnmountFlags::NOFOLLOW) {
-        // EINVAL: not a mount point any more, somebody else was faster.
+        // EINVAL: not a mount point any more, another process unmounted it first.
         Ok(()) | Err(Errno::INVAL) => Ok(Outcome::Gone),
         Err(Errno::BUSY) => Ok(Outcome::Busy),
         Err(Errno::PERM) => detach_by_helper(mount_point, flags.contains(UnmountFlags::DETACH)),
@@ -116,7 +116,7 @@ fn detach_by_helper(mount_point: &Path, lazily: bool) -> Result<Outcome, MountEr
     } else if words.contains("busy") {
         Ok(Outcome::Busy)
     } else if words.contains("not found in") {
-        // So it says of a mount that is another user's, of which it has no note.
+        // The helper also reports this for another user's mount, of which it has no record.
         let doing = format!("unmounting {}, which another user mounted", mount_point.display());
         Err(MountError::system(doing, Errno::PERM))
     } else {

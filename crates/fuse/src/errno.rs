@@ -1,4 +1,4 @@
-//! Errors of the namespace to numbers of the kernel: the one place where they meet.
+//! Converts errors of the namespace to numbers of the kernel: the only place where they meet.
 
 use inode::FsError;
 
@@ -46,9 +46,8 @@ pub(crate) fn number(error: &FsError) -> Errno {
     })
 }
 
-/// The number for an error of an operation. The kernel's caller sees the number alone, so what
-/// it cannot say (which file of the volume is damaged, and where; what latched the store) goes
-/// to the log.
+/// The number for an error of an operation. The kernel's caller sees only the number, so details
+/// (which file of the volume is damaged, and where; what latched the store) go to the log.
 pub(crate) fn report(operation: &'static str, node: u64, error: &FsError) -> Errno {
     match error {
         FsError::Io(_) => tracing::error!(operation, node, %error, "answered with EIO"),

@@ -10,7 +10,7 @@ use crate::options::OptionError;
 /// Why a mount or unmount failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The list of options was not understood.
+    /// The list of options could not be parsed.
     #[error(transparent)]
     Options(#[from] OptionError),
     /// The kernel offers no FUSE.
@@ -25,7 +25,7 @@ pub enum MountError {
          package fuse3 (`apt install fuse3`), or mount as root"
     )]
     NoHelper,
-    /// This process may not mount, not even through the helper.
+    /// This process may not mount, not even with the helper.
     #[error(
         "mounting is not permitted here ({0}); in a container, start it with `--device /dev/fuse \
          --cap-add SYS_ADMIN`"
@@ -37,7 +37,7 @@ pub enum MountError {
          set), or mount as root"
     )]
     DeviceClosed,
-    /// An ordinary user asked for `allow_other`, which the machine does not allow.
+    /// An ordinary user requested `allow_other`, which the machine does not allow.
     #[error(
         "allow_other is not permitted to ordinary users: add the line `user_allow_other` to \
          /etc/fuse.conf, mount as root, or leave the option out"
@@ -72,17 +72,17 @@ pub enum MountError {
         /// Its type.
         kind: String,
     },
-    /// Somebody has files open in it, or works in it.
+    /// A process has files open in it, or works in it.
     #[error("{} is in use", .0.display())]
     Busy(PathBuf),
-    /// What is mounted there has no server any more, and is not ours to take away.
+    /// The mount there has no server any more, and is not ours to remove.
     #[error(
         "{} is a dead mount (its server is gone): take it away with `fusermount3 -uz {}`, or as \
          root with `umount -l {}`",
         .0.display(), .0.display(), .0.display()
     )]
     Dead(PathBuf),
-    /// The volume's own files lie below the mount point and would be hidden by the mount.
+    /// The volume's own files are below the mount point and would be hidden by the mount.
     #[error(
         "the volume {} lies below the mount point {}: mounting there would hide its own files",
         volume.display(), mount_point.display()
@@ -93,7 +93,7 @@ pub enum MountError {
         /// Where.
         mount_point: PathBuf,
     },
-    /// The mount point lies among the volume's own files.
+    /// The mount point is among the volume's own files.
     #[error(
         "the mount point {} lies inside the volume {}: mount somewhere else",
         mount_point.display(), volume.display()
@@ -104,7 +104,7 @@ pub enum MountError {
         /// Where.
         mount_point: PathBuf,
     },
-    /// `subdir=` does not lead to a directory.
+    /// `subdir=` does not point to a directory.
     #[error("subdir {}: {error}", subdir.display())]
     Subdir {
         /// The directory asked for.
@@ -112,7 +112,7 @@ pub enum MountError {
         /// Why not.
         error: FsError,
     },
-    /// The helper refused; its own words.
+    /// The helper refused; its own message.
     #[error("fusermount3: {0}")]
     Helper(String),
     /// Nothing of ours is mounted there.

@@ -1,15 +1,15 @@
-//! Supplementary groups of whoever sent a request.
+//! Supplementary groups of the process that sent a request.
 //!
-//! The kernel sends one group only. Where permissions are checked here, the others are read from
-//! `/proc/PID/status` and kept for a moment: a program that makes a thousand calls is asked once,
-//! and a process number that is used again cannot inherit rights for longer than that moment.
+//! The kernel sends one group only. If permissions are checked here, the others are read from
+//! `/proc/PID/status` and cached briefly. So a program that makes a thousand calls is read once,
+//! and a reused process number cannot inherit rights for longer than the cache lifetime.
 
 use std::collections::BTreeMap;
 
 use device::Timestamp;
 use parking_lot::Mutex;
 
-/// How long an answer is believed, in nanoseconds.
+/// How long an answer is valid, in nanoseconds.
 const KEPT_NANOS: i64 = 200_000_000;
 /// Answers kept before all are dropped.
 const KEPT_MAX: usize = 1024;
@@ -27,7 +27,7 @@ struct Key {
 }
 
 impl Groups {
-    /// The supplementary groups of a process, or none where it is gone or hidden from us.
+    /// The supplementary groups of a process, or none if it is gone or hidden from us.
     pub(crate) fn of(&self, pid: u32, uid: u32, now: Timestamp) -> Vec<u32> {
         let key = Key { pid, uid };
         if let Some((read_at, groups)) = self.known.lock().get(&key)

@@ -1,4 +1,5 @@
-//! Kernel requests to file-system calls and back; the only crate that knows FUSE and errno.
+//! Converts kernel requests to file-system calls and back; the only crate that knows FUSE and
+//! errno.
 
 mod adapter;
 mod attach;

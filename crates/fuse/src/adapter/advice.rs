@@ -1,22 +1,22 @@
-//! Whether a listing of a large directory carries attributes.
+//! Decides whether a listing of a large directory carries attributes.
 //!
 //! The kernel asks for attributes with every listing (`kernel/session.rs` says why), and makes an
-//! inode of each entry that has them. In a directory with millions of entries that is memory here
-//! and there which a reader of names alone has no use for, so there it gets names alone, unless
-//! somebody looks its names up while it is read. Lossy: what collides or races costs look-ups, or
-//! attributes that nobody wanted, and nothing else.
+//! inode of each entry that has them. In a directory with millions of entries that costs memory in
+//! the kernel and in this process, which a reader of names alone does not need. So a reader of a
+//! large directory gets names alone, unless a process looks its names up while it is read. The
+//! table is lossy: a collision or a race costs look-ups, or unneeded attributes, and nothing else.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Entries from which on a directory is large.
+/// Number of entries from which a directory is large.
 pub(super) const LARGE: u64 = 1 << 20;
-/// Requests of a listing that carry attributes after a look-up. A request for names brings some
-/// 700 entries and one with attributes some 180, so that of a listing whose every entry is looked
-/// at one in 20 is looked up.
+/// Requests of a listing that carry attributes after a look-up. A request for names returns some
+/// 700 entries and one with attributes some 180, so if every entry of a listing is looked at, one
+/// in 20 is looked up.
 const REQUESTS_AFTER_LOOKUP: u32 = 64;
 const SLOTS: usize = 16;
 
-/// Large directories that are read at present.
+/// Large directories that are being read.
 #[derive(Debug, Default)]
 pub(super) struct Advice([Slot; SLOTS]);
 
@@ -24,7 +24,7 @@ pub(super) struct Advice([Slot; SLOTS]);
 struct Slot {
     /// The kernel's number of the directory; 0 for none.
     directory: AtomicU64,
-    /// Requests that are still to carry attributes.
+    /// Remaining requests that carry attributes.
     left: AtomicU32,
 }
 
@@ -33,7 +33,7 @@ impl Advice {
         &self.0[(directory % SLOTS as u64) as usize]
     }
 
-    /// A name in a directory was looked up, and is there.
+    /// A name in a directory was looked up and found.
     #[inline]
     pub(super) fn looked_up(&self, directory: u64) {
         let slot = self.slot(directory);
@@ -42,7 +42,7 @@ impl Advice {
         }
     }
 
-    /// Whether the answer to a request for a large directory is to carry attributes.
+    /// Whether the answer to a request for a large directory carries attributes.
     pub(super) fn wants_attributes(&self, directory: u64) -> bool {
         let slot = self.slot(directory);
         if slot.directory.swap(directory, Ordering::Relaxed) != directory {

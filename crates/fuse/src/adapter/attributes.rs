@@ -1,4 +1,4 @@
-//! Attributes, extended attributes, permissions, room.
+//! Attributes, extended attributes, permissions, space.
 
 use std::sync::atomic::Ordering;
 
@@ -12,14 +12,14 @@ use crate::errno::Errno;
 /// Longest value and longest list of names that the kernel's system calls take.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// Changes that were asked for.
+/// Requested changes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttrChanges {
     /// The changes.
     pub(crate) changes: SetAttr,
     /// Whether they were made through an open file (ftruncate): rights were checked at its open.
     pub(crate) through_open_file: bool,
-    /// Whether the kernel found that the change ends set-id bits, whoever makes it.
+    /// Whether the kernel found that the change ends set-id bits, for any caller.
     pub(crate) ends_bits: bool,
 }
 
@@ -28,8 +28,8 @@ pub(crate) struct AttrChanges {
 pub(crate) struct Setting {
     /// Those of setxattr(2).
     pub(crate) flags: i32,
-    /// Whether the caller is in the group of the file, or may act as if; the kernel says so of who
-    /// sets an access control list.
+    /// Whether the caller is in the group of the file, or may act as if; the kernel passes this for
+    /// a caller that sets an access control list.
     pub(crate) in_group: bool,
 }
 
@@ -69,14 +69,14 @@ impl Adapter {
         Named { node: number, generation: 0, shown: self.number_to_show(number), attr }
     }
 
-    /// Whether somebody may do what the bits of `mask` say.
+    /// Whether the caller may do what the bits of `mask` say.
     pub(crate) fn access(&self, who: Who, number: u64, mask: u32) -> Answer<()> {
         self.fs
             .access(&self.caller(who), self.node(number), mask & 0o7)
             .map_err(failed("access", number))
     }
 
-    /// Room and limits.
+    /// Space and limits.
     pub(crate) fn statfs(&self, number: u64) -> Answer<StatFs> {
         self.fs.statfs(self.node(number)).map_err(failed("statfs", number))
     }
@@ -127,7 +127,7 @@ impl Adapter {
         };
         let mut caller = self.caller(who);
         if !setting.in_group {
-            // Then nothing else is left to be checked by the kernel: lists are set by owners.
+            // Then the kernel has nothing left to check: owners set lists.
             caller.enforce = Enforce::Here;
         }
         self.fs

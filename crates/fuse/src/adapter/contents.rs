@@ -1,8 +1,8 @@
-//! File contents: opening, reading, writing, making durable.
+//! File contents: open, read, write, sync.
 //!
-//! Where the kernel checks permissions there is nothing to do at open, and it is told so: it
-//! never asks again, and open and close cost no request. Otherwise opening is where permissions
-//! are checked, once, and reading and writing through the open file are not checked again.
+//! If the kernel checks permissions, an open needs no work, and the answer says so: the kernel
+//! never asks again, and open and close cost no request. Otherwise permissions are checked once, at
+//! open, and reads and writes through the open file are not checked again.
 
 use std::cell::RefCell;
 
@@ -14,19 +14,19 @@ use super::{Adapter, Answer, Who, failed};
 use crate::capability;
 use crate::errno::Errno;
 
-/// Longest read that the kernel sends: what was agreed as its largest request.
+/// Longest read that the kernel sends: the negotiated largest request.
 const READ_BYTES_MAX: usize = 1 << 20;
 /// Longest copy that is answered as one.
 const COPY_BYTES_MAX: u64 = 1 << 30;
-/// Set in the flags of an open that is for running the file; not in any header for programs.
+/// Set in the flags of an open that is for executing the file; not in any userspace header.
 const FOR_RUNNING: i32 = 0o40;
 
 thread_local! {
-    /// One buffer a thread, so that a read costs no allocation and no clearing.
+    /// One buffer per thread, so that a read costs no allocation and no clearing.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What an open leads to.
+/// The answer to an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// The kernel need not ask again, for any file.
@@ -56,7 +56,7 @@ impl Adapter {
         self.open(who, number, libc::O_RDONLY)
     }
 
-    /// Reads at most `size` bytes at `offset` and hands them to `send`; `flags` are those that the
+    /// Reads at most `size` bytes at `offset` and passes them to `send`; `flags` are those that the
     /// file was opened with.
     pub(crate) fn read(
         &self,
@@ -85,8 +85,8 @@ impl Adapter {
         });
     }
 
-    /// Writes at `offset`. `ends_rights`: the kernel found that the writer's change ends the
-    /// rights that the file gives to those who run it.
+    /// Writes at `offset`. `ends_rights`: the kernel found that the writer's change ends the rights
+    /// that the file gives to users who execute it.
     pub(crate) fn write(
         &self,
         who: Who,
@@ -100,9 +100,9 @@ impl Adapter {
         self.fs.write(&caller, self.node(number), offset, bytes).map_err(failed("write", number))
     }
 
-    /// As `write`, of what the kernel kept of stores into a map. What is refused of a snapshot is
-    /// not in the file: nor is it to be read from what the kernel keeps. (No more is dropped: the
-    /// kernel would first write what was stored since, and wait for that.)
+    /// Like `write`, for pages that the kernel cached from stores into a map. If a snapshot refuses
+    /// a write, it is not in the file, so it must not be read from the kernel's cache either. (No
+    /// more is dropped: the kernel would first write what was stored since, and wait for that.)
     pub(crate) fn write_kept(
         &self,
         who: Who,
@@ -119,15 +119,15 @@ impl Adapter {
         done
     }
 
-    /// The owner of a file, in place of a writer that is not known: quotas hold for the owner.
+    /// The owner of a file, in place of an unknown writer: quotas apply to the owner.
     fn owner_of(&self, who: Who, number: u64) -> Answer<Who> {
         let attr = self.fs.getattr(&Adapter::opened(who), self.node(number));
         let attr = attr.map_err(failed("write", number))?;
         Ok(Who { uid: attr.uid, gid: attr.gid, ..who })
     }
 
-    /// Whose rights a change of contents has of which the kernel does not say what it ends. The
-    /// superuser is asked for only where there are bits to keep.
+    /// The rights for a change of contents if the kernel does not say what it ends. The code checks
+    /// for the superuser only if there are bits to keep.
     fn changing(&self, who: Who, node: NodeId) -> Caller {
         let mut caller = Adapter::opened(who);
         let bears = |mode| without_set_id(mode) != mode;
@@ -140,10 +140,10 @@ impl Adapter {
 
     /// The next data or hole; `what` is that of lseek(2).
     ///
-    /// A hole may have pages that a program stored into a shared map and the kernel has not
-    /// written yet. The kernel does not write them before it sends this request, so that each hole
-    /// that an answer relies on is written back first, and looked at again. Data stays cached.
-    /// Waits for requests of the kernel: not to be called by a thread that serves those.
+    /// A hole may have pages that a program stored into a shared map and the kernel has not written
+    /// yet. The kernel does not write them before it sends this request. So each hole that an
+    /// answer relies on is written back first, and then checked again. Data stays cached. This
+    /// waits for requests of the kernel: a thread that serves those must not call it.
     pub(crate) fn seek(&self, who: Who, number: u64, offset: i64, what: i32) -> Answer<u64> {
         let what = match what {
             libc::SEEK_DATA => Seek::Data,
@@ -211,7 +211,7 @@ impl Adapter {
         to: (u64, u64),
         length: u64,
     ) -> Answer<u32> {
-        // The answer has 32 bits; whoever asked goes on from there.
+        // The answer has 32 bits; the caller continues from there.
         let length = length.min(COPY_BYTES_MAX);
         let (source, target) = ((self.node(from.0), from.1), (self.node(to.0), to.1));
         self.fs
@@ -220,7 +220,7 @@ impl Adapter {
             .map_err(failed("copy_range", to.0))
     }
 
-    /// Makes a file or directory durable.
+    /// Syncs a file or directory.
     pub(crate) fn fsync(&self, number: u64, data_only: bool) -> Answer<()> {
         let scope = if data_only { SyncScope::Data } else { SyncScope::All };
         self.fs.fsync(self.node(number), scope).map_err(failed("fsync", number))

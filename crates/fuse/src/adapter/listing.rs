@@ -1,6 +1,6 @@
-//! Directory listings, with `.` and `..`, which the namespace leaves out.
+//! Directory listings, with `.` and `..`, which the namespace omits.
 //!
-//! Where the kernel asks for attributes, it takes entries without them too.
+//! If the kernel asks for attributes, it also accepts entries without them.
 //!
 //! Positions: 1 is after `.`, 2 after `..`, those above are the namespace's own cookies.
 
@@ -20,21 +20,21 @@ pub(crate) struct Listed<'a> {
     pub(crate) name: &'a [u8],
     /// The node.
     pub(crate) node: u64,
-    /// Its generation, where it has attributes.
+    /// Its generation, if it has attributes.
     pub(crate) generation: u64,
     /// The inode number to show.
     pub(crate) shown: u64,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: Kind,
     /// Position after it.
     pub(crate) offset: u64,
-    /// Its attributes: where the kernel asks for them, for all but `.` and `..`, what is in a
-    /// large directory and what cannot be read.
+    /// Its attributes, if the kernel asks for them. Not for `.` and `..`, entries of a large
+    /// directory and unreadable entries.
     pub(crate) attr: Option<&'a inode::Attr>,
 }
 
 impl Adapter {
-    /// Lists from `offset` until `take` says stop. Every line taken with attributes is a look-up.
+    /// Lists from `offset` until `take` stops. Every line taken with attributes is a look-up.
     pub(crate) fn list(
         &self,
         who: Who,
@@ -69,22 +69,22 @@ impl Adapter {
             self.fs.readdir(&caller, node, cookie, &mut forward)
         };
         match done {
-            // The kernel must hear of what was taken, or it never forgets it: whoever goes on
-            // from there hears of the error.
+            // The kernel must learn of what was taken, or it never forgets it: the next call from
+            // there returns the error.
             Err(_) if taken => Ok(()),
             done => done.map_err(failed("readdir", number)),
         }
     }
 
     fn gives_attributes(&self, node: NodeId, number: u64) -> bool {
-        // The size of a directory is the number of its entries. What cannot be told shows in the
-        // listing itself.
+        // The size of a directory is the number of its entries. If it cannot be read, the listing
+        // itself shows that.
         let large = |attr: inode::Attr| attr.size >= advice::LARGE;
         let large = self.fs.getattr(&Caller::root(), node).is_ok_and(large);
         !large || self.advice.wants_attributes(number)
     }
 
-    /// Lists `.` and `..`; says whether there is room for more.
+    /// Lists `.` and `..`; returns whether there is space for more.
     fn list_dots(
         &self,
         who: Who,
@@ -124,8 +124,8 @@ impl Adapter {
         if number == ROOT { Ok(self.getattr(who, ROOT)?.node) } else { Ok(number) }
     }
 
-    /// The number that `..` shows. The root's is its own: what lies above belongs to the file
-    /// system below the mount point, and the kernel puts that in by itself.
+    /// The number that `..` shows. The root shows its own: the directory above belongs to the file
+    /// system below the mount point, and the kernel fills that in itself.
     fn parent_number(&self, who: Who, number: u64, own: u64) -> u64 {
         if number == ROOT {
             return own;

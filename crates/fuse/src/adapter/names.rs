@@ -1,4 +1,4 @@
-//! Names: looking up, making, removing, renaming.
+//! Names: look up, create, remove, rename.
 
 use fs::{NewNode, RenameMode};
 use inode::{FsError, Kind};
@@ -10,7 +10,7 @@ use crate::errno::{self, Errno};
 const WHITEOUT_NO_REPLACE: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
 
 impl Adapter {
-    /// Looks a name up; `None` says that it does not exist and that this may be remembered.
+    /// Looks a name up; `None` means that it does not exist and that the kernel may cache this.
     pub(crate) fn lookup(&self, who: Who, parent: u64, name: &[u8]) -> Answer<Option<Named>> {
         if name == b"." {
             return self.find_by_number(parent).map(Some);
@@ -23,7 +23,7 @@ impl Adapter {
                 self.advice.looked_up(parent);
                 let named = self.named(&entry);
                 if named.node == ROOT {
-                    // Above a directory that a handle led to; see `forget`.
+                    // Above a directory that a handle pointed to; see `forget`.
                     self.fs.forget(entry.node, 1);
                 }
                 Ok(Some(named))
@@ -35,21 +35,21 @@ impl Adapter {
         }
     }
 
-    /// Finds what the kernel, or a program that it trusts with handles, knows the number of. The
-    /// root is always held, so nobody asks for it.
+    /// Finds the node of a number that the kernel, or a program that it trusts with handles, has.
+    /// The root is always held, so no request asks for it.
     fn find_by_number(&self, number: u64) -> Answer<Named> {
         let found = self.fs.find_by_number(self.root(), self.node(number));
         found.map(|entry| self.named(&entry)).map_err(failed("find", number))
     }
 
-    /// The kernel gives look-ups back. Those of the root it never took.
+    /// The kernel returns look-ups. It never took any of the root.
     pub(crate) fn forget(&self, number: u64, lookups: u64) {
         if number != ROOT {
             self.fs.forget(self.node(number), lookups);
         }
     }
 
-    /// Makes a regular file, as the first half of `open(O_CREAT)`.
+    /// Creates a regular file, as the first half of `open(O_CREAT)`.
     pub(crate) fn create(
         &self,
         maker: &Maker,
@@ -61,8 +61,8 @@ impl Adapter {
         let new = NewNode { kind: Kind::File, mode: mode & 0o7777, rdev: 0 };
         match self.fs.mknod(&self.maker(maker), self.node(parent), name, &new) {
             Ok(entry) => Ok(self.named(&entry)),
-            // Somebody else made the file since the kernel looked. At ESTALE it looks once more
-            // and opens what it finds, with all the checks that an existing file needs.
+            // Another process created the file since the kernel looked. At ESTALE the kernel looks
+            // once more and opens what it finds, with all the checks that an existing file needs.
             Err(FsError::Exists) if !exclusive => Err(Errno::STALE),
             Err(error) => Err(errno::report("create", parent, &error)),
         }
@@ -85,7 +85,7 @@ impl Adapter {
             .map_err(failed("mknod", parent))
     }
 
-    /// Makes a file without a name.
+    /// Creates a file without a name.
     pub(crate) fn tmpfile(&self, maker: &Maker, parent: u64, mode: u32) -> Answer<Named> {
         self.fs
             .tmpfile(&self.maker(maker), self.node(parent), mode & 0o7777)

@@ -1,4 +1,4 @@
-//! Requests about contents, listings and room: unpack, ask the adapter, pack.
+//! Requests about contents, listings and space: unpack, call the adapter, pack.
 
 use fs::WalkControl;
 
@@ -10,7 +10,7 @@ use crate::errno::Errno;
 
 type Asked<'r, 'a> = &'r mut Request<'a>;
 
-/// Reads, and hands the bytes on without a copy.
+/// Reads, and passes the bytes on without a copy.
 pub(super) fn read(adapter: &Adapter, request: &Request<'_>, send: impl FnOnce(Answer<&[u8]>)) {
     match range_and_flags(request.arguments) {
         Ok((range, flags)) => adapter.read(request.who, request.node, range, flags, send),
@@ -18,7 +18,7 @@ pub(super) fn read(adapter: &Adapter, request: &Request<'_>, send: impl FnOnce(A
     }
 }
 
-/// What is to be read, and the flags that the file was opened with.
+/// The range to read, and the flags that the file was opened with.
 fn range_and_flags(mut arguments: Arguments<'_>) -> Answer<((u64, u32), i32)> {
     arguments.skip(8)?;
     let range = (arguments.u64()?, arguments.u32()?);

@@ -1,5 +1,5 @@
-//! A file system that answers messages of the protocol which somebody hands to it: no kernel, no
-//! mount, no thread. Tests and fuzzers send it what no kernel would.
+//! A file system that answers protocol messages passed to it directly: no kernel, no mount, no
+//! thread. Tests and fuzzers send it messages that no kernel would.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use super::session;
 use crate::adapter::Adapter;
 use crate::options::MountOptions;
 
-/// A file system behind the protocol. Messages are those that are read from `/dev/fuse`, in the
-/// byte order of the machine.
+/// A file system behind the protocol. Messages have the format read from `/dev/fuse`, in the byte
+/// order of the machine.
 pub struct Loopback {
     adapter: Adapter,
-    /// Features that both sides have.
+    /// Negotiated features.
     features: u64,
     reply: Reply,
 }
@@ -30,8 +30,8 @@ impl Loopback {
         Loopback { adapter, features, reply: Reply::default() }
     }
 
-    /// Answers a message, as it would be written to the device; `None` for what is not answered:
-    /// what is no request, and what wants no answer.
+    /// Answers a message, as it would be written to the device; `None` for a malformed request and
+    /// a request that needs no answer.
     pub fn answer(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let reply = &mut self.reply;
         if let Some(mut request) = Request::parse(message).filter(|one| one.opcode == op::INIT) {

@@ -1,9 +1,9 @@
-//! The transport: messages of `/dev/fuse`, read, answered and sent by ourselves.
+//! The transport: reads messages of `/dev/fuse`, answers and sends them itself.
 //!
-//! In the order of a request: `session` (agrees with the kernel, reads, sends), `request` (the
-//! header and the arguments), `serve` (which call of the adapter it is), `names` (what is made of
-//! directories, names and attributes), `contents` (what is made of bytes), `reply` (answers as
-//! bytes); `numbers` has the constants of the protocol. Structures are those of
+//! In the order of a request: `session` (negotiates with the kernel, reads, sends), `request` (the
+//! header and the arguments), `serve` (which call of the adapter it is), `names` (requests on
+//! directories, names and attributes), `contents` (requests on bytes), `reply` (answers as bytes);
+//! `numbers` has the constants of the protocol. Structures are those of
 //! `include/uapi/linux/fuse.h`, in the byte order of the machine.
 
 mod clone_channel;

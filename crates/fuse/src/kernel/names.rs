@@ -1,4 +1,4 @@
-//! Requests about names and attributes: unpack, ask the adapter, pack.
+//! Requests about names and attributes: unpack, call the adapter, pack.
 
 use device::Timestamp;
 use inode::{SetAttr, SetTime};
@@ -83,8 +83,8 @@ pub(super) fn setattr(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Rep
     Ok(())
 }
 
-/// A time of the kernel: seconds with a sign, nanoseconds that count forward. What is out of the
-/// range of a [`Timestamp`] becomes its end.
+/// A time of the kernel: seconds with a sign, nanoseconds that count forward. A time out of the
+/// range of a [`Timestamp`] is clamped.
 fn time_of(seconds: u64, nanos: u32) -> Timestamp {
     let total = i128::from(seconds as i64) * 1_000_000_000 + i128::from(nanos);
     Timestamp(total.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
@@ -135,7 +135,7 @@ pub(super) fn tmpfile(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Rep
     Ok(())
 }
 
-/// A file that was made and is open.
+/// A file that was created and opened.
 fn opened(adapter: &Adapter, reply: &mut Reply, named: &Named) {
     let Timeouts { attr, entry, negative } = adapter.timeouts;
     let kept = attr.min(entry);
@@ -218,7 +218,7 @@ pub(super) fn listxattr(
     Ok(())
 }
 
-/// The bytes, or how many there are for a caller without room.
+/// The bytes, or their length for a caller without a buffer.
 fn sized(reply: &mut Reply, room: u32, bytes: &[u8]) {
     if room == 0 {
         reply.u32(bytes.len() as u32).u32(0);

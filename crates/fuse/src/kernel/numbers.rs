@@ -14,7 +14,7 @@ pub(super) const MINOR_WITH_EXPIRY: u32 = 38;
 pub(super) const REQUEST_HEADER_BYTES: usize = 40;
 pub(super) const REPLY_HEADER_BYTES: usize = 16;
 
-/// What is asked.
+/// Operation codes of requests.
 pub(super) mod op {
     pub(crate) const LOOKUP: u32 = 1;
     pub(crate) const FORGET: u32 = 2;
@@ -57,7 +57,7 @@ pub(super) mod op {
     pub(crate) const STATX: u32 = 52;
 }
 
-/// What is told without being asked.
+/// Codes of notifications, which answer no request.
 pub(super) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
@@ -103,14 +103,15 @@ pub(super) mod set {
 /// Flags of answers to open and create.
 pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(super) const OPEN_NO_FLUSH: u32 = 1 << 5;
-/// A write comes from the page cache, of a mapping: who made it the kernel does not say.
+/// A write comes from the page cache, of a mapping: the kernel does not say which process stored
+/// it.
 pub(super) const WRITE_CACHE: u32 = 1;
-/// A write ends the rights that the file gives to those who run it.
+/// A write ends the rights that the file gives to users who execute it.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// An access control list is set by somebody who is not in the file's group, and ends the rights
-/// that the file gives to those who run it.
+/// The caller that sets an access control list is not in the file's group, which ends the rights
+/// that the file gives to users who execute it.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1;
-/// `fsync` of contents alone.
+/// `fsync` of contents only.
 pub(super) const FSYNC_DATA: u32 = 1;
 /// Type of the extension of a request that carries groups.
 pub(super) const EXTENSION_GROUPS: u32 = 32;

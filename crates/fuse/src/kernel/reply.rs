@@ -84,7 +84,7 @@ impl Reply {
         self.u32(attr.rdev).u32(BLOCK_BYTES).u32(0);
     }
 
-    /// `fuse_entry_out`: a name that leads to a node.
+    /// `fuse_entry_out`: a name that points to a node.
     pub(super) fn entry(&mut self, named: &Named, times: &Timeouts) {
         self.entry_head((named.node, named.generation), times.entry, times.attr);
         self.attr(named.shown, &named.attr);
@@ -96,7 +96,7 @@ impl Reply {
         self.u32(entry.subsec_nanos()).u32(attr.subsec_nanos());
     }
 
-    /// `fuse_entry_out` that says that there is no such name, and that this may be kept.
+    /// `fuse_entry_out` for an absent name; the kernel may cache this.
     pub(super) fn no_entry(&mut self, kept: Duration) {
         self.entry_head((0, 0), kept, kept);
         self.zeros(88);
@@ -124,7 +124,7 @@ impl Reply {
     }
 
     /// An entry of a listing, if it fits in `room` bytes of body: with attributes for
-    /// `readdirplus`, whose kernel keeps them for `times`.
+    /// `readdirplus`; the kernel caches them for `times`.
     pub(super) fn listed(
         &mut self,
         entry: &Listed<'_>,
@@ -141,7 +141,7 @@ impl Reply {
                 let (node, generation, shown) = (entry.node, entry.generation, entry.shown);
                 self.entry(&Named { node, generation, shown, attr: *attr }, times);
             }
-            // Without them the kernel takes the number and the kind alone.
+            // Without them the kernel uses only the number and the kind.
             (Some(_), None) => {
                 self.zeros(ENTRY_BYTES);
             }

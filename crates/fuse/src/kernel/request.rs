@@ -1,7 +1,7 @@
-//! A request: the header, who asked, and a cursor over the arguments.
+//! A request: the header, the caller, and a cursor over the arguments.
 //!
-//! The kernel is trusted to send whole structures, but not blindly: what is too short is answered
-//! with EIO, as a kernel does that gets a short answer.
+//! The kernel is trusted to send whole structures, but not blindly: a request that is too short is
+//! answered with EIO, as the kernel itself does with a short answer.
 
 use crate::adapter::Who;
 use crate::errno::Errno;
@@ -15,20 +15,20 @@ pub(super) struct Request<'a> {
     pub(super) node: u64,
     pub(super) who: Who,
     pub(super) arguments: Arguments<'a>,
-    /// What was agreed on with the kernel: some structures are longer with it.
+    /// The negotiated features: some structures are longer with them.
     pub(super) features: u64,
     /// Supplementary groups of the caller that matter here.
     extensions: &'a [u8],
 }
 
-/// Arguments that were not taken yet.
+/// Arguments that were not read yet.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments<'a>(&'a [u8]);
 
 const SHORT: Errno = Errno(libc::EIO);
 
 impl<'a> Request<'a> {
-    /// Takes a message apart; `None` for what is no request.
+    /// Parses a message; `None` if it is no request.
     pub(super) fn parse(message: &'a [u8]) -> Option<Request<'a>> {
         let (header, rest) = message.split_at_checked(REQUEST_HEADER_BYTES)?;
         let mut header = Arguments(header);
@@ -46,8 +46,8 @@ impl<'a> Request<'a> {
         Some(Request { opcode, unique, node, who, arguments, features: 0, extensions })
     }
 
-    /// The groups of the caller that were sent along: of those it has beside its own, the one of
-    /// the directory in which something is made.
+    /// The groups of the caller that were sent along: of its supplementary groups, only the one of
+    /// the directory in which something is created.
     pub(super) fn groups(&self) -> Vec<u32> {
         let mut rest = Arguments(self.extensions);
         while let (Ok(size), Ok(kind)) = (rest.u32(), rest.u32()) {
@@ -82,7 +82,7 @@ impl<'a> Arguments<'a> {
         Ok(self.u32()? as i32)
     }
 
-    /// So many bytes that mean nothing to us.
+    /// Skips this many bytes that mean nothing to us.
     pub(super) fn skip(&mut self, count: usize) -> Result<(), Errno> {
         self.bytes(count).map(|_| ())
     }

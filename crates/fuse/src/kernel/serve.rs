@@ -1,6 +1,6 @@
-//! Which call a request is. What is not listed is answered with ENOSYS, after which the kernel
-//! does without: it keeps locks by itself, closes without a message, and copies by reading and
-//! writing where a copy is not offered.
+//! Dispatches a request to a call. An unlisted request is answered with ENOSYS, after which the
+//! kernel does without: it keeps locks by itself, closes without a message, and copies by reading
+//! and writing if copies are not offered.
 
 use super::numbers::op;
 use super::reply::Reply;
@@ -9,10 +9,10 @@ use super::{contents, names};
 use crate::adapter::{Adapter, Answer};
 use crate::errno::Errno;
 
-/// What the kernel does without when it is told so once.
+/// Requests that the kernel stops sending after one ENOSYS.
 const NOT_OFFERED: Errno = Errno(libc::ENOSYS);
 
-/// Answers a request into `reply`; `None` where no answer is sent.
+/// Answers a request into `reply`; `None` if no answer is sent.
 pub(super) fn serve(
     adapter: &Adapter,
     mut request: Request<'_>,
@@ -26,7 +26,7 @@ pub(super) fn serve(
             }
             return None;
         }
-        // What takes long is given up by its queue; all else is done before this is looked at.
+        // The queue cancels slow requests; everything else is done before this is checked.
         op::INTERRUPT => return None,
         op::LOOKUP => names::lookup(adapter, request, reply),
         op::GETATTR => names::getattr(adapter, request, reply),

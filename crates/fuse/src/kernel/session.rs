@@ -1,11 +1,11 @@
-//! The session: agreeing on a version and on features, reading requests, sending answers.
+//! The session: negotiates a version and features, reads requests, sends answers.
 //!
 //! 1. `negotiate` answers the first message, INIT; nothing else comes before that.
 //! 2. Each thread reads one request at a time into a buffer of its own, answers it, and reads the
-//!    next: the kernel hands every request to one reader.
+//!    next: the kernel passes every request to one reader.
 //!    What may take as long as a search is handed to threads of its own (`slow`), and so is what
 //!    waits until the kernel has written dirty pages.
-//! 3. ENODEV says that the file system is unmounted and that the last request was answered.
+//! 3. ENODEV means that the file system is unmounted and that the last request was answered.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,20 +28,20 @@ use crate::turns::Turns;
 /// Largest write, and with it the largest read, in one request: 256 pages, the kernel's own bound.
 pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const PAGES_MAX: u16 = 256;
-/// What a message may have beside its payload.
+/// Bytes that a message may have in addition to its payload.
 const MESSAGE_HEAD_BYTES: usize = 64 << 10;
-/// How many requests that nobody waits for (read-ahead, late writes) make the kernel hold back.
+/// How many background requests (read-ahead, late writes) make the kernel hold back.
 const CONGESTED: u16 = 48;
-/// How many of them it hands over at once, where it may not hold back: more than there are, for
-/// what it kept to itself could not be waited for ([`crate::write_back()`]).
+/// How many of them it sends at once, if it may not hold back: more than there are, because
+/// [`crate::write_back()`] could not wait for requests that the kernel kept.
 const BACKGROUND_MAX: u16 = u16::MAX;
 
-/// Features taken where the kernel has them. Not taken: the write-back cache (it makes the first
-/// `stat` after every close a request), atomic truncation (a truncating open then comes as a
-/// change of size, and open itself as nothing), automatic invalidation (we invalidate), locks (one
-/// kernel has all users of a mount, and a volume has one mount: it keeps them by itself), its own
-/// choice of listings with attributes (whoever reads all names before it looks at the first file,
-/// as find, du, tar and Go do, pays a look-up for each).
+/// Features used if the kernel has them. Not used: the write-back cache (it makes the first `stat`
+/// after every close a request), atomic truncation (a truncating open then comes as a change of
+/// size, and open itself as nothing), automatic invalidation (the daemon invalidates), locks (one
+/// kernel has all users of a mount, and a volume has one mount: it keeps them by itself), the
+/// kernel's own choice of listings with attributes (a program that reads all names before it looks
+/// at the first file, as find, du, tar and Go do, pays a look-up for each).
 const FEATURES: u64 = feature::ASYNC_READ
     | feature::EXPORT_SUPPORT
     | feature::BIG_WRITES
@@ -68,7 +68,7 @@ struct KernelSession {
     turns: Arc<Turns>,
 }
 
-/// What both sides have.
+/// Negotiated features.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
     minor: u32,
@@ -104,13 +104,13 @@ impl Transport for KernelTransport {
     }
 }
 
-/// The features for a mount. A kernel that looks at access control lists checks permissions by
-/// itself in any case, so it is asked to only where that was to be.
+/// The features for a mount. A kernel that checks access control lists checks permissions by itself
+/// in any case, so this feature is requested only if the kernel is to check them.
 pub(super) fn offered(adapter: &Adapter) -> u64 {
     if adapter.kernel_checks() { FEATURES | feature::POSIX_ACL } else { FEATURES }
 }
 
-/// Answers INIT; `None` when the kernel is to ask again with a version that we know.
+/// Answers INIT; `None` if the kernel must ask again with a version that we know.
 fn answer_init(
     channel: &OwnedFd,
     request: &mut Request<'_>,
@@ -130,8 +130,8 @@ fn answer_init(
     }
 }
 
-/// What both sides have, of what is `offered`, and the answer to INIT that says so; `None` when
-/// the kernel is to ask again.
+/// The features of both sides, from those `offered`, and the answer to INIT that lists them; `None`
+/// if the kernel must ask again.
 pub(super) fn agree(
     arguments: &mut Arguments<'_>,
     offered: u64,
@@ -217,13 +217,13 @@ impl Session for KernelSession {
     }
 }
 
-/// Requests that the threads which read them do not serve.
+/// Requests that the reading threads do not serve themselves.
 #[derive(Default)]
 struct Queues {
     /// Those that may take as long as a search.
     slow: Queue,
-    /// Those that wait until the kernel has written dirty pages: for requests that the threads
-    /// which read them have to be free for.
+    /// Those that wait until the kernel has written dirty pages: that takes requests for which the
+    /// reading threads must be free.
     seeks: Queue,
 }
 
@@ -295,7 +295,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What a thread does that serves requests which may take long.
+/// The body of a thread that serves slow requests.
 fn serve_slow(adapter: &Adapter, agreed: Agreed, queue: &Queue) {
     let mut reply = Reply::default();
     while let Some(slow) = queue.take() {
@@ -310,8 +310,8 @@ fn serve_slow(adapter: &Adapter, agreed: Agreed, queue: &Queue) {
     }
 }
 
-/// Answers one message. `send` is given the answer that was built, whose request it is of, the
-/// error number or 0, and bytes that stand behind what was built.
+/// Answers one message. `send` gets the answer, the request it belongs to, the error number or 0,
+/// and bytes that follow the answer.
 pub(super) fn answer(
     adapter: &Adapter,
     features: u64,
@@ -336,7 +336,7 @@ pub(super) fn answer(
     match super::serve::serve(adapter, request, reply) {
         Some(Ok(())) => send(reply, unique, 0, &[]),
         Some(Err(error)) => send(reply, unique, error.0, &[]),
-        // It wants no answer.
+        // It needs no answer.
         None => {}
     }
 }
@@ -347,7 +347,7 @@ fn read(channel: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::io::read(channel, &mut *buffer) {
             Ok(length) => return Ok(Some(length)),
             Err(Errno::NODEV) => return Ok(None),
-            // A request was taken back before it was read, or a signal came.
+            // A request was withdrawn before it was read, or a signal came.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -368,7 +368,7 @@ fn send_built(channel: &OwnedFd, reply: &mut Reply, unique: u64, error: i32, bod
         rustix::io::writev(channel, &[IoSlice::new(head), IoSlice::new(body)])
     };
     match sent {
-        // ENOENT: whoever asked was interrupted. ENODEV: unmounted meanwhile.
+        // ENOENT: the caller was interrupted. ENODEV: unmounted meanwhile.
         Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
         Err(error) => tracing::error!(%error, unique, "an answer was not taken"),
     }

@@ -1,6 +1,7 @@
-//! Requests that may take as long as a search: looking into `.search`, and totals of directories.
-//! They have threads of their own, so that those that serve all others go on; nobody has more
-//! than a few of them at a time, one is left to root, and one that is interrupted is given up.
+//! Requests that may take as long as a search: look-ups in `.search`, and totals of directories.
+//! They have threads of their own, so that the threads that serve all other requests go on. No user
+//! has more than a few of them at a time, one is reserved for root, and an interrupted request is
+//! cancelled.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -13,22 +14,22 @@ use parking_lot::{Condvar, Mutex};
 use super::numbers::op;
 use super::request::Request;
 
-/// Threads that they have.
+/// Threads for them.
 pub(super) const THREADS: usize = 4;
 /// How many of them serve one user at a time.
 const THREADS_A_USER: usize = 2;
 /// How many of them serve users other than root at a time.
 const THREADS_OF_USERS: usize = THREADS - 1;
-/// Interruptions that are remembered of requests which are not here: far more than there can be of
-/// requests that were read and are not put here yet.
+/// Most remembered interruptions of requests that are not queued here: far more than the requests
+/// that can have been read and not yet queued.
 const REMEMBERED: usize = 1024;
 
-/// A request that waits, or is served.
+/// A request that waits or is being served.
 pub(super) struct Slow {
     pub(super) message: Vec<u8>,
-    /// Where it came from: the kernel takes its answer there alone.
+    /// The channel it came from: the kernel accepts its answer only there.
     pub(super) channel: Arc<OwnedFd>,
-    /// Set when nobody waits for its answer.
+    /// Set when no caller waits for its answer.
     pub(super) cancel: Arc<AtomicBool>,
     unique: u64,
     user: u32,
@@ -44,19 +45,19 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Slow>,
-    /// Of those that are served: their numbers, and whose they are.
+    /// The requests being served: their numbers and users.
     served: Vec<(u64, u32, Arc<AtomicBool>)>,
     /// Numbers of interrupted requests that were not here, oldest first. Another thread may have
-    /// read the request and be about to put it here. A number is given to one request only.
+    /// read the request and be about to queue it. The kernel gives a number to one request only.
     interrupted: VecDeque<u64>,
     ended: bool,
 }
 
-/// Whether a request may take long.
+/// Whether a request may be slow.
 pub(super) fn is_slow(request: &Request<'_>) -> bool {
     let volatile = || fs::is_volatile(NodeId(request.node));
     match request.opcode {
-        // By its number, of what the kernel does not hold: that takes a search.
+        // A look-up by number of a node that the kernel does not hold: that takes a search.
         op::LOOKUP if request.arguments.clone().name() == Ok(b".") => true,
         op::LOOKUP | op::READDIR | op::READDIRPLUS => volatile(),
         op::GETXATTR => {
@@ -69,7 +70,7 @@ pub(super) fn is_slow(request: &Request<'_>) -> bool {
 }
 
 impl Queue {
-    /// Puts a request where a thread takes it. One whose interruption came before it is given up.
+    /// Queues a request for a thread. If its interruption came earlier, it is cancelled.
     pub(super) fn put(&self, request: &Request<'_>, message: &[u8], channel: &Arc<OwnedFd>) {
         let slow = Slow {
             message: message.to_vec(),
@@ -89,11 +90,11 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Gives a request up whose number an interruption names. One that waits is served all the
-    /// same, and at once: it finds that nobody waits for it. The number of one that is not here is
-    /// remembered: the kernel says it once. (It would say it again where that is answered with
-    /// EAGAIN, but only on the channel that the request was read from, and of all that is being
-    /// served elsewhere over and over until it is done.)
+    /// Cancels the request with the number in an interruption. A waiting request is still served,
+    /// and at once: it finds that no caller waits for it. The number of a request that is not here
+    /// is remembered, because the kernel sends it once. (The kernel would send it again if it were
+    /// answered with EAGAIN. But it does so only on the channel that the request was read from, and
+    /// over and over for every request that is being served elsewhere, until that is done.)
     pub(super) fn interrupt(&self, request: &Request<'_>) {
         let mut arguments = request.arguments;
         let Ok(unique) = arguments.u64() else { return };
@@ -115,8 +116,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The next request: of those that wait the first whose user has a thread left, or that was
-    /// given up; `None` at the end.
+    /// The next request: the first waiting one whose user has a thread left, or that was cancelled;
+    /// `None` at the end.
     pub(super) fn take(&self) -> Option<Slow> {
         let mut state = self.state.lock();
         loop {
@@ -145,7 +146,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Nothing more comes, and nobody waits for what there is.
+    /// Closes the queue: no request is added, and no caller waits for those in it.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -184,7 +185,7 @@ mod tests {
     }
 
     fn put(queue: &Queue, unique: u64, user: u32) {
-        // Nothing is answered: any descriptor does.
+        // No answer is sent: any descriptor does.
         let channel = Arc::new(std::io::pipe().expect("a pipe").0.into());
         let message = message(op::LOOKUP, unique, user, 0);
         let request = Request::parse(&message).expect("a request");
@@ -208,7 +209,7 @@ mod tests {
         interrupt(&queue, 4);
         let cancelled = |slow: &Slow| slow.cancel.load(Ordering::Relaxed);
         assert_eq!(taken.iter().map(cancelled).collect::<Vec<_>>(), [false, true, false]);
-        // What waits need not wait for a thread when it is given up.
+        // A waiting request need not wait for a thread when it is cancelled.
         interrupt(&queue, 8);
         let next = queue.take().expect("it was given up");
         assert!(next.unique == 8 && cancelled(&next));
@@ -238,12 +239,12 @@ mod tests {
     fn an_interruption_that_overtakes_its_request_gives_it_up() {
         let queue = Queue::default();
         let cancelled = |slow: &Slow| slow.cancel.load(Ordering::Relaxed);
-        // Both threads of the user are taken: what is given up need not wait for them.
+        // Both threads of the user are busy: a cancelled request need not wait for them.
         for unique in [2, 4] {
             put(&queue, unique, 7);
             assert!(queue.take().is_some_and(|slow| !cancelled(&slow)));
         }
-        // Interruptions of what is served elsewhere come by the way.
+        // Interruptions of requests that are served elsewhere arrive meanwhile.
         for unique in (1000..1000 + REMEMBERED as u64).step_by(2) {
             interrupt(&queue, unique);
         }
@@ -253,7 +254,7 @@ mod tests {
         let next = queue.take().expect("it was given up before it came");
         assert!(next.unique == 6 && cancelled(&next));
         queue.done(&next);
-        // It is forgotten with its request, and what is remembered has a bound.
+        // It is forgotten with its request, and the number of remembered ones is bounded.
         for unique in (10_000..20_000).step_by(2) {
             interrupt(&queue, unique);
         }
