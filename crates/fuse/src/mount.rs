@@ -1,8 +1,9 @@
-//! Putting it together: a file system, a mount point, the threads between them, and the way out.
+//! Mounts a file system: connects a file system, a mount point and the threads between them, and
+//! unmounts.
 //!
-//! 1. The mount point is checked, and a dead mount of the same volume is taken away.
+//! 1. The mount point is checked, and a dead mount of the same volume is removed.
 //! 2. The channel is opened and attached; the root, or `subdir`, becomes the kernel's node 1.
-//! 3. Version and features are agreed on; threads serve requests, one thread sends invalidations.
+//! 3. Version and features are negotiated; threads serve requests, one thread sends invalidations.
 //! 4. After [`Mount::unmount`], by us or by `umount`, the threads end and [`Mount::wait`] returns.
 
 use std::io;
@@ -30,8 +31,8 @@ const READ_AHEAD_KIB: u32 = 1024;
 /// A mounted file system. Dropping it unmounts.
 pub struct Mount {
     place: PathBuf,
-    /// Major and minor number of the mount, so that another one that has taken its place is not
-    /// unmounted in its stead.
+    /// Major and minor number of the mount, so that another mount that has taken its place is not
+    /// unmounted instead.
     device: Option<String>,
     /// The directory of the volume that it shows, if not its root.
     subdir: Option<PathBuf>,
@@ -61,7 +62,7 @@ pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, M
     fs.set_shown_root(root);
     let adapter = Arc::new(Adapter::new(Arc::clone(&fs), root, &options));
     let channel = attach::attach(&mount_point, &options)?;
-    // From here on a failure must take the mount away again.
+    // From here on a failure must remove the mount again.
     match serve(fs, &adapter, channel, &mount_point, &options) {
         Ok(mount) => Ok(mount),
         Err(error) => {
@@ -121,8 +122,8 @@ fn serve(
     Ok(Mount { place, device, subdir, allow_other, queue, turns, ending })
 }
 
-/// The node that the mount shows as its root. The look-ups on the way are kept: the mount holds
-/// its root for as long as it lasts.
+/// The node that the mount shows as its root. The look-ups on the way are kept: the mount holds its
+/// root until it is unmounted.
 fn root(fs: &dyn FileSystem, subdir: Option<&Path>) -> Result<NodeId, MountError> {
     let mut node = NodeId::ROOT;
     let Some(subdir) = subdir else { return Ok(node) };
@@ -138,7 +139,7 @@ fn root(fs: &dyn FileSystem, subdir: Option<&Path>) -> Result<NodeId, MountError
     Ok(node)
 }
 
-/// Only root can; without it sequential reads are sent in smaller pieces, which is no failure.
+/// Only root can; without it sequential reads are sent in smaller pieces, which is not an error.
 fn raise_read_ahead(device: &str) {
     let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = std::fs::write(&setting, READ_AHEAD_KIB.to_string()) {
@@ -159,7 +160,7 @@ impl Mount {
         &self.place
     }
 
-    /// Whether the kernel lets users other than the one who mounted into it.
+    /// Whether the kernel lets users other than the mounting user into it.
     pub fn allows_others(&self) -> bool {
         self.allow_other
     }
@@ -174,13 +175,15 @@ impl Mount {
         self.subdir.as_deref()
     }
 
-    /// What else is mounted below it, here or below a bind mount of it: the place in the volume,
-    /// and where it is seen. As far as this process sees it: other mount namespaces have their own.
+    /// Other mounts below it, here or below a bind mount of it: the place in the volume, and the
+    /// visible path. Limited to what this process sees: other mount namespaces have their own
+    /// mounts.
     pub fn mounted_below(&self) -> Vec<(PathBuf, PathBuf)> {
         self.device.as_deref().map(mountinfo::mounted_below).unwrap_or_default()
     }
 
-    /// Blocks until the mount is gone, whoever unmounted it, and its last request is answered.
+    /// Blocks until the mount is gone, whichever process unmounted it, and its last request is
+    /// answered.
     pub fn wait(&self) -> Result<(), MountError> {
         let mut result = self.ending.result.lock();
         while result.is_none() {
@@ -189,7 +192,7 @@ impl Mount {
         self.ended(result.as_ref())
     }
 
-    /// As `wait`, for at most `patience`; `None` when the mount is still there.
+    /// Like `wait`, for at most `patience`; `None` if the mount still exists.
     pub fn wait_for(&self, patience: Duration) -> Option<Result<(), MountError>> {
         let mut result = self.ending.result.lock();
         let running = |result: &mut Option<_>| result.is_none();
@@ -208,10 +211,10 @@ impl Mount {
     }
 
     /// Unmounts. A mount in use is detached lazily, with a warning in the log: it is out of sight
-    /// at once and ends, as `wait` tells, when the last user leaves.
+    /// at once and ends when the last user leaves, which `wait` reports.
     pub fn unmount(&self) -> Result<Unmounted, MountError> {
         let present = mountinfo::on_top(&self.place).map(|record| record.device);
-        // Where serving failed, nobody has unmounted.
+        // If serving failed, no unmount has happened.
         let ended = matches!(*self.ending.result.lock(), Some(Ok(())));
         if ended || present != self.device {
             return Ok(Unmounted::Clean);
@@ -219,16 +222,16 @@ impl Mount {
         detach::detach(&self.place)
     }
 
-    /// Waits until all requests are answered that had been taken from the kernel, so that a command
-    /// acts on what [`crate::write_back()`] has had handed over. `false` when that takes longer
-    /// than `patience`. Not to be called from within a call of the file system.
+    /// Waits until all requests that had been taken from the kernel are answered, so that a command
+    /// acts on the data that [`crate::write_back()`] made the kernel write. `false` if that takes
+    /// longer than `patience`. Must not be called from within a call of the file system.
     pub fn catch_up(&self, clock: &dyn Clock, patience: Duration) -> bool {
         self.turns.wait(clock, patience)
     }
 
-    /// Waits until the kernel has dropped everything that changed behind its back so far, so that
-    /// a command can promise that its effect is seen through the mount. `false` when that takes
-    /// longer than `patience`. Not to be called from within a call of the file system.
+    /// Waits until the kernel has dropped everything that changed behind its back so far, so that a
+    /// command can promise that its effect is visible through the mount. `false` if that takes
+    /// longer than `patience`. Must not be called from within a call of the file system.
     pub fn settle(&self, patience: Duration) -> bool {
         self.queue.settle(patience)
     }

@@ -1,8 +1,9 @@
-//! `/proc/self/mountinfo`: which of our mounts a path lies in, and where a volume is mounted.
+//! Parses `/proc/self/mountinfo`: finds our mount that contains a path, and where a volume is
+//! mounted.
 //!
-//! A path is followed as the kernel follows it: from the root mount down, through the mount that
-//! sits on the shortest prefix, then on through those on top of it. Comparing prefixes alone would
-//! take a mount that is hidden below another for the one that is seen.
+//! A path is followed as the kernel follows it: from the root mount down, through the mount on the
+//! shortest prefix, then on through the mounts on top of it. Comparing prefixes alone would mistake
+//! a mount hidden below another for the visible one.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::source;
 
-/// The type that `mount` shows for ours.
+/// The type that `mount` shows for our mounts.
 pub(crate) const FILE_SYSTEM_TYPE: &str = "fuse.pando";
 
 /// A mounted volume, and a place in it.
@@ -23,14 +24,14 @@ pub struct MountInfo {
     pub mount_point: PathBuf,
     /// The place, as a path from the volume's root: begins with `/`, `subdir` included.
     pub inner_path: PathBuf,
-    /// The directory of the volume that is the root of this mount, where it is not the volume's.
+    /// The directory of the volume that is the root of this mount, if it is not the volume's root.
     pub subdir: Option<PathBuf>,
-    /// Whether nothing may be changed through this mount (`mount -o ro`, or a remount later).
+    /// Whether this mount is read-only (`mount -o ro`, or a later remount).
     pub read_only: bool,
     /// Major and minor number of the mount, as in `0:53`.
     pub device: String,
-    /// Who mounted it, on the kernel's word. All else that the source says is on the word of this
-    /// user, who may have named any volume.
+    /// The mounting user, as the kernel reports it. Everything else in the source was supplied by
+    /// this user, who may have named any volume.
     pub user: Option<u32>,
 }
 
@@ -49,8 +50,7 @@ pub(crate) struct Record {
     user: Option<u32>,
 }
 
-/// The mount of ours that a path lies in, or `None`. The path need not exist, and its mount may
-/// be dead.
+/// Our mount that contains a path, or `None`. The path need not exist, and its mount may be dead.
 pub fn find_mount(path: &Path) -> Option<MountInfo> {
     let path = resolve(path)?;
     let records = read();
@@ -63,8 +63,7 @@ pub fn mounts_of(volume_dir: &Path) -> Vec<MountInfo> {
     records_of(volume_dir).map(|record| info(&record, &record.mount_point)).collect()
 }
 
-/// What else is mounted below a mount that shows the device: where in the volume, and where that
-/// is seen.
+/// Other mounts below a mount with this device: the place in the volume, and the visible path.
 pub(crate) fn mounted_below(device: &str) -> Vec<(PathBuf, PathBuf)> {
     below(&read(), device)
 }
@@ -72,7 +71,7 @@ pub(crate) fn mounted_below(device: &str) -> Vec<(PathBuf, PathBuf)> {
 fn below(records: &[Record], device: &str) -> Vec<(PathBuf, PathBuf)> {
     let place = |record: &Record| {
         let above = records.iter().find(|above| above.id == record.parent)?;
-        // Over all of the mount: no name of ours leads there.
+        // It covers the whole mount: no name of ours points there.
         let inside = above.device == device && above.mount_point != record.mount_point;
         let inner = info(above, &record.mount_point).inner_path;
         inside.then(|| (inner, record.mount_point.clone()))
@@ -80,7 +79,7 @@ fn below(records: &[Record], device: &str) -> Vec<(PathBuf, PathBuf)> {
     records.iter().filter_map(place).collect()
 }
 
-/// What is mounted in a mount, as far as we see it: it keeps that one.
+/// Mounts inside a mount, as far as we see them: they keep it busy.
 pub fn mounted_in(mount_point: &Path) -> Vec<PathBuf> {
     let Some(place) = resolve(mount_point) else { return Vec::new() };
     let records = read();
@@ -98,8 +97,8 @@ fn maps(list: &[u8], place: &Path) -> bool {
     })
 }
 
-/// Processes that work in a mount, have files of it open or mapped, as far as we may see them:
-/// numbers and names, `most` at most.
+/// Processes that work in a mount or have files of it open or mapped, as far as we may see them:
+/// numbers and names, at most `most`.
 pub fn users_of(mount_point: &Path, most: usize) -> Vec<(u32, String)> {
     let Some(place) = resolve(mount_point) else { return Vec::new() };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -119,20 +118,20 @@ pub fn users_of(mount_point: &Path, most: usize) -> Vec<(u32, String)> {
     numbers.filter(uses).take(most).map(named).collect()
 }
 
-/// A mount of a volume in another mount namespace, and a process that is in that one.
+/// A mount of a volume in another mount namespace, and a process in that namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
     /// Where it is mounted there.
     pub mount_point: PathBuf,
     /// Major and minor number of the mount, the same in all namespaces.
     pub device: String,
-    /// The process, as it is numbered here.
+    /// The process, by its number here.
     pub pid: u32,
     /// Its name.
     pub name: String,
 }
 
-/// Where a volume is mounted in mount namespaces other than ours, as far as we may look: a
+/// Where a volume is mounted in other mount namespaces than ours, as far as we may look: a
 /// container that was started while the volume was mounted has the mount until its last process
 /// ends.
 pub fn copies_of(volume_dir: &Path) -> Vec<Copy> {
@@ -169,14 +168,14 @@ fn records_of(volume_dir: &Path) -> impl Iterator<Item = Record> {
     read().into_iter().filter(move |record| is_of(record, &volume_dir))
 }
 
-/// The mount that is seen at a mount point, if it is one.
+/// The mount that is visible at a mount point, if it is one.
 pub(crate) fn on_top(mount_point: &Path) -> Option<Record> {
     let records = read();
     covering(&records, mount_point).filter(|record| record.mount_point == mount_point).cloned()
 }
 
-/// Makes a path absolute and free of symbolic links, as far as it can be followed: what does not
-/// exist, or lies in a dead mount, is taken as it is written.
+/// Makes a path absolute and free of symbolic links, as far as it can be followed: a part that does
+/// not exist, or is in a dead mount, is used as written.
 pub(crate) fn resolve(path: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(path).ok()?;
     let mut missing = Vec::new();
@@ -264,7 +263,8 @@ fn covering<'a>(records: &'a [Record], path: &Path) -> Option<&'a Record> {
     let is_first = |record: &&Record| !records.iter().any(|other| other.id == record.parent);
     let shortest = |record: &&Record| record.mount_point.as_os_str().len();
     let mut current = candidates().filter(is_first).min_by_key(shortest)?;
-    // Every step goes to a mount that stands on the one before, so there are no more than lines.
+    // Every step moves to a mount on top of the previous one, so there are no more steps than
+    // lines.
     for _ in records {
         let next = candidates()
             .filter(|record| record.parent == current.id && record.id != current.id)
@@ -294,7 +294,7 @@ fn path(bytes: &[u8]) -> PathBuf {
 }
 
 impl Record {
-    /// The source as people read it.
+    /// The source in readable form.
     pub(crate) fn source_name(&self) -> String {
         std::ffi::OsStr::from_bytes(&self.source).to_string_lossy().into_owned()
     }
@@ -369,7 +369,7 @@ broken line
         let found = |device| below(&parse(TABLE), device);
         let path = PathBuf::from;
         assert_eq!(found("0:41"), [(path("/home/x:y/e/in"), path("/mnt/sub/e/in"))]);
-        // By a bind mount, too; and not what lies over the whole mount.
+        // Also by a bind mount; and not what covers the whole mount.
         assert_eq!(found("0:40"), [(path("/deep/m"), path("/bind/m"))]);
         assert_eq!(found("0:53"), []);
     }

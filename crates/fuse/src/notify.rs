@@ -1,25 +1,26 @@
-//! Invalidations: what changed behind the kernel's back, told to it by a thread of its own.
+//! Invalidations: a thread of its own reports to the kernel what changed behind its back.
 //!
-//! The namespace reports a change and goes on; the report is put into a set, and the thread
+//! The namespace reports a change and continues; the report enters a set, and the thread
 //! `fuse-notify` sends it. It must be a thread that serves no requests: to drop a name the kernel
-//! takes the directory's lock, which may be held by somebody whose request is still to be served.
+//! takes the directory's lock, and the holder of that lock may be waiting for its own request to be
+//! served.
 //!
-//! A name is first expired, which takes the kernel no time: it looks the name up again when that is
-//! next used. To drop what it keeps below the name takes it time in proportion to that: seconds for
-//! a tree of 60,000 files. A thread of its own, `fuse-notify-late`, has that done, and nobody waits
-//! for it. It leaves a name alone whose new meaning the kernel has looked up by then: so the old
-//! one is dropped already.
+//! A name is first expired, which takes the kernel no time: it looks the name up again at the next
+//! use. Dropping what it caches below the name takes time in proportion to that: seconds for a tree
+//! of 60,000 files. A separate thread, `fuse-notify-late`, does that, and nothing waits for it. It
+//! skips a name whose new target the kernel has already looked up: then the old one is dropped
+//! already.
 //!
-//! Nobody ever waits to report. The set of names is bounded: beyond the bound it is replaced by
-//! "all names", which makes the kernel look every name up once more when it is next used. A kernel
-//! that cannot do that is told of the directories alone: it reads their listings and attributes
-//! again, and keeps names that it looked up for as long as `entry-timeout` says. The sets of nodes
-//! are bounded by the number of inodes that the kernel holds.
+//! Reporting never blocks. The set of names is bounded: beyond the bound it is replaced by "all
+//! names", which makes the kernel look up every name again at its next use. A kernel without that
+//! feature gets only the directories: it reads their listings and attributes again, and keeps names
+//! that it looked up for as long as `entry-timeout` says. The sets of nodes are bounded by the
+//! number of inodes that the kernel holds.
 //!
-//! The notifier goes when the mount is closed: it keeps the connection open, and on a connection
-//! that is open and that nobody reads from, every access to the mount waits for ever.
+//! The notifier ends when the mount is closed: it keeps the connection open, and on an open
+//! connection that no thread reads, every access to the mount waits forever.
 //!
-//! Whoever changes something on behalf of a command calls [`Queue::settle`] before it answers, so
+//! Code that changes something on behalf of a command calls [`Queue::settle`] before it answers, so
 //! that the change is visible through the mount when the command returns.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,18 +38,18 @@ use crate::transport::Notifier;
 
 /// Names kept before they are replaced by "all names", or by their directories.
 const NAMES_MAX: usize = 4096;
-/// Most parts of contents that wait.
+/// Most parts of contents that are queued.
 const PARTS_MAX: usize = 4096;
-/// Most expired names that wait to be dropped. What is left out the kernel drops when it likes.
+/// Most expired names that are queued to be dropped. The kernel drops the others when it likes.
 const LATE_MAX: usize = 1 << 16;
 
-/// What is to be told.
+/// The reports to send.
 #[derive(Debug, Default)]
 struct Pending {
     all_names: bool,
     names: BTreeSet<Named>,
     nodes: BTreeSet<u64>,
-    /// Nodes of which attributes changed; some of them may be among `nodes`, too.
+    /// Nodes whose attributes changed; some of them may be among `nodes`, too.
     attributes: BTreeSet<u64>,
     /// Ends of parts of contents, by node and offset.
     parts: BTreeMap<(u64, u64), u64>,
@@ -69,16 +70,16 @@ type Named = (u64, Box<[u8]>);
 /// When a name is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Late {
-    /// Unless the kernel holds what it leads to now: it was expired, and means something else.
+    /// Unless the kernel holds its present target: then it was expired, and has a new meaning.
     IfRenewed,
-    /// Whatever it leads to.
+    /// Whatever it points to.
     Always,
 }
 
 /// Invalidations on their way.
 pub(crate) struct Queue {
     adapter: Arc<Adapter>,
-    /// None once the mount is closed. Shared, for whoever closes must not wait for the thread.
+    /// None once the mount is closed. Shared, because closing must not wait for the thread.
     notifier: Mutex<Option<Arc<dyn Notifier>>>,
     can_drop_all_names: bool,
     state: Mutex<State>,
@@ -87,7 +88,7 @@ pub(crate) struct Queue {
     /// Names that are to be dropped with what is cached below them.
     late: Mutex<BTreeMap<Named, Late>>,
     late_arrived: Condvar,
-    /// What the root stood for when it was last looked at, by the thread alone.
+    /// The root's node when the thread last checked; used only by the thread.
     root: AtomicU64,
 }
 
@@ -104,11 +105,11 @@ impl Pending {
         if !self.all_names {
             self.names.insert((parent, name.into()));
         }
-        // A name that the kernel never looked up may still stand in a listing that it keeps.
+        // A name that the kernel never looked up may still be in a listing that it caches.
         self.nodes.insert(parent);
     }
 
-    /// Keeps to the bound. The parent of each name is among the nodes already.
+    /// Enforces the bound. The parent of each name is among the nodes already.
     fn bound(&mut self, can_drop_all_names: bool) {
         if self.names.len() > NAMES_MAX {
             self.names.clear();
@@ -187,7 +188,7 @@ impl Queue {
         }
     }
 
-    /// Ends the thread, and lets go of the connection.
+    /// Ends the thread, and drops the connection.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         {
@@ -199,8 +200,8 @@ impl Queue {
         self.settled.notify_all();
     }
 
-    /// Waits until everything that was reported has been told to the kernel; `false` when that
-    /// took too long. Not to be called by a thread that serves requests.
+    /// Waits until everything reported was sent to the kernel; `false` on timeout. A thread that
+    /// serves requests must not call it.
     pub(crate) fn settle(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
         let done = |state: &mut State| state.closed || (state.pending.is_empty() && !state.sending);
@@ -208,12 +209,12 @@ impl Queue {
         !result.timed_out()
     }
 
-    /// Sends all; says whether the mount is gone.
+    /// Sends all; returns whether the mount is gone.
     fn send(&self, notifier: &dyn Notifier, pending: &Pending) -> bool {
         let mut gone = false;
         let mut told = |result: io::Result<()>| match result {
             Ok(()) => {}
-            // Nothing was cached, or its inode is being dropped at this moment.
+            // Nothing was cached, or the kernel is dropping its inode at this moment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if is_unmounted(&error) => gone = true,
             Err(error) => tracing::warn!(%error, "an invalidation was refused by the kernel"),
@@ -244,7 +245,7 @@ impl Queue {
         gone
     }
 
-    /// Has names dropped by the second thread.
+    /// Queues names for the second thread to drop.
     fn drop_late(&self, names: impl Iterator<Item = Named>, when: Late) {
         let mut late = self.late.lock();
         let room = LATE_MAX.saturating_sub(late.len());
@@ -252,10 +253,10 @@ impl Queue {
         self.late_arrived.notify_one();
     }
 
-    /// Has the kernel forget what it keeps of a part of a file: it was refused.
+    /// Makes the kernel drop its cache of a part of a file whose write was refused.
     pub(crate) fn refused(&self, number: u64, offset: u64, length: u64) {
         self.report(|pending| {
-            // What is left out the kernel drops when it likes.
+            // The kernel drops what is left out when it likes.
             if pending.parts.len() < PARTS_MAX {
                 let end = pending.parts.entry((number, offset)).or_default();
                 *end = (*end).max(offset.saturating_add(length));
@@ -263,9 +264,9 @@ impl Queue {
         });
     }
 
-    /// Has the kernel write what programs have stored into maps of a part of a file, and drop its
+    /// Makes the kernel write what programs have stored into maps of a part of a file, and drop its
     /// pages there. Returns when that is written or refused. It waits for requests that the kernel
-    /// sends meanwhile, so that no thread may call it that serves those.
+    /// sends meanwhile, so a thread that serves those must not call it.
     pub(crate) fn write_back(&self, number: u64, offset: u64, length: u64) {
         let Some(notifier) = self.notifier.lock().clone() else { return };
         match notifier.contents(number, offset, length) {
@@ -278,8 +279,8 @@ impl Queue {
         }
     }
 
-    /// Whether the root has come to stand for another directory (it was rolled back):
-    /// it keeps its number, and no name below it means what it meant.
+    /// Whether the root now shows another directory (it was rolled back): it keeps its number, and
+    /// no name below it has its old meaning.
     fn root_moved(&self) -> bool {
         let now = self.adapter.look_at_root();
         self.root.swap(now, Ordering::Relaxed) != now && self.can_drop_all_names
@@ -371,12 +372,13 @@ mod tests {
         }
     }
 
-    /// Keeps what is told, and says that it is there; of the root it says that it is gone.
+    /// Records what it receives, and answers that it is cached; for the root it answers that it is
+    /// gone.
     struct Held {
         told: Arc<Told>,
     }
 
-    /// Nodes that were told, and whether they were told whole.
+    /// Nodes that were reported, and whether they were reported whole.
     type Told = Mutex<Vec<(u64, bool)>>;
 
     impl Notifier for Held {
@@ -498,7 +500,7 @@ mod tests {
         }
     }
 
-    /// A roll-back used to wait until the kernel had dropped all that it kept of the old tree.
+    /// A roll-back used to wait until the kernel had dropped its whole cache of the old tree.
     #[test]
     fn nobody_waits_until_what_is_below_a_name_is_dropped() {
         let slow = Arc::new(Slow {

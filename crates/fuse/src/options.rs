@@ -1,23 +1,23 @@
-//! Mount options: what `-o` and fstab may say, and the defaults.
+//! Mount options: what `-o` and fstab accept, and the defaults.
 //!
-//! Options reach us as one comma-separated list, from `pando mount -o` or from mount(8) through
-//! fstab. Those that mean something to the kernel become mount flags, ours set fields of
-//! [`MountOptions`], those that are for mount(8) and systemd alone are accepted and dropped, and
-//! anything else is an error: a misspelt `noexec` must not be taken for silence.
+//! Options arrive as one comma-separated list, from `pando mount -o` or from mount(8) through
+//! fstab. Options for the kernel become mount flags, ours set fields of [`MountOptions`], and those
+//! that are for mount(8) and systemd only are accepted and dropped. Anything else is an error: a
+//! misspelt `noexec` must not be ignored.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the kernel may believe what it was told. All changes pass through us and are
-/// invalidated one by one, so this only bounds the harm of a lost invalidation.
+/// How long the kernel may trust its cache. All changes pass through the daemon and are invalidated
+/// one by one, so this only bounds the harm of a lost invalidation.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
-/// More threads than this only queue up at the kernel's one request queue.
+/// More threads than this only queue up at the kernel's single request queue.
 const THREADS_MAX: usize = 64;
-/// Longest time-out taken, in seconds: a year.
+/// Longest accepted time-out, in seconds: a year.
 const TIMEOUT_SECONDS_MAX: f64 = 31_536_000.0;
 
-/// When reading changes the time of last read. The file system itself must be opened likewise:
-/// what is said here only tells the kernel what to show.
+/// When reading changes the time of last read. The file system itself must be opened with the same
+/// setting: this one only tells the kernel what to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {
     /// Never (`noatime`).
@@ -27,7 +27,7 @@ pub enum Atime {
     Relative,
 }
 
-/// Everything that says how a volume is mounted.
+/// All options of a mount.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of mount(8) by itself")]
 pub struct MountOptions {
@@ -42,10 +42,10 @@ pub struct MountOptions {
     pub fsname: Option<String>,
     /// No changes through this mount (`ro`).
     pub read_only: bool,
-    /// Users other than the one who mounts may use it (`allow_other`, the default for root).
+    /// Users other than the mounting user may use it (`allow_other`, the default for root).
     pub allow_other: bool,
-    /// The kernel checks permissions (`default_permissions`, the default). Without it every
-    /// operation is checked here, and nothing about names may be cached.
+    /// The kernel checks permissions (`default_permissions`, the default). Without it the daemon
+    /// checks every operation, and names may not be cached.
     pub default_permissions: bool,
     /// Set-id bits work (`suid`).
     pub suid: bool,
@@ -57,11 +57,11 @@ pub struct MountOptions {
     pub sync: bool,
     /// Every change of a directory is durable before it returns (`dirsync`).
     pub dirsync: bool,
-    /// Memory for cached nodes of trees, in bytes (`cache-size=SIZE`); `None` when not said. It is
-    /// for whoever opens the file system.
+    /// Memory for cached nodes of trees, in bytes (`cache-size=SIZE`); `None` if not given. For the
+    /// code that opens the file system.
     pub cache_bytes: Option<u64>,
-    /// Most bytes that the engine's merges write in a second (`merge-rate=SIZE`); `None` when not
-    /// said. It is for whoever opens the file system.
+    /// Most bytes that the engine's merges write in a second (`merge-rate=SIZE`); `None` if not
+    /// given. For the code that opens the file system.
     pub merge_bytes_per_second: Option<u64>,
     /// When reading changes the time of last read.
     pub atime: Atime,
@@ -73,17 +73,17 @@ pub struct MountOptions {
     pub negative_timeout: Duration,
     /// Threads that serve requests (`threads=`).
     pub threads: usize,
-    /// Every thread has a channel to the kernel of its own (`clone_fd`).
+    /// Every thread has its own channel to the kernel (`clone_fd`).
     pub clone_fd: bool,
-    /// What snapshots hold shows the same inode numbers in each of them
-    /// (`snapshot-inodes=alike`); otherwise each snapshot has its own (`unique`, the default).
+    /// Nodes in snapshots show the same inode numbers in each snapshot (`snapshot-inodes=alike`);
+    /// otherwise each snapshot has its own (`unique`, the default).
     pub snapshots_alike: bool,
 }
 
-/// Why a list of options was not taken.
+/// Why a list of options was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// Not an option of ours nor of mount(8).
+    /// Neither an option of ours nor of mount(8).
     #[error(
         "unknown mount option '{0}'; known are ro, rw, allow_other, default_permissions, \
          no_default_permissions, noatime, relatime, subdir=DIR, attr-timeout=SECONDS, \
@@ -92,7 +92,7 @@ pub enum OptionError {
          mount(8)"
     )]
     Unknown(String),
-    /// An option that needs a value came without, or with a wrong one.
+    /// An option that needs a value has none, or a wrong one.
     #[error("mount option '{option}': {expected}")]
     Value {
         /// The option as given.
@@ -125,7 +125,7 @@ impl MountOptions {
             attr_timeout: TIMEOUT_DEFAULT,
             entry_timeout: TIMEOUT_DEFAULT,
             negative_timeout: TIMEOUT_DEFAULT,
-            // Two at least, so that one request that waits for the disk does not stop the rest.
+            // At least two, so that one request that waits for the disk does not block the rest.
             threads: cores.clamp(2, 8),
             clone_fd: false,
             snapshots_alike: false,
@@ -142,7 +142,7 @@ impl MountOptions {
         Ok(())
     }
 
-    /// Applies a comma-separated list. Of contradicting options the last one counts.
+    /// Applies a comma-separated list. Of contradicting options the last one wins.
     pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
             let taken = match option.split_once('=') {
@@ -177,7 +177,7 @@ impl MountOptions {
             "default_permissions" => self.default_permissions = true,
             "no_default_permissions" => {
                 self.default_permissions = false;
-                // The kernel would answer from its cache without asking who may.
+                // The kernel would answer from its cache without checking permissions.
                 self.entry_timeout = Duration::ZERO;
                 self.negative_timeout = Duration::ZERO;
             }

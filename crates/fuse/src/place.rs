@@ -1,4 +1,4 @@
-//! Whether a directory will do as a mount point, before anything is mounted.
+//! Checks whether a directory is usable as a mount point, before anything is mounted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use crate::mountinfo::{self, FILE_SYSTEM_TYPE, Record};
 use crate::options::MountOptions;
 use crate::{MountError, source};
 
-/// The mount point, absolute and free of symbolic links, after everything about it was checked.
-/// A dead mount of the same volume (its server was killed) is taken away on the way.
+/// The mount point, absolute and free of symbolic links, after all checks. A dead mount of the same
+/// volume (its server was killed) is removed on the way.
 pub(crate) fn prepare(options: &MountOptions) -> Result<PathBuf, MountError> {
     let asked = &options.mount_point;
     let mount_point =
@@ -42,10 +42,10 @@ pub(crate) fn prepare(options: &MountOptions) -> Result<PathBuf, MountError> {
     Ok(mount_point)
 }
 
-/// Deals with what is mounted on the mount point already.
+/// Handles what is already mounted on the mount point.
 fn clear(mount_point: &Path, record: &Record, options: &MountOptions) -> Result<(), MountError> {
-    // Not by the attributes, which the kernel may have kept; the room is asked for every time. A
-    // server that is just dying keeps us waiting until it is dead.
+    // Uses statfs, not the attributes, which the kernel may have cached. A server that is just
+    // dying makes us wait until it is dead.
     let dead = rustix::fs::statfs(mount_point).is_err_and(|error| is_dead(&error.into()));
     let volume = source::decode(&record.source).0;
     let ours = record.kind == FILE_SYSTEM_TYPE && volume == options.volume_dir;
@@ -69,7 +69,7 @@ fn clear(mount_point: &Path, record: &Record, options: &MountOptions) -> Result<
     }
 }
 
-/// "Transport endpoint is not connected": the mount is there, its server is not.
+/// "Transport endpoint is not connected": the mount exists, its server does not.
 fn is_dead(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())
         || error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error())

@@ -1,9 +1,9 @@
-//! `mount -o remount`: other flags for a mount that is there, as mount(8) asks for them.
+//! `mount -o remount`: changes the flags of an existing mount, as mount(8) requests it.
 //!
-//! Only what the kernel itself keeps of a mount can change under way: whether it takes changes,
-//! and what may be run, opened or become root on it. What we were opened with (a cache, threads,
-//! time-outs) stays, so options about that are refused rather than dropped; those that mount(8)
-//! repeats from the table of mounts are what the mount has already, and are skipped.
+//! Only what the kernel itself keeps of a mount can change while mounted: whether it takes changes,
+//! and what may be run, opened or become root on it. The settings the daemon was started with (a
+//! cache, threads, time-outs) stay, so options about them are refused rather than dropped. Options
+//! that mount(8) repeats from the table of mounts already apply to the mount, and are skipped.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::mountinfo::{self, FILE_SYSTEM_TYPE};
 use crate::options::{Atime, MountOptions, OptionError};
 use crate::{MountError, source};
 
-/// What an option list asks for that may change while mounted.
+/// Requested changes that are possible while mounted.
 const CHANGEABLE: [&str; 15] = [
     "ro",
     "rw",
@@ -33,7 +33,7 @@ const CHANGEABLE: [&str; 15] = [
     "atime",
     "defaults",
 ];
-/// What the table of mounts tells of a mount beside its flags.
+/// What the table of mounts lists for a mount in addition to its flags.
 const OWN: [&str; 8] = [
     "remount",
     "default_permissions",
@@ -69,7 +69,7 @@ pub fn remount(mount_point: &Path, lists: &[String]) -> Result<(), MountError> {
         }
     }
     if options.atime != atime {
-        // The times are ours to keep, not the kernel's.
+        // The daemon handles the times, not the kernel.
         let expected = "when times of reading are kept is fixed while mounted";
         return Err(OptionError::Value { option: "noatime".to_owned(), expected }.into());
     }

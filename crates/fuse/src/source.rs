@@ -1,9 +1,9 @@
 //! The source of a mount, as `mount` shows it: the volume's directory, and `subdir` after `:/`.
 //!
-//! It is all that the kernel keeps about a mount of ours, so it must say which volume and which
-//! directory of it, and be taken apart again without doubt. The last `:/` divides the two: in the
-//! part after it a colon is written `%3A` and a percent sign `%25`, and a volume directory that
-//! contains `:/` itself always gets the divider.
+//! The kernel keeps nothing else about a mount of ours, so the source must name the volume and the
+//! directory in it, and be parsed unambiguously. The last `:/` divides the two: in the part after
+//! it a colon is written `%3A` and a percent sign `%25`, and a volume directory that contains `:/`
+//! itself always gets the divider.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,9 +1,9 @@
-//! Waiting until the requests are answered that were taken from the kernel.
+//! Waits until the requests that were taken from the kernel are answered.
 //!
-//! A thread that serves counts before it goes to take a request, and again as soon as it has one.
-//! Between the two it sleeps, or it has been given a request and has not got to count it: what it
-//! does only the kernel knows, which tells it as the state of the thread. So the serving itself
-//! costs two additions, and whoever waits does the rest.
+//! A serving thread increments a counter before it takes a request, and again as soon as it has
+//! one. Between the two it sleeps, or it has received a request and has not yet counted it: only
+//! the kernel knows which, and reports it as the state of the thread. So serving itself costs two
+//! additions, and the waiting thread does the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,11 @@ use std::time::Duration;
 use device::Clock;
 use parking_lot::Mutex;
 
-/// How often a thread is looked at that is not where it should be.
+/// How often a thread is checked that is not in the expected state.
 const GLANCE: Duration = Duration::from_micros(200);
 
-/// What a thread has counted that serves no more; as one that has gone to take another request.
+/// The counter of a thread that no longer serves; same parity as one that has gone to take another
+/// request.
 const ENDED: u64 = u64::MAX;
 
 /// The threads that serve a mount.
@@ -24,14 +25,14 @@ pub(crate) struct Turns {
     threads: Mutex<Vec<Arc<Turn>>>,
 }
 
-/// How far one of them is.
+/// The progress of one of them.
 struct Turn {
     thread: i32,
     /// Odd from when it goes to take a request until it has counted that it has one.
     count: AtomicU64,
 }
 
-/// A thread that serves, for as long as this lives.
+/// A serving thread, for as long as this lives.
 pub(crate) struct Serving {
     turn: Arc<Turn>,
 }
@@ -45,15 +46,15 @@ impl Turns {
         Serving { turn }
     }
 
-    /// Waits until every request is answered that a thread had been given when this was called,
-    /// but for those that were handed on because they take long. `false`: not within `patience`.
+    /// Waits until every request that a thread had received when this was called is answered,
+    /// except those that were queued because they are slow. `false`: not within `patience`.
     pub(crate) fn wait(&self, clock: &dyn Clock, patience: Duration) -> bool {
         let deadline = clock.monotonic() + patience;
         let threads = self.threads.lock().clone();
         for turn in threads {
             let seen = turn.count.load(Ordering::SeqCst);
-            // It may have been given a request before it counts one, so that the one that it
-            // counts next has to be answered as well.
+            // It may have received a request before it counts one, so the request that it counts
+            // next has to be answered as well.
             let over = seen.saturating_add(1) | 1;
             while turn.count.load(Ordering::SeqCst) < over && !turn.has_none(seen) {
                 if clock.monotonic() >= deadline {
@@ -67,8 +68,8 @@ impl Turns {
 }
 
 impl Turn {
-    /// Whether the thread sleeps for lack of a request, having counted `seen`. Who has been given
-    /// one runs, or is about to.
+    /// Whether the thread sleeps for lack of a request, having counted `seen`. A thread that has
+    /// received one runs, or is about to.
     fn has_none(&self, seen: u64) -> bool {
         seen % 2 == 1 && self.sleeps() && self.count.load(Ordering::SeqCst) == seen
     }
@@ -117,7 +118,7 @@ mod tests {
         let (mut requests, mut kernel) = std::io::pipe().expect("a pipe");
         let (answer, answers) = channel();
         let (took, taken) = channel();
-        // What it waits for ends with this closure, however that ends.
+        // What it waits for ends with this closure, however the closure ends.
         device::scope(move |scope| {
             let worker = device::spawn_in(scope, "worker", move || {
                 let serving = turns.enter();
@@ -127,8 +128,8 @@ mod tests {
                     if requests.read(&mut request).expect("a pipe") == 0 {
                         return;
                     }
-                    // Given, and not counted yet: it runs, which a thread that sleeps in a system
-                    // call does not.
+                    // Received, and not counted yet: it runs, which a thread that sleeps in a
+                    // system call does not.
                     let since = SystemClock::new();
                     while request == *b"u" && since.monotonic() < 4 * LITTLE {
                         std::hint::spin_loop();

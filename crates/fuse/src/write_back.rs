@@ -1,9 +1,9 @@
-//! What programs have stored into mapped files, and the kernel keeps for a while before it writes
-//! it: asked for, on the side of whoever asks a question about the volume.
+//! Makes the kernel write back what programs have stored into mapped files. The process that
+//! queries the volume requests it.
 //!
-//! The process that serves the mount must not ask for it itself. It would sleep in the kernel until
-//! the kernel has handed over what that process is to take; and killed in its sleep it would stay,
-//! with the channel open that its end is to close.
+//! The process that serves the mount must not request it itself. It would sleep in the kernel until
+//! the kernel has passed on the data that this process is to take. If it were killed in that sleep
+//! it would stay, with the channel open that its end must close.
 
 use std::path::{Path, PathBuf};
 
@@ -12,22 +12,22 @@ use rustix::io::Errno;
 
 use crate::{MountError, MountInfo};
 
-/// What became of it.
+/// The result.
 #[derive(Debug)]
 pub enum WriteBack {
-    /// The process that serves the mount has been given all that was stored before the call.
+    /// The process that serves the mount has received everything stored before the call.
     Taken,
-    /// The same, and of something that was stored since the last such call it refused to take it:
-    /// for lack of room, by a quota, in a snapshot. Whose that was is told by `msync`, `fsync` or
-    /// `close`, and the file does not have it either.
+    /// The same, but the process refused some of what was stored since the last such call: for lack
+    /// of space, by a quota, in a snapshot. `msync`, `fsync` or `close` report whose it was, and
+    /// the file does not have it either.
     Refused(MountError),
-    /// The caller may not open anything of the mount, and so cannot ask.
+    /// The caller may not open anything of the mount, and so cannot request it.
     NotPermitted,
 }
 
-/// Has the kernel hand over what it keeps of the mounts of a volume. `inside` may be a directory
-/// of one, for who may not open its root. The mounts are opened, which takes an answer of whoever
-/// serves them: the caller knows that they are the volume's.
+/// Makes the kernel write back what it caches of the mounts of a volume. `inside` may be a
+/// directory of one, for a caller that may not open its root. The mounts are opened, which needs an
+/// answer of the process that serves them: the caller knows that they are the volume's.
 pub fn write_back(mounts: &[MountInfo], inside: &Path) -> Result<WriteBack, MountError> {
     let mut left: Vec<(PathBuf, String)> =
         mounts.iter().map(|mount| (mount.mount_point.clone(), mount.device.clone())).collect();
@@ -46,7 +46,7 @@ pub fn write_back(mounts: &[MountInfo], inside: &Path) -> Result<WriteBack, Moun
                 refused = refused.or(error.map(|error| MountError::system(doing(), error)));
             }
             Err(Errno::ACCESS | Errno::PERM) => not_permitted = true,
-            // A mount whose server is gone keeps nothing that anybody could take.
+            // A mount whose server is gone has nothing that any process could take.
             Ok(Asked::Elsewhere) | Err(Errno::NOTCONN | Errno::CONNABORTED) => {}
             Err(error) => return Err(MountError::system(doing(), error)),
         }
@@ -57,20 +57,20 @@ pub fn write_back(mounts: &[MountInfo], inside: &Path) -> Result<WriteBack, Moun
     Ok(refused.map_or(WriteBack::Taken, WriteBack::Refused))
 }
 
-/// What a place led to.
+/// What a place points to.
 enum Asked {
     /// To none of the mounts.
     Elsewhere,
-    /// To the one of this device, and whether something that was written back was refused.
+    /// The mount of this device, and whether something that was written back was refused.
     Taken { device: String, error: Option<Errno> },
 }
 
-/// Asks at a place, if that leads to one of the mounts.
+/// Requests it at a place, if that is in one of the mounts.
 fn ask(place: &Path, mounts: &[(PathBuf, String)]) -> rustix::io::Result<Asked> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let root = match rustix::fs::open(place, flags, Mode::empty()) {
         Ok(root) => root,
-        // What was given as a place is a name in a volume, or not a directory.
+        // The given place is a name in a volume, or not a directory.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => {
             return Ok(Asked::Elsewhere);
         }
@@ -82,15 +82,15 @@ fn ask(place: &Path, mounts: &[(PathBuf, String)]) -> rustix::io::Result<Asked> 
         // Something else is mounted there by now.
         return Ok(Asked::Elsewhere);
     }
-    // What is refused keeps the kernel from nothing else. It tells of it whom it asked first since,
-    // also of what was tried before, and of files of others.
-    // Where nobody was told by `msync` of why, it only says that there was something (EIO).
+    // A refusal does not stop the kernel from writing the rest. The kernel reports it to the first
+    // caller since, also for earlier attempts, and for files of other users. If no `msync` caller
+    // learned the reason, it only reports that there was something (EIO).
     let error = match rustix::fs::syncfs(&root) {
         Err(gone @ (Errno::NOTCONN | Errno::CONNABORTED)) => return Err(gone),
         done => done.err(),
     };
-    // That was put behind what is to be served, and so is this: when it is answered, all that came
-    // before it has been taken.
+    // The write-back was queued behind earlier requests, and so is this one: when it is answered,
+    // everything before it has been taken.
     rustix::fs::fstatfs(&root)?;
     Ok(Asked::Taken { device, error })
 }
