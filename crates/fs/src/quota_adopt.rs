@@ -1,16 +1,16 @@
-//! Charging what was in a directory before it became a quota directory.
+//! Charges what was in a directory before it became a quota directory.
 //!
 //! 1. The domain is in the store before anything is charged to it, with the note that it is still
-//!    adopting; a crash goes on with that when the volume is opened again.
-//! 2. One directory at a time, with the gate of the subvolume held: first all in it that is no
-//!    directory, in batches that mark and charge together, then the directory itself. So in a
-//!    directory that is marked only directories are not, and what is made there is charged.
-//! 3. A directory without the mark does not leave one that has it ([`check_adopted`]), so that
-//!    none is passed over; those that move elsewhere meanwhile are found by going through all once
-//!    more. A pass that finds nothing to do is the last one.
+//!    adopting; after a crash this continues when the volume is opened again.
+//! 2. One directory at a time, with the gate of the subvolume held: first everything in it that is
+//!    not a directory, in batches that mark and charge together, then the directory itself. So in a
+//!    marked directory only directories are unmarked, and what is created there is charged.
+//! 3. A directory without the mark does not leave one that has it ([`check_adopted`]), so none is
+//!    missed. Directories that move elsewhere meanwhile are found by another pass over all of them.
+//!    A pass that finds nothing to do is the last one.
 //!
-//! What a clone inherited is marked and charged to nobody, as in any quota. Another quota further
-//! down, and subvolumes mounted below, are left alone.
+//! What a clone inherited is marked and charged to no one, as in any quota. Another quota further
+//! down, and subvolumes mounted below, are not changed.
 //!
 //! [`check_adopted`]: crate::quota::check_adopted
 
@@ -39,9 +39,9 @@ use crate::{Fs, FsResult, QuotaChange, QuotaLimits};
 const CHUNK: usize = 1024;
 /// Directories of a foreground step.
 const DIRECTORIES: usize = 256;
-/// How long a domain rests whose contents could not be charged.
+/// How long a domain rests after its contents could not be charged.
 const REST: Duration = Duration::from_secs(60);
-/// Deepest directory whose ancestors are followed, against records that go in a circle.
+/// Deepest directory whose ancestors are followed, in case records form a loop.
 const DEPTH_MAX: usize = 1 << 20;
 /// Most directories that are remembered to be below.
 const BELOW_MAX: usize = 1 << 20;
@@ -50,7 +50,7 @@ const BELOW_MAX: usize = 1 << 20;
 #[derive(Default)]
 pub(crate) struct Adopting {
     pass: Option<Pass>,
-    /// Until when the background leaves it alone, after a failure.
+    /// Until when the background skips it, after a failure.
     rests_until: Duration,
 }
 
@@ -59,24 +59,24 @@ struct Pass {
     left: Vec<u64>,
     /// Whether nothing was found that was not charged.
     clean: bool,
-    /// Directories that were seen to be below the first one, since `moves` was what it is.
+    /// Directories that were found below the first one, valid while `moves` is unchanged.
     below: Set<u64>,
     moves: u64,
 }
 
-/// What there is to do about the entries of a directory.
+/// The work on the entries of a directory.
 struct Entries {
     /// Keys and values of those that get the mark.
     marked: Vec<(Vec<u8>, Vec<u8>)>,
     /// Directories.
     below: Vec<u64>,
-    /// Where to go on; `None`: that was all.
+    /// Where to continue; `None`: that was all.
     next: Option<Vec<u8>>,
 }
 
 impl Txn<'_> {
-    /// Brings an inode into a domain, whatever the limits, and returns its mark: it is charged
-    /// there, and no longer where it was. What is inherited is charged to nobody.
+    /// Brings an inode into a domain, regardless of the limits, and returns its mark: it is charged
+    /// there, and no longer where it was. What is inherited is charged to no one.
     pub(crate) fn mark(
         &mut self,
         domain: u64,
@@ -97,15 +97,15 @@ impl Txn<'_> {
 }
 
 impl Fs {
-    /// Sets the limits of a quota directory, or makes a directory one: what is in it is charged
-    /// then, by steps beside which everything else goes on. Root may.
+    /// Sets the limits of a quota directory, or makes a directory one: its contents are then
+    /// charged in steps, while other operations run. Only root may.
     pub fn quota_set(&self, caller: &Caller, dir: NodeId, limits: QuotaLimits) -> FsResult<()> {
         self.set_quota(caller, (dir, limits.into()), &mut Counting::untold()).map(drop)
     }
 
-    /// As [`Fs::quota_set`], of some limits alone; returns those that hold. `progress` receives how
-    /// many inodes were charged; how many there are is not known. It may end that: then the
-    /// background continues it.
+    /// Like [`Fs::quota_set`], for some limits only; returns those in force. `progress` receives
+    /// how many inodes were charged; their total is not known. It may cancel: then the background
+    /// continues.
     pub fn quota_set_telling(
         &self,
         caller: &Caller,
@@ -133,7 +133,7 @@ impl Fs {
         Ok(limits)
     }
 
-    /// Charges all that was in a directory before it got its quota.
+    /// Charges everything that was in a directory before it got its quota.
     pub(crate) fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
         let charged = || crate::quota::info(domain).files;
         let mut before = charged();
@@ -148,7 +148,7 @@ impl Fs {
         Ok(())
     }
 
-    /// A step of that in the background, where a crash ended it.
+    /// A background step of that, after a crash interrupted it.
     pub(crate) fn adopt_step(&self, budget: usize) -> FsResult<u64> {
         if self.options.read_only || self.quotas.is_empty() {
             return Ok(0);
@@ -162,7 +162,7 @@ impl Fs {
         })
     }
 
-    /// Goes through some directories; tells through how many. After an error the pass begins again.
+    /// Processes some directories; returns how many. After an error the pass begins again.
     fn adopt(&self, adopting: &mut Adopting, budget: usize) -> FsResult<u64> {
         let Some(mut pass) = adopting.pass.take().or_else(|| self.next_pass()) else {
             return Ok(0);
@@ -199,7 +199,7 @@ impl Fs {
         })
     }
 
-    /// Notes that all is charged.
+    /// Notes that everything is charged.
     fn adopted(&self, domain: &Domain) -> FsResult<()> {
         let _setting = self.quotas.setting();
         let mut txn = Txn::new(self);
@@ -264,7 +264,7 @@ impl Pass {
     }
 
     /// Whether a directory is below the first one. The gate is held, so that none moves meanwhile;
-    /// while none has moved, nothing is climbed twice.
+    /// until one moves, no path is climbed twice.
     fn is_below(&mut self, fs: &Fs, view: View<'_>, directory: u64) -> FsResult<bool> {
         let moves = fs.trash.moves();
         if self.moves != moves || self.below.len() > BELOW_MAX {
@@ -285,7 +285,7 @@ impl Pass {
         Ok(true)
     }
 
-    /// Looks at some entries of a directory, and charges in the batch what is to be marked.
+    /// Reads some entries of a directory, and charges in the batch those that need the mark.
     fn entries(
         &self,
         txn: &mut Txn<'_>,

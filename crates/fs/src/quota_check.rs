@@ -1,5 +1,5 @@
-//! Counting quotas again: what the inodes of all subvolumes say that they are charged, beside what
-//! the records of charges say, in one state of the store.
+//! Recounts quotas: compares the charges that the inodes of all subvolumes carry with the records
+//! of charges, in one state of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(crate) struct Found {
 /// How many inodes are counted between two reports.
 const TOLD_EVERY: u64 = 4096;
 
-/// Somebody who is told how far a count is, and may end it.
+/// Receives the progress of a count, and may cancel it.
 pub(crate) struct Counting<'p> {
     progress: Option<CheckProgress<'p>>,
     done: u64,
@@ -43,12 +43,12 @@ pub(crate) struct Counting<'p> {
 }
 
 impl<'p> Counting<'p> {
-    /// Nobody is told.
+    /// No progress is reported.
     pub(crate) fn untold() -> Counting<'static> {
         Counting { progress: None, done: 0, total: 0 }
     }
 
-    /// `progress` is told how many inodes were counted, and about how many there are.
+    /// `progress` receives how many inodes were counted, and an estimate of their total.
     pub(crate) fn told(progress: CheckProgress<'p>) -> Counting<'p> {
         Counting { progress: Some(progress), done: 0, total: 0 }
     }
@@ -81,12 +81,12 @@ struct Counted {
 }
 
 impl Found {
-    /// Owners are to be counted, and nothing else.
+    /// Owners are counted, and nothing else.
     pub(crate) fn owners() -> Found {
         Found { with_owners: true, ..Found::default() }
     }
 
-    /// Where the directories of damaged domains are is to be found, and nothing counted.
+    /// Only finds the directories of damaged domains, and counts nothing.
     pub(crate) fn damaged(domains: impl IntoIterator<Item = u64>) -> Found {
         let damaged = domains.into_iter().map(|id| (id, BTreeMap::new())).collect();
         Found { domains: Some(BTreeMap::new()), damaged, ..Found::default() }
@@ -111,15 +111,15 @@ impl Found {
 }
 
 impl Fs {
-    /// Counts again what is charged to every quota, and tells where the records differ from it:
-    /// a walk over all that is stored, over one state, while the volume is in use.
+    /// Recounts the charges of every quota, and returns where the records differ: a walk over
+    /// everything that is stored, in one state, while the volume is in use.
     pub fn quota_check(&self) -> FsResult<Vec<QuotaDifference>> {
         let pin = self.store.pin().map_err(from_store)?;
         self.quota_differences(&*pin, &mut Counting::untold())
     }
 
-    /// As [`Fs::quota_check`]. `progress` is told how many inodes were counted and about how many
-    /// there are, and may end it.
+    /// Like [`Fs::quota_check`]. `progress` receives how many inodes were counted and an estimate
+    /// of their total, and may cancel the count.
     pub fn quota_check_telling(
         &self,
         progress: CheckProgress<'_>,
@@ -166,7 +166,7 @@ impl Fs {
     }
 }
 
-/// What the records of charges say. Those of owners say nothing while they are being counted.
+/// The recorded charges. Those of owners mean nothing while owners are being counted.
 fn records(pin: &dyn Pinned) -> FsResult<Found> {
     // A damaged count is one that differs. A key that is none has no count (`check/quota`).
     let charged = |value: &[u8]| Charged::decode(value).unwrap_or(Charged { files: -1, bytes: -1 });
@@ -200,7 +200,7 @@ fn visit(pin: &dyn Pinned, tree: TreeId, prefix: &[u8], visit: Visit<'_>) -> FsR
     Ok(())
 }
 
-/// Counts what the inodes of all subvolumes are charged that can be charged any.
+/// Counts the charges of the inodes of all subvolumes that can have any.
 pub(crate) fn count_subvolumes(
     pin: &dyn Pinned,
     found: &mut Found,
@@ -257,7 +257,7 @@ fn count(
         let (ino, charge, owned, bytes) = match key::parse(key).map_err(malformed)? {
             Parsed::Entry { directory, cookie: 0, part: Part::Attributes } => {
                 let record = DirectoryRecord::decode(value).map_err(malformed)?;
-                // Also of one that a roll-back or a clone inherited, which is charged to nobody.
+                // Also one that a roll-back or a clone inherited, which is charged to no one.
                 let damaged =
                     record.charge.and_then(|charge| found.damaged.get_mut(&charge.domain));
                 if let Some(directories) = damaged {

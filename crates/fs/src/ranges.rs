@@ -1,5 +1,5 @@
-//! Ranges of a file: made a hole, or made to show what another range shows. Beside `contents`,
-//! with the same rules: small contents in the tree, larger ones as extents, steps of one batch.
+//! Ranges of a file: turned into a hole, or into a view of another range. Follows the rules of
+//! `contents`: small contents in the tree, larger ones as extents, steps of one batch.
 
 use data::{ExtentOwner, Side};
 use format::inode_record::InodeRecord;
@@ -14,11 +14,11 @@ use crate::error::from_store;
 pub(crate) struct Source {
     /// Its range.
     pub(crate) side: Side,
-    /// Whose extents they are; `None` where nothing of it changes.
+    /// The inode that owns the extents; `None` if nothing of it changes.
     pub(crate) owner: Option<ExtentOwner>,
 }
 
-/// Makes `from..to` read as zeros, as a hole where that can be. The size stays.
+/// Makes `from..to` read as zeros, as a hole where possible. The size stays.
 pub(crate) fn punch(edit: &mut Edit<'_>, from: u64, to: u64) -> FsResult<Step> {
     let inode = edit.file()?.inode;
     let to = to.min(inode.size);
@@ -43,9 +43,9 @@ pub(crate) fn punch(edit: &mut Edit<'_>, from: u64, to: u64) -> FsResult<Step> {
     Ok(if punched.done_to < to { Step::More } else { Step::Done })
 }
 
-/// Makes `length` bytes at `offset` show those of the source, or the first part of them, and tells
-/// how many are done; `None` when the file's own contents had to move first: commit, and call
-/// again. The file grows where needed.
+/// Makes `length` bytes at `offset` share those of the source, or the first part of them, and
+/// returns how many; `None` when the file's own contents had to move first: commit, and call again.
+/// The file grows if needed.
 pub(crate) fn share(
     edit: &mut Edit<'_>,
     offset: u64,
@@ -78,7 +78,7 @@ pub(crate) fn share(
     Ok(Some(shared.length))
 }
 
-/// Whether a copy of so few bytes is better made as one: a view of them would cost a record, and
+/// Whether so few bytes are better copied than shared: a view of them would cost a record, and
 /// pages that no change frees at once.
 pub(crate) fn is_small(length: u64) -> bool {
     length <= INLINE_BYTES_MAX as u64

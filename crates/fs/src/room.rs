@@ -1,11 +1,12 @@
-//! Room for an operation that finds none: what was removed before gives it back at once, and not
-//! when the background comes to it. Then the oldest hour of a trash goes, if there is one.
+//! Reclaims space in the foreground for an operation that finds none (ENOSPC): what was removed
+//! before is freed at once, before the background gets to it. Then the oldest hour of a trash is
+//! removed, if there is one.
 //!
-//! Looking for room takes a sync and a checkpoint. So nobody looks again where nothing came of it
-//! and nothing was committed since, and rarely where nothing waits: a write to a disk that is
-//! full is refused at once. An operation looks a bounded number of times, for a bounded time; it
-//! goes on for as long as the time alone ends its searches. Nothing of a trash goes meanwhile, nor
-//! for who merely waits for another's search.
+//! A search for space takes a sync and a checkpoint. So it is not repeated if the last one found
+//! nothing and nothing was committed since, and rarely if nothing waits: a write to a full disk is
+//! refused at once. An operation searches a bounded number of times, for a bounded time; it retries
+//! while its searches end only by timeout. Meanwhile nothing of a trash is removed, nor for a
+//! thread that merely waits for another's search.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,27 +23,27 @@ const STEPS_MAX: usize = 10_000;
 const FAILURES_MAX: usize = 8;
 /// Records or nodes of one of those steps.
 const STEP_BUDGET: usize = 256;
-/// How often an operation looks for room, to the end, before something of the trash goes.
+/// How often an operation searches for space, to the end, before trash is removed.
 const ROUNDS_MAX: usize = 8;
-/// How long one search may take, beside the step that it is in: the rest is for the background.
+/// How long one search may take, besides the step that it is in: the rest is for the background.
 const SEARCH: Duration = Duration::from_secs(2);
-/// How long an operation may go on to look for room, or to wait for others who do.
+/// How long an operation may search for space, or wait for threads that do.
 const OPERATION: Duration = Duration::from_secs(30);
-/// How long nobody looks again where nothing waits that is known of, in nanoseconds.
+/// How long no search is made if nothing known waits, in nanoseconds.
 const REST: i64 = 1_000_000_000;
 
-/// What is known of the search for room.
+/// What is known of the search for space.
 pub(crate) struct Room {
-    /// Held by who looks for room.
+    /// Held by the thread that searches for space.
     looking: Mutex<()>,
-    /// The last commit when nothing came of it.
+    /// The last commit when a search found nothing.
     nothing_at: AtomicU64,
     /// When that was, in nanoseconds of the clock.
     nothing_since: AtomicI64,
 }
 
 impl Room {
-    /// Nobody has looked yet.
+    /// No search was made yet.
     pub(crate) fn new() -> Room {
         Room {
             looking: Mutex::new(()),
@@ -52,38 +53,38 @@ impl Room {
     }
 }
 
-/// What an operation that finds no room did about it.
+/// What an operation that finds no space did about it.
 #[derive(Default)]
 pub(crate) struct Search {
-    /// When it began to look, in monotonic time.
+    /// When it began to search, in monotonic time.
     began: Option<Duration>,
-    /// How often it looked, to the end, since something of the trash went.
+    /// How often it searched, to the end, since trash was last removed.
     rounds: usize,
-    /// Whether nothing came the last time.
+    /// Whether the last search freed nothing.
     hopeless: bool,
-    /// Bytes that were free after it looked the last time.
+    /// Bytes that were free after its last search.
     free: Option<u64>,
-    /// How often the log had refused a record for lack of room on a disk of its own, when the
-    /// operation was tried the last time.
+    /// How often the log had refused a record for lack of space on a disk of its own, at the last
+    /// attempt of the operation.
     refused: Option<u64>,
-    /// Whether it saw that nothing waits, and that there is no trash.
+    /// Whether it found that nothing waits, and that there is no trash.
     exhausted: bool,
 }
 
 impl Search {
-    /// Whether it was seen that nothing is left that room could come of. Else there may be some:
-    /// there was no time to see, or others were at it.
+    /// Whether it found that nothing is left that could free space. Otherwise something may be
+    /// left: there was no time to check, or other threads were at it.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.exhausted
     }
 }
 
-/// What came of some of the work that room comes of.
+/// The result of some of the work that frees space.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Given {
     /// Whether there was any.
     pub(crate) any: bool,
-    /// Whether the time was over before all was done.
+    /// Whether the time was over before everything was done.
     pub(crate) more: bool,
 }
 
@@ -93,26 +94,26 @@ impl Given {
     }
 }
 
-/// What became of the trash for lack of room.
+/// What happened to the trash for lack of space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purged {
-    /// An hour of it went.
+    /// An hour of it was removed.
     Hour,
     /// There is none.
     Empty,
-    /// Nothing went that is in it: that would not help, or did not succeed.
+    /// Nothing in it was removed: that would not help, or failed.
     Nothing,
 }
 
 impl Fs {
-    /// Runs an operation that may need room. Where there is none, it is made of what waits to be
-    /// given back, and then of the trash.
+    /// Runs an operation that may need space. If there is none, it is reclaimed from what waits to
+    /// be freed, and then from the trash.
     #[inline]
     pub(crate) fn with_room<T>(&self, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
         self.searching(&mut Search::default(), run)
     }
 
-    /// As [`Fs::with_room`]; the search tells what was seen where there is no room in the end.
+    /// Like [`Fs::with_room`]; the search reports what it found if there is no space in the end.
     #[inline]
     pub(crate) fn searching<T>(
         &self,
@@ -127,9 +128,9 @@ impl Fs {
         }
     }
 
-    /// Sees that room comes of what waits, or of the oldest hour of the trash. Tells whether any
-    /// may have come, or somebody else looked meanwhile. What fails here is told to the log: the
-    /// operation's own error is that there is no room.
+    /// Reclaims space from what waits, or from the oldest hour of the trash. Returns whether any
+    /// may have been freed, or another thread searched meanwhile. Failures here are logged: the
+    /// operation's own error is that there is no space.
     #[cold]
     fn relieve(&self, search: &mut Search) -> bool {
         let again = self.look_for_room(search);
@@ -137,9 +138,9 @@ impl Fs {
         again
     }
 
-    /// Whether the room of the trash would be of use to an operation that found none. It is none of
-    /// the log's where that has a disk of its own. Where this is not known yet, the operation is
-    /// to be tried once more, and the log's refusals are counted.
+    /// Whether the space of the trash would help an operation that found none. It does not help a
+    /// log that has a disk of its own. If this is not known yet, the operation must be tried once
+    /// more, while the log's refusals are counted.
     fn trash_helps(&self, search: &Search) -> Option<bool> {
         if !self.trash.is_on() {
             return Some(true);
@@ -162,9 +163,9 @@ impl Fs {
         };
         let until = now + SEARCH;
         let hopeless = std::mem::take(&mut search.hopeless) || search.rounds >= ROUNDS_MAX;
-        // What somebody let go of since is not what was seen.
+        // What was released since is not what was checked.
         if hopeless && !self.queue.has_new_orphans() || !self.may_come() {
-            // What the log keeps for the index is room too, and nobody's.
+            // What the log keeps for the index is space too, and expendable.
             let free = self.free_bytes();
             went_on(self.store.keep_log(&[]).map_err(from_store));
             if self.free_bytes() > free {
@@ -188,8 +189,8 @@ impl Fs {
             return purged == Purged::Hour;
         }
         let given = self.give_back(until);
-        // What a refused operation wrote and left comes back each time, and is no room. So only
-        // what is more than the last time counts.
+        // What a refused operation wrote and left is freed each time, and is no gain. So only what
+        // exceeds the last time counts.
         let free = self.free_bytes();
         let before = std::mem::replace(&mut search.free, free);
         if given.more {
@@ -201,19 +202,19 @@ impl Fs {
             self.room.nothing_at.store(self.store.last_commit().0.0, Ordering::Release);
             self.room.nothing_since.store(self.env.clock.now().0, Ordering::Release);
         }
-        // A checkpoint alone may have made some.
+        // A checkpoint alone may have freed some.
         true
     }
 
-    /// Bytes that are free on disk, if it tells.
+    /// Bytes that are free on disk, if it reports them.
     fn free_bytes(&self) -> Option<u64> {
         self.env.device.space().ok().map(|space| space.free_bytes)
     }
 
-    /// Whether looking for room is worth what it takes.
+    /// Whether searching for space is worth its cost.
     fn may_come(&self) -> bool {
         if self.queue.has_new_orphans() {
-            // Somebody let go of it just now.
+            // A holder released it just now.
             return true;
         }
         if self.store.last_commit().0.0 == self.room.nothing_at.load(Ordering::Acquire) {
@@ -227,23 +228,23 @@ impl Fs {
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
     }
 
-    /// Bytes of contents that are dead and go back to the disk without anybody's doing.
+    /// Bytes of dead contents that are returned to the disk without further work.
     pub(crate) fn bytes_to_come(&self) -> u64 {
         let data = self.data.stats();
         data.waiting_bytes + data.dead_bytes - data.stuck_bytes
     }
 
-    /// Does the work that room comes of, beside others and after those who are at it, until it is
-    /// done or the monotonic clock says `until`. What fails is told to the log.
+    /// Does the work that frees space, together with other threads and after those that are at it,
+    /// until it is done or the monotonic clock reaches `until`. Failures are logged.
     pub(crate) fn give_back(&self, until: Duration) -> Given {
-        // The index does without.
+        // The index gives up its space.
         went_on(self.store.keep_log(&[]).map_err(from_store));
         let now = self.env.clock.monotonic();
-        // The rest is for what gives the room that came of it to the disk.
+        // The rest is for what returns the freed space to the disk.
         let removed = self.remove_detached(now + until.saturating_sub(now) / 2);
         let given = removed.and(self.clean_up(until));
-        // What the trees shared that were dropped: that takes longest, or others are long at it.
-        // A collection that cannot read something rests.
+        // What the dropped trees shared: that takes longest, or other threads are long at it. A
+        // collection rests after a read error.
         let collected = self.collect_until(until).unwrap_or_else(|error| {
             tracing::debug!(%error, "what nothing names any more could not be collected");
             Given::default()
@@ -252,13 +253,13 @@ impl Fs {
         if collected.any { given.and(self.clean_up(until)) } else { given }
     }
 
-    /// Room that contents had comes back when the commit is durable that freed it, and that of
-    /// nodes with a checkpoint.
+    /// Space of contents is reclaimed when the commit that freed it is durable, and that of nodes
+    /// with a checkpoint.
     fn clean_up(&self, until: Duration) -> Given {
         if !went_on(self.sync()) {
             return Given::default();
         }
-        // A rewrite takes room before it gives any.
+        // A rewrite takes space before it frees any.
         let cleaned = self.data.clean_now(&*self.store, until).unwrap_or_else(|error| {
             went_on::<()>(Err(from_store(error)));
             data::Cleaned::default()
@@ -267,8 +268,8 @@ impl Fs {
         Given { any: cleaned.any, more: cleaned.more }
     }
 
-    /// Removes what was detached or unlinked, and gives its nodes back. What fails is left to the
-    /// background: it is no fault of who needs room.
+    /// Removes what was detached or unlinked, and frees its nodes. Failures are left to the
+    /// background: they are not errors of the operation that needs space.
     fn remove_detached(&self, until: Duration) -> Given {
         let (mut any, mut failures) = (false, 0);
         for _ in 0..STEPS_MAX {
@@ -286,7 +287,7 @@ impl Fs {
                 Some(_) if failures == FAILURES_MAX => return Given { any, more: false },
                 Some(error) => {
                     failures += 1;
-                    // What was freed until now may be the room that removing takes.
+                    // What was freed until now may be the space that removing takes.
                     if let (FsError::NoSpace, Err(error)) = (&error, self.sync()) {
                         tracing::debug!(%error, "no room to remove what room would come of");
                     }
@@ -300,8 +301,8 @@ impl Fs {
     }
 }
 
-/// Whether looking for room may go on: that there is none is no fault of it. Any other failure is
-/// told to the log.
+/// Whether the search for space may continue: a lack of space is not its failure. Any other failure
+/// is logged.
 fn went_on<T>(done: FsResult<T>) -> bool {
     match done {
         Ok(_) | Err(FsError::NoSpace) => true,
@@ -401,7 +402,7 @@ mod tests {
             self.fs.unlink(&Caller::root(), ROOT, name.as_bytes()).expect("it goes");
         }
 
-        /// Leaves less room than contents take.
+        /// Leaves less space than contents take.
         fn fill(&self) {
             self.fs.sync().expect("it is written");
             while self.fs.background_step(64).expect("background work").more {}
@@ -434,7 +435,7 @@ mod tests {
         drop(looking);
         v.fs.lookup(&root, ROOT, b"f").expect("it is there");
         v.clock.step(Duration::ZERO);
-        // And who sees himself that there is none, and that the trash is empty, deletes.
+        // A thread that finds itself that there is none, and that the trash is empty, deletes.
         v.fs.unlink(&root, ROOT, b"f").expect("it goes");
         v.fs.rmr(&root, ROOT, b"d").expect("it goes");
     }
@@ -459,7 +460,7 @@ mod tests {
         });
     }
 
-    /// Marking of `pando gc` takes minutes, and what comes of it may be all that is wanted.
+    /// Marking of `pando gc` takes minutes, and its result may be all that is needed.
     #[test]
     fn nothing_of_the_trash_goes_while_a_collection_is_asked_for_or_under_way() {
         let v = volume();
@@ -507,7 +508,7 @@ mod tests {
         v.fs.unlink(&root, dir, b"kept").expect("it goes");
         v.fs.sync().expect("it is written");
         while v.fs.background_step(64).expect("background work").more {}
-        // More than what the background keeps free is in the way of nothing but time.
+        // More than what the background keeps free blocks nothing but costs time.
         v.device.set_capacity(Some(v.device.used_bytes() + (64 << 10)));
         v.remove("big", big);
         while v.fs.queue.has_new_orphans() {

@@ -1,7 +1,7 @@
-//! Whether somebody still waits for what a thread does: a search that a program began by opening
-//! a directory, or by asking for an attribute, ends when the program is interrupted.
+//! Cancels the work of a thread whose caller no longer waits: a search that a program began by
+//! opening a directory, or by reading an attribute, ends when the program is interrupted.
 //!
-//! Known to the thread, as the calls in between have nothing to do with it.
+//! The flag is thread-local, because the calls in between have nothing to do with it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ thread_local! {
     static CANCEL: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Runs calls of the namespace until they are done, or `cancel` is set: searches look at it, and
-/// are `Interrupted` then.
+/// Runs calls of the namespace until they are done, or `cancel` is set: searches poll it, and then
+/// return `Interrupted`.
 pub fn while_wanted<T>(cancel: &Arc<AtomicBool>, run: impl FnOnce() -> T) -> T {
     let before = CANCEL.with(|own| own.replace(Some(Arc::clone(cancel))));
     let done = run();
@@ -20,12 +20,12 @@ pub fn while_wanted<T>(cancel: &Arc<AtomicBool>, run: impl FnOnce() -> T) -> T {
     done
 }
 
-/// What says that nobody waits for this thread any more.
+/// The flag that says that no caller waits for this thread any more.
 pub(crate) fn cancel() -> Arc<AtomicBool> {
     CANCEL.with(|own| own.borrow().clone()).unwrap_or_default()
 }
 
-/// Whether nobody waits for this thread any more.
+/// Whether no caller waits for this thread any more.
 pub(crate) fn is_cancelled(cancel: &AtomicBool) -> bool {
     cancel.load(Ordering::Relaxed)
 }

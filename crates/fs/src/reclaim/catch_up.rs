@@ -1,10 +1,9 @@
-//! Catch-up: brings an extracted tree from one state of its source to a later one, at a cost of
-//! what changed between the two.
+//! Catch-up: brings an extracted tree from one state of its source to a later one, at a cost
+//! proportional to what changed between the two.
 //!
-//! Both states must stand still meanwhile: clones taken for the purpose, or the live tree with
-//! the subvolume's gate held. A directory that crossed the border of what is extracted takes
-//! everything below it along, which no difference shows; then the answer is that a whole new
-//! extraction is needed.
+//! Neither state may change meanwhile: clones taken for the purpose, or the live tree with the
+//! subvolume's gate held. A directory that crosses the border of what is extracted takes everything
+//! below it along, which no difference shows. Then a new extraction is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,16 +22,16 @@ use crate::error::{from_store, malformed};
 pub(crate) struct Trees {
     /// What the target was extracted from, or last caught up with.
     pub(crate) old: TreeId,
-    /// What it is to be caught up with.
+    /// The state to reach.
     pub(crate) new: TreeId,
     /// What was extracted.
     pub(crate) target: TreeId,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The target is as the new state; so many records differed.
+    /// The target equals the new state; this many records differed.
     Caught(usize),
     /// More than `limit` records differ; nothing was written.
     TooMany,
@@ -85,7 +84,7 @@ fn collect(store: &dyn Store, trees: Trees, limit: usize) -> FsResult<Option<Vec
     let mut cursor = store.diff(trees.old, trees.new).map_err(from_store)?;
     while let Some(diff) = cursor.next().map_err(from_store)? {
         bytes += diff.key.len() + diff.new.map_or(0, <[u8]>::len);
-        // What is written must fit into one batch, with room for the extents of whole files.
+        // What is written must fit into one batch, with space for the extents of whole files.
         if differences.len() >= limit || bytes > Batch::BYTES_MAX / 4 {
             return Ok(None);
         }
@@ -98,7 +97,7 @@ fn collect(store: &dyn Store, trees: Trees, limit: usize) -> FsResult<Option<Vec
     Ok(Some(differences))
 }
 
-/// What became of a file whose entry changed.
+/// What happened to a file whose entry changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// An entry that can be reached no longer leads to it.
@@ -114,7 +113,7 @@ struct Changes {
     batch: Batch,
     /// Files whose extents changed.
     extents: BTreeSet<u64>,
-    /// Linked inodes that changed or got or lost a name.
+    /// Linked inodes that changed, or gained or lost a name.
     linked: BTreeSet<u64>,
     files: BTreeMap<u64, Fate>,
 }
@@ -155,7 +154,7 @@ impl Changes {
         Ok(true)
     }
 
-    /// Whether a directory whose record changed went over the border, with all below it.
+    /// Whether a directory whose record changed crossed the border, with everything below it.
     fn crossed(&self, difference: &Difference, crossed: bool) -> FsResult<bool> {
         let (Some(old), Some(new)) = (&difference.old, &difference.new) else { return Ok(false) };
         let decode = |bytes: &Vec<u8>| {
@@ -188,7 +187,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Writes linked inodes again: a name outside may have come or gone.
+    /// Writes linked inodes again: a name outside may have been added or removed.
     fn linked(&mut self, store: &dyn Store) -> FsResult<()> {
         for &ino in &self.linked {
             let wanted = linked_records(store, &mut self.after, ino)?;
@@ -203,7 +202,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Writes the extents of files that changed, came or went.
+    /// Writes the extents of files that changed, appeared or disappeared.
     fn files(&mut self, store: &dyn Store) -> FsResult<()> {
         let target = self.trees.target;
         for &ino in &self.extents {

@@ -1,10 +1,10 @@
-//! Counting what a copy of a directory began with, so that the volume can tell its files and
-//! bytes exactly although a copy is made without looking at what it holds.
+//! Counts the initial contents of a copy of a directory, so that the volume reports exact numbers
+//! of files and bytes although a copy is made without reading its contents.
 //!
-//! From its first operation on a copy's usage record gathers what is made and removed. One walk
-//! over a pinned state finds what is there; less what the record said in that same state it is
-//! what the copy began with, and is added once, with the mark that it was. Snapshots are not
-//! counted: they are not part of what a volume's users see.
+//! From its first operation on a copy's usage record gathers what is created and removed. One walk
+//! over a pinned state counts what exists. That count, minus the record in that same state, is what
+//! the copy began with; it is added once, with the mark that it was. Snapshots are not counted:
+//! they are not part of what a volume's users see.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ pub(super) struct Count {
     subvol: u64,
     tree: TreeId,
     pin: Box<dyn Pinned>,
-    /// Ranges of directories that were not looked at yet.
+    /// Ranges of directories that were not walked yet.
     left: Vec<(u64, Vec<u8>)>,
     /// Inodes with several names that were counted.
     linked: Set<u64>,
@@ -46,7 +46,7 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
             }
             Ok((done, finished))
         });
-        // After an error what the step had taken up is lost: the count begins again.
+        // After an error what the step had taken is lost: the count begins again.
         if !matches!(walked, Ok((_, false))) {
             work.count = None;
         }
@@ -111,7 +111,7 @@ impl Count {
         Ok(done)
     }
 
-    /// Counts entries of a directory; what is left over goes back to what is to be done.
+    /// Counts entries of a directory; the rest is queued again.
     fn directory(&mut self, directory: u64, from: Vec<u8>, budget: u64) -> FsResult<u64> {
         let malformed = |error| malformed(self.tree, &error);
         let to = prefix_end(&key::directory_prefix(directory));
@@ -158,12 +158,12 @@ impl Count {
 fn add(found: &mut UsageRecord, inode: &InodeRecord) {
     found.files += 1;
     if inode.kind == FileKind::File && inode.elsewhere.is_none() {
-        // As merges do, for sizes of sparse files come to more than 63 bits.
+        // Wraps as merges do: sizes of sparse files can add up to more than 63 bits.
         found.bytes = found.bytes.wrapping_add(inode.size as i64);
     }
 }
 
-/// Adds what the copy began with to its record, unless it went meanwhile.
+/// Adds what the copy began with to its record, unless the copy was removed meanwhile.
 fn finish(fs: &Fs, count: &Count) -> FsResult<()> {
     let usage = key::usage(count.subvol);
     let known = match count.pin.get(VOLUME, &usage).map_err(from_store)? {

@@ -1,14 +1,14 @@
-//! Emptying a detached directory from the bottom, a few entries at a time.
+//! Empties a detached directory from the bottom, a few entries at a time.
 //!
-//! Each commit removes some entries of one directory, or one directory that is empty by now, so
-//! that a crash anywhere leaves a smaller tree under the same record. What somebody holds goes
-//! as with `unlink` and `rmdir`: it stays with its holder until that lets go.
+//! Each commit removes some entries of one directory, or one directory that is empty by now. So a
+//! crash anywhere leaves a smaller tree under the same record. Held inodes are treated as by
+//! `unlink` and `rmdir`: they stay until their holders release them.
 //!
-//! Who works in a directory below may still change it, and move things out of it. So whatever
-//! is removed is removed with the places of all directories above locked, after a look whether
-//! they still hang in one another; and counts follow, as what is moved out is used on. Front ends
-//! are told what changes of what they hold: other names of a file show a link less, and whoever
-//! works in a directory below sees its names go.
+//! Processes that work in a directory below may still change it, and move things out of it. So each
+//! removal locks the places of all directories above, and verifies that they are still nested as
+//! they were. The counts are updated, because what is moved out stays in use. Front ends are
+//! notified of changes of what they hold: other names of a file show a link less, and a process
+//! that works in a directory below sees its names disappear.
 
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
@@ -32,24 +32,24 @@ const CHUNK: usize = 64;
 /// Bytes after which a commit takes no more entries: attributes of held files move.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// Directories that a step looks at again before it ends early: paths can be of any length.
+/// Directories that a step verifies again before it ends early: paths can be of any length.
 const LOOKS: usize = 1 << 16;
 
 /// A detached directory that is being emptied.
 pub(super) struct Emptying {
     sequence: u64,
     subvol: u64,
-    /// The directories from the detached one down to the one at hand.
+    /// The directories from the detached one down to the current one.
     path: Vec<Level>,
 }
 
-/// A directory, and how far it is empty. An engine may have to pass by all that was removed to come
-/// to what is left, so nobody looks at the same part again for each few names.
+/// A directory, and how far it is empty. An engine may have to skip everything that was removed to
+/// reach the rest, so the same part is not read again for each few names.
 #[derive(Debug, Clone, Copy)]
 struct Level {
     directory: u64,
-    /// The first cookie that was not emptied yet. Names may have been made below it since: before
-    /// the directory goes, it is looked at from its beginning.
+    /// The first cookie that was not emptied yet. Names may have been created below it since:
+    /// before the directory is removed, it is read from its beginning.
     from: u64,
 }
 
@@ -86,10 +86,10 @@ impl Emptying {
         Emptying { sequence, subvol, path: vec![Level::new(directory)] }
     }
 
-    /// Removes about `budget` names; tells how many, and whether all is done.
+    /// Removes about `budget` names; returns how many, and whether all is done.
     pub(super) fn step(&mut self, fs: &Fs, budget: usize) -> FsResult<(u64, bool)> {
         let subvol = match fs.subvol(SubvolId(self.subvol)) {
-            // The subvolume went with all that was in it.
+            // The subvolume was removed with everything in it.
             Err(FsError::Stale) => return self.end_early(fs),
             subvol => subvol?,
         };
@@ -142,9 +142,9 @@ impl Emptying {
         Ok((done, self.path.is_empty()))
     }
 
-    /// Looks once more, with nobody moving it, at a directory that was seen to hang elsewhere than
-    /// its name stands: one that was moved meanwhile has that name no longer. If it still has, that
-    /// is damage, which may lead round in circles.
+    /// Verifies again, while nothing can move it, a directory whose record named another parent
+    /// than the directory of its name. If it was moved meanwhile, it no longer has that name. If it
+    /// still has, that is damage, which may form a loop.
     fn look_again(&self, fs: &Fs, view: View<'_>, level: Level, below: &Found) -> FsResult<()> {
         let (subvol, dir) = (self.subvol, level.directory);
         let _locks = fs.locks.lock(&[
@@ -171,7 +171,7 @@ impl Emptying {
         Ok(record.is_some_and(|record| !record.detached))
     }
 
-    /// Where the directory at hand is looked at next.
+    /// Where the current directory is read next.
     fn goes_on_from(&mut self, cookie: u64) {
         if let Some(level) = self.path.last_mut() {
             level.from = cookie;
@@ -186,8 +186,8 @@ impl Emptying {
         Ok((1, true))
     }
 
-    /// Locks what is wanted, and where all directories of the path hang. `None`: one of them was
-    /// moved away or removed by now; the path ends above it, and nothing is locked.
+    /// Locks what is requested, and the positions of all directories of the path. `None`: one of
+    /// them was moved away or removed by now; the path ends above it, and nothing is locked.
     fn lock<'a>(
         &mut self,
         fs: &'a Fs,
@@ -208,7 +208,7 @@ impl Emptying {
         Ok(Some(locks))
     }
 
-    /// Removes a directory that was empty a moment ago; `false` when it is no longer, or no
+    /// Removes a directory that was empty a moment ago; `false` when it is no longer empty, or no
     /// longer there.
     fn remove_directory(
         &mut self,
@@ -301,8 +301,8 @@ impl Emptying {
                 break;
             }
             let (inode, nlink) = inode_of(view, name)?;
-            // Whoever holds another name sees a link less, but the time of that is the removal of
-            // the directory, not of its reclaiming.
+            // Holders of another name see a link less, but with the time of the removal of the
+            // directory, not of its reclaiming.
             txn.now = inode.ctime;
             let place = (id, directory, name);
             lost.extend(drop_name(&mut txn, view, &mut ways, place, &inode, nlink)?);
@@ -322,7 +322,7 @@ impl Emptying {
         txn.touch_directory(view.tree, directory, -(done as i64), 0);
         let gone: Vec<_> =
             again[..done as usize].iter().map(|name| (name.cookie, name.ino)).collect();
-        // Whoever has one open, or has it by another name, goes on reading what it contains.
+        // A process that has one open, or has it by another name, still reads its contents.
         let told = Told::of(fs, subvol, view, directory, &gone, Fs::invalidate_attributes)?;
         txn.commit()?;
         for lost in lost {

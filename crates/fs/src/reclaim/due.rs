@@ -1,16 +1,15 @@
-//! Which subvolume is to be pruned: decides, `prune` does.
+//! Decides which subvolume to prune; `prune` does it.
 //!
-//! A snapshot or clone keeps everything alive that it shares with what it was taken from. What is
-//! garbage of that are records outside of its directory that the source has changed or removed,
-//! and the contents that they lead to, of which a page weighs as much as a record: to prune costs
-//! as much as the directory has records, and gives back contents. It is due when the garbage weighs
-//! more than the directory has records, or when the source is gone. Contents that the source has
-//! yet are no garbage, though the file was moved or its attributes changed.
-//! Both are counted up to a limit that doubles while neither ends, and are counted again
-//! only after changes in proportion to what was looked at (a source that is gone is seen at once),
-//! and after a rest in proportion to the time that took. That other snapshots keep the same
-//! garbage alive does not matter: they are due as well, and what is pruned of one directory goes on
-//! sharing.
+//! A snapshot or clone keeps everything alive that it shares with its source. Garbage are records
+//! outside of its directory that the source has changed or removed, and the contents that they
+//! point to; a page of contents weighs as much as a record. Pruning costs as much as the directory
+//! has records, and frees contents. It is due when the garbage weighs more than the directory has
+//! records, or when the source is gone. Contents that the source still has are no garbage, even if
+//! the file was moved or its attributes changed. Both are counted up to a limit that doubles while
+//! neither count ends. They are counted again only after changes in proportion to what was read (a
+//! removed source is noticed at once), and after a rest in proportion to the time that took. It
+//! does not matter that other snapshots keep the same garbage alive: they are due as well, and
+//! pruned snapshots of one directory still share.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,7 +46,7 @@ const EXTENT_SHIFT: u32 = 17;
 #[derive(Default)]
 pub(super) struct Watch {
     measured: BTreeMap<u64, Measured>,
-    /// The last one that was looked at.
+    /// The last one that was examined.
     last: u64,
     /// The commit at which none was due.
     idle_at: Option<u64>,
@@ -68,13 +67,13 @@ struct Field {
 }
 
 impl Watch {
-    /// Lets a subvolume rest: it could not be pruned, or was just now.
+    /// Delays a subvolume that could not be pruned, or was just now.
     pub(super) fn rest(&mut self, fs: &Fs, id: u64) {
         let time = fs.env.clock.monotonic() + REST;
         self.measured.insert(id, Measured { commit: 0, time });
     }
 
-    /// Lets a subvolume rest that cannot be pruned because something fails.
+    /// Delays a subvolume that cannot be pruned because of an error.
     pub(super) fn rest_long(&mut self, fs: &Fs, id: u64) {
         let time = fs.env.clock.monotonic() + REST_AFTER_FAILURE;
         self.measured.insert(id, Measured { commit: 0, time });
@@ -138,7 +137,7 @@ fn survey(fs: &Fs) -> FsResult<Field> {
             return Ok(());
         }
         field.trees.insert(id, record.tree);
-        // An heir changes when nobody changes anything in it.
+        // An heir changes without a change in it.
         if !record.pruned && !record.inherits {
             field.candidates.push((id, record));
         }
@@ -168,8 +167,8 @@ fn measure(fs: &Fs, field: &Field, record: &SubvolumeRecord) -> FsResult<(usize,
     }
 }
 
-/// What weighs in a subvolume's tree that lies outside of its directory and is not in its source
-/// any more, up to a limit.
+/// The weight of what is in a subvolume's tree, outside of its directory, and no longer in its
+/// source, up to a limit.
 fn garbage(
     fs: &Fs,
     source: TreeId,
@@ -180,7 +179,7 @@ fn garbage(
     let tree = TreeId(record.tree);
     let mut outside = Outside::new(tree, record.root);
     let mut cursor = match fs.store.diff(source, tree) {
-        // It went since it was listed.
+        // It was removed since it was listed.
         Err(store::Error::NoTree(_)) => return Ok(limit),
         cursor => cursor.map_err(from_store)?,
     };
@@ -195,8 +194,8 @@ fn garbage(
     Ok(weight.min(limit))
 }
 
-/// Tells what lies outside of a directory. Records are shown in the order of their keys, those of
-/// entries and inodes before extents. An inode whose extents differ has changed, too.
+/// Determines what is outside of a directory. Records are passed in the order of their keys, those
+/// of entries and inodes before extents. An inode whose extents differ has changed, too.
 struct Outside {
     tree: TreeId,
     reach: Reach,
@@ -212,7 +211,7 @@ impl Outside {
         Outside { tree, reach, inodes: Set::default(), linked: None }
     }
 
-    /// What a record that differs weighs; 0 where it is not outside.
+    /// The weight of a record that differs; 0 if it is not outside.
     fn weight(&mut self, store: &dyn Store, key: &[u8], value: &[u8]) -> FsResult<usize> {
         let tree = self.tree;
         let malformed = |error| malformed(tree, &error);
@@ -249,7 +248,7 @@ impl Outside {
         }
     }
 
-    /// Whether an inode has names that it does not stand beside, all of them outside.
+    /// Whether an inode has names beside which it is not stored, all of them outside.
     fn is_linked_outside(&mut self, store: &dyn Store, ino: u64) -> FsResult<bool> {
         if let Some((_, is_outside)) = self.linked.filter(|(known, _)| *known == ino) {
             return Ok(is_outside);
@@ -278,7 +277,7 @@ pub(super) fn differing(
     limit: usize,
 ) -> FsResult<usize> {
     let mut cursor = match store.diff(one, two) {
-        // It went since it was listed.
+        // It was removed since it was listed.
         Err(store::Error::NoTree(_)) => return Ok(limit),
         cursor => cursor.map_err(from_store)?,
     };
@@ -294,7 +293,7 @@ fn reachable(fs: &Fs, record: &SubvolumeRecord, limit: usize) -> FsResult<usize>
     let tree = TreeId(record.tree);
     let malformed = |error| malformed(tree, &error);
     let mut left = vec![record.root];
-    // Damaged entries may lead round in a circle.
+    // Damaged entries may form a loop.
     let mut known: Set<u64> = Set::default();
     let mut count = 0;
     while let Some(directory) = left.pop() {

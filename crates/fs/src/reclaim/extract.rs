@@ -28,7 +28,7 @@ pub(crate) enum Start {
     Similar,
 }
 
-/// One extraction under way.
+/// One extraction in progress.
 pub(crate) struct Extraction {
     source: TreeId,
     target: TreeId,
@@ -210,8 +210,8 @@ impl Extraction {
         Ok(budget)
     }
 
-    /// Makes a range of the target what it is in the source. Tells how many records it looked
-    /// at, and the key to go on from.
+    /// Makes a range of the target equal to the source. Returns how many records it read, and the
+    /// key to continue from.
     fn reconcile(
         &mut self,
         store: &dyn Store,
@@ -241,8 +241,8 @@ impl Extraction {
     }
 }
 
-/// Records of a range, about `budget` of them and no more bytes than a commit should have, and
-/// the key to go on from.
+/// Records of a range, about `budget` of them and no more bytes than a commit should have, and the
+/// key to continue from.
 fn scan_some(
     store: &dyn Store,
     tree: TreeId,
@@ -273,8 +273,8 @@ fn extents_task(ino: u64) -> Task {
 /// Records, sorted by key.
 pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The records of a linked inode with only those names that are reachable; none when no name is,
-/// unless it has none at all: such an inode is held by somebody.
+/// The records of a linked inode with only its reachable names; none when no name is reachable,
+/// unless it has no names at all: such an inode is held.
 pub(crate) fn linked_records(store: &dyn Store, reach: &mut Reach, ino: u64) -> FsResult<Records> {
     let tree = reach.tree();
     let mut records = scan_all(store, tree, &key::linked_prefix(ino), Start::Similar)?;
@@ -325,7 +325,7 @@ pub(crate) fn scan_all(
     Ok(found)
 }
 
-/// Adds to a batch what turns the records that a tree has into those it should have.
+/// Adds to a batch the changes that turn the records of a tree into those it should have.
 pub(crate) fn write_difference(batch: &mut Batch, tree: TreeId, has: &Records, wanted: &Records) {
     let (mut has, mut wanted) = (has.iter().peekable(), wanted.iter().peekable());
     loop {

@@ -1,6 +1,6 @@
-//! Giving back the room of what nothing leads to, in bounded steps: detached directories entry
-//! by entry, subvolumes and trees whole, and, by pruning, what a snapshot or clone shares but
-//! cannot reach.
+//! Reclaims the space of what nothing points to, in bounded steps: detached directories entry by
+//! entry, subvolumes and trees whole, and, by pruning, what a snapshot or clone shares but cannot
+//! reach.
 
 mod catch_up;
 mod count;

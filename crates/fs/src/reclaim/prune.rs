@@ -33,7 +33,7 @@ use crate::{Fs, FsResult};
 
 /// Most records that a catch-up takes with the gate held.
 const CAUGHT_AT_ONCE: usize = 512;
-/// Most records that a catch-up takes beside writers.
+/// Most records that a catch-up takes while writers run.
 const CAUGHT_BESIDE: usize = 1 << 16;
 /// How often a writable subvolume is caught up with before its extraction starts over.
 const ROUNDS_MAX: usize = 64;
@@ -67,7 +67,7 @@ impl Pruner {
         self.job.is_some()
     }
 
-    /// Whether a tree is in use by the job at hand.
+    /// Whether the current job uses a tree.
     pub(crate) fn uses(&self, tree: u64) -> bool {
         self.job.as_ref().is_some_and(|job| job.waits.iter().any(|(other, _)| other.0 == tree))
     }
@@ -87,11 +87,11 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     let mut job = work.pruner.job.take().expect("invariant: there is a job");
     match advance(fs, work, &mut job, budget) {
         Ok(true) => work.pruner.job = Some(job),
-        // Done, or given up; or the subvolume was removed meanwhile, and its trees wait under
+        // Done, or abandoned; or the subvolume was removed meanwhile, and its trees wait under
         // their records.
         Ok(false) | Err(inode::FsError::Stale) => work.pruner.watch.rest(fs, job.subvol),
-        // What the step had taken up is lost with it, so the job begins again after a rest: to go
-        // on would put a tree in place that lacks what could not be read.
+        // What the step had taken is lost with it, so the job begins again after a rest: to
+        // continue would install a tree that lacks what could not be read.
         Err(error) => {
             work.pruner.watch.rest_long(fs, job.subvol);
             return Err(error);
@@ -100,7 +100,7 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     Ok(budget as u64)
 }
 
-/// Advances a job; `false` when it is done or given up.
+/// Advances a job; `false` when it is done or abandoned.
 fn advance(fs: &Fs, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<bool> {
     if let Some(extraction) = &mut job.extraction {
         if extraction.step(&*fs.store, budget)? {
@@ -192,7 +192,7 @@ fn orphans(fs: &Fs, id: SubvolId) -> FsResult<Vec<u64>> {
     Ok(found)
 }
 
-/// The tree of a pruned copy of the same directory, the one taken nearest, and the base of the
+/// The tree of the pruned copy of the same directory that was taken nearest, and the base of the
 /// index that describes it.
 fn sibling(fs: &Fs, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<(u64, u64)>> {
     let mut nearest: Option<(u64, u64, u64)> = None;
@@ -234,7 +234,7 @@ fn finish_writable(fs: &Fs, work: &mut Work, job: &mut Job) -> FsResult<bool> {
             return Ok(false);
         }
     }
-    // Too much changed to catch up with the gate held: a later state, beside writers.
+    // Too much changed to catch up with the gate held: a later state, while writers run.
     let mut txn = Txn::new(fs);
     let base = ledger.new_tree();
     txn.batch().clone_tree(subvol.tree(), base);
@@ -287,16 +287,16 @@ fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) ->
     ledger.detach(txn.batch(), DetachedRecord::Tree { tree: old });
     subvolumes::commit(ledger, &mut txn)?;
     subvol.set_tree(job.target);
-    // One record came and one went.
+    // One record was added and one removed.
     super::step::leave(work, fs, old);
     Ok(())
 }
 
-/// Tells the kernel what the new tree counts otherwise. It goes through all inodes that are held,
-/// so nobody waits for it: the gate is let go of before.
+/// Notifies the kernel of counts that differ in the new tree. Walks all held inodes, so the gate is
+/// released before, and no thread waits for it.
 fn tell(fs: &Fs, subvol: &Subvol) {
     fs.invalidate_node(subvol.root_node());
-    // Names that nobody could come to are counted no more.
+    // Unreachable names are no longer counted.
     let linked = |node: NodeId, place| node.slot() == subvol.id.slot() && place == Location::Linked;
     for node in fs.nodes.held(linked) {
         fs.invalidate_attributes(node);

@@ -21,12 +21,12 @@ use crate::error::malformed;
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
-/// How long something rests that could not be removed.
+/// How long an object rests that could not be removed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
-/// The same where the disk was full: other work may make room at any time.
+/// The same if the disk was full: other work may free space at any time.
 const REST_WITHOUT_ROOM: Duration = Duration::from_secs(1);
 
-/// How long a tree that was replaced stays for readers that were about to read it.
+/// How long a replaced tree stays for readers that were about to read it.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// What reclaiming keeps between steps; nothing of it need survive a crash.
@@ -49,7 +49,7 @@ pub(super) struct Work {
     pub(super) pruner: Pruner,
     /// The copy that is being counted.
     pub(super) count: Option<Count>,
-    /// What could not be removed, and until when it rests, so that the rest is not held up.
+    /// What could not be removed, and until when it rests, so that it does not block the rest.
     failed: BTreeMap<u64, Duration>,
     /// Copies that could not be given what they inherit, and until when they rest.
     unfit: BTreeMap<u64, Duration>,
@@ -58,7 +58,7 @@ pub(super) struct Work {
     release: Release,
 }
 
-/// How far a removed tree is.
+/// How far the removal of a tree is.
 #[derive(Debug, Clone, Default)]
 pub struct Waiting {
     /// Of it and the subvolumes that were mounted in it, how many wait to be reclaimed.
@@ -70,7 +70,7 @@ pub struct Waiting {
 }
 
 impl Reclaim {
-    /// Nothing is under way.
+    /// Nothing is in progress.
     pub(crate) fn new() -> Reclaim {
         Reclaim {
             work: Mutex::new(Work::default()),
@@ -92,7 +92,7 @@ impl Reclaim {
         self.pruning.load(Ordering::Relaxed)
     }
 
-    /// Notes that something was detached because what it was mounted in is being removed.
+    /// Notes that something was detached because its parent mount is being removed.
     pub(super) fn came_of(&self, detached: u64, with: u64) {
         let mut origins = self.origins.lock();
         let origin = origins.get(&with).copied().unwrap_or(with);
@@ -144,8 +144,8 @@ fn inherit(fs: &Fs, work: &mut Work) -> FsResult<u64> {
     })
 }
 
-/// Removes a bounded part of what was detached, after whoever is at it, also what rests because
-/// there was no room; returns how much.
+/// Removes a bounded part of what was detached, after waiting for a thread that is at it; includes
+/// what rests because there was no space. Returns how much.
 pub(crate) fn detached_step(fs: &Fs, budget: usize) -> FsResult<u64> {
     let mut work = fs.reclaim.work.lock();
     let soon = fs.env.clock.monotonic() + REST_WITHOUT_ROOM;
@@ -167,7 +167,7 @@ fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     Ok(done)
 }
 
-/// The first detached thing that nobody holds.
+/// The first detached object that is not held.
 fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
     if fs.queue.detached() == 0 {
         fs.reclaim.failures.retain(&Set::default());
@@ -194,12 +194,12 @@ fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
         }
         held.push(record);
     }
-    // Nothing can be removed: what is held may be held by the caches of front ends alone.
+    // Nothing can be removed: what is held may be held only by the caches of front ends.
     work.release.round(fs, &held)?;
     Ok(None)
 }
 
-/// All that waits, the oldest first.
+/// Everything that waits, the oldest first.
 fn waiting(fs: &Fs) -> FsResult<Vec<(u64, DetachedRecord)>> {
     let mut waiting = Vec::new();
     fs.visit_volume(&key::DETACHED_PREFIX, &mut |key, value| {
@@ -234,7 +234,7 @@ impl Holders {
 }
 
 impl Fs {
-    /// How far a tree is that was removed, by the number that the removal returned.
+    /// How far the removal of a tree is, by the number that the removal returned.
     pub fn reclaim_waits(&self, detached: u64) -> FsResult<Waiting> {
         let mut told = Waiting::default();
         let mut holders = Holders::default();

@@ -1,8 +1,8 @@
-//! What waits to be removed and cannot be, as that was when it was tried last. It is tried again,
-//! but who waits for it had better be told.
+//! What waits to be removed and could not be, at the last attempt. It is tried again, but those who
+//! wait for it are notified.
 //!
-//! Want of room passes when other work makes some, so it is told only once background work has met
-//! nothing else for a while, and has given nothing back meanwhile.
+//! A lack of space passes when other work frees some. So it is reported only once background work
+//! has met nothing else for a while, and has freed nothing meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use parking_lot::Mutex;
 
 use crate::Fs;
 
-/// How long there was no room when that is told.
+/// How long there must be no space before that is reported.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
-/// Want of room that was met so long ago may be over: all that finds none is tried again sooner.
+/// A lack of space that was met so long ago may be over: whatever finds none is tried again sooner.
 const TRIED_WITHIN: Duration = Duration::from_secs(10);
 
-/// When there was no room for background work.
+/// When there was no space for background work.
 #[derive(Debug, Clone, Copy)]
 struct NoRoom {
     first: Duration,
     last: Duration,
 }
 
-/// Failures of what waits; nothing of it need survive a crash.
+/// Failures of what waits; none of it needs to survive a crash.
 #[derive(Default)]
 pub(crate) struct Failures {
-    /// By the number of what is detached.
+    /// By the number of the detached object.
     detached: Mutex<BTreeMap<u64, FsError>>,
-    /// Of giving back the nodes of dropped trees.
+    /// Of freeing the nodes of dropped trees.
     nodes: Mutex<Option<FsError>>,
     no_room: Mutex<Option<NoRoom>>,
 }
 
 impl Failures {
-    /// Something could not be removed. For lack of room counts for all that waits.
+    /// An object could not be removed. A lack of space counts for everything that waits.
     pub(super) fn note(&self, sequence: u64, error: &FsError, now: Duration) {
         if matches!(error, FsError::NoSpace) {
             self.note_no_room(now);
@@ -45,13 +45,13 @@ impl Failures {
         }
     }
 
-    /// Something was removed, or a part of it.
+    /// An object was removed, or a part of it.
     pub(super) fn went_on(&self, sequence: u64) {
         self.detached.lock().remove(&sequence);
         self.gave_back();
     }
 
-    /// Background work found no room.
+    /// Background work found no space.
     pub(crate) fn note_no_room(&self, now: Duration) {
         let mut no_room = self.no_room.lock();
         let first = match &*no_room {
@@ -61,29 +61,29 @@ impl Failures {
         *no_room = Some(NoRoom { first, last: now });
     }
 
-    /// Something was given back: there is room, or will be.
+    /// Something was freed: there is space, or will be.
     pub(crate) fn gave_back(&self) {
         *self.no_room.lock() = None;
     }
 
-    /// Whether there was no room for a while, and is none now.
+    /// Whether there was no space for a while, and is none now.
     fn has_no_room(&self, now: Duration) -> bool {
         self.no_room.lock().is_some_and(|NoRoom { first, last }| {
             last.saturating_sub(first) >= TOLD_AFTER && now.saturating_sub(last) <= TRIED_WITHIN
         })
     }
 
-    /// Whether something could not be removed when that was tried last.
+    /// Whether the last attempt to remove an object failed.
     pub(super) fn is_stuck(&self, sequence: u64) -> bool {
         self.detached.lock().contains_key(&sequence)
     }
 
-    /// All that waits.
+    /// Everything that waits.
     pub(super) fn retain(&self, waiting: &Set<u64>) {
         self.detached.lock().retain(|sequence, _| waiting.contains(sequence));
     }
 
-    /// How giving back nodes went.
+    /// The result of freeing nodes.
     pub(crate) fn note_nodes(&self, went: &Result<bool, FsError>) {
         match went {
             Ok(true) => {
@@ -97,9 +97,9 @@ impl Failures {
 }
 
 impl Fs {
-    /// How many trees of those that wait to be reclaimed cannot be, and why one of them cannot;
-    /// `None` when all can, as far as that was tried. Where there is no room to go on, that is all
-    /// of them, and may be none, when only the room of contents waits.
+    /// How many of the trees that wait to be reclaimed cannot be, and why one of them cannot;
+    /// `None` when all can, as far as that was tried. If there is no space to continue, that is all
+    /// of them; it may be 0, when only the space of contents waits.
     pub fn stuck(&self) -> Option<(u64, FsError)> {
         let failures = &self.reclaim.failures;
         let dropping = self.store.stats().dropping;

@@ -1,5 +1,5 @@
-//! Removing a whole subvolume, or a tree that no subvolume lives in: one commit; the store gives
-//! the nodes back in steps of its own, and marking finds what contents nobody refers to.
+//! Removes a whole subvolume, or a tree without a subvolume: one commit. The store frees the nodes
+//! in steps of its own, and marking finds contents without references.
 
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
@@ -11,8 +11,8 @@ use crate::subvol::{VOLUME, read_record};
 use crate::txn::Txn;
 use crate::{Fs, FsResult, search_bases, subvolumes};
 
-/// Removes a detached subvolume that nobody holds; tells how much was done, and whether it is gone.
-/// Those mounted in it are detached in turn, once those who inherit them have theirs.
+/// Removes a detached subvolume that is not held; returns how much was done, and whether it is
+/// gone. Those mounted in it are detached in turn, once those who inherit them have theirs.
 pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     let mut ledger = fs.admin.lock();
     if let Some(given) = fs.give_to_one_heir(&mut ledger, id)? {
@@ -20,7 +20,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     }
     let mut txn = Txn::removing(fs);
     if fs.store.get(VOLUME, &key::detached(sequence)).map_err(crate::error::from_store)?.is_none() {
-        // It was mounted since it was seen.
+        // It was mounted since it was checked.
         return Ok((1, false));
     }
     txn.batch().delete(VOLUME, &key::detached(sequence));

@@ -1,4 +1,4 @@
-//! What a scan is told, and what is told of scans.
+//! The input of a scan, and the reports about scans.
 
 use format::acl;
 use format::directory_record::DirectoryElsewhere;
@@ -26,7 +26,7 @@ pub struct Outside {
     pub rdev: u32,
     /// Length in bytes.
     pub size: u64,
-    /// Bytes of room that it takes.
+    /// Bytes of space that it takes.
     pub allocated: u64,
     /// Last read.
     pub atime: i64,
@@ -51,16 +51,16 @@ pub struct Listed<'a> {
     pub attr: Outside,
     /// Target of a symbolic link; empty for all else.
     pub target: &'a [u8],
-    /// Extended attributes, where they are kept.
+    /// Extended attributes, if they are kept.
     pub xattrs: Vec<(&'a [u8], &'a [u8])>,
 }
 
-/// What a scan is to be.
+/// Options of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanOptions {
     /// The directory that is indexed, absolute.
     pub source: Vec<u8>,
-    /// When the scan began, by the clock of whoever reads the source.
+    /// When the scan began, by the clock of the reader of the source.
     pub started: i64,
     /// Whether file systems mounted below belong to it.
     pub crosses_mounts: bool,
@@ -68,7 +68,7 @@ pub struct ScanOptions {
     pub keeps_xattrs: bool,
 }
 
-/// What an index knows of its scans.
+/// What an index records about its scans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanInfo {
     /// The directory that is indexed.

@@ -1,8 +1,7 @@
-//! Inodes with several names: which number of ours stands for which inode of the other file
-//! system, so that all its names lead to one record.
+//! Inodes with several names: which number of ours represents which inode of the other file system,
+//! so that all its names lead to one record.
 //!
-//! Known in memory for as long as the volume is open, some 40 bytes each, and read from the tree
-//! once.
+//! Kept in memory while the volume is open, some 40 bytes each, and read from the tree once.
 
 use device::{Map, Set};
 use format::inode_record::{Elsewhere, LinkedRecord};
@@ -25,8 +24,8 @@ pub(crate) struct Links {
 pub(super) struct Link {
     /// Our number.
     pub(super) ino: u64,
-    /// A hash of what a scan was told of it last, so that the same is not compared and written
-    /// for every name; `None` before the scan met it.
+    /// A hash of the last scanned state, so that the same state is not compared and written for
+    /// every name; `None` before the scan met it.
     pub(super) told: Option<u64>,
 }
 
@@ -34,7 +33,7 @@ impl Links {
     /// Reads those of a tree.
     pub(super) fn load(store: &dyn Store, tree: TreeId) -> FsResult<Links> {
         let mut links = Links::default();
-        // One that has no name, as a scan that did not end leaves it, is to be looked at.
+        // An inode without a name, as an unfinished scan leaves it, must be examined.
         let mut nameless = None;
         let mut cursor = store.scan(tree, KeyRange::prefix(b"L")).map_err(from_store)?;
         while let Some(item) = cursor.next().map_err(from_store)? {
@@ -54,7 +53,7 @@ impl Links {
         Ok(links)
     }
 
-    /// The inode that stands for one of the other file system.
+    /// The inode that represents one of the other file system.
     pub(super) fn get(&self, of: Elsewhere) -> Option<Link> {
         self.known.get(&(of.device, of.number)).copied()
     }
@@ -70,7 +69,7 @@ impl Links {
         }
     }
 
-    /// Begins a scan, which was told of nothing yet.
+    /// Begins a scan, which has received nothing yet.
     pub(super) fn begin(&mut self) {
         #[expect(clippy::iter_over_hash_type, reason = "each is changed alike")]
         for link in self.known.values_mut() {

@@ -1,8 +1,8 @@
-//! Writing the names of a directory: only what differs from what the tree holds.
+//! Writes the names of a directory: only what differs from what the tree holds.
 //!
-//! Names come in parts of any size and are put in the order of their hashes, so that look-ups and
-//! writes are neighbours. Batches are written late, and the tree does not show them; so whenever
-//! a name's place depends on another name of the same hash, the batch is committed before.
+//! Names arrive in parts of any size and are sorted by their hashes, so that look-ups and writes
+//! are neighbours. Batches are written late, and the tree does not show them. So whenever a name's
+//! place depends on another name of the same hash, the batch is committed before.
 
 use std::hash::Hasher;
 
@@ -20,7 +20,7 @@ use super::{Listed, Outside, Scan};
 use crate::FsResult;
 use crate::view::{Found, Search, Vacancy};
 
-/// A directory whose names a scan is told. Every one must be closed.
+/// A directory whose names a scan receives. Every one must be closed.
 #[derive(Debug)]
 #[must_use = "a scan ends only when all directories are closed"]
 pub struct ScanDirectory {
@@ -29,7 +29,7 @@ pub struct ScanDirectory {
     attr: Option<(Outside, XattrRecord)>,
     /// What the tree holds of it.
     old: Option<DirectoryRecord>,
-    /// Whether the scan made it, so that nothing but what was told is in it.
+    /// Whether the scan created it, so that it contains only what was received.
     born: bool,
     /// Whether nothing of it is in the tree or the batch yet.
     vacant: bool,
@@ -38,7 +38,7 @@ pub struct ScanDirectory {
     removed: (i64, i64),
 }
 
-/// A name that was told.
+/// A name that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) cookie: u64,
@@ -48,10 +48,10 @@ pub(super) struct Seen {
     is_directory: bool,
 }
 
-/// What is told of the names of a directory.
+/// Which names of a directory are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// All of them: what was not told is not there any more.
+    /// All of them: names that were not passed no longer exist.
     All,
     /// Those that changed.
     Some,
@@ -71,8 +71,8 @@ impl ScanDirectory {
         self.old.is_none()
     }
 
-    /// Which directory it was when it was last scanned: device, number, and birth, because
-    /// numbers are used again.
+    /// The identity of a directory at its last scan: device, number, and birth, because numbers are
+    /// reused.
     pub fn was(&self) -> Option<(u64, u64, i64)> {
         let old = self.old.as_ref()?;
         let inode = old.elsewhere?.inode;
@@ -88,7 +88,7 @@ impl Scan<'_> {
         Ok(self.directory(root, (root, 0), old, Some((*attr, record_of(xattrs)))))
     }
 
-    /// A directory that the index has, at a path below the source, to be told what changed in it.
+    /// A directory that the index has, at a path below the source, to receive its changes.
     pub fn find(&mut self, path: &[u8]) -> FsResult<Option<ScanDirectory>> {
         self.flush()?;
         // One directory may be told of twice now, so its count before says nothing of what it
@@ -131,9 +131,9 @@ impl Scan<'_> {
         dir.attr = Some((*attr, record_of(xattrs)));
     }
 
-    /// Tells names of a directory. `child` gets, for each name that leads to a directory, its
-    /// index in `names` and the directory, which is to be told of in turn. A name that was told
-    /// before is left out.
+    /// Receives names of a directory. `child` gets, for each name that leads to a directory, its
+    /// index in `names` and the directory, whose names are to be passed in turn. A name that was
+    /// passed before is left out.
     pub fn names(
         &mut self,
         dir: &mut ScanDirectory,
@@ -270,7 +270,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Writes what lies beside an inode that was there, where it differs.
+    /// Writes what is stored beside an existing inode, where it differs.
     fn put_attached(
         &mut self,
         bulk: &[u8],
@@ -390,7 +390,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Removes what a name led to, and what lies beside it; the entry itself is written again.
+    /// Removes what a name led to, and what is stored beside it; the entry itself is written again.
     fn erase_inode(&mut self, dir: u64, old: &Old) -> FsResult<()> {
         match old.target {
             Target::Directory => self.erase_tree(old.ino),
@@ -402,7 +402,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Tells that a name is not there any more. Names of one directory are told once each.
+    /// Records that a name no longer exists. Names of one directory are passed once each.
     pub fn remove(&mut self, dir: &mut ScanDirectory, name: &[u8]) -> FsResult<()> {
         self.flush()?;
         let found = self.view().find_entry(dir.ino, self.fs.hash.hash(name), name)?;
@@ -412,7 +412,7 @@ impl Scan<'_> {
         self.erase(dir.ino, &found)
     }
 
-    /// Ends the telling of a directory.
+    /// Ends the input of a directory.
     pub fn close(&mut self, mut dir: ScanDirectory, names: Names) -> FsResult<()> {
         dir.settle();
         let sum =
@@ -453,7 +453,7 @@ impl Scan<'_> {
 }
 
 impl ScanDirectory {
-    /// Leaves of a name that was told more than once what it was first and is last.
+    /// Keeps, of a name that was passed more than once, its first old state and its last new one.
     fn settle(&mut self) {
         self.seen.sort_by_key(|seen| seen.cookie);
         self.seen.dedup_by(|later, first| {
@@ -494,7 +494,7 @@ impl ScanDirectory {
     }
 }
 
-/// Whether two records stand for one inode of the other file system.
+/// Whether two records represent one inode of the other file system.
 fn stands_for_same(one: &InodeRecord, other: &InodeRecord) -> bool {
     one.kind == other.kind && one.elsewhere == other.elsewhere
 }

@@ -1,9 +1,9 @@
 //! A scan from its beginning to its end.
 //!
-//! Crash argument: the clone's number stands in the scan record in the commit that makes it, and
+//! Crash argument: the clone's number is in the scan record in the commit that creates it, and
 //! every commit of a scan changes only that clone and the record. The commit at the end names the
 //! clone as the subvolume's tree and the old tree as detached, in one batch. So after a crash
-//! either the old state stands and the clone is found by the next scan, or the new one does.
+//! either the old state is in force and the next scan finds the clone, or the new one is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +37,8 @@ pub(crate) struct Slot {
     links: Mutex<Option<(TreeId, Links)>>,
 }
 
-/// A scan under way. Dropped without [`Scan::finish`], it is given up: the subvolume stays as it
-/// was, and the next scan goes on where this one stopped.
+/// A scan in progress. If it is dropped without [`Scan::finish`], it is abandoned: the subvolume is
+/// unchanged, and the next scan continues where this one stopped.
 pub struct Scan<'a> {
     pub(super) fs: &'a Fs,
     pub(super) subvol: Arc<Subvol>,
@@ -48,13 +48,13 @@ pub struct Scan<'a> {
     pub(super) record: ScanRecord,
     /// Directories that were begun and not closed.
     pub(super) open: u64,
-    /// Whether the tree may hold what a scan wrote that did not end.
+    /// Whether the tree may hold data of an unfinished scan.
     pub(super) resumed: bool,
     changed: u64,
     started: i64,
 }
 
-/// What a scan came to.
+/// The result of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanDone {
     /// Batches that it wrote; 0: nothing differed.
@@ -62,13 +62,13 @@ pub struct ScanDone {
 }
 
 impl Fs {
-    /// What the index in the volume's root knows of its scans; `None` when it is no index.
+    /// What the index in the volume's root records about its scans; `None` when it is no index.
     pub fn scan_info(&self) -> FsResult<Option<ScanInfo>> {
         let root = self.root_subvol()?;
         Ok(self.scan_record(&root)?.as_ref().map(ScanInfo::from))
     }
 
-    /// The scans of a subvolume. After a roll-back nothing is known of when it was read.
+    /// The scans of a subvolume. After a roll-back the time of its reading is not known.
     fn scan_record(&self, subvol: &Subvol) -> FsResult<Option<ScanRecord>> {
         let view = View::new(&*self.store, VOLUME);
         let mut record = view.read(&key::scan(subvol.lineage), ScanRecord::decode)?;
@@ -156,7 +156,7 @@ impl Fs {
         })
     }
 
-    /// Refuses a root that holds anything of its own.
+    /// Refuses a root that contains anything of its own.
     fn check_vacant(&self, subvol: &Subvol) -> FsResult<()> {
         let view = View::new(&*self.store, subvol.tree());
         let root = view.directory(subvol.root)?;
@@ -208,7 +208,7 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Ends the scan: from now on everybody sees what it wrote, durably. `unread` is how much of
+    /// Ends the scan: from now on all readers see what it wrote, durably. `unread` is how much of
     /// the source could not be read; `ended` the time, by the clock that gave `started`.
     pub fn finish(mut self, ended: i64, unread: u64) -> FsResult<ScanDone> {
         if self.open != 0 {
@@ -216,7 +216,7 @@ impl<'a> Scan<'a> {
         }
         self.sweep_links()?;
         self.flush()?;
-        // Nobody but a scan changes an index, and there is no other.
+        // Only a scan changes an index, and there is no other.
         let told = Told::between(self.fs, self.subvol.tree(), self.tree)?;
         let mut ledger = self.fs.admin.lock();
         let Member { subvol, mut record } = Member::get(self.fs, self.subvol.id.0)?;

@@ -1,8 +1,8 @@
-//! What front ends are told of when a scan ends: what it changed of what they hold.
+//! Notifies front ends, when a scan ends, of its changes to what they hold.
 //!
-//! That is the difference between the tree before and the one after, read before the one takes the
-//! other's place, for then it may go. Where more differs than is worth telling one by one, all that
-//! is held is told of.
+//! That is the difference between the tree before and the one after. It is read before the tree is
+//! replaced, because the old tree may be removed then. If too much differs for single
+//! notifications, everything that is held is invalidated.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::subvol::Subvol;
 use crate::view::{NameBuf, View};
 use crate::{Fs, FsResult};
 
-/// Differences that are told one by one.
+/// Differences that are notified one by one.
 const DIFFERENCES_MAX: usize = 4096;
 
 /// What differs.
@@ -68,7 +68,7 @@ impl Told {
         Ok(Told::Some(names, inodes))
     }
 
-    /// Tells it, after the commit and without locks.
+    /// Sends the notifications, after the commit and without locks.
     pub(super) fn tell(self, fs: &Fs, subvol: &Subvol) {
         let is_held = |ino| {
             let node = subvol.node(ino);

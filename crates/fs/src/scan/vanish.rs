@@ -1,4 +1,4 @@
-//! Removing what the source does not hold any more.
+//! Removes what the source no longer contains.
 
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::LinkedRecord;
@@ -15,7 +15,7 @@ use crate::view::Found;
 const CHUNK: usize = 1024;
 
 impl Scan<'_> {
-    /// Removes the names of a directory that were not told.
+    /// Removes the names of a directory that were not passed.
     pub(super) fn vanish(&mut self, dir: &ScanDirectory) -> FsResult<()> {
         self.flush()?;
         let mut from = key::entry(dir.ino, 1, Part::Attributes).to_vec();
@@ -31,7 +31,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Removes a name and all that it alone leads to.
+    /// Removes a name and everything that only it leads to.
     pub(super) fn erase(&mut self, dir: u64, found: &Found) -> FsResult<()> {
         if found.target == Target::Directory {
             self.erase_tree(found.ino)?;
@@ -40,11 +40,11 @@ impl Scan<'_> {
         }
         let view = self.view();
         self.txn.erase_entry(view, dir, found, false)?;
-        // What else has this hash must see that the name went.
+        // Other names of this hash must see that the name is gone.
         if found.chained || found.cookie & 0xff != 0 { self.flush() } else { self.flush_if_large() }
     }
 
-    /// Removes what a name led to and what lies beside it; not for directories.
+    /// Removes what a name led to and what is stored beside it; not for directories.
     pub(super) fn let_go(&mut self, dir: u64, found: &Found) {
         let tree = self.tree;
         if let Target::Linked(_) = found.target {
@@ -57,7 +57,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Removes a directory with all below it; not its name.
+    /// Removes a directory with everything below it; not its name.
     pub(super) fn erase_tree(&mut self, root: u64) -> FsResult<()> {
         self.flush()?;
         let mut left = vec![root];
