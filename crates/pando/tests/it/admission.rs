@@ -1,4 +1,5 @@
-//! The socket gives other users no more than the mount; what a mount in another namespace keeps.
+//! The socket gives other users no more access than the mount; a mount in another namespace keeps
+//! its daemon.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -32,7 +33,7 @@ fn the_socket_lets_in_whom_the_mount_lets_in() {
         let (program, new) = (world.path().join("pando"), world.at("/new"));
         let import = nobody.run(&["import", program.to_str().unwrap(), &new]);
         assert_eq!(import.code, 4, "{}", import.err);
-        // Root is let in, and whoever the directory of the volume belongs to.
+        // Root is admitted, and the user that owns the volume's directory.
         world.ok(&["ls", &world.at("/")]);
         chown(&world.volume, Some(NOBODY), None).unwrap();
         assert_eq!(asks().code, 0);
@@ -54,8 +55,8 @@ fn the_socket_lets_in_whom_the_mount_lets_in() {
     world.ok(&["umount", place]);
 }
 
-/// An import made links to files of others, which the kernel refuses through a mount where
-/// `fs.protected_hardlinks` is set.
+/// Regression: an import created links to files of other users, which the kernel refuses through a
+/// mount where `fs.protected_hardlinks` is set.
 #[test]
 fn an_import_links_no_file_of_another_user() {
     if !is_root() {
@@ -63,7 +64,7 @@ fn an_import_links_no_file_of_another_user() {
     }
     let world = World::new();
     let nobody = Nobody::new(&world);
-    // In a directory that everybody may write to, as /tmp: `a`, and `b` that is not there yet.
+    // In a world-writable directory like /tmp: `a`, and `b`, which does not exist yet.
     let own = world.path().join("own");
     let open = world.path().join("open");
     for (directory, mode) in [(&own, 0o755), (&open, 0o777)] {
@@ -80,7 +81,7 @@ fn an_import_links_no_file_of_another_user() {
     let imported = nobody.run(&["import", own.to_str().unwrap(), &world.at("/open")]);
     assert!(imported.err.contains("another user's file"), "{} {}", imported.out, imported.err);
     assert_eq!(world.names("/open"), ["a"]);
-    // Of a file that nobody may read and write the kernel allows a link as well.
+    // The kernel also allows a link to a file that the user nobody may read and write.
     chown(open.join("a"), Some(NOBODY), None).unwrap();
     world.ok(&["import", open.to_str().unwrap(), &world.at("/own")]);
     assert_eq!(fs::metadata(open.join("a")).unwrap().uid(), NOBODY);
@@ -90,8 +91,8 @@ fn an_import_links_no_file_of_another_user() {
     assert_eq!(world.names("/own"), ["a", "b"]);
 }
 
-/// `pando umount` waited for a daemon that served a container's copy of the mount, and `mount` and
-/// `umount` contradicted each other afterwards.
+/// Regression: `pando umount` waited for a daemon that served a container's copy of the mount, and
+/// `mount` and `umount` contradicted each other afterwards.
 #[test]
 fn a_mount_in_another_namespace_is_named_and_can_be_ended() {
     if !is_root() {
@@ -131,7 +132,7 @@ fn a_mount_in_another_namespace_is_named_and_can_be_ended() {
     assert!(works.code == 0 && shown, "{}", works.err);
 }
 
-/// A name that holds an escape of a terminal reached it by `find -printf`.
+/// Regression: a name with a terminal escape sequence reached the terminal by `find -printf`.
 #[test]
 fn names_do_not_control_a_terminal() {
     let world = World::new();
@@ -142,12 +143,13 @@ fn names_do_not_control_a_terminal() {
         let shown = String::from_utf8_lossy(&output.stdout);
         assert!(shown.contains("[2Jb") && !shown.contains('\x1b'), "{action}: {shown:?}");
     }
-    // A program gets what is there.
+    // A program gets the unescaped bytes.
     let raw = world.ok(&["find", &world.at("/"), "-name", "a*", "-printf", "%f"]);
     assert_eq!(raw, "a\x1b[2Jb");
 }
 
-/// Root's index showed others what a list of who may, or a directory above, kept from them.
+/// Regression: root's index showed other users what an access list, or a directory above, hid from
+/// them.
 #[test]
 fn an_index_hides_what_the_source_hides() {
     if !is_root() {
@@ -160,7 +162,7 @@ fn an_index_hides_what_the_source_hides() {
         fs::create_dir_all(source.join(directory)).unwrap();
         fs::write(source.join(directory).join("file"), "").unwrap();
     }
-    // Nobody may not; everybody else may, and the mode says so.
+    // The user nobody may not; all other users may, and the mode shows that.
     let entries: [(u16, u16, u32); 5] =
         [(1, 7, !0), (2, 0, NOBODY), (4, 5, !0), (0x10, 5, !0), (0x20, 5, !0)];
     let mut list = 2_u32.to_le_bytes().to_vec();
@@ -178,7 +180,7 @@ fn an_index_hides_what_the_source_hides() {
         let found = nobody.run(&["find", &world.at("/"), "-name", "file"]);
         assert_eq!(found.out.lines().count(), 1, "{}", found.out);
     }
-    // Below a directory that is closed to others.
+    // Below a directory that other users may not enter.
     world.kill_owner();
     fs::remove_dir_all(&world.volume).unwrap();
     let above = world.path().join("above");
@@ -187,7 +189,7 @@ fn an_index_hides_what_the_source_hides() {
     assert!(told.err.contains("neither is the index"), "{}", told.err);
     assert_eq!(nobody.run(&["ls", &world.at("/open")]).code, 4);
     assert_eq!(world.names("/open"), ["file"]);
-    // Who opens it means it: later scans leave that.
+    // An administrator who opens the index does so on purpose: later scans keep the mode.
     fs::set_permissions(&world.volume, PermissionsExt::from_mode(0o711)).unwrap();
     world.ok(&index);
     assert_eq!(nobody.run(&["ls", &world.at("/open")]).out, "file\n");

@@ -1,4 +1,4 @@
-//! What is not a volume, not a whole one, or not a name.
+//! Inputs that are not a volume, not a complete one, or not a name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -41,8 +41,8 @@ fn a_newer_format_is_named() {
     world.fails(8, &["fsck", "--repair", world.vol()]);
 }
 
-/// A volume that lost its header says what repairs it, and `fsck` does; not where nothing but a
-/// copy of one is left of a volume that was never finished.
+/// For a volume that lost its header, the message names the repair, and `fsck` does it; but not if
+/// only a copy of the header remains of a volume that was never finished.
 #[test]
 fn a_header_is_mended_from_its_copy() {
     let world = World::new();
@@ -78,7 +78,7 @@ fn a_header_is_mended_from_its_copy() {
     assert!(!header.exists());
 }
 
-/// The files of a volume that is closed.
+/// The files of a closed volume.
 fn files(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -129,7 +129,7 @@ fn a_file_that_is_missing_or_cut_is_named_or_harmless() {
                 &format!("{} {}", relative.display(), if cut { "cut" } else { "gone" }),
             );
             close(&world);
-            // From the copy again: whatever the owner did to a damaged volume is undone.
+            // From the copy again: this undoes any changes of the daemon to the damaged volume.
             fs::remove_dir_all(&world.volume).unwrap();
             let restored =
                 std::process::Command::new("cp").arg("-a").arg(&copy).arg(&world.volume).status();
@@ -142,7 +142,7 @@ fn a_file_that_is_missing_or_cut_is_named_or_harmless() {
     }
 }
 
-/// A damaged volume answers right, or with an error that says what is damaged.
+/// A damaged volume gives correct answers, or an error that names the damage.
 fn damaged(world: &World, what: &str) {
     for number in [0, 20, 49] {
         let answer = world.run(&["cat", &world.at(&format!("/d/f{number}"))]);
@@ -150,7 +150,7 @@ fn damaged(world: &World, what: &str) {
             assert_eq!(answer.out, format!("{number} ").repeat(3000), "{what}");
         } else {
             assert_eq!(answer.code, 5, "{what}: {}", answer.err);
-            // The file, or its directory where it is one of several.
+            // The file, or its directory if it is one of several.
             let path = Path::new(what.split(' ').next().unwrap());
             let name = path.file_name().unwrap().to_str().unwrap();
             let directory = path.parent().unwrap().to_str().unwrap();

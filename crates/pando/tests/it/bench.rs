@@ -1,4 +1,4 @@
-//! `pando bench`: every workload runs and reports the fields that are promised.
+//! `pando bench`: every workload runs and reports the promised fields.
 
 use crate::world::World;
 
@@ -111,7 +111,8 @@ fn clones_with_a_change_each_take_less_than_ten_kilobytes_of_the_index() {
 #[test]
 fn the_mix_of_postmark_leaves_nothing() {
     let line = bench(&["postmark", "--files", "500", "--directories", "50"]);
-    // 50 made and removed, 500 made in two calls, 100 transactions of three or four, the rest.
+    // 50 created and removed, 500 created in two calls, 100 transactions of three or four calls,
+    // the rest.
     assert!((1700..2100).contains(&line["operations"].as_u64().unwrap()), "{line}");
     assert_eq!((&line["transactions"], &line["index"]), (&100.into(), &true.into()), "{line}");
 }
@@ -178,7 +179,7 @@ fn the_experiments_of_the_paper_report_an_ideal_and_a_ratio() {
         assert_eq!(settled.is_some(), changes, "{workload}: {line}");
         assert!(settled.is_none_or(|all| all <= line["ops_per_second"].as_f64().unwrap()));
     }
-    // Another tree than the one that is there.
+    // A different tree from the existing one.
     World::without_volume()
         .fails(2, &["bench", "rodeh-modify", "--files", "10", volume[0], volume[1]]);
 }

@@ -1,4 +1,4 @@
-//! `pando find` beside the `find` of the machine, on random trees with random expressions: the
+//! Compares `pando find` with the machine's `find`, on random trees with random expressions: the
 //! same rows, byte for byte.
 
 use std::ffi::{OsStr, OsString};
@@ -38,7 +38,7 @@ pub(crate) fn name(random: &mut fastrand::Rng) -> OsString {
     OsString::from_vec(name)
 }
 
-/// A tree with something of every kind; all paths in it, relative to its root.
+/// A tree with something of every kind; returns all paths in it, relative to its root.
 pub(crate) fn tree(root: &Path, random: &mut fastrand::Rng) -> Vec<PathBuf> {
     let mut directories = vec![PathBuf::from(".")];
     let mut all = vec![PathBuf::from(".")];
@@ -126,7 +126,7 @@ pub(crate) fn expression(
     words
 }
 
-/// Tests, and options among them, that need nothing of the tree.
+/// Tests, and options among them, that do not depend on the tree.
 pub(crate) const SOME: &[&str] = &[
     "-name *.h5",
     "-iname *.h5",
@@ -219,7 +219,7 @@ fn primary(
     match random.u8(0..14) {
         0 | 10 => find_words::newer(root, all, ordinary, random),
         11 => find_words::part(random),
-        // Those that a user may not read are none to him.
+        // Attributes that a user may not read do not exist for that user.
         12 if !ordinary => find_words::tagged(random),
         1 => {
             let other = root.join(&all[random.usize(..all.len())]);
@@ -227,18 +227,18 @@ fn primary(
             let ino = other.symlink_metadata().unwrap().ino();
             vec!["-inum".into(), format!("{sign}{ino}").into()]
         }
-        // What may be read is asked of what a link leads to; we ask it of the link.
+        // GNU find tests the access of a link's target; PandoFS tests that of the link.
         2 => {
             let what = ["-readable", "-writable", "-executable"][random.usize(..3)];
             ["(", "!", "-type", "l", what, ")"].map(OsString::from).to_vec()
         }
-        // Of a directory that cannot be listed find says that it is not empty.
+        // For a directory that cannot be listed, find reports that it is not empty.
         3 if !ordinary => vec!["-empty".into()],
         _ => SOME[random.usize(..SOME.len())].split(' ').map(OsString::from).collect(),
     }
 }
 
-/// What a finder prints, its records in order.
+/// The output of a finder, its records in order.
 pub(crate) fn found(
     program: &[&OsStr],
     words: &[OsString],
@@ -257,14 +257,14 @@ pub(crate) fn found(
         .unwrap();
     let mut records: Vec<Vec<u8>> =
         output.stdout.split(|&byte| byte == close).map(<[u8]>::to_vec).collect();
-    // Wrong usage, which find tells by 1: that it also says of what it cannot read.
+    // Wrong usage, for which find returns 1, as for a file that it cannot read.
     assert_ne!(output.status.code(), Some(2), "{words:?}: {}", output.stderr.escape_ascii());
     records.sort_unstable();
     records
 }
 
-/// Whether both find the same; tells whether that is anything. What is as old as a test asks for
-/// may be older a moment later: what is given is what `find` finds before it, or after it.
+/// Asserts that both find the same; returns whether they found anything. A file may pass the age
+/// limit of a test between two runs: the result must equal that of `find` before it, or after it.
 pub(crate) fn compare(
     theirs: &[&OsStr],
     ours: &[&OsStr],
@@ -319,7 +319,7 @@ fn random_expressions_find_what_gnu_find_finds() {
     let all = tree(&root, &mut random);
     let theirs = [OsStr::new("find"), OsStr::new(".")];
     let ours = [OsStr::new(PANDO), OsStr::new("find"), OsStr::new(".")];
-    // Listing sets times of access; the second time it does not.
+    // A listing updates access times; the second one does not.
     found(&theirs, &[], &root, 0);
     let mut some = 0;
     for _ in 0..150 {
@@ -337,7 +337,7 @@ fn random_expressions_find_what_gnu_find_finds() {
     let words = ["-ls"].map(OsString::from);
     let lines = |program: &[&OsStr]| -> Vec<Vec<u8>> {
         let mut lines = found(program, &words, &root, b'\n');
-        // Columns grow by what came before, in an order that is open.
+        // Columns grow with the rows before, whose order is not defined.
         for line in &mut lines {
             line.dedup_by(|one, other| *one == b' ' && *other == b' ');
         }
@@ -355,7 +355,7 @@ fn random_expressions_find_what_gnu_find_finds() {
     }
 }
 
-/// The same as an ordinary user, who may not look into every directory.
+/// The same as an ordinary user, who may not enter every directory.
 fn ordinary_user(
     world: &World,
     root: &Path,
@@ -371,7 +371,7 @@ fn ordinary_user(
     let become_nobody = ["setpriv", &user, &group, "--clear-groups"].map(OsStr::new);
     let theirs = [&become_nobody[..], &["find".as_ref(), ".".as_ref()]].concat();
     let ours = [&become_nobody[..], &[program.as_os_str(), "find".as_ref(), ".".as_ref()]].concat();
-    // What cannot be reached as a reference is an error of both.
+    // A reference that cannot be reached is an error for both.
     let all: Vec<PathBuf> =
         all.iter().filter(|path| path.components().count() < 2).cloned().collect();
     found(&theirs, &[], root, 0);
@@ -403,7 +403,7 @@ fn snapshots_are_found_by_name_by_path_and_all_at_once() {
     let everywhere =
         world.ok(&["find", &world.at("/data/proj"), "--all-snapshots", "-name", "old.txt"]);
     assert_eq!(everywhere, world.at("/data/.snapshots/monday/proj/sub/old.txt\n"));
-    // A limit is one of all snapshots together.
+    // A limit applies to all snapshots together.
     world.ok(&["snapshot", "create", &world.at("/data"), "tomorrow"]);
     let all = world.ok(&["find", &world.at("/data/.snapshots")]);
     assert_eq!(all.lines().count(), 8);
@@ -471,7 +471,7 @@ fn declared_attributes_are_listed_and_searches_find_the_same() {
     assert_eq!(world.ok(&["search", "list", world.mnt()]), "user.sample\nuser.tag\n");
     assert_eq!(red(), expected.concat());
     world.umount();
-    // It is in the volume.
+    // It is inside the volume.
     let listed = world.json(&["search", "list", world.vol()]);
     let names: Vec<&str> = listed.iter().filter_map(|line| line["name"].as_str()).collect();
     assert_eq!(names, ["user.sample", "user.tag"]);
@@ -495,7 +495,7 @@ fn what_is_most_like_a_file_comes_first() {
         let found = world.ok(&["find", &world.at("/data"), "--like", path, "-type", "f"]);
         found.lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    // Itself is not told, unless it is another file.
+    // The file itself is not a result, but a copy of it is.
     assert_eq!(like(&world.at("/data/one.c")), ["two.c", "other.h", "far.c"]);
     assert_eq!(like(source.join("far.c").to_str().unwrap())[0], "far.c");
     let limited = ["find", &world.at("/data"), "--like", &world.at("/data/one.c"), "--limit", "1"];

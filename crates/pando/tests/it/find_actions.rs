@@ -1,5 +1,5 @@
-//! `pando find` beside the `find` of the machine: actions that write files, several paths to
-//! search from in all spellings, commas, and `-quit`.
+//! Compares `pando find` with the machine's `find`: actions that write files, several start paths
+//! in all spellings, commas, and `-quit`.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -31,7 +31,7 @@ fn scene() -> Option<Scene> {
     let root = world.below_mount("tree");
     fs::create_dir(&root).unwrap();
     let all = tree(&root, &mut random);
-    // Listing sets times of access; the second time it does not.
+    // A listing updates access times; the second one does not.
     found(&[OsStr::new("find"), OsStr::new(".")], &[], &root, 0);
     Some(Scene { world, root, all, random, seed })
 }
@@ -64,7 +64,7 @@ impl Scene {
         let mut typed = dotted(path.as_os_str());
         if is_directory {
             let ends = ["", "", "", "/", "//", "/.", "/../."];
-            // Above the root of the tree is what is not part of it.
+            // Paths above the root of the tree are not part of it.
             let most = if path == Path::new(".") { ends.len() - 1 } else { ends.len() };
             typed.push(ends[self.random.usize(..most)]);
         }
@@ -118,7 +118,7 @@ fn files_that_actions_write_are_those_that_gnu_find_writes() {
                 if *file != "output" {
                     let text = fs::read(place.join(file)).unwrap();
                     records.extend(text.split(|byte| *byte == close).map(<[u8]>::to_vec));
-                    // Without an order, nothing is told by how paths follow one another.
+                    // The order of rows without `--sort` is not defined, so it is not compared.
                     records.sort_unstable();
                 }
                 if *file == "none" {
@@ -133,7 +133,7 @@ fn files_that_actions_write_are_those_that_gnu_find_writes() {
         };
         let wanted = written(&theirs, "theirs");
         let given = written(&ours, "ours");
-        // What depends on the clock may differ once.
+        // Results that depend on the clock may differ once.
         if wanted != given {
             assert_eq!(written(&theirs, "theirs"), given, "seed {}: {one:?} {other:?}", scene.seed);
         }
@@ -158,7 +158,7 @@ fn commas_give_the_last_and_do_all() {
         let list = [&["(".into()], &one[..], &comma, &other, &[")".into()]].concat();
         let not = if random.bool() { vec![OsString::from("-not")] } else { Vec::new() };
         scene.agree(&start, &[&not[..], &list, &["-print0".into()]].concat());
-        // With an action before it nothing is put in another order.
+        // Expressions after an action are not reordered.
         let (one, other) = (scene.expression(), scene.expression());
         let words = [&one[..], &split("-print0"), &comma, &other, &split("-printf %f|%d\\0")];
         scene.agree(&start, &words.concat());
@@ -175,8 +175,8 @@ fn a_search_ends_where_it_is_told_to_from_any_number_of_paths() {
         all.into_iter().filter(|record| !record.is_empty()).collect::<Vec<_>>()
     };
     for _ in 0..20 {
-        // The order of rows below a path is open, that of paths is not; with one row each, what is
-        // found is the same.
+        // The order of rows below a path is not defined, but that of the paths is; with one row
+        // per path, the results are the same.
         let starts: Vec<OsString> = (0..5).map(|_| scene.start()).collect();
         let words = [
             &split("-maxdepth 0 -printf %p|\\0 ( -type d -o -size +1k ) -quit")[..],
@@ -186,7 +186,7 @@ fn a_search_ends_where_it_is_told_to_from_any_number_of_paths() {
         scene.agree(&starts, &split("-maxdepth 0 -print0 -quit"));
         scene.agree(&starts, &split("-maxdepth 0 -quit"));
         scene.agree(&starts, &split("-maxdepth 0 -type f -quit -o -print0"));
-        // Of more rows one is found, whichever.
+        // Of several rows, any one is found.
         let words = [scene.expression(), split("-print0 -quit")].concat();
         let every = [words[..words.len() - 1].to_vec()].concat();
         let (theirs, ours) = programs(&starts);

@@ -1,8 +1,8 @@
-//! `pando find` beside the `find` of the machine where the index has a base, and what differs from
-//! it: directories that moved, clones, what was put back, what is gone, other owners and modes,
-//! more names. The same rows, byte for byte, on both engines; also for what the kernel keeps of
-//! them. That they came by clusters of the base, and by no walk, the search itself tells. And the
-//! same totals as a walk adds up (`totals_over_base`).
+//! Compares `pando find` with the machine's `find` where the index has a base and the tree differs
+//! from it: moved directories, clones, rollbacks, removals, other owners and modes, more names.
+//! The rows must be the same, byte for byte, on both engines; also those that the kernel caches.
+//! The search's own statistics must show that the rows came from clusters of the base and not from
+//! a walk. The totals must equal those of a walk (`totals_over_base`).
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -17,16 +17,16 @@ use crate::other_users::Nobody;
 use crate::totals_over_base;
 use crate::world::{NOBODY, PANDO, World, is_root, wait_until};
 
-/// Changes on top of a base before it is asked again.
+/// Changes on top of a base before each comparison.
 const CHANGES: usize = 30;
-/// Rounds; the base is rebuilt before every other one, so that there are also two rounds on one.
+/// Rounds; the base is rebuilt before every other one, so that one base also serves two rounds.
 const ROUNDS: usize = 4;
 const EXPRESSIONS: usize = 30;
 /// As an ordinary user.
 const EXPRESSIONS_OF_NOBODY: usize = 8;
-/// Things in the tree from which on there are no clones any more.
+/// Tree size from which on no more clones are made.
 const ENOUGH: usize = 1200;
-/// Attempts until a change is one: what is taken at random is not always what can be changed so.
+/// Attempts per change: a randomly chosen file cannot always be changed in this way.
 const ATTEMPTS: usize = 200;
 
 const FIND: &[&str] = &["find", "."];
@@ -57,7 +57,7 @@ struct Scene<'a> {
     root: PathBuf,
     random: fastrand::Rng,
     number: u64,
-    /// Directories of which there are snapshots, with their names.
+    /// Directories with snapshots, and the names of these.
     snapshots: Vec<(PathBuf, String)>,
 }
 
@@ -89,7 +89,7 @@ impl Scene<'_> {
         }
     }
 
-    /// A name that is not there.
+    /// A name that does not exist.
     fn vacant(&mut self, all: &[PathBuf]) -> PathBuf {
         self.number += 1;
         let mut new = name(&mut self.random);
@@ -104,7 +104,7 @@ impl Scene<'_> {
 
 fn move_anything(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
     let (from, to) = (scene.any(all), scene.directory(all));
-    // Perhaps over what is there.
+    // Possibly over an existing file.
     let to = to.join(name(&mut scene.random));
     from != to && rustix::fs::rename(&from, &to).is_ok()
 }
@@ -137,14 +137,14 @@ fn roll_back(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
     }
     let at = scene.random.usize(..scene.snapshots.len());
     let (directory, name) = scene.snapshots.swap_remove(at);
-    // Another directory may have the path by now, and no such snapshot.
+    // Another directory may have the path by now, without such a snapshot.
     directory.is_dir() && scene.pando(&["rollback".as_ref(), directory.as_ref(), name.as_ref()])
 }
 
 fn remove_tree(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
     let victim = scene.any(all);
     let below = all.iter().filter(|path| scene.root.join(path).starts_with(&victim)).count();
-    // Most of it stays.
+    // Most of it remains.
     below * 4 < all.len() && scene.pando(&["rmr".as_ref(), victim.as_os_str()])
 }
 
@@ -207,7 +207,7 @@ fn write(scene: &mut Scene<'_>, all: &[PathBuf]) -> bool {
     file.set_len(size).is_ok() && file.set_times(fs::FileTimes::new().set_modified(time)).is_ok()
 }
 
-/// Waits until the background changes no counts of links any more.
+/// Waits until background work changes no more link counts.
 fn settle(world: &World) {
     wait_until("the background rests", || {
         let background = world.status()["background"].clone();
@@ -215,7 +215,7 @@ fn settle(world: &World) {
     });
 }
 
-/// Fails unless a search is answered by clusters of a base, and by no walk; how many it read.
+/// Fails unless clusters of a base answer a search, and no walk; returns how many it read.
 fn by_clusters(root: &Path, words: &[OsString], place: &str) -> u64 {
     let output = World::command(&["find", "--stats", "."])
         .args(words)
@@ -231,10 +231,10 @@ fn by_clusters(root: &Path, words: &[OsString], place: &str) -> u64 {
     let [_, tested, read, clusters, walks, _] = numbers[..] else {
         panic!("{place}: {words:?}: {text}")
     };
-    // Contents before what they are in is an order that no index has.
+    // No index has an order with contents before their directory.
     let is_walked = words.iter().any(|word| word == "-depth");
     assert_eq!(walks, u64::from(is_walked), "{place}: {words:?}: {text}");
-    // Below a directory that is pruned, or is as deep as is asked, nothing is looked for.
+    // Below a directory that is pruned, or at the maximum depth, nothing is searched.
     assert!(is_walked || clusters > 0 || tested <= 1, "{place}: {words:?}: {text}");
     read
 }
@@ -252,11 +252,11 @@ fn check(engine: &str, seed: u64) {
     if !world.mount_with(options) {
         return;
     }
-    // Clusters of a few directories, so that most of what is found lies in those that stay.
+    // Clusters of a few directories, so that most results are in unchanged clusters.
     world.ok(&["search", "limits", world.mnt(), "--directories", "4", "--inodes", "12"]);
     let mut random = fastrand::Rng::with_seed(seed);
     if random.bool() {
-        // Its values are in clusters then.
+        // Then its values are in clusters.
         world.ok(&["search", "declare", world.mnt(), TAG]);
     }
     let root = world.below_mount("tree");
@@ -266,14 +266,15 @@ fn check(engine: &str, seed: u64) {
         Scene { world: &world, root: root.clone(), random, number: 0, snapshots: Vec::new() };
     let theirs: Vec<&OsStr> = FIND.iter().map(OsStr::new).collect();
     let ours = [&[OsStr::new(PANDO)], &theirs[..]].concat();
-    // Nobody may look into it, and what is in it is in the base.
+    // Nobody may enter it, and its contents are in the base.
     let closed = root.join("closed0");
     fs::create_dir_all(closed.join("below")).unwrap();
     fs::write(closed.join("below/report.txt"), "x").unwrap();
     fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
     let agree = |words: &[OsString]| {
         if found(&theirs, words, &root, 0) != found(&ours, words, &root, 0) {
-            // A clone may have got a tree of its own between the two, and counts no other's names.
+            // A clone may have got a tree of its own between the two runs, and then counts only
+            // its own names.
             settle(&world);
         }
         compare(&theirs, &ours, words, &root, seed)
@@ -296,7 +297,7 @@ fn check(engine: &str, seed: u64) {
         settle(&world);
         let all = paths(&root);
         println!("round {round}: {} things", all.len());
-        // Listing sets times of access; the second time it does not.
+        // A listing updates access times; the second one does not.
         found(&theirs, &[], &root, 0);
         for _ in 0..EXPRESSIONS {
             let mut words = expression(&root, &all, false, &mut scene.random, 0);
@@ -322,10 +323,10 @@ fn check(engine: &str, seed: u64) {
     world.ok(&["fsck", world.vol()]);
 }
 
-/// The same as an ordinary user, who may not look into every directory.
+/// The same as an ordinary user, who may not enter every directory.
 fn as_nobody(scene: &mut Scene<'_>, nobody: &Nobody, seed: u64, place: &str) {
     let root = scene.root.clone();
-    // find also finds names in what is only readable.
+    // find also finds names in directories that are only readable.
     for directory in paths(&root).iter().map(|path| root.join(path)) {
         let found = directory.symlink_metadata().unwrap();
         let mode = found.permissions().mode() & 0o7777;
@@ -334,7 +335,7 @@ fn as_nobody(scene: &mut Scene<'_>, nobody: &Nobody, seed: u64, place: &str) {
             fs::set_permissions(&directory, PermissionsExt::from_mode(searched)).unwrap();
         }
     }
-    // Something there is that he may not look into.
+    // There is a directory that this user may not enter.
     let mut names = (0..).map(|number| root.join(format!("closed{number}")));
     let is_or_made = |path: &PathBuf| {
         path.symlink_metadata().is_ok_and(|found| found.is_dir()) || fs::create_dir(path).is_ok()
@@ -357,7 +358,7 @@ fn as_nobody(scene: &mut Scene<'_>, nobody: &Nobody, seed: u64, place: &str) {
         words.insert(0, "(".into());
         words.extend([")".into(), "-print0".into()]);
         compare(&theirs, &ours, &words, &root, seed);
-        // He is not told how he was answered; root is answered in the same way.
+        // Ordinary users get no statistics; root is answered in the same way.
         by_clusters(&root, &words, place);
     }
     let told = nobody.run(&["find".as_ref(), root.as_os_str(), "--stats".as_ref()]);
@@ -371,7 +372,7 @@ fn as_nobody(scene: &mut Scene<'_>, nobody: &Nobody, seed: u64, place: &str) {
 
 #[test]
 fn what_differs_from_a_base_is_found_as_gnu_find_finds_it() {
-    // Directories are closed at random, and gone on with.
+    // Directories are closed at random, and the test continues with them.
     if !is_root() {
         return;
     }

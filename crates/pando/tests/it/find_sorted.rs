@@ -1,5 +1,5 @@
-//! `pando find --sort`, with and without `--limit`, and `--json`, beside what `lstat` tells of
-//! every file: over a base and without one.
+//! Compares `pando find --sort`, with and without `--limit`, and `--json`, with `lstat` of every
+//! file: over a base and without one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,8 +14,7 @@ use serde_json::Value;
 use crate::find::{found, tree};
 use crate::world::{World, is_root};
 
-/// A file as it is found by walking: its path as finders show it, and its number among the paths
-/// that were searched.
+/// A file found by a walk: its path as finders print it, and the index of its start path.
 struct File {
     start: usize,
     path: Vec<u8>,
@@ -85,7 +84,7 @@ fn check_orders(root: &Path, random: &mut fastrand::Rng, place: &str) {
             for direction in ["", ":asc", ":desc"] {
                 let wanted = ordered(&files, key, direction == ":desc");
                 let all = wanted.len();
-                // As the owner orders, as the command does, and with no limit at all.
+                // Sorted by the daemon, by the command, and without any limit.
                 let limits = [0, 1, 7, all - 1, all, all + 1];
                 let limit = limits[random.usize(..limits.len())];
                 for limit in [limit, [1_000_000, usize::MAX][random.usize(..2)]] {
@@ -108,7 +107,7 @@ fn records_or_none(text: &[u8]) -> Vec<Vec<u8>> {
     if text.is_empty() { Vec::new() } else { records(text) }
 }
 
-/// Bytes of a name in an object: of those that are not UTF-8, the hexadecimal digits tell.
+/// Bytes of a name in an object: those that are not UTF-8 come from the hexadecimal digits.
 fn bytes_of(object: &Value, key: &str, place: &str) -> Vec<u8> {
     let text = object[key].as_str().unwrap();
     let Some(hex) = object.get(format!("{key}_hex")) else { return text.as_bytes().to_vec() };
@@ -192,7 +191,7 @@ fn check_json(root: &Path, place: &str) {
         let wanted = if kind(row).ends_with("device") { device.into() } else { Value::Null };
         assert_eq!(object["device"], wanted, "{place}");
         kinds.push(kind(row));
-        // What is not known here is not said either.
+        // Unknown fields are absent.
         let known = ["target", "target_hex", "path", "path_hex", "kind", "mode", "device"];
         let known = [&known[..], &numbers.map(|(key, _)| key)].concat();
         let more = object.as_object().unwrap().keys();
@@ -220,7 +219,7 @@ fn orders_and_objects_tell_what_lstat_tells() {
         fs::create_dir(root.join(part)).unwrap();
         tree(&root.join(part), &mut random);
     }
-    // Of one name, one size and one time there are several.
+    // Several files share one name, one size and one time.
     for directory in ["one/same", "two/same"] {
         fs::create_dir(root.join(directory)).unwrap();
         for number in 0..4 {

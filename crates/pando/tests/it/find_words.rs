@@ -1,6 +1,5 @@
-//! Words for random expressions that need something of the tree, and what they are to GNU find,
-//! which does not know all of them: what it cannot ask is given to it as inode numbers that were
-//! looked up here.
+//! Words for random expressions that depend on the tree, and their form for GNU find, which does
+//! not know all of them: tests that it lacks become inode numbers that were looked up here.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -12,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use jiff::Zoned;
 use jiff::tz::TimeZone;
 
-/// Where the local time of both finders is.
+/// The time zone of both finders.
 pub(crate) const ZONE: &str = "America/New_York";
 
 const HOUR: i64 = 3600;
@@ -20,7 +19,7 @@ const HOUR: i64 = 3600;
 /// The values of an attribute that some files have.
 const TAGS: &[&str] = &["red", "rose", "blue", ""];
 
-/// Its name.
+/// The name of that attribute.
 pub(crate) const TAG: &str = "user.tag";
 
 /// Seconds since 1970.
@@ -29,7 +28,7 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
 }
 
-/// Some of `what`.
+/// A random element of `what`.
 fn one<'a>(what: &[&'a str], random: &mut fastrand::Rng) -> &'a str {
     what[random.usize(..what.len())]
 }
@@ -54,7 +53,7 @@ pub(crate) fn newer(
         let own = one(&["a", "c", "m"], random);
         return vec![format!("-newer{own}t").into(), moment(random).into()];
     }
-    // find opens what -samefile names, and would wait for a writer of a pipe for ever.
+    // find opens the operand of -samefile, and would wait forever for the writer of a pipe.
     let is_pipe = |path: &PathBuf| {
         use std::os::unix::fs::FileTypeExt;
         root.join(path).symlink_metadata().unwrap().file_type().is_fifo()
@@ -64,7 +63,7 @@ pub(crate) fn newer(
     let test = match random.u8(..8) {
         0 => one(&["-newer", "-anewer", "-cnewer"], random).to_owned(),
         1 => "-samefile".to_owned(),
-        // What find cannot ask is looked up with the rights of root.
+        // Tests that find lacks are looked up with root's rights.
         2 if !ordinary => {
             let (own, theirs) = (one(&["a", "c", "m", "B"], random), one(&["a", "m"], random));
             match own {
@@ -77,8 +76,8 @@ pub(crate) fn newer(
     vec![test.into(), dotted(&other)]
 }
 
-/// A point in time in one of many forms; most lie among the times of the files of a tree, and none
-/// that is counted from now is near one of them.
+/// A point in time in one of many forms; most are within the times of the files of a tree, and
+/// none that is relative to now is near one of them.
 fn moment(random: &mut fastrand::Rng) -> String {
     let ago = random.i64(0..200);
     let zone = TimeZone::get(ZONE).unwrap();
@@ -105,7 +104,7 @@ fn moment(random: &mut fastrand::Rng) -> String {
     }
 }
 
-/// A part of a name, some of it what patterns are made of.
+/// A part of a name, some of it special characters of patterns.
 pub(crate) fn part(random: &mut fastrand::Rng) -> Vec<OsString> {
     let parts: &[&[u8]] = &[
         b"a",
@@ -132,13 +131,13 @@ pub(crate) fn part(random: &mut fastrand::Rng) -> Vec<OsString> {
     vec![test.into(), OsString::from_vec(parts[random.usize(..parts.len())].to_vec())]
 }
 
-/// A question for the attribute that some files have.
+/// A test for the attribute that some files have.
 pub(crate) fn tagged(random: &mut fastrand::Rng) -> Vec<OsString> {
     let patterns = ["", "=red", "=r*", "=*e*", "=", "=[!r]*", "=green"];
     vec!["-xattr".into(), format!("{TAG}{}", one(&patterns, random)).into()]
 }
 
-/// Gives a file or directory the attribute, or takes it away, or does not.
+/// Sets the attribute of a file or directory, removes it, or does neither.
 pub(crate) fn tag(path: &Path, random: &mut fastrand::Rng) {
     let is_plain = path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_dir());
     if is_plain && random.u8(..3) > 0 {
@@ -188,7 +187,7 @@ fn time(found: &fs::Metadata, which: u8) -> Time {
     }
 }
 
-/// An expression as GNU find has it: words that it does not know are said by others.
+/// An expression in GNU find's words: other words replace those that it does not know.
 pub(crate) fn gnu(words: &[OsString], root: &Path) -> Vec<OsString> {
     let mut said = Vec::new();
     let mut words = words.iter();
@@ -241,7 +240,7 @@ pub(crate) fn gnu(words: &[OsString], root: &Path) -> Vec<OsString> {
     said
 }
 
-/// An expression as a program has it: GNU find, or ours.
+/// An expression for a program: GNU find or `pando find`.
 pub(crate) fn gnu_for(program: &[&OsStr], words: &[OsString], root: &Path) -> Vec<OsString> {
     if program[0] == "find" { gnu(words, root) } else { words.to_vec() }
 }

@@ -1,4 +1,4 @@
-//! Followers that are told to end, whatever they are at.
+//! Followers that are ended, whatever they are doing.
 
 use std::fs;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use device::{Clock, SystemClock};
 use crate::index::{Follower, rename};
 use crate::world::World;
 
-/// An update that is under way is dropped: the next scan tells of what it was to tell. Such a
-/// follower ended with an error.
+/// An update under way is dropped: the next scan reports its changes. Regression: such a follower
+/// ended with an error.
 #[test]
 fn a_following_that_is_told_to_end_in_an_update_ends_well() {
     let world = World::without_volume();

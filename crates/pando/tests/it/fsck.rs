@@ -1,4 +1,5 @@
-//! `pando fsck`: clean volumes are clean, owned or not, crashed or not; damage is named.
+//! `pando fsck`: clean volumes are clean, with or without a daemon, crashed or not; damage is
+//! named.
 
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -17,13 +18,13 @@ on_each_engine!(
     a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection,
 );
 
-/// A volume with some files and a clone, which an owner has open.
+/// A volume with some files and a clone, which a daemon has open.
 fn filled(engine: &str) -> World {
     let world = World::on(engine);
     let source = world.path().join("source");
     std::fs::create_dir(&source).unwrap();
     for n in 0..300 {
-        // What no engine packs.
+        // Data that no engine can compress.
         let mut random = fastrand::Rng::with_seed(n);
         let bytes: Vec<u8> = (0..100).map(|_| random.u8(..)).collect();
         std::fs::write(source.join(format!("file {n}")), bytes).unwrap();
@@ -41,13 +42,13 @@ fn leave(world: &World) {
 
 fn a_volume_is_clean_beside_its_owner_and_without_one(engine: &str) {
     let world = filled(engine);
-    // The owner answers, and stays the owner.
+    // The daemon answers, and keeps running.
     let pid = world.owner().unwrap();
     let beside = world.json(&["fsck", world.vol()]);
     assert_eq!(beside.len(), 1, "{beside:?}");
     assert_eq!(beside[0]["clean"], true);
     assert_eq!(world.owner().unwrap(), pid);
-    // What it left behind as after a crash, with most of it in the log only.
+    // The state after a crash, with most of it in the log only.
     world.kill_owner();
     let crashed = world.json(&["fsck", world.vol()]).remove(0);
     assert_eq!(crashed["clean"], true, "{crashed}");
@@ -62,10 +63,10 @@ fn a_volume_is_clean_beside_its_owner_and_without_one(engine: &str) {
     assert_eq!(world.names("/one").len(), 300);
 }
 
-/// Where what is there begins, if that is known here, and a byte of it.
+/// Where stored data begins, if known, and a byte of it.
 type Places = Vec<(Option<u64>, u64)>;
 
-/// Places of what the engine has of the records, by file.
+/// Places of the engine's records, by file.
 fn places(world: &World) -> Vec<(String, Places)> {
     let nodes = "btree/nodes".to_owned();
     if let Ok(bytes) = std::fs::read(world.volume.join(&nodes)) {
@@ -97,12 +98,12 @@ fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
             file.write_all_at(&[old[0] ^ 4], place).unwrap();
             let answer = world.run(&["fsck", "--json", world.vol()]);
             file.write_all_at(&old, place).unwrap();
-            // What nothing leads to any more is nobody's loss.
+            // Damage to unreferenced data loses nothing.
             if answer.code == 0 {
                 continue;
             }
             assert_eq!(answer.code, 5, "{}", answer.err);
-            // Of what lies twice, the other copy is read.
+            // Of data with two copies, the other copy is read.
             let told = ["unreadable", "one of two copies"];
             let says = |line: &&str| told.iter().any(|told| line.contains(told));
             let line = answer.out.lines().find(says);
@@ -110,7 +111,7 @@ fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
             assert_eq!(line["file"], name.as_str());
             let offset = line["offset"].as_u64().unwrap();
             assert!(start.map_or(offset <= place, |start| offset == start), "{place}: {line}");
-            // What is logged on the way comes before it, in objects, too.
+            // Log messages come first, as objects, too.
             let objects: Result<Vec<serde_json::Value>, _> =
                 answer.err.lines().map(serde_json::from_str).collect();
             let error = objects.unwrap().pop().unwrap();
@@ -124,7 +125,7 @@ fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
     assert!(said.contains("not a volume"), "{said}");
 }
 
-/// A superblock, or the newest manifest, of which there is another.
+/// A superblock or the newest manifest, which has a copy.
 fn copied(world: &World) -> String {
     let Ok(files) = std::fs::read_dir(world.volume.join("lsm")) else {
         return "btree/super-0".to_owned();
@@ -154,10 +155,10 @@ fn a_repair_says_what_it_would_do_and_then_does_it(engine: &str) {
     assert!(mended.contains("clean"), "{mended}");
     world.ok(&["fsck", world.vol()]);
     assert_eq!(world.names("/one"), before);
-    // An owner without a mount hands the volume over.
+    // A daemon without a mount hands the volume over.
     assert!(world.owner().is_some());
     world.ok(&["fsck", "--repair", world.vol()]);
-    // The dry run needs --repair, so that nobody takes it for one.
+    // The dry run requires --repair, so that it is not mistaken for a repair.
     assert_eq!(world.run(&["fsck", "--dry-run", world.vol()]).code, 2);
 }
 
@@ -170,7 +171,7 @@ fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it(engine: 
     world.ok(&["import", source.to_str().unwrap(), &world.at("/one")]);
     world.ok(&["clone", &world.at("/one"), &world.at("/two")]);
     leave(&world);
-    // Where another owner came in between, it is sealed.
+    // If another daemon ran in between, it is sealed.
     let mut segments = ["data/open", "data/sealed"]
         .into_iter()
         .flat_map(|dir| std::fs::read_dir(world.volume.join(dir)).unwrap());
@@ -195,7 +196,7 @@ fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it(engine: 
     assert_eq!(world.ok(&["cat", &world.at("/one/other")]).len(), 300_000);
 }
 
-/// The files of the log of a volume whose owner was killed, in order.
+/// The log files of a volume whose daemon was killed, in order.
 fn log_files(world: &World) -> Vec<std::path::PathBuf> {
     world.kill_owner();
     let files = std::fs::read_dir(world.volume.join("log")).unwrap();
@@ -229,7 +230,7 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
     let world = filled(engine);
     let files = log_files(&world);
     let whole = std::fs::read(&files[0]).unwrap();
-    // A record of it: what is behind it is given up.
+    // One of its records: everything behind it is lost.
     let used = whole.iter().rposition(|byte| *byte != 0).unwrap() as u64;
     flip(&files[0], used / 2);
     for command in [&["fsck", world.vol()][..], &["fsck", "--repair", world.vol()]] {
@@ -255,7 +256,7 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
     assert_eq!(costs[0], of(&dry, "log_would_be_cut"));
     assert!(costs[0]["given_up_bytes"].as_u64().unwrap() > 0, "{costs:?}");
     assert_eq!(costs[0], of(&repair, "log_cut"));
-    // Without its files nothing is known of what was in it.
+    // Without its files the contents are unknown.
     for path in &files {
         std::fs::remove_file(path).unwrap();
     }
@@ -344,7 +345,7 @@ fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection(engine: &str
     }
 }
 
-/// What cannot be reclaimed is not waited for, and is told with what to do.
+/// The command does not wait for space that cannot be reclaimed, and reports it with what to do.
 #[test]
 fn a_removal_that_is_waited_for_ends_where_damage_keeps_the_room() {
     let world = filled("btree");
@@ -375,10 +376,10 @@ fn a_removal_that_is_waited_for_ends_where_damage_keeps_the_room() {
             assert!(removed.err.contains(&hint) && removed.err.contains(&name), "{}", removed.err);
             let status = world.status();
             assert_eq!(status["stuck"]["trees"], 1, "{status}");
-            // The room of what was removed beside it is back.
+            // The space of what was removed beside it is free again.
             assert_eq!(status["background"]["freeing_bytes"], 0, "{status}");
             assert!(world.ok(&["status", world.vol()]).contains("STUCK"));
-            // Of another tree it is waited for that one only.
+            // Waits only for the other tree.
             world.ok(&["rmr", "--wait", &world.at("/three")]);
             stuck += 1;
         }
@@ -399,7 +400,8 @@ fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
     assert!(copied.success());
 }
 
-/// It was said that a repair repairs them, and that one which is there was missing.
+/// Regression: the check reported that a repair would repair them, and that an existing one was
+/// missing.
 #[test]
 fn what_no_superblock_leads_to_is_not_told_as_mendable() {
     let world = filled("btree");

@@ -1,4 +1,4 @@
-//! A disk that fills up: what is there stays readable, and work goes on when there is room.
+//! A disk that fills up: stored data stays readable, and work continues when there is space.
 
 use std::fs;
 use std::io::Write;
@@ -13,10 +13,10 @@ on_each_engine!(
     an_import_that_fills_the_disk_says_so,
 );
 
-/// Room of the disk, in MiB: a few log segments and some data.
+/// Size of the disk, in MiB: a few log segments and some data.
 const MEBIBYTES: usize = 400;
 
-/// A small medium, unmounted when this drops.
+/// A small disk, unmounted when this drops.
 struct Medium(tempfile::TempDir);
 
 impl Medium {
@@ -55,7 +55,7 @@ fn contents(number: usize) -> Vec<u8> {
     (0..1 << 20).map(|_| random.u8(..)).collect()
 }
 
-/// Writes files until there is no more room; returns how many are whole.
+/// Writes files until there is no more space; returns how many are complete.
 fn fill(directory: &Path) -> usize {
     for number in 0..MEBIBYTES {
         let file = fs::File::options()
@@ -90,7 +90,7 @@ fn a_full_disk_loses_nothing_and_recovers(engine: &str) {
         let path = directory.join(format!("f{number}"));
         assert!(fs::read(path).unwrap() == contents(number), "file {number}");
     }
-    // Deleting works, and makes room.
+    // Deleting works, and frees space.
     for number in 0..whole / 2 {
         fs::remove_file(directory.join(format!("f{number}"))).unwrap();
     }
@@ -125,8 +125,8 @@ fn an_import_that_fills_the_disk_says_so(engine: &str) {
     });
 }
 
-/// A small medium that was filled with names, not contents, had no room for the checkpoint that
-/// deleting needs, and stayed full for good.
+/// Regression: a small disk filled with names, not contents, had no space for the checkpoint that
+/// deleting needs, and stayed full forever.
 fn a_small_disk_full_of_names_can_be_emptied_again_and_again(engine: &str) {
     let Some(medium) = Medium::of(24) else { return };
     let world = World::below(medium.path());
@@ -166,7 +166,7 @@ fn a_mount_point_inside_the_volume_is_refused() {
     assert!(said.contains("inside the volume"), "{said}");
 }
 
-/// It waited for ever without a word, and nothing said why.
+/// Regression: it waited forever without a message, and nothing reported why.
 #[test]
 fn a_removal_that_is_waited_for_ends_where_there_is_no_room_to_go_on() {
     let Some(medium) = Medium::of(40) else { return };
@@ -174,7 +174,7 @@ fn a_removal_that_is_waited_for_ends_where_there_is_no_room_to_go_on() {
     world.format("btree");
     let source = tempfile::tempdir().unwrap();
     for number in 0..1500 {
-        // What no engine packs.
+        // Data that no engine can compress.
         fs::write(source.path().join(format!("f{number}")), &contents(number)[..3000]).unwrap();
     }
     world.ok(&["import", source.path().to_str().unwrap(), &world.at("/d")]);
@@ -195,7 +195,7 @@ fn a_removal_that_is_waited_for_ends_where_there_is_no_room_to_go_on() {
     });
 }
 
-/// It was said that a file could not be written, and not what to do.
+/// Regression: the message reported that a file could not be written, and not what to do.
 #[test]
 fn a_volume_on_a_medium_that_takes_no_writes_is_refused_with_what_to_do() {
     let Some(medium) = Medium::of(40) else { return };

@@ -1,4 +1,4 @@
-//! What people type without looking it up, and what they read then.
+//! What users type without looking it up, and the messages that they get.
 
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +43,7 @@ fn ls_takes_what_ls_takes() {
         numbers.contains(&format!(" {0} {0} ", rustix::process::getuid().as_raw())),
         "{numbers}"
     );
-    // What cannot be listed keeps nothing else from it.
+    // An operand that cannot be listed does not hide the others.
     let answer = world.run(&["ls", &world.at("/none"), &d]);
     assert_eq!((answer.code, answer.out), (3, format!("{d}:\na\nsub\n")));
     assert!(answer.err.contains("/none: no such file"), "{}", answer.err);
@@ -80,7 +80,7 @@ fn help_is_there_by_any_name() {
     assert_eq!(world.run(&["help", "frob"]).code, 2);
 }
 
-/// Rust's numbers of errors tell users nothing.
+/// Operating-system error numbers mean nothing to users.
 #[test]
 fn no_message_has_the_number_of_an_os_error() {
     let world = filled();
@@ -164,7 +164,7 @@ fn unmounting_an_idle_volume_ends_its_daemon() {
     assert!(again.contains("no daemon has it open"), "{again}");
 }
 
-/// Everything that is counted, beside what was put there.
+/// All counters, compared with what was stored.
 #[test]
 fn figures_are_those_of_the_tree() {
     let world = filled();
@@ -178,12 +178,12 @@ fn figures_are_those_of_the_tree() {
     world.ok(&["snapshot", "create", &world.at("/d"), "monday"]);
     world.ok(&["clone", &world.at("/d"), &world.at("/c")]);
     wait_until("the clone is counted", || status() == [11, 6006, 1, 1, 1]);
-    // What is rolled back is no clone.
+    // A rolled-back directory is no clone.
     world.ok(&["rollback", &world.at("/d"), "monday"]);
     let [_, _, snapshots, clones, subvolumes] = status();
     assert_eq!((snapshots, clones, subvolumes), (1, 1, 2));
     world.ok(&["umount", world.vol()]);
-    // A daemon that was given nothing tells no ratio, whatever it writes for itself.
+    // A daemon without submitted operations reports no ratio, whatever it writes for itself.
     let idle = world.status();
     if idle["writing"]["given_bytes"] == 0 {
         assert!(idle["writing"]["write_amplification"].is_null(), "{idle}");
@@ -224,7 +224,7 @@ fn a_trash_is_turned_off_where_it_was_turned_on() {
     assert!(below.contains("what is removed there goes to that of /d"), "{below}");
 }
 
-/// As packages do it: everything below one directory, and gone again.
+/// As packages do it: everything below one directory, and removed again.
 #[test]
 fn an_installation_is_whole_and_can_be_removed() {
     let world = World::without_volume();

@@ -1,5 +1,6 @@
 //! Trees that a process still uses after they were removed or rolled back: what it sees there, and
-//! that they go when it leaves. The mounts here let the kernel keep all for an hour.
+//! that they are reclaimed when it leaves. The mounts here let the kernel cache everything for an
+//! hour.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -8,10 +9,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::world::{World, is_root, wait_until};
 
-/// For an hour.
+/// Cache times of an hour.
 const KEEPING: &[&str] = &["-o", "attr-timeout=3600,entry-timeout=3600,negative-timeout=3600"];
 
-/// A process whose working directory is somewhere.
+/// A process whose working directory is in a tree.
 struct Inside {
     child: Child,
     commands: ChildStdin,
@@ -32,7 +33,7 @@ impl Inside {
         Inside { child, commands, answers }
     }
 
-    /// Runs a command there, and returns whether it succeeded.
+    /// Runs a command in that directory, and returns whether it succeeded.
     fn run(&mut self, command: &str) -> bool {
         writeln!(self.commands, "{command}").unwrap();
         let mut answer = String::new();
@@ -64,7 +65,8 @@ fn tree(world: &World, name: &str) -> std::path::PathBuf {
     top
 }
 
-/// The kernel kept what was in use, and dropped it neither when the last process left it nor later.
+/// Regression: the kernel kept what was in use, and dropped it neither when the last process left
+/// nor later.
 #[test]
 fn a_tree_that_was_in_use_goes_when_its_last_user_leaves() {
     let world = World::new();
@@ -82,7 +84,7 @@ fn a_tree_that_was_in_use_goes_when_its_last_user_leaves() {
         let mut inside = Inside::of(&top.join("a/b"));
         assert!(inside.run("ls -l"));
         world.ok(&removal);
-        // It goes on there: its names are cached again.
+        // The process continues there: the kernel caches the names again.
         assert!(inside.run("mkdir new && touch new/file && ls -lR ."), "{removal:?}");
         assert_eq!(detached(&world), 1, "{removal:?}: it is in use");
         inside.leave();
@@ -115,7 +117,7 @@ fn the_wait_for_one_removal_is_not_for_another_tree() {
     wait_until("the held tree is reclaimed", || detached(&world) == 0);
 }
 
-/// What docs/guide/crash-safety.md says of a process that stays in the old tree of a roll-back.
+/// The claims of docs/guide/crash-safety.md on a process that stays in the old tree of a rollback.
 #[test]
 fn what_is_made_in_an_old_tree_is_lost_and_a_bind_mount_shows_that_tree() {
     let world = World::new();
@@ -147,7 +149,7 @@ fn what_is_made_in_an_old_tree_is_lost_and_a_bind_mount_shows_that_tree() {
     wait_until("the old tree is reclaimed", || detached(&world) == 0);
     assert_eq!(fs::read(top.join("a/b/f")).unwrap(), b"old");
 
-    // A plain directory that is removed with rmr is emptied, whoever is in it.
+    // rmr empties a plain directory even while a process is in it.
     let plain = tree(&world, "plain");
     let mut inside = Inside::of(&plain.join("a/b"));
     world.ok(&["rmr", shown(&plain)]);

@@ -1,6 +1,6 @@
-//! Searches of what somebody made to be hard to search: deep chains, long targets, wide fields.
-//! Neither the command nor the owner ends by it, and others are told nothing that they may not
-//! know.
+//! Searches of trees that are made to be hard to search: deep chains, long targets, wide fields.
+//! Neither the command nor the daemon ends because of them, and other users learn nothing that
+//! they may not know.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use crate::index::deep_tree;
 use crate::other_users::Nobody;
 use crate::world::{World, answer, is_root};
 
-/// The most memory that a volume's owner ever took, in KiB.
+/// The peak memory of a volume's daemon, in KiB.
 fn peak(world: &World) -> u64 {
     let owner = world.owner().unwrap();
     let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
@@ -18,7 +18,7 @@ fn peak(world: &World) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Makes an empty directory at the root of a volume.
+/// Creates an empty directory at the root of a volume.
 fn directory(world: &World, name: &str) {
     let source = world.path().join(name);
     fs::create_dir(&source).unwrap();
@@ -44,8 +44,8 @@ fn a_deep_chain_takes_no_memory_for_the_paths_above() {
     assert!(more < 100, "{more} MiB more");
 }
 
-/// An owner keeps the rows of an order in bounded memory, however long their paths are, and the
-/// order is right all the same: from the index and by walking.
+/// A daemon keeps the rows of a sorted search in bounded memory, however long their paths are, and
+/// the order is still right: from the index and by walking.
 #[test]
 fn an_order_of_long_paths_takes_bounded_memory() {
     const LEVELS: usize = 1600;
@@ -69,7 +69,7 @@ fn an_order_of_long_paths_takes_bounded_memory() {
         assert_eq!(found.code, 0, "{}", found.err);
         let depths: Vec<usize> = found.out.lines().map(|line| line.parse().unwrap()).collect();
         assert!(depths.iter().copied().eq((LEVELS + 1 - WANTED..=LEVELS).rev()), "{depths:?}");
-        // Their paths, which are the key too, are six hundred megabytes.
+        // Their paths, which are also the sort key, take six hundred megabytes.
         let more = peak(&world).saturating_sub(before) / 1024;
         assert!(more < 300, "{more} MiB more with {index_cache} for the index");
     }
@@ -126,7 +126,7 @@ fn what_a_search_read_is_told_to_those_who_may_see_it() {
     assert!(!told.contains("\"rows_tested\":0"), "{told}");
     let told = nobody.run(&find).err;
     assert!(told.contains("\"rows_tested\":0") && told.contains("\"clusters\":0"), "{told}");
-    // A walk, for no index has such an order.
+    // A walk, because no index has such an order.
     let find = ["find", &world.at("/"), "-depth", "-name", "secret", "--stats", "--json"];
     let told = world.run(&find).err;
     assert!(told.contains("\"walked\":1"), "{told}");

@@ -1,4 +1,4 @@
-//! Imports keep everything, go on where they were interrupted, and say what they could not do.
+//! Imports keep everything, continue after an interrupt, and report what they could not do.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -50,7 +50,7 @@ fn sample(root: &Path) {
     fs::File::from(directory).set_times(fs::FileTimes::new().set_modified(old)).unwrap();
 }
 
-/// Asserts that two trees are the same; times of last read aside.
+/// Asserts that two trees are the same, except for access times.
 fn assert_same(one: &Path, other: &Path) {
     let (left, right) = (fs::symlink_metadata(one).unwrap(), fs::symlink_metadata(other).unwrap());
     let shown = other.display();
@@ -106,18 +106,19 @@ fn everything_is_kept() {
     assert_same(&source, &world.below_mount("copy"));
     let sparse = fs::metadata(world.below_mount("copy/sparse")).unwrap();
     assert!(sparse.blocks() * 512 < 2 << 20, "the hole takes {} blocks", sparse.blocks());
-    // While it is mounted, over what is there: nothing is copied twice.
+    // While it is mounted, over existing files: nothing is copied twice.
     let again = world.json(&["import", source.to_str().unwrap(), &world.at("/copy")]);
     assert_eq!(again[0]["imported"], 0, "{again:?}");
     fs::write(source.join("small"), "changed").unwrap();
     fs::write(source.join("d/added"), "added").unwrap();
     let again = world.json(&["import", source.to_str().unwrap(), &world.at("/copy")]);
-    // Its other name is a link of the same inode, so that both are made again.
+    // Its other name is a link of the same inode, so both are created again.
     assert!(again[0]["imported"].as_u64().unwrap() <= 3, "{again:?}");
     assert_same(&source, &world.below_mount("copy"));
 }
 
-/// As with `cp -a`: what is made has the lists of its source, and none that it inherits.
+/// As with `cp -a`: imported files have the access lists of their source, and none that they
+/// inherit.
 #[test]
 fn what_is_imported_has_the_lists_of_its_source_alone() {
     use format::acl::{ACCESS, Acl, DEFAULT};
@@ -163,7 +164,7 @@ fn what_is_imported_has_the_lists_of_its_source_alone() {
     assert_eq!(get(&into, DEFAULT), Some(of(8)), "the directory that was there keeps its own");
 }
 
-/// Damage is what a volume has: of a source that does not read nobody need repair the volume.
+/// Only a volume can be damaged: an unreadable source needs no repair of the volume.
 #[test]
 fn a_source_that_does_not_read_is_named_and_is_no_damage() {
     let (from, world) = (World::new(), World::new());
@@ -242,7 +243,7 @@ fn an_import_that_was_interrupted_goes_on() {
         assert_eq!(interrupted.code, 130, "{}", interrupted.err);
         assert!(interrupted.err.contains("same command"), "{}", interrupted.err);
     }
-    // What was imported is durable.
+    // Imported files are durable.
     world.kill_owner();
     let second = world.json(&["import", &from, &to]).remove(0);
     assert_eq!(second["failed"], 0);
@@ -299,7 +300,7 @@ fn what_cannot_be_read_is_told_and_the_rest_is_imported() {
     assert_eq!(owner, crate::world::NOBODY);
 }
 
-/// An import of so much that a mount is taken away meanwhile.
+/// An import so large that the mount is removed while it runs.
 fn begun(world: &World, files: usize) -> (std::process::Child, std::path::PathBuf) {
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -335,7 +336,7 @@ fn an_import_goes_on_to_its_end_when_the_mount_is_taken_away() {
     assert_eq!(world.status()["replayed"], 0, "closed in order");
 }
 
-/// Who stands still keeps the volume from nobody for longer than half a minute.
+/// A stalled import keeps the volume from others for at most half a minute.
 #[test]
 fn an_import_that_stands_still_does_not_keep_the_volume() {
     let world = World::new();

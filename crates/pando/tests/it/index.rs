@@ -1,5 +1,5 @@
-//! Indexes of existing trees show what `find` shows of them, however they came to it, and say what
-//! they could not read.
+//! Indexes of existing trees show what `find` shows of them, however they were built, and report
+//! what they could not read.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,20 +17,19 @@ use serde_json::Value;
 
 use crate::world::{NOBODY, PATIENCE, World, answer, is_root, signal, wait_until};
 
-/// A path below the source (empty for itself), and what is shown of it.
+/// A path below the source (empty for the source itself), and what is shown of it.
 type Shown = BTreeMap<Vec<u8>, String>;
 
-/// A path, and what is compared.
+/// The format of a path with the compared attributes.
 const FORMAT: &str = "%P\\0%y %m %n %U %G %s %b %T@ %C@ %l\\0";
 
-/// What the real `find` shows of a tree: everything but times of last reading, which looking at
-/// a tree changes.
+/// The real `find`'s output for a tree: everything but access times, which a listing changes.
 fn truth(source: &Path) -> Shown {
     let found = Command::new("find").arg(source).args(["-xdev", "-printf", FORMAT]).output();
     parsed(&found.expect("find is installed").stdout)
 }
 
-/// What a `find` printed.
+/// Parses the output of a `find`.
 fn parsed(printed: &[u8]) -> Shown {
     let fields: Vec<&[u8]> = printed.split(|&byte| byte == 0).collect();
     fields
@@ -42,12 +41,12 @@ fn parsed(printed: &[u8]) -> Shown {
         .collect()
 }
 
-/// The same of an index.
+/// The same for an index.
 fn index(world: &World) -> Shown {
     index_beside(world).expect("nothing changes it meanwhile")
 }
 
-/// The same beside a follower; none where a directory was removed while it was listed.
+/// The same beside a follower; `None` if a directory was removed while it was listed.
 fn index_beside(world: &World) -> Option<Shown> {
     let mut shown = Shown::new();
     let root = world.json(&["stat", &world.at("/")]).remove(0);
@@ -66,7 +65,7 @@ fn index_beside(world: &World) -> Option<Shown> {
     Some(shown)
 }
 
-/// Waits until a follower has made an index what its source is.
+/// Waits until a follower has updated an index to match its source.
 fn wait_until_same(world: &World, source: &Path) {
     wait_until("the index is what the source is", || {
         index_beside(world).is_some_and(|shown| shown == truth(source))
@@ -124,7 +123,7 @@ fn assert_same(world: &World, source: &Path) {
     for path in got.keys() {
         assert!(want.contains_key(path), "not at the source: {}", path.escape_ascii());
     }
-    // A query says the same.
+    // A query shows the same.
     let find = World::command(&["find", &world.at("/"), "-printf", FORMAT]).output().unwrap();
     assert_eq!(parsed(&find.stdout), want, "{}", String::from_utf8_lossy(&find.stderr));
 }
@@ -181,7 +180,7 @@ impl Changes {
         self.directory().join(OsStr::from_bytes(&name))
     }
 
-    /// One change, of which those that cannot be done are left out.
+    /// Makes one change; a change that is not possible is skipped.
     fn step(&mut self) {
         let place = self.place();
         let done = match self.random.u32(..11) {
@@ -238,7 +237,7 @@ fn an_index_shows_what_find_shows_and_a_second_scan_finds_nothing_new() {
     let world = World::without_volume();
     let source = world.path().join("source");
     Changes::new(&source, 1).steps(400);
-    // A path far longer than any call takes, and more names than one part holds.
+    // A path far longer than any call accepts, and more names than one part holds.
     let deep = deep_tree(&source, 60, 200);
     fs::create_dir(source.join("many")).unwrap();
     for number in 0..10_000 {
@@ -252,16 +251,16 @@ fn an_index_shows_what_find_shows_and_a_second_scan_finds_nothing_new() {
     assert_eq!(shown.len() as u64, first["files"].as_u64().unwrap());
     let depth = shown.keys().map(|path| path.split(|&byte| byte == b'/').count()).max();
     assert_eq!(depth, Some(deep));
-    // What find itself cannot reach by its path is not compared.
+    // Paths too long for find itself are not compared.
     want.retain(|path, _| shown.contains_key(path));
     assert!(want.iter().all(|(path, line)| shown.get(path) == Some(line)));
     assert!(want.len() > 10_000);
-    // Looking at the source may have changed when it was last read.
+    // The listing may have changed the source's access times.
     scan(&world, &source, &[]);
     assert_eq!(scan(&world, &source, &[])["changed"], false);
 }
 
-/// Directories in directories; returns how deep the deepest is.
+/// Nested directories; returns the depth of the deepest.
 pub(crate) fn deep_tree(top: &Path, levels: usize, length: usize) -> usize {
     use rustix::fs::{Mode, OFlags};
     let name = "n".repeat(length);
@@ -300,7 +299,7 @@ fn trusted_directories_are_not_read_and_their_names_are_right() {
     fs::create_dir_all(source.join("old/older")).unwrap();
     fs::create_dir_all(source.join("other/below")).unwrap();
     fs::write(source.join("old/older/file"), b"1").unwrap();
-    // Directories are trusted only when they are older than any clock's tick.
+    // Directories are trusted only if they are older than any clock's tick.
     let ticked = || {
         let ctime = fs::metadata(source.join("old/older")).unwrap();
         let ctime = ctime.ctime() * 1_000_000_000 + ctime.ctime_nsec();
@@ -309,7 +308,7 @@ fn trusted_directories_are_not_read_and_their_names_are_right() {
     wait_until("the directories are old", ticked);
     let first = scan(&world, &source, &["--refresh", "directories"]);
     assert_eq!(first["directories_read"], 5);
-    // Being read for the first time may have changed when the source was last read.
+    // The first read may have changed the source's access time.
     scan(&world, &source, &["--refresh", "directories"]);
     let second = scan(&world, &source, &["--refresh", "directories"]);
     assert_eq!((&second["directories_read"], &second["changed"]), (&0.into(), &false.into()));
@@ -319,7 +318,7 @@ fn trusted_directories_are_not_read_and_their_names_are_right() {
     assert_eq!(third["changed"], true);
     assert_eq!(third["directories_read"], 4, "old, other, other/below, other/moved");
     assert_same(&world, &source);
-    // What this level does not find, as its help says, and what the other one does.
+    // Changes that this level does not find, as its help states, and that the other level finds.
     fs::write(source.join("other/moved/file"), b"longer").unwrap();
     let size =
         |world: &World| world.json(&["stat", &world.at("/other/moved/file")])[0]["size"].clone();
@@ -391,7 +390,7 @@ fn an_index_has_no_contents_and_takes_no_changes() {
     fs::create_dir(&other).unwrap();
     let said = world.fails(6, &["index", other.to_str().unwrap(), "--into", world.vol()]);
     assert!(said.contains("is an index of"), "{said}");
-    // A snapshot of it keeps what was.
+    // A snapshot of it keeps the old state.
     world.ok(&["snapshot", "create", &world.at("/"), "before"]);
     fs::remove_file(source.join("file")).unwrap();
     scan(&world, &source, &[]);
@@ -417,7 +416,7 @@ fn a_volume_with_files_of_its_own_and_a_missing_source_are_refused() {
 #[test]
 fn the_volume_itself_and_other_file_systems_are_not_descended_into() {
     let world = World::without_volume();
-    // The volume lies in its own source.
+    // The volume is inside its own source.
     let source = world.path();
     scan(&world, source, &[]);
     let below = world.ok(&["ls", "-a", &world.at("/volume")]);
@@ -437,8 +436,8 @@ fn watches_of_directories_follow_random_changes() {
     follow("--watch=inotify", 50);
 }
 
-/// A directory gets its watch after its attributes were read. What comes into it in between has no
-/// event, and changes its times.
+/// A directory gets its watch after its attributes were read. An entry created in between causes
+/// no event, but changes the directory's times.
 #[test]
 fn directories_that_are_filled_while_they_are_met_show_their_times() {
     let world = World::without_volume();
@@ -446,7 +445,8 @@ fn directories_that_are_filled_while_they_are_met_show_their_times() {
     fs::create_dir(&source).unwrap();
     let mut follower = Follower::new(&world, &source, "--watch=inotify");
     let clock = device::SystemClock::new();
-    // The follower waits 50 ms for more before it looks: these come before, meanwhile and after.
+    // The follower waits 50 ms for more changes before it scans: these come before, during and
+    // after that.
     for round in 0..3 {
         let directories: Vec<_> =
             (0..150).map(|number| source.join(format!("{round}-{number}"))).collect();
@@ -463,7 +463,7 @@ fn directories_that_are_filled_while_they_are_met_show_their_times() {
     follower.end();
 }
 
-/// A directory that is gone when it is to be read, and is back when it is looked for again.
+/// A directory that is gone when the scan comes to read it, and is back at the next check.
 #[test]
 fn directories_that_come_back_are_read() {
     let world = World::without_volume();
@@ -499,7 +499,7 @@ impl Follower {
             World::command(&arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut said = std::io::BufReader::new(process.stdout.take().unwrap());
         let (first, scanned) = std::sync::mpsc::channel();
-        // Somebody reads on, so that the follower never waits for us.
+        // A thread reads the output, so that the follower never blocks on it.
         let reader = device::spawn("said", move || {
             let mut line = String::new();
             std::io::BufRead::read_line(&mut said, &mut line).unwrap();
@@ -519,7 +519,7 @@ impl Follower {
     }
 }
 
-/// More than fits into a message, however few the names are.
+/// More than fits in a message, however few the names are.
 #[test]
 fn long_names_targets_and_many_directories_are_told_in_parts() {
     let world = World::without_volume();
@@ -547,7 +547,7 @@ fn long_names_targets_and_many_directories_are_told_in_parts() {
     assert!(index(&world) == truth(&source));
 }
 
-/// Below a mount lies another directory, with other permissions and nothing in it.
+/// Below a mount there is another directory, with other permissions and no contents.
 #[test]
 fn a_source_that_is_unmounted_ends_the_following_and_leaves_the_index() {
     if !is_root() {
@@ -561,7 +561,8 @@ fn a_source_that_is_unmounted_ends_the_following_and_leaves_the_index() {
     fs::set_permissions(&source, PermissionsExt::from_mode(0o700)).unwrap();
     fs::write(source.join("file"), b"x").unwrap();
     let mut follower = Follower::new(&world, &source, "--watch=inotify");
-    // The follower, or what another test starts just then, may have something of it open.
+    // The follower, or a process that another test starts just then, may have something of it
+    // open.
     wait_until("it is unmounted", || {
         Command::new("umount").arg(&source).status().unwrap().success()
     });
@@ -571,20 +572,20 @@ fn a_source_that_is_unmounted_ends_the_following_and_leaves_the_index() {
     assert_eq!(shown, "700 volume:/\n644 file\n");
 }
 
-/// Follows changes, and compares after some of them. Link counts of other names are not followed,
-/// so there are no hard links here.
+/// Follows changes, and compares after some of them. The follower does not track link counts of
+/// other names, so there are no hard links here.
 fn follow(how: &str, seed: u64) {
     let world = World::without_volume();
     let source = world.path().join("source");
     let mut changes = Changes::new(&source, seed);
     changes.links = false;
     changes.steps(80);
-    // The volume lies in the same file system, and is not followed.
+    // The volume is in the same file system, and is not followed.
     let mut follower = Follower::new(&world, &source, how);
     for round in 0..6 {
         changes.steps(if round % 2 == 0 { 5 } else { 60 });
         if round == 3 {
-            // A whole tree that comes at once, and goes on changing.
+            // A whole tree that appears at once, and keeps changing.
             fs::create_dir_all(source.join("came/a/b")).unwrap();
             fs::write(source.join("came/a/b/file"), b"x").unwrap();
             rename(source.join("came"), source.join("went")).unwrap();

@@ -1,12 +1,11 @@
-//! What `pando index` and `pando import` show while they read: a count on a terminal, and nothing
-//! where nobody looks.
+//! The progress of `pando index` and `pando import`: a count on a terminal, and nothing elsewhere.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::world::{IDLE_SECONDS, PANDO, World};
 
-/// Runs words of a shell with a terminal for all that is printed; what was.
+/// Runs a shell command with a terminal for its output; returns the output.
 fn on_terminal(words: &str) -> String {
     let output = Command::new("script")
         .args(["--quiet", "--return", "--command", words, "/dev/null"])
@@ -52,7 +51,7 @@ fn progress_is_counted_on_a_terminal_and_is_not_elsewhere() {
     let all = (FILES + 101) as u64;
     assert!(!counts_shown.is_empty(), "{text:?}");
     assert!(counts_shown.is_sorted() && counts_shown.iter().all(|count| *count <= all), "{text:?}");
-    // What came of it stands behind, on a line of its own.
+    // The result is at the end, on a line of its own.
     let last = text.trim_end().lines().last().unwrap();
     assert!(last.contains("3,101 names, of them 101 directories"), "{text:?}");
     for (words, what) in [

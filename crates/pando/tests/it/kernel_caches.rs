@@ -1,6 +1,6 @@
-//! What the kernel keeps of a mount after commands have changed names behind its back, or the
-//! background has: it is told, and does not show for long what was. Each mount here lets it keep
-//! all for an hour, so that nothing is right only because it was forgotten.
+//! What the kernel caches of a mount after commands or background work have changed names without
+//! its knowledge: it is notified, and does not show the old state for long. Each mount here lets
+//! it cache everything for an hour, so that no result is right only because a cache expired.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, statat};
 
 use crate::world::{World, is_root, wait_until};
 
-/// For an hour.
+/// Cache times of an hour.
 const KEEPING: &[&str] = &["-o", "attr-timeout=3600,entry-timeout=3600,negative-timeout=3600"];
 
 fn links(path: &Path) -> u64 {
@@ -76,7 +76,7 @@ fn who_works_in_a_removed_tree_sees_its_names_go() {
     let sub = world.below_mount("tree/sub");
     fs::create_dir_all(sub.join("below")).unwrap();
     fs::write(sub.join("f"), "x").unwrap();
-    // The kernel keeps names of what is open.
+    // The kernel keeps names of open files.
     let open = |path: &Path| File::options().read(true).open(path).unwrap();
     let (sub, below, file) = (open(&sub), open(&sub.join("below")), open(&sub.join("f")));
     let is_there = |name: &str| statat(&sub, name, AtFlags::empty()).is_ok();
@@ -125,7 +125,7 @@ fn a_clone_counts_its_own_names_once_it_has_a_tree_of_its_own() {
     world.ok(&["clone", shown(&world.below_mount("source/dir")), shown(&clone)]);
     assert_eq!(links(&world.mount_point), before + 1);
     assert_eq!(links(&clone.join("f")), 2);
-    // With its source gone it is due.
+    // With its source gone, its own tree is due.
     world.ok(&["rmr", shown(&world.below_mount("source"))]);
     wait_until("a link less", || links(&clone.join("f")) == 1);
     assert_eq!(links(&world.mount_point), before);
@@ -158,7 +158,7 @@ fn what_lies_in_the_trash_is_a_link_until_it_is_deleted() {
     wait_until("a link in the trash", || links(&one) == 2);
     world.ok(&["trash", "empty", world.mnt()]);
     wait_until("no link any more", || links(&one) == 1);
-    // A file that a rename takes the place of.
+    // A file that a rename replaces.
     let third = world.below_mount("third");
     fs::hard_link(&one, &third).unwrap();
     fs::write(&other, "y").unwrap();
@@ -209,7 +209,8 @@ fn what_commands_make_and_remove_shows_in_names_and_links_of_the_directory_above
     assert_eq!((names(&snapshots), snapshots.join("two").exists()), (vec![], false));
 }
 
-/// A mount of an index shows what a refresh found: few things, and more than are told one by one.
+/// A mount of an index shows what a refresh found: a few changes, and more than are notified one
+/// by one.
 #[test]
 fn a_mounted_index_shows_what_a_refresh_found() {
     let world = World::without_volume();

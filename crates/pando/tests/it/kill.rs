@@ -1,5 +1,5 @@
-//! The mount is killed at any moment, again and again, under a mixed load; a verifier looks at
-//! what is left. `PANDO_KILL_ROUNDS` says how often.
+//! The mount is killed at random moments, repeatedly, under a mixed load; a verifier checks what
+//! is left. `PANDO_KILL_ROUNDS` sets the number of rounds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -46,8 +46,8 @@ fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
             stop.store(true, Ordering::Relaxed);
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
-        // A command of the load may have met the dead mount and spawned an owner; the mount
-        // takes its place.
+        // A command of the load may have found the dead mount and started a daemon; the mount
+        // replaces it.
         assert!(world.mount());
         for ledger in ledgers.iter().chain(&before) {
             ledger.verify(&world);
@@ -56,7 +56,7 @@ fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
         before = ledgers;
         if round > 1 {
             for thread in 0..THREADS {
-                // Removing a tree, and its snapshots with it, is part of the load.
+                // Removing a tree, with its snapshots, is part of the load.
                 drop(world.run(&["rmr", &world.at(&format!("/r{}t{thread}", round - 2))]));
             }
         }

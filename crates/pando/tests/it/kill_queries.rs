@@ -1,7 +1,7 @@
-//! The owner is killed under random operations while the next base of the index is asked for and
-//! written, at random moments and in the midst of its files; after each, `pando find` finds over
-//! the mount what GNU `find` finds by walking it, and by clusters.
-//! `PANDO_KILL_ROUNDS` says how often.
+//! The daemon is killed under random operations while the next base of the index is requested and
+//! written, at random moments and in the middle of its files. After each kill, `pando find` must
+//! find over the mount what GNU `find` finds by walking it, and must use clusters.
+//! `PANDO_KILL_ROUNDS` sets the number of rounds.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,11 +19,11 @@ use crate::world::{PANDO, World, wait_until};
 
 on_each_engine!(after_every_kill_queries_find_what_a_walk_finds);
 
-/// Files of names so long that their rows are not held in memory without a base.
+/// Files with names so long that their rows are not held in memory without a base.
 const DIRECTORIES: usize = 24;
 const FILES: usize = 500;
 const NAME_BYTES: usize = 225;
-/// Directories that operations change, and queries look at.
+/// Directories that operations change and queries search.
 const BUSY: usize = 6;
 
 fn rounds() -> u64 {
@@ -39,7 +39,8 @@ fn rename(old: &Path, new: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::rename(old, new)?)
 }
 
-/// One random operation below a random directory; most fail now and then, which is no matter.
+/// Runs one random operation below a random directory; most fail now and then, which does not
+/// matter.
 fn operate(tree: &Path, number: u64, random: &mut Rng) {
     let directory = |random: &mut Rng| tree.join(format!("d{}", random.usize(..BUSY)));
     let old = |random: &mut Rng| directory(random).join(file(random.usize(..FILES)));
@@ -59,7 +60,7 @@ fn operate(tree: &Path, number: u64, random: &mut Rng) {
     drop(done);
 }
 
-/// An expression of one to three tests that do not depend on when they are asked.
+/// An expression of one to three tests that do not depend on the current time.
 fn expression(random: &mut Rng) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["(".into()];
     for at in 0..random.usize(1..4) {
@@ -74,7 +75,7 @@ fn expression(random: &mut Rng) -> Vec<OsString> {
     words
 }
 
-/// The latest base that any file of the index was written for, and the latest that is whole.
+/// The latest base that any file of the index was written for, and the latest complete one.
 fn bases(world: &World) -> (u64, u64) {
     let files = fs::read_dir(world.volume.join("index"));
     let files = files.into_iter().flatten().flatten();
@@ -93,7 +94,7 @@ fn bases(world: &World) -> (u64, u64) {
     (any, whole)
 }
 
-/// Fails where a search below a directory was answered by a walk; how many clusters there are.
+/// Fails if a search below a directory was answered by a walk; returns the number of clusters.
 fn clusters(place: &Path, seed: u64) -> u64 {
     let words = ["find", "--stats", "--json", place.to_str().unwrap(), "-size", "+0", "-count"];
     let output = World::command(&words).output().unwrap();
@@ -111,7 +112,7 @@ fn check(tree: &Path, random: &mut Rng, seed: u64) {
     let all = ["-printf", "%p %y %s %m %n %U %T@ %l\\0"].map(OsString::from);
     for number in 0..BUSY {
         let place = tree.join(format!("d{number}"));
-        // One may have been moved into another.
+        // A directory may have been moved into another.
         if place.is_dir() {
             compare(&theirs, &ours, &all, &place, seed);
         }
@@ -153,7 +154,7 @@ fn after_every_kill_queries_find_what_a_walk_finds(engine: &str) {
         })
     };
     wait_until("the index has a base", indexed);
-    // Of many files a base, so that it may be killed between two of them.
+    // A base of many files, so that a kill can fall between two of them.
     world.ok(&["search", "limits", world.mnt(), "--inodes", "200"]);
     world.ok(&["search", "flush", world.mnt()]);
     let (clock, mut midst) = (SystemClock::new(), 0);
@@ -181,7 +182,7 @@ fn after_every_kill_queries_find_what_a_walk_finds(engine: &str) {
             let flusher = scope.spawn(move || {
                 let mut asked = 0;
                 while !stop.load(Ordering::Relaxed) && tree.is_dir() {
-                    // The last one is not answered.
+                    // The last one gets no answer.
                     drop(World::command(&["search", "flush", tree.to_str().unwrap()]).output());
                     asked += 1;
                 }

@@ -1,5 +1,5 @@
-//! The last name that a file may have, on a mount: a million names are not made here, for the
-//! record says that they are there. `scripts/posix/limits.sh full` makes them.
+//! The last name that a file may have, on a mount. The test does not create a million names; it
+//! sets the count in the record. `scripts/posix/limits.sh full` creates them.
 
 use std::fs::{hard_link, remove_file};
 use std::os::unix::fs::MetadataExt;
@@ -17,12 +17,12 @@ use crate::world::{World, is_alive, wait_until};
 
 on_each_engine!(the_last_name_is_made_and_the_next_is_refused);
 
-/// As `docs/limits.md` says.
+/// The limit in `docs/limits.md`.
 const NAMES_MAX: u32 = 1 << 20;
 /// The tree of a volume's root.
 const ROOT_TREE: TreeId = TreeId(32);
 
-/// Writes into the record of a file of the root how many names it has.
+/// Sets the number of names in the record of a file of the root.
 fn say(volume: &Path, name: &[u8], names: u32) {
     let mut captured: Option<Arc<dyn Store>> = None;
     let options = OpenOptions { index: None, ..OpenOptions::default() };
@@ -67,7 +67,7 @@ fn the_last_name_is_made_and_the_next_is_refused(engine: &str) {
     assert_eq!(names(), NAMES_MAX - 1);
     hard_link(at("one"), at("last")).unwrap();
     refused();
-    // One goes by another name, and one goes.
+    // One name is renamed, and one is removed.
     rustix::fs::rename(at("last"), at("other")).unwrap();
     refused();
     remove_file(at("other")).unwrap();
@@ -79,7 +79,7 @@ fn the_last_name_is_made_and_the_next_is_refused(engine: &str) {
     world.umount();
     wait_until("the owner leaves", || !is_alive(pid));
 
-    // The record said what was not so.
+    // The count in the record was wrong.
     assert_eq!(world.run(&["fsck", world.vol()]).code, 5);
     world.ok(&["fsck", "--repair", world.vol()]);
     assert!(world.mount());

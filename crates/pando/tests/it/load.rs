@@ -1,8 +1,8 @@
-//! A mixed load on a mount, which remembers what must be there after a crash, and a verifier.
+//! A mixed load on a mount that records what must exist after a crash, and a verifier.
 //!
-//! Each thread works in a directory of its own. A file is expected in full once its `fsync`
-//! returned; before that it may be absent, or hold a beginning of what was written. A rename
-//! leaves exactly one of the two names. A snapshot or a clone is there once its command succeeded.
+//! Each thread works in a directory of its own. A file must be complete once its `fsync` returned;
+//! before that it may be absent, or hold a prefix of what was written. A rename leaves exactly one
+//! of the two names. A snapshot or a clone exists once its command succeeded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,20 +14,20 @@ use fastrand::Rng;
 
 use crate::world::World;
 
-/// What one thread knows of its directory.
+/// What one thread knows about its directory.
 #[derive(Default)]
 pub(crate) struct Ledger {
     directory: PathBuf,
     /// Files, by name.
     files: BTreeMap<String, Expected>,
-    /// Two names, one of which is there.
+    /// Two names, exactly one of which exists.
     renames: Vec<(String, String, Expected)>,
     /// Copies of the whole directory, by path, with the files that they must hold.
     copies: Vec<(PathBuf, BTreeMap<String, Expected>)>,
     pub(crate) operations: u64,
 }
 
-/// What is known of a file's contents: they are made from a seed.
+/// The known contents of a file: they are generated from a seed.
 #[derive(Clone, Copy)]
 struct Expected {
     seed: u64,
@@ -39,7 +39,7 @@ struct Expected {
 enum Durable {
     /// Its `fsync` returned.
     Yes,
-    /// It may be there in part, or not at all.
+    /// It may exist in part, or not at all.
     Perhaps,
 }
 
@@ -48,7 +48,7 @@ fn contents(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-/// Works in `name` of the volume until the mount dies or `stop` is raised.
+/// Works in `name` of the volume until the mount dies or `stop` is set.
 pub(crate) fn work(world: &World, name: &str, seed: u64, stop: &AtomicBool) -> Ledger {
     let mut ledger = Ledger { directory: PathBuf::from(name), ..Ledger::default() };
     let place = world.below_mount(name);
@@ -67,7 +67,7 @@ pub(crate) fn work(world: &World, name: &str, seed: u64, stop: &AtomicBool) -> L
             _ => copy(&mut ledger, world, name, &mut random, number),
         };
         if done.is_err() {
-            // The mount died under us, which is what the test is about.
+            // The mount died, which is the purpose of the test.
             return ledger;
         }
         ledger.operations += 1;
@@ -126,7 +126,7 @@ fn remove(ledger: &mut Ledger, place: &Path, random: &mut Rng) -> io::Result<()>
     fs::remove_file(place.join(&name))
 }
 
-/// Adds to a file that is durable: afterwards it has at least what it had.
+/// Appends to a durable file: afterwards it has at least its old contents.
 fn append(ledger: &mut Ledger, place: &Path, random: &mut Rng) -> io::Result<()> {
     let Some(name) = pick(ledger, random) else { return Ok(()) };
     let Some(expected) = ledger.files.get(&name).copied() else { return Ok(()) };
@@ -162,7 +162,7 @@ fn copy(
     if answer.code != 0 {
         return Err(io::Error::other(answer.err));
     }
-    // Every change that returned is in the copy, fsynced or not; what was removed is not.
+    // Every change that returned is in the copy, synced or not; removed files are not.
     let mut held = ledger.files.clone();
     held.retain(|file, _| world.below_mount(&format!("{name}/{file}")).exists());
     if fuse::find_mount(&world.mount_point).is_some() && world.below_mount(name).exists() {
@@ -190,7 +190,7 @@ impl Ledger {
             if expected.durable == Durable::Yes {
                 let there = usize::from(old.exists()) + usize::from(new.exists());
                 let shown = (old.display(), new.display());
-                // It may have been renamed or removed further meanwhile, never doubled.
+                // It may have been renamed again or removed meanwhile, but never duplicated.
                 assert!(there <= 1, "{} and {}", shown.0, shown.1);
             }
             let perhaps = Expected { durable: Durable::Perhaps, ..*expected };
@@ -223,7 +223,7 @@ fn check(path: &Path, expected: Expected) {
         }
         Err(error) => panic!("{}: {error}", path.display()),
     };
-    // An append that was cut off may have left a longer beginning.
+    // An interrupted append may have left a longer prefix.
     let all = contents(expected.seed, found.len().max(expected.length));
     assert!(found == all[..found.len()], "contents of {}", path.display());
     if expected.durable == Durable::Yes {

@@ -1,4 +1,4 @@
-//! A volume whose log is elsewhere than the rest, as BabuDB's is on a disk of its own.
+//! A volume whose log is stored elsewhere, as BabuDB's is on a disk of its own.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -33,8 +33,8 @@ fn put(world: &World, name: &str) {
     world.ok(&["import", file.to_str().unwrap(), &world.at(&format!("/{name}"))]);
 }
 
-/// What was durable is there after a crash, by the log that is elsewhere; without it the volume is
-/// not opened, and nothing is made in its place.
+/// Durable changes survive a crash through the log that is stored elsewhere; without the log the
+/// volume is not opened, and no new log is created.
 #[test]
 fn the_log_may_be_elsewhere() {
     for engine in ["btree", "lsm"] {
@@ -57,7 +57,7 @@ fn the_log_may_be_elsewhere() {
         world.kill_owner();
         assert!(world.run(&["fsck", world.vol()]).code == 0, "{engine}");
         world.kill_owner();
-        // The other medium is not there.
+        // The log's disk is not mounted.
         let away = place.path().join("away");
         put_away(&log, &away);
         let before = names(&world.volume);
@@ -89,7 +89,7 @@ fn a_log_is_not_put_where_something_is() {
     world.fails(6, &["format", other.to_str().unwrap(), "--log-dir", log_dir]);
     assert!(!other.exists());
     assert_eq!(names(place.path()), there);
-    // Nor is anything left where the volume could not be made.
+    // Nothing is left behind if the volume could not be created.
     std::fs::create_dir(&other).unwrap();
     std::fs::write(other.join("letter"), "dear").unwrap();
     let log = world.path().join("log-of-other");
@@ -98,8 +98,8 @@ fn a_log_is_not_put_where_something_is() {
     assert_eq!(names(&other), ["letter"]);
 }
 
-/// A copy of a volume has the log of the first: it is refused, and the first is as it was. One that
-/// was moved is opened.
+/// The log of a copied volume belongs to the original: the copy is refused, and the original is
+/// unchanged. A moved volume is opened.
 #[test]
 fn a_copy_does_not_get_the_log_of_the_first() {
     let (world, place) = (World::without_volume(), elsewhere());
@@ -129,15 +129,15 @@ fn a_copy_does_not_get_the_log_of_the_first() {
     world.ok(&["fsck", moved.to_str().unwrap()]);
 }
 
-/// A check writes nothing where the log is, and nobody writes into a place where there is none: the
-/// medium of the log is not mounted.
+/// A check writes nothing to the log's directory, and no command writes into a directory without a
+/// log: the log's disk is not mounted.
 #[test]
 fn nothing_is_written_where_no_log_is() {
     let (world, place) = (World::without_volume(), elsewhere());
     let log = place.path().join("log");
     world.ok(&["format", world.vol(), "--log-dir", log.to_str().unwrap()]);
     let back = names(&log).into_iter().find(|name| name.starts_with("volume.")).unwrap();
-    // Put there by hand, it says nothing of whose it is; an opening does.
+    // A log placed there by hand does not name its volume; opening adds the name.
     std::fs::remove_file(log.join(&back)).unwrap();
     let before = names(&log);
     world.ok(&["fsck", world.vol()]);
@@ -153,7 +153,8 @@ fn nothing_is_written_where_no_log_is() {
     }
 }
 
-/// Of those who make volumes with one log at once one gets it, and it is whole.
+/// Of several processes that create volumes with one log at once, one gets it, and its volume is
+/// complete.
 #[test]
 fn one_of_many_gets_a_log() {
     let (world, place) = (World::without_volume(), elsewhere());

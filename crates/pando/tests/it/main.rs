@@ -1,8 +1,8 @@
 //! The real binary against real volumes, mounts and users.
 #![expect(clippy::unwrap_used, reason = "tests stop at what they do not expect")]
 
-/// Tests that run on each engine: of each function that is named, one for the B-tree and one for
-/// the log-structured engine, `NAME::btree` and `NAME::lsm`.
+/// Tests that run on each engine: for each named function, one for the B-tree and one for the
+/// log-structured engine, `NAME::btree` and `NAME::lsm`.
 macro_rules! on_each_engine {
     ($($test:ident),+ $(,)?) => {
         $(mod $test {

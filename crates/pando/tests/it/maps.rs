@@ -1,5 +1,5 @@
-//! What programs have stored into mapped files, and the kernel has not written yet: commands that
-//! act on what is in a volume have it.
+//! Data that programs have stored into mapped files, and that the kernel has not written yet:
+//! commands that act on the contents of a volume include it.
 
 #![expect(unsafe_code, reason = "a mapping is memory that the file system changes")]
 
@@ -15,7 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::world::World;
 
-/// Several requests, and less than the kernel writes without being asked.
+/// Several requests, and less than the kernel writes by itself.
 pub(crate) const LENGTH: usize = 16 << 20;
 
 /// A shared mapping of a file, which is open for as long as it is there.
@@ -74,7 +74,7 @@ fn stores_into_maps_are_in_snapshots_and_clones_that_commands_take() {
         map.store(round);
         let name = round.to_string();
         world.ok(&["snapshot", "create", directory.to_str().unwrap(), &name]);
-        // Also where the volume is named, and not the mount.
+        // Also if the argument is the volume, and not the mount.
         map.store(round + 100);
         world.ok(&["clone", &world.at("/d"), &world.at(&format!("/{name}"))]);
         assert_filled(&directory.join(".snapshots").join(&name).join("f"), round);
@@ -99,7 +99,7 @@ fn stores_into_maps_are_durable_after_sync() {
     assert_filled(&file, 7);
 }
 
-/// Where data and holes begin, in turn.
+/// The offsets where data and holes begin, in turn.
 fn data_and_holes(file: &File) -> Vec<u64> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Ok(data) = seek(file, SeekFrom::Data(at)) {
@@ -113,7 +113,7 @@ fn data_and_holes(file: &File) -> Vec<u64> {
 fn stores_into_maps_are_data_and_no_holes() {
     const MIB: usize = 1 << 20;
     let world = World::new();
-    // One thread serves: it must be free while the kernel writes what it is asked for.
+    // One thread serves: it must be free while the kernel writes back as requested.
     if !world.mount_with(&["-o", "threads=1"]) {
         return;
     }
@@ -130,7 +130,7 @@ fn stores_into_maps_are_data_and_no_holes() {
     let tail = [3 * mib + 4096, 3 * mib + 8192, LENGTH as u64 - 4096, LENGTH as u64];
     assert_eq!(seek(&file, SeekFrom::Hole(2 * mib)).unwrap(), 3 * mib);
     assert_eq!(data_and_holes(&file), [&[2 * mib, 3 * mib], &tail[..]].concat());
-    // What is data already stays mapped as it is; a hole between is filled.
+    // Existing data stays mapped unchanged; a hole between is filled.
     file.write_all_at(&[4; 100], 0).unwrap();
     map.store_in(3 * MIB..3 * MIB + 4096, 5);
     assert_eq!(
@@ -140,7 +140,7 @@ fn stores_into_maps_are_data_and_no_holes() {
     );
     for (copier, arguments) in [
         ("cp", "cp --sparse=always --reflink=never f copy"),
-        // The times change when the stores are written, of which tar warns.
+        // The times change when the stores are written, and tar warns about that.
         ("tar", "{ tar -cSf t f || [ $? = 1 ]; } && tar -xSOf t > copy"),
     ] {
         map.store_in(8 * MIB..9 * MIB, copier.len() as u8);
@@ -161,7 +161,7 @@ fn stores_into_maps_are_data_and_no_holes() {
     }
 }
 
-/// The file is closed, and there is nothing but the mapping.
+/// The file is closed, and only the mapping remains.
 #[test]
 fn who_has_a_file_mapped_keeps_a_mount_and_is_named() {
     let world = World::new();

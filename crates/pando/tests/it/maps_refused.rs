@@ -1,13 +1,13 @@
-//! What was stored into a map and is refused: whoever asks something else is not refused for it,
-//! and nobody reads it.
+//! Stores into a map that are refused: requests of other users do not fail because of them, and
+//! nobody can read them.
 
 use std::fs;
 
 use crate::maps::{LENGTH, Map};
 use crate::world::{World, wait_until};
 
-/// Any user who stored more than his quota had everybody's clones and snapshots fail, as of a
-/// damaged volume.
+/// Regression: any user who stored more than their quota made everybody's clones and snapshots
+/// fail, as if the volume were damaged.
 #[test]
 fn clones_and_snapshots_of_others_are_made_whatever_is_refused_of_a_map() {
     let world = World::new();
@@ -25,7 +25,7 @@ fn clones_and_snapshots_of_others_are_made_whatever_is_refused_of_a_map() {
         fs::File::options().write(true).open(&file).unwrap().set_len(LENGTH as u64).unwrap();
         let mut map = Map::of(&file);
         map.store(7);
-        // Closed, and nobody asked what became of it.
+        // Closed, and nobody asked for the result of the write-back.
         drop(map);
         let (from, to) = (other.to_str().unwrap(), world.at(&format!("/c{n}")));
         let said = match verb {
@@ -39,7 +39,7 @@ fn clones_and_snapshots_of_others_are_made_whatever_is_refused_of_a_map() {
     }
 }
 
-/// It was read by everybody until the kernel dropped it.
+/// Regression: everybody could read it until the kernel dropped it.
 #[test]
 fn nobody_reads_what_was_stored_into_a_map_of_a_snapshot() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! What commands say that scripts and people depend on: of paths, of names, and what to do next.
+//! Messages that scripts and people depend on: about paths, about names, and what to do next.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ fn verbs_that_read_take_a_snapshot_by_its_sign() {
     assert_eq!(world.ok(&["cat", &at("/fork/a.txt")]), "before");
     let newer = ["find", &at("/data"), "-newer", &at("/data@monday/a.txt"), "-maxdepth", "0"];
     world.ok(&newer);
-    // What is called so itself counts.
+    // A file with that literal name takes precedence.
     let empty = world.path().join("empty");
     fs::write(&empty, "").unwrap();
     world.ok(&["import", empty.to_str().unwrap(), &at("/data@monday")]);

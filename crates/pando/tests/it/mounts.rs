@@ -1,4 +1,4 @@
-//! Mounts: two of one volume, one over another, signals, fstab, options, what the kernel caches.
+//! Mounts: two of one volume, one over another, signals, fstab, options, and the kernel's caches.
 
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ fn a_second_mount_names_the_first() {
     std::fs::write(world.below_mount("still"), "works").unwrap();
 }
 
-/// Backup programs compare the numbers of a snapshot with those of the one before.
+/// Backup programs compare the inode numbers of a snapshot with those of the previous one.
 #[test]
 fn a_file_has_a_number_in_each_snapshot_or_one_in_all_as_the_mount_says() {
     let world = World::new();
@@ -44,7 +44,7 @@ fn a_file_has_a_number_in_each_snapshot_or_one_in_all_as_the_mount_says() {
             assert!(numbers[0] != numbers[1] && numbers[0] != numbers[2], "{inner}: {numbers:?}");
             assert_eq!(numbers[1] == numbers[2], alike, "{inner}: {numbers:?}");
         }
-        // Listings show the numbers that attributes do, and files are found behind them.
+        // Listings show the same numbers as attributes, and files are found by them.
         for name in ["one", "two"] {
             let sub = dir.join(".snapshots").join(name).join("sub");
             let entry = std::fs::read_dir(&sub).unwrap().next().unwrap().unwrap();
@@ -86,7 +86,7 @@ fn mount_points_that_cannot_be_are_named() {
     world.fails(3, &["umount", world.vol()]);
 }
 
-/// Who tries it out has made no volume yet, and is told how.
+/// A user who tries it out has not created a volume yet; the message explains how.
 #[test]
 fn a_volume_that_is_not_there_is_said_not_to_be() {
     let world = World::new();
@@ -97,7 +97,7 @@ fn a_volume_that_is_not_there_is_said_not_to_be() {
         assert!(said.contains(&format!("there is no volume at {none}")), "{said}");
         assert!(said.contains(&format!("`pando format {none}` makes one")), "{said}");
     }
-    // Other paths are not volumes to be.
+    // For other paths, the message does not assume a missing volume.
     let said = world.fails(3, &["du", none]);
     assert!(said.contains("VOLDIR:/path") && !said.contains("pando format"), "{said}");
 }
@@ -159,7 +159,8 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
     drop(open);
     let pid = world.owner().expect("an owner");
     wait_until("the owner is gone", || !is_alive(pid));
-    // One whose server is dead goes whoever has it open: nothing can be done there.
+    // A mount whose server is dead is removed even if files are open there: nothing can be done
+    // with them.
     assert!(world.mount());
     let open = std::fs::File::open(world.below_mount("f")).unwrap();
     world.kill_owner();
@@ -167,7 +168,8 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
     drop(open);
 }
 
-/// The kernel took what others had mounted there away, with all that they had written.
+/// Regression: the kernel removed what others had mounted there, with everything that they had
+/// written.
 #[test]
 fn nothing_is_taken_away_below_which_something_is_mounted() {
     if reason("SKIP_ROOT").is_some() || !is_root() {
@@ -202,7 +204,7 @@ fn nothing_is_taken_away_below_which_something_is_mounted() {
     };
     umount(&place);
     world.ok(&["rollback", &world.at("/d"), "s"]);
-    // Nor is a snapshot, by its name or by its number.
+    // A snapshot is not removed either, by its name or by its number.
     let place = world.below_mount("d/.snapshots/s/a/m");
     mount(&["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), place.as_os_str()]);
     std::fs::write(place.join("theirs"), "theirs").unwrap();
@@ -339,7 +341,7 @@ fn snapshots_are_taken_by_mkdir_and_deleted_by_rmdir() {
     assert_eq!(world.json(&["snapshot", "list", &world.at("/d")]).len(), 0);
 }
 
-/// Both at once were given to the process that mounts, which refused the second.
+/// Regression: both were given to the process that mounts, which refused the second.
 #[test]
 fn what_the_command_line_says_goes_before_the_environment() {
     let world = World::new();
@@ -368,7 +370,8 @@ fn what_the_command_line_says_goes_before_the_environment() {
     assert!(names && wrong.err.contains("512M"), "{}", wrong.err);
 }
 
-/// The owner made every change that was asked for through a mount that `touch` could not write to.
+/// Regression: the daemon made every requested change through a mount that `touch` could not write
+/// to.
 #[test]
 fn no_verb_changes_anything_through_a_mount_that_became_read_only() {
     let world = World::new();
@@ -417,14 +420,14 @@ fn no_verb_changes_anything_through_a_mount_that_became_read_only() {
     assert_eq!(snapshots.len(), 1, "{snapshots:?}");
     assert_eq!(snapshots[0]["name"], "one");
     assert_eq!(world.json(&["trash", "list", &d]).len(), 0);
-    // The volume takes changes, and so does the mount when it is told to.
+    // The volume accepts changes, and so does the mount when it is remounted.
     world.ok(&["subvolume", "create", &world.at("/other")]);
     world.ok(&["mount", "-o", "remount,rw", world.vol(), world.mnt()]);
     world.ok(&["import", file, &below("new")]);
     assert_eq!(std::fs::read_to_string(below("new")).unwrap(), "new");
 }
 
-/// `ls` of a directory beside a mount showed a snapshot of the mount.
+/// Regression: `ls` of a directory beside a mount showed a snapshot of the mount.
 #[test]
 fn what_is_called_like_a_snapshot_of_a_mount_is_not_one() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! What a newcomer types first, and is told: paths where a volume is meant, variables that cannot
-//! be read, trees copied into themselves, units, names of nothing.
+//! What a newcomer types first, and the messages: paths where a volume is expected, variables that
+//! cannot be parsed, trees copied into themselves, units, names that do not exist.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn world() -> World {
     world
 }
 
-/// Runs the binary with a variable.
+/// Runs the binary with an environment variable.
 fn with(variable: &str, value: &str, arguments: &[&str]) -> Answer {
     answer(&World::command(arguments).env(variable, value).output().unwrap())
 }
@@ -160,7 +160,7 @@ fn what_is_wrong_is_said_with_what_is_meant() {
         let wanted = format!("{} is not in a mounted volume", outside.display());
         assert!(said.contains(&wanted) && said.contains(nope), "{said}");
     }
-    // The directory of a volume, and a path in that, with a slash behind it or not.
+    // The directory of a volume, and a path in it, with or without a trailing slash.
     for (typed, meant) in [("", ":/"), ("/", ":/"), ("/x", ":/x"), ("/x/", ":/x")] {
         let said = world.fails(3, &["import", "/etc/passwd", &format!("{}{typed}", world.vol())]);
         assert!(said.contains(&format!("say {}{meant}", world.vol())), "{said}");
@@ -299,7 +299,7 @@ fn who_may_not_copy_is_told_one_reason() {
     assert!(others.err.contains("only the owner of the directory, or root"), "{}", others.err);
 }
 
-/// Whether a process takes SIGINT itself.
+/// Whether a process handles SIGINT.
 fn catches_interrupts(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -307,7 +307,7 @@ fn catches_interrupts(pid: u32) -> bool {
     caught.is_some_and(|mask| mask & 2 != 0)
 }
 
-/// The owner is stopped meanwhile, so that none of them ends before it is interrupted.
+/// The daemon is stopped meanwhile, so that no command ends before it is interrupted.
 #[test]
 fn who_interrupts_is_told_what_stands() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! Every verb as another user: what is not theirs is refused by the owner, on the kernel's word.
+//! Every verb as another user: the daemon refuses what is not theirs, by the credentials that the
+//! kernel reports.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,7 +9,7 @@ use std::process::Command;
 
 use crate::world::{Answer, IDLE_SECONDS, NOBODY, World, answer, copy_program, is_root};
 
-/// An ordinary user, with a copy of the binary that he can reach.
+/// An ordinary user, with a reachable copy of the binary.
 pub(crate) struct Nobody {
     program: PathBuf,
 }
@@ -34,7 +35,7 @@ impl Nobody {
         answer(&output)
     }
 
-    /// Words that begin a command of his, and his copy of the binary.
+    /// The words that begin a command as this user, and the user's copy of the binary.
     pub(crate) fn becomes(&self) -> (Vec<OsString>, &Path) {
         let id = NOBODY.to_string();
         let words =
@@ -55,7 +56,7 @@ impl Nobody {
     }
 }
 
-/// A volume with a directory of root's that is open, one that is closed, and one of nobody's.
+/// A volume with an open directory of root, a closed one, and one of the user nobody.
 fn volume() -> Option<(World, Nobody)> {
     if !is_root() {
         return None;
@@ -143,7 +144,7 @@ fn what_is_theirs_is() {
 fn a_directory_of_theirs_below_another_users_is_rolled_back_by_root_only() {
     let Some((world, nobody)) = volume() else { return };
     world.ok(&["snapshot", "create", &world.at("/v/own"), "s"]);
-    // Somebody else's directory below: its owner has a say.
+    // Another user's directory below: its owner must agree.
     world.ok(&["subvolume", "create", &world.at("/v/own/roots")]);
     nobody.refused(&["rmr", &world.at("/v/own/roots")]);
     nobody.refused(&["rollback", &world.at("/v/own"), "s"]);
@@ -154,7 +155,7 @@ fn a_directory_of_theirs_below_another_users_is_rolled_back_by_root_only() {
 #[test]
 fn volumes_of_others_are_neither_opened_nor_mounted_nor_made() {
     let Some((world, nobody)) = volume() else { return };
-    // The owner is there: a mount would have to take its place.
+    // The daemon runs: a mount would have to replace it.
     world.ok(&["status", world.vol()]);
     nobody.refused(&["mount", world.vol(), world.mnt()]);
     world.kill_owner();
@@ -213,7 +214,8 @@ fn who_may_not_check_a_volume_is_told_who_may() {
     }
 }
 
-/// Root looked into a volume of nobody's: what is nobody's does not wait until that owner is idle.
+/// Root has looked into a volume of the user nobody: that user need not wait until root's daemon
+/// is idle.
 #[test]
 fn an_owner_of_roots_gives_way_to_whose_the_volume_is() {
     if !is_root() {
@@ -226,17 +228,17 @@ fn an_owner_of_roots_gives_way_to_whose_the_volume_is() {
     nobody.ok(&["format", world.vol()]);
     world.ok(&["subvolume", "create", &world.at("/d")]);
     let pid = world.owner().unwrap();
-    // It checks for him, too.
+    // It also checks for that user.
     assert!(nobody.ok(&["fsck", world.vol()]).ends_with("clean\n"));
     nobody.ok(&["gc", world.vol()]);
     assert_eq!(world.owner(), Some(pid));
-    // It takes the volume for itself, as a mount does.
+    // It takes the volume exclusively, as a mount does.
     nobody.ok(&["fsck", "--repair", world.vol()]);
     assert_ne!(world.owner(), Some(pid));
     assert_eq!(nobody.ok(&["ls", &world.at("/")]), "d\n");
 }
 
-/// The volume's user was told that only the volume's user may open it.
+/// Regression: the message to the volume's user was that only the volume's user may open it.
 #[test]
 fn a_file_of_somebody_else_in_a_volume_is_named_with_what_to_do() {
     if !is_root() {

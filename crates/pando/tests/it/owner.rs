@@ -1,4 +1,4 @@
-//! Owners: elected, met, replaced, handed over, idle.
+//! Daemons: elected, found, replaced, handed over, idle.
 
 use std::process::Stdio;
 
@@ -38,7 +38,7 @@ fn what_a_dead_owner_left_is_no_hindrance() {
 #[test]
 fn an_idle_owner_leaves() {
     let world = World::new();
-    // It says who it is: it may be gone before the command is.
+    // It names its process: the daemon may end before the command does.
     let mut command = World::command(&["status", world.vol(), "--json"]);
     let told = answer(&command.env("PANDO_IDLE_SECONDS", "1").output().unwrap());
     let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
@@ -81,7 +81,7 @@ fn commands_meet_an_owner_while_mounts_come_and_go() {
         }
         let child = World::command(&["ls", &world.at("/")]).stderr(Stdio::piped()).spawn().unwrap();
         world.umount();
-        // It met the mount, or an owner of its own; being cut off in the middle is told.
+        // It found the mount, or a daemon of its own; a cut connection is reported.
         let answer = answer(&child.wait_with_output().unwrap());
         assert!(answer.code == 0 || answer.err.contains("went away"), "{}", answer.err);
     }
@@ -115,7 +115,7 @@ fn garbage_on_the_socket_harms_nobody() {
         stream.write_all(garbage).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answered = Vec::new();
-        // Closed, in order or not; what matters is that the owner stays.
+        // Closed, cleanly or not; the daemon must continue.
         drop(stream.read_to_end(&mut answered));
     }
     let pid = world.owner().unwrap();
@@ -134,8 +134,8 @@ fn who_connects_and_says_nothing_is_sent_away() {
     assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0, "the owner ends the connection");
 }
 
-/// Another volume may be made where one was removed or moved away with its owner at work: that
-/// owner leaves the other's socket alone, and what it writes stays with its own volume.
+/// A volume may be created where another was removed or moved away while its daemon ran: that
+/// daemon does not touch the new volume's socket, and its writes stay with its own volume.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a user moves a volume")]
 fn an_owner_leaves_a_volume_alone_that_was_made_in_the_place_of_its_own() {
@@ -154,7 +154,7 @@ fn an_owner_leaves_a_volume_alone_that_was_made_in_the_place_of_its_own() {
         let after = world.owner().unwrap();
         assert_ne!(before, after);
         if !removed {
-            // It is found where it is now, and goes on.
+            // It is found at its new path, and continues.
             let at = format!("{}:/more", moved.display());
             world.ok(&["subvolume", "create", &at]);
             assert_eq!(world.names("/"), ["new"]);
@@ -183,12 +183,12 @@ fn an_owner_whose_socket_was_removed_is_found_soon() {
     std::fs::remove_file(world.volume.join("control.sock")).unwrap();
     world.ok(&["ls", &world.at("/")]);
     assert_eq!(world.owner(), Some(pid));
-    // A copy that was put back, say.
+    // For example a copy that was restored.
     std::fs::remove_file(world.volume.join("control.sock")).unwrap();
     std::fs::write(world.volume.join("control.sock"), b"").unwrap();
     world.ok(&["ls", &world.at("/")]);
     assert_eq!(world.owner(), Some(pid));
-    // Where all was removed, it is not found in the place of what comes there.
+    // After everything was removed, the daemon is not found through what takes its place.
     for entry in std::fs::read_dir(&world.volume).unwrap() {
         let path = entry.unwrap().path();
         let is_directory = path.is_dir();
@@ -203,8 +203,8 @@ fn an_owner_whose_socket_was_removed_is_found_soon() {
     assert_eq!(world.names("/"), ["new"]);
 }
 
-/// An owner that is in the middle of something long goes on for everybody, and whoever wants the
-/// volume for himself hears what that is.
+/// A daemon with a long request under way continues for all clients, and a command that needs the
+/// volume exclusively reports that request.
 #[test]
 fn who_wants_the_volume_for_himself_hears_of_the_import_that_holds_it() {
     let world = World::new();

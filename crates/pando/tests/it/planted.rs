@@ -1,5 +1,5 @@
-//! What a user plants in the directory of a volume of theirs, for root to open: nothing of root's
-//! is given away or overwritten, and no verb of root's waits for it.
+//! Files that a user plants in the directory of their volume, for root to open: nothing of root's
+//! is given away or overwritten, and no verb of root's blocks on it.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -25,7 +25,7 @@ enum Plant {
 impl Plant {
     const ALL: [Plant; 4] = [Plant::HardLink, Plant::Symlink, Plant::Fifo, Plant::Device];
 
-    /// What is tried in the place of every file; the others at the top alone.
+    /// What is tried in place of every file; the others only at the top level.
     fn is_everywhere(self) -> bool {
         matches!(self, Plant::HardLink)
     }
@@ -44,7 +44,7 @@ impl Plant {
     }
 }
 
-/// All files below a directory, but sockets.
+/// All files below a directory, except sockets.
 fn files(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -97,7 +97,7 @@ fn nothing_of_roots_is_given_away_or_overwritten_through_a_volume_of_another() {
         for name in &names {
             let at_top = name.parent() == Some(&world.volume);
             for plant in Plant::ALL.into_iter().filter(|plant| at_top || plant.is_everywhere()) {
-                // The other verbs repair what is not there: the volume is put back after each.
+                // The other verbs repair missing files: the volume is restored after each.
                 let copied = Command::new("cp").arg("-a").args([&world.volume, &aside]).status();
                 assert!(copied.unwrap().success());
                 fs::remove_file(name).unwrap();
@@ -123,8 +123,8 @@ fn nothing_of_roots_is_given_away_or_overwritten_through_a_volume_of_another() {
     }
 }
 
-/// What root and nobody do, in a name space of mounts where every user may open the device: nobody
-/// mounts a volume of theirs as root's, `$volume`, and root runs verbs on paths below.
+/// What root and nobody do, in a mount namespace where every user may open the device: nobody
+/// mounts a volume of theirs as root's, `$volume`, and root runs verbs on paths below it.
 const FORGED: &str = r#"
 mount --bind "$place/fuse" /dev/fuse
 nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
@@ -157,8 +157,8 @@ timeout 60 "$pando" umount "$theirs/m"
 "$pando" ls "$volume:/" > "$place/left"
 "#;
 
-/// A user's own FUSE mount that shows root's volume as its source led verbs of root's on paths
-/// below it into that volume.
+/// Regression: a user's own FUSE mount that showed root's volume as its source directed verbs of
+/// root's on paths below it into that volume.
 #[test]
 fn a_mount_of_another_user_is_of_a_volume_only_if_its_daemon_says_so() {
     if !is_root() || crate::world::reason("SKIP_FUSE").is_some() {
@@ -190,7 +190,8 @@ fn a_mount_of_another_user_is_of_a_volume_only_if_its_daemon_says_so() {
     assert_eq!(fs::read_to_string(world.path().join("left")).unwrap(), "x\n");
 }
 
-/// A link in the place of the socket led what was meant for one volume to the daemon of another.
+/// Regression: a link in place of the socket directed requests for one volume to the daemon of
+/// another.
 #[test]
 fn a_socket_of_another_volume_is_not_used() {
     let world = World::new();

@@ -7,7 +7,7 @@ fn quota(world: &World) {
     let (dir, volume) = (world.at("/q"), world.vol());
     assert!(world.ok(&["quota", "get", &dir]).contains("no quota"));
     assert!(world.ok(&["quota", "list", volume]).contains("no quota"));
-    // An object for each, and of a path one that says there is none.
+    // One object for each; for a path without a quota, one that reports that there is none.
     assert_eq!(world.json(&["quota", "list", volume]), [] as [serde_json::Value; 0]);
     assert!(world.json(&["quota", "get", &dir])[0]["quota"].is_null());
     assert_eq!(world.run(&["quota", "set", &dir]).code, 2);

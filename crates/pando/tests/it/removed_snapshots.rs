@@ -1,5 +1,5 @@
-//! Snapshots of directories that were removed: who had one found it counted by `status`, holding
-//! its room, and reached by no verb.
+//! Regression: a snapshot of a removed directory was counted by `status` and held its space, but
+//! no verb could reach it.
 
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ fn a_snapshot_of_a_removed_directory_is_found_restored_and_deleted() {
 
     world.ok(&["clone", &at, &world.at("/inc")]);
     assert_eq!(world.ok(&["cat", &world.at("/inc/below/report.txt")]), "kept");
-    // What was made of it is another directory, without that snapshot.
+    // The clone of it is another directory, without that snapshot.
     assert_eq!(world.ok(&["snapshot", "list", &world.at("/inc")]), "");
     let number = number.to_string();
     let both = ["snapshot", "delete", world.vol(), "monday", "--number", &number];
@@ -84,7 +84,7 @@ fn through_a_mount_too() {
     assert_eq!(shown, format!("{at}/below/report.txt\n"));
     let shown = world.ok(&["find", &below("inc@monday"), "-name", "report.txt"]);
     assert!(shown.ends_with("below/report.txt\n"), "{shown}");
-    // The kernel, which would let others in, does not know it.
+    // The kernel, which would let other users in, does not have it.
     assert!(!world.below_mount(&format!(".snapshots/#{number}")).exists());
     world.ok(&["clone", &at, &below("again")]);
     assert_eq!(std::fs::read_to_string(below("again/below/report.txt")).unwrap(), "kept");

@@ -1,11 +1,11 @@
-//! What the regular expressions of a search box are put to: names, and paths as they are printed.
+//! What the regular expressions of a search box match: names, and paths as they are printed.
 
 use std::fs;
 use std::process::Command;
 
 use crate::world::{IDLE_SECONDS, PANDO, World};
 
-/// A tree of old things under two spellings.
+/// A tree of old files under two spellings.
 fn volume() -> World {
     let world = World::new();
     let source = world.path().join("source");
@@ -17,7 +17,7 @@ fn volume() -> World {
     world
 }
 
-/// What is found, behind what all of it begins with, in order.
+/// The results, without their common prefix, in order.
 fn below(printed: &str, start: &str) -> Vec<String> {
     let lines = printed.lines().map(|line| line.strip_prefix(start).expect(line).to_owned());
     let mut found: Vec<String> = lines.collect();
@@ -31,16 +31,16 @@ fn expressions_are_put_to_names_and_to_paths_as_they_are_printed() {
     let start = world.at("/proj");
     let find = |query: &str| below(&world.ok(&["find", &start, query]), &start);
     let none: [&str; 0] = [];
-    // A part is enough, in letters of either case unless there is a capital.
+    // A part is enough, in either case unless there is a capital letter.
     assert_eq!(find("name:~port"), ["/Old/report.txt", "/old/REPORT.TXT"]);
     assert_eq!(find(r"name:~^\S+\.txt$"), ["/Old/report.txt", "/old/REPORT.TXT"]);
     assert_eq!(find("name:~PORT"), ["/old/REPORT.TXT"]);
     assert_eq!(find("name:~^port"), none);
-    // A name has nothing of the directories above it. The start has its own.
+    // A name excludes the directories above it. The start matches by its own name.
     assert_eq!(find("name:~old/"), none);
     assert_eq!(find("name:~^old$"), ["/Old", "/old"]);
     assert_eq!(find("name:~^proj$"), [""]);
-    // A path has all that is printed, from its beginning on.
+    // A path matches as printed, from its beginning.
     assert_eq!(
         find("path:~/old/"),
         ["/Old/report.txt", "/old/REPORT.TXT", "/old/new", "/old/new/x"]
@@ -72,7 +72,7 @@ fn paths_of_a_mount_begin_as_they_were_typed() {
     assert_eq!(find(".", "path:~proj"), none);
     assert_eq!(find("old", "path:~^old/new$"), ["old/new"]);
     assert_eq!(find(".", r"name:~^\.$"), ["."]);
-    // Of a query that is a directory nothing was typed: paths are those of the links.
+    // For a query directory no path was typed: paths are those of the links.
     let names = |query: &str| {
         let listed = fs::read_dir(world.below_mount("/.search").join(query)).unwrap();
         let mut names: Vec<_> = listed.map(|entry| entry.unwrap().file_name()).collect();

@@ -58,7 +58,8 @@ fn a_query_is_a_directory_of_links_and_always_fresh() {
     world.umount();
 }
 
-/// Who reads a directory takes another time of status change at the end for a change meanwhile.
+/// A program that reads a directory takes a different change time at the end for a change
+/// meanwhile.
 #[test]
 fn times_of_a_query_stay_while_it_is_read() {
     let world = World::new();
@@ -85,7 +86,7 @@ fn times_of_a_query_stay_while_it_is_read() {
     world.umount();
 }
 
-/// A mount of a directory has queries too, and in them what it shows and no more.
+/// A mount of a directory has queries too, which show only what the mount shows.
 #[test]
 fn a_mount_of_a_directory_searches_what_it_shows() {
     let world = World::new();

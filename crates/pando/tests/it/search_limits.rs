@@ -1,4 +1,4 @@
-//! The limits of clusters as a user sets them, and what comes of it: clusters that are read.
+//! The limits of clusters that a user sets, and their effect on the clusters that are read.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::other_users::Nobody;
 use crate::world::{World, is_root};
 
-/// Clusters of a volume, as a search tells that looks into all of them.
+/// The number of clusters of a volume, as reported by a search that reads all of them.
 fn clusters(world: &World) -> u64 {
     let answer = world.run(&["find", "--stats", "--json", &world.at("/"), "-count"]);
     assert_eq!(answer.code, 0, "{}", answer.err);
@@ -42,7 +42,7 @@ fn limits_of_clusters_are_shown_set_and_kept() {
     let both = limits(&["--inodes", "10", "--directories", "100"]);
     assert_eq!(both, json!({ "directories": 100, "inodes": 10 }));
     world.kill_owner();
-    // Who asks now is answered by another process.
+    // Another process answers now.
     assert_eq!(limits(&[]), both);
     world.ok(&["search", "flush", &world.at("/")]);
     assert!((12..=60).contains(&clusters(&world)), "{} clusters", clusters(&world));
@@ -51,8 +51,8 @@ fn limits_of_clusters_are_shown_set_and_kept() {
     world.ok(&["fsck", world.vol()]);
 }
 
-/// The clusters of all parts of a large directory are looked into from where it is now, also those
-/// that were written before it moved.
+/// The clusters of all parts of a large directory are searched from its current place, including
+/// those written before it moved.
 #[test]
 fn a_divided_directory_that_moved_is_found_below_where_it_is() {
     const FILES: usize = 70;
@@ -92,8 +92,8 @@ fn a_divided_directory_that_moved_is_found_below_where_it_is() {
     world.ok(&["fsck", world.vol()]);
 }
 
-/// What shrinks beside what stays as it is does not leave a cluster each: every flush touches one
-/// place, and no other one there is touched with it.
+/// Clusters that shrink beside unchanged ones are merged: every flush affects one place, and no
+/// other cluster there is rewritten with it.
 #[test]
 fn clusters_that_shrank_one_after_the_other_are_put_together() {
     const DIRECTORIES: usize = 60;

@@ -1,5 +1,5 @@
-//! What one user may take of a daemon, and who ends sessions: other users, root and the user whose
-//! the volume is always get an answer, can unmount, and mount again.
+//! Limits on what one user may take of a daemon, and who may end sessions: other users, root and
+//! the user that owns the volume always get an answer, can unmount, and mount again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use wire::{Answer, Body, Call, FailureKind, Item, Items};
 use crate::other_users::Nobody;
 use crate::world::{NOBODY, World, is_root};
 
-/// Does something as a user of that number.
+/// Runs a function as the user with that number.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
@@ -41,7 +41,7 @@ fn connect(volume: &Path) -> Option<Connection> {
     }
 }
 
-/// A volume with a directory in which everybody may write.
+/// A volume with a world-writable directory.
 fn open_to_all() -> World {
     let world = World::new();
     let source = world.path().join("source");
@@ -76,7 +76,7 @@ fn one_user_takes_a_part_of_the_connections_and_root_is_answered() {
     let more: Vec<_> = (1..4).map(|less| silent(NOBODY - less)).collect();
     assert_eq!(more.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 32]);
     world.ok(&["status", world.vol()]);
-    // A command of the user waits for a while, and then says which limit it is.
+    // A command of the user waits for a while, and then names the limit.
     let refused = Nobody::new(&world).run(&["status", world.vol()]);
     assert!(refused.code == 6 && refused.err.contains("64 connections"), "{}", refused.err);
     drop(more);
@@ -94,7 +94,7 @@ fn a_session_that_asks_for_nothing_ends_by_itself() {
     assert!(failure.message.contains("heard nothing for 60 s"), "{failure:?}");
 }
 
-/// Asks again and again whether all is done, of nothing.
+/// Asks repeatedly whether all work is done, without sending any.
 #[test]
 fn an_import_that_does_nothing_holds_no_volume() {
     if !is_root() {
@@ -134,7 +134,7 @@ fn an_import_that_does_nothing_holds_no_volume() {
     world.umount();
 }
 
-/// Has other threads end when a test does.
+/// Ends the other threads when a test ends.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -143,7 +143,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Goes on making files, so that it is at work.
+/// Keeps creating files, so that it is active.
 fn goes_on(mut import: Connection, ended: &AtomicBool) -> String {
     for number in 0.. {
         let mut items = Items::default();
@@ -203,7 +203,7 @@ fn root_ends_the_session_of_anybody_and_the_volume_is_used_meanwhile() {
     world.umount();
 }
 
-/// Who asks for much and reads nothing is cut off.
+/// A client that requests much and reads nothing is cut off.
 #[test]
 fn a_session_that_waits_for_its_reader_is_ended_too() {
     let world = open_to_all();
@@ -223,7 +223,7 @@ fn a_session_that_waits_for_its_reader_is_ended_too() {
     assert!(left.iter().all(|session| session["id"] != listing["id"]), "{left:?}");
 }
 
-/// A user begins more searches than one may have under way, and reads none of them.
+/// A user begins more searches than allowed, and reads none of them.
 #[test]
 fn searches_of_one_user_leave_some_to_others() {
     if !is_root() {
@@ -254,7 +254,7 @@ fn searches_of_one_user_leave_some_to_others() {
     assert!(matches!(begin(NOBODY).receive().unwrap().body, Body::Entries { .. }));
 }
 
-/// A path of many names and signs that mean a snapshot was tried at each directory above.
+/// Regression: a path of many names and `@` signs was tried as a snapshot at each directory above.
 #[test]
 fn a_long_path_with_signs_of_snapshots_is_answered_soon() {
     let world = World::new();
@@ -268,7 +268,7 @@ fn a_long_path_with_signs_of_snapshots_is_answered_soon() {
     assert!(clock.monotonic() < Duration::from_secs(45), "{:?}", clock.monotonic());
 }
 
-/// Errors of an import that are far below are told in a message that can be sent.
+/// Errors deep in an import are reported in a message of limited size.
 #[test]
 fn errors_deep_in_an_import_take_little() {
     let world = open_to_all();

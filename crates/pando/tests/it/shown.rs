@@ -1,4 +1,5 @@
-//! Mounts that show a directory of the volume as their root, when that is rolled back or removed.
+//! Mounts that show a directory of the volume as their root, when that directory is rolled back or
+//! removed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +18,7 @@ fn contents(world: &World, name: &str) -> String {
     fs::read_to_string(world.below_mount(name)).unwrap()
 }
 
-/// The mount went on with the tree that had been there, and what was synced there was lost.
+/// Regression: the mount continued with the old tree, and what was synced there was lost.
 #[test]
 fn a_mount_shows_what_its_directory_was_rolled_back_to() {
     for engine in ["btree", "lsm"] {
@@ -34,9 +35,9 @@ fn a_mount_shows_what_its_directory_was_rolled_back_to() {
             world.ok(&["snapshot", "create", world.mnt(), "a"]);
             put(&world, "f", "two");
             put(&world, "later", "two");
-            // It is the copy that is rolled back the second time, too.
+            // The second time, the copy is rolled back, too.
             for round in 0..2 {
-                // Whatever the kernel keeps of the old one.
+                // Whatever the kernel caches of the old one.
                 assert_eq!(contents(&world, "f"), "two");
                 world.ok(&["rollback", world.mnt(), "a"]);
                 assert_eq!(contents(&world, "f"), "one", "{inner}");
@@ -82,7 +83,7 @@ fn what_a_mount_shows_is_not_removed_under_it() {
         assert!(said.contains("mounted at"), "{said}");
     }
     assert_eq!(contents(&world, "f"), "one");
-    // What is beside it, and below it, is nobody's root.
+    // Directories beside it and below it are not the root of a mount.
     fs::create_dir(world.below_mount("below")).unwrap();
     world.ok(&["rmr", world.below_mount("below").to_str().unwrap()]);
     world.umount();

@@ -1,5 +1,5 @@
-//! Matches leave as they are found: the first is there while a search goes on, an owner waits for
-//! who reads slowly instead of keeping what is found, and a search ends with who asked for it.
+//! Matches are sent as they are found: the first arrives while a search continues, a daemon waits
+//! for a slow reader instead of buffering results, and a search ends when its caller leaves.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -11,11 +11,11 @@ use rustix::process::Signal;
 
 use crate::world::{World, signal, wait_until};
 
-/// So many that their paths fit into no pipe and no socket.
+/// So many that their paths fit in no pipe and no socket.
 const FILES: &str = "20000";
 
-/// Whether the owner of a volume serves a connection at present: each has a thread, and its
-/// helpers are called like it.
+/// Whether the daemon of a volume serves a connection at present: each has a thread, and its
+/// helper threads have the same name.
 pub(crate) fn is_serving(world: &World) -> bool {
     let Some(owner) = world.owner() else { return false };
     let Ok(tasks) = fs::read_dir(format!("/proc/{owner}/task")) else { return false };
@@ -24,7 +24,7 @@ pub(crate) fn is_serving(world: &World) -> bool {
     names.any(|name| name.trim() == "connection")
 }
 
-/// A search for everything that nobody reads yet.
+/// A search for everything, whose output is not read yet.
 fn all(world: &World) -> Child {
     let mut command = World::command(&["find", &world.at("/")]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -44,20 +44,21 @@ fn matches_stream_wait_for_a_slow_reader_and_end_with_him() {
     let mut first = String::new();
     lines.read_line(&mut first).unwrap();
     assert_eq!(first.trim_end(), world.at("/"));
-    // Neither the command nor the owner takes more than fits on the way, however long it lasts.
+    // Neither the command nor the daemon buffers more than fits in the pipe and the socket,
+    // however long it lasts.
     let clock = SystemClock::new();
     for _ in 0..10 {
         clock.sleep(Duration::from_millis(30));
         assert!(is_serving(&world), "the owner waits for the reader");
         assert!(slow.try_wait().unwrap().is_none(), "the command waits for the reader");
     }
-    // The others are not kept from anything meanwhile.
+    // Other clients are not blocked meanwhile.
     assert_eq!(world.ok(&["find", &world.at("/"), "-maxdepth", "0"]).lines().count(), 1);
     let rest = lines.lines().count();
     assert_eq!(rest + 1, whole);
     assert!(slow.wait().unwrap().success());
 
-    // Ctrl-C, and a reader that goes away as `head` does.
+    // Ctrl-C, and a reader that goes away like `head`.
     let mut interrupted = all(&world);
     let mut lines = BufReader::new(interrupted.stdout.take().unwrap());
     lines.read_line(&mut first).unwrap();

@@ -1,6 +1,6 @@
-//! What a search takes that finds very much, and one that finds nothing: the memory of the owner
-//! and of the command is bounded however much is found and however slowly it is read, and Ctrl-C
-//! ends a search that has nothing to say.
+//! The cost of a search that finds very much, and of one that finds nothing: the memory of the
+//! daemon and of the command is bounded, however much is found and however slowly it is read, and
+//! Ctrl-C ends a search without results.
 
 use std::fs;
 use std::io::Read;
@@ -14,12 +14,12 @@ use rustix::process::Signal;
 use crate::streaming::is_serving;
 use crate::world::{World, signal, wait_until};
 
-/// Files of one directory, and how often there is one.
+/// Files per directory, and the number of copies of the directory.
 const FILES: usize = 5000;
 const COPIES: usize = 40;
-/// So long that the paths of all come to much more than anybody may keep of them.
+/// So long that the paths of all files exceed any permitted buffer.
 const NAME_BYTES: usize = 200;
-/// Memory that neither side may take beyond what it has, in KiB: a quarter of the paths.
+/// Memory growth that neither side may exceed, in KiB: a quarter of the paths.
 const MORE_KIB: u64 = 12 << 10;
 
 /// A number of `/proc/PID/status`, in KiB.
@@ -29,19 +29,19 @@ fn memory(pid: i32, what: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Begins to measure the most memory from what it is now.
+/// Resets the peak memory to the current memory.
 fn forget_peak(pid: i32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
 }
 
-/// Ticks of the clock that a process has run for.
+/// Clock ticks of processor time of a process.
 fn ticks(pid: i32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Waits until processes do nothing any more.
+/// Waits until processes are idle.
 fn settle(pids: &[i32]) {
     let clock = SystemClock::new();
     let all = || pids.iter().map(|pid| ticks(*pid)).sum::<u64>();
@@ -88,7 +88,7 @@ fn memory_is_bounded_however_much_is_found_and_a_search_for_nothing_ends_with_ct
 }
 
 fn slow_reader(world: &World, owner: i32, all: usize) {
-    // What is kept of the index is in memory after this one.
+    // After this search, the cached part of the index is in memory.
     let mut first = find(world, &["-fprint0", "/dev/null"]);
     assert!(first.wait().unwrap().success());
     settle(&[owner]);
@@ -105,7 +105,7 @@ fn slow_reader(world: &World, owner: i32, all: usize) {
     for round in 0..4 {
         output.read_exact(&mut part).unwrap();
         found += part.split(|byte| *byte == 0).count() - 1;
-        // Whatever is not held up goes on until it has all.
+        // A process that is not blocked runs until it has everything.
         settle(&[owner, command]);
         assert!(slow.try_wait().unwrap().is_none(), "round {round}: the command waits");
     }
@@ -122,11 +122,11 @@ fn slow_reader(world: &World, owner: i32, all: usize) {
     assert!(command_more < MORE_KIB, "the command took {command_more} KiB more");
 }
 
-/// A search that tests every row for long and finds none.
+/// A search that tests every row for a long time and finds none.
 fn interrupted(world: &World, owner: i32) {
     let mut words = Vec::new();
     for number in 0..2000 {
-        // Each is put to the whole path of every row, matches it, and is no reason to take it.
+        // Each is compared with the whole path of every row, matches it, and selects nothing.
         words.extend(["-o", "!", "-path"].map(str::to_owned));
         words.push(format!("*[!{number}]*[a-z/:]*"));
     }
@@ -138,14 +138,14 @@ fn interrupted(world: &World, owner: i32) {
     assert!(search.try_wait().unwrap().is_none(), "it takes long");
     signal(pid(&search), Signal::INT);
     let status = search.wait().unwrap();
-    // A shell tells either as 130.
+    // A shell reports either as 130.
     assert!(status.code() == Some(130) || status.signal() == Some(2), "{status}");
     wait_until("the search ends with Ctrl-C", || !is_serving(world));
     settle(&[owner]);
     let mut said = String::new();
     search.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said, "");
-    // The same owner answers on.
+    // The same daemon continues to answer.
     let top = world.ok(&["find", &world.at("/"), "-maxdepth", "1", "-count"]);
     assert_eq!(top, format!("{}\n", COPIES + 1));
     assert_eq!(world.owner(), Some(owner));

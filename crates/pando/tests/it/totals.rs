@@ -1,5 +1,5 @@
-//! Totals at their edges: as many owners as there are users of a large site, and sizes that add up
-//! to more than 64 bits can say.
+//! Limits of totals: as many owners as a large site has users, and sizes that add up to more than
+//! 64 bits.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use crate::other_users::Nobody;
 use crate::world::{World, is_root};
 
 const OWNERS: u32 = 50_000;
-/// The first owner and the first group: numbers that are long, as sizes are, so that all of them
-/// together are more than a message can be.
+/// The first owner and the first group: long numbers with long sizes, so that all of them together
+/// exceed a message.
 const USER: u32 = 3_000_000_000;
 const GROUP: u32 = 3_500_000_000;
 const SIZE: u64 = 1 << 40;
@@ -47,7 +47,7 @@ fn fifty_thousand_owners_are_all_told() {
     }
     assert_eq!(told["owners_in_all"], OWNERS);
     assert_eq!(told["groups_in_all"], OWNERS);
-    // People see the largest, and what the others come to.
+    // The text shows the largest, and the sum of the others.
     let text = world.ok(&["summary", &at, "--top", "3"]);
     assert!(text.contains("  3000049999\n") && text.contains("  and 49,997 others\n"), "{text}");
     let text = world.ok(&["summary", &at, "--all"]);
@@ -91,7 +91,7 @@ fn sizes_beyond_64_bits_are_told_as_they_are() {
     }
 }
 
-/// What a link leads to is not counted as nothing where that cannot be told.
+/// The target of a link does not count as nothing if it cannot be read.
 #[test]
 fn a_link_that_leads_where_the_caller_may_not_go_is_refused() {
     if !is_root() {
@@ -109,7 +109,7 @@ fn a_link_that_leads_where_the_caller_may_not_go_is_refused() {
     assert_eq!((refused.code, &refused.out[..]), (4, ""), "{}", refused.err);
 }
 
-/// As GNU du counts one: the link itself. What has no link of that name is an error.
+/// Like GNU du: counts the link itself. A path where there is no link is an error.
 #[test]
 fn a_link_that_leads_nowhere_is_counted_itself() {
     let world = World::new();

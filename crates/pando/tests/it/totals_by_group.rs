@@ -1,6 +1,6 @@
-//! What `pando summary` tells by extension, size, age and directory, beside what a walk of the
-//! mount counts (`totals_over_base` asks). An inode with several names counts once, and it is open
-//! by which of them: such numbers have a least and a most.
+//! Compares `pando summary` by extension, size, age and directory with the counts of a walk of the
+//! mount (called by `totals_over_base`). An inode with several names counts once, under any of
+//! them: such numbers have a minimum and a maximum.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,26 +12,26 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 const DAY: i64 = 86_400;
-/// Directories that a summary tells where it is not told how many.
+/// Default number of directories in a summary.
 const TOP: usize = 10;
 
 /// Files and bytes.
 type Sums = (u64, u64);
 
-/// One name of an inode that is no directory.
+/// One name of an inode that is not a directory.
 struct Name {
     path: PathBuf,
     row: fs::Metadata,
 }
 
-/// Names that were seen.
+/// Names found.
 #[derive(Default)]
 pub(crate) struct Names {
     /// By inode.
     names: BTreeMap<u64, Vec<Name>>,
 }
 
-/// Between what the sums of something lie.
+/// The bounds of the sums of a group.
 #[derive(Debug, Default, Clone, Copy)]
 struct Bounds {
     least: Sums,
@@ -70,7 +70,7 @@ fn age_class(days: i64) -> &'static str {
     }
 }
 
-/// What people take for the extension of a name.
+/// What people regard as the extension of a name.
 fn extension(path: &Path) -> String {
     let name = path.file_name().unwrap().as_bytes();
     let Some(dot) = (1..name.len()).rev().find(|at| name[*at] == b'.') else {
@@ -89,7 +89,7 @@ fn sums(value: &Value) -> Sums {
     (value["files"].as_u64().unwrap(), value["bytes"].as_u64().unwrap())
 }
 
-/// The sums of a list by names, without those of nothing.
+/// The sums of a list by names, without empty ones.
 fn by_name(list: &Value) -> BTreeMap<String, Sums> {
     let named = |one: &Value| (one["name"].as_str().unwrap().to_owned(), sums(one));
     let all = list.as_array().unwrap().iter().map(named);
@@ -112,7 +112,7 @@ impl Names {
         all
     }
 
-    /// The same by what is different from name to name.
+    /// The same by a key that differs from name to name.
     fn by<K: Ord>(&self, key: impl Fn(&Path) -> K) -> BTreeMap<K, Bounds> {
         let mut all: BTreeMap<K, Bounds> = BTreeMap::new();
         for names in self.names.values() {
@@ -132,7 +132,7 @@ impl Names {
         all
     }
 
-    /// Compares a summary of a directory, as JSON, for which `again` asks once more.
+    /// Compares a summary of a directory, as JSON; `again` requests it once more.
     pub(crate) fn compare(
         &self,
         start: &Path,

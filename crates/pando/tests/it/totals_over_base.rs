@@ -1,6 +1,6 @@
-//! Totals beside a walk of the mount that adds up what it sees, as root and as an ordinary user:
-//! those of `pando du` and `pando summary`, and those that directories have as extended
-//! attributes. `find_over_base` asks, where an index has a base and much differs from it.
+//! Compares totals with those of a walk of the mount, as root and as an ordinary user: those of
+//! `pando du` and `pando summary`, and those that directories have as extended attributes.
+//! `find_over_base` calls this, where an index has a base and the tree differs much from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -16,10 +16,10 @@ use crate::other_users::Nobody;
 use crate::totals_by_group::Names;
 use crate::world::{Answer, NOBODY, World};
 
-/// Directories that are asked of, beside the first, each time.
+/// Directories that are compared each time, beside the first.
 const DIRECTORIES: usize = 5;
 
-/// What a directory and all below it come to.
+/// The totals of a directory and everything below it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Totals {
     files: u64,
@@ -32,7 +32,7 @@ struct Totals {
     owners: BTreeMap<u32, (u64, u64)>,
 }
 
-/// What a walk found: totals, the directories that it listed, and whether the first was one.
+/// The results of a walk: totals, the directories that it listed, and whether the first was one.
 #[derive(Default)]
 struct Walk {
     totals: Totals,
@@ -79,8 +79,8 @@ impl Walk {
     }
 }
 
-/// What is in a directory; `None` if that is not to be seen: it must be open for reading and for
-/// searching.
+/// The contents of a directory; `None` if they are not visible: the directory must be readable and
+/// searchable.
 fn rows(directory: &Path) -> Option<Vec<(PathBuf, fs::Metadata)>> {
     let refused = |error: std::io::Error| {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{}", directory.display());
@@ -92,14 +92,14 @@ fn rows(directory: &Path) -> Option<Vec<(PathBuf, fs::Metadata)>> {
     Some(listed.map(|entry| row(entry.unwrap().path()).unwrap()).collect())
 }
 
-/// Who asks: root, or an ordinary user.
+/// The user who asks: root, or an ordinary user.
 struct Asker<'a> {
     world: &'a World,
     nobody: Option<&'a Nobody>,
 }
 
 impl Asker<'_> {
-    /// Does something with the asker's rights.
+    /// Runs a function with the asker's rights.
     fn does<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         if self.nobody.is_none() {
             return body();
@@ -123,19 +123,19 @@ impl Asker<'_> {
         }
     }
 
-    /// What a verb tells of a directory, as JSON.
+    /// A verb's answer for a directory, as JSON.
     fn told(&self, words: &[&str], directory: &Path, place: &str) -> Value {
         let mut all: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
         all.extend([directory.as_os_str(), OsStr::new("--json")]);
         let answer = self.run(&all);
-        // Who may not look everywhere is told by du that it is not all.
+        // For a user who may not look everywhere, du reports that the total is partial.
         let is_part = answer.err.contains("cannot be read, and");
         let code = i32::from(words[0] == "du" && self.nobody.is_some() && is_part);
         assert_eq!(answer.code, code, "{place}: {words:?}: {}", answer.err);
         serde_json::from_str(answer.out.trim_end()).unwrap()
     }
 
-    /// Compares the totals of a directory; what a walk found.
+    /// Compares the totals of a directory; returns the results of the walk.
     fn compare(&self, start: &Path, place: &str) -> Walk {
         let walk = self.does(|| Walk::of(start));
         let (totals, who) = (&walk.totals, if self.nobody.is_some() { "nobody" } else { "root" });
@@ -155,7 +155,7 @@ impl Asker<'_> {
         assert_eq!(owners.collect::<BTreeMap<_, _>>(), totals.owners, "{place}");
         let again = || self.told(&["summary"], start, &place);
         walk.names.compare(start, &summary, &again, &place);
-        // The kernel asks for the right to read.
+        // The kernel requires the right to read.
         if walk.listed.first().is_some_and(|first| first == start) {
             let (seconds, nanos) = totals.ctime;
             let wanted = [

@@ -24,7 +24,7 @@ fn trash(world: &World) {
     assert_eq!((&listed[0]["path"], &listed[0]["size"]), (&world.at("/f").into(), &6.into()));
     let of_file = world.json(&["restore", "--list", &world.at("/f")]);
     assert_eq!(of_file.len(), 2);
-    // A search finds it, where it is.
+    // A search finds it at its place in the trash.
     let found = world.ok(&["find", &root, "-name", "f", "-type", "f"]);
     assert_eq!(found.matches("/.trash/").count(), 2, "{found}");
     assert_eq!(found.lines().count(), 2, "{found}");
@@ -42,7 +42,7 @@ fn trash(world: &World) {
     assert_eq!(world.run(&["restore", "--at", "yesterday", &world.at("/g")]).code, 3);
     assert_eq!(world.run(&["restore", "--at", "whenever", &world.at("/g")]).code, 2);
     world.ok(&["restore", "--at", "now", &world.at("/g")]);
-    // What hangs below keeps what is its own.
+    // A subvolume below keeps its own files.
     put("/s/f", "in a subvolume");
     world.ok(&["rmr", &world.at("/s/f")]);
     world.ok(&["restore", &world.at("/s/f")]);
@@ -72,7 +72,7 @@ fn what_was_removed_comes_back_on_a_mount() {
     world.umount();
 }
 
-/// What is wrong with a clone is told where that is asked about.
+/// Damage to a clone is reported only where the clone is requested.
 #[test]
 fn the_trash_of_a_directory_is_listed_beside_a_clone_that_is_damaged() {
     const NAME: &str = "only-in-the-trash-of-the-clone";

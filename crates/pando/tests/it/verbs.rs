@@ -46,7 +46,7 @@ fn format_makes_a_volume_once() {
     world.fails(3, &["format", "/nowhere/at/all"]);
 }
 
-/// Each owner that ends leaves a run of what was changed; the next ones merge those.
+/// Each daemon that ends leaves a run of its changes; the next ones merge these runs.
 #[test]
 fn status_tells_what_is_merged() {
     let world = World::without_volume();
@@ -219,8 +219,8 @@ fn rmr_removes_and_gives_room_back() {
     });
 }
 
-/// `rmr --wait` returned, and `status` said that nothing was done in the background, when the trees
-/// were gone, seconds before the room of their contents was back.
+/// Regression: `rmr --wait` returned, and `status` reported no background work, when the trees
+/// were gone, seconds before the space of their contents was free.
 #[test]
 fn nothing_is_said_to_be_done_before_the_room_of_contents_is_back() {
     const MEBIBYTE: usize = 1 << 20;
@@ -264,7 +264,7 @@ fn a_subvolume_is_made_and_synced() {
     });
 }
 
-/// The mask of the caller was taken away although the directory has a default list.
+/// Regression: the caller's umask was applied although the directory has a default access list.
 #[test]
 fn a_subvolume_has_the_rights_that_mkdir_gives() {
     use format::acl::{Acl, DEFAULT};
@@ -328,7 +328,7 @@ fn history_tells_when_a_path_came_changed_and_went() {
         };
         let path = world.at("/d/a");
         let pair = |name: &str, change: &str| (name.to_owned(), change.to_owned());
-        // An import puts a new file in the place of the old one, or writes to it.
+        // An import replaces the old file with a new one, or writes to it.
         let changed = told(&[&path])[1].clone();
         assert!(["contents", "replaced"].contains(&&*changed.1), "{changed:?}");
         let want = [pair("one", "appeared"), changed.clone(), pair("now", "vanished")];
@@ -337,11 +337,12 @@ fn history_tells_when_a_path_came_changed_and_went() {
         assert_eq!(told(&["--all", &path]), all);
         let text = world.ok(&["history", &path]);
         assert!(text.contains("appeared") && text.contains("snapshot one of /d"), "{text}");
-        // What was never there: with snapshots above it, without, and below what is no directory.
+        // Paths that never existed: with snapshots above them, without, and below what is not a
+        // directory.
         for never in ["/nowhere", "/d/nowhere", "/d/sub/nowhere", "/d/sub/b/nowhere"] {
             world.fails(3, &["history", &world.at(never)]);
         }
-        // Without any snapshot nothing is known of how it came.
+        // Without any snapshot nothing is known of its origin.
         put(world, "/alone", "x");
         assert_eq!(told(&[&world.at("/alone")]), [pair("now", "present")]);
         let text = world.ok(&["history", &world.at("/alone")]);

@@ -1,4 +1,4 @@
-//! A volume in a temporary directory, a mount point beside it, and the binary to use them with.
+//! A volume in a temporary directory, a mount point beside it, and the binary to use with them.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -13,27 +13,27 @@ use tempfile::TempDir;
 /// The binary under test.
 pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
 
-/// How long a command may take, in seconds, on a machine that is slow and busy.
+/// Longest run time of a command in seconds, on a slow and busy machine.
 const LONGEST_SECONDS: &str = "900";
 
-/// How long an owner stays without a request, in seconds: a test that asks who it is must not be
-/// held up for so long between two commands. It is ended with its world.
+/// How long a daemon stays without a request, in seconds: a test that asks for its process ID must
+/// not pause for this long between two commands. The daemon is ended with its world.
 pub(crate) const IDLE_SECONDS: &str = "60";
 
-/// How long a test waits for what must happen soon, on a machine that is slow and busy.
+/// How long a test waits for something that must happen soon, on a slow and busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An ordinary user.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// A volume, and where it may be mounted. Mounts and owners end with it.
+/// A volume, and where it may be mounted. Mounts and daemons end with it.
 pub(crate) struct World {
     directory: TempDir,
     pub(crate) volume: PathBuf,
     pub(crate) mount_point: PathBuf,
 }
 
-/// What a command answered.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: i32,
@@ -56,7 +56,7 @@ impl World {
         world
     }
 
-    /// Makes the volume.
+    /// Creates the volume.
     pub(crate) fn format(&self, engine: &str) {
         self.ok(&["format", "--engine", engine, self.vol()]);
     }
@@ -69,7 +69,7 @@ impl World {
     /// The same somewhere else.
     pub(crate) fn below(place: &Path) -> World {
         let directory = tempfile::Builder::new().prefix("pando-it-").tempdir_in(place).unwrap();
-        // Other users are to reach what is in it.
+        // Other users must be able to reach its contents.
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let volume = directory.path().join("volume");
         let mount_point = directory.path().join("mnt");
@@ -109,8 +109,8 @@ impl World {
         command
     }
 
-    /// Runs the binary, which must end some time: one that waits for ever fails its test with what
-    /// the owner has to say, rather than the whole run without a word.
+    /// Runs the binary, which must end at some time: if one waits forever, its test fails with the
+    /// daemon's log, and the whole run does not hang silently.
     #[expect(clippy::unused_self, reason = "a command belongs to the world that ends its owner")]
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
         let mut command = Command::new("timeout");
@@ -129,7 +129,7 @@ impl World {
         answer.out
     }
 
-    /// Runs the binary, which must fail with this code; returns what it said.
+    /// Runs the binary, which must fail with this code; returns its message.
     pub(crate) fn fails<S: AsRef<OsStr> + std::fmt::Debug>(
         &self,
         code: i32,
@@ -159,7 +159,7 @@ impl World {
         listed.lines().map(str::to_owned).collect()
     }
 
-    /// Mounts the volume, which must work; `false` where the machine is known not to mount.
+    /// Mounts the volume, which must work; `false` if the machine is known not to mount.
     pub(crate) fn mount(&self) -> bool {
         self.mount_with(&[])
     }
@@ -182,13 +182,13 @@ impl World {
         self.ok(&["umount", self.mnt()]);
     }
 
-    /// The process that owns the volume.
+    /// The process ID of the volume's daemon.
     pub(crate) fn owner(&self) -> Option<i32> {
         let text = std::fs::read_to_string(self.volume.join("owner.lock")).ok()?;
         text.trim().parse().ok()
     }
 
-    /// Ends the owner as a crash does, and waits until it is gone.
+    /// Kills the daemon like a crash, and waits until it is gone.
     pub(crate) fn kill_owner(&self) {
         let pid = self.owner().expect("an owner");
         signal(pid, rustix::process::Signal::KILL);
@@ -204,7 +204,7 @@ impl Drop for World {
             println!("the owner's log:\n{log}");
         }
         for _ in 0..4 {
-            // As often as it is mounted; nothing more can be done for a test that failed.
+            // Once for each mount; nothing more can be done for a failed test.
             let mounted = fuse::find_mount(&self.mount_point)
                 .is_some_and(|found| found.mount_point == self.mount_point);
             if !mounted || fuse::unmount(&self.mount_point, fuse::InUse::Detached).is_err() {
@@ -223,7 +223,7 @@ impl Drop for World {
     }
 }
 
-/// What a finished command answered.
+/// The result of a finished command.
 pub(crate) fn answer(output: &Output) -> Answer {
     Answer {
         code: output.status.code().unwrap_or(-1),
@@ -238,8 +238,8 @@ pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap_or_default();
 }
 
-/// Whether a process runs: any of its threads, of which the first may end before those that hold
-/// its files still.
+/// Whether a process runs, that is, any of its threads: the first may end before those that still
+/// hold the process's files.
 pub(crate) fn is_alive(pid: i32) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     tasks.flatten().any(|task| {
@@ -258,8 +258,9 @@ pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// A copy of the binary that other users reach. Another process makes it: a file that this one has
-/// open for writing is also open in whatever another test starts just then, and nobody may run it.
+/// A copy of the binary that other users can reach. Another process creates it: a file that this
+/// process has open for writing is also open in any process that another test starts just then,
+/// and such a file cannot be executed.
 pub(crate) fn copy_program(to: &Path) {
     assert!(Command::new("cp").arg(PANDO).arg(to).status().unwrap().success());
     std::fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
@@ -278,7 +279,7 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// Why something is not tested, if a variable says so; one that is empty says nothing.
+/// Why something is not tested, if the variable gives a reason; an empty one gives none.
 pub(crate) fn reason(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|reason| !reason.is_empty())
 }
