@@ -1,5 +1,5 @@
-//! The command line: verbs, options, and an example for each. Parsing only; what a verb does
-//! stands in the file of its name.
+//! The command line: verbs, options, and an example for each. Parsing only; the file named after a
+//! verb implements it.
 
 mod bench;
 mod check;

@@ -1,4 +1,4 @@
-//! The command line of the verbs that tell totals and histories.
+//! The command line of the verbs that report totals and histories.
 
 use std::path::PathBuf;
 

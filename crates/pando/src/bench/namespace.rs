@@ -114,7 +114,7 @@ pub(super) struct FileMeta {
     pub(super) atime: i64,
 }
 
-/// All directories, and how their files are made.
+/// All directories, and how to generate their files.
 pub(super) struct Namespace {
     profile: Profile,
     words: Vec<Box<[u8]>>,
@@ -161,7 +161,7 @@ fn words(random: &mut Rng) -> Vec<Box<[u8]>> {
 }
 
 impl Namespace {
-    /// A namespace of exactly so many files.
+    /// Generates a namespace of exactly this many files.
     pub(super) fn generate(profile: Profile, files: u64, seed: u64) -> Namespace {
         let mut random = Rng::with_seed(seed);
         let words = words(&mut random);

@@ -1,5 +1,5 @@
 //! `pando --help`, with its verbs in groups, and `pando help VERB`. Man pages and completions are
-//! made from the same command.
+//! generated from the same command.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ pub(crate) fn command() -> Command {
             "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{verbs}Options:\n{{options}}\
              {{after-help}}"
         ))
-        // It takes its arguments apart itself, and has a help of its own.
+        // It parses its arguments itself, and has its own help.
         .mut_subcommand("find", |find| find.after_help(crate::find::HELP))
 }
 

@@ -1,4 +1,4 @@
-//! The command line of `ls`: the options of ls(1) that a listing of attributes has a use for.
+//! The command line of `ls`: the options of ls(1) that apply to a listing of attributes.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the verbs on snapshots say with `--help`.
+//! The `--help` texts of the verbs on snapshots.
 
 pub(super) const LIST_HELP: &str = "\
 Snapshots of a directory stay when the directory is removed, and hold their room. --removed

@@ -349,7 +349,7 @@ fn as_nobody(scene: &mut Scene<'_>, nobody: &Nobody, seed: u64, place: &str) {
     let mut ours = [&becomes[..], &[program.as_os_str()]].concat();
     ours.extend(FIND.iter().map(OsStr::new));
     found(&theirs, &[], &root, 0);
-    // What is compared with is opened.
+    // The file to compare with is opened.
     let readable = found(&theirs, &["-readable".into(), "-print0".into()], &root, 0);
     let readable = readable.into_iter().filter(|path| !path.is_empty());
     let all: Vec<PathBuf> = readable.map(|path| OsString::from_vec(path).into()).collect();

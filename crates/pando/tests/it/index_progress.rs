@@ -47,7 +47,7 @@ fn progress_is_counted_on_a_terminal_and_is_not_elsewhere() {
     let (source, volume) = (source.to_str().unwrap(), world.vol());
     let text = on_terminal(&format!("{PANDO} index {source} --into {volume}"));
     let counts_shown = counts(&text);
-    // With the directories, of which the first is the source itself.
+    // Includes the directories; the first of them is the source itself.
     let all = (FILES + 101) as u64;
     assert!(!counts_shown.is_empty(), "{text:?}");
     assert!(counts_shown.is_sorted() && counts_shown.iter().all(|count| *count <= all), "{text:?}");

@@ -5,8 +5,7 @@ use serde_json::Value;
 
 use crate::world::World;
 
-/// A volume with a directory `/inc`, of which there is a snapshot and that was removed; the
-/// snapshot's number.
+/// A volume whose directory `/inc` has a snapshot and was removed; returns the snapshot's number.
 fn removed(world: &World) -> u64 {
     let source = world.path().join("source");
     std::fs::create_dir_all(source.join("below")).unwrap();
