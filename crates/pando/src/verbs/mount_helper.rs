@@ -1,7 +1,7 @@
 //! `mount.pando VOLDIR MNT -o options`: how mount(8) calls this program for a line of fstab. The
 //! arguments are rewritten to `pando mount`. So are `pando VOLDIR MNT -o options`, which is how
-//! `mount.fuse` calls it for the type `fuse.pando` that the mount table shows (`mount -o
-//! remount`).
+//! `mount.fuse` calls it for the type `fuse.pando` that the mount table shows
+//! (`mount -o remount`).
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
