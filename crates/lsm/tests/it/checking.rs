@@ -1,4 +1,4 @@
-//! What a check finds that no checksum can.
+//! Findings of a check that no checksum can reveal.
 
 use format::batch::{Op, Ops};
 use format::run_manifest::RunManifest;
@@ -8,7 +8,7 @@ use testing::{SimEnv, numbered};
 
 use crate::util::{TREE, checked, commit, falsify, inspected, open, options, settle, store};
 
-/// A closed store of two runs in one blob, and one that is ingested.
+/// A closed store of two runs in one blob, and one ingested run.
 fn closed() -> SimEnv {
     let (sim, store) = store(1);
     commit(&store, |batch| {
@@ -37,7 +37,7 @@ fn what_a_manifest_says_falsely_is_found() {
         (|manifest| manifest.runs[0].tombstones += 1, "tombstones, not"),
         (|manifest| manifest.runs[0].ranges += 1, "deleted ranges"),
         (|manifest| manifest.runs[1].start = manifest.runs[0].start, "overlap"),
-        // Opening gives back what is between runs.
+        // Opening reclaims what is between runs.
         (|manifest| manifest.runs[0].start += 1, "blocks from"),
         (|manifest| manifest.runs[0].start -= 1, "blocks from"),
     ];
@@ -50,16 +50,16 @@ fn what_a_manifest_says_falsely_is_found() {
     }
 }
 
-/// Each has the right checksum, and once ended the daemon that opened it.
+/// Each has the right checksum, and each used to end the daemon that opened it.
 #[test]
 fn a_manifest_that_contradicts_itself_is_refused_by_name() {
     type Change = fn(&mut RunManifest);
     let contradictions: [(Change, &str); 8] = [
-        // The next run would have the number of one that is there.
+        // The next run would have the number of an existing one.
         (|manifest| manifest.next_run = manifest.runs[0].number, "runs numbered below the next"),
         (|manifest| manifest.next_blob = manifest.blobs[0].number, "blobs numbered below"),
         (|manifest| manifest.runs[1].number = manifest.runs[0].number, "that ascend"),
-        // What it takes to delete so many entries cannot be added up.
+        // The space needed to delete so many entries overflows.
         (|manifest| manifest.runs[0].tombstones = 1 << 60, "no more tombstones than entries"),
         (
             |manifest| {
@@ -88,7 +88,7 @@ fn a_manifest_that_contradicts_itself_is_refused_by_name() {
     }
 }
 
-/// Two trees have runs in common, and not what is below these.
+/// Two trees have runs in common, and differ below these.
 fn stand_otherwise(manifest: &mut RunManifest) {
     let both = [vec![1, 0], vec![0, 1]];
     manifest.trees.truncate(2);
@@ -98,7 +98,7 @@ fn stand_otherwise(manifest: &mut RunManifest) {
     manifest.stacks = both.into();
 }
 
-/// Directories of four bytes are looked for in filters that were made for those of nine.
+/// A check looks for directories of four bytes in filters that were made for those of nine.
 #[test]
 fn what_a_filter_lacks_is_found() {
     let (sim, store) = store(1);
@@ -135,7 +135,7 @@ fn a_run_that_was_ingested_is_checked_before_a_manifest_has_it() {
     settle(&store);
 }
 
-/// The head of a blob is damaged that only the log names: that is found, and all else is checked.
+/// The head of a blob that only the log names is damaged: a check finds that, and checks all else.
 #[test]
 fn a_damaged_head_of_an_ingested_run_is_found_beside_all_else() {
     let (sim, store) = store(3);
@@ -164,8 +164,8 @@ impl Replay for LinkOf {
     }
 }
 
-/// A record that names a run and goes on is none that this engine writes: nothing of it is left
-/// out in silence.
+/// This engine never writes a record that names a run and continues: no part of such a record is
+/// silently ignored.
 #[test]
 fn a_link_that_does_not_stand_alone_is_damage() {
     for more in [false, true] {
@@ -179,7 +179,7 @@ fn a_link_that_does_not_stand_alone_is_damage() {
             Log::open(&sim.env(), "log", common.volume, &common.log(), Lsn(0), replay)
         };
         let (log, _) = open_log(&mut link).expect("open");
-        // The same run in another tree, and something behind it.
+        // The same run in another tree, and more behind it.
         let mut record = link.0;
         assert_eq!(record[1], 32, "the number of the tree");
         record[1] = 40;

@@ -1,5 +1,5 @@
-//! Value logs: rows are written once, and their logs stay as long as a run points into them and
-//! are emptied when little of them is live.
+//! Value logs: rows are written once, and their logs stay as long as a run points into them and are
+//! emptied when less than half of them is live.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn expect(store: &dyn Read, tree: TreeId, expected: impl Iterator<Item = (u32, u
     }
 }
 
-/// Scattered keys, so that each checkpoint's run reaches over all, and merges mix them.
+/// Scattered keys, so that each checkpoint's run spans all, and merges mix them.
 fn scattered(round: u32) -> impl Iterator<Item = u32> {
     (0..100).map(move |n| n * 16 + round)
 }
@@ -92,8 +92,8 @@ fn small_logs_are_merged_so_that_they_stay_few() {
     checked(&store);
 }
 
-/// What is overwritten is no longer live once it is merged; its log is emptied and goes, but not
-/// before a clone and a pin that read from it.
+/// Overwritten rows are no longer live once they are merged; their log is emptied and deleted, but
+/// not before a clone and a pin that read from it are dropped.
 #[test]
 fn a_log_of_which_little_is_live_is_emptied_when_nobody_needs_it() {
     let (sim, store) = store_with(3, &column());
@@ -132,7 +132,7 @@ fn a_log_of_which_little_is_live_is_emptied_when_nobody_needs_it() {
     assert_eq!(logs(&store), now);
 }
 
-/// The rows of what was ingested stand in its run until a merge takes them out.
+/// The rows of an ingested run stay in its blob until a merge takes them out.
 #[test]
 fn what_was_ingested_goes_to_a_value_log_when_it_is_merged() {
     let (sim, store) = store_with(4, &column());
@@ -187,7 +187,7 @@ fn damage_in_a_value_log_is_found_where_it_is_and_the_rest_is_read() {
     }
     assert!((1..=3).contains(&unreadable), "{unreadable} rows");
     drop(store);
-    // A pointer that leads elsewhere is damage of the run that has it.
+    // A pointer to a wrong place is damage of the run that has it.
     sim.device.flip_bit(&log, offset * 8);
     sim.device.flip_bit(&run, 400);
     let found = inspected(&sim).findings;
@@ -201,7 +201,7 @@ fn a_missing_value_log_is_told_and_the_runs_are_checked_all_the_same() {
     let report = inspected(&sim);
     assert_eq!(report.entries, 200);
     assert!(!report.is_clean() && report.findings.iter().all(|found| found.file == log));
-    // What is in it is told by each look-up, and the rest goes on.
+    // Each look-up in it reports the damage, and the rest goes on.
     let store = LsmStore::open(&sim.env(), &column()).expect("it opens");
     fill(&store, 200..300, 0);
     settle(&store);
@@ -232,7 +232,7 @@ fn a_store_keeps_the_layout_that_it_was_made_with() {
     assert_eq!(logs(&rows), ValueLogStats::default());
 }
 
-/// What a manifest says of a value log on the whole is compared with the rows that it has.
+/// The totals of a value log in the manifest are compared with the rows that it has.
 #[test]
 fn a_false_total_of_a_value_log_is_found() {
     let changes: [fn(&mut LogRows); 2] = [|log| log.rows += 1, |log| log.bytes += 1];
@@ -246,12 +246,13 @@ fn a_false_total_of_a_value_log_is_found() {
     }
 }
 
-/// A part of a log that nothing points to any more is not read, but it is known that it is there.
+/// The check does not read a part of a log that nothing points to any more, but knows that it
+/// exists.
 #[test]
 fn a_false_total_of_a_log_that_is_live_in_part_is_found() {
     let (sim, store) = store_with(8, &column());
     fill(&store, 0..200, 0);
-    // Whole blocks of rows, of which less than half go.
+    // Whole blocks of rows, less than half of which are deleted.
     for round in 1..4 {
         fill(&store, 0..80, round);
         settle(&store);
@@ -270,7 +271,7 @@ fn a_false_total_of_a_log_that_is_live_in_part_is_found() {
     assert!(!inspected(&sim).is_clean(), "as if nothing but what is live had been written");
 }
 
-/// More runs than fit a sum of what each is said to point to: refused, and nothing stops.
+/// The sum of what more runs are said to point to overflows: it is refused, without a panic.
 #[test]
 fn forged_sums_are_corruption() {
     let (sim, _, _) = closed();

@@ -9,9 +9,9 @@ pub(crate) fn options(durability: Durability) -> Options {
     Options {
         common: small(durability),
         block_bytes: 1 << 10,
-        // The suite measures room with values that would pack to nothing.
+        // The suite measures space with values that would pack to nothing.
         compression: 0,
-        // So that merges also leave value logs alone, where there are any.
+        // So that merges also leave value logs alone, if there are any.
         small_log_bytes: 2 << 10,
         ..Options::default()
     }

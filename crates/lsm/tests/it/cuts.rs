@@ -1,4 +1,4 @@
-//! Power cuts in the middle of checkpoints, merges and deletions, and files that somebody needs.
+//! Power cuts in the middle of checkpoints, merges and deletions, and files that are still in use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ fn make(store: &LsmStore, changes: &Changes) {
     });
 }
 
-/// What is cut off in a checkpoint, a merge or a deletion is as if it had not begun, and what it
-/// left is deleted: no file is lost, none is kept.
+/// An interrupted checkpoint, merge or deletion has no effect, and what it left is deleted: no file
+/// is lost, none is kept.
 #[test]
 fn power_may_be_cut_in_checkpoints_merges_and_deletions() {
     for (seed, options) in [(0, options()), (1, options()), (0, column()), (1, column())] {
@@ -119,7 +119,7 @@ fn rest(cursor: &mut dyn Cursor) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Merges and drops go on while pins, clones and cursors see older states. With next to no cache,
-/// what they see is read from files that nobody else needs.
+/// these read files that nothing else needs.
 #[test]
 fn no_file_is_deleted_that_a_pin_a_clone_or_a_cursor_needs() {
     for options in [options(), column()] {
@@ -152,7 +152,7 @@ fn deletes_nothing_that_is_needed(options: Options) {
             clones.remove(&gone);
             pins.remove(random.usize(0..pins.len()));
         }
-        // A cursor that was begun before the merges, over the live tree.
+        // A cursor that started before the merges, over the live tree.
         let mut cursor = store.scan(TREE, KeyRange::all()).expect("scan");
         let first = cursor.next().expect("read").map(|item| item.key.to_vec());
         settle(&store);
@@ -170,7 +170,7 @@ fn deletes_nothing_that_is_needed(options: Options) {
     for (clone, seen) in &clones {
         assert!(entries(&*store, *clone) == *seen);
     }
-    // And what nobody needs is gone.
+    // And what nothing needs is deleted.
     drop(pins);
     commit(&store, |batch| clones.keys().for_each(|clone| batch.drop_tree(*clone)));
     commit(&store, |batch| batch.delete_range(TREE, b"", &[0xff; 9]));
@@ -221,7 +221,7 @@ fn merges_keep_to_their_rate() {
     assert_eq!(entries(&*store, TREE).len(), 3200);
 }
 
-/// Each attempt has a number of its own, so that no later one takes the place of its file.
+/// Each attempt has a number of its own, so that no later one replaces its file.
 #[test]
 fn manifests_that_cannot_be_made_leave_no_files() {
     let (sim, store) = store(9);
@@ -241,7 +241,7 @@ fn manifests_that_cannot_be_made_leave_no_files() {
             sim.device.inject(Fault::no_space(FaultOn::Only(op), 0).below(&below));
             if name == "manifest-" {
                 if manifests().len() == 2 {
-                    // The copy of the one before makes room for it.
+                    // The copy of the previous one makes space for it.
                     sim.device.inject(Fault::no_space(FaultOn::Only(op), 1).below(&below));
                 }
                 let refused = store.checkpoint().expect_err("the manifest cannot be made");
@@ -249,7 +249,7 @@ fn manifests_that_cannot_be_made_leave_no_files() {
                 assert_eq!(manifests().len(), 1, "{op:?}");
             } else {
                 assert!(store.checkpoint().expect("one is enough"));
-                // When those before were gone there was room for it.
+                // When the earlier ones were deleted there was space for it.
                 assert_eq!(manifests().len(), 2, "{op:?}");
             }
             assert!(!sim.device.faults_left(), "{op:?}");
@@ -259,7 +259,7 @@ fn manifests_that_cannot_be_made_leave_no_files() {
         assert_eq!(staged(), [""; 0], "{op:?}");
     }
     store.close().expect("close");
-    // Nor does one stay that a crash left.
+    // A file that a crash left does not stay either.
     let left = "lsm/manifest-0000000000000fff.staged";
     sim.env().device.create(left).expect("a file");
     assert_eq!(staged(), [left]);
@@ -273,7 +273,7 @@ fn building(sim: &SimEnv) -> Vec<String> {
     files.filter(|path| path.contains("building")).collect()
 }
 
-/// Leaves so much room beside what is kept for checkpoints.
+/// Leaves this much space beside the reserve for checkpoints.
 fn leave(sim: &SimEnv, bytes: u64) {
     sim.device.set_capacity(Some((sim.device.used_bytes() + bytes) * 32 / 31));
 }
@@ -299,8 +299,8 @@ fn merges(store: &LsmStore) -> store::MergeStats {
     store.stats().merges.expect("it merges")
 }
 
-/// A change, and a checkpoint of it. It is as one that removes: those that add leave more room than
-/// merges do.
+/// A change, and a checkpoint of it. The change counts as one that removes: those that add leave
+/// more space than merges do.
 fn change(store: &LsmStore, n: u8) {
     commit(store, |batch| {
         batch.mark(store::Need::Removes);
@@ -309,7 +309,7 @@ fn change(store: &LsmStore, n: u8) {
     assert!(store.checkpoint().expect("a checkpoint has its room"));
 }
 
-/// Begins a merge, and stops in the middle of it, when some of it is on disk.
+/// Starts a merge, and stops in the middle of it, when part of it is on disk.
 fn begin_merge(sim: &SimEnv, store: &LsmStore) {
     while merges(store).under_way.is_none_or(|(at, _)| at < 1_200_000) {
         assert!(store.reclaim_step(1).expect("reclaim"), "{:?}", merges(store));
@@ -317,8 +317,8 @@ fn begin_merge(sim: &SimEnv, store: &LsmStore) {
     assert!(merges(store).ended == 0 && !building(sim).is_empty(), "{:?}", merges(store));
 }
 
-/// A merge is not begun where it would take the room that a checkpoint needs, and given up where
-/// others take the room that it was begun for.
+/// A merge does not start if it would take the space that a checkpoint needs, and is aborted if
+/// others take the space that it started for.
 #[test]
 fn merges_leave_the_room_that_checkpoints_need() {
     let (sim, store, mut expected) = four_runs();
@@ -329,7 +329,7 @@ fn merges_leave_the_room_that_checkpoints_need() {
     change(&store, 1);
     settle(&store);
     assert_eq!(merges(&store).ended, 0);
-    // There is room, and it is begun.
+    // There is space, and it starts.
     leave(&sim, 4_000_000);
     change(&store, 2);
     begin_merge(&sim, &store);
@@ -349,7 +349,7 @@ fn merges_leave_the_room_that_checkpoints_need() {
     checked(&store);
 }
 
-/// A merge that nobody steps holds room: a checkpoint that finds none, and a commit, have it.
+/// A merge that no caller steps holds space: a checkpoint that finds none, and a commit, get it.
 #[test]
 fn a_checkpoint_takes_the_room_of_a_merge_that_waits() {
     for dropped in [false, true] {
@@ -383,7 +383,7 @@ fn a_checkpoint_takes_the_room_of_a_merge_that_waits() {
     }
 }
 
-/// A checkpoint that fails is not one: the next is due as it was.
+/// A failed checkpoint does not count: the next is due as before.
 #[test]
 fn a_checkpoint_that_failed_is_due_again() {
     let (sim, store) = store(12);
@@ -399,8 +399,8 @@ fn a_checkpoint_that_failed_is_due_again() {
     assert!(!store.checkpoint_due());
 }
 
-/// Files that somebody put among those of the engine, under names that it does not give: they are
-/// none of its own, and no number is one above theirs.
+/// Foreign files among those of the engine, under names that it does not assign: they are ignored,
+/// and no number is one above theirs.
 #[test]
 fn files_of_strange_names_are_left_alone() {
     let (sim, store) = store(13);
@@ -427,7 +427,7 @@ fn files_of_strange_names_are_left_alone() {
     for name in strange {
         assert!(sim.device.files().iter().any(|(path, _)| path.ends_with(name)), "{name}");
     }
-    // What is done in the background after the store was closed is nothing.
+    // Background work after the store was closed does nothing.
     let ops = sim.device.ops();
     assert!(!store.reclaim_step(100).expect("it is closed"));
     assert_eq!(sim.device.ops(), ops);

@@ -1,5 +1,5 @@
-//! What can be read beside damage: all that does not stand in what is damaged, and which keys may
-//! is told.
+//! Reads beside damage: everything outside the damage can be read, and the keys that it may hide
+//! are reported.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 const KEYS: u32 = 600;
 const OTHER: TreeId = TreeId(40);
 
-/// A store of three runs that lie over one another, each with keys of its own and of the others,
-/// and what is in it.
+/// A store of three overlapping runs, each with keys of its own and of the others, and its content.
 fn closed(options: &Options) -> (SimDevice, Model) {
     let (sim, store) = store_with(1, options);
     for round in 0..3_u32 {
@@ -37,7 +36,7 @@ fn closed(options: &Options) -> (SimDevice, Model) {
     (sim.device.after_crash(CrashPolicy::LoseAll, 1), model)
 }
 
-/// Goes through a tree past what cannot be read, as a check does.
+/// Walks a tree past what cannot be read, as a check does.
 fn read_past(pin: &dyn Pinned) -> (Model, Vec<LostRange>) {
     let (mut found, mut lost, mut at) = (Model::new(), Vec::new(), Vec::new());
     let mut cursor = pin.scan(TREE, KeyRange::all()).expect("scan");
@@ -66,7 +65,7 @@ fn hides(lost: &LostRange, key: &[u8]) -> bool {
     lost.from.as_slice() <= key && lost.to.as_ref().is_none_or(|to| key < to.as_slice())
 }
 
-/// What is answered is right, and what is not is in what is told to be lost; how many keys are.
+/// Every answer is right, and missing keys are reported as lost; returns how many are.
 fn lives_with_it(device: SimDevice, options: &Options, model: &Model, place: &str) -> usize {
     let sim = SimEnv::on(device, 1);
     let store = LsmStore::open(&sim.env(), options);
@@ -86,7 +85,7 @@ fn lives_with_it(device: SimDevice, options: &Options, model: &Model, place: &st
             Err(error) => panic!("{place}: {error}"),
         }
     }
-    // It takes changes, which are merged with what can be.
+    // It takes changes, which are merged with what is readable.
     commit(&store, |batch| batch.put(TREE, &[0xff; 4], b"more"));
     assert!(store.checkpoint().expect("checkpoint"));
     merges_past(&store);
@@ -95,7 +94,8 @@ fn lives_with_it(device: SimDevice, options: &Options, model: &Model, place: &st
     unread.len()
 }
 
-/// Merges and gives back until nothing is left to do. Damage is told, once each; how often.
+/// Merges and reclaims until nothing is left to do. Damage is reported, once each; returns how
+/// often.
 fn merges_past(store: &LsmStore) -> usize {
     let mut told = Vec::new();
     loop {
@@ -112,7 +112,7 @@ fn merges_past(store: &LsmStore) -> usize {
     }
 }
 
-/// Four runs more of each of two trees, each run in a blob of its own.
+/// Adds four runs to each of two trees, each run in a blob of its own.
 fn four_more(store: &LsmStore, from: u32) {
     for n in from..from + 4 {
         for tree in [TREE, OTHER] {
@@ -129,7 +129,7 @@ fn four_more(store: &LsmStore, from: u32) {
     }
 }
 
-/// Else what cannot be merged would be the next merge after every manifest.
+/// Otherwise a merge that fails would be the next merge after every manifest.
 #[test]
 fn what_is_damaged_keeps_nothing_else_from_being_merged() {
     for options in [options(), column()] {
@@ -179,7 +179,7 @@ fn a_scan_goes_on_behind_a_damaged_block() {
         }
         lost.sort_unstable();
         assert!(cases > 30, "{cases} cases");
-        // All but an index: a block or a row.
+        // Everything except an index: a block or a row.
         let most = lost[cases * 3 / 4];
         assert!(most < model.len() / 4 && lost[cases / 4] > 0, "{lost:?} of {}", model.len());
     }

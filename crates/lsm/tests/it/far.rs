@@ -1,5 +1,5 @@
-//! Runs and manifests at the far end of a bad way: answers that are lost, requests that come late,
-//! and somebody else at the same place.
+//! Runs and manifests behind an unreliable connection: lost answers, late requests, and another
+//! process at the same place.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn inspected(sim: &SimEnv, far: &Arc<FarBlobs>) -> CheckReport {
     report
 }
 
-/// Opens what a power cut leaves now, having checked it.
+/// Checks and then opens what a power cut leaves now.
 fn after_a_cut(sim: &SimEnv, far: &Arc<FarBlobs>) -> (SimEnv, Arc<LsmStore>) {
     let again = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
     let far = far.copy();
@@ -62,8 +62,8 @@ fn next_manifest(far: &FarBlobs) -> String {
     format!("manifest-{:016x}", number + 1)
 }
 
-/// Whatever became of a manifest, and whenever: a later one is not touched by it, and the state is
-/// one of the two.
+/// Whatever the outcome of a manifest attempt, and whenever it arrives: it does not affect a later
+/// manifest, and the state is one of the two.
 #[test]
 fn what_becomes_of_a_manifest_does_no_harm_to_a_later_one() {
     let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late];
@@ -76,7 +76,7 @@ fn what_becomes_of_a_manifest_does_no_harm_to_a_later_one() {
         assert!(store.checkpoint().expect("checkpoint"));
         put(&store, TREE, 1000);
         far.order(Call::Make, name, mishap);
-        // One who deletes what it may have made is not sure when that is done, either.
+        // A process that deletes what it may have made cannot be sure of the result, either.
         far.order(Call::Delete, &next_manifest(&far), Mishap::Twice);
         let failed = store.checkpoint().expect_err("no answer");
         assert!(matches!(failed, Error::Device(_)), "{failed}");
@@ -103,7 +103,7 @@ fn what_becomes_of_a_manifest_does_no_harm_to_a_later_one() {
     }
 }
 
-/// A process ends, and what it asked for last is carried out when the next one is at work.
+/// A process ends, and its last request is carried out when the next one is running.
 #[test]
 fn what_a_process_asked_for_last_may_come_in_the_time_of_the_next() {
     for prefix in ["manifest-", "copy-", "run-"] {
@@ -125,7 +125,7 @@ fn what_a_process_asked_for_last_may_come_in_the_time_of_the_next() {
     }
 }
 
-/// A request that was made twice on the way is answered as the second.
+/// A request that is repeated on the way gets the answer of the second attempt.
 #[test]
 fn what_is_taken_by_the_same_bytes_is_made() {
     for prefix in ["manifest-", "copy-", "run-"] {
@@ -146,8 +146,8 @@ fn what_is_taken_by_the_same_bytes_is_made() {
     }
 }
 
-/// Somebody else makes what only this store could have made. His stays, and this store is
-/// read-only: it neither stops the process nor merges on.
+/// A foreign process makes what only this store could have made. The foreign file stays, and this
+/// store is read-only: it neither aborts the process nor continues to merge.
 #[test]
 fn what_another_made_stays_and_ends_the_commits() {
     for (prefix, mishap) in [
@@ -175,7 +175,7 @@ fn what_another_made_stays_and_ends_the_commits() {
         let name = match prefix {
             "manifest-" => next_manifest(&far),
             "copy-" => next_manifest(&far).replace("manifest-", "copy-"),
-            // The merge has the one after the last.
+            // The blob of the merge has the number after the last.
             _ => format!("run-{:016x}", 6),
         };
         far.put(&name, b"another's");
@@ -189,7 +189,7 @@ fn what_another_made_stays_and_ends_the_commits() {
             batch.put(TREE, b"key", b"value");
             let refused = store.commit(&batch);
             assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
-            // The log may be another's, too: what was not written yet is not.
+            // The log may be another process's, too: what was not written yet stays unwritten.
             let ops = sim.device.ops();
             let written = store.sync(store.last_commit());
             assert_eq!(written.is_err(), prefix == "run-", "{written:?}");
@@ -207,8 +207,8 @@ fn what_another_made_stays_and_ends_the_commits() {
     }
 }
 
-/// Two have opened one place, each with a copy of the volume's directory. Their numbers are far
-/// from each other; who came first finds the other's all the same.
+/// Two processes have opened one place, each with a copy of the volume's directory. Their numbers
+/// are far from each other; the first still finds the other's.
 #[test]
 fn two_that_opened_one_place_do_not_go_on_together() {
     let far = FarBlobs::new();
@@ -230,7 +230,7 @@ fn two_that_opened_one_place_do_not_go_on_together() {
     inspected(&copy, &far);
 }
 
-/// Where a manifest cannot even be looked at, none is made over it, until it can.
+/// If a manifest cannot even be checked, none is made over it, until it can.
 #[test]
 fn what_cannot_be_looked_at_is_looked_at_later() {
     let far = FarBlobs::new();
@@ -250,8 +250,8 @@ fn what_cannot_be_looked_at_is_looked_at_later() {
     assert_eq!(entries(&*after_a_cut(&sim, &far).1, TREE).len(), 100);
 }
 
-/// Where there is no room on a server, nobody knows what it takes later: nothing is deleted before
-/// a greater manifest is there twice.
+/// If a server has no space, nobody knows what it accepts later: nothing is deleted before a
+/// greater manifest has both copies.
 #[test]
 fn a_full_server_has_nothing_deleted_before_there_is_a_greater_manifest_twice() {
     for full_of in ["manifest-", "copy-"] {
@@ -273,7 +273,7 @@ fn a_full_server_has_nothing_deleted_before_there_is_a_greater_manifest_twice() 
                 far.order(Call::Make, full_of, Mishap::Full);
             }
         };
-        // The blob of this one goes with the next state.
+        // The blob of this one is deleted with the next state.
         commit(&store, |batch| batch.drop_tree(OTHER));
         put(&store, TREE, 1000);
         store.sync(store.last_commit()).expect("sync");
@@ -306,7 +306,7 @@ fn a_full_server_has_nothing_deleted_before_there_is_a_greater_manifest_twice() 
     }
 }
 
-/// A manifest that seemed not to be made is there after a power cut: what it names is, too.
+/// A manifest whose creation seemed to fail exists after a power cut: so does what it names.
 #[test]
 fn what_an_uncertain_manifest_names_stays() {
     for run_fails in [false, true] {
@@ -319,7 +319,7 @@ fn what_an_uncertain_manifest_names_stays() {
         far.order(Call::Delete, &name, Mishap::LostRequest);
         store.checkpoint().expect_err("no answer");
         commit_if_possible(&store);
-        // A run that is refused has all deleted that nobody needs.
+        // A refused run causes everything unneeded to be deleted.
         if run_fails {
             let run = numbered(0..4000, 50);
             let refused = store.ingest(TREE, &mut SliceRun::new(&run));
@@ -332,7 +332,7 @@ fn what_an_uncertain_manifest_names_stays() {
         far.take_back();
         assert!(store.checkpoint().expect("there is a way again"));
         settle(&store);
-        // And then it goes.
+        // And then it is deleted.
         assert_eq!(names(&far, "manifest-").len(), 1);
         assert_eq!(names(&far, "run-").len(), 1, "what is in the tree");
     }
@@ -345,8 +345,8 @@ fn commit_if_possible(store: &LsmStore) {
     });
 }
 
-/// What cannot be given back costs room: the checkpoint was made, the rest is given back, and it is
-/// tried again after the next.
+/// What cannot be freed costs space: the checkpoint was made, the rest is freed, and it is retried
+/// after the next.
 #[test]
 fn what_cannot_be_given_back_is_tried_again() {
     let far = FarBlobs::new();
@@ -356,7 +356,7 @@ fn what_cannot_be_given_back_is_tried_again() {
         put(&store, TreeId(tree), 0);
         assert!(store.checkpoint().expect("checkpoint"));
     }
-    // A blob of two runs, of which one goes.
+    // A blob of two runs, one of which is dropped.
     commit(&store, |batch| batch.create_tree(TreeId(50)));
     put(&store, TreeId(50), 0);
     put(&store, TREE, 0);
@@ -382,7 +382,8 @@ fn what_cannot_be_given_back_is_tried_again() {
     assert_eq!(far.punched().len(), 1);
 }
 
-/// Objects have no holes: what is needed of one that is mostly dead is moved, so that it goes.
+/// Objects have no holes: live runs are moved out of a mostly dead object, so that it can be
+/// deleted.
 #[test]
 fn a_small_tree_does_not_hold_the_room_of_a_large_one_that_is_gone() {
     let far = FarBlobs::new();
@@ -442,7 +443,7 @@ fn a_place_where_a_store_is_is_refused() {
     }
     assert!(far.objects() == before);
     drop(store);
-    // What another volume left there by mistake stays.
+    // An object that another volume left there by mistake stays.
     let mut foreign = before.iter().find(|(name, _)| name.starts_with("run-")).unwrap().1.to_vec();
     foreign[16] ^= 1;
     far.put("run-00000000000000aa", &foreign);
@@ -455,7 +456,7 @@ fn a_place_where_a_store_is_is_refused() {
     }
 }
 
-/// No merge makes a blob longer than may be, and merging ends.
+/// No merge makes a blob longer than the limit, and merging ends.
 #[test]
 fn blobs_are_no_longer_than_may_be() {
     let most = 200 << 10;
@@ -477,7 +478,7 @@ fn blobs_are_no_longer_than_may_be() {
     assert!(lengths.iter().all(|length| *length <= most), "{lengths:?}");
     assert!(lengths.iter().sum::<u64>() > 5 * most, "{lengths:?}");
     assert!(lengths.len() < 30, "they are merged as far as may be: {lengths:?}");
-    // What is hidden goes all the same.
+    // What is hidden is freed all the same.
     commit(&store, |batch| batch.delete_range(TREE, &[0], &[0xff; 5]));
     for _ in 0..3 {
         assert!(store.checkpoint().expect("checkpoint"));
@@ -490,7 +491,7 @@ fn blobs_are_no_longer_than_may_be() {
     inspected(&sim, &far);
 }
 
-/// A run that closes the store while it is read.
+/// The iterator of a run closes the store while the run is read.
 struct Closing<'s> {
     store: &'s LsmStore,
     given: u32,
@@ -521,7 +522,7 @@ fn a_run_that_is_read_when_the_store_is_closed_is_read_no_further() {
     assert!(!files.iter().any(|path| path.contains("building")), "{files:?}");
 }
 
-/// Of a log more is live than a merge may take at once, as rows are before they are packed: it is
+/// More of a log is live than a merge may take at once, measured before rows are packed: it is
 /// emptied all the same, and cleaning ends.
 #[test]
 fn a_log_that_packs_well_is_emptied() {
@@ -548,8 +549,8 @@ fn a_log_that_packs_well_is_emptied() {
     inspected(&sim, &far);
 }
 
-/// Whatever becomes of a value log, or of the run beside it: the state is one of the two, and in
-/// the end there is nothing that nobody needs.
+/// Whatever the outcome for a value log, or for the run beside it: the state is one of the two, and
+/// in the end no unneeded file exists.
 #[test]
 fn what_becomes_of_a_value_log_does_no_harm() {
     let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late, Mishap::Repeated];
@@ -585,8 +586,8 @@ fn what_becomes_of_a_value_log_does_no_harm() {
     }
 }
 
-/// Values of ingested runs go to the value log of the merge that meets them, and leave less room in
-/// it for rows of other logs.
+/// Values of ingested runs go to the value log of the merge that meets them, and leave less space
+/// in it for rows of other logs.
 #[test]
 fn a_value_log_is_no_longer_than_may_be() {
     let most = 4 << 20;

@@ -1,8 +1,7 @@
-//! The suite with runs, manifests and value logs far away. The disk of a
-//! test has the objects, too (`SimObjects`), in a directory that the engine does not know: so power
-//! is cut at requests as well, calls that fail are requests that fail or of which the answer is
-//! lost, and damage and want of room are also those of objects. What else may become of a request
-//! is in `far`.
+//! The suite with runs, manifests and value logs in an object store. A test's disk also holds the
+//! objects (`SimObjects`), in a directory that the engine does not know. So power cuts also happen
+//! at requests, failing calls are requests that fail or whose answer is lost, and damage and lack
+//! of space also affect objects. Other outcomes of a request are tested in `far`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use testing::{SimEnv, SimObjects};
 
 use crate::conformance::options;
 
-/// Where the disk has the objects.
+/// Where the disk holds the objects.
 const OBJECTS: &str = "far";
 
-/// A store with values in value logs from so many bytes on.
+/// A store with values in value logs from this many bytes on.
 struct Far<const VALUES_FROM: u64>;
 
 impl<const VALUES_FROM: u64> Far<VALUES_FROM> {
@@ -36,7 +35,7 @@ impl<const VALUES_FROM: u64> Far<VALUES_FROM> {
 impl<const VALUES_FROM: u64> EngineUnderTest for Far<VALUES_FROM> {
     const NAME: &'static str = "lsm with objects far away";
 
-    /// By the directory that it would be in if it were not far away.
+    /// Named after the directory that would hold it if it were local.
     fn named(path: &str) -> Cow<'_, str> {
         match path.strip_prefix(OBJECTS) {
             Some(name) => Cow::Owned(format!("lsm{name}")),

@@ -1,7 +1,7 @@
-//! A server that takes nothing, for it is full or the keys are for reading: what it has is read,
-//! what is written goes to the log while there is room for it, and all goes on when it takes
-//! objects again. Nothing is deleted there meanwhile, and what a process asked for that is gone may
-//! be carried out at any time.
+//! A server that accepts nothing, because it is full or the keys are read-only. Its objects can be
+//! read, new data goes to the log while there is space for it, and everything resumes when it
+//! accepts objects again. Nothing is deleted there meanwhile, and requests of a dead process may be
+//! carried out at any time.
 
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
@@ -45,7 +45,7 @@ fn opened(sim: &SimEnv, far: &Arc<FarBlobs>) -> Arc<LsmStore> {
     LsmStore::open(&sim.env(), &options(far)).expect("it opens, whatever the server takes")
 }
 
-/// What somebody finds who opens it after a power cut now: whole, and so many entries.
+/// What an opening finds after a power cut now: a whole store with this many entries.
 fn found(sim: &SimEnv, far: &Arc<FarBlobs>) -> usize {
     let (sim, far) = (after_a_cut(sim), far.copy());
     let mut go_on = |_, _| ControlFlow::Continue(());
@@ -100,8 +100,8 @@ fn a_server_that_takes_nothing_is_read_and_the_log_goes_on() {
     }
 }
 
-/// What is only in the log and in memory has a bound: then commits are refused, and what was
-/// committed is there.
+/// What is only in the log and in memory is bounded: at the bound commits are refused, and earlier
+/// commits stay.
 #[test]
 fn commits_that_find_no_room_are_refused_until_there_is_some() {
     let far = FarBlobs::new();
@@ -121,7 +121,7 @@ fn commits_that_find_no_room_are_refused_until_there_is_some() {
     let there = (n - 1000 + 100) as usize;
     assert_eq!(entries(&*store, TREE).len(), there);
     assert_eq!(found(&sim, &far), there);
-    // Also where the next opening finds the server as full.
+    // Also if the next opening finds the server full.
     store.close().expect("with a log");
     drop(store);
     let store = opened(&sim, &far);
@@ -133,9 +133,9 @@ fn commits_that_find_no_room_are_refused_until_there_is_some() {
     assert_eq!(found(&sim, &far), there + 100);
 }
 
-/// A process on a full server asks for manifests and blobs and is gone; the next one finds it full
-/// as well. What the first asked for is carried out at any time: the state is never made of what
-/// two of them wrote.
+/// A process on a full server requests manifests and blobs and dies; the next one finds it full as
+/// well. The requests of the first are carried out at any time: the state never mixes what the two
+/// of them wrote.
 fn late(prefix: &str, deliver_at: usize, between: impl Fn(&SimEnv)) {
     let place = format!("{prefix} carried out at {deliver_at}");
     let far = FarBlobs::new();
@@ -198,8 +198,8 @@ fn what_a_process_asked_a_full_server_for_may_come_in_the_time_of_the_next() {
     }
 }
 
-/// Two have opened one place, each with a copy of the volume's directory, and neither has a
-/// manifest of its own. Who makes one first goes on.
+/// Two processes have opened one place, each with a copy of the volume's directory, and neither has
+/// a manifest of its own. The first to make one continues.
 #[test]
 fn two_that_opened_one_full_place_do_not_go_on_together() {
     for second_is_first in [false, true] {
@@ -224,8 +224,8 @@ fn two_that_opened_one_full_place_do_not_go_on_together() {
     }
 }
 
-/// A store whose process asked for a manifest and was gone before an answer, and then its log
-/// rotted, of five records the fourth: of 400 entries 200 are before that.
+/// A store whose process requested a manifest and died before an answer. Then its log rotted, in
+/// the fourth of five records: of 400 entries 200 are before that.
 fn rotten_behind(far: &Arc<FarBlobs>) -> SimEnv {
     let sim = left_behind(far);
     let first = opened(&sim, far);
@@ -262,8 +262,8 @@ fn a_log_is_not_cut_off_where_the_server_takes_no_newer_state() {
     assert_eq!(found(&sim, &far), 200);
 }
 
-/// The manifest that comes after the log was cut off is older than the state that was left,
-/// whatever was committed since under the numbers of records that were cut off.
+/// The manifest that arrives after the log was truncated is older than the remaining state,
+/// whatever was committed since under the numbers of the lost records.
 #[test]
 fn a_log_is_cut_off_only_behind_a_state_that_is_newer_than_what_comes_late() {
     let far = FarBlobs::new();
@@ -286,8 +286,8 @@ fn a_log_is_cut_off_only_behind_a_state_that_is_newer_than_what_comes_late() {
     assert_eq!(found(&sim, &far), 500);
 }
 
-/// A server that has room for one manifest and not for two is left as it was found by each process,
-/// however often one opens it and tries. What was asked for and withdrawn may come all the same.
+/// Each process leaves a server with space for one manifest and not for two as it found it, however
+/// often one opens it and tries. A withdrawn request may still be carried out.
 #[test]
 fn manifests_that_have_no_copy_do_not_fill_a_server() {
     let far = FarBlobs::new();
@@ -309,7 +309,7 @@ fn manifests_that_have_no_copy_do_not_fill_a_server() {
         far.order(Call::Make, "manifest-", Mishap::Twice);
         far.order(Call::Make, "copy-", Mishap::Full);
         if round == 2 {
-            // It is tried again before the next attempt.
+            // It is retried before the next attempt.
             far.order(Call::Delete, "manifest-", Mishap::LostRequest);
         }
         store.checkpoint().expect_err("it is full");

@@ -1,4 +1,4 @@
-//! What is slow holds nobody up: whatever call of a checkpoint or of a merge the disk is at,
+//! Slow calls block nothing else: at whatever call of a checkpoint or of a merge the disk is,
 //! commits, reads and the log go on.
 
 use std::sync::mpsc;
@@ -10,13 +10,13 @@ use testing::{Fault, FaultOn, Op, SimEnv, entries, noise};
 
 use crate::util::{TREE, blobs, checked, commit, settle, store};
 
-/// How long is waited for what must come without waiting.
+/// Time limit for an event that must need no waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The interval of the log, and more.
 const INTERVAL: Duration = Duration::from_secs(6);
 
-/// Has `slow` work until a call that the fault is for is held, then `other` beside it, which must
-/// return before that call does. Whether a call was held.
+/// Runs `slow` until a call matching the fault is held, then `other` beside it, which must return
+/// before that call does. Returns whether a call was held.
 fn while_held(
     sim: &SimEnv,
     calls: Fault,
@@ -86,7 +86,7 @@ fn nobody_waits_for_a_checkpoint() {
     let (sim, store) = store(1);
     let mut round = 0;
     loop {
-        // What the last round made goes, so that there is something to give back.
+        // The last round's changes are dropped, so that there is space to reclaim.
         if round > 0 {
             commit(&store, |batch| batch.drop_tree(TreeId(5000 + u64::from(round) - 1)));
         }
@@ -137,7 +137,7 @@ fn nobody_waits_for_a_merge() {
     checked(&store);
 }
 
-/// As long as a merged run is made durable, which for a long one at a far place takes minutes,
+/// While a merged run is made durable, which for a long run in an object store takes minutes,
 /// checkpoints are made, and more is committed than memory may hold.
 #[test]
 fn checkpoints_are_made_beside_the_end_of_a_merge() {
@@ -158,15 +158,15 @@ fn checkpoints_are_made_beside_the_end_of_a_merge() {
     settle(&store);
     assert!(store.stats().merges.expect("it merges").ended > ended);
     checked(&store);
-    // What was merged is what is read, and all that is not needed any more has gone.
+    // The merged content is read, and everything unneeded is deleted.
     for n in (0..4_u32).flat_map(|run| run * 100..run * 100 + 50).skip(8) {
         let value = store::Read::get(&*store, TREE, &n.to_be_bytes()).expect("read");
         assert_eq!(value, Some(noise(u64::from(n), 100)), "{n}");
     }
 }
 
-/// Who finds no room is not told that nothing is to be done while another thread is at a step of a
-/// merge that gives some.
+/// A thread without space does not get the answer that nothing can be done while another thread is
+/// at a step of a merge that frees space.
 #[test]
 fn who_looks_for_room_waits_for_a_merge_that_gives_some() {
     let (sim, store) = store(6);
@@ -188,7 +188,7 @@ fn who_looks_for_room_waits_for_a_merge_that_gives_some() {
     assert_eq!(checked(&store).entries, 750);
 }
 
-/// Many blobs that nobody needs any more do not make a checkpoint long.
+/// Many blobs that nothing needs any more do not make a checkpoint long.
 #[test]
 fn a_checkpoint_gives_back_a_bounded_number_of_blobs() {
     let (sim, store) = store(4);
@@ -209,14 +209,14 @@ fn a_checkpoint_gives_back_a_bounded_number_of_blobs() {
     checked(&store);
 }
 
-/// What a checkpoint writes as one run is not taken apart meanwhile: a part of it would stay in
-/// memory, and be written again.
+/// Layers that a checkpoint writes as one run are not split meanwhile: a part would stay in memory,
+/// and be written again.
 #[test]
 fn what_is_being_written_is_not_written_again() {
     let (sim, store) = store(5);
     let first = store.pin().expect("pin");
     put(&store, TREE, 0..1000, 100);
-    // Layers of their own, for somebody holds what is below them.
+    // Separate layers, because something holds what is below them.
     let second = store.pin().expect("pin");
     put(&store, TREE, 2000..2100, 100);
     let third = store.pin().expect("pin");

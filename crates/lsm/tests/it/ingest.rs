@@ -81,7 +81,7 @@ fn a_run_is_not_deleted_while_the_log_names_it() {
             settle(&store);
             assert_eq!(blobs(&sim.device).len(), 0, "nothing needs it any more");
         } else {
-            // A run that is refused has what nobody needs deleted at once, and nothing else.
+            // A refused run deletes everything unneeded at once, and nothing else.
             commit(&store, |batch| batch.put(TREE, &9_u32.to_be_bytes(), b"in the way"));
             let refused = store.ingest(TREE, &mut SliceRun::new(&numbered(0..2000, 100)));
             assert!(matches!(refused, Err(Error::RangeNotEmpty { .. })), "{refused:?}");

@@ -1,10 +1,10 @@
-//! A process is killed in a checkpoint, a merge or between commits; the next one opens what the
-//! operating system has in memory, and makes a checkpoint; and power is cut at each operation of
-//! its opening and of that checkpoint (decision 0058).
+//! A process is killed in a checkpoint, a merge or between commits. The next one opens what is in
+//! the page cache, and makes a checkpoint. Power is cut at each operation of its opening and of
+//! that checkpoint (decision 0058).
 //!
-//! The suite of all engines does the same with commits of the next process, at some operations.
-//! Here it is each of them: a manifest whose name was in memory alone is not what the ones before
-//! it may be deleted for.
+//! The suite of all engines does the same with commits of the next process, at selected operations.
+//! Here it is every operation: a manifest whose name was only in memory must not cause the earlier
+//! ones to be deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Known {
     least: u64,
 }
 
-/// What may become of a disk, with the seed of what is by chance.
+/// The fate of a disk, with the seed of its random part.
 const CUTS: [(CrashPolicy, u64); 5] = [
     (CrashPolicy::LoseAll, 0),
     (CrashPolicy::KeepAll, 0),
@@ -47,7 +47,7 @@ fn recovered(image: &SimDevice, options: &Options, (known, least): (&Known, u64)
     }
 }
 
-/// The process that comes after one that was killed.
+/// The process after one that was killed.
 fn next_process(left: &SimDevice, options: &Options, known: &Arc<Mutex<Known>>, killed: &str) {
     let sim = SimEnv::on(left.copy(), 1);
     let least = Arc::new(AtomicU64::new(known.lock().least));
@@ -90,7 +90,7 @@ fn nothing_is_given_up_for_what_a_killed_process_left_in_memory() {
                 let value = |n: u32| testing::noise(u64::from(round << 16 | n), 70);
                 model.extend(keys.clone().map(|n| (n.to_be_bytes().to_vec(), value(n))));
                 let last = store.last_commit().0.0;
-                // Before it is there, for it may be found as soon as it is.
+                // Before it exists, because it may be found as soon as it does.
                 known.lock().states.insert(last + 1, model.clone());
                 commit(&store, |batch| {
                     for n in keys {

@@ -1,5 +1,5 @@
-//! What commits, pins and cursors cost by what is in memory, counted in entries: the layers of a
-//! tree that is pinned while it is written stay few, and entries are copied a few times each.
+//! The cost of commits, pins and cursors in memory, counted in entries: a tree that is pinned while
+//! it is written has few layers, and entries are copied a few times each.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use store::{Batch, KeyRange, Pinned, Read, Store};
 
 use crate::util::{TREE, checked, commit, options, store, store_with};
 
-/// Which pins are held on.
+/// Which pins are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
     /// The last one, as a search holds it until the next.
@@ -19,7 +19,7 @@ fn value(round: u64) -> [u8; 8] {
     round.to_be_bytes()
 }
 
-/// Commits, each of so many entries, with a pin after each; what the tree holds then.
+/// Commits of this many entries each, with a pin after each; returns the tree's content.
 fn write_and_pin(held: Held, commits: u64, entries: u64) {
     let mut options = options();
     // No checkpoint comes between.

@@ -1,4 +1,4 @@
-//! The engine's tests: the suite that every engine must pass, and what is particular to this one.
+//! The engine's tests: the suite that every engine must pass, and tests specific to this one.
 
 mod checking;
 mod column;

@@ -1,5 +1,5 @@
-//! Either of the two manifests is enough: whichever of them rots or vanishes, and whenever the
-//! power was cut, nothing that was durable is lost.
+//! Either copy of the manifest is enough: if either of them rots or vanishes, and whenever the
+//! power was cut, no durable data is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::util::{TREE, blobs, checked, commit, inspected, open, options, settle
 
 type Model = BTreeMap<TreeId, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// What becomes of a file.
+/// The fate of a file.
 #[derive(Debug, Clone, Copy)]
 enum Rot {
     Zeros,
@@ -57,14 +57,14 @@ fn newest(device: &SimDevice) -> Vec<String> {
     manifests(device).pop_last().expect("there is one").1
 }
 
-/// All files, and what is in them.
+/// All files, and their contents.
 fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {
     let paths = device.files().into_iter().map(|(path, _)| path);
     paths.map(|path| (path.clone(), device.read_file(&path))).collect()
 }
 
-/// Changes the tree, and replaces the clone of it that there is, so that what the last checkpoint
-/// wrote is given back by the next.
+/// Changes the tree, and replaces its clone, so that the next checkpoint frees what the last one
+/// wrote.
 fn change(store: &LsmStore, model: &mut Model, random: &mut fastrand::Rng, round: u64) {
     let clone = TreeId(TREE.0 + round);
     commit(store, |batch| {
@@ -85,7 +85,7 @@ fn change(store: &LsmStore, model: &mut Model, random: &mut fastrand::Rng, round
     store.sync(store.last_commit()).expect("sync");
 }
 
-/// Opens what a disk holds, and compares; the disk afterwards.
+/// Opens what a disk holds, and compares; returns the disk afterwards.
 fn opens(device: SimDevice, model: &Model, place: &str) -> SimDevice {
     let sim = SimEnv::on(device, 1);
     let store = LsmStore::open(&sim.env(), &options());
@@ -99,7 +99,7 @@ fn opens(device: SimDevice, model: &Model, place: &str) -> SimDevice {
     sim.device
 }
 
-/// Each of the newest in turn, in each way; also the only one that there is yet.
+/// Each of the newest in turn, in each way; also one that has only one copy yet.
 fn opens_without_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
     let mut opened = 0;
     for path in newest(device) {
@@ -142,7 +142,7 @@ fn either_manifest_is_enough_whenever_the_power_was_cut() {
     });
 }
 
-/// An opening gives up the log for a manifest that a crash left alone only when there are two.
+/// An opening trims the log for a manifest that a crash left alone only when it has two copies.
 #[test]
 fn either_manifest_is_enough_when_the_power_is_cut_in_the_opening_after_a_cut() {
     let mut small = options();
@@ -180,7 +180,7 @@ fn either_manifest_is_enough_when_the_power_is_cut_in_the_opening_after_a_cut() 
     assert!(*cuts.lock() > 20, "{} cuts", cuts.lock());
 }
 
-/// Opening writes a new one twice, and so does repairing: a second damage finds one that is whole.
+/// Opening writes both copies again, and so does repair: a second damage finds a whole copy.
 #[test]
 fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
     let (sim, store) = store(3);
@@ -198,7 +198,7 @@ fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
         let device = crashed.copy();
         rot.strike(&device, path);
         let found = inspected(&SimEnv::on(device.copy(), 1)).findings;
-        // One that is gone is what a crash leaves, too.
+        // A missing copy is also what a crash leaves.
         assert_eq!(found.len(), usize::from(!matches!(rot, Rot::Gone)), "{place}: {found:?}");
         let told =
             found.iter().all(|found| found.file == *path && found.remedy == store::Remedy::Rebuild);
@@ -214,7 +214,7 @@ fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
     }
 }
 
-/// Where both rotted nothing is believed, and where the newest is another's, too.
+/// If both rotted the store stays closed, and if the newest is another volume's, too.
 #[test]
 fn no_older_state_is_taken_for_the_newest() {
     let (sim, store) = store(4);
@@ -224,7 +224,7 @@ fn no_older_state_is_taken_for_the_newest() {
     commit(&store, |batch| batch.put(TREE, b"key", b"another value"));
     store.close().expect("close");
     drop(store);
-    // Those before are there still, as if they could not have been deleted.
+    // The earlier ones still exist, as if they could not have been deleted.
     for path in newest(&older) {
         sim.env().device.create(&path).expect("a file");
         sim.device.overwrite(&path, 0, &older.read_file(&path));
@@ -246,7 +246,7 @@ fn no_older_state_is_taken_for_the_newest() {
     assert_eq!(sim.device.read_file(&path), other);
 }
 
-/// What a full disk holds can be opened with one manifest, and the next checkpoint makes two.
+/// A full disk can be opened with one copy, and the next checkpoint makes two.
 #[test]
 fn one_manifest_is_enough_on_a_full_medium() {
     let (sim, store) = store(5);
@@ -265,8 +265,8 @@ fn one_manifest_is_enough_on_a_full_medium() {
     assert_eq!(newest(&sim.device).len(), 2);
 }
 
-/// Where one cannot be read the other is the state. The one that could not be read is not deleted
-/// by that opening, nor is any blob; there are two again that can be read.
+/// If one copy cannot be read the other is the state. That opening does not delete the unreadable
+/// copy, nor any blob; afterwards two readable copies exist again.
 #[test]
 fn a_manifest_that_cannot_be_read_stays_and_the_other_is_the_state() {
     let (sim, store) = store(7);
@@ -276,7 +276,7 @@ fn a_manifest_that_cannot_be_read_stays_and_the_other_is_the_state() {
         change(&store, &mut model, &mut random, round);
         checked(&store);
     }
-    // Of this only the log knows when the power goes, and a blob is there that nothing names.
+    // Only the log knows of this when the power fails, and a blob exists that nothing names.
     change(&store, &mut model, &mut random, 4);
     let named = blobs(&sim.device);
     let cuts = cuts_of_a_checkpoint(&sim, &store, move |crashed| {
@@ -312,7 +312,7 @@ fn a_manifest_that_cannot_be_read_stays_and_the_other_is_the_state() {
     }
 }
 
-/// What cannot be read may be the newest, and whole: nothing older is believed, and nothing is
+/// What cannot be read may be the newest, and whole: no older manifest is accepted, and nothing is
 /// changed.
 #[test]
 fn nothing_is_changed_where_no_manifest_can_be_read() {
@@ -323,7 +323,7 @@ fn nothing_is_changed_where_no_manifest_can_be_read() {
     commit(&store, |batch| batch.put(TREE, b"key", b"another value"));
     store.close().expect("close");
     drop(store);
-    // Those before are there still, as if they could not have been deleted.
+    // The earlier ones still exist, as if they could not have been deleted.
     for path in newest(&older) {
         sim.env().device.create(&path).expect("a file");
         sim.device.overwrite(&path, 0, &older.read_file(&path));
@@ -346,11 +346,11 @@ fn nothing_is_changed_where_no_manifest_can_be_read() {
     }
 }
 
-/// A copy for which there was no room is made when there is some, whether or not there is another
+/// A copy for which there was no space is made once there is space, whether or not there is another
 /// checkpoint.
 #[test]
 fn a_copy_for_which_there_was_no_room_is_made_when_there_is() {
-    // Where there is none for the first neither, that of the state before was given up for it.
+    // If there is no space for the first either, that of the previous state was given up for it.
     let full = [&["lsm/copy-"][..], &["lsm/copy-", "lsm/manifest-"]];
     for full_of in full {
         let place = format!("{full_of:?}");
@@ -397,7 +397,7 @@ fn a_manifest_that_was_missing_at_opening_is_made_when_there_is_room() {
     }
 }
 
-/// What power cuts in a checkpoint leave that is as it is wanted.
+/// The disks that power cuts in a checkpoint leave, of those in the desired state.
 fn cuts_of_a_checkpoint(
     sim: &SimEnv,
     store: &LsmStore,
@@ -416,8 +416,8 @@ fn cuts_of_a_checkpoint(
     std::mem::take(&mut *cuts.lock())
 }
 
-/// What a manifest that was being made names is not deleted by the opening that passes over it;
-/// where anything of the state before it is gone, that is no state any more.
+/// The opening that passes over an unfinished manifest does not delete what it names; if anything
+/// of the state before it is gone, that state is no longer valid.
 #[test]
 fn a_damaged_manifest_that_is_passed_over_deletes_nothing() {
     let (sim, store) = store(11);
@@ -426,7 +426,7 @@ fn a_damaged_manifest_that_is_passed_over_deletes_nothing() {
     change(&store, &mut model, &mut random, 1);
     checked(&store);
     change(&store, &mut model, &mut random, 2);
-    // The next one is there, and has no copy yet.
+    // The next one exists, and has no copy yet.
     let crashed = cuts_of_a_checkpoint(&sim, &store, |crashed| {
         manifests(crashed).len() == 2 && newest(crashed).len() == 1
     });
@@ -442,7 +442,8 @@ fn a_damaged_manifest_that_is_passed_over_deletes_nothing() {
         // The next opening knows what is needed.
         let again = opens(opened, &model, &place);
         assert!(blobs(&again).len() < named.len(), "{place}: {named:?}");
-        // Whatever the state before needs, and is gone or damaged: it was finished after all.
+        // If anything that the state before needs is gone or damaged, the manifest was finished
+        // after all.
         for needed in blobs(&again) {
             for how in [Rot::Zeros, Rot::Short, Rot::Gone] {
                 let device = device.copy();
@@ -470,8 +471,8 @@ fn put(device: &SimDevice, bytes: &[u8], path: &str) {
     device.overwrite(path, 0, bytes);
 }
 
-/// A copy that somebody made under another number: it kept the store closed, and nothing said which
-/// file it was.
+/// A copy made by another program under another number: it used to keep the store closed, and no
+/// message named the file.
 #[test]
 fn a_manifest_under_another_name_is_left_aside() {
     let (sim, store) = store(12);
@@ -481,7 +482,7 @@ fn a_manifest_under_another_name_is_left_aside() {
         change(&store, &mut model, &mut random, round);
         checked(&store);
     }
-    // Of this only the log knows.
+    // Only the log knows of this.
     change(&store, &mut model, &mut random, 4);
     drop(store);
     let crashed = sim.device.after_crash(CrashPolicy::LoseAll, 3);
@@ -517,7 +518,7 @@ fn a_manifest_under_another_name_is_left_aside() {
                 assert!(entries(&*store, *tree) == *expected, "{path}: tree {}", tree.0);
             }
             assert!(again.device.read_file(&path) == bytes, "{path}: it was changed");
-            // With a log that is damaged, too, nothing is cut off.
+            // With a damaged log, too, nothing is truncated.
             let (log, _) = device
                 .files()
                 .into_iter()
@@ -534,8 +535,8 @@ fn a_manifest_under_another_name_is_left_aside() {
     }
 }
 
-/// What may have lain under the name, or under the number that it says, is not given up: the store
-/// stays closed, and it is said which file is to go, or to be named how.
+/// What may have had the name, or the number in the file, is not given up: the store stays closed,
+/// and the error names the file to remove, or its right name.
 #[test]
 fn no_older_state_is_taken_where_a_manifest_under_another_name_may_be_missed() {
     let (sim, store) = store(13);
@@ -572,7 +573,7 @@ fn no_older_state_is_taken_where_a_manifest_under_another_name_may_be_missed() {
         );
     };
     let bytes_of = |device: &SimDevice, path: &str| device.read_file(path);
-    // The older one was copied over both of the newest, and lies under its own name, too.
+    // The older one was copied over both of the newest, and is under its own name, too.
     let device = sim.device.copy();
     let old = newest(&older);
     for path in newest(&device) {
@@ -583,7 +584,7 @@ fn no_older_state_is_taken_where_a_manifest_under_another_name_may_be_missed() {
     }
     let both = newest(&device);
     refused(&device, &[&both[0]], "copied over both");
-    // The newest was given the name of a number above and of one below that of an older one.
+    // The newest got the name of a number above and of one below that of an older one.
     let both = newest(&sim.device);
     let number = *manifests(&sim.device).last_key_value().expect("there is one").0;
     let device = sim.device.copy();
@@ -597,7 +598,7 @@ fn no_older_state_is_taken_where_a_manifest_under_another_name_may_be_missed() {
         put(&device, &bytes_of(&older, path), path);
     }
     refused(&device, &[&renamed, &format!("lsm/manifest-{number:016x}")], "an older one is there");
-    // All is there of the older one.
+    // Everything of the older one exists.
     let device = older.copy();
     put(&device, &bytes_of(&sim.device, &both[0]), &renamed);
     refused(

@@ -1,5 +1,5 @@
-//! Many clones: merges of what each of them changed cost what is merged, and a power cut among them
-//! loses nothing.
+//! Many clones: merges of the changes of each clone cost in proportion to those changes, and a
+//! power cut among them loses nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,8 +67,8 @@ fn merges_of_small_runs_share_manifests() {
     checked(&opened);
 }
 
-/// What was merged holds what it was merged from until a manifest says so. That is written before
-/// there is a rest, also where the disk has no room for the merge that follows.
+/// A merged run holds its inputs until a manifest lists it. That manifest is written before
+/// compaction goes idle, also if the disk has no space for the merge that follows.
 #[test]
 fn what_was_merged_gives_its_room_back_where_the_next_merge_is_given_up() {
     let (sim, store, model) = clones(1, 60);

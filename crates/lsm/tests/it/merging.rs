@@ -1,4 +1,4 @@
-//! How merges go on: in bounded steps, and on a disk that is full.
+//! Progress of merges: in bounded steps, and on a full disk.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use testing::{SimEnv, entries, noise};
 
 use crate::util::{TREE, checked, commit, options, settle, store_with};
 
-/// Most blocks of a kibibyte that a step reads, which may write a quarter of a mebibyte: as many as
-/// that has, and those in which each run goes on.
+/// Most blocks of a kibibyte that a step reads, which may write a quarter of a mebibyte: the blocks
+/// of that, and those in which each run continues.
 const STEP_BLOCKS: u64 = 300;
 
-/// Merges all, and tells the steps that took, none of which is long.
+/// Merges all, and returns the number of steps, none of which is long.
 fn settle_in_steps(store: &LsmStore) -> u64 {
     let mut steps = 0;
     loop {
@@ -27,7 +27,7 @@ fn settle_in_steps(store: &LsmStore) -> u64 {
     }
 }
 
-/// A store with a run of a mebibyte and one of what `remove` says above it, both to be merged.
+/// A store with a run of a mebibyte and one of what `remove` writes above it, both to be merged.
 fn removed(policy: Policy, remove: impl FnOnce(&mut Batch)) -> (SimEnv, Arc<LsmStore>) {
     let (sim, store) = store_with(1, &Options { policy, ..options() });
     commit(&store, |batch| {
@@ -49,7 +49,7 @@ fn a_step_is_bounded_where_all_is_deleted() {
             batch.delete(TREE, &n.to_be_bytes());
         }
     });
-    // It is told before it is begun.
+    // It is reported before it begins.
     let next = store.stats().merges.expect("it merges").next;
     assert_eq!(next.map(|(runs, _)| runs), Some(2));
     assert!(settle_in_steps(&store) > 3);
@@ -69,7 +69,7 @@ fn a_step_is_bounded_where_many_ranges_are_deleted() {
     assert_eq!(checked(&store).entries, 0);
 }
 
-/// A step goes on behind what the one before passed over, and leaves nothing out.
+/// A step continues behind what the previous one passed over, and leaves nothing out.
 #[test]
 fn what_is_left_of_many_deletions_is_all_there() {
     let (_sim, store) = removed(Policy::Full, |batch| {
@@ -84,7 +84,7 @@ fn what_is_left_of_many_deletions_is_all_there() {
     assert_eq!(checked(&store).entries, 10);
 }
 
-/// Removes all of a full disk in so many parts, each with a checkpoint of its own.
+/// Removes everything from a full disk in this many parts, each with a checkpoint of its own.
 fn empties(parts: u32) {
     const KEYS: u32 = 3000;
     const VALUE: usize = 16 << 10;
@@ -121,13 +121,15 @@ fn empties(parts: u32) {
     checked(&store);
 }
 
-/// No run hides much of what is below it, and there is no room to merge those runs with each other.
+/// No run hides much of what is below it, and there is no space to merge those runs with each
+/// other.
 #[test]
 fn what_is_removed_bit_by_bit_gives_its_room_back() {
     empties(10);
 }
 
-/// The same where the tree becomes so deep that what its runs hide is not looked at before others.
+/// The same if the tree becomes so deep that the bytes its runs hide are not inspected before
+/// others.
 #[test]
 fn what_is_removed_bit_by_bit_gives_its_room_back_in_a_deep_tree() {
     empties(40);

@@ -1,5 +1,5 @@
-//! What look-ups cost, in reads of the device: at most one a run that is asked, and none for what
-//! is not there (BabuDB II.A).
+//! The cost of look-ups, in reads of the device: at most one per run that is searched, and none for
+//! absent keys (BabuDB II.A).
 
 use std::sync::Arc;
 
@@ -48,15 +48,15 @@ fn has(store: &dyn Read, tree: TreeId, key: &[u8]) -> bool {
     store.get_with(tree, key, &mut |_| ()).expect("it can be read")
 }
 
-/// How often the device is read by what is done.
+/// How often an action reads the device.
 fn reads<T>(sim: &SimEnv, act: impl FnOnce() -> T) -> (u64, T) {
     let before = sim.device.counts().of(Op::Read);
     let done = act();
     (sim.device.counts().of(Op::Read) - before, done)
 }
 
-/// Where a run has the key it is one read, and another for a row that is in a value log; those
-/// above it are told apart by their filters nearly always, and are one read each at the most.
+/// If the run has the key it is one read, and another for a row that is in a value log. The filters
+/// nearly always exclude the runs above it, which cost at most one read each.
 #[test]
 fn a_look_up_reads_at_most_a_block_of_each_run_that_it_asks() {
     for (options, of_the_run) in [(options(), 1), (column(), 2)] {
@@ -79,7 +79,7 @@ fn a_look_up_reads_at_most_a_block_of_each_run_that_it_asks() {
     }
 }
 
-/// What every create asks first: whether the name is there.
+/// The first query of every create: whether the name exists.
 #[test]
 fn a_look_up_of_what_is_not_there_reads_nothing() {
     let (sim, store) = cold(&options());
@@ -130,7 +130,7 @@ fn reads_of(sim: &SimEnv, trees: &[TreeId]) -> Vec<u64> {
     trees.iter().map(of_tree).collect()
 }
 
-/// A clone shares runs, and its changes are in others: those are merged, or told apart by their
+/// A clone shares runs, and its changes are in others: those are merged, or excluded by their
 /// filters.
 #[test]
 fn look_ups_beside_a_thousand_clones_cost_what_they_did() {
@@ -170,8 +170,8 @@ fn look_ups_beside_a_thousand_clones_cost_what_they_did() {
     }
 }
 
-/// What names a directory is what the store was made with, whatever it is opened with: else scans
-/// would ask filters for what is not in them, and leave out what is there.
+/// The store's creation fixes the bytes that name a directory, with whatever options it is opened.
+/// Otherwise scans would query filters for what is not in them, and omit existing keys.
 #[test]
 fn directories_are_found_whatever_the_store_is_opened_with() {
     let key = |n: u32| [&n.to_be_bytes()[..], b"a file's name"].concat();

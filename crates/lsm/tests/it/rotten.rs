@@ -1,5 +1,5 @@
-//! What is in the way of replaying the log - a rotten block under a key that a record adds to - is
-//! in the way of that key, and of changes, and of nothing else.
+//! A rotten block under a key that a log record adds to blocks that key, and changes, and nothing
+//! else.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn add(batch: &mut Batch, tree: TreeId, n: u32) {
     batch.merge(tree, &n.to_be_bytes(), &[ONE_MORE]);
 }
 
-/// What a crash leaves of a store whose log adds to values in runs; and what is in its trees.
+/// What a crash leaves of a store whose log adds to values in runs; and the content of its trees.
 fn crashed(options: &Options) -> (SimDevice, Trees) {
     let (sim, store) = store_with(1, options);
     for part in 0..3_u32 {
@@ -44,7 +44,7 @@ fn crashed(options: &Options) -> (SimDevice, Trees) {
     for n in merged() {
         commit(&store, |batch| add(batch, TREE, n));
     }
-    // The same again, on what a merge has left, and beside all else that a batch can do.
+    // The same again, on the result of a merge, and beside everything else that a batch can do.
     commit(&store, |batch| {
         batch.clone_tree(TREE, CLONE);
         merged().for_each(|n| add(batch, CLONE, n));
@@ -63,8 +63,8 @@ fn get(store: &dyn Read, tree: TreeId, key: &[u8]) -> store::Result<Option<Vec<u
     Ok(value)
 }
 
-/// A store that was opened read-only answers rightly or says where the damage is, changes nothing,
-/// and has lost nothing once the bytes are as they were.
+/// A store that was opened read-only answers correctly or reports where the damage is, changes
+/// nothing, and has lost nothing once the bytes are restored.
 fn lives_with_it(sim: &SimEnv, store: &LsmStore, file: &str, trees: &Trees) -> usize {
     let mut unknown = 0;
     let pin = store.pin().expect("pin");
@@ -98,7 +98,7 @@ fn lives_with_it(sim: &SimEnv, store: &LsmStore, file: &str, trees: &Trees) -> u
     unknown
 }
 
-/// A bit of each place of the runs and value logs that a crashed store stands on.
+/// A bit of each place of the runs and value logs that a crashed store needs.
 #[test]
 fn a_rotten_block_under_a_merged_key_is_in_the_way_of_that_key_alone() {
     for options in [options(), column()] {

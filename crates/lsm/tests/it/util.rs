@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) fn store(seed: u64) -> (SimEnv, Arc<LsmStore>) {
     store_with(seed, &options())
 }
 
-/// One of this layout, which it keeps when it is opened again.
+/// A store of this layout, which it keeps when it is opened again.
 pub(crate) fn store_with(seed: u64, options: &Options) -> (SimEnv, Arc<LsmStore>) {
     let sim = sim_env(seed);
     let store = LsmStore::create(&sim.env(), options).expect("create");
@@ -48,13 +48,13 @@ pub(crate) fn checked(store: &LsmStore) -> CheckReport {
     report
 }
 
-/// What a check finds of a store that nobody has open.
+/// The findings of a check of a store that no process has open.
 pub(crate) fn inspected(sim: &SimEnv) -> CheckReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
     inspect(&sim.env(), &options(), &mut go_on).expect("the files are there")
 }
 
-/// Merges and gives back until nothing is left to do.
+/// Merges and reclaims until nothing is left to do.
 pub(crate) fn settle(store: &LsmStore) {
     while store.reclaim_step(100).expect("reclaim") {}
 }
