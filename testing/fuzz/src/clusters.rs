@@ -1,4 +1,4 @@
-//! Whole clusters, as searches open them: damaged bytes whose checksums are right.
+//! Whole clusters, as searches open them: damaged bytes with correct checksums.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn hash() -> NameHash {
     NameHash::with_bits([9; 16], NameHash::BITS)
 }
 
-/// Attributes that rows carry, of which the last is of none.
+/// Attributes that rows carry; no row has the last one.
 const CARRIED: [&[u8]; 3] = [b"user.a", b"user.b", b"user.c"];
 
 fn make(random: &mut Rng) -> Vec<u8> {
@@ -105,7 +105,7 @@ fn sum_head(bytes: &mut [u8], length: usize) {
 }
 
 fn run(bytes: &[u8]) -> bool {
-    // More rows than bytes are possible where every column is a constant; they take long.
+    // More rows than bytes are possible if every column is a constant; they take long.
     let Ok(cluster) = Cluster::open(Arc::new(bytes.to_vec()), hash()) else { return false };
     let whole = cluster.verify().is_ok();
     let conditions = [

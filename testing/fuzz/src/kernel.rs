@@ -1,5 +1,5 @@
 //! Messages of the FUSE protocol, on a volume in memory: what the kernel sends, and what it would
-//! not.
+//! never send.
 
 #![expect(clippy::host_endian_bytes, reason = "the kernel's structures are in its own order")]
 
@@ -20,11 +20,11 @@ pub(crate) const TARGETS: &[Target] =
 
 /// Bytes of the header of a request.
 const HEADER: usize = 40;
-/// What the kernel may ask, by number; the last is the highest known.
+/// Operation codes that the kernel may send; the last is the highest known.
 const OPCODES_END: u32 = 54;
 
-/// Messages, each with its length first: together they are one case, so that one can use what
-/// another made.
+/// Messages, each with its length first: together they are one case, so that a message can use what
+/// another created.
 fn make(random: &mut Rng) -> Vec<u8> {
     let mut out = Vec::new();
     for unique in 0..random.u64(1..12) {
@@ -104,12 +104,12 @@ fn message(out: &mut Vec<u8>, opcode: u32, unique: u64, node: u64, body: &[u8]) 
     out.extend_from_slice(&opcode.to_ne_bytes());
     out.extend_from_slice(&unique.to_ne_bytes());
     out.extend_from_slice(&node.to_ne_bytes());
-    // Somebody of no process: 0, 0, 0, and no extension.
+    // A caller without a process: 0, 0, 0, and no extension.
     out.extend_from_slice(&[0; 16]);
     out.extend_from_slice(body);
 }
 
-/// A node that is there, more often than not.
+/// Mostly an existing node.
 fn node(random: &mut Rng) -> u64 {
     let there = 1 << 40;
     [1, 1, there + 2, there + 3, there + 4, there + 5, there + random.u64(..12), number(random)]
@@ -139,7 +139,7 @@ fn words(random: &mut Rng, count: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The length within each message is made that of the message, as the kernel has it.
+/// Sets the length within each message to that of the message, as the kernel does.
 fn mend(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(length) = bytes.get(at..at + 4).and_then(|slot| slot.try_into().ok()) {
@@ -158,7 +158,7 @@ fn mend(bytes: &mut [u8]) {
     }
 }
 
-/// A small volume; every case has one of its own, so that it can be run once more.
+/// A small volume; every case has one of its own, so that it can be replayed.
 fn volume() -> Arc<Fs> {
     let env = sim_env(1);
     let store = Arc::new(MemStore::new());

@@ -1,12 +1,13 @@
-//! Fuzzing on stable Rust: seeded, deterministic, and of everything that takes bytes or calls.
+//! Fuzzing on stable Rust: seeded, deterministic, for everything that takes bytes or calls.
 //!
-//! A *target* (`target`) makes valid input, has it damaged (`mutate`), makes checksums right again
-//! so that what lies behind them is reached, and gives it to the code under test. Targets are the
-//! decoders of `format` (`decoders`), whole clusters, messages of the socket (`messages`, made by
-//! `values`) and of the kernel (`kernel`), queries (`queries`), and random calls of the file
-//! system on volumes that are well and that are not (`operations`, `world`).
+//! A *target* (`target`) makes valid input, damages it (`mutate`), corrects checksums so that the
+//! code behind them is reached, and passes it to the code under test. Targets are the decoders of
+//! `format` (`decoders`), whole clusters, messages of the socket (`messages`, made by `values`) and
+//! of the kernel (`kernel`), queries (`queries`), and random calls of the file system on intact and
+//! damaged volumes (`operations`, `world`).
 //!
-//! A *worker* process runs cases; the *supervisor* sees it die or hang, and writes down the input.
+//! A *worker* process runs cases; the *supervisor* detects that it dies or hangs, and records the
+//! input.
 
 mod clusters;
 pub mod decoders;
@@ -40,7 +41,7 @@ pub fn targets() -> Vec<Target> {
     all
 }
 
-/// The target of a name.
+/// The target with a name.
 pub fn target(name: &str) -> Option<Target> {
     targets().into_iter().find(|target| target.name == name)
 }

@@ -1,5 +1,5 @@
-//! `pando-fuzz`: runs the targets for a time, replays what it found. Exit code 0: so much was run
-//! and nothing was found; 1: something was, or nothing was run; 2: wrong usage.
+//! `pando-fuzz`: runs the targets for a time, replays what it found. Exit code 0: cases ran and
+//! nothing was found; 1: there was a finding, or nothing ran; 2: wrong usage.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
 
@@ -136,7 +136,7 @@ fn answer(verb: Verb) -> std::io::Result<bool> {
     }
 }
 
-/// Says what a run came to; whether it is well.
+/// Prints the result of a run; returns whether it is good.
 fn told(run: &Run, outcome: &Outcome) -> bool {
     let mut well = outcome.findings == 0;
     for target in chosen(run.part, run.only.as_deref()) {

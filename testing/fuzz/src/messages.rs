@@ -102,7 +102,7 @@ pub(crate) const TARGETS: &[Target] = &[
     },
 ];
 
-/// Makes values until one is taken by its type.
+/// Makes values until its type accepts one.
 fn made(random: &mut Rng, make: fn(Values<'_, '_>, &mut Vec<u8>) -> Option<()>) -> Vec<u8> {
     let pool = crate::random::bytes(random, 200);
     let pool = if pool.is_empty() { b"/a/b".to_vec() } else { pool };

@@ -1,9 +1,9 @@
-//! Damage: flipped bits, numbers at the edges of their types, lengths that lie, parts removed,
-//! repeated, and put in from elsewhere.
+//! Damage: flipped bits, numbers at the edges of their types, wrong lengths, parts removed,
+//! repeated, and inserted from elsewhere.
 
 use fastrand::Rng;
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers at which arithmetic tends to fail.
 const EDGES: [u64; 20] = [
     0,
     1,
@@ -30,7 +30,7 @@ const EDGES: [u64; 20] = [
 /// Input does not grow beyond this.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Damages `bytes` in one to eight ways; `other` is input of the same sort, or empty.
+/// Damages `bytes` in one to eight ways; `other` is input of the same kind, or empty.
 pub(crate) fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rng) {
     for _ in 0..1 << random.u32(..4) {
         once(bytes, other, random);
@@ -43,7 +43,7 @@ fn once(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rng) {
         bytes.push(random.u8(..));
         return;
     }
-    // What decides most stands at the front.
+    // The most decisive bytes are at the front.
     let reach = if random.bool() { bytes.len().min(64) } else { bytes.len() };
     let at = random.usize(..reach);
     match random.u8(..11) {
@@ -74,7 +74,7 @@ fn once(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rng) {
     }
 }
 
-/// A number at an edge, little- or big-endian, or as a varint in the place of a byte.
+/// A number at an edge, little- or big-endian, or as a varint in place of a byte.
 fn number(bytes: &mut Vec<u8>, at: usize, random: &mut Rng) {
     let value = EDGES[random.usize(..EDGES.len())];
     if random.u8(..3) == 0 {

@@ -1,8 +1,7 @@
-//! Calls at random: on a volume that is well, on one whose medium fills up or fails, on one whose
-//! files were damaged, and on one whose records, or the structures of whose engine, were falsified
-//! with every checksum right. The
-//! input of a case is a seed, a number of calls, and the number of the case, by which the engines
-//! take turns.
+//! Random calls on four kinds of volumes: an intact one, one whose disk fills up or fails, one
+//! whose files were damaged, and one whose records, or the structures of whose engine, were
+//! falsified with every checksum right. The input of a case is a seed, a number of calls, and the
+//! number of the case, which selects the engine in rotation.
 
 use std::sync::Arc;
 
@@ -63,11 +62,11 @@ fn make_seed(random: &mut Rng) -> Vec<u8> {
     [random.u64(..).to_le_bytes(), random.u64(20..160).to_le_bytes()].concat()
 }
 
-/// What is below volumes, in turn.
+/// The engines and stores below volumes, in turn.
 const BELOW: [(Engine, Layout); 3] =
     [(Engine::Btree, Layout::Rows), (Engine::Lsm, Layout::Rows), (Engine::Lsm, Layout::Column)];
 
-/// A volume that is made by an input, and the number of calls.
+/// A volume made from an input, and the number of calls.
 struct Given {
     random: Rng,
     calls: u32,
@@ -128,7 +127,7 @@ fn run_failing(bytes: &[u8]) -> bool {
     succeeded > 0
 }
 
-/// A volume with something in it, closed or as a crash leaves it.
+/// A volume with contents, closed or as a crash leaves it.
 fn filled(given: Given) -> (SimDevice, Rng) {
     let (calls, mut world) = (given.calls, given.fresh());
     let device = world.env.device.clone();
@@ -216,7 +215,7 @@ fn run_falsified_structures(bytes: &[u8]) -> bool {
     use_damaged(&device, random)
 }
 
-/// Changes records, removes some, and puts some where they are not looked for.
+/// Changes records, removes some, and puts some where they do not belong.
 fn falsify(store: &dyn Store, random: &mut Rng) {
     let trees: Vec<TreeId> = (16..96)
         .map(TreeId)

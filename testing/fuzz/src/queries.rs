@@ -1,5 +1,5 @@
 //! Queries: the arguments of `pando find`, the words of a search box, regular expressions, and
-//! what is made of them on rows.
+//! their evaluation on rows.
 
 use fastrand::Rng;
 use format::inode_record::FileKind;
@@ -92,7 +92,7 @@ const TESTS: &[(&str, &[&str])] = &[
     (",", &[]),
 ];
 
-/// Arguments, each with a zero byte behind it.
+/// Arguments, each terminated by a zero byte.
 fn make_arguments(random: &mut Rng) -> Vec<u8> {
     let mut out = Vec::new();
     let mut open = 0;
@@ -272,7 +272,7 @@ impl Details for Nobody {
     }
 }
 
-/// Puts rows to an expression, and takes it apart as searches do.
+/// Evaluates an expression on rows, and splits it as searches do.
 pub(crate) fn ask(expr: &Expr) {
     let caller = Caller {
         uid: 7,

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use format::{COUNTED_MAX, Pointer};
 
-/// A number of any magnitude, small ones more often than they are by chance.
+/// A number of any magnitude, small ones more often than in a uniform distribution.
 pub(crate) fn number(random: &mut Rng) -> u64 {
     match random.u8(..16) {
         0 => u64::MAX,
@@ -12,7 +12,7 @@ pub(crate) fn number(random: &mut Rng) -> u64 {
     }
 }
 
-/// One of those that are given one after the other: up to the greatest that is read.
+/// A number assigned in sequence: up to the greatest that decoders accept.
 pub(crate) fn counted(random: &mut Rng) -> u64 {
     match random.u8(..16) {
         0 => COUNTED_MAX,
@@ -30,13 +30,13 @@ pub(crate) fn signed(random: &mut Rng) -> i64 {
     number(random).cast_signed()
 }
 
-/// Bytes, `most` at most.
+/// At most `most` bytes.
 pub(crate) fn bytes(random: &mut Rng, most: usize) -> Vec<u8> {
     let length = random.usize(..=most);
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-/// Letters, one at least and `most` at most.
+/// At least one letter and at most `most`.
 pub(crate) fn name(random: &mut Rng, most: usize) -> Vec<u8> {
     let length = random.usize(1..=most);
     (0..length).map(|_| random.u8(b'a'..=b'z')).collect()

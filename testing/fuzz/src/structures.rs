@@ -1,5 +1,6 @@
 //! Volumes whose structures were falsified with every checksum right: nodes of the B-tree, from the
-//! superblock down, and the manifest of runs. Who can write to a volume's directory can make such.
+//! superblock down, and the manifest of runs. An attacker with write access to a volume's directory
+//! can make such volumes.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use crate::mutate::mutate;
 const NODES: &str = "btree/nodes";
 const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
-/// Falsifies structures of the engine that a volume has, and seals them again.
+/// Falsifies structures of the engine in a volume, and seals them again.
 pub(crate) fn falsify(device: &SimDevice, random: &mut Rng) {
     for _ in 0..1 << random.u32(..3) {
         if device.files().iter().any(|(path, _)| path == NODES) {
@@ -57,14 +58,14 @@ fn encoded(pointer: &Pointer) -> Vec<u8> {
     out
 }
 
-/// A node that was read, where it is, and what points to it first.
+/// A node that was read, its place, and what points to it first.
 struct Found {
     pointer: Pointer,
     bytes: Vec<u8>,
     parent: Option<usize>,
 }
 
-/// All nodes to which a superblock leads.
+/// All nodes that a superblock points to.
 fn nodes(file: &[u8], superblock: &Superblock) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     let mut met = BTreeSet::new();
@@ -154,7 +155,7 @@ fn falsify_body(bytes: &mut Vec<u8>, random: &mut Rng) {
     let length = body.len();
     let mut changed = body;
     if random.bool() && length > 12 {
-        // Some number of 6 bytes, where a pointer may be.
+        // Any number of 6 bytes, where a pointer may be.
         let at = random.usize(..length - 8);
         changed[at..at + 6].copy_from_slice(&unit(random).to_le_bytes()[..6]);
     } else {
@@ -168,7 +169,7 @@ fn falsify_body(bytes: &mut Vec<u8>, random: &mut Rng) {
     bytes.extend(changed);
 }
 
-/// Writes a node with its checksum, and all that lead to it, up to the superblock.
+/// Writes a node with its checksum, and all nodes that point to it, up to the superblock.
 fn seal_up(device: &SimDevice, found: &mut [Found], at: usize, superblock: &mut Superblock) {
     let mut at = at;
     loop {
@@ -179,7 +180,7 @@ fn seal_up(device: &SimDevice, found: &mut [Found], at: usize, superblock: &mut 
         node.pointer = now;
         let units = usize::from(old.units);
         device.overwrite(NODES, offset(old.unit), &node.bytes);
-        // Nodes of the catalog are there twice.
+        // Nodes of the catalog have two copies.
         let half = units / 2 * UNIT_BYTES;
         if units.is_multiple_of(2) && node.bytes.len() <= half {
             device.overwrite(NODES, offset(old.unit) + half as u64, &node.bytes);

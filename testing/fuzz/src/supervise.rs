@@ -1,5 +1,5 @@
-//! The supervisor: starts workers, takes note when one dies or stands still, writes down the case
-//! it was at, and starts another behind that case. At the end it says how much was run.
+//! The supervisor: starts workers, notices when one dies or hangs, records its current case, and
+//! starts another behind that case. At the end it reports how much was run.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use device::{Clock as _, SystemClock};
 use crate::target::{Part, Target};
 use crate::worker::{Beat, Case};
 
-/// How long a case may take, on the clock: other programs have the processors too.
+/// How long a case may take in wall-clock time: other programs use the processors too.
 fn patience(part: Part) -> Duration {
     match part {
         Part::Decoders => Duration::from_secs(60),
@@ -20,7 +20,7 @@ fn patience(part: Part) -> Duration {
     }
 }
 
-/// Workers that died after which a run is given up.
+/// Number of dead workers after which a run is aborted.
 const DEATHS_MAX: usize = 10;
 
 /// A run.
@@ -28,7 +28,7 @@ const DEATHS_MAX: usize = 10;
 pub struct Run {
     /// Which part.
     pub part: Part,
-    /// Only this target.
+    /// Only this target, if set.
     pub only: Option<String>,
     /// The seed.
     pub seed: u64,
@@ -40,14 +40,14 @@ pub struct Run {
     pub findings: PathBuf,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Executions and understood inputs of each target.
     pub counts: BTreeMap<String, (u64, u64)>,
     /// Workers that died.
     pub deaths: usize,
-    /// Whether so many died that the run was given up before its time.
+    /// Whether so many workers died that the run was aborted before its time.
     pub given_up: bool,
     /// CPU seconds.
     pub cpu_seconds: f64,
@@ -144,7 +144,7 @@ impl Run {
         clock: &SystemClock,
     ) -> std::io::Result<Worker> {
         let heartbeat = place.join(index.to_string());
-        // What the one before it said is counted.
+        // The counts that the worker before it reported.
         match std::fs::remove_file(&heartbeat) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -165,7 +165,7 @@ impl Run {
         Ok(Worker { child, heartbeat, index, cpu_seconds, last: Beat::default(), since })
     }
 
-    /// Waits until a worker ends; `None` when it stood still and was ended.
+    /// Waits until a worker ends; `None` if it hung and was killed.
     fn wait(
         &self,
         worker: &mut Worker,
@@ -190,7 +190,7 @@ impl Run {
 }
 
 impl Outcome {
-    /// Takes what a worker printed: a line for each target, and one for the findings.
+    /// Parses a worker's output: a line for each target, and one for the findings.
     fn count(&mut self, told: &str) {
         for line in told.lines() {
             let mut words = line.split_whitespace();

@@ -1,5 +1,5 @@
-//! Random values of any type that can be decoded: a serde format that makes its input up. So
-//! every variant of every message is made, and none needs to be listed.
+//! Random values of any type that can be decoded: a serde format that generates its input. So every
+//! variant of every message is made, and none needs to be listed.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// Levels of lists and options below which nothing more is put.
+/// Nesting level of lists and options below which nothing more is generated.
 const DEPTH_MAX: u32 = 6;
 
-/// Where random values come from; byte strings borrow from `pool`.
+/// The source of random values; byte strings borrow from `pool`.
 pub(crate) struct Values<'p, 'r> {
     pub(crate) random: &'r mut Rng,
     pub(crate) pool: &'p [u8],

@@ -1,6 +1,6 @@
-//! A worker: runs case after case, says in a file which one it is at, catches panics and writes
-//! down what they came of. What it cannot catch (an abort for lack of memory, a stack that ran
-//! out, a hang) its supervisor finds by that file.
+//! A worker: runs case after case, records its current case in a file, catches panics and records
+//! their input. What it cannot catch (an abort for lack of memory, a stack overflow, a hang) its
+//! supervisor finds from that file.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::target::{Part, Target};
 
-/// Memory that a worker may map, in bytes: a case that wants more is a finding.
+/// Memory that a worker may map, in bytes: a case that needs more is a finding.
 const MEMORY_MAX: u64 = 4 << 30;
-/// Kinds of panics after which a worker stops: there is enough to repair.
+/// Kinds of panics after which a worker stops: that is enough to repair.
 const FINDINGS_MAX: usize = 20;
 
-/// What a worker does.
+/// The task of a worker.
 #[derive(Debug, Clone)]
 pub struct Work {
     /// The targets, in turn.
@@ -28,17 +28,17 @@ pub struct Work {
     pub seed: u64,
     /// The first number of a case.
     pub first: u64,
-    /// The distance of its numbers: how many workers there are.
+    /// The step between its numbers: how many workers there are.
     pub stride: u64,
     /// CPU seconds after which it ends.
     pub cpu_seconds: f64,
-    /// The file in which it says where it is.
+    /// The file in which it records its progress.
     pub heartbeat: PathBuf,
     /// The directory of findings.
     pub findings: PathBuf,
 }
 
-/// Where a worker is: what stands in its file.
+/// The progress of a worker: the content of its file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Beat {
     /// Index of the target.
@@ -53,7 +53,7 @@ pub struct Beat {
     pub count: (u64, u64),
 }
 
-/// Writes numbers to a file, from a place on.
+/// Writes numbers to a file, at an offset.
 fn write_numbers(to: &File, numbers: &[u64], at: usize) {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     to.write_all_at(&bytes, at as u64).expect("the file of the worker's place is written");
@@ -68,7 +68,7 @@ fn read_numbers(from: &Path) -> Option<Vec<u64>> {
 
 impl Beat {
     const NUMBERS: usize = 6;
-    /// Where the counts of a target stand, whose turn is over.
+    /// The offset of the counts of a target whose turn is over.
     const COUNT_BYTES: usize = 16;
 
     fn write(&self, to: &File) {
@@ -82,7 +82,7 @@ impl Beat {
         write_numbers(to, &[self.count.0, self.count.1], at);
     }
 
-    /// What a worker said last.
+    /// The last progress that a worker recorded.
     pub fn read(from: &Path) -> Option<Beat> {
         match *read_numbers(from)?.get(..Beat::NUMBERS)? {
             [target, number, executions, cpu_millis, begun, understood] => {
@@ -92,7 +92,7 @@ impl Beat {
         }
     }
 
-    /// What a worker said of each target.
+    /// The counts that a worker recorded for each target.
     pub fn read_counts(from: &Path, targets: &[Target]) -> Counts {
         let numbers = read_numbers(from).unwrap_or_default();
         let ended = numbers.get(Beat::NUMBERS..).unwrap_or_default().chunks_exact(2);
@@ -110,11 +110,11 @@ impl Beat {
 pub type Counts = BTreeMap<&'static str, (u64, u64)>;
 
 thread_local! {
-    /// Where the last panic was, and what it said.
+    /// The place of the last panic, and its message.
     static PANIC: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
 }
 
-/// Has panics noted, beside what is done about them so far.
+/// Records panics, in addition to the existing hook.
 pub fn note_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -124,7 +124,7 @@ pub fn note_panics() {
     }));
 }
 
-/// Runs one input; whether it was understood, or where it panicked and what was said.
+/// Runs one input; returns whether it was understood, or the place and message of the panic.
 pub fn run(target: &Target, input: &[u8]) -> Result<bool, (String, String)> {
     catch_unwind(AssertUnwindSafe(|| (target.run)(input)))
         .map_err(|_| PANIC.with_borrow_mut(Option::take).unwrap_or_default())
@@ -135,11 +135,11 @@ fn cpu() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Works until its time is used up; the counts, and how many findings there were.
+/// Runs until its time is used up; returns the counts, and how many findings there were.
 pub fn work(work: &Work) -> std::io::Result<(Counts, usize)> {
     let limit = Rlimit { current: Some(MEMORY_MAX), maximum: Some(MEMORY_MAX) };
     setrlimit(Resource::As, limit)?;
-    // A finding is told once, by its file.
+    // A finding is reported once, by its file.
     std::panic::set_hook(Box::new(|_| {}));
     note_panics();
     let mut how = OpenOptions::new();
@@ -151,7 +151,7 @@ pub fn work(work: &Work) -> std::io::Result<(Counts, usize)> {
     while cpu() < work.cpu_seconds && places.len() < FINDINGS_MAX {
         let mut next = number;
         for (at, target) in work.targets.iter().enumerate() {
-            // Decoders in runs, so that code and data stay in the cache.
+            // Decoders in batches, so that code and data stay in the cache.
             let run_length = if target.part == Part::Decoders { 64 } else { 1 };
             let count = counts.entry(target.name).or_default();
             for round in 0..run_length {
@@ -183,7 +183,7 @@ pub fn work(work: &Work) -> std::io::Result<(Counts, usize)> {
     Ok((counts, places.len()))
 }
 
-/// A case that went wrong.
+/// A case that failed.
 pub(crate) struct Case<'a> {
     pub(crate) target: &'a Target,
     pub(crate) seed: u64,
@@ -191,7 +191,7 @@ pub(crate) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Writes the input down, and beside it what happened; the input's file.
+    /// Writes the input, and a description beside it; returns the input's file.
     pub(crate) fn keep(
         &self,
         directory: &Path,

@@ -1,6 +1,6 @@
-//! A volume on a simulated medium and somebody who calls it at random: any call, on nodes that
-//! are there, that were, and that never were, by owners and strangers. An error is an answer; a
-//! panic is not, and neither is damage that nobody did.
+//! A volume on a simulated disk and a caller that makes random calls: any call, on nodes that
+//! exist, that existed, and that never did, by owners and strangers. An error is a valid answer; a
+//! panic is not, and neither is damage that the test did not cause.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ const SNAPSHOTS: &[u8] = b".snapshots";
 const NAMES: [&[u8]; 9] =
     [b"a", b"b", b"c", b"d", b"long one", b".", b"..", SNAPSHOTS, b"lost+found"];
 
-/// A volume and who calls it.
+/// A volume and its caller.
 pub(crate) struct World {
     pub(crate) env: SimEnv,
     pub(crate) fs: Arc<Fs>,
     pub(crate) random: Rng,
-    /// Nodes that were answered, with their look-ups held.
+    /// Nodes that calls returned, with their look-ups held.
     nodes: Vec<NodeId>,
-    /// Calls that did what was asked.
+    /// Calls that succeeded.
     pub(crate) succeeded: u64,
-    /// The first answer that says that something is damaged.
+    /// The first answer that reports damage.
     pub(crate) damage: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl World {
         World::open(&device, random).expect("a fresh volume opens")
     }
 
-    /// A volume that is there.
+    /// An existing volume.
     pub(crate) fn open(device: &SimDevice, random: Rng) -> Result<World, OpenError> {
         let env = sim(device);
         let fs = Fs::open(env.env(), &options())?;
@@ -87,7 +87,7 @@ impl World {
         Ok(World { env, fs, random, nodes, succeeded: 0, damage: None })
     }
 
-    /// So many calls.
+    /// Makes this many calls.
     pub(crate) fn calls(&mut self, count: u32) {
         for _ in 0..count {
             let caller = self.caller();
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// Lets go of all nodes, and closes.
+    /// Releases all nodes, and closes.
     pub(crate) fn close(self) -> FsResult<()> {
         for node in self.nodes {
             if node != NodeId::ROOT {
@@ -342,7 +342,7 @@ impl World {
     }
 }
 
-/// Checks a volume that nobody has open.
+/// Checks a volume that no process has open.
 pub(crate) fn check(device: &SimDevice) -> Result<VolumeReport, OpenError> {
     Fs::check_offline(&sim(device).env(), &mut |_, _| ControlFlow::Continue(()))
 }

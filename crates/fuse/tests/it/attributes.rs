@@ -1,4 +1,4 @@
-//! Attributes, times, extended attributes, set-id bits, room.
+//! Attributes, times, extended attributes, set-id bits, space.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -113,7 +113,7 @@ fn set_id_bits_end_with_a_write_a_truncation_and_a_change_of_owner() {
     });
     assert_eq!((mode(), capable()), (0o755, false), "a truncation");
 
-    // Nobody may run it while it is written, and then its owner lets them again.
+    // No process may execute it while it is written, and then its owner allows that again.
     arm();
     as_user(NOBODY, &[], || {
         std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
@@ -128,7 +128,7 @@ fn set_id_bits_end_with_a_write_a_truncation_and_a_change_of_owner() {
     assert_eq!((mode(), capable()), (0o755, false), "a change of owner");
 }
 
-/// Runs something as the superuser who may not keep set-id bits.
+/// Runs a closure as a superuser who may not keep set-id bits.
 fn without_fsetid(body: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let bare = scope.spawn(|| {
@@ -141,7 +141,7 @@ fn without_fsetid(body: impl FnOnce() + Send) {
     });
 }
 
-/// In a call of its own a crash could come before it, and it would undo a chmod from in between.
+/// As a separate call a crash could come before it, and it would undo a chmod from in between.
 #[test]
 fn set_id_bits_end_in_the_call_that_changes_the_file() {
     type Change = fn(&std::fs::File);
@@ -193,7 +193,7 @@ fn totals_that_take_long_keep_nobody_from_the_mount() {
         sender.send(std::fs::read(file).unwrap()).unwrap();
     });
     let read = receiver.recv_timeout(PATIENCE);
-    // One user has no more than two threads for it.
+    // One user gets at most two threads for it.
     let at_gate = rig.fs.at_gate.load(Ordering::Relaxed);
     drop(held);
     assert_eq!((read.as_deref(), at_gate), (Ok(&b"text"[..]), 2));

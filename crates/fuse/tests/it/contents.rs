@@ -1,4 +1,4 @@
-//! Contents: reading, writing, appending, mapping, truncating, what outlives its name.
+//! Contents: reading, writing, appending, mapping, truncating, data that outlives its name.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -32,13 +32,13 @@ fn opening_and_listing_again_cost_no_request_where_the_kernel_checks() {
         assert_eq!(rig.read("f"), b"one");
         assert_eq!(std::fs::read_dir(rig.path("")).unwrap().count(), 1);
     };
-    // The first time the kernel learns that it need not ask, and reads; a read makes it doubt the
-    // time of last read, so that it asks for attributes a second time.
+    // The first time the kernel learns that it need not ask, and reads; a read invalidates the time
+    // of last read, so that it asks for attributes a second time.
     use_it();
     use_it();
     let stopped = rig.fs.gate.lock();
     std::thread::scope(|scope| {
-        // The only thread that serves is held up, so that any request would wait for it.
+        // The only serving thread is blocked, so that any request would wait for it.
         scope.spawn(|| rustix::fs::statvfs(rig.path("")).unwrap());
         rig.eventually("the server is held up", |fs| fs.at_gate.load(Ordering::Relaxed) == 1);
         let (done, finished) = std::sync::mpsc::channel();

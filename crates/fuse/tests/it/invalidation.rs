@@ -85,7 +85,7 @@ fn contents_and_attributes_that_change_are_read_again() {
     assert_eq!(rig.read("f"), b"longer than it was before");
 }
 
-/// A count of links changes while a file is read: its pages need not be read once more.
+/// A link count changes while a file is read: its pages need not be read again.
 #[test]
 fn attributes_that_change_leave_contents_in_the_cache() {
     let Some(rig) = mounted("") else { return };

@@ -44,7 +44,7 @@ fn a_listing_before_the_first_look_at_a_file_leaves_nothing_to_look_up() {
     assert_eq!((names.len(), rig.fs.lookups.load(Ordering::Relaxed)), (5000, asked));
 }
 
-/// A node that cannot be read is listed as the others are; only who looks at it fails.
+/// An unreadable node is listed like the others; only accessing it fails.
 #[test]
 fn what_has_no_attributes_is_listed() {
     let mut fs = MemoryFs::new();
@@ -59,7 +59,7 @@ fn what_has_no_attributes_is_listed() {
     assert_eq!(rig.fs.held(), held + 19);
 }
 
-/// What was listed before an error is told to the kernel, which then forgets it.
+/// The kernel receives the entries listed before an error, and then forgets them.
 #[test]
 fn an_error_in_the_middle_of_a_listing_comes_after_what_was_taken() {
     let mut fs = MemoryFs::new();
@@ -95,7 +95,7 @@ fn names_of_a_large_directory_come_alone_until_they_are_looked_up() {
     let nodes = rig.fs.held();
     assert_eq!(std::fs::read_dir(rig.path("")).unwrap().count(), 5000);
     assert_eq!(rig.fs.held(), nodes, "the kernel holds what nobody looked at");
-    // A change, so that the kernel keeps no listing.
+    // A change, so that the kernel caches no listing.
     rig.write("another", b"");
     let asked = rig.fs.lookups.load(Ordering::Relaxed);
     let listing = std::fs::read_dir(rig.path("")).unwrap();
@@ -149,7 +149,7 @@ fn dots_show_the_numbers_of_their_directories() {
     assert_eq!(numbers("d/e"), [inner, outer]);
     assert_eq!(numbers("d"), [outer, ROOT_SHOWN]);
     assert_eq!(numbers("")[0], ROOT_SHOWN);
-    // Nothing was looked up on the way that is not given back.
+    // Every look-up made on the way was returned.
     std::fs::remove_dir(rig.path("d/e")).unwrap();
     std::fs::remove_dir(rig.path("d")).unwrap();
     rig.eventually("only the root is left", |fs| fs.nodes() == 1);

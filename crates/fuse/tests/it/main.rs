@@ -1,6 +1,6 @@
-//! The adapter through the kernel: real mounts of a file system in memory.
+//! Tests of the adapter through the kernel: real mounts of a file system in memory.
 //!
-//! They need /dev/fuse and the right to mount, and fail where these are missing, unless
+//! They need /dev/fuse and the right to mount, and fail if these are missing, unless
 //! `SKIP_FUSE=REASON` or `SKIP_ROOT=REASON` says that this is known.
 
 #![expect(clippy::disallowed_methods, reason = "a mount is used as any program uses it")]

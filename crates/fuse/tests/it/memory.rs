@@ -1,5 +1,5 @@
 //! A file system in memory that answers the calls of the namespace, for mounts in tests. It keeps
-//! look-up counts exactly, checks permissions where it is told to, and lets a test change things
+//! look-up counts exactly, checks permissions if configured to, and lets a test change things
 //! behind the kernel's back.
 
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ pub(crate) struct MemoryFs {
     state: Mutex<State>,
     invalidate: Mutex<Option<Arc<dyn Invalidate>>>,
     clock: SystemClock,
-    /// Reports every new name as if somebody else had made it, from within the call.
+    /// Reports every new name as if another process had made it, from within the call.
     pub(crate) report_own_names: bool,
-    /// The size of the root, where it is to look large.
+    /// The size of the root, if it must look large.
     pub(crate) root_entries_shown: Option<u64>,
     pub(crate) fsyncs: AtomicUsize,
     pub(crate) chmods: AtomicUsize,
@@ -33,7 +33,7 @@ pub(crate) struct MemoryFs {
     pub(crate) damaged: std::sync::atomic::AtomicBool,
     /// A name that listings find no attributes of.
     pub(crate) unreadable: Option<&'static [u8]>,
-    /// A name that listings cannot go beyond.
+    /// A name at which listings fail.
     pub(crate) unlistable: Option<&'static [u8]>,
 }
 
@@ -118,7 +118,7 @@ impl State {
     }
 }
 
-/// To set a file to this length takes as long as the gate is held.
+/// Setting a file to this length takes as long as the gate is held.
 pub(crate) const LONG: u64 = 424_242;
 
 impl MemoryFs {
@@ -220,7 +220,7 @@ impl MemoryFs {
         self.invalidate.lock().clone().expect("the mount registers itself")
     }
 
-    /// Puts a file where the kernel does not see it happen, in place of what was there.
+    /// Creates or replaces a file without the kernel seeing it.
     pub(crate) fn put_behind(&self, parent: NodeId, name: &[u8], bytes: &[u8]) -> NodeId {
         self.detach_behind(parent, name);
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -247,7 +247,7 @@ impl MemoryFs {
         found.attr.size = bytes.len() as u64;
     }
 
-    /// Makes the root stand for another directory, as a roll-back of the whole volume does.
+    /// Makes the root show another directory, as a roll-back of the whole volume does.
     pub(crate) fn move_root_behind(&self) {
         self.state.lock().node(NodeId::ROOT).unwrap().attr.node = NodeId(2 * ROOT_SHOWN);
     }
@@ -256,7 +256,7 @@ impl MemoryFs {
         self.state.lock().nodes.len()
     }
 
-    /// Look-ups that the kernel has not given back.
+    /// Look-ups that the kernel has not returned.
     pub(crate) fn held(&self) -> u64 {
         self.state.lock().nodes.values().map(|node| node.lookups).sum()
     }

@@ -1,4 +1,4 @@
-//! Names: made, linked, renamed, removed; errors as the kernel's callers see them.
+//! Names: create, link, rename, remove; errors as the kernel's callers see them.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 
@@ -98,7 +98,7 @@ fn the_umask_of_the_caller_is_taken_away_once() {
 
 #[test]
 fn a_file_that_appears_before_it_is_created_is_opened() {
-    // The kernel believes that the name is free; somebody else has taken it since.
+    // The kernel believes that the name is free; another process has taken it since.
     let Some(rig) = mounted("") else { return };
     assert!(std::fs::metadata(rig.path("raced")).is_err());
     rig.fs.put_behind(inode::NodeId::ROOT, b"raced", b"first");

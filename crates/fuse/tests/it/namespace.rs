@@ -1,4 +1,4 @@
-//! The real namespace through the kernel: what commands change behind a mount is seen at once.
+//! The real namespace through the kernel: changes by commands behind a mount are visible at once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where a mount may and may not go, what it looks like, and how it ends.
+//! Where a mount may be, what it looks like, and how it ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ fn a_mount_in_use_is_detached_and_ends_with_its_last_user() {
     rig.mount.wait().unwrap();
 }
 
-/// As by a process that is just started, and has the files of whoever starts it.
+/// Like a process that was just forked, and has the files of its parent open.
 #[test]
 fn a_mount_that_is_in_use_for_a_moment_is_unmounted() {
     let Some(rig) = mounted("") else { return };
@@ -164,7 +164,7 @@ fn a_mount_that_is_in_use_for_a_moment_is_unmounted() {
 #[test]
 fn a_dead_mount_of_the_same_volume_is_taken_away() {
     let Some(directory) = places() else { return };
-    // A mount whose channel is closed is what a killed server leaves behind.
+    // A killed server leaves a mount whose channel is closed.
     leave_dead(directory.path());
     let mnt = directory.path().join("mnt");
     let error = std::fs::metadata(&mnt).unwrap_err();

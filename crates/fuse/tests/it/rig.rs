@@ -16,10 +16,10 @@ use crate::memory::MemoryFs;
 
 pub(crate) const NOBODY: u32 = 65534;
 
-/// How long a test waits for what must happen soon, on a machine that is slow and busy.
+/// How long a test waits for an event that must happen soon, on a slow and busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A mounted file system. The mount is taken away before its directory.
+/// A mounted file system. The mount is removed before its directory.
 pub(crate) struct Rig {
     pub(crate) fs: Arc<MemoryFs>,
     pub(crate) mount: Mount,
@@ -39,7 +39,7 @@ impl Rig {
         std::fs::read(self.path(below)).unwrap()
     }
 
-    /// Waits for what the kernel does in its own time.
+    /// Waits for an asynchronous effect in the kernel.
     pub(crate) fn eventually(&self, what: &str, mut holds: impl FnMut(&MemoryFs) -> bool) {
         let clock = SystemClock::new();
         while !holds(&self.fs) {
@@ -49,7 +49,7 @@ impl Rig {
     }
 }
 
-/// Mounts, or says that FUSE is known to be missing.
+/// Mounts, or prints that FUSE is known to be missing.
 pub(crate) fn mounted(options: &str) -> Option<Rig> {
     mounted_with(options, MemoryFs::new())
 }
@@ -61,7 +61,7 @@ pub(crate) fn mounted_with(options: &str, fs: MemoryFs) -> Option<Rig> {
     Some(Rig { fs, mount, directory })
 }
 
-/// A directory with a place to mount on, where FUSE can be used.
+/// A directory with a place to mount on, if FUSE is usable.
 #[expect(clippy::print_stdout, reason = "a test that did nothing says so")]
 pub(crate) fn places() -> Option<TempDir> {
     if let Some(reason) = std::env::var_os("SKIP_FUSE").filter(|reason| !reason.is_empty()) {
@@ -86,7 +86,7 @@ pub(crate) fn places() -> Option<TempDir> {
     Some(directory)
 }
 
-/// Lets other users pass.
+/// Lets other users traverse it.
 pub(crate) fn open_up(path: &Path) {
     std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
 }
@@ -129,7 +129,7 @@ impl Drop for OpenDevice {
     }
 }
 
-/// Runs something on a thread with the rights of another user.
+/// Runs a closure on a thread with the rights of another user.
 pub(crate) fn as_user<T: Send>(uid: u32, groups: &[u32], body: impl FnOnce() -> T + Send) -> T {
     let groups: Vec<_> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     std::thread::scope(|scope| {

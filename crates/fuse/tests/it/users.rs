@@ -1,4 +1,4 @@
-//! Other users: mounting without root, and permissions, checked by the kernel and by us.
+//! Other users: mounting without root, and permissions, checked by the kernel and by the daemon.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -84,7 +84,7 @@ fn permissions_hold_whoever_checks_them() {
         for (name, mode) in [("closed", 0o700), ("secret", 0o600), ("team", 0o640)] {
             std::fs::set_permissions(rig.path(name), Permissions::from_mode(mode)).unwrap();
         }
-        // What root has looked up must not be open to others through the kernel's cache.
+        // Names that root has looked up must not be open to others through the kernel's cache.
         assert_eq!(rig.read("closed/f"), b"hidden");
         assert_eq!(rig.read("secret"), b"secret");
         let denied = |groups: &[u32], name: &str| {
@@ -119,7 +119,7 @@ fn a_descriptor_keeps_the_rights_of_its_open() {
     });
 }
 
-/// One user cuts as many files as there are threads, each of which takes long.
+/// One user truncates as many files as there are threads, each of which takes long.
 #[test]
 fn long_requests_of_one_user_leave_threads_to_others() {
     const FILES: usize = 6;
@@ -141,7 +141,7 @@ fn long_requests_of_one_user_leave_threads_to_others() {
                 });
             });
         }
-        // One of the threads that serve, and two of those for what takes long.
+        // One of the serving threads, and two of those for slow requests.
         rig.eventually("they are at it", |fs| fs.at_gate.load(Ordering::Relaxed) == 3);
         let (sender, receiver) = std::sync::mpsc::channel();
         let other = rig.path("other");

@@ -1,4 +1,4 @@
-//! Structures of the B-tree: nodes, pointers, the map of free room, superblocks, the catalog.
+//! Structures of the B-tree: nodes, pointers, the map of free space, superblocks, the catalog.
 
 use fastrand::Rng;
 use format::catalog::{CatalogKey, RootRecord};

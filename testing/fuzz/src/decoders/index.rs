@@ -20,7 +20,7 @@ use crate::target::{Part, Target, no_checksum, seen};
 
 const VOLUME: [u8; 16] = [5; 16];
 const BASE: u64 = 9;
-/// Packed bytes come to no more than this here.
+/// Packed bytes unpack to no more than this here.
 const UNPACKED_MAX: usize = 1 << 20;
 
 pub(super) const TARGETS: &[Target] = &[
@@ -96,7 +96,7 @@ pub(super) const TARGETS: &[Target] = &[
         mend: no_checksum,
         run: |bytes| {
             let Some((raw, packed)) = bytes.split_first_chunk::<4>() else { return false };
-            // Whoever unpacks bounds the length by what the structure may have.
+            // The caller bounds the length by what the structure may have.
             let raw = (u32::from_le_bytes(*raw) as usize).min(UNPACKED_MAX);
             cluster_names::unpack(packed, raw).is_ok()
         },
@@ -201,7 +201,7 @@ fn make_stored(random: &mut Rng, total: u64) -> Stored {
     }
 }
 
-/// Rows of whose values are asked.
+/// Rows whose values are requested.
 const VALUE_ROWS: u32 = 40;
 
 fn make_values(random: &mut Rng) -> Vec<u8> {
@@ -413,7 +413,7 @@ fn make_summary(random: &mut Rng) -> Vec<u8> {
 
 fn run_summary(bytes: &[u8]) -> bool {
     let record = SummaryRecord::decode(bytes);
-    // What searches make of it.
+    // The processing that searches do on it.
     let summary = search::cluster::Summary::decode(bytes);
     if let Ok(summary) = &summary {
         seen(summary.memory_bytes() + summary.encode().len());

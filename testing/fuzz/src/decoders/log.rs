@@ -57,7 +57,7 @@ fn make_record(random: &mut Rng) -> Vec<u8> {
     [&head[..], &payload].concat()
 }
 
-/// The checksum covers the payload, as far as the length says, and then the rest of the header.
+/// The checksum covers the payload, up to the stated length, and then the rest of the header.
 fn mend_record(bytes: &mut [u8]) {
     let length =
         bytes.get(4..8).and_then(|slot| slot.try_into().ok()).map_or(0, u32::from_le_bytes);

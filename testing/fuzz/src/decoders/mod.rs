@@ -1,5 +1,5 @@
 //! The decoders of `format`, one target for each structure. A test compares this list with the
-//! sources of `format`: a decoder or a layout that no target names fails it.
+//! sources of `format`: it fails for a decoder or a layout that no target names.
 
 mod engine;
 mod index;
@@ -35,7 +35,8 @@ pub(crate) fn put_sum(bytes: &mut [u8], at: usize, over: &[(usize, usize)]) {
     }
 }
 
-/// What a decoder that has an encoder owes: what it read, encoded, is read as the same.
+/// The round trip required of a decoder with an encoder: decoded data, encoded, decodes to the
+/// same.
 #[track_caller]
 fn again<'a, T: PartialEq + std::fmt::Debug, E: std::fmt::Debug>(
     first: &T,

@@ -176,7 +176,7 @@ fn make_map(random: &mut Rng) -> Vec<u8> {
     map.encode(&mark(random, MarkKind::Rewritten, map.count()))
 }
 
-/// The mark says how many pages the map keeps: that is made right too.
+/// The mark stores how many pages the map keeps: that is corrected too.
 fn mend_map(bytes: &mut [u8]) {
     if bytes.len() < MAP_PAGE_BYTES {
         return;
@@ -232,7 +232,7 @@ fn run_subvolume(bytes: &[u8]) -> bool {
         again(usage, &usage.encode(), UsageRecord::decode);
     });
     let Ok(record) = SubvolumeRecord::decode(bytes) else { return usage.is_ok() };
-    // A base of 0 is none, however it is written.
+    // A base of 0 means no base, in any encoding.
     if record.base != 0 || record.encode().len() == bytes.len() {
         again(&record, &record.encode(), SubvolumeRecord::decode);
     }
@@ -342,7 +342,7 @@ fn run_quota(bytes: &[u8]) -> bool {
         again(&limits, &limits.encode(), OwnerLimits::decode);
         understood = true;
     }
-    // The owner that a kind and a number are is looked at with the keys.
+    // The kind and the number of an owner are checked with the keys.
     if let Ok(state) = OwnerState::decode(bytes) {
         again(&state, &state.encode(), OwnerState::decode);
         understood = true;

@@ -1,4 +1,4 @@
-//! What workers that died had run is counted, target by target.
+//! The cases of workers that died are counted, target by target.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use fuzz::supervise::Run;
 use fuzz::target::Part;
 
-/// A worker that does its work, says nothing of it, and dies.
+/// A worker that does its work, reports nothing of it, and dies.
 fn dying(place: &Path) -> std::path::PathBuf {
     let file = place.join("dying");
     let worker = env!("CARGO_BIN_EXE_pando-fuzz");

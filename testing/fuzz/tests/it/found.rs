@@ -1,4 +1,4 @@
-//! A panic is caught, told with its place, and its input replayed.
+//! A panic is caught, reported with its place, and its input replayed.
 
 use fuzz::target::{Part, Target, no_checksum};
 use fuzz::worker;

@@ -1,5 +1,5 @@
-//! That every decoder is fuzzed, that the targets understand what they make, and that a run that
-//! finds something says so.
+//! Tests that every decoder is fuzzed, that the targets understand their own valid input, and that
+//! a run with a finding reports it.
 
 mod died;
 mod found;

@@ -1,4 +1,5 @@
-//! Every decoder and every layout of `format` is in a target: a new one without fuzzing fails.
+//! Every decoder and every layout of `format` is in a target: a new one without fuzzing fails the
+//! test.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,8 +7,8 @@ use std::path::Path;
 /// Reads fields for the others.
 const NOT_DECODERS: [&str; 1] = ["bytes"];
 
-/// The decoders and layouts of a source, as `module::item`: public functions that answer that
-/// bytes are malformed, and public lists of fields.
+/// The decoders and layouts of a source, as `module::item`: public functions that can report
+/// malformed bytes, and public lists of fields.
 fn items(module: &str, source: &str) -> Vec<String> {
     let code = source.split("\n#[cfg(test)]").next().unwrap_or_default();
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! What a target makes is understood by what it is made for, so that damage to it reaches
-//! everything; and a case is the same each time.
+//! The code under test understands a target's valid input, so that damage to it reaches everything;
+//! and a case is the same each time.
 
 use fuzz::target::Part;
 
@@ -13,7 +13,7 @@ fn what_is_made_is_understood() {
             let input = (target.make)(&mut fastrand::Rng::with_seed(seed));
             refused += u32::from(!(target.run)(&input));
         }
-        // Queries are put together of words that do not always fit.
+        // Queries are composed of words that do not always fit.
         let most = match target.name {
             "find-arguments" | "search-box" | "regex" => 190,
             _ => 20,
