@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job on a real tree: what each step takes, beside the same step with the usual tools.
+# The main job on a real tree: the time of each step, beside the same step with the usual tools.
 #   scripts/demo.sh [DIR]      KEEP=1 leaves the volume and the mount behind
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ source_dir=$(realpath "${1:-/usr/share}")
 cargo=${CARGO:-cargo}
 [ -d "$source_dir" ] || { echo "demo: $source_dir is not a directory" >&2; exit 2; }
 
-# build: says before how much there is to do, and while it is done how far it is
+# build: prints the amount of work before it starts, and its progress while it runs
 build() {
   local all built=0 failed=0 line begin=$SECONDS last=$SECONDS
   all=$($cargo tree --package pando --edges normal,build --prefix none 2>/dev/null | sort -u | wc -l)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the corruption campaign and puts its table into docs/fsck.md. PANDO_SLOW=1: of every place.
+# Runs the corruption campaign and writes its table to docs/fsck.md. PANDO_SLOW=1: every place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}

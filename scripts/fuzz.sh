@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzing, over all processors: twice so many CPU seconds, two thirds of them decoders, the rest calls.
+# Fuzzes on all processors: twice as many CPU seconds, two thirds for decoders, the rest for calls.
 #   scripts/fuzz.sh CPU_SECONDS [SEED]     a seed from the clock; it is printed
 # Up to a minute it uses the debug build that the tests made; beyond, an optimised one with every
 # assertion. What is found is written to target/fuzz-findings (FINDINGS=DIR), with how to replay.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs target/release/pando (PANDO=path: another) with what belongs to it:
+# Installs target/release/pando (PANDO=path: another binary) with the files that belong to it:
 #   scripts/install.sh install      below PREFIX (/usr/local), in a tree below DESTDIR if that is set
 #   scripts/install.sh uninstall    removes the same files
 #   scripts/install.sh deb          packs a .deb into target/, for this architecture, with PREFIX=/usr
-# mount(8) looks for mount.pando in /sbin alone, so that link is there whatever PREFIX is.
+# mount(8) searches for mount.pando only in /sbin, so that link is there whatever PREFIX is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pando=${PANDO:-$PWD/target/release/pando}
@@ -40,7 +40,7 @@ case ${1:-} in
     ;;
   uninstall)
     prefix=${PREFIX:-/usr/local}
-    # The list is what an installation lays down.
+    # The list has the files that an installation creates.
     lay "$prefix" "$work/root" /sbin "$prefix/lib/systemd/system"
     (cd "$work/root" && find . ! -type d -printf '%P\0') | while IFS= read -r -d '' file; do
       rm -f "${DESTDIR:-}/$file"
@@ -57,7 +57,7 @@ case ${1:-} in
     strip --strip-debug "$root/usr/bin/pando"
     ln -sfn ../bin/pando "$root/usr/sbin/mount.pando"
     install -d "$root/usr/share/doc/pando" "$root/DEBIAN"
-    # The licence is Apache's, which Debian keeps once.
+    # The licence is Apache's, which Debian stores once.
     cat > "$root/usr/share/doc/pando/copyright" <<'TEXT'
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: PandoFS
@@ -69,7 +69,7 @@ License: Apache-2.0
  /usr/share/common-licenses/Apache-2.0.
 TEXT
     gzip -9nc CHANGELOG.md > "$root/usr/share/doc/pando/changelog.gz"
-    # The libraries that the program is linked with; FUSE is spoken to without libfuse.
+    # The libraries that the program is linked with; it talks to FUSE without libfuse.
     libc=$(objdump -T "$pando" | sed -n 's/.*(\?GLIBC_\([0-9.]*\))\? .*/\1/p' | sort -V | tail -1)
     cat > "$root/DEBIAN/control" <<TEXT
 Package: pando

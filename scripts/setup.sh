@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the build, the tests and the demo need from the system, and nothing that is there.
+# Installs what the build, the tests and the demo need from the system, and skips what is installed.
 # With `suites`, also what `make test` runs: stress-ng, and suites built into target/tools. With
 # `outside`, also the suites and loads of others that `make suites-outside` runs (Go's, where Go is).
-# As root, or where sudo asks no password, through apt; otherwise names what is missing.
+# Runs as root, or with a sudo that needs no password, through apt; otherwise lists what is missing.
 set -eu
 
 missing=()

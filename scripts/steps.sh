@@ -1,15 +1,16 @@
-# Sourced by scripts that take long: says what runs, that it still runs, and what each step took.
+# Sourced by long-running scripts: prints what runs, that it still runs, and how long each step
+# took.
 #
-#   step WHAT        begins a step; while it lasts, a line every eight seconds says for how long
-#   step_aloud WHAT  the same of a step that prints lines itself
+#   step WHAT        begins a step; while it runs, prints its duration every eight seconds
+#   step_aloud WHAT  the same for a step that prints lines itself
 #   steps_end        ends the last one
-#   steps_table      what each took: wall time, and CPU time of the programs that it waited for
+#   steps_table      the cost of each: wall time, and CPU time of the programs that it waited for
 steps_rows=()
 steps_what=
 steps_ticker=
 
-# steps_cpu VARIABLE: CPU time, in milliseconds, of what this shell started and waited for. `times`
-# is of the shell that runs it, and so cannot stand in a pipe or a substitution.
+# steps_cpu VARIABLE: CPU time, in milliseconds, of the programs this shell started and waited for.
+# `times` counts for the shell that runs it, so it cannot be used in a pipe or a substitution.
 steps_cpu() {
   local file
   file=$(mktemp)
@@ -37,8 +38,8 @@ step() {
   disown "$steps_ticker"
 }
 
-# Ends the line every eight seconds: by a signal that runs no trap, for one that was forked just now
-# still has those of this shell, which clean up.
+# Ends the line every eight seconds: by a signal that runs no trap, because a child that was just
+# forked still has this shell's traps, which clean up.
 steps_quiet() {
   [ -z "$steps_ticker" ] || kill -KILL "$steps_ticker" 2>/dev/null || true
   steps_ticker=

@@ -1,33 +1,33 @@
 #!/usr/bin/env bash
-# All that CI runs. Stops at the first thing that is wrong; says how many tests ran, how long each
-# step took, and what was not tested. Campaigns have a short form here; `make soak` runs them whole.
-# It mounts file systems of several users, for which it takes root and /dev/fuse. Where one of them
-# cannot be had, a variable with the reason says so, and the rest runs:
+# Everything that CI runs. Stops at the first failure; prints how many tests ran, how long each step
+# took, and what was not tested. Campaigns have a short form here; `make soak` runs them whole.
+# It mounts file systems of several users, for which it needs root and /dev/fuse. If one of them is
+# not available, a variable with the reason says so, and the rest runs:
 #   SKIP_ROOT='no root here' make test     an ordinary user, who may mount through fusermount3
 #   SKIP_FUSE='no FUSE here' make test     nothing is mounted
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/steps.sh
 cargo=${CARGO:-cargo}
-# A run that prints no result for so many seconds hangs. There is no limit for all of it: a machine
-# that is busy with other work takes hours, and is to give a verdict too.
+# A run that prints no result for this many seconds hangs. There is no total limit: a machine that
+# is busy with other work takes hours, and must give a verdict too.
 SILENT=${SILENT:-1800}
 log=$(mktemp)
 suites=$(mktemp)
 trap 'steps_quiet; rm -f "$log" "$suites"' EXIT
 export SKIP_ROOT=${SKIP_ROOT:-} SKIP_FUSE=${SKIP_FUSE:-}
-# Empty is as if it were not there.
+# An empty value counts as unset.
 [ -n "$SKIP_ROOT" ] || unset SKIP_ROOT
 [ -n "$SKIP_FUSE" ] || unset SKIP_FUSE
 
-# Asked first: to be told of it after ten minutes of building helps nobody.
+# Checked first: reporting it after ten minutes of building helps nobody.
 if [ "$(id -u)" -ne 0 ] && [ -z "${SKIP_ROOT:-}${SKIP_FUSE:-}" ]; then
-  # As for packages: where sudo asks nothing, it is used.
+  # As for packages: uses sudo if it needs no password.
   if sudo -n true 2>/dev/null; then
     echo "As root, by sudo: the tests mount file systems of several users."
     code=0
     sudo -n --preserve-env env "PATH=$PATH" "HOME=$HOME" bash scripts/test.sh || code=$?
-    # What was built stays the caller's.
+    # The caller keeps ownership of what was built.
     sudo -n chown -R "$(id -u):$(id -g)" target
     exit "$code"
   fi
@@ -60,13 +60,13 @@ $cargo clippy --workspace --all-targets --quiet -- -D warnings
 step "documentation, warnings are errors"
 RUSTDOCFLAGS="-D warnings" $cargo doc --workspace --no-deps --document-private-items --quiet
 
-# Documentation has no examples that run, so that its tests would be rustdoc started for nothing.
+# Documentation has no examples that run, so its tests would only start rustdoc.
 what=(--workspace --lib --bins --tests)
 step "building the tests"
 $cargo test "${what[@]}" --no-run --quiet
 
 step_aloud "tests (real mounts, crash points, faults, kills of a mount)"
-# In a process group of its own, which can be ended as a whole.
+# In a process group of its own, so that it can be killed as a whole.
 setsid $cargo test "${what[@]}" --no-fail-fast > >(tee "$log") 2>&1 &
 run=$!
 trap 'kill -- -$run 2>/dev/null; exit 130' INT TERM
@@ -86,7 +86,7 @@ passed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n
 failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
 if [ "$failed" -eq 0 ]; then
   step "POSIX suites on real mounts, in two lanes (pjdfstest, fsx, programs, damage, limits, quotas, stress-ng)"
-  # What a suite says that it did not test is told again at the end.
+  # What a suite reports as not tested is printed again at the end.
   bash scripts/posix/lanes.sh quick 2>&1 | tee "$suites"
   step "fuzzing (every decoder, random calls, damaged volumes: half a minute of CPU time)"
   bash scripts/fuzz.sh 15 "${FUZZ_SEED:-1}"

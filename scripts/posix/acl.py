@@ -122,8 +122,8 @@ def shown(path):
             lists[name] = os.getxattr(path, name, follow_symlinks=False).hex()
     size = found.st_size if stat.S_ISREG(found.st_mode) else 0
     mode = found.st_mode
-    # Who shortens a file without being in its group ends its set-group-id bit on ext4. FUSE has it
-    # end only where the group may execute the file: else the bit means no right.
+    # On ext4, a user who truncates a file without being in its group ends its set-group-id bit.
+    # FUSE ends it only if the group may execute the file: otherwise the bit grants no right.
     if stat.S_ISREG(mode) and not mode & 0o010:
         mode &= ~stat.S_ISGID
     return (oct(mode), found.st_uid, found.st_gid, size, sorted(lists.items()))
@@ -172,7 +172,7 @@ for number in range(rounds):
     if got != want:
         sys.exit(f"acl: call {number}, seed {seed}: {user} umask {umask:o}: {what}\n  got  {got}\n  ext4 {want}")
     if number % 40 == 39:
-        # Lists and modes that shut everybody out are the rule soon: let them in again.
+        # Lists and modes that deny everybody soon become the rule: allow access again.
         for root in (ours, reference):
             for name in DIRECTORIES:
                 if os.path.isdir(f"{root}/{name}"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # POSIX access control lists through the mount, beside ext4: random calls by root and by ordinary
-# users with the same ends and the same lists after them; setfacl and getfacl; copies by tar, rsync
-# and cp; a list that the command line or a snapshot brings is seen at once.
+# users with the same results and the same lists after them; setfacl and getfacl; copies by tar,
+# rsync and cp; a list that the command line or a snapshot changes is visible at once.
 #
 #   scripts/posix/acl.sh [CALLS [SEED]]
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -71,7 +71,7 @@ as 4002 cat "$mnt/rolled/file" >/dev/null || fail "the list is not asked"
 "$pando" rollback "$mnt/rolled" before >/dev/null
 as 4002 cat "$mnt/rolled/file" >/dev/null 2>&1 && fail "the list outlives the roll-back"
 
-# What the program itself answers: `find` shows no more than the lists let one see.
+# The program's own answers: `find` shows no more than the lists allow.
 as 4001 mkdir "$mnt/closed"
 as 4001 sh -c "echo text >'$mnt/closed/inside'; chmod 700 '$mnt/closed'"
 seen() { as "$1" "$pando" find "$mnt/closed" -name inside 2>/dev/null | wc -l; }
@@ -81,7 +81,7 @@ as 4001 setfacl -m u:4002:rx "$mnt/closed"
 as 4001 setfacl -m m::- "$mnt/closed"
 [ "$(seen 4002)" = 0 ] || fail "find with a mask"
 
-# The directory of snapshots lets in whom its directory's list does, and nobody else.
+# The directory of snapshots admits the users that its directory's list admits, and nobody else.
 as 4001 mkdir "$mnt/kept"
 "$pando" snapshot create "$mnt/kept" before >/dev/null
 as 4001 setfacl -m u::rwx,u:4002:rwx,g::--x,m::rwx,o::- "$mnt/kept"

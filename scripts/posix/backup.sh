@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The recipes of docs/guide/backup.md, run with restic, borg, rsync, and archivers: of a tree that did not
-# change nothing is read again; stores into a map that the kernel has not written yet are copied.
-# A program that is missing fails the suite, unless SKIP_BACKUP gives a reason (run by `make suites-outside`).
+# The recipes of docs/guide/backup.md, run with restic, borg, rsync, and archivers: nothing of an
+# unchanged tree is read again; stores into a map that the kernel has not written yet are copied. A
+# missing program fails the suite, unless SKIP_BACKUP gives a reason (run by `make suites-outside`).
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 for program in restic borg rsync bsdtar; do
@@ -18,7 +18,7 @@ bk=$project/.snapshots/bk
 # is WHAT EXPECTED FOUND
 is() { [ "$2" = "$3" ] || fail "$1: $3, and not $2"; }
 
-# read_again restic|borg OPTION...: files that a run on a fresh snapshot takes for changed
+# read_again restic|borg OPTION...: files that a run on a fresh snapshot considers changed
 read_again() {
   local program=$1
   shift

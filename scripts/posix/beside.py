@@ -79,7 +79,7 @@ def whiteouts():
         for place, directories, files in os.walk(top):
             for name in [""] + directories + files:
                 os.chown(os.path.join(place, name), uid, uid, follow_symlinks=False)
-        # What is made in it is of its group.
+        # A new entry in it has its group.
         os.chown(f"{top}/from", uid, 50)
         os.chmod(f"{top}/from", 0o2755)
         for old, new, flags in [
@@ -159,7 +159,7 @@ def rights():
                 os.chmod(path, 0o6777)
                 os.setxattr(path, CAPABILITY, capability)
                 if closed:
-                    # Nobody may run it meanwhile.
+                    # No process may execute it meanwhile.
                     os.chmod(path, 0o666)
                 done = as_user(uid, lambda: writer(what)(path))
                 after = oct(os.stat(path).st_mode)
@@ -202,7 +202,7 @@ def times():
             path = f"time-{length}-{what}"
             with open(path, "wb") as file:
                 file.write(b"x" * length)
-            # What the kernel has in its memory is read without asking.
+            # What the kernel has cached is read without a request.
             with open("/proc/sys/vm/drop_caches", "w") as drop:
                 drop.write("1")
             tell(what, length, noted(path, reader(path, flags)))

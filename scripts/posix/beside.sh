@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Calls that must come to the same as on ext4, one by one (beside.py): renames that leave a whiteout,
-# set-id bits and file capabilities after changes of contents, times of last reading.
+# Calls that must have the same result as on ext4, one by one (beside.py): renames that leave a
+# whiteout, set-id bits and file capabilities after changes of contents, times of last reading.
 #   scripts/posix/beside.sh
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts

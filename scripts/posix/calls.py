@@ -25,7 +25,7 @@ KEEP, PUNCH, COLLAPSE, ZERO = 1, 2, 8, 16
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
 OFD_GETLK, OFD_SETLK, OFD_SETLKW = 36, 37, 38
 done = 0
-# Who others are asked for: `as_user` takes root.
+# Whether other users can be tested: `as_user` needs root.
 ROOT = os.getuid() == 0
 
 
@@ -470,7 +470,7 @@ def locks():
         lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         other = os.open(path, os.O_RDWR)
         if name == "fcntl":
-            # Any close of the file by the process gives its locks back.
+            # Any close of the file by the process releases its locks.
             os.close(other)
         else:
             os.close(fd)
@@ -509,7 +509,7 @@ def open_file_locks():
     check("who has it", (kind, start, length, pid) == (fcntl.F_WRLCK, 0, 10, -1))
     taken = as_user(0, 0, [], lambda: fcntl.lockf(os.open("ofd", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 0))
     check("one of a process meets it", taken in (errno.EAGAIN, errno.EACCES))
-    # Neither another close of the file nor that of a copy gives it back.
+    # Neither another close of the file nor that of a copy releases it.
     os.close(os.open("ofd", os.O_RDWR))
     os.close(os.dup(first))
     check("a child that closes it", as_user(0, 0, [], lambda: os.close(first)) == 0)
@@ -551,12 +551,12 @@ def interrupted_locks():
             except OSError as error:
                 if error.errno != errno.EINTR or time.monotonic() - start < 0.1:
                     raise
-            # Closed with nothing held; again, for whoever has it next.
+            # Closed with nothing held; again, for the next holder.
             os.close(mine)
         check(f"{what} is interrupted", as_user(0, 0, [], waiter) == 0)
 
         def waits_on(ready):
-            # What it has from its parent would hold the lock with it.
+            # An inherited descriptor would hold the lock with it.
             os.close(holder)
             mine = os.open("waited", os.O_RDWR)
             ready()
@@ -608,7 +608,8 @@ def direct():
         check("up to the end", os.preadv(fd, [one], page) == page + 100)
         check("as it is", one[:page + 100] == expected[page:page * 2 + 100])
         check("at the end", os.preadv(fd, [one], page * 3) == 0)
-    # Whether it has to be aligned is the file system's affair; what it takes it has to take right.
+    # The file system decides whether it has to be aligned; what it accepts it must handle
+    # correctly.
     try:
         check("unaligned", os.pwrite(fd, b"odd", 101) == 3)
         check("as written", os.pread(cached, 5, 100) == expected[100:101] + b"odd" + expected[104:105])

@@ -113,7 +113,7 @@ def watched():
             data = data[16 + length:]
         return found
 
-    # (A change of links is one of attributes for who watches the file itself.)
+    # (For a process that watches the file itself, a change of links is one of attributes.)
     for change, expected in [
         ("open('watched/a', 'w').write('x')", [(CREATE, "a"), (MODIFY, "a")]),
         ("os.rename('watched/a', 'watched/b')", [(MOVED_FROM, "a"), (MOVED_TO, "b")]),
@@ -132,8 +132,8 @@ def watched():
         other.ask(change)
         told = seen()
         check(f"events of {change}: {told}", told == expected)
-    # What commands change is seen at once, and no event tells of it: the kernel has none for what a
-    # FUSE file system changes by itself (docs/limits.md).
+    # Changes by commands are visible at once, and no event reports them: the kernel has none for
+    # what a FUSE file system changes by itself (docs/limits.md).
     path = os.path.join(mount, "coherence/watched")
     run("snapshot", "create", path, "s")
     run("import", "outside", os.path.join(path, "imported"))

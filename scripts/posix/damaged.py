@@ -60,7 +60,7 @@ def as_nobody(act):
     return pickle.loads(data)
 
 
-# --- what is in the volume
+# --- the volume's content
 
 def contents(name, length):
     """What no engine packs."""
@@ -138,7 +138,7 @@ def late(mount, known):
     keep(mount, known)
 
 
-# --- looking
+# --- observation
 
 def errors(act):
     """What it returns, or the number of its error."""
@@ -246,7 +246,7 @@ def fewer(at, what, got, wanted, gone):
     if what == "names":
         return bool(gone) and set(got) - set(wanted) <= {"lost+found", "lost+found.1"} and \
             all(prefix + name in gone for name in set(wanted) - set(got))
-    # Where names went, links are counted again and times of directories are those of that.
+    # If names are gone, links are recounted and times of directories change with that.
     return what == "attributes" and bool(gone) and got[:3] == wanted[:3]
 
 
@@ -339,7 +339,7 @@ class Case:
                     if place not in seen:
                         seen.add(place)
                         yield place
-        # The last ones written are those that count.
+        # The last ones written are the current ones.
         yield from reversed(list(self.steps()))
 
     def steps(self):
@@ -351,7 +351,7 @@ class Case:
             if name == "btree/nodes":
                 steps = [at + 40 for at in range(0, len(whole) - 40, 1024) if whole[at:at + 4] == b"PNOD"]
             else:
-                # A run of the copies has blocks of the disk of its own.
+                # A run of the copies has disk blocks of its own.
                 steps = sorted({*range(60, len(whole), 1500), *range(4096 + 20, len(whole), 4096)})
             yield from ((name, at) for at in steps)
 
@@ -382,9 +382,9 @@ def segment(case, who, part):
     return place
 
 
-# name: how it is struck, what may come of it. `mended`: all is there at once (but for what is told
-# about quotas), and a repair leaves nothing to find; `healed`: to mount it writes it again; `part`:
-# something is refused, and stays so; `closed`: it is not mounted until it is repaired.
+# name: how it is damaged, and the allowed outcome. `mended`: everything is there at once (except
+# what quotas report), and a repair leaves no finding; `healed`: mounting rewrites it; `part`:
+# something is refused, and stays so; `closed`: it cannot be mounted until it is repaired.
 CASES = {
     "contents": (lambda c: c.strike(*segment(c, "nobody", "large 0")), "part"),
     "contents, zeros": (lambda c: c.strike(*segment(c, "root", "large 2"), "zeros"), "part"),
@@ -432,7 +432,7 @@ def both_look(case, gone=()):
     check(f"as root: {wrong[:3]}", not wrong)
     theirs, wrong = as_nobody(lambda: look(case.mount, case.known, gone))
     check(f"as nobody: {wrong[:3]}", not wrong)
-    # Where nothing tells whether a file has an access list, its owner alone opens it.
+    # If it is unknown whether a file has an access list, only its owner may open it.
     listless = [at for at in lost if "notes" in lost[at] and "notes" in theirs.get(at, ())]
     one, other = ({at: whats for at, whats in all_lost.items() if at not in listless} for all_lost in (lost, theirs))
     check(f"root is refused {differs(one, other)} and nobody {differs(other, one)}", one == other)

@@ -3,7 +3,7 @@
 # damaged in one place at a time (contents of a file, records, the volume's own records, superblock
 # or manifest, the header, the index, the log), mounted and read by both: everything is as before,
 # or refused with EIO; `pando fsck` names file and byte; then it is repaired, mounted and read again
-# (damaged.py). What each may come to: docs/fsck.md.
+# (damaged.py). The possible outcome of each: docs/fsck.md.
 #   scripts/posix/damaged.sh [CASE...]      only these cases
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
@@ -18,7 +18,7 @@ python3 "$script" cases "$volume" "$work/pristine" "$pando" "$mnt" "$work/known"
   fail "damage does not come to what it should"
 [ $# -eq 0 ] || exit 0
 
-# The owner dies, so that the log has what nothing else has.
+# The daemon dies, so that the log has data that is nowhere else.
 rm -rf "$volume"
 cp -a --sparse=always "$work/pristine" "$volume"
 mount_pando suid,dev

@@ -59,7 +59,7 @@ with open("source", "wb") as file:
     for _ in range(SIZE >> 20):
         file.write(os.urandom(1 << 20))
 before, wanted = room(), digest("source")
-# Otherwise what is told is not what is written.
+# Otherwise the reported extents differ from what is written.
 check(f"{SIZE} bytes are seen as {before - empty}", before - empty > SIZE - SLACK)
 offsets = [0, 1 << 20, 12345, 0]
 for n, offset in enumerate(offsets[:-1]):
@@ -71,7 +71,7 @@ for n, offset in enumerate(offsets):
     check(f"copy {n} reads as it should", digest(f"copy-{n}", offset) == wanted)
     check(f"the length of copy {n}", os.stat(f"copy-{n}").st_size == SIZE + offset)
     check(f"the zeros before copy {n}", open(f"copy-{n}", "rb").read(offset) == bytes(offset))
-# Each goes its own way from here on.
+# From here on each changes independently.
 with open("copy-0", "r+b") as file:
     file.seek(20 << 20)
     file.write(b"changed")

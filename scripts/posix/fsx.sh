@@ -11,7 +11,7 @@ seconds=${1:-60}
 seed=${2:-$(date +%s)}
 
 mount_pando suid,dev
-# Small files live in the tree, larger ones in extents, and the border between is crossed often.
+# Small files are stored in the tree, larger ones in extents, and the border is crossed often.
 shape() { # FILE FLEN OPSIZE_MAX ALIGN WEIGHT_OF_POSIX_FALLOCATE
   cat > "$1" <<CONFIGURATION
 flen = $2
@@ -41,7 +41,7 @@ shape "$work/large.toml" 16777216 1048576 1 2
 # (With an alignment fsx allocates 0 bytes at times, which is an error everywhere.)
 shape "$work/pages.toml" 4194304 262144 4096 0
 
-# Until the time is over, which `timeout` says with 124.
+# Until the time is over, which `timeout` reports with 124.
 exercise() { # NAME SEED
   local name=$1 seed=$2 end=$((SECONDS + seconds)) code as=()
   case $name in
@@ -53,7 +53,7 @@ exercise() { # NAME SEED
     echo "$seed" > "$work/$name.seed"
     (cd "$mnt/$name" && exec timeout $((end - SECONDS)) "${as[@]}" "$fsx" -q -S "$seed" -P "$work/$name" \
       -f "$work/$name.toml" "$mnt/$name/file") > "$work/$name.log" 2>&1 || code=$?
-    # It allocates 0 bytes at times, without an alignment too but seldom: on with another seed.
+    # fsx seldom allocates 0 bytes without an alignment too: continues with another seed.
     [ "$code" -ne 124 ] && tail -1 "$work/$name.log" | grep -q 'POSIX_FALLOCATE.*( *0x0 bytes)' || return "$code"
     seed=$((seed + 1000))
     echo "fsx $name: it allocated 0 bytes; seed $seed now"
@@ -69,7 +69,7 @@ for name in tiny middle large pages; do
   running+=("$name:$!")
   seed=$((seed + 1))
 done
-# Beside them the namespace moves: snapshots share what the files change.
+# Meanwhile the namespace changes: snapshots share what the files change.
 end=$((SECONDS + seconds - 1))
 snapshots=0
 while [ "$SECONDS" -lt "$end" ]; do
@@ -83,7 +83,7 @@ for one in "${running[@]}"; do
   IFS=: read -r name pid <<< "$one"
   code=0
   wait "$pid" || code=$?
-  # It changes the file all the time: one that has rested hung, and has shown nothing.
+  # It changes the file all the time: an idle one hung, and has shown nothing.
   rested=$(($(date +%s) - $(stat -c %Y "$mnt/$name/file" 2>/dev/null || echo 0)))
   if [ "$rested" -gt 20 ]; then
     wrong=1

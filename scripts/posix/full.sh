@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A disk that fills up, as an ordinary user of the mount meets it: ENOSPC for contents and for
-# names, in root's directories and in nobody's; what was made durable reads; removals make room, and
-# what is written then is there after the next mount; the volume is clean.
+# A disk that fills up, as an ordinary user of the mount sees it: ENOSPC for contents and for names,
+# in root's directories and in nobody's; durable data is readable; removals free space, and what is
+# written then is there after the next mount; the volume is clean.
 #   scripts/posix/full.sh
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
@@ -59,7 +59,7 @@ def fill():
         whole += 1
         check("a medium of 64 MiB takes more", whole < 100)
     check(f"only {whole} files until it was full", whole > 10)
-    # Names, until not even those have room.
+    # Names, until there is no space even for those.
     made = 0
     os.mkdir("names") if not os.path.exists("names") else None
     while made < 50_000 and not full(lambda: os.symlink("t" * 4000, f"names/{'n' * 200}{made}")):
@@ -87,7 +87,7 @@ def verify():
         with open(name, "rb") as file:
             data = file.read()
         n = int(name[1:])
-        # The last one was cut short, for there was no room for it.
+        # The last one was cut short, because there was no space for it.
         check(f"{name} is not as written", data == contents(n)[:len(data)])
         check(f"{name} is short", len(data) == 1_000_000 or n == max(int(one[1:]) for one in kept))
     with open("again", "rb") as file:

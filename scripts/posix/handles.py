@@ -15,7 +15,7 @@ import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD, CONNECTABLE, BYTES = -100, 2, 128
-# Of a symbolic link itself, and of what is opened for nothing.
+# For a symbolic link itself, and for a file opened without access.
 O_PATH = os.O_PATH | os.O_NOFOLLOW
 done = 0
 
@@ -150,7 +150,7 @@ def main(top, mount):
     os.sync()
     mount.again(crash=True)
     all_open("after a crash")
-    # Names that lead there, from the parent that the handle has.
+    # Names that point there, from the parent in the handle.
     try:
         own = handle(at("d/sub/two"), CONNECTABLE)
         forget()
@@ -158,7 +158,7 @@ def main(top, mount):
         check(f"a connectable handle is shown as {shown}", shown == at("d/sub/two"))
     except OSError as error:
         check(f"a connectable handle: {error}", error.errno == errno.EINVAL)
-    # Handles outlive renames of the file and of what is above it.
+    # Handles outlive renames of the file and of the directories above it.
     os.rename(at("b"), at("d/sub/moved"))
     os.rename(at("d/sub/deeper"), at("deeper"))
     os.rename(at("d"), at("e"))
@@ -171,7 +171,7 @@ def main(top, mount):
         shown = path_of(mount, deeper, os.O_RDONLY | os.O_DIRECTORY)
         check(f"renamed, {when}: shown as {shown}", shown == at("deeper"))
         forget()
-    # One of two names goes, and then the other.
+    # One of two names is removed, and then the other.
     os.unlink(at("a"))
     forget()
     check("one name is left", read(mount, handles["a"]) == b"a")
@@ -183,7 +183,7 @@ def main(top, mount):
         for name in ["a", "replaced", "d/sub/f500"]:
             gone(mount, handles[name], f"removed, {when}: {name}")
         forget()
-    # One that is open has no name and is there for whoever has it open.
+    # An open one has no name and exists for the processes that have it open.
     fd = os.open(at("e/one"), os.O_RDONLY)
     os.unlink(at("e/one"))
     forget()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Kills the owner of a mounted volume again and again under SQLite and git, mounts it again, and
-# asks both what they think of it: SQLite's check and its acknowledged rows, and git fsck. In turn
-# they are root's, and an ordinary user's in a directory of its own.
+# Kills the daemon of a mounted volume repeatedly under SQLite and git, mounts it again, and lets
+# both check it: SQLite's check and its acknowledged rows, and git fsck. In turn they are root's,
+# and an ordinary user's in a directory of its own.
 #   scripts/posix/kill.sh [ROUNDS]     4 rounds in `make test`; 1,000 by `make soak-programs`
-#   KILL_USERS=root                    as this user alone; otherwise as root and nobody
+#   KILL_USERS=root                    only this user; otherwise root and nobody
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 rounds=${1:-4}
@@ -19,14 +19,14 @@ db.execute("create table if not exists t(k integer primary key, v blob)")
 n = db.execute("select coalesce(max(k), 0) from t").fetchone()[0]
 while True:
     db.execute("begin immediate")
-    # Old rows go, so that the file has a size that stays.
+    # Old rows are deleted, so that the file keeps its size.
     db.execute("delete from t where k < ?", (n - 3000,))
     for _ in range(10):
         n += 1
         db.execute("insert into t values(?, randomblob(?))", (n, random.randrange(3000)))
     db.execute("commit")
-    # To remove the journal is to commit, and SQLite either does not sync the directory after it, or
-    # takes one that it cannot open for synced.
+    # Removing the journal is the commit, and SQLite either does not sync the directory after it, or
+    # treats one that it cannot open as synced.
     os.fsync(directory)
     print(n, flush=True)
 PYTHON
@@ -47,7 +47,7 @@ commit_for_ever() {
   rm -f .git/index.lock .git/HEAD.lock .git/refs/heads/*.lock
   for n in $(seq 100000); do
     head -c 5000 /dev/urandom | base64 > "file$((n % 20))"
-    # git renames a reference into place, and leaves it to us to sync the directory.
+    # git renames a reference into place, and leaves syncing the directory to us.
     git add -A && git commit -qm "$n" && sync .git/refs/heads &&
       git rev-parse HEAD > "$state/committed.new" &&
       cp "$state/committed.new" "$state/committed.now" &&
@@ -82,10 +82,10 @@ for user in "${users[@]}"; do
   as "$user" bash -c "$definitions; begin" || fail "no repository as $user"
 done
 
-# Each round ends at another moment of the others' work.
+# Each round ends at another moment of the programs' work.
 RANDOM=${SEED:-$$}
 echo "kill: $rounds rounds, seed ${SEED:-$$}"
-# Rounds in which SQLite, git, and both acknowledged something: the others show little. And by user.
+# Rounds in which SQLite, git, and both acknowledged something: other rounds prove little. Per user.
 rows=0 commits=0 both=0
 declare -A rows_of commits_of
 for round in $(seq "$rounds"); do
@@ -100,7 +100,7 @@ for round in $(seq "$rounds"); do
   writer=$!
   as "$user" bash -c "$definitions; commit_for_ever" > "$work/git.log" 2>&1 &
   committer=$!
-  # On a busy machine they take long to begin. One round in four does not wait for them.
+  # On a busy machine they start slowly. One round in four does not wait for them.
   for _ in $(seq $((round % 4 == 0 ? 0 : 2400))); do
     [ ! -s "$work/acknowledged" ] || [ ! -e "$work/$user/committed.now" ] || break
     kill -0 "$writer" 2> /dev/null && kill -0 "$committer" 2> /dev/null || break
@@ -131,7 +131,7 @@ for round in $(seq "$rounds"); do
   keeps_commits "$user" "$round"
   [ $((round % 100)) -ne 0 ] || echo "kill: $round rounds, rows in $rows, commits in $commits, both in $both; $SECONDS s"
 done
-# What one of them wrote has been through the kills of the others since.
+# What one of them wrote has survived the kills of the others since.
 for user in "${users[@]}"; do
   keeps_commits "$user" "the end"
 done
@@ -141,7 +141,7 @@ done
 acknowledged=
 for user in "${users[@]}"; do
   acknowledged+=", $user: rows in ${rows_of[$user]:-0}, commits in ${commits_of[$user]:-0}"
-  # Of four rounds one at least waited for each user.
+  # At least one of four rounds waited for each user.
   [ "$rounds" -lt 4 ] || [ "$((${rows_of[$user]:-0} * ${commits_of[$user]:-0}))" -gt 0 ] ||
     fail "nothing was acknowledged in $rounds rounds$acknowledged"
 done

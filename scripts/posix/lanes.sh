@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All POSIX suites, on both engines, in two lanes side by side: suites wait for the disk and for clocks
-# more than for the processor. A suite's output comes when it ends, in one piece.
+# All POSIX suites, on both engines, in two parallel lanes: suites wait for the disk and for clocks
+# more than for the processor. A suite's output is printed when it ends, in one piece.
 #   scripts/posix/lanes.sh quick     what `make test` runs
 #   scripts/posix/lanes.sh whole     what `make soak-posix` runs: longer, and more of each
 set -euo pipefail
@@ -48,7 +48,7 @@ second_lane() {
   suite damaged.sh
   suite full.sh
   suite kill.sh "$kills"
-  # The other engine: what calls answer, and whether files read as they were written.
+  # The other engine: the results of calls, and whether files read as they were written.
   local lsm=PANDO_ENGINE=lsm
   suite $lsm PJDFSTEST_USERS=root pjdfstest.sh
   suite $lsm fsx.sh $(((fsx + 1) / 2)) "${FSX_SEED:-1}"

@@ -1,9 +1,9 @@
 # Sourced by the POSIX suites: a volume mounted by the binary under test, and ext4 on a loop device
-# beside it, both below one temporary directory that goes away with the script.
+# beside it, both below one temporary directory that is removed with the script.
 #
 #   PANDO=path         the binary; otherwise target/debug/pando, built if it is not there
 #   PANDO_ENGINE=lsm   the engine of the volume; otherwise the default
-#   KEEP=1             leaves volume, mounts and logs behind and says where
+#   KEEP=1             leaves volume, mounts and logs behind and prints their place
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cargo=${CARGO:-cargo}
@@ -13,21 +13,24 @@ suite=$(basename "$0" .sh)${PANDO_ENGINE:+-$PANDO_ENGINE}
 
 fail() { echo "$suite: $*" >&2; exit 1; }
 
-# not_tested WHAT WHY VARIABLE: what does not run is a failure, unless the variable gives a reason.
+# not_tested WHAT WHY VARIABLE: a part that does not run is a failure, unless the variable gives a
+# reason.
 not_tested() {
   [ -n "${!3:-}" ] ||
     fail "$1 cannot be tested: $2. Mend that, or say why it has to be so: $3='the reason' make test"
   echo "NOT TESTED: $1 ($2; $3: ${!3})"
 }
 
-# skip_without_fuse: ends the script where nothing can be mounted; well, if SKIP_FUSE says why.
+# skip_without_fuse: ends the script if nothing can be mounted; successfully, if SKIP_FUSE has a
+# reason.
 skip_without_fuse() {
   [ -z "${SKIP_FUSE:-}" ] && [ -w /dev/fuse ] && return
   not_tested "$suite" "it mounts, and /dev/fuse is not used" SKIP_FUSE
   exit 0
 }
 
-# skip_without_mounts: the same, and where the caller is not root; well, if SKIP_ROOT says why.
+# skip_without_mounts: the same, also if the caller is not root; successfully, if SKIP_ROOT has a
+# reason.
 skip_without_mounts() {
   skip_without_fuse
   [ "$(id -u)" -ne 0 ] || return 0
@@ -61,7 +64,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# mount_pando [OPTIONS]: formats the volume where there is none, and mounts it
+# mount_pando [OPTIONS]: formats the volume if there is none, and mounts it
 mount_pando() {
   [ -e "$volume" ] || "$pando" format ${PANDO_ENGINE:+--engine "$PANDO_ENGINE"} "$volume" >/dev/null
   "$pando" mount -o "${1:-suid,dev}" "$volume" "$mnt" >/dev/null

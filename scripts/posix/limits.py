@@ -21,9 +21,9 @@ user = (sys.argv[6:] or ["root"])[0]
 # How root is asked by who is not.
 root = None
 SIZE_MAX = (1 << 63) - 1
-# KiB that anybody may take for listing a directory, of whatever size.
+# KiB that a process may use for listing a directory, of whatever size.
 MEMORY_MAX = 64 << 10
-# How often a listing is interrupted to look at the owner's memory.
+# How often a listing is interrupted to check the daemon's memory.
 SAMPLES = 50
 
 
@@ -163,7 +163,7 @@ def large_directory():
     first, first_of_few, before = [], [], memory()
     for _ in range(9):
         for place, took in (("large", first), ("small", first_of_few)):
-            # A change, so that the kernel has kept no listing.
+            # A change, so that the kernel has cached no listing.
             open(f"{place}/change", "w").close()
             os.unlink(f"{place}/change")
             start = time.perf_counter()
@@ -281,7 +281,7 @@ depth()
 open_files()
 many_links()
 (first, first_of_few), (streamed, streamed_of_few), ratios = large_directory()
-# A busy machine takes longer for any.
+# A busy machine takes longer for each.
 check(f"the first entry takes {first} ms, and of few {first_of_few} ms", first < max(50, 10 * first_of_few))
 check(f"the first bytes of ls -f take {streamed} ms, and of few {streamed_of_few} ms",
       streamed < max(50, 10 * streamed_of_few))

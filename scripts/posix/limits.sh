@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Limits at their edge (docs/limits.md) on a mounted volume, and how a large directory behaves; as
-# root, and then as an ordinary user, with fewer entries.
+# Limits at their edge (docs/limits.md) on a mounted volume, and the behaviour of a large directory;
+# as root, and then as an ordinary user, with fewer entries.
 #   scripts/posix/limits.sh               1 million entries, 100,000 open files
 #   scripts/posix/limits.sh quick         what `make test` runs: 50,000 entries, 20,000 open files
 #   scripts/posix/limits.sh full          10 million entries, 1,048,576 links, the bars checked
@@ -15,10 +15,10 @@ case ${1:-} in
     ;;
   *) sizes=(1000000 100000 2000) others=(100000 20000 2000) snapshots=2000 clones=2000 ;;
 esac
-# cloned: how many clones the owner says that there are
+# cloned: the number of clones that the daemon reports
 cloned() { "$pando" status --json "$volume" | tr ',{}' '\n\n\n' | sed -n 's/^ *"clones": *//p' | head -1; }
 
-# clones USER: as many of a directory, each readable and its own; counted; gone when they are removed
+# clones USER: as many of a directory, each readable and independent; counted; gone when removed
 clones() {
   local user=$1 n before start
   "${as[@]}" mkdir "$mnt/$user/source" "$mnt/$user/clones"

@@ -11,7 +11,7 @@ import sys
 import xml.etree.ElementTree
 
 ORDER = ("pass", "skip", "fail")
-# Cases that cannot run here, and why: told each time, and no failure.
+# Cases that cannot run here, and why: printed each time, and not a failure.
 CANNOT = {"fiemap": "Linux does not pass FS_IOC_FIEMAP to FUSE"}
 
 

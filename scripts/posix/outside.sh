@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Suites and loads of others on a mounted volume and on ext4 in the same run, case by case: what ends
-# well on ext4 must end well here, and what runs there must run here.
+# Suites and loads of other projects on a mounted volume and on ext4 in the same run, case by case:
+# what passes on ext4 must pass here, and what runs there must run here.
 #   scripts/posix/outside.sh               all parts (some ten minutes)
 #   scripts/posix/outside.sh quick         what `make test` runs: stress, shortened
 #   scripts/posix/outside.sh PART...       stress python go fio dbench bonnie
 # A part whose program is missing fails in the end, unless SKIP_STRESS, SKIP_GO and so on give a
-# reason; one that ran no case on the volume fails.
+# reason; a part that ran no case on the volume fails.
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 outside=$PWD/scripts/posix/outside.py
@@ -55,7 +55,7 @@ missing() {
   (not_tested "$1" "$2 is missing: bash scripts/setup.sh outside" "$variable") || absent+=" $1"
 }
 
-# status CODE: of a program that says by its end how a case went
+# status CODE: for a program whose exit code reports the result of a case
 status() {
   case $1 in
     0) echo pass ;;
@@ -71,8 +71,8 @@ stressors() {
     echo access chmod chown dentry dir fallocate fcntl filename flock fpunch getdent iomix lockofd \
       link rename xattr
   else
-    # Those that touch no file of the directory that they are given are left out: bind-mount,
-    # binderfs, dup, eventfd, procfs.
+    # Stressors that touch no file of the given directory are left out: bind-mount, binderfs, dup,
+    # eventfd, procfs.
     echo access aio aiol chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify \
       fallocate fanotify fcntl fiemap file-ioctl filename flock fpunch fsize fstat getdent handle hdd \
       inode-flags inotify io iomix lease link locka lockf lockofd mknod msync open readahead rename \
@@ -91,7 +91,8 @@ run_stress() {
     code=0
     as "$user" timeout 600 stress-ng "--$name" 2 "$@" --verify --timeout "${STRESS_SECONDS:-2}s" \
       --temp-path "$directory" --log-file "$work/stress.log" > "$work/stress.out" 2>&1 || code=$?
-    # 3: no resources; 4: the kernel has no such call. What was skipped in part ends well too, and is told apart below.
+    # 3: no resources; 4: the kernel has no such call. A partial skip passes too, and is
+    # distinguished below.
     end=$(status $code 3 4)
     [ "$end" != pass ] || ! grep -q "skipping stress" "$work/stress.out" || end=skip
     printf '%s\t%s\n' "$name" "$end" >> "$results"
@@ -105,7 +106,7 @@ part_stress() {
   [ -n "$quick" ] || both stress nobody run_stress
 }
 
-# --- CPython's own tests of what touches files
+# --- CPython's own tests that touch files
 
 modules() {
   echo test_os test_posix test_posixpath test_genericpath test_stat test_shutil test_tempfile test_mmap \
@@ -128,7 +129,7 @@ run_python() {
 }
 
 part_python() {
-  # The system's own, which other users can start; otherwise one that is on the path, for root alone.
+  # The system's own, which other users can start; otherwise one on the path, only for root.
   python=
   for candidate in /usr/bin/python3 "$(command -v python3)"; do
     "$candidate" -c 'import test.test_os' 2> /dev/null && python=$candidate && break
@@ -160,7 +161,7 @@ part_go() {
   both go root run_go
 }
 
-# --- fio: what was written is read again and compared
+# --- fio: written data is read again and compared
 
 run_fio() {
   local directory=$2 results=$3 engine direct code
@@ -201,7 +202,7 @@ part_dbench() {
 
 run_bonnie() {
   local code=0
-  # Fast: its bytes one by one are a request each here.
+  # Fast: its byte-by-byte I/O is a request each here.
   timeout 300 bonnie++ -f -d "$2" -u root -q -r 32 -s 64 -n 8:20000:10:4 > "$3.log" 2>&1 || code=$?
   printf 'files and throughput\t%s\n' "$(status $code)" >> "$3"
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A volume that an ordinary user formats, mounts through fusermount3, checks, kills and unmounts:
 # the calls, coherence, times, totals and shared extents of programs.sh there, and that nobody else
-# is let in, root neither.
+# has access, not even root.
 #   scripts/posix/own_mount.sh
-# As root it becomes nobody, in a name space of mounts of its own, where everybody may open /dev/fuse,
-# as on most machines. An ordinary user does it as what he is, but for asking whether others are let in.
+# As root it becomes nobody, in a mount namespace of its own, where everybody may open /dev/fuse, as
+# on most machines. An ordinary user runs it as themselves, except the check of others' access.
 if [ -z "${SKIP_FUSE:-}" ] && [ "$(id -u)" -eq 0 ] && [ -z "${OWN_MOUNT_INSIDE:-}" ]; then
   exec unshare --mount env OWN_MOUNT_INSIDE=1 bash "$0" "$@"
 fi
@@ -24,7 +24,7 @@ for script in calls coherence atime totals extents; do
 done
 chmod a+r "$work"/*.py
 install -d -o "$me" -g "$(id -gn "$me")" "$work/home" "$work/home/mnt"
-# What clean_up takes away.
+# What clean_up removes.
 volume=$work/home/volume mnt=$work/home/mnt
 
 as() { # USER COMMAND...
@@ -43,9 +43,9 @@ as "$me" test -x "$pando" || {
 cd /
 
 as "$me" "$pando" format ${PANDO_ENGINE:+--engine "$PANDO_ENGINE"} "$volume" > /dev/null
-# What an ordinary user may not have is not had by asking for it.
+# Requesting a right does not give an ordinary user that right.
 as "$me" "$pando" mount -o suid,dev "$volume" "$mnt" > /dev/null
-# (Root is not let in to see what `mountpoint` looks at.)
+# (Root has no access to what `mountpoint` inspects.)
 options=,$(findmnt -no OPTIONS "$mnt"),
 for option in nosuid nodev "user_id=$(id -u "$me")" default_permissions; do
   case $options in *,"$option",*) ;; *) fail "the mount is without $option: $options" ;; esac
@@ -70,7 +70,7 @@ as "$me" "$pando" gc --delete --grace 0s "$mnt" > /dev/null || fail "gc"
 as "$me" "$pando" fsck "$mnt" > "$work/fsck.log" 2>&1 ||
   { cat "$work/fsck.log" >&2; fail "fsck of the mounted volume"; }
 
-# The owner dies, and the user mounts again without root's help.
+# The daemon dies, and the user mounts again without root's help.
 as "$me" sha256sum "$mnt/kept" > "$work/sum"
 as "$me" "$pando" sync "$mnt" > /dev/null
 pid=$(as "$me" "$pando" status --json "$volume" | tr ',{}' '\n\n\n' |

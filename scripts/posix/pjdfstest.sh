@@ -5,8 +5,8 @@
 #   PJDFSTEST_USERS=root                        as these users; otherwise as root and nobody
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
-# Cases remount the file system, for which mount(8) calls a helper by the type's name. It is put in
-# place for this run alone.
+# Cases remount the file system, for which mount(8) calls a helper by the type's name. It is
+# installed for this run only.
 if [ -z "${PANDO_OWN_MOUNTS:-}" ]; then
   trap - EXIT
   rm -rf "$work"
@@ -47,8 +47,8 @@ run() {
   mkdir -p "$directory"
   chown "$user" "$directory"
   chmod 755 "$directory"
-  # Cases leave files open for writing, after which nothing can be remounted read-only, so that
-  # those which do that have a process of their own.
+  # Cases leave files open for writing, after which nothing can be remounted read-only, so cases
+  # that remount run in a process of their own.
   (cd "$directory" &&
     timeout 1800 "${as[@]}" "$pjdfstest" -c "$work/pjdfstest.toml" -p "$directory" "$@" || true) \
     2>&1 | grep -v '::erofs_' > "$out.main" || true
@@ -88,7 +88,7 @@ for user in ${PJDFSTEST_USERS:-root nobody}; do
     grep -A3 'FAILED$' "$out" >&2
     wrong=1
   fi
-  # Failed, skipped or not even begun.
+  # Failed, skipped or not even started.
   less=$(comm -23 <(names "$work/ext4-$user" ok) <(names "$out" ok) | grep -v "$cannot" || true)
   if [ -n "$less" ]; then
     echo "$suite: passed on ext4 and not here (as $user):" >&2

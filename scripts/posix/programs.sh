@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Programs that people run, on a mounted volume, each with its own idea of what is right:
-# git and git fsck; tar and rsync there and back, compared by checksum with hard links, sparse files,
-# extended attributes and owners; SQLite under kill -9 with its own check; cargo build; sort, sed -i,
-# find -delete, writers through maps; locks, leases of names, holes, copies, files without names;
-# what copies take on disk, totals of directories.
+# Common programs on a mounted volume, each with its own check: git and git fsck; tar and rsync
+# there and back, compared by checksum with hard links, sparse files, extended attributes and
+# owners; SQLite under kill -9 with its own check; cargo build; sort, sed -i, find -delete, writers
+# through maps; locks, leases of names, holes, copies, files without names; the disk space of
+# copies, totals of directories.
 # Each as root, and then as an ordinary user in a directory of its own.
 #   scripts/posix/programs.sh [NAME...]      only these parts
 #   PROGRAMS_USERS=root                      as these users; otherwise as root and nobody
@@ -11,7 +11,7 @@
 skip_without_mounts
 mount_pando suid,dev
 repository=$PWD
-# Sources to copy, where every user may read them.
+# Sources to copy, in a place that every user may read.
 cp -r "$repository/crates/fs/src/ops" "$work/sources"
 for script in calls coherence atime totals extents handles; do
   cp "$repository/scripts/posix/$script.py" "$work"
@@ -22,7 +22,7 @@ is_root() { [ "$(id -u)" -eq 0 ]; }
 
 same() { cmp -s "$1" "$2" || { diff "$1" "$2" | head -20 >&2; fail "$3"; }; }
 
-# list DIRECTORY: all that a copy must keep, a line a file; hard links by their first name
+# list DIRECTORY: everything that a copy must keep, a line a file; hard links by their first name
 list() {
   (cd "$1" && python3 - <<'PYTHON'
 import hashlib, os, stat
@@ -48,7 +48,7 @@ PYTHON
   )
 }
 
-# a tree with all that tar and rsync can carry
+# a tree with everything that tar and rsync can carry
 tree() {
   mkdir -p "$1/a/b/c" "$1/empty"
   cp "$sources"/*.rs "$1/a"
@@ -138,19 +138,19 @@ while True:
         n += 1
         db.execute("insert into t values(?, randomblob(?), ?)", (n, random.randrange(3000), n))
     db.execute("commit")
-    # To remove the journal is to commit, and SQLite either does not sync the directory after it, or
-    # takes one that it cannot open for synced.
+    # Removing the journal is the commit, and SQLite either does not sync the directory after it, or
+    # treats one that it cannot open as synced.
     os.fsync(directory)
     print(n, flush=True)
 PYTHON
   local round mode last kept pid
   for mode in delete wal; do
     for round in $sqlite_rounds; do
-      # Before it begins: what the round before acknowledged is not waited for.
+      # Before it starts: the rows that the previous round acknowledged are not waited for.
       : > "$work/acknowledged"
       python3 "$work/writer.py" "$mnt/$mode.db" $mode > "$work/acknowledged" 2> "$work/writer.log" &
       writer=$!
-      # It dies at work, however long it takes a busy machine to begin.
+      # It dies at work, however long a busy machine takes to start it.
       waited=0
       until [ -s "$work/acknowledged" ]; do
         kill -0 "$writer" 2>/dev/null || { cat "$work/writer.log" >&2; fail "SQLite's writer has ended"; }
@@ -162,7 +162,7 @@ PYTHON
       if [ "$round" -le 2 ]; then
         kill -9 "$writer"
       else
-        # The owner of the volume dies, and its writer with it.
+        # The daemon of the volume dies, and its writer with it.
         pid=$("$pando" status --json "$volume" | tr ',{}' '\n\n\n' | sed -n 's/^ *"pid": *\([0-9][0-9]*\).*/\1/p' | head -1)
         kill -9 "$pid"
       fi
@@ -180,8 +180,8 @@ PYTHON
   done
 }
 
-# An ordinary user may not be let to where the toolchain is, so it is shown elsewhere meanwhile: in
-# a name space of mounts that nobody else sees, for whoever clears up removes what is there.
+# An ordinary user may have no access to the toolchain, so it is shown elsewhere meanwhile: in a
+# mount namespace that nobody else sees, because clean-up removes what is there.
 cargo_as_nobody() {
   local toolchain
   toolchain=$(rustc --print sysroot 2>/dev/null) && [ -x "$toolchain/bin/cargo" ] || {
@@ -229,7 +229,7 @@ part_totals() { python3 "$scripts/totals.py" "$mnt" "$pando" || fail "totals of 
 
 part_extents() { python3 "$scripts/extents.py" "$mnt" "$pando" || fail "copies share no extents"; }
 
-# Handles take the rights of root.
+# Handles need the rights of root.
 part_handles() {
   is_root || return 0
   python3 "$scripts/handles.py" "$mnt" "$pando" "$volume" "$mnt" || fail "file handles"
@@ -245,7 +245,7 @@ part_atime() {
   findmnt -no OPTIONS "$mnt" | tr ',' '\n' | grep -qx noatime || fail "the table of mounts does not say noatime"
   python3 "$scripts/atime.py" "$mnt" noatime || fail "times of reading"
   "$pando" umount "$mnt" > /dev/null
-  # What Linux keeps for itself is taken, and changes nothing (docs/guide/mounting.md).
+  # What Linux reserves for itself is accepted, and changes nothing (docs/guide/mounting.md).
   mount_pando suid,dev,nodiratime,lazytime
   mkdir "$mnt/nodiratime"
   python3 "$scripts/atime.py" "$mnt/nodiratime" relatime || fail "times of reading with nodiratime"
@@ -253,7 +253,7 @@ part_atime() {
   mount_pando suid,dev
 }
 
-# Owner and volume go on when a part is nobody's: nobody kills neither.
+# Daemon and volume continue when a part runs as nobody: nobody kills neither.
 scripts=$work sources=$work/sources sqlite_rounds="1 2 3 4"
 mkdir "$mnt/nobody" "$work/nobody"
 chown nobody:nogroup "$mnt/nobody" "$work/nobody"

@@ -160,7 +160,8 @@ def mapping():
     assert used("--user", ADA)[1] <= 65536, used("--user", ADA)
     os.unlink(path("mapped"))
     settle(("--user", ADA), (2, 10_000))
-    # The kernel tells whom it asks next to write back what is mapped: nobody else is refused for it.
+    # The kernel reports it to the next caller that writes back mapped data: nobody else is refused
+    # for it.
     os.mkdir(path("elsewhere"))
     clone("elsewhere", "elsewhere too")
     as_user(ADA, ADA, [], ada)
@@ -225,7 +226,7 @@ def borders():
             name(fd, path(f"{source}/named"))
             os.close(fd)
             os.unlink(path(f"{source}/named"))
-            # Within a domain all of that goes.
+            # Within a domain all of that is allowed.
             os.link(path(f"{source}/f"), path(f"{source}/d/again"))
             os.rename(path(f"{source}/d/again"), path(f"{source}/g2"))
             os.unlink(path(f"{source}/g2"))
@@ -234,7 +235,7 @@ def borders():
     cross()
     for top in ("one", "two"):
         settle_directory(top, before[top])
-    # The directory of the quota itself goes anywhere else.
+    # The directory of the quota itself may move anywhere else.
     os.rename(path("one"), path("none/moved"))
     refused(os.rename, path("none/moved"), path("two/moved"), number=errno.EXDEV)
     os.rename(path("none/moved"), path("one"))
@@ -264,7 +265,7 @@ def clones():
     assert charged("cloned") == directory and used("--user", NOBODY.pw_uid) == user
 
     def in_clone():
-        # What is changed is charged as a whole, to the same quota; what is removed gives nothing back.
+        # Changed data is charged as a whole, to the same quota; removed data returns nothing.
         os.unlink(path("clone/d/f"))
         write(path("clone/small"), 100, 50)
         write(path("clone/new"), 0, 1000)
@@ -339,12 +340,12 @@ def at_the_byte():
     def mine():
         write(path("last"), 0, 12_344)
         refused(write, path("last"), 12_344, 2)
-        # What there was room for is written.
+        # What there was space for is written.
         assert os.stat(path("last")).st_size in (12_344, 12_345), os.stat(path("last"))
         os.truncate(path("last"), 12_344)
         write(path("last"), 12_344, 1)
         refused(write, path("last"), 12_345, 1)
-        # What has its room already is written over.
+        # What has its space already is overwritten.
         write(path("last"), 0, 12_345)
         fd = os.open(path("."), os.O_TMPFILE | os.O_RDWR, 0o600)
         refused(os.write, fd, b"z" * 5000)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Quotas through the mount, as ordinary users and root meet them: EDQUOT at the byte and at the file,
-# chgrp, root, mappings, df; counted again afterwards, and looked at by the next mount and by fsck.
+# Quotas through the mount, as ordinary users and root see them: EDQUOT at the byte and at the file,
+# chgrp, root, mappings, df; recounted afterwards, and checked by the next mount and by fsck.
 #
 #   scripts/posix/quota.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -87,7 +87,7 @@ def compare(top, who):
     places = everywhere(top)
     for place in places:
         if not os.access(place, os.R_OK):
-            # As any attribute that begins with `user.`.
+            # Like any attribute that begins with `user.`.
             fails(errno.EACCES, f"{place} as {who}", lambda: total(place, NAMES[0]))
             continue
         told, found = [total(place, name) for name in NAMES], walk(place)
@@ -197,7 +197,7 @@ def main():
             for uid, gid in ((nobody.pw_uid, nobody.pw_gid), (1000, 1000), (2000, 0)):
                 as_user(uid, gid, lambda: compare("tree", f"the user {uid}"))
         if turn % 4 == 1:
-            # A subvolume within the tree, in which others change from here on.
+            # A subvolume within the tree, in which other processes change files from here on.
             path = f"tree/clone-{turn}"
             clone = [sys.argv[2], "--quiet", "clone", tree.directories[turn], path]
             subprocess.run(clone, check=True, stdout=subprocess.DEVNULL)

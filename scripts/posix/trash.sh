@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The trash on a mount: what rm, rmdir, a rename and a program remove lies in `.trash` with its
-# shape and its owners, and comes back as it was; ordinary users see and restore their own; what is
+# The trash on a mount: what rm, rmdir, a rename and a program remove is kept in `.trash` with its
+# shape and its owners, and is restored as it was; ordinary users see and restore their own; what is
 # removed in the trash is deleted; the volume is clean after it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 skip_without_mounts
@@ -8,7 +8,7 @@ mount_pando
 
 as() { local user=$1; shift; setpriv --reuid="$user" --regid="$user" --clear-groups "$@"; }
 
-# tree DIRECTORY: everything below but directories' sizes, with checksums and hard links
+# tree DIRECTORY: everything below except directories' sizes, with checksums and hard links
 tree() {
   (cd "$1" && find . -not -path './.trash*' -printf '%P %y %m %U:%G %l %n ' \
     \( -type d -printf '\n' -o -printf '%s %T@\n' \) | sort
@@ -18,7 +18,7 @@ tree() {
     find . -not -path './.trash*' -exec getfattr -hd -m user. {} + 2>/dev/null | sort)
 }
 
-# What is removed within an hour lies together; here all is, tree by tree.
+# What is removed within an hour is stored together; here everything is, tree by tree.
 left=$((3600 - $(date +%s) % 3600))
 [ "$left" -gt 60 ] || sleep "$left"
 "$pando" trash on "$mnt" --keep 1d >/dev/null
@@ -59,7 +59,7 @@ as 4001 "$pando" restore "$mnt/home/ada/shut/closed" >/dev/null || fail "its own
 as 4001 rm -rf "$mnt/home/ada/shut"
 chmod 700 "$mnt/home/ada"
 
-# Nobody makes a trash, and asking for room deletes none.
+# No user creates a trash, and a request for too much space deletes none.
 mkdir -m 777 "$mnt/open" && as 4001 "$pando" subvolume create "$mnt/open/s" >/dev/null 2>&1 &&
   as 4001 bash -c "mkdir -p '$mnt/open/s/t/1969-01-01T-9223372036854775808' && mv -T '$mnt/open/s/t' '$mnt/open/s/.trash'" \
     2>/dev/null && fail "a directory is renamed to a trash"
@@ -84,7 +84,7 @@ for n in 4 3 2 1; do
 done
 "$pando" restore "$mnt/file" >/dev/null 2>&1 && fail "more versions than there were"
 
-# A program that holds what is removed, and git, go on.
+# A program that holds removed files, and git, continue.
 exec 9<>held && echo text >&9 && rm held && echo more >&9 && exec 9>&-
 "$pando" restore "$mnt/held" >/dev/null && [ "$(wc -l <held)" = 2 ] || fail "a file that was open"
 command -v git >/dev/null || fail "git is not installed: make setup"
@@ -94,8 +94,8 @@ command -v git >/dev/null || fail "git is not installed: make setup"
   git gc -q && git fsck --strict 2>/dev/null && git checkout -q HEAD~2 && git checkout -q -
 ) || fail "git in a directory with a trash"
 
-# Hours that are older than they are to be kept are deleted by the owner of the mount; the present
-# one is kept, however short that is. (An hour of years ago is made where there is no trash yet.)
+# The daemon of the mount deletes hours older than the retention; the present one is kept, however
+# short the retention is. (An hour of years ago is made while there is no trash yet.)
 as 4001 mkdir "$mnt/home/ada/brief"
 as 4001 mkdir -p "$mnt/home/ada/brief/.trash/2020-01-01T00/way" "$mnt/home/ada/brief/.trash/2020-01-01T01"
 as 4001 bash -c "echo old >'$mnt/home/ada/brief/.trash/2020-01-01T00/way/file'"

@@ -24,7 +24,7 @@ import threading
 import time
 
 WRITERS = 4
-# How often each of the two commands is to have ended while the writers were at work.
+# How often each of the two commands must have ended while the writers were at work.
 ENOUGH = 3
 SIZE_MAX = 1_200_000
 libc = ctypes.CDLL(None, use_errno=True)
@@ -196,7 +196,7 @@ class Writer:
         new = self.random.choice(sorted(place.files)) if over else self.name()
         self.note("rename", place.path, name, new)
         os.rename(f"{place.path}/{name}", f"{place.path}/{new}")
-        # Of two names of one file both stay.
+        # Both of two names of one file stay.
         if place.files.get(new) is not place.files[name]:
             place.files[new] = place.files.pop(name)
 
@@ -299,7 +299,7 @@ class Writer:
         if place.snapshots and self.random.random() < 0.4:
             snapshot = self.random.choice(sorted(place.snapshots))
             source = f"{place.path}/.snapshots/{snapshot}"
-            # Links are not told apart there, and none of its files is changed through one name.
+            # Links are not distinguished there, and none of its files is changed through one name.
             links = collections.Counter(os.stat(f"{source}/{n}").st_ino
                                         for n in place.snapshots[snapshot])
             if any(count > 1 for count in links.values()):
@@ -416,7 +416,7 @@ class Command(threading.Thread):
             except (IndexError, ValueError):
                 told, well = {}, False
             if not well:
-                # Whether that stays tells damage from a state that was looked at too late.
+                # If it persists it is damage; otherwise the state was read too late.
                 again = subprocess.run(self.arguments, capture_output=True, text=True)
                 self.wrong = f"{' '.join(self.arguments)}: {done.returncode}\n" \
                              f"{done.stdout}{done.stderr}and once more: {again.returncode}\n" \

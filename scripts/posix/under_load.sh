@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # `pando gc --delete` and `pando fsck` in a loop on a mount where four writers work, two of them as
-# an ordinary user: files written, mapped, shortened, renamed, linked, copied by shared extents,
+# an ordinary user: files written, mapped, truncated, renamed, linked, copied by shared extents,
 # held without a name and removed, snapshots and clones made and dropped (under_load.py). Every byte
-# must read as it was written, no check may find anything, and all must be there after the next
-# mount. Before each round the owner is killed amid a large write: what that leaves has to be freed.
+# must read as it was written, no check may find anything, and everything must be there after the
+# next mount. Before each round the daemon is killed amid a large write: what that leaves must be
+# freed.
 #   scripts/posix/under_load.sh [ROUNDS [SEED [CALLS]]]    2 rounds, 1, 400 calls of each writer
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
@@ -16,7 +17,7 @@ setpriv --reuid nobody --regid nogroup --clear-groups test -x "$pando" || {
   pando=$work/pando
 }
 
-# garbage: what an owner had written when it was killed, and no record names
+# garbage: what a daemon had written when it was killed, and no record names
 garbage() {
   local pid
   dd if=/dev/urandom of="$mnt/killed" bs=1M count=500 status=none 2> /dev/null &
@@ -54,7 +55,7 @@ for round in $(seq "$rounds"); do
     { cat "$work/fsck.log" >&2; fail "round $round: the volume is not well"; }
   mount_pando suid,dev
   python3 "$load" verify "$directory" "$work/manifest$round" || fail "round $round, mounted again"
-  # What the round before left has been through this one too; it is reclaimed during the next.
+  # What the previous round left has been through this one too; it is reclaimed during the next.
   last=$mnt/round$((round - 1))
   [ ! -e "$last" ] || {
     python3 "$load" verify "$last" "$work/manifest$((round - 1))" ||
