@@ -107,7 +107,7 @@ pub enum MountError {
     /// `subdir=` does not point to a directory.
     #[error("subdir {}: {error}", subdir.display())]
     Subdir {
-        /// The directory asked for.
+        /// The requested directory.
         subdir: PathBuf,
         /// Why not.
         error: FsError,

@@ -199,7 +199,7 @@ impl TreeCursor {
             let Some((key, content)) = merge.current() else {
                 unreachable!("it stands on an entry")
             };
-            // First of all: what lies beside the range may still be behind more of the active tree.
+            // Checked before the range: behind the edge the active tree may have more keys.
             let beyond = edge.as_deref().is_some_and(|edge| match direction {
                 Direction::Forward => key > edge,
                 Direction::Backward => key < edge,

@@ -24,7 +24,7 @@ const AT_ONCE: u64 = 1 << 20;
 /// Starting points of an opening without a note: they are this many numbers apart.
 const CHANCES: u64 = 1 << 20;
 
-/// The note, of which the process is the only writer.
+/// The note; only this process writes it.
 pub(crate) struct Given {
     file: Arc<dyn File>,
     volume: [u8; 16],

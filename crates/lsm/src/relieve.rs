@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! of the cache    what happens
-//! 5/16            a checkpoint is due; whoever was named by `set_waker` is told
-//! 3/8             where nobody was, the thread that commits makes it
+//! 5/16            a checkpoint is due; the waker that `set_waker` set, if any, is called
+//! 3/8             without a waker, the thread that commits makes it
 //! 3/4             with what is being written: commits wait for the checkpoint, or make it
 //! ```
 //!

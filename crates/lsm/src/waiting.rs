@@ -13,14 +13,14 @@ enum Kind {
     Tombstone,
     Value,
     Far,
-    /// A row of the block, with a value of so many bytes.
+    /// A row of the block, with a value of this many bytes.
     Row(u32),
 }
 
 /// The content of an entry that need not wait any more.
 pub(crate) enum Waited<'a> {
     Stored(Stored<'a>),
-    /// A row of the block, with a value of so many bytes.
+    /// A row of the block, with a value of this many bytes.
     Row(u32),
 }
 

@@ -271,7 +271,7 @@ fn a_false_total_of_a_log_that_is_live_in_part_is_found() {
     assert!(!inspected(&sim).is_clean(), "as if nothing but what is live had been written");
 }
 
-/// The sum of what more runs are said to point to overflows: it is refused, without a panic.
+/// The sum of the rows of too many runs overflows: the manifest is refused, without a panic.
 #[test]
 fn forged_sums_are_corruption() {
     let (sim, _, _) = closed();
