@@ -1,8 +1,8 @@
-//! Bases of the index as the store has them: each change is one commit.
+//! Bases of the index as they are stored: each change is one commit.
 //!
-//! A base is begun by a clone of a subvolume's tree, is put in place by the commit that names it
-//! in the subvolume's record, and goes, with its tree, when no record names it. Snapshots and
-//! clones have the base of what they were taken from by having its record.
+//! A base begins as a clone of a subvolume's tree. The commit that names it in the subvolume's
+//! record puts it in place. It is removed, with its tree, when no record names it. Snapshots and
+//! clones have the base of their source because they copy its record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
-/// Records of one commit that names a base no more: as many as the room that the log keeps has.
+/// Records of one commit that removes references to a base: as many as fit into the log's reserve.
 const RECORDS_AT_ONCE: usize = 64;
 
 /// A base as it is recorded.
@@ -38,7 +38,7 @@ pub(crate) fn begin(fs: &Fs, id: u64) -> FsResult<Option<(Recorded, SubvolumeRec
     if record.detached {
         return Ok(None);
     }
-    // What is committed from here on says later what differs from the base.
+    // What is committed from here on is a later difference from the base.
     let mut wanted = wanted_of_log(fs)?;
     wanted.push(fs.store.last_commit());
     fs.store.keep_log(&wanted).map_err(from_store)?;
@@ -61,11 +61,11 @@ pub(crate) fn begin(fs: &Fs, id: u64) -> FsResult<Option<(Recorded, SubvolumeRec
 }
 
 /// Puts a base in place, whose files are durable. `false`: the subvolume is gone, or was rolled
-/// back to a state with another base, and this one is of no use.
+/// back to a state with another base, and this one is unusable.
 ///
-/// A tree that took the place of the one of the base's beginning, as a scan's does each time, has
-/// a difference from the base like any other: only how large it is depends on what it is a clone
-/// of, and one with the same base before is near.
+/// A tree that replaced the one that the base was cloned from, as every scan's does, has a
+/// difference from the base like any other. Only its size depends on what the tree is a clone of:
+/// one with the same base before is near.
 pub(crate) fn complete(
     fs: &Fs,
     base: &Recorded,
@@ -92,7 +92,7 @@ pub(crate) fn remove(fs: &Fs, tree: u64) -> FsResult<()> {
     remove_with(fs, tree, Txn::new(fs))
 }
 
-/// The same, in a transaction that has begun.
+/// The same, in a transaction that has already begun.
 fn remove_with(fs: &Fs, tree: u64, mut txn: Txn<'_>) -> FsResult<()> {
     txn.batch().delete(VOLUME, &key::base(tree));
     if fs.store.tree_exists(TreeId(tree)).map_err(from_store)? {
@@ -105,13 +105,13 @@ fn remove_with(fs: &Fs, tree: u64, mut txn: Txn<'_>) -> FsResult<()> {
     Ok(())
 }
 
-/// Removes bases that no subvolume names; tells how many there were.
+/// Removes bases that no subvolume names; returns how many there were.
 pub(crate) fn remove_unnamed(fs: &Fs) -> FsResult<u64> {
     let mut removed = 0;
     if unnamed(fs)?.is_empty() {
         return Ok(removed);
     }
-    // Whoever gives a base to another subvolume looks whether it is there, and holds the ledger.
+    // A thread that gives a base to another subvolume checks that it exists, and holds the ledger.
     let _ledger = fs.admin.lock();
     for base in unnamed(fs)? {
         remove(fs, base)?;
@@ -143,7 +143,7 @@ pub(crate) fn get(fs: &Fs, tree: u64) -> FsResult<Option<BaseRecord>> {
     View::new(&*fs.store, VOLUME).read(&key::base(tree), BaseRecord::decode)
 }
 
-/// The bases that subvolumes name that were not removed.
+/// The existing bases that subvolumes name.
 fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
     let mut named = BTreeSet::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
@@ -156,8 +156,9 @@ fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
     Ok(named)
 }
 
-/// Behind which commits the log is of use: it says what differs from the bases of subvolumes that
-/// are still in the tree that their base is a clone of, and from those that are building.
+/// The commits after which the log is useful: it contains the differences from the bases of
+/// subvolumes that are still in the tree that their base was cloned from, and from those that are
+/// building.
 pub(crate) fn wanted_of_log(fs: &Fs) -> FsResult<Vec<CommitToken>> {
     let bases = all(fs)?;
     let behind = |base: &Recorded| CommitToken(Lsn(base.record.commit));
@@ -187,8 +188,8 @@ pub(crate) fn any(fs: &Fs) -> FsResult<bool> {
     Ok(cursor.next().map_err(from_store)?.is_some())
 }
 
-/// Takes all bases away: there is no room for what they keep. Searches walk until there are new
-/// ones. Tells how many there were.
+/// Removes all bases: there is no space for what they keep. Searches walk until there are new ones.
+/// Returns how many there were.
 pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
     let _ledger = fs.admin.lock();
     let mut naming: BTreeMap<u64, Vec<Naming>> = BTreeMap::new();
@@ -209,7 +210,7 @@ pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
             Err(error) => return Err(error),
         }
     }
-    // What a program of before left that had no room: a check tells it.
+    // A leftover of an older program that had no space: a check reports it.
     for records in naming.into_values() {
         match forget_base(fs, &records, |mut txn| txn.commit().map(drop)) {
             Err(FsError::NoSpace) => break,
@@ -225,8 +226,8 @@ pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
 /// Key of the record of a subvolume that names a base, and the record without it.
 type Naming = (Vec<u8>, Vec<u8>);
 
-/// Takes a base from all records that name it, and drops it with the last of them, so that none
-/// names one that is gone. Room comes of it, so it goes through where nothing may be added.
+/// Removes a base from all records that name it, and drops it with the last of them, so that none
+/// names a missing base. This frees space, so it succeeds where nothing may be added.
 fn remove_named(fs: &Fs, tree: u64, naming: &[Naming]) -> FsResult<()> {
     forget_base(fs, naming, |txn| remove_with(fs, tree, txn))
 }
@@ -283,7 +284,8 @@ mod tests {
         }
     }
 
-    /// Where there is no room for the commit that names no base, as in `remove_all`.
+    /// For a state without space for the commit that removes references to a base, as in
+    /// `remove_all`.
     #[test]
     fn totals_are_told_where_a_record_names_a_base_that_is_gone() {
         let env = SimEnv::on(SimDevice::new(1), 1).env();
@@ -325,8 +327,8 @@ mod tests {
         assert!(index.is_lost(bases[0].tree), "another is needed");
     }
 
-    /// A query that takes long, or whose matches nobody takes, sees the state that it began with,
-    /// also where it comes to a subvolume when that has another base.
+    /// A query that takes long, or whose matches are not taken, sees the state that it began with,
+    /// even if it reaches a subvolume after that got another base.
     #[test]
     fn a_base_that_only_an_older_state_names_is_not_wanted_for_ever() {
         let env = SimEnv::on(SimDevice::new(1), 1).env();
@@ -367,7 +369,7 @@ mod tests {
         assert!(!index.wants_base(), "all have one");
     }
 
-    /// Bases went before the records that name them, for which there was no room then.
+    /// Bases were removed before the records that name them, for which there was no space then.
     fn remove_all_without_room(engine: Engine) {
         let device = SimDevice::new(2);
         let env = SimEnv::on(device.clone(), 2).env();

@@ -1,4 +1,4 @@
-//! Searching a volume: one pinned state for the whole of a query, and the index if there is one.
+//! Searches a volume: one pinned state for the whole of a query, and the index if there is one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::subvolumes::inherit::inherits_in;
 use crate::{Fs, FsResult};
 
 impl Fs {
-    /// Answers a query. It sees every operation that returned before the call, and nothing of
-    /// those that begin after it.
+    /// Answers a query. It sees every operation that returned before the call, and none that begins
+    /// after it.
     pub fn search(&self, request: &Request<'_>, emit: Emit<'_>) -> search::Result<Outcome> {
         self.inherit_some();
         self.search_in(Arc::from(self.store.pin()?), request, emit)
     }
 
-    /// As [`Fs::search`], of a state that was pinned before.
+    /// Like [`Fs::search`], for a state that was pinned before.
     pub(crate) fn search_in(
         &self,
         pinned: Arc<dyn Pinned>,
@@ -33,13 +33,13 @@ impl Fs {
         }
     }
 
-    /// How many match, as [`Fs::search`] would say, where nobody wants to see them.
+    /// Counts the matches of [`Fs::search`] without returning them.
     pub fn search_counted(&self, request: &Request<'_>) -> search::Result<Outcome> {
         self.inherit_some();
         self.count_in(Arc::from(self.store.pin()?), request)
     }
 
-    /// As [`Fs::search_counted`], of a state that was pinned before.
+    /// Like [`Fs::search_counted`], for a state that was pinned before.
     pub(crate) fn count_in(
         &self,
         pinned: Arc<dyn Pinned>,
@@ -51,14 +51,14 @@ impl Fs {
         }
     }
 
-    /// The index, if there is one and it knows all of a state: what copies inherit is known by
-    /// their names alone, which a walk follows.
+    /// The index, if there is one and it covers all of a state: what copies inherit is found only
+    /// by names, which a walk follows.
     fn index_for(&self, pinned: &dyn Pinned) -> search::Result<Option<&search::index::Index>> {
         let inherits = inherits_in(pinned)?;
         Ok(self.index.as_ref().filter(|_| !inherits))
     }
 
-    /// As [`Fs::search`], by walking: what every answer of the index equals.
+    /// Like [`Fs::search`], by walking: every answer of the index equals it.
     pub fn search_by_walking(
         &self,
         request: &Request<'_>,
@@ -77,7 +77,7 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::aggregate`], row by row: what every answer of the index equals.
+    /// Like [`Fs::aggregate`], row by row: every answer of the index equals it.
     pub fn aggregate_by_walking(&self, question: &Question<'_>) -> search::Result<Aggregate> {
         aggregate_by_walking(&*self.store.pin()?, question)
     }
@@ -88,7 +88,7 @@ impl Fs {
         Ok((subvol.id.0, ino))
     }
 
-    /// What the index takes; `None` when the volume was opened without.
+    /// What the index uses; `None` when the volume was opened without one.
     pub fn index_stats(&self) -> FsResult<Option<IndexStats>> {
         let stats = self.index.as_ref().map(search::index::Index::stats).transpose();
         stats.map_err(from_search)

@@ -29,7 +29,7 @@ impl Fs {
         all(self)
     }
 
-    /// Declares extended attributes searchable, all or none, and asks for a new base of the root's
+    /// Declares extended attributes searchable, all or none, and requests a new base of the root's
     /// subvolume, whose rows carry them. Other subvolumes get theirs when they are searched.
     pub fn declare_searchable(&self, names: &[Vec<u8>]) -> FsResult<()> {
         for name in names {
@@ -62,8 +62,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Takes declarations back, all or none. What clusters carry of them goes when they are written
-    /// again.
+    /// Revokes declarations, all or none. Their values in clusters are removed when those are
+    /// rewritten.
     pub fn undeclare_searchable(&self, names: &[Vec<u8>]) -> FsResult<()> {
         let _ledger = self.admin.lock();
         let declared = all(self)?;

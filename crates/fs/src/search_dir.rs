@@ -1,20 +1,20 @@
-//! The virtual directory `.search` at the root of a mount: a directory in it is a query as one
-//! types it into a search box, and holds the matches as symbolic links, so that any program can
-//! use a query. What the mount does not show is not searched.
+//! The virtual directory `.search` at the root of a mount. A directory in it is a query in the
+//! syntax of a search box, and contains the matches as symbolic links, so that any program can use
+//! a query. What the mount does not show is not searched.
 //!
 //! Nothing of it is stored. A query's directory belongs to the caller who named it: another user
-//! who says the same words gets a directory of his own, and what he may see. It is searched when
-//! it is listed from its start, and when a name is looked up and the last search is not fresh.
-//! Front ends must not keep what stands here (`is_volatile`). Times are of the moment when a query
-//! was named: programs such as tar take a time of status change that is another at the end of
-//! reading for a change meanwhile. Only the time of the last change of a query's directory is that
-//! of the call: the kernel keeps a listing as long as that is the same.
+//! with the same words gets a separate directory, with what that user may see. The search runs when
+//! the directory is listed from its start, and when a name is looked up and the last search is not
+//! fresh. Front ends must not cache its contents (`is_volatile`). Times are of the moment when a
+//! query was named: programs such as tar treat a changed status time at the end of reading as a
+//! concurrent change. Only the time of the last change of a query's directory is that of the call:
+//! the kernel keeps a listing as long as that is the same.
 //!
 //! A link is named like its match; of several alike, in the order of paths, the second ends in
-//! `~2`, and so on. It leads there by a path relative to the root.
+//! `~2`, and so on. Its target is a path relative to the root.
 //!
-//! What is remembered is bounded, over all queries: of the user who has the most, the query that
-//! was used longest ago is forgotten first, so that nobody drives out what others look at.
+//! The memory of all queries together is bounded. The user with the most queries loses the least
+//! recently used one first, so that no user evicts the queries of others.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,7 +31,7 @@ use crate::search_links::Links;
 use crate::wanted::{cancel, is_cancelled};
 use crate::{DirEntry, Entry, Find, Fs, FsResult, WalkControl};
 
-/// Its name at the root, unless something there is called that.
+/// Its name at the root, unless another object there has that name.
 pub(crate) const NAME: &[u8] = b".search";
 
 /// The slot that its nodes are shown in: one above all that subvolumes have.
@@ -47,18 +47,18 @@ const NUMBERS_MAX: u32 = (1 << LINK_BITS) - 2;
 /// Most queries that are remembered, and bytes of their links.
 const QUERIES_MAX: usize = 64;
 const BYTES_MAX: usize = 64 << 20;
-/// How long a query is remembered that nobody uses.
+/// How long an unused query is remembered.
 const KEPT: Duration = Duration::from_secs(600);
 /// Greatest number of a query.
 const QUERY_MAX: u64 = (1 << (40 - LINK_BITS)) - 1;
-/// How long a search counts for look-ups of the names that it found, at least; and how many times
-/// as long as it took.
+/// How long a search stays valid for look-ups of the names that it found, at least; and as a
+/// multiple of the time that it took.
 const FRESH: Duration = Duration::from_secs(2);
 const FRESH_TIMES: u32 = 10;
-/// How often whoever waits for another one's search looks whether he still has to.
+/// How often a thread that waits for another one's search checks whether it still has to.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the volume's owner knows and the volume does not: what words of a query mean.
+/// What the volume's daemon knows and the volume does not: what words of a query mean.
 pub trait Questions: Send + Sync {
     /// Reads a query; the error is for people.
     fn parse(&self, text: &[u8]) -> Result<Expr, String>;
@@ -67,7 +67,7 @@ pub trait Questions: Send + Sync {
     fn accounts(&self) -> &dyn Accounts;
 }
 
-/// Whether a node stands in `.search`, or is it: whoever caches must ask again at every use.
+/// Whether a node is in `.search`, or is it: a front end that caches must ask again at every use.
 #[inline]
 pub fn is_volatile(node: NodeId) -> bool {
     node.slot() == Slot(SUBVOL)
@@ -114,7 +114,7 @@ struct Query {
 
 #[derive(Default)]
 struct Found {
-    /// Until when the last search counts for look-ups.
+    /// Until when the last search is valid for look-ups.
     until: Option<Duration>,
     links: Links,
 }
@@ -141,7 +141,7 @@ fn node(query: u64, link: Option<u32>) -> NodeId {
 }
 
 impl Fs {
-    /// Makes `.search` there: from now on its directories mean queries.
+    /// Creates `.search` there: from now on its directories are queries.
     pub fn set_questions(&self, questions: Arc<dyn Questions>) {
         self.searches.since.get_or_init(|| self.env.clock.now());
         *self.searches.questions.lock() = Some(questions);
@@ -164,13 +164,13 @@ fn top(fs: &Fs, caller: &Caller) -> Attr {
     attr(caller, NodeId(SUBVOL << 40), Kind::Directory, 0, since)
 }
 
-/// Attributes of a query's directory: what is in it is of now.
+/// Attributes of a query's directory: its contents are as of now.
 fn directory(fs: &Fs, caller: &Caller, node: NodeId, made: Timestamp) -> Attr {
     let mtime = fs.env.clock.now();
     Attr { mtime, ..attr(caller, node, Kind::Directory, 0, made) }
 }
 
-/// Attributes: a directory of the caller's own that nobody writes, or a link.
+/// Attributes: a read-only directory of the caller's, or a link.
 fn attr(caller: &Caller, node: NodeId, kind: Kind, size: u64, time: Timestamp) -> Attr {
     let mode = match (kind, node.ino().0) {
         (Kind::Symlink, _) => 0o777,
@@ -239,7 +239,7 @@ pub(crate) fn getattr(fs: &Fs, caller: &Caller, at: NodeId) -> FsResult<Attr> {
     }
 }
 
-/// Where a link leads.
+/// The target of a link.
 pub(crate) fn readlink(fs: &Fs, at: NodeId) -> FsResult<Vec<u8>> {
     let Place::Link(number, link) = place(at) else {
         return Err(FsError::InvalidArgument("not a symbolic link"));
@@ -249,7 +249,7 @@ pub(crate) fn readlink(fs: &Fs, at: NodeId) -> FsResult<Vec<u8>> {
     found.links.get(link).map(|link| link.path.to_vec()).ok_or(FsError::Stale)
 }
 
-/// Lists the matches of a query. `.search` itself lists nothing: it has every query.
+/// Lists the matches of a query. `.search` itself lists nothing: it contains every query.
 pub(crate) fn readdir(
     fs: &Fs,
     caller: &Caller,
@@ -290,8 +290,8 @@ impl Inner {
         }
     }
 
-    /// Forgets what was not used for long, and more until all fit in what they may take; not the
-    /// one in use.
+    /// Forgets what was not used for long, and more until the rest fits in the bound; not the one
+    /// in use.
     fn shrink(&mut self, now: Duration, but: u64) {
         let old = |held: &Held| now.saturating_sub(held.used) >= KEPT;
         let unused: Vec<u64> =
@@ -331,7 +331,7 @@ impl Searches {
         self.shown.lock().unwrap_or(NodeId::ROOT)
     }
 
-    /// Has `.search` in another directory.
+    /// Moves `.search` to another directory.
     pub(crate) fn show(&self, root: NodeId) {
         *self.shown.lock() = Some(root);
     }
@@ -359,7 +359,7 @@ impl Searches {
             FsError::InvalidArgument("not a query")
         })?;
         let mut inner = self.inner.lock();
-        // One that nobody has: a number fits into what a node has for it.
+        // An unused one: a number must fit into the bits that a node has for it.
         let number = loop {
             inner.last = inner.last % QUERY_MAX + 1;
             if !inner.queries.contains_key(&inner.last) {
@@ -399,7 +399,7 @@ fn is_hidden_name(text: &[u8]) -> bool {
 }
 
 impl Query {
-    /// Searches; for a look-up only where the last search does not count any more.
+    /// Searches; for a look-up only if the last search is no longer valid.
     fn search(&self, fs: &Fs, number: u64, caller: &Caller, anew: bool) -> FsResult<()> {
         let (uid, gid, groups, _) = &self.key;
         if (caller.uid, caller.gid) != (*uid, *gid) && !caller.is_root() {

@@ -1,14 +1,14 @@
-//! Which subvolumes should have a new base of the index: decides, `search_upkeep` does.
+//! Decides which subvolumes should have a new base of the index; `search_upkeep` makes them.
 //!
-//! A base is due by how many rows differ from it. To count those by comparing trees costs as much
-//! as there is to count, and what is compared is copied by whoever changes it. So it is asked
-//! first what could differ at most by how much was given to the store; then how many rows the log
-//! says were changed; a row that is changed again and again counts once there ([`Distinct`]).
-//! Names that are made and removed again do not differ, and there may be any number of those: so a
-//! few of the rows are looked up in both trees, and a base is due only where half of what makes
-//! one due is likely to differ. Trees are compared where the log does not reach back to the base,
-//! or is longer than a base of so many rows is worth, and where what differed then and what was
-//! changed since are too many together, but neither is alone: they may be the same.
+//! A base is due by how many rows differ from it. Counting those by comparing trees costs as much
+//! as there is to count, and later writers must copy what is compared. So the first estimate is an
+//! upper bound: how much was given to the store. The next is how many rows the log says were
+//! changed; a row that is changed repeatedly counts once there ([`Distinct`]). Names that are
+//! created and removed again do not differ, and there may be any number of those. So a sample of
+//! the rows is looked up in both trees, and a base is due only if half of what makes one due is
+//! likely to differ. Trees are compared if the log does not reach back to the base, or is longer
+//! than a base of so many rows is worth. They are also compared if earlier differences and later
+//! changes are too many together, but neither is alone: they may be the same rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,13 +29,13 @@ use crate::subvol::VOLUME;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
-/// So many bytes of the index's memory let one row differ: what differs may take half of it.
+/// This many bytes of the index's memory allow one row to differ: what differs may take half of it.
 const HELD_ROW_BYTES: usize = 400;
-/// The least that the change of a row is, in bytes: the removal of a name.
+/// The smallest change of a row, in bytes: the removal of a name.
 const LEAST_CHANGE_BYTES: u64 = 20;
 /// No entry has this cookie.
 const LINKED: u64 = u64::MAX;
-/// Subvolumes of which it is remembered how many rows differ.
+/// Number of subvolumes for which the count of differing rows is remembered.
 const COUNTED_MAX: usize = 16 << 10;
 
 /// How many rows of subvolumes differ from their bases, at most.
@@ -71,12 +71,12 @@ impl Counted {
 }
 
 impl Changes {
-    /// Says what the store has been given by the time of a state that is pinned next.
+    /// Records how much the store has been given by the time of a state that is pinned next.
     pub(crate) fn look_at(&mut self, given: u64) {
         self.now = given;
     }
 
-    /// Says that a base of a tree is begun, and what the store was given before.
+    /// Records that a base of a tree is begun, and what the store was given before.
     pub(crate) fn begun(&mut self, base: u64, given: u64, tree: u64) {
         if self.begun.len() >= COUNTED_MAX {
             self.begun.clear();
@@ -84,16 +84,16 @@ impl Changes {
         self.begun.insert(base, (given, tree));
     }
 
-    /// Bytes that were given since a base was begun, or more; `None`: that is not known.
+    /// Bytes that were given since a base was begun, or more; `None`: not known.
     fn since(&self, pinned: &dyn Pinned, base: u64, behind: CommitToken) -> Option<u64> {
         if let Some((given, _)) = self.begun.get(&base) {
             return Some(self.now.saturating_sub(*given));
         }
-        // The length of the log is as if all its records were equally long.
+        // Estimates the length of the log as if all its records were equally long.
         Some(pinned.logged_bytes(behind)?.max(self.now))
     }
 
-    /// Reads in the log what was committed since it was last read.
+    /// Reads from the log what was committed since it was last read.
     fn catch_up(&mut self, pinned: &dyn Pinned) {
         let CommitToken(now) = pinned.commit();
         let since = std::mem::replace(&mut self.at, now);
@@ -119,8 +119,8 @@ impl Changes {
     }
 
     /// Counts by the log alone the rows of a tree that were changed since a base was cloned from
-    /// it, behind a commit. Nothing is counted where the log has not all of that. It is as of the
-    /// last [`Changes::catch_up`], with the same state.
+    /// it, after a commit. Nothing is counted if the log does not reach back that far. The result
+    /// is as of the last [`Changes::catch_up`], with the same state.
     fn count_since(
         &mut self,
         pinned: &dyn Pinned,
@@ -162,8 +162,8 @@ impl Changes {
         self.counted.get(&id).map_or(0, |counted| counted.since.count())
     }
 
-    /// Rows of a subvolume that differ from its base, by those of them that are looked up: some
-    /// that were changed are as they were.
+    /// Rows of a subvolume that differ from its base, estimated by looking some of them up: a
+    /// changed row may be as it was.
     fn likely(&self, pinned: &dyn Pinned, id: u64) -> FsResult<u64> {
         let Some(counted) = self.counted.get(&id) else { return Ok(0) };
         let (old, new) = (TreeId(counted.base), TreeId(counted.tree));
@@ -177,7 +177,7 @@ impl Changes {
             looked_up += 1;
             for key in keys {
                 let was = match pinned.get(old, &key) {
-                    // All that there is differs from a base that is gone.
+                    // Everything differs from a base that is gone.
                     Err(store::Error::NoTree(_)) => return Ok(counted.rows()),
                     was => was.map_err(from_store)?,
                 };
@@ -191,9 +191,9 @@ impl Changes {
         Ok(counted.rows.saturating_add(since as u64))
     }
 
-    /// What is known of a subvolume; `own`: whether the base was made for it, and not for what it
-    /// is a copy of. After a scan another tree is in its place, and what the scan removed is a few
-    /// ranges, however much was in them.
+    /// What is known of a subvolume; `own`: whether the base was made for it, and not for its
+    /// source. After a scan another tree replaces it, and what the scan removed is a few ranges,
+    /// regardless of how much was in them.
     fn of(&self, (id, own): (u64, bool), base: u64, tree: u64) -> Known {
         match self.counted.get(&id).filter(|counted| counted.base == base) {
             Some(counted) if counted.tree != tree => Known::Useless,
@@ -209,7 +209,7 @@ impl Changes {
 /// What is known of how much differs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// Nothing but what the log has since the base.
+    /// Only what the log has since the base.
     Nothing,
     /// Not even that.
     Useless,
@@ -217,7 +217,7 @@ enum Known {
     Rows(u64),
 }
 
-/// Takes an operation of the log; `false` where it does not say which rows it changes.
+/// Takes an operation of the log; `false` if it does not show which rows it changes.
 fn note(changed: &mut BTreeMap<u64, Distinct>, op: &Result<Op<'_>, format::Malformed>) -> bool {
     match op {
         Ok(Op::Put { tree, key, .. } | Op::Delete { tree, key } | Op::Merge { tree, key, .. }) => {
@@ -228,7 +228,7 @@ fn note(changed: &mut BTreeMap<u64, Distinct>, op: &Result<Op<'_>, format::Malfo
             }
             true
         }
-        // What is in a range was removed before; trees come under new numbers.
+        // What is in a range was removed before; trees get new numbers.
         Ok(
             Op::DeleteRange { .. }
             | Op::CreateTree { .. }
@@ -239,7 +239,7 @@ fn note(changed: &mut BTreeMap<u64, Distinct>, op: &Result<Op<'_>, format::Malfo
     }
 }
 
-/// What the key of a record that a row depends on has in common with those of the same row.
+/// The part of a record's key that all records of one row share.
 fn row_of(key: &[u8]) -> Option<(u64, u64)> {
     match key::parse(key).ok()? {
         Parsed::Entry { directory, cookie, part: Part::Attributes | Part::Xattrs } => {
@@ -257,12 +257,12 @@ pub(crate) enum Due {
     Now,
     /// Not yet, but after a time, even if nothing more happens.
     After(Duration),
-    /// Not before something happens.
+    /// Not before something changes.
     Not,
 }
 
 impl Due {
-    /// Now, or whenever something happens.
+    /// Now, or whenever something changes.
     fn now_if(is_due: bool) -> Due {
         if is_due { Due::Now } else { Due::Not }
     }
@@ -291,7 +291,7 @@ pub(crate) fn is_due(
         base => search_bases::get(fs, base)?.filter(|found| found.complete),
     };
     let Some(base) = base.filter(|_| !index.is_lost(record.base)) else {
-        // A snapshot is only searched if somebody asks; then it is walked, and is due.
+        // A snapshot is searched only on request; then it is walked, and is due.
         let rows = options.rows_without_base as u64;
         return Ok(Due::now_if(
             !record.read_only && holds(fs, index, changes, pinned, (id, record, rows))?,
@@ -315,7 +315,7 @@ pub(crate) fn is_due(
     let young = (share as usize).max(options.flush.rows_min).min(held.max(1)) as u64;
     let old = (young / 16).max(1);
     let Timestamp(now) = fs.env.clock.now();
-    // What a copy differed in when it was made is no older than the copy.
+    // A copy's differences at its creation are no older than the copy.
     let since = if base.subvolume == id { base.created } else { base.created.max(record.created) };
     let left = until_old(now.saturating_sub(since), options.flush.age);
     let limit = if left.is_zero() { old } else { young };
@@ -331,25 +331,25 @@ pub(crate) fn is_due(
     };
     Ok(match rows {
         _ if rows >= limit => Due::Now,
-        // A thread that looks only when something happened would not look at an idle volume again.
+        // A thread that checks only after changes would not check an idle volume again.
         _ if rows >= old => Due::After(left),
         _ => Due::Not,
     })
 }
 
-/// How long it is until a base of an age, in nanoseconds, is as old as `old`. One from the future
-/// was made while the clock was ahead. How long ago is not known, and it may be years until the
-/// clock is there again: it is taken for old, which costs a base. A clock that was set right by
-/// less than `old` costs none: the base becomes old all the same, later by no more than that.
+/// How long it is until a base of an age, in nanoseconds, is as old as `old`. A base from the
+/// future was made while the clock was ahead. Its age is not known, and it may be years until the
+/// clock reaches that time: it counts as old, which costs a base. A clock that was corrected by
+/// less than `old` costs none: the base still becomes old, later by no more than that.
 fn until_old(age: i64, old: Duration) -> Duration {
     let [past, ahead] =
         [age, age.saturating_neg()].map(|time| Duration::from_nanos(time.max(0).cast_unsigned()));
     if ahead >= old { Duration::ZERO } else { old.saturating_sub(past) }
 }
 
-/// How many rows of a subvolume differ from a base, about, which is a clone of it behind a commit;
-/// 0: from nothing. The log is read from there on where it has no more than so many bytes. Told is
-/// no more than is needed to know whether they are at least so many.
+/// An estimate of how many rows of a subvolume differ from a base that was cloned from it after a
+/// commit; 0: from nothing. The log is read from there on if it has no more than so many bytes. The
+/// count stops once it shows whether they are at least so many.
 fn differing(
     index: &Index,
     changes: &mut Changes,

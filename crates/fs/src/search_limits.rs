@@ -1,6 +1,6 @@
 //! How large clusters of the index become: a setting of the volume, in its own tree, that each
-//! flush reads. Clusters that were made by other limits are written again by the next flush of
-//! their subvolume. What a search finds does not depend on it.
+//! flush reads. Clusters with other limits are rewritten by the next flush of their subvolume. The
+//! results of a search do not depend on it.
 
 use format::cluster_limits::{ClusterLimitsRecord, DIRECTORIES_MAX, ROWS_MAX, ROWS_MIN};
 use format::key;
@@ -25,8 +25,8 @@ impl Fs {
         }))
     }
 
-    /// Sets them; what is `None` stays. The root's subvolume gets a new base by them, and others
-    /// when they get one for another reason. Tells what they are now.
+    /// Sets them; `None` keeps the present one. The root's subvolume gets a new base by them, and
+    /// others when they get one for another reason. Returns the limits now in force.
     pub fn set_cluster_limits(
         &self,
         directories: Option<u32>,

@@ -1,24 +1,23 @@
-//! Keeping the index in the background, in bounded steps: at most one new base at a time.
+//! Maintains the index in the background, in bounded steps: at most one new base at a time.
 //!
 //! Magellan's five conditions (4.1) for writing clusters are here:
 //! 1. the cache is full: what differs from a base is more than is held in memory;
 //! 2. dirty too long: something differs, and the base is older than an age;
 //! 3. the journal is too long: rows that differ are more than a share of the base, which bounds
-//!    both the work of the next query and the room that the base keeps;
-//! 4. somebody asks for it ([`Fs::index_flush`]);
-//! 5. in the background, between two looks.
+//!    both the work of the next query and the space that the base keeps;
+//! 4. on request ([`Fs::index_flush`]);
+//! 5. in the background, between two checks.
 //!
-//! A look is at all subvolumes when enough was committed since the last: so many commits, or as
-//! many bytes, or something that puts a whole tree into the place of another; and when a base
-//! becomes old that enough differs from, also if nothing happens any more.
-//! [`search_due`] decides which of them are due.
+//! A check covers all subvolumes when enough was committed since the last: so many commits, or as
+//! many bytes, or a commit that replaces a whole tree. A check also runs when a base with enough
+//! differences becomes old, even if nothing changes any more. [`search_due`] decides which of them
+//! are due.
 //!
-//! Who opens a volume often does so to ask something, and the first query reads what differs, as
-//! looking for what is due does: so looking begins a little later, and never beside a query that
-//! reads.
+//! A volume is often opened to run a query, and the first query reads the differences, as a check
+//! does. So checks begin a little later, and never run during a query that reads.
 //!
-//! Where room is short on disk, bases are dropped instead, their files first, for which no
-//! commit is needed: they only make searches fast. Each step of making one looks first.
+//! If space is short on disk, bases are dropped instead, their files first, which needs no commit:
+//! they only make searches fast. Each step of making one checks for space first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -39,21 +38,21 @@ use crate::search_due::{self, Changes, Due};
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
-/// Most subvolumes that are looked at in one step.
+/// Most subvolumes that are checked in one step.
 const LOOKED_AT_ONCE: usize = 64;
-/// So many bytes a commit has, about: more of them are as good as more commits, for an import puts
-/// thousands of files into one, and so does a scan.
+/// The size of a typical commit in bytes: larger ones count as several, because an import or a scan
+/// puts thousands of files into one.
 const COMMIT_BYTES: u64 = 128;
 /// Rest of a subvolume whose flush failed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// Most rounds within the age of a base that are only made because bases become old.
 const ROUNDS_IN_AGE: u32 = 16;
-/// Looks after opening before the first that reads what differs.
+/// Checks after opening before the first that reads what differs.
 const LOOKS_BEFORE: u32 = 3;
-/// Time between two looks for bases that nobody names.
+/// Time between two searches for bases that are not named.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
-/// What upkeep remembers; nothing of it need survive a crash.
+/// What upkeep remembers; none of it needs to survive a crash.
 pub(crate) struct Upkeep {
     work: Mutex<Work>,
     /// Something happened in few commits that may be worth many.
@@ -63,17 +62,17 @@ pub(crate) struct Upkeep {
 #[derive(Default)]
 struct Work {
     job: Option<Job>,
-    /// Subvolumes that somebody asked a flush of.
+    /// Subvolumes for which a flush was requested.
     asked: VecDeque<u64>,
     /// Subvolumes that rest until a time.
     resting: BTreeMap<u64, Duration>,
-    /// Where the last look ended, and the commit at which the last round began.
+    /// Where the last check ended, and the commit at which the last round began.
     last: u64,
     round_at: u64,
     /// What the store had been given by then, in bytes.
     round_given: u64,
     round_time: Duration,
-    /// When there is something to look for although nothing happened.
+    /// When to check although nothing changed.
     next_round: Option<Duration>,
     looked: Option<Duration>,
     looks: u32,
@@ -95,15 +94,15 @@ impl Upkeep {
         Upkeep { work: Mutex::default(), large: AtomicBool::new(false) }
     }
 
-    /// Says that a commit put something large into the place of something else: the next look is
-    /// at all subvolumes, however few commits there were.
+    /// Records that a commit replaced something large: the next check covers all subvolumes,
+    /// however few commits there were.
     pub(crate) fn note_large(&self) {
         self.large.store(true, Ordering::Release);
     }
 }
 
 impl Work {
-    /// Has all subvolumes looked at after a time, whether something happens or not.
+    /// Schedules a check of all subvolumes after a time, whether something changes or not.
     fn look_after(&mut self, now: Duration, wait: Duration) {
         let at = now.saturating_add(wait);
         self.next_round = Some(self.next_round.map_or(at, |next| next.min(at)));
@@ -111,8 +110,8 @@ impl Work {
 }
 
 impl Fs {
-    /// Makes a new base for the subvolume of a node now, whatever differs. Without an index there
-    /// is nothing to do.
+    /// Makes a new base for the subvolume of a node now, regardless of what differs. Without an
+    /// index it does nothing.
     pub fn index_flush(&self, node: NodeId) -> FsResult<()> {
         let Some(index) = &self.index else { return Ok(()) };
         self.may_change()?;
@@ -128,7 +127,7 @@ impl Fs {
         sweep(self, index, &mut work)
     }
 
-    /// Asks that the subvolume of a node gets a new base in the background.
+    /// Requests a new base for the subvolume of a node, in the background.
     pub fn index_request(&self, node: NodeId) -> FsResult<()> {
         let (subvol, _) = self.place(node)?;
         self.upkeep.work.lock().asked.push_back(subvol.id.0);
@@ -183,7 +182,7 @@ fn begin(fs: &Fs, work: &mut Work, id: u64) -> FsResult<()> {
     Ok(())
 }
 
-/// Advances the flush at hand. One that fails is given up, and its subvolume rests.
+/// Advances the current flush. One that fails is abandoned, and its subvolume rests.
 fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     let Some(mut job) = work.job.take() else { return Ok(()) };
     let mut step = || -> FsResult<Option<u64>> {
@@ -220,7 +219,7 @@ fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     removed
 }
 
-/// Brings up to date what queries left in memory; tells whether the time for a look has come.
+/// Updates what queries left in memory; returns whether a check is due.
 fn look(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<bool> {
     let now = fs.env.clock.monotonic();
     let interval = index.options().flush.interval;
@@ -237,7 +236,7 @@ fn look(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<bool> {
     Ok(true)
 }
 
-/// Whether there is less free room than `times` what bases must leave.
+/// Whether there is less free space than `times` what bases must leave.
 fn is_short_of_room(fs: &Fs, index: &Index, times: u64) -> bool {
     let Ok(space) = fs.env.device.space() else { return false };
     let policy = index.options().flush;
@@ -245,7 +244,7 @@ fn is_short_of_room(fs: &Fs, index: &Index, times: u64) -> bool {
     space.free_bytes < least * times
 }
 
-/// Gives all room of the index back, the files even where no commit goes through any more.
+/// Frees all space of the index, the files even if no commit succeeds any more.
 fn make_room(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<u64> {
     work.asked.clear();
     fs.store.keep_log(&[]).map_err(from_store)?;
@@ -283,7 +282,7 @@ pub(crate) fn unnamed_files(fs: &Fs) -> FsResult<Vec<(String, u64)>> {
     sized.collect()
 }
 
-/// Deletes a file of the index that still no base names; tells whether it did.
+/// Deletes a file of the index that no base names, verified again here; returns whether it did.
 pub(crate) fn delete_unnamed(fs: &Fs, name: &str) -> FsResult<bool> {
     let Some(index) = &fs.index else { return Ok(false) };
     let _work = fs.upkeep.work.lock();
@@ -296,7 +295,7 @@ pub(crate) fn delete_unnamed(fs: &Fs, name: &str) -> FsResult<bool> {
     Ok(true)
 }
 
-/// A subvolume that is to have a new base.
+/// The next subvolume that needs a new base.
 fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
     let now = fs.env.clock.monotonic();
     work.resting.retain(|_, until| *until > now);
@@ -339,7 +338,7 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
         let record = SubvolumeRecord::decode(item.value).map_err(malformed)?;
         work.last = id;
         if let Some(until) = work.resting.get(&id).copied() {
-            // Where nothing happens any more, nobody else would look at it again.
+            // If nothing changes any more, no other code would check it again.
             work.look_after(now, until.saturating_sub(now));
             continue;
         }

@@ -1,14 +1,14 @@
-//! Slots of subvolumes: what the kernel's numbers of inodes hold of a subvolume's number.
+//! Slots of subvolumes: the part of a subvolume's number that fits into the kernel's inode numbers.
 //!
-//! A subvolume's number is never used again; its lowest 23 bits, the slot, are, for the kernel's
-//! numbers have no more room. Invariants:
+//! A subvolume's number is never reused; its lowest 23 bits, the slot, are, because the kernel's
+//! inode numbers have no more space. Invariants:
 //!
-//! 1. No two subvolumes that have a record share a slot. The record goes when nothing of the
+//! 1. No two subvolumes that have a record share a slot. The record is removed when nothing of the
 //!    subvolume is left to reclaim, orphans included, so it is all that occupies a slot on disk.
-//! 2. A slot is not given out while the kernel holds a node of the subvolume that had it last.
-//! 3. Which number has a slot is derived from the records: a number of generation 0 is its slot,
-//!    and those of later generations are listed once, when the first is asked for. Nothing is
-//!    stored beside the records, and a volume that never made 2^23 subvolumes lists nothing.
+//! 2. A slot is not reused while the kernel holds a node of the subvolume that had it last.
+//! 3. The number that has a slot is derived from the records: a number of generation 0 is its slot,
+//!    and those of later generations are listed once, on first use. Nothing else is stored, and a
+//!    volume that never had 2^23 subvolumes lists nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,14 +23,14 @@ use crate::error::{from_store, malformed};
 use crate::nodes::NodeTable;
 use crate::subvol::VOLUME;
 
-/// How many slots that became free are remembered before it is looked up which are still held.
+/// How many freed slots are remembered before a check which are still held.
 const FREED_MAX: usize = 1 << 16;
 
 /// Which number has which slot.
 #[derive(Default)]
 pub(crate) struct Slots {
     state: Mutex<State>,
-    /// Whether a number of generation 1 or later was given out, or listed.
+    /// Whether a number of generation 1 or later was allocated, or listed.
     has_later: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ impl Slots {
         Ok(state.later(store)?.get(&slot.0).copied().map(SubvolId))
     }
 
-    /// Takes the slot of a number that is to be given out; `false` where it is occupied.
+    /// Takes the slot of a number before that is allocated; `false` if it is occupied.
     pub(crate) fn take(&self, store: &dyn Store, nodes: &NodeTable, number: u64) -> FsResult<bool> {
         let slot = key::slot(number);
         if slot == 0 || slot > key::SLOT_MAX {
@@ -122,8 +122,8 @@ fn exists(store: &dyn Store, number: u64) -> FsResult<bool> {
     store.get_with(VOLUME, &key::subvolume(number), &mut |_| ()).map_err(from_store)
 }
 
-/// All numbers of later generations, by slot. What cannot be one is damage, and is reported where
-/// it is read.
+/// All numbers of later generations, by slot. An impossible one is damage, and is reported where it
+/// is read.
 fn list(store: &dyn Store) -> FsResult<Map<u64, u64>> {
     let first = key::subvolume(1 << key::SLOT_BITS);
     let end = store::prefix_end(&key::SUBVOLUMES_PREFIX);

@@ -25,13 +25,13 @@ pub(crate) fn is_of_root(fs: &Fs, node: NodeId) -> bool {
     is_virtual(node) && fs.real(directory_of(node)) == fs.root()
 }
 
-/// The name by which the snapshot of a number is found in the virtual directory of the volume's
+/// The name by which a snapshot is found by its number in the virtual directory of the volume's
 /// root, in paths that the kernel does not walk. No other snapshot is found there by such a name.
 pub fn name_of_number(number: SubvolId) -> Vec<u8> {
     format!("#{}", number.0).into_bytes()
 }
 
-/// The number that such a name tells.
+/// The number in such a name.
 pub(crate) fn number(name: &[u8]) -> Option<SubvolId> {
     let digits = std::str::from_utf8(name.strip_prefix(b"#")?).ok()?;
     digits.parse().ok().filter(|number| name_of_number(SubvolId(*number)) == name).map(SubvolId)
@@ -169,7 +169,7 @@ pub(crate) fn readdir(
         if id + FIRST_COOKIE <= cookie {
             continue;
         }
-        // One that cannot be read must not hide the others: who looks it up gets the error.
+        // An unreadable one must not hide the others: a look-up of it gets the error.
         let attr = match root_attr(fs, id) {
             Ok(attr) => Some(attr),
             Err(FsError::Io(_)) => None,

@@ -1,9 +1,9 @@
-//! Subvolumes in memory: which tree each one lives in, and the gate that its changes pass.
+//! Subvolumes in memory: the tree of each one, and the gate that its changes pass.
 //!
-//! Every change holds the gate shared from before its first read to after its commit. Whoever
-//! takes the gate exclusively (a snapshot, a clone, the swap of a tree after pruning) sees a
+//! Every change holds the gate shared from before its first read to after its commit. A thread that
+//! takes the gate exclusively (for a snapshot, a clone, the swap of a tree after pruning) sees a
 //! subvolume in which nothing is half done. Reads do not pass the gate: they read the tree's
-//! number, and again when that tree is gone.
+//! number, and retry when that tree is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

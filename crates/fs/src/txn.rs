@@ -41,7 +41,7 @@ pub(crate) struct Txn<'a> {
     scratch: Scratch,
     /// What it changes of quotas.
     charges: Vec<Change>,
-    /// Whether the limits of users and groups do not hold for whoever changes.
+    /// Whether the caller is exempt from the limits of users and groups.
     privileged: bool,
     /// When the change happens, in nanoseconds since 1970.
     pub(crate) now: i64,
@@ -82,13 +82,13 @@ impl<'a> Txn<'a> {
         self.fs
     }
 
-    /// Says who changes: for root the limits of users and groups do not hold.
+    /// Sets the caller: for root the limits of users and groups are not in force.
     #[inline]
     pub(crate) fn on_behalf(&mut self, caller: &Caller) {
         self.privileged = caller.is_root();
     }
 
-    /// Whether the limits of users and groups do not hold.
+    /// Whether the limits of users and groups are not in force.
     pub(crate) fn is_privileged(&self) -> bool {
         self.privileged
     }
@@ -105,8 +105,8 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// An empty change of which room comes: names, contents or records go, and little is added.
-    /// It may use what is kept of a full disk for that.
+    /// An empty change that frees space: names, contents or records are removed, and little is
+    /// added. It may use the space that is reserved for that on a full disk.
     pub(crate) fn removing(fs: &'a Fs) -> Txn<'a> {
         let mut txn = Txn::new(fs);
         txn.batch().mark(Need::Removes);
@@ -172,8 +172,8 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// Removes an entry with what lies beside it. `followed`: another name of its hash may
-    /// follow, so that the place must stay marked.
+    /// Removes an entry with what is stored beside it. `followed`: another name of its hash may
+    /// follow, so the place must stay marked.
     pub(crate) fn erase_entry(
         &mut self,
         view: View<'_>,
@@ -208,7 +208,7 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
-    /// Removes what lies beside an entry: contents and extended attributes.
+    /// Removes what is stored beside an entry: contents and extended attributes.
     pub(crate) fn erase_attached(&mut self, tree: TreeId, dir: u64, found: &Found) {
         let Target::Embedded(inode) = &found.target else { return };
         if inode.has_bulk {
@@ -219,7 +219,7 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Writes what lies beside an inode: `bulk` and `xattrs` are the two keys.
+    /// Writes what is stored beside an inode: `bulk` and `xattrs` are the two keys.
     pub(crate) fn put_attached(
         &mut self,
         tree: TreeId,
@@ -242,7 +242,7 @@ impl<'a> Txn<'a> {
         self.scratch.batch.put(tree, &key, &record.encode());
     }
 
-    /// Writes the record of a directory that comes to another place with all below it.
+    /// Writes the record of a directory that moves to another place with everything below it.
     pub(crate) fn put_moved(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
         self.fs.arrivals.note(Arrival::Moved(tree, ino), None);
         self.put_directory(tree, ino, record);

@@ -11,7 +11,7 @@ use store::{Store, TreeId};
 use crate::FsResult;
 use crate::error::{from_store, malformed};
 
-/// The answer to who makes one more name of a hash than there are indexes.
+/// The error for one more name of a hash than there are indexes.
 const NAMES_OF_A_HASH: FsError = FsError::LimitReached("names of one hash");
 
 /// A tree to read records from.
@@ -43,7 +43,7 @@ impl Found {
     }
 }
 
-/// Room for a new name.
+/// The place for a new name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Vacancy {
     /// Where the name goes.
@@ -54,7 +54,7 @@ pub(crate) struct Vacancy {
     pub(crate) predecessor: Option<(u64, u64)>,
 }
 
-/// What a search for a name came to.
+/// The result of a search for a name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Search {
     /// The name is there.
@@ -101,7 +101,7 @@ impl<'a> View<'a> {
         View { store, tree }
     }
 
-    /// Reads a key's value where it lies.
+    /// Reads a key's value in place.
     #[inline]
     pub(crate) fn read<T>(
         &self,
@@ -144,7 +144,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// As `find`, for callers that do not care where the name would go.
+    /// Like `find`, for callers that do not need the place of a new name.
     #[inline]
     pub(crate) fn find_entry(&self, dir: u64, hash: u64, name: &[u8]) -> FsResult<Option<Found>> {
         match self.find(dir, hash, name)? {

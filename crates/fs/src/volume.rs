@@ -1,4 +1,4 @@
-//! `Fs`: a volume, opened. What all operations share; the calls themselves are in `ops/`.
+//! `Fs`: an open volume. What all operations share; the calls themselves are in `ops/`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,15 +37,15 @@ use crate::{
     snapdir,
 };
 
-/// What is called with each key and value of a range.
+/// Called with each key and value of a range.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>;
 
-/// A volume, opened.
+/// An open volume.
 pub struct Fs {
     pub(crate) env: Env,
     pub(crate) header: VolumeHeader,
     pub(crate) options: OpenOptions,
-    /// Why the store takes no changes, where it does not.
+    /// Why the store accepts no changes, if it does not.
     kept_from: Option<Arc<str>>,
     /// The volume's own records, and their copies.
     pub(crate) own: Own,
@@ -56,9 +56,9 @@ pub struct Fs {
     pub(crate) nodes: NodeTable,
     pub(crate) subvols: SubvolTable,
     pub(crate) numbers: Numbers,
-    /// Held by whatever makes or removes subvolumes.
+    /// Held by operations that create or remove subvolumes.
     pub(crate) admin: Admin,
-    /// What walks over trees must know of changes behind them.
+    /// Changes that walks over trees must know of.
     pub(crate) arrivals: Arrivals,
     pub(crate) reclaim: Reclaim,
     /// The scan of an index, of which there is one at a time.
@@ -78,8 +78,8 @@ pub struct Fs {
 }
 
 impl Fs {
-    /// Opens the volume that a store holds. Front ends call [`Fs::open`]; this is for whoever
-    /// brings a store of its own.
+    /// Opens the volume in a store. Front ends call [`Fs::open`]; this is for callers with a store
+    /// of their own.
     pub fn open_on(
         env: Env,
         store: Arc<dyn Store>,
@@ -90,7 +90,7 @@ impl Fs {
         Fs::open_with_hash(env, store, header, options, hash)
     }
 
-    /// As [`Fs::open_on`], with another hash of names than the volume's own.
+    /// Like [`Fs::open_on`], with another hash of names than the volume's own.
     pub fn open_with_hash(
         env: Env,
         store: Arc<dyn Store>,
@@ -101,8 +101,8 @@ impl Fs {
         Fs::open_kept(env, own::over(store)?, header, options, hash)
     }
 
-    /// As [`Fs::open_with_hash`], with what deals with the copies of the volume's records before
-    /// the store.
+    /// Like [`Fs::open_with_hash`], with the layer that maintains the copies of the volume's
+    /// records over the store.
     pub(crate) fn open_kept(
         env: Env,
         (store, own): (Arc<dyn Store>, Own),
@@ -111,7 +111,7 @@ impl Fs {
         hash: NameHash,
     ) -> Result<Arc<Fs>, OpenError> {
         let damaged = OpenError::inconsistent;
-        // Damage that the store works around: nothing may be changed, as where nobody wants to.
+        // Damage that the store works around: no changes are allowed, as in a read-only volume.
         let kept_from = match own.noted().told() {
             Some(told) if own::is_of_own(&store.unknown()) => Some(Arc::from(told)),
             _ => store.read_only(),
@@ -186,8 +186,8 @@ impl Fs {
         self.keep_from_damaged_records()
     }
 
-    /// Reads the quotas. Where damage hides what is charged, which has no copy, nothing of quotas
-    /// is told until a repair has counted again.
+    /// Reads the quotas. If damage hides the charges, which have no copy, nothing about quotas is
+    /// reported until a repair has recounted.
     fn load_quotas(&self) -> FsResult<()> {
         if let Err(error) = self.quotas.load(self) {
             let scan = |prefix: &[u8]| -> store::Result<()> {
@@ -210,7 +210,7 @@ impl Fs {
     }
 
     /// Whether a read met damage of records that have no copy, which is noted, in a volume that is
-    /// opened in spite of it.
+    /// opened despite it.
     fn is_worked_around(&self, read: store::Result<()>) -> FsResult<bool> {
         match read {
             Err(error) if own::is_unreadable(&error) && self.own.noted().has_copies() => {
@@ -221,8 +221,8 @@ impl Fs {
         }
     }
 
-    /// Takes no changes where opening met damage of the volume's records: a change of one that
-    /// cannot be read would be refused, or would not know what was there.
+    /// Refuses changes if opening met damage of the volume's records: a change of an unreadable
+    /// record would be refused, or would not know its old content.
     fn keep_from_damaged_records(&mut self) -> FsResult<()> {
         let usage = key::usage(self.root_subvol()?.id.0);
         self.is_worked_around(self.store.get_with(VOLUME, &usage, &mut |_| ()).map(drop))?;
@@ -236,13 +236,13 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes everything durable and takes no more changes.
+    /// Makes everything durable and accepts no more changes.
     pub fn close(&self) -> FsResult<()> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         if !self.options.read_only {
-            // First what was acknowledged: should a segment of an earlier opening not take its
+            // First what was acknowledged: if a segment of an earlier opening fails to get its
             // footer, nothing more is made durable.
             self.sync()?;
             if let Err(error) = self.numbers.give_back(&*self.store) {
@@ -259,12 +259,12 @@ impl Fs {
         self.store.sync(self.store.last_commit()).map_err(from_store)
     }
 
-    /// Reads and verifies all that the store has on disk, beside everything else.
+    /// Reads and verifies everything that the store has on disk, while other operations run.
     pub fn check(&self, progress: store::CheckProgress<'_>) -> FsResult<store::CheckReport> {
         self.store.check(progress).map_err(from_store)
     }
 
-    /// What the volume tells about itself.
+    /// What the volume reports about itself.
     pub fn status(&self) -> FsResult<VolumeStatus> {
         // In the order in which what was removed goes through them: what comes from one to the next
         // meanwhile is told twice, and not left out.
@@ -315,8 +315,8 @@ impl Fs {
         })
     }
 
-    /// Which files of contents give nothing back, for they are not proven to be what they are
-    /// named.
+    /// Files of contents that free nothing, because they are not proven to be the segments that
+    /// their names say.
     fn held_back(&self) -> Option<String> {
         let found = self.data.held_back();
         found.first().map(|first| {
@@ -331,12 +331,12 @@ impl Fs {
         })
     }
 
-    /// Bytes of contents that nothing names and whose room is not given back yet.
+    /// Bytes of contents that nothing names and whose space is not reclaimed yet.
     pub(crate) fn freeing_bytes(&self) -> u64 {
         freeing(&self.data.stats())
     }
 
-    /// Refuses changes of a volume that was opened for reading, and says why.
+    /// Refuses changes of a volume that was opened read-only, with the reason.
     #[inline]
     pub(crate) fn may_change(&self) -> FsResult<()> {
         if self.options.read_only { Err(self.takes_no_changes()) } else { Ok(()) }
@@ -347,7 +347,7 @@ impl Fs {
         FsError::ReadOnly(self.kept_from().unwrap_or("the volume was opened so").to_owned())
     }
 
-    /// Why the store takes no changes, where it does not.
+    /// Why the store accepts no changes, if it does not.
     pub(crate) fn kept_from(&self) -> Option<&str> {
         self.kept_from.as_deref()
     }
@@ -368,7 +368,7 @@ impl Fs {
                 let id = key::parse_number(key).map_err(malformed)?;
                 let view = crate::view::View::new(&*self.store, VOLUME);
                 let usage = match view.read(&key::usage(id), UsageRecord::decode) {
-                    // What is hidden by damage is not counted.
+                    // What damage hides is not counted.
                     Err(FsError::Io(_)) if self.kept_from.is_some() => None,
                     usage => usage?,
                 };
@@ -511,9 +511,9 @@ impl Fs {
         NodeId::new(SubvolId(subvol), Ino(ino))
     }
 
-    /// Tells front ends that a name means something else now. Whoever changes the volume beside
-    /// a front end that caches calls this after an ordinary change; snapshots, clones and the
-    /// like do it by themselves.
+    /// Notifies front ends that a name leads to something else now. Code that changes the volume
+    /// besides a front end that caches calls this after an ordinary change; snapshots, clones and
+    /// the like do it by themselves.
     pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             let node = if parent == self.root() { NodeId::ROOT } else { parent };
@@ -521,14 +521,14 @@ impl Fs {
         }
     }
 
-    /// Has front ends let go of what a name leads to, when nobody uses it.
+    /// Makes front ends drop what a name leads to, if it is unused.
     pub(crate) fn let_go(&self, parent: NodeId, name: &[u8]) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             invalidate.let_go(parent, name);
         }
     }
 
-    /// Has the mount that shows one directory as its root show another.
+    /// Makes the mount that shows one directory as its root show another.
     pub(crate) fn follow_shown_root(&self, old: NodeId, new: NodeId) {
         self.searches.show(new);
         if let Some(invalidate) = self.invalidate.read().clone() {
@@ -536,7 +536,7 @@ impl Fs {
         }
     }
 
-    /// Tells front ends that a node changed, as [`Fs::invalidate_entry`].
+    /// Notifies front ends that a node changed, like [`Fs::invalidate_entry`].
     pub fn invalidate_node(&self, node: NodeId) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             let node = if node == self.root() { NodeId::ROOT } else { node };
@@ -544,7 +544,7 @@ impl Fs {
         }
     }
 
-    /// Tells front ends that the attributes of a node changed and its contents did not, as
+    /// Notifies front ends that the attributes of a node changed and its contents did not, like
     /// [`Fs::invalidate_entry`].
     pub fn invalidate_attributes(&self, node: NodeId) {
         if let Some(invalidate) = self.invalidate.read().clone() {
@@ -553,7 +553,7 @@ impl Fs {
         }
     }
 
-    /// Tells front ends, before a call is answered, that it changed attributes which its answer
+    /// Notifies front ends, before a call is answered, that it changed attributes which its answer
     /// does not carry.
     pub(crate) fn attributes_changed_unasked(&self, node: NodeId) {
         if let Some(invalidate) = self.invalidate.read().clone() {
@@ -562,26 +562,26 @@ impl Fs {
         }
     }
 
-    /// Tells front ends that any name may mean something else now.
+    /// Notifies front ends that any name may lead to something else now.
     pub(crate) fn invalidate_all_names(&self) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             invalidate.all_names();
         }
     }
 
-    /// Whether anybody is told.
+    /// Whether a listener is registered.
     pub(crate) fn has_front_end(&self) -> bool {
         self.invalidate.read().is_some()
     }
 
-    /// Registers who is told.
+    /// Registers the listener.
     pub(crate) fn register_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
         *self.invalidate.write() = Some(invalidate);
     }
 }
 
-/// What data asks for where the disk is full. The store has the data as its barrier, so that
-/// the data must not keep the store.
+/// What data calls when the disk is full. The store has the data as its barrier, so the data must
+/// not keep the store alive.
 fn relief(store: &Arc<dyn Store>) -> data::Relief {
     let store = Arc::downgrade(store);
     Box::new(move || {
@@ -591,7 +591,7 @@ fn relief(store: &Arc<dyn Store>) -> data::Relief {
     })
 }
 
-/// Bytes of contents that wait to be given back, but those that cannot be.
+/// Bytes of contents that wait to be freed, except those that cannot be.
 fn freeing(data: &data::Stats) -> u64 {
     (data.waiting_bytes + data.dead_bytes).saturating_sub(data.stuck_bytes)
 }

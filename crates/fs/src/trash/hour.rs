@@ -1,6 +1,6 @@
-//! Names of batches: what was removed in one hour lies in one directory of the trash, named by the
-//! hour (UTC), as `2026-11-22T13`. Where a name was removed there before, the next batch of the
-//! hour begins, `2026-11-22T13.1`. Batches sort by hour and number as they were begun.
+//! Names of batches: what was removed in one hour is in one directory of the trash, named by the
+//! hour (UTC), as `2026-11-22T13`. If the same name was removed there before, the next batch of the
+//! hour begins, `2026-11-22T13.1`. Batches sort by hour and number in the order they were begun.
 
 /// Nanoseconds of an hour.
 const HOUR: i64 = 3_600_000_000_000;
@@ -8,8 +8,8 @@ const HOUR: i64 = 3_600_000_000_000;
 const CROWDED: u64 = 1000;
 /// The greatest number of a batch: its name has no more digits.
 const NUMBER_MAX: u64 = 999_999_999;
-/// Hours that a batch may be ahead of the clock and be the present one: no more than that is
-/// taken for a clock that was put back.
+/// Hours that a batch may be ahead of the clock and still be the present one: a larger difference
+/// is not explained by a clock that was set back.
 const AHEAD_MAX: i64 = 1;
 /// Digits of a number that a name may have: more than any hour's.
 const DIGITS_MAX: usize = 9;

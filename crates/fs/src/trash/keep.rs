@@ -1,12 +1,12 @@
-//! What a removal adds to its batch so that what is removed is kept.
+//! What a removal adds to its batch so that the removed object is kept.
 //!
 //! A name that is not a directory's moves into the mirror of its directory. A directory that is
-//! removed is empty, and what was in it lies in its own mirror already: the mirror becomes what
-//! the directory was, with its owner, mode, attributes and charge, and the directory goes. So who
-//! still holds the directory sees what he would see without a trash.
+//! removed is empty, and its former contents are in its own mirror already. The mirror takes over
+//! the directory's owner, mode, attributes and charge, and the directory is removed. So holders of
+//! the directory see the same as without a trash.
 //!
-//! Whoever decides does so without locks, locks what [`Keeping::locks`] names beside his own, and
-//! has it put. Where that finds that the trash changed meanwhile he starts over.
+//! The caller decides without locks, locks what [`Keeping::locks`] names besides its own, and adds
+//! it to the batch. If the trash changed meanwhile the caller starts over.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
@@ -28,7 +28,7 @@ use crate::txn::Txn;
 use crate::view::{Found, Search, Vacancy, View};
 use crate::{Fs, FsResult};
 
-/// Where something goes that is removed.
+/// Where a removed object goes.
 #[derive(Clone, Copy)]
 pub(crate) struct Keeping<'a> {
     fs: &'a Fs,
@@ -40,17 +40,17 @@ pub(crate) struct Keeping<'a> {
     directory: bool,
 }
 
-/// What a batch was given.
+/// The result of adding to a batch.
 #[derive(Clone, Copy)]
 pub(crate) enum Kept {
-    /// It keeps what is removed, under this cookie in the trash.
+    /// It keeps the removed object, under this cookie in the trash.
     Put(u64),
-    /// Nothing: the trash changed since it was looked at.
+    /// Nothing: the trash changed since it was read.
     Again,
 }
 
 impl<'a> Keeping<'a> {
-    /// Where a name's thing goes when it is removed; `None`: it is deleted.
+    /// Where the object of a name goes when it is removed; `None`: it is deleted.
     #[inline]
     pub(crate) fn of(
         fs: &'a Fs,
@@ -115,7 +115,7 @@ impl<'a> Keeping<'a> {
         self.directory && self.mirror == ino
     }
 
-    /// What is locked beside what the removal locks; `hash` is that of the name.
+    /// What to lock besides what the removal locks; `hash` is that of the name.
     pub(crate) fn locks(&self, hash: u64) -> [(Lock, Mode); 2] {
         let subvol = self.subvol.id.0;
         let mirror = Lock::Object { subvol, ino: self.mirror };
@@ -126,7 +126,7 @@ impl<'a> Keeping<'a> {
         [(mirror, Mode::Shared), (name, Mode::Exclusive)]
     }
 
-    /// Adds to a batch that a name which is not a directory's goes into the trash. The caller
+    /// Adds to a batch that a name which is not a directory's moves into the trash. The caller
     /// erases or replaces the entry.
     pub(crate) fn put_file(
         &self,
@@ -161,8 +161,8 @@ impl<'a> Keeping<'a> {
         })
     }
 
-    /// Adds to a batch that the mirror of an empty directory is what the directory was, whose
-    /// records go.
+    /// Adds to a batch that the mirror of an empty directory replaces it; the directory's records
+    /// are removed.
     pub(crate) fn put_directory(
         &self,
         txn: &mut Txn<'_>,
@@ -255,8 +255,8 @@ impl<'a> Keeping<'a> {
     }
 }
 
-/// What is counted where a name takes another batch. Asked without locks: what went meanwhile is
-/// anybody's.
+/// What is counted when a name takes another batch. Read without locks: an object that was removed
+/// meanwhile counts for no user.
 fn version(
     subvol: &Subvol,
     view: View<'_>,
@@ -278,8 +278,8 @@ fn is_trash(fs: &Fs, subvol: &Subvol, view: View<'_>, (dir, name): (u64, &[u8]))
     Ok(name == NAME && is_home(place::climb(fs, subvol, view, dir)?))
 }
 
-/// Moves a directory with all below it into the trash. The gate is passed. Tells whether it did:
-/// what has no trash, and what is in one, is the caller's to remove.
+/// Moves a directory with everything below it into the trash. The caller is inside the gate.
+/// Returns whether it did: the caller removes what has no trash, and what is in one.
 pub(crate) fn keep_tree(
     fs: &Fs,
     (subvol, view): (&Subvol, View<'_>),

@@ -1,5 +1,5 @@
-//! What is in the trash, by where it was: each thing that would come back as a whole, newest batch
-//! first. A directory that is still there is gone through; one that is not is told as one.
+//! Lists the trash by original path: each object that would be restored as a whole, newest batch
+//! first. A directory that still exists is walked; one that does not is reported as one object.
 
 use inode::permissions::{EXECUTE, READ};
 use inode::{Caller, FsError, NodeId};
@@ -12,7 +12,7 @@ use crate::{Fs, FsResult, Removed, WalkControl, permit};
 
 use std::sync::Arc;
 
-/// Where something was: the directory that has the trash, and the way from there.
+/// Where an object was: the directory that has the trash, and the path from there.
 pub(super) struct Whence {
     pub(super) subvol: Arc<Subvol>,
     pub(super) home: u64,
@@ -62,8 +62,8 @@ pub(super) fn follow(
 }
 
 impl Fs {
-    /// Tells what is in the trash of a place: of a directory that is there, with names below it
-    /// that need not be. What the caller may not see is not told.
+    /// Lists what is in the trash of a place: of an existing directory, with names below it that
+    /// need not exist. What the caller may not see is not listed.
     pub fn trash_list(
         &self,
         caller: &Caller,

@@ -1,11 +1,11 @@
-//! Directories of the trash, made after those whose names they keep.
+//! Directories of the trash, modeled on those whose names they keep.
 //!
-//! A mirror has owner, mode, lists and time of making of its original, and its quota's mark, and is
-//! used only while these are alike. Where they are not the next batch begins, but for `.trash`
-//! itself, which is set to what the directory is that has it.
+//! A mirror has owner, mode, lists and creation time of its original, and its quota's mark, and is
+//! used only while these are equal. If they are not the next batch begins, except for `.trash`
+//! itself, which is changed to match the directory that has it.
 //!
-//! A mirror is charged to nobody: others have it made by what they remove. When it leaves the
-//! trash, or becomes what a removed directory was, it is charged as every directory.
+//! A mirror is charged to no one: removals by other users create it. When it leaves the trash, or
+//! replaces a removed directory, it is charged like every directory.
 
 use format::acl::{ACCESS, DEFAULT};
 use format::directory_record::DirectoryRecord;
@@ -51,8 +51,8 @@ pub(super) fn in_batch(
     Ok(mirrors.map_or(Way::Other, Way::Mirror))
 }
 
-/// Sees that a trash has the owners, mode and lists of the directory that has it: whoever made it
-/// before, or had rights there, could take whole hours out.
+/// Ensures that a trash has the owners, mode and lists of the directory that has it. Otherwise its
+/// earlier creator, or a user with earlier rights there, could remove whole hours.
 pub(super) fn take_over(
     fs: &Fs,
     subvol: &Subvol,
@@ -245,7 +245,7 @@ fn model_of(
     Ok((record, xattrs))
 }
 
-/// Tells front ends that a name of the trash means something else now, if they can know.
+/// Notifies front ends that a name of the trash leads to something else now, if they can know it.
 pub(super) fn changed(fs: &Fs, subvol: &Subvol, parent: u64, name: &[u8]) {
     let node = subvol.node(parent);
     if node == fs.root() || fs.nodes.is_held(node) {

@@ -1,17 +1,17 @@
-//! Trash: where it is on, what is removed moves into a hidden directory instead.
+//! Trash: if it is on, removed objects move into a hidden directory instead.
 //!
-//! A directory that has a trash keeps in `.trash` what is removed in it and below, in its
-//! subvolume and in those that hang below it: `.trash/HOUR/path/of/the/name`. All of that is
-//! ordinary directories and names, made by ordinary batches, so that everything else (snapshots,
-//! quotas, checks, searches) knows it already.
+//! A directory that has a trash keeps in `.trash` what is removed in it and below, in its subvolume
+//! and in those mounted below it: `.trash/HOUR/path/of/the/name`. These are ordinary directories
+//! and names, created by ordinary batches, so that everything else (snapshots, quotas, checks,
+//! searches) handles them already.
 //!
-//! 1. `place` finds where a directory's names go, climbing to the directory that has the trash,
-//!    and `mirror` makes the directories that mirror the way there; both are remembered.
-//! 2. `keep` adds to the batch of a removal that what is removed goes there.
+//! 1. `place` finds where a directory's names go, climbing to the directory that has the trash, and
+//!    `mirror` creates the directories that mirror the path there; both are remembered.
+//! 2. `keep` adds to the batch of a removal that the removed object moves there.
 //! 3. `purge` removes whole hours, when they are old and when the disk is full.
-//! 4. `restore` moves back, `list` shows.
+//! 4. `restore` moves back, `list` lists.
 //!
-//! Where no directory of the volume has a trash, a removal reads one flag in memory.
+//! If no directory of the volume has a trash, a removal reads one flag in memory.
 
 mod hour;
 mod keep;
@@ -120,7 +120,7 @@ impl Trash {
         fs.visit_volume(&key::TRASH_PREFIX, &mut |key, value| {
             let malformed = |error| malformed(VOLUME, &error);
             let place = key::parse_trash(key).map_err(malformed)?;
-            // A setting that does not decode is no reason not to open; a check tells of it.
+            // A setting that does not decode does not prevent opening; a check reports it.
             if let Ok(record) = TrashRecord::decode(value) {
                 keep.insert(place, record.keep_seconds);
             }
@@ -142,7 +142,7 @@ impl Trash {
         self.moves.load(Ordering::Acquire)
     }
 
-    /// Says that directories hang elsewhere from now on, or have other rights, after the commit.
+    /// Records that directories moved, or have other rights, after the commit.
     #[inline]
     pub(crate) fn directories_moved(&self) {
         self.moves.fetch_add(1, Ordering::AcqRel);
@@ -202,7 +202,7 @@ impl Trash {
 
 impl Fs {
     /// Gives a directory a trash that keeps for so many seconds what is removed in it and below;
-    /// `None`: it has none from now on, and what is in it stays, as ordinary files. Root may.
+    /// `None`: it has none from now on, and what is in it stays, as ordinary files. Only root may.
     pub fn trash_set(&self, caller: &Caller, dir: NodeId, keep: Option<u64>) -> FsResult<()> {
         if !caller.is_root() {
             return Err(FsError::RootOnly("only root says what has a trash"));
@@ -226,7 +226,7 @@ impl Fs {
     }
 
     /// The trash that keeps what is removed in a directory, if any: where it is, and how long it
-    /// keeps. Whoever got hold of the directory may ask.
+    /// keeps. Any caller that holds the directory may read it.
     pub fn trash_get(&self, dir: NodeId) -> FsResult<Option<TrashSetting>> {
         let (subvol, ino) = self.place(self.real(dir))?;
         directory_of(self, &subvol, ino)?;

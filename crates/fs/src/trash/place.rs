@@ -1,11 +1,11 @@
-//! Where what is removed from a directory goes: the directory of the trash that mirrors it.
+//! Where removed names of a directory go: the directory of the trash that mirrors it.
 //!
-//! The way up from a directory to the one that has a trash is the way down in the trash. Mirrors
-//! have owner, mode, access lists and times of what they mirror, so that who might not look there
-//! may not look here: where the original has others now, the next batch begins. So it does for
-//! another directory of the same path, told by the time at which it was made: what was in two
-//! directories does not come back as one. Mirrors are made before the removal, in batches of their
-//! own: what a crash leaves of that is an empty directory, which goes with its hour.
+//! The path up from a directory to the one that has a trash is the path down in the trash. Mirrors
+//! have owner, mode, access lists and times of their originals, so that a user without access there
+//! has none here. If the original has other ones now, the next batch begins. It also begins for
+//! another directory of the same path, recognized by its creation time: the contents of two
+//! directories are not restored as one. Mirrors are created before the removal, in batches of their
+//! own: a crash then leaves an empty directory, which is removed with its hour.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryHead, Target};
@@ -21,7 +21,7 @@ use crate::subvol::{Subvol, read_record};
 use crate::view::{Found, NameBuf, View};
 use crate::{Fs, FsResult};
 
-/// Deepest directory whose way up is looked at, against records that go in a circle.
+/// Deepest directory whose path up is followed, in case records form a loop.
 const DEPTH_MAX: usize = 1 << 20;
 /// Most directories of one way that are remembered, from its end on up.
 const WAY_MAX: usize = PLACES_MAX / 2;
@@ -30,7 +30,7 @@ const NESTED_MAX: usize = 64;
 /// How often a mirror is sought again when others take its names.
 pub(super) const ATTEMPTS_MAX: usize = 1000;
 
-/// Where what is removed from a directory goes.
+/// Where removed names of a directory go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Nowhere: it has no trash.

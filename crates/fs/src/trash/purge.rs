@@ -1,10 +1,10 @@
-//! Removing what the trash kept: whole batches, oldest first, when they are old enough, when the
-//! medium is full, and when somebody asks.
+//! Removes what the trash kept: whole batches, oldest first, when they are old enough, when the
+//! disk is full, and on request.
 //!
-//! A batch is removed as any tree: detached in one commit, reclaimed in steps. An operation that
-//! finds no room where nothing waits to be given back (`room`) removes the oldest hour, sees that
-//! room comes of it, and is tried again, until there is room or the trash is empty. A removal that
-//! finds no room for the trash then deletes: where it saw itself that nothing is left.
+//! A batch is removed like any tree: detached in one commit, reclaimed in steps. An operation that
+//! finds no space although nothing waits to be freed (`room`) removes the oldest hour, reclaims its
+//! space, and is tried again, until there is space or the trash is empty. A removal that finds no
+//! space for the trash then deletes, once it found itself that nothing is left.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,14 +23,14 @@ use crate::subvol::{Subvol, VOLUME};
 use crate::view::View;
 use crate::{Fs, FsResult};
 
-/// How long the background does not look at the trash after it found nothing to do: batches are
-/// of hours, and a disk is filled by operations that look for room themselves.
+/// How long the background does not check the trash after it found nothing to do: batches are of
+/// hours, and operations that fill a disk search for space themselves.
 const LOOK_EVERY: i64 = 60_000_000_000;
 /// The part of the disk that the background keeps free of the trash.
 const FREE_PART: u64 = 32;
 /// Most batches that a step of the background deletes of one listing.
 const STEP_BATCHES: usize = 256;
-/// Most batches of an hour that an operation deletes before it looks for room again.
+/// Most batches of an hour that an operation deletes before it searches for space again.
 const ROOM_BATCHES: usize = 1000;
 
 /// The trash of a directory.
@@ -41,7 +41,7 @@ struct Home {
 }
 
 impl Fs {
-    /// Runs a removal: into the trash, where that is on and there is room for that.
+    /// Runs a removal: into the trash, if that is on and there is space for that.
     #[inline]
     pub(crate) fn removing<T>(&self, run: impl Fn(Removal) -> FsResult<T>) -> FsResult<T> {
         if !self.trash.is_on() {
@@ -54,8 +54,8 @@ impl Fs {
         }
     }
 
-    /// Removes the oldest hour of all, and does the work that room comes of until the monotonic
-    /// clock says `until`.
+    /// Removes the oldest hour of all, and does the work that frees its space until the monotonic
+    /// clock reaches `until`.
     pub(crate) fn purge_for_room(&self, until: Duration) -> FsResult<Purged> {
         if !self.trash.is_on() {
             return Ok(Purged::Empty);
@@ -68,8 +68,8 @@ impl Fs {
         Ok(Purged::Hour)
     }
 
-    /// One step of background work: removes a batch that is old enough, or the oldest where the
-    /// medium is nearly full.
+    /// One step of background work: removes a batch that is old enough, or the oldest if the disk
+    /// is nearly full.
     pub(crate) fn trash_step(&self, _budget: usize) -> FsResult<u64> {
         if self.options.read_only || !self.trash.is_on() {
             return Ok(0);
@@ -104,9 +104,9 @@ impl Fs {
         }
     }
 
-    /// Deletes all that is in the trash of a directory, or in the one above it that keeps what is
-    /// removed there. Root may, and the owner of the directory that has the trash. Tells how many
-    /// batches went.
+    /// Deletes everything in the trash of a directory, or in the one above it that keeps what is
+    /// removed there. Root may, and the owner of the directory that has the trash. Returns how many
+    /// batches were deleted.
     pub fn trash_empty(&self, caller: &Caller, dir: NodeId) -> FsResult<u64> {
         let (subvol, ino) = self.place(self.real(dir))?;
         let view = View::new(&*self.store, subvol.tree());
@@ -180,7 +180,7 @@ fn homes(fs: &Fs) -> FsResult<Vec<Home>> {
     Ok(homes)
 }
 
-/// The oldest hour of all, or much of it: for many batches room is looked for once.
+/// The oldest hour of all, or much of it: one search for space covers many batches.
 fn oldest(fs: &Fs) -> FsResult<Option<(Vec<Batch>, Home)>> {
     let mut oldest: Option<(Vec<Batch>, Home)> = None;
     for home in homes(fs)? {
@@ -197,7 +197,7 @@ fn oldest(fs: &Fs) -> FsResult<Option<(Vec<Batch>, Home)>> {
     Ok(oldest)
 }
 
-/// Removes batches. Tells how many were there.
+/// Removes batches. Returns how many existed.
 fn purge_all(fs: &Fs, home: &Home, batches: &[Batch]) -> FsResult<u64> {
     let mut gone = 0;
     for batch in batches {
@@ -206,7 +206,7 @@ fn purge_all(fs: &Fs, home: &Home, batches: &[Batch]) -> FsResult<u64> {
     Ok(gone)
 }
 
-/// Removes a batch. What is removed meanwhile goes into the next one. Tells whether it was there.
+/// Removes a batch. What is removed meanwhile goes into the next one. Returns whether it existed.
 fn purge(fs: &Fs, home: &Home, batch: Batch) -> FsResult<bool> {
     let Home { subvol, directory, .. } = home;
     place::begin_next(fs, subvol, *directory, batch);

@@ -1,15 +1,15 @@
-//! `restore`: puts what was removed back where it was, or elsewhere in its subvolume.
+//! `restore`: moves removed objects back to where they were, or elsewhere in their subvolume.
 //!
-//! 1. The newest thing that was removed under the name comes back by one rename, with all below.
-//!    Directories above it that are gone are made after their mirrors.
-//! 2. A directory that comes back, or that is there, gets what was removed from it before: of the
-//!    same hour and the hour before, or since a time that the caller says. So a removal that went
-//!    on over the end of an hour, or that met a name which had been removed before, comes back
-//!    whole. Where two things have one name the newer one wins.
-//! 3. Nothing is overwritten: what finds its name taken stays in the trash, and is counted. An
-//!    empty directory whose name another one has is refused, for nothing of it can come.
+//! 1. The newest object that was removed under the name is restored by one rename, with everything
+//!    below. Missing directories above it are created after their mirrors.
+//! 2. A restored or existing directory gets what was removed from it before: in the same hour and
+//!    the hour before, or since a time that the caller gives. So a removal that continued over the
+//!    end of an hour, or that met a name which had been removed before, is restored completely. If
+//!    two objects have one name the newer one wins.
+//! 3. Nothing is overwritten: an object whose name is taken stays in the trash, and is counted. An
+//!    empty directory whose name another one has is refused, because nothing can come of it.
 //!
-//! Each rename is a batch. What a crash leaves half restored is restored by the same call.
+//! Each rename is a batch. If a crash leaves a restore half done, the same call completes it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::subvol::Subvol;
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, RestoreOptions, Restored, permit};
 
-/// Names that are looked at between two looks at the directory that they come from.
+/// Names that are moved between two checks of the directory that they come from.
 const CHUNK: usize = 1000;
 
 /// Something of a name in a batch.
@@ -54,9 +54,9 @@ enum Part {
 }
 
 impl Fs {
-    /// Brings back what was removed under a name: of a directory that is there, and names below
-    /// it of which the last is the one. `to`: a directory of the same subvolume and a name that
-    /// is not there, instead of where it was. The caller needs the rights of a rename.
+    /// Restores what was removed under a name: an existing directory, and names below it of which
+    /// the last is the one. `to`: a directory of the same subvolume and an unused name in it,
+    /// instead of the original place. The caller needs the rights of a rename.
     pub fn restore(
         &self,
         caller: &Caller,
@@ -150,7 +150,7 @@ impl Work<'_> {
         Err(if same { FsError::NotFound } else { FsError::Exists })
     }
 
-    /// Whether the caller may do so with a directory.
+    /// Whether the caller has this access to a directory.
     fn may(&self, dir: u64, mask: u32) -> FsResult<bool> {
         let Some(record) = self.view().directory(dir)? else { return Ok(false) };
         match permit::unlocked_directory(self.view(), dir, record, self.caller, mask) {
