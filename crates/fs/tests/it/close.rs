@@ -1,4 +1,4 @@
-//! Closing makes durable what was acknowledged, whatever else fails.
+//! Closing makes acknowledged changes durable, whatever else fails.
 
 use fs::{Engine, FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
 use inode::{Caller, Kind, NodeId};

@@ -1,4 +1,4 @@
-//! A volume that is made column-style: what stands in its runs, and what in its value logs.
+//! A column-style volume: what is stored in its runs, and what in its value logs.
 
 use format::run_manifest::{Decoded, RunManifest};
 use format::volume::VolumeHeader;

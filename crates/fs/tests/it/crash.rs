@@ -1,7 +1,7 @@
 //! Power is cut before every write and sync of a mixed script: namespace, contents, snapshots and
-//! clones are then in a state that the volume went through, at least the last that was synced,
-//! and background work after the crash changes nothing. What queries and totals tell by the index
-//! is then what walks tell.
+//! clones are then in a state that the volume went through, at least the last that was synced, and
+//! background work after the crash changes nothing. Queries and totals from the index then equal
+//! those of walks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The disk is full in the middle of anything: an operation that finds no room has no effect,
-//! everything can still be read, and with room again the volume goes on.
+//! The disk is full in the middle of any operation: an operation that finds no space has no effect,
+//! everything can still be read, and once there is space again the volume continues.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Inodes that are found by their numbers alone, as handles are after the kernel forgot them, or
-//! after a remount or a crash: where names lead there, and nowhere else.
+//! Inodes that are found by their numbers alone, like handles after the kernel forgot them, or
+//! after a remount or a crash: found if names lead there, and not otherwise.
 
 use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Fs, NewNode, RenameMode};

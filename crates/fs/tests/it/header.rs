@@ -1,5 +1,5 @@
-//! The header's two files: damage of either is found and repaired from the other, what is another
-//! volume's never is taken, and no half of a volume passes for one.
+//! The header's two files: damage of either is found and repaired from the other, a file of another
+//! volume is never used, and a partial volume is never accepted as one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! A log on a disk of its own, and the room of the two: that of one is of no use to the other.
+//! A log on a disk of its own, and the space of the two: neither can use that of the other.
 
 use std::sync::Arc;
 

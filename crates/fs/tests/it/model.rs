@@ -1,5 +1,5 @@
 //! Random operations, snapshots and clones among them, on a volume and on the model: every answer
-//! and, from time to time, everything that is there must be the same.
+//! and, from time to time, the complete contents must be the same.
 
 use fs::Engine;
 use store::Durability;

@@ -1,7 +1,7 @@
-//! The last inode and the last subvolume that a volume can have, and slots that are used again:
-//! counters are set near their ends, for nobody counts so far. What is beyond is refused as
-//! `docs/limits.md` says, and changes
-//! nothing: neither what is there, nor the trash, of which no number would come.
+//! The last inode and the last subvolume that a volume can have, and slots that are reused:
+//! counters are set near their ends, because no test can count so far. Anything beyond is refused
+//! as `docs/limits.md` says, and changes nothing: neither the contents, nor the trash, whose
+//! removal would free no number.
 
 use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RenameMode, RestoreOptions};

@@ -1,4 +1,4 @@
-//! Making and opening volumes: what is no volume, or is damaged, is refused by name.
+//! Creating and opening volumes: what is no volume, or is damaged, is refused by name.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

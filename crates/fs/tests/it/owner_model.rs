@@ -1,5 +1,5 @@
 //! Quotas of users and groups against a model that knows nothing of records: random operations by
-//! several users, in which each answer and all that everybody is charged must be the model's.
+//! several users, in which each answer and all charges must equal the model's.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Quotas of users and groups: who is charged what, and who is refused.
+//! Quotas of users and groups: which owner is charged what, and which is refused.
 
 use format::key;
 use format::owner_quota::OwnerLimits;

@@ -1,5 +1,5 @@
-//! Quotas of directories: nothing over the limit, nothing lost, whatever is done to the volume.
-//! What the records say is always what a count of all inodes says.
+//! Quotas of directories: nothing over the limit, nothing lost, whatever is done to the volume. The
+//! records always equal a count of all inodes.
 
 use format::quota::Charged;
 use fs::{Allocate, FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, QuotaOf, RenameMode};

@@ -1,5 +1,5 @@
-//! A quota that is set on a directory that is not empty: all that is in it is charged, once, beside
-//! whoever works in it, and through crashes.
+//! A quota that is set on a directory that is not empty: all of its contents are charged, once,
+//! while processes work in it, and through crashes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

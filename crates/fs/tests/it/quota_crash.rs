@@ -1,5 +1,5 @@
-//! Quotas when power is cut, the disk is full, or a record is wrong: what is charged is what is
-//! there.
+//! Quotas when power is cut, the disk is full, or a record is wrong: the charges equal the
+//! contents.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

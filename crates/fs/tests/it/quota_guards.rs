@@ -1,5 +1,5 @@
-//! Guards of the quotas that nothing else would miss: what is refused to whom, what is not, and
-//! what is charged in cases that come up seldom.
+//! Guards of the quotas that no other test covers: which caller is refused what, what is allowed,
+//! and what is charged in rare cases.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

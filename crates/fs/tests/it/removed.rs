@@ -1,4 +1,4 @@
-//! What nobody holds any more goes in steps of bounded size, however large it is.
+//! An inode that is no longer held is removed in steps of bounded size, however large it is.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What the crash, damage and full-disk tests share: a random script that runs on a volume and on
-//! the model, and the list of states that the volume may be found in.
+//! Shared code of the crash, damage and full-disk tests: a random script that runs on a volume and
+//! on the model, and the list of states in which the volume may be found.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What queries of snapshots and clones read of bases. What one has in common with another that was
-//! searched is not read again; of a base that has more than what is searched, no more than that.
+//! What queries of snapshots and clones read of bases. What a base shares with another one that was
+//! searched is not read again; of a base that covers more than the query, only the needed part is.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

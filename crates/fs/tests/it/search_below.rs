@@ -1,6 +1,6 @@
-//! Of a clone of a directory only what lies below that is compared with the base that it inherits,
-//! and searches and totals of it are those of a walk: whatever was moved into it and out of it,
-//! before it was made and since.
+//! Of a clone of a directory only the part below that directory is compared with the inherited
+//! base, and searches and totals of it equal those of a walk: whatever was moved into it and out of
+//! it, before it was made and since.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Bounds of queries and of totals: the first match is given out before the others are looked for,
-//! and sums may be more than 64 bits can say; from the index and by walking.
+//! Bounds of queries and of totals: the first match is returned before the others are searched, and
+//! sums may exceed 64 bits; from the index and by walking.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -1,5 +1,5 @@
 //! The index of a tree whose records are damaged with every checksum right: what a directory claims
-//! of its names decides nothing about how much is written, and what cannot be is reported.
+//! about its names does not decide how much is written, and impossible claims are reported.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::EntryRecord;

@@ -1,6 +1,6 @@
-//! Counts by the index are those of a walk: expressions of tests on permission bits, names, numbers
-//! and owners, joined at random, for root and for an ordinary user. Whoever compares searches
-//! compares them.
+//! Counts by the index equal those of a walk: expressions of tests on permission bits, names,
+//! numbers and owners, joined at random, for root and for an ordinary user. The code that compares
+//! searches compares them.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -1,6 +1,6 @@
-//! Counts and totals where files of the index are damaged: what a cluster had is told by the tree
-//! of its base, and is what a walk tells; names of any bytes, inodes with several names, and
-//! directories that moved are among it.
+//! Counts and totals where files of the index are damaged: the rows of a cluster come from the tree
+//! of its base instead, and equal those of a walk; names of any bytes, inodes with several names,
+//! and directories that moved are included.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Searches for extended attributes equal walks whatever is declared searchable and when, and what
-//! of the index is damaged, and skip clusters by what is.
+//! Searches for extended attributes equal walks whatever is declared searchable and when, and
+//! whatever part of the index is damaged, and skip clusters by what is declared.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

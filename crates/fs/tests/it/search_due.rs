@@ -1,6 +1,6 @@
-//! A new base of the index comes in the background, before anybody asks, after whatever changed
-//! much: also where that took few commits, or few bytes of the log. Counted are the rows that the
-//! first query finds to differ from the base.
+//! A new base of the index is made in the background, before it is requested, after any large
+//! change: also if that took few commits, or few bytes of the log. The tests count the rows that
+//! the first query finds to differ from the base.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -1,10 +1,10 @@
-//! A query sees every operation that returned before it began, and nothing that was not begun
-//! when it ended: beside threads that change names and attributes, one that replaces bases of the
-//! index, and others that ask.
+//! A query sees every operation that returned before it began, and nothing that was not begun when
+//! it ended: while threads change names and attributes, one replaces bases of the index, and others
+//! run queries.
 //!
 //! What each writer does is planned ahead, and so is every state that its directories go through.
-//! It tells how far it came after each call that returned. Whoever asks reads that before and
-//! after; the answer is one of the states in between, exactly. All is bounded by counts.
+//! It publishes its progress after each call that returned. A querying thread reads that before and
+//! after; the answer is one of the states in between, exactly. Everything is bounded by counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

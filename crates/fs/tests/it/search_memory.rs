@@ -1,6 +1,6 @@
-//! The first of Magellan's conditions for writing clusters (4.1): memory is full. What differs from
-//! a base is held in memory by queries, so where it would be more than there is for it, a new base
-//! comes; no other condition is met here.
+//! The first of Magellan's conditions for writing clusters (4.1): memory is full. Queries hold in
+//! memory what differs from a base, so if that would exceed its limit, a new base is made; no other
+//! condition is met here.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

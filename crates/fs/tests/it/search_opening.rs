@@ -1,4 +1,4 @@
-//! Opening a volume reads nothing of its index, and no more where it has more files.
+//! Opening a volume reads nothing of its index, and no more if the index has more files.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! What the log says of directories that went with all that was in them, and what it does not say:
+//! What the log records, and does not record, of directories that were removed with all contents:
 //! after a crash, the first query is answered by it across removed directories, snapshots,
 //! roll-backs and clones, and by trees where those were replaced. Equal to a walk, by seeds, on
 //! both engines.

@@ -1,5 +1,5 @@
-//! Whatever somebody does, power goes in between: what the first query after opening learns of the
-//! log, of trees and of clusters equals a walk. Clones of clones, roll-backs, trash, directories
+//! Power is cut during any user operation: what the first query after opening reads from the log,
+//! from trees and from clusters equals a walk. Clones of clones, roll-backs, trash, directories
 //! that are held although they were removed, limits that change, and a memory that is too small.
 
 use std::ops::ControlFlow;

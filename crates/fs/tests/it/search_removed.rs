@@ -1,6 +1,6 @@
-//! Directories that were removed, with what is in them, when a base of the index was made: what is
-//! in them can come back, by a move out of one, by a clone of one below, or as a roll-back took one
-//! away from a clone that shares its tree with a snapshot. Then searches find it.
+//! Directories that were removed, with their contents, when a base of the index was made. Contents
+//! can return: by a move out of one, by a clone of one below, or as a roll-back took one away from
+//! a clone that shares its tree with a snapshot. Then searches find them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Totals of directories by the index are those of a walk, as answers of `Fs::aggregate` and as
-//! extended attributes, for root and for an ordinary user. Whoever compares searches compares them.
+//! Totals of directories by the index equal those of a walk, as answers of `Fs::aggregate` and as
+//! extended attributes, for root and for an ordinary user. The code that compares searches compares
+//! them.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

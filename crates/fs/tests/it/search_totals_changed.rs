@@ -1,5 +1,5 @@
-//! Totals where much changed since the base: those of a walk, for root and for an ordinary user,
-//! whatever was changed, and each change is looked up in the base once.
+//! Totals when much changed since the base: they equal those of a walk, for root and for an
+//! ordinary user, whatever was changed, and each change is looked up in the base once.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Totals where something of the volume cannot be read: what a base had at the places that changed
-//! is only looked up to be quick, so that damage there is no reason to tell nothing.
+//! Totals when part of the volume cannot be read: what a base had at the places that changed is
+//! looked up only for speed, so damage there does not prevent an answer.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -1,5 +1,5 @@
-//! A volume as the subject of the model: paths are walked component by component, as a kernel
-//! does, and every look-up is given back.
+//! A volume as the subject of the model: paths are walked component by component, as a kernel does,
+//! and every look-up is forgotten again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

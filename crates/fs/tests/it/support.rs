@@ -1,4 +1,4 @@
-//! A volume in memory, or on an engine where a test asks for one, and short names for common calls.
+//! A volume in memory, or on an engine if a test requests one, and short names for common calls.
 
 use std::sync::Arc;
 

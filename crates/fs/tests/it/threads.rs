@@ -1,4 +1,4 @@
-//! Several threads at the same few names: no operation waits for ever, nothing is lost, and all
+//! Several threads at the same few names: no operation waits forever, nothing is lost, and all
 //! counts are right at the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Trash: what is removed lies in `.trash` with its shape, its owners and its charges, comes back
-//! as it was, and goes with its hour.
+//! Trash: what is removed is stored in `.trash` with its shape, its owners and its charges, is
+//! restored as it was, and is deleted with its hour.
 
 use std::collections::BTreeMap;
 

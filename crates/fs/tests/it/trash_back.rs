@@ -1,4 +1,4 @@
-//! What comes back out of a trash, and what is told where nothing does; what deep trees cost.
+//! What is restored from a trash, and what is reported if nothing is; the cost of deep trees.
 
 use fs::{FileSystem, RenameMode, RestoreOptions, Restored};
 use inode::{Caller, FsError, NodeId};

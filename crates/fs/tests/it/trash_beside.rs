@@ -1,5 +1,5 @@
-//! Trash beside quotas, full media and others who are at it: what it makes is charged to nobody,
-//! an hour goes only for lack of room, and no name is lost sight of.
+//! Trash together with quotas, full disks and concurrent users: what it creates is charged to no
+//! one, an hour is deleted only for lack of space, and no name is lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

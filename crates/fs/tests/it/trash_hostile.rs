@@ -1,6 +1,6 @@
-//! Trash among users who mean harm: names that are no hours, room that nobody needs, rights that
+//! Trash among malicious users: names that are no hours, space that no operation needs, rights that
 //! were changed, directories of others under the same path. None may stop the volume, empty the
-//! trash of others, or look where he might not.
+//! trash of others, or read where they have no access.
 
 use fs::{
     Allocate, FileSystem, NewNode, Removed, RenameMode, RestoreOptions, SetXattr, WalkControl,

@@ -1,4 +1,4 @@
-//! Trash beside the model: whoever does not look into it sees what he would see without, on both
+//! Trash against the model: a user who does not look into it sees the same as without it, on both
 //! engines; and with the power cut at every write, what was removed is there or in the trash.
 
 use std::sync::Arc;

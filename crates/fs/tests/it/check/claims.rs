@@ -1,6 +1,6 @@
-//! Records that say what is not so, as no fault of counting makes them: of what is in use that it
-//! was removed, of numbers that are taken that they are free. Nothing is removed or given out for
-//! them, and a check tells.
+//! Records with false content that no counting error produces: they mark what is in use as removed,
+//! and numbers in use as free. Nothing is removed or allocated because of them, and a check reports
+//! them.
 
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;

@@ -1,5 +1,5 @@
-//! What random work leaves is clean: beside the owner, after a crash, and closed; and a look
-//! changes nothing.
+//! The result of random work is clean: while the daemon has it open, after a crash, and closed; and
+//! a check changes nothing.
 
 use std::ops::ControlFlow;
 

@@ -1,6 +1,6 @@
-//! Files of segments whose names were exchanged, or that were doubled, by whoever put a volume back
-//! from copies: all is told, nothing is given back or written over, and once the names are put
-//! right everything answers.
+//! Files of segments whose names were exchanged, or that were duplicated, when a volume was
+//! restored from copies: all of it is reported, nothing is freed or overwritten, and once the names
+//! are corrected everything can be read.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What nothing names is told, then noted, then deleted after its time; nothing is, where something
-//! cannot be read; and what is named stays.
+//! What nothing names is reported, then noted, then deleted after its grace period; nothing is
+//! deleted after a read error; and what is named stays.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

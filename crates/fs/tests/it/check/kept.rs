@@ -1,5 +1,5 @@
-//! A repair loses nothing: what has no name any more is all in `lost+found`, and of two extents
-//! that overlap both stay.
+//! A repair loses nothing: everything without a name is in `lost+found`, and of two extents that
+//! overlap both stay.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Checking and repairing: what random work leaves is clean, every relation that is broken is found
-//! and repaired, and no damage of the disk goes unnoticed.
+//! Checking and repairing: the result of random work is clean, every broken relation is found and
+//! repaired, and no damage of the disk goes unnoticed.
 
 mod campaign;
 mod claims;

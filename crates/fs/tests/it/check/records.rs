@@ -1,4 +1,4 @@
-//! Records that contradict one another, as a fault of the program would leave them: each is found,
+//! Records that contradict each other, as a bug of the program would leave them: each is found,
 //! named and repaired, and nothing else changes.
 
 use format::directory_record::DirectoryRecord;

@@ -1,4 +1,4 @@
-//! A repair that must not go on changes nothing: where the log is damaged and not cut off, where a
+//! A repair that must not continue changes nothing: the log is damaged and not truncated, or a
 //! superblock stays unreadable.
 
 use std::collections::BTreeMap;

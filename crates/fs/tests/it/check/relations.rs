@@ -1,5 +1,5 @@
-//! Relations of records of which each by itself is right: subvolumes that are in one another, that
-//! have one tree, numbers of two things, epochs; and what keeps a comparison from being made.
+//! Relations of records that are each right by themselves: subvolumes that contain each other, or
+//! that have one tree, numbers of two objects, epochs; and what prevents a comparison.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
-//! A damaged log that is cut off: what was changed before the damage is there, what was given up is
-//! told, and the volume is clean.
+//! A damaged log that is truncated: changes before the damage are there, what was lost is reported,
+//! and the volume is clean.
 
 use std::ops::ControlFlow;
 

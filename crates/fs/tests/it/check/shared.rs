@@ -1,5 +1,5 @@
-//! Snapshots and clones are looked at by what differs, and what is wrong in one of them is found
-//! all the same.
+//! Snapshots and clones are checked by their differences, and problems in one of them are still
+//! found.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! A repair takes nothing away of which all is there, whatever a flag or a missing record says.
+//! A repair removes nothing that is complete, whatever a flag or a missing record says.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;

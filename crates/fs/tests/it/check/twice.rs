@@ -1,4 +1,4 @@
-//! An inode that stands beside two names: they become names of one, and no contents are lost.
+//! An inode that is stored beside two names: they become names of one, and no contents are lost.
 
 use format::key::{self, Part};
 use fs::{Engine, ProblemKind};

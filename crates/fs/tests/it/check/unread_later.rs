@@ -1,6 +1,6 @@
-//! A disk that begins to fail while a volume is repaired, after the check that came before, or in
-//! it: nothing is removed or rebuilt for what does not read. Once it reads again the next repair
-//! comes to what the first would have.
+//! A disk begins to fail while a volume is repaired, after the preceding check, or during it:
+//! nothing is removed or rebuilt because of a read error. Once the disk reads again the next repair
+//! reaches the result that the first would have.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! `access`: checked here, whoever checks otherwise.
+//! `access`: checked here, even if the kernel checks otherwise.
 
 use fs::FileSystem;
 use inode::{Caller, Enforce, FsError};

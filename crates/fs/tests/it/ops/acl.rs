@@ -1,5 +1,5 @@
-//! Access control lists: what is kept of them, what the mode has to do with them, who inherits
-//! them, and who may do what by them.
+//! Access control lists: what is stored of them, how they relate to the mode, who inherits them,
+//! and which access they grant.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! `forget`: what nobody holds and nothing names is gone.
+//! `forget`: an inode without holders and names is removed.
 
 use fs::FileSystem;
 use inode::{Caller, FsError};

@@ -1,4 +1,4 @@
-//! One file an operation, of the same name as in `fs/src/ops/`.
+//! One file per operation, of the same name as in `fs/src/ops/`.
 
 mod access;
 mod acl;

@@ -1,4 +1,4 @@
-//! `unlink`: names go at once, inodes when nobody holds them.
+//! `unlink`: names are removed at once, inodes when they are no longer held.
 
 use fs::FileSystem;
 use inode::{Caller, FsError, SetAttr};

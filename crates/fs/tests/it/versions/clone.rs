@@ -1,4 +1,4 @@
-//! Clones: isolation both ways, nested subvolumes, lineage, and who may.
+//! Clones: isolation both ways, nested subvolumes, lineage, and permissions.
 
 use format::key::{self, Counter};
 use format::subvolume_record::SubvolumeRecord;

@@ -1,5 +1,4 @@
-//! What is mounted below a copied directory is inherited: copied when somebody looks at it or
-//! changes it.
+//! Subvolumes mounted below a copied directory are inherited: copied on first access or change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

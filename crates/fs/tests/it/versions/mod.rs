@@ -1,4 +1,4 @@
-//! Snapshots, clones, roll-back, removal of trees: one file a verb, and pruning.
+//! Snapshots, clones, roll-back, removal of trees: one file per verb, and pruning.
 
 mod clone;
 mod counts;

@@ -1,7 +1,7 @@
-//! Removal and roll-back of a tree in which another user makes directories at the same time.
+//! Removal and roll-back of a tree in which another user creates directories at the same time.
 //!
-//! The owner's check is a walk. What the other user made behind it used to be destroyed: a
-//! directory that he had seen under its name.
+//! The check of ownership is a walk. What the other user created behind it used to be destroyed: a
+//! directory that they had seen under its name.
 
 use std::sync::Barrier;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Pruning: a snapshot or clone gives up what it shares but cannot reach, and shows the same.
+//! Pruning: a snapshot or clone frees what it shares but cannot reach, and shows the same.
 
 use fs::FileSystem;
 use inode::NodeId;

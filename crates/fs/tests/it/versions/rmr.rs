@@ -1,4 +1,4 @@
-//! Removal of whole directories: at once, resumed after a crash, and who may.
+//! Removal of whole directories: at once, resumed after a crash, and permissions.
 
 use fs::{FileSystem, Fs, OpenOptions, RenameMode};
 use inode::{FsError, NameHash};

@@ -1,4 +1,5 @@
-//! Bounds on the subvolumes that users make and have: which user is refused, and what gives room.
+//! Limits on the subvolumes that users create and have: which user is refused, and what frees
+//! space.
 
 use std::time::Duration;
 

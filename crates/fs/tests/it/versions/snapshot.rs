@@ -1,4 +1,4 @@
-//! Snapshots: what they show, who may, and what becomes of them.
+//! Snapshots: what they show, permissions, and what happens to them.
 
 use format::key;
 use fs::FileSystem;

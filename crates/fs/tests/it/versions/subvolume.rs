@@ -1,4 +1,4 @@
-//! Subvolumes made on purpose: boundaries for links and renames.
+//! Subvolumes that users create: boundaries for links and renames.
 
 use fs::{FileSystem, RenameMode};
 use inode::FsError;

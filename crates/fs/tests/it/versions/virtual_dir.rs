@@ -1,4 +1,4 @@
-//! `.snapshots`, which every directory has and none lists.
+//! `.snapshots`, which every directory has and no listing shows.
 
 use fs::{FileSystem, NewNode, RenameMode, WalkControl};
 use inode::{FsError, Kind};

@@ -1,5 +1,5 @@
-//! Where the structures of a volume lie that its state leads to. What nothing leads to is no place:
-//! nobody reads it, so its damage shows nothing.
+//! Where the structures are stored that a volume's state points to. Anything unreachable is not a
+//! place: it is never read, so its damage has no effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Asking a volume for everything that is in it.
+//! Queries a volume for everything in it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! A disk that does not give one place of a volume.
+//! A disk that cannot read one place of a volume.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! What only an opening reads - superblocks, manifests, heads of blobs, the log - is checked beside
-//! a volume in use, too: whoever has it open does without, and after a crash nothing would open.
-//! And nothing is found where others write meanwhile.
+//! What only an opening reads - superblocks, manifests, heads of blobs, the log - is also checked
+//! while a volume is in use: the daemon that has it open does not need it, but after a crash the
+//! volume would not open. And no problem is reported for concurrent writes.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

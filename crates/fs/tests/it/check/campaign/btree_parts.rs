@@ -1,4 +1,4 @@
-//! Where the parts of the B-tree are: from the superblock down, by what leads to each.
+//! Where the parts of the B-tree are: from the superblock down, by what points to each.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is done to a place.
+//! The damage that is done to a place.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
-//! A crash before each record of the log: what is there then is a state that there was, in order,
-//! and each that there was is come to. So what a user may find after a crash is known for each
-//! record, and not only for each call: a call that is more than one says so in `made`.
+//! A crash before each record of the log: the state that is found then existed before, in order,
+//! and each state that existed is found. So what a user may find after a crash is known for each
+//! record, and not only for each call: a call of more than one record says so in `made`.
 
 use std::collections::BTreeSet;
 

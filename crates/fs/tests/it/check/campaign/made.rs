@@ -1,5 +1,5 @@
-//! The volume of the campaign: what that of the other tests has, and trash, quotas, an orphan,
-//! what waits to be removed, and trees of several nodes.
+//! The volume of the campaign: that of the other tests, plus trash, quotas, an orphan, what waits
+//! to be removed, and trees of several nodes.
 
 use std::collections::BTreeMap;
 

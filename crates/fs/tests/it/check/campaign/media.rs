@@ -1,4 +1,4 @@
-//! The media of a volume: one, or one more for the log.
+//! The disks of a volume: one, or one more for the log.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The corruption campaign: one thing of a volume is damaged at a time, and each time the volume is
-//! checked, looked at, repaired, and looked at again.
+//! The corruption campaign: one structure of a volume is damaged at a time, and each time the
+//! volume is checked, read, repaired, and read again.
 
 mod anatomy;
 pub(super) mod asked;

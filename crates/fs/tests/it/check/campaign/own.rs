@@ -1,5 +1,5 @@
-//! The volume's own records, which are kept twice: whatever of either tree is damaged, the volume
-//! opens, everything else answers, and a repair makes the damaged one again.
+//! The volume's own records, which are stored twice: whatever is damaged in either tree, the volume
+//! opens, everything else can be read, and a repair rebuilds the damaged tree.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
-//! The volume's own records after a first blow: copies that were given up are never believed, what
-//! only the copies have is not given up, a bad sector is as good as damage for reading and no
-//! reason to remove anything, and what a repair that was cut off left is told.
+//! The volume's own records after first damage: abandoned copies are never used, what only the
+//! copies have is not abandoned, a bad sector counts as damage for reading but removes nothing, and
+//! what an interrupted repair left is reported.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Which cases of a campaign are run: all of them, or, with `PANDO_PART=3/8`, the third eighth of
-//! them, or, with `PANDO_CASE=WORDS`, those whose names have these words. A case is the same
-//! whichever others are run.
+//! them, or, with `PANDO_CASE=WORDS`, those whose names contain these words. A case is the same
+//! regardless of which others are run.
 
 /// What is asked for.
 pub(super) struct Part {

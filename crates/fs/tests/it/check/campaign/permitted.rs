@@ -1,4 +1,4 @@
-//! What damage of each structure may come to.
+//! The permitted effects of damage of each structure.
 
 use super::anatomy::Place;
 use super::damage::Damage;

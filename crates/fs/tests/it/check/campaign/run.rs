@@ -1,13 +1,13 @@
 //! The campaign itself.
 //!
-//! For each damage: nothing panics; what answers is right or an I/O error, never wrong; where
-//! something is refused the error and the check say where the damage is; after the repair the
-//! volume is clean and answers everything as before, or the check names what is lost, and the rest
-//! is as before. What may come of the damage of each structure is in `permitted`; only what the
-//! state leads to is damaged (`anatomy`), so nothing but what is said there may go unnoticed.
+//! For each damage: nothing panics; every answer is right or an I/O error, never wrong; if a call
+//! is refused the error and the check name the place of the damage; after the repair the volume is
+//! clean and answers everything as before, or the check names what is lost, and the rest is as
+//! before. The possible effects of damage of each structure are in `permitted`. Only what the state
+//! points to is damaged (`anatomy`), so nothing except what is listed there may go unnoticed.
 //!
-//! In a short run one place of each structure is damaged in each way; with `PANDO_SLOW`, all of
-//! them, or a part (`part`). The table that it prints is in `docs/fsck.md`.
+//! A short run damages one place of each structure in each way; with `PANDO_SLOW`, all of them, or
+//! a part (`part`). The table that it prints is in `docs/fsck.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
-//! What the disk does not give (`Input/output error`) is a finding of its own, at whatever place
-//! of a volume: it is told with file and byte, the rest is checked, and nothing is removed or made
-//! again for it.
+//! A read error of the disk (`Input/output error`) is a separate kind of finding, at any place of a
+//! volume: it is reported with file and byte, the rest is checked, and nothing is removed or
+//! rebuilt for it.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

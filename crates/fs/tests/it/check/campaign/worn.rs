@@ -1,10 +1,10 @@
-//! An old block put back where a place was used again: the damage that a structure's own bytes do
-//! not tell, for they are whole.
+//! An old block is put back where a place was reused: damage that a structure's own bytes do not
+//! show, because they are whole.
 //!
-//! A node, a page of counts and a long value that stood in the same place at an earlier checkpoint
-//! say of themselves all that they should, and only the checksum in the pointer to the place says
-//! that they are not what was meant. Contents of a file say nothing of themselves: what finds that
-//! they are old is the checksum in the record of the extent.
+//! A node, a page of counts and a long value that were in the same place at an earlier checkpoint
+//! are valid in themselves. Only the checksum in the pointer to the place shows that they are
+//! stale. Contents of a file have no header: the checksum in the record of the extent finds that
+//! they are old.
 
 use fs::Engine;
 
