@@ -1,9 +1,9 @@
 //! Hard links that a copy inherited.
 //!
-//! A copy of a directory shares its source's whole tree, so that an inode may have names in it that
-//! nobody comes to from the copy's root. They stay until the copy is pruned. But with the last
-//! name that is reachable the inode goes: it would be charged to its owners, and take room, for
-//! ever, and nobody could remove it.
+//! A copy of a directory shares its source's whole tree, so an inode may have names in it that are
+//! unreachable from the copy's root. They stay until the copy is pruned. But the inode is removed
+//! with its last reachable name. Otherwise it would be charged to its owners, and use space,
+//! forever, and no user could remove it.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use crate::error::{from_store, malformed};
 use crate::view::View;
 use crate::{Fs, FsResult};
 
-/// Most names that are looked at: an inode with more keeps them all.
+/// Most names that are checked: an inode with more keeps them all.
 const NAMES_MAX: usize = 1024;
 /// Most directories whose records are read for the names of one commit: paths can be of any length,
-/// and falsified records go in a circle.
+/// and falsified records can form a loop.
 const READS_MAX: usize = 4096;
 
-/// The ways up that one commit looks at; none is gone twice.
+/// The paths up that one commit follows; none is followed twice.
 pub(crate) struct Ways {
     hidden: BTreeSet<u64>,
     /// Directories that is reachable.
@@ -35,9 +35,9 @@ impl Ways {
         Ways { hidden: BTreeSet::new(), seen: BTreeSet::new(), reads: READS_MAX }
     }
 
-    /// The keys of the references to all other names of an inode, if there are as many and nobody
-    /// can come to any of them. The inode is locked. What cannot be found out, because there is too
-    /// much of it or it cannot be read, is not hidden: the inode stays.
+    /// The keys of the references to all other names of an inode, if there are as many and none of
+    /// them is reachable. The inode is locked. What cannot be determined, because there is too much
+    /// of it or it cannot be read, does not count as unreachable: the inode stays.
     pub(crate) fn hidden_names(
         &mut self,
         fs: &Fs,
@@ -68,8 +68,8 @@ impl Ways {
         Ok((hidden.len() == others as usize).then_some(hidden))
     }
 
-    /// Whether a directory is there for the source's sake alone: the way up from it ends elsewhere
-    /// than at the copy's root. One that was removed, and waits to be emptied, is not.
+    /// Whether a directory exists only for the source's sake: the path up from it ends elsewhere
+    /// than at the copy's root. One that was removed, and waits to be emptied, does not count.
     fn is_hidden(&mut self, view: View<'_>, root: u64, directory: u64) -> bool {
         let (mut at, mut way) = (directory, Vec::new());
         loop {
@@ -88,7 +88,7 @@ impl Ways {
                 Ok(Some(record)) if !record.detached => record,
                 Ok(_) => return false,
                 Err(error) => {
-                    // It concerns who wants to read it, not who removes a name elsewhere.
+                    // The error concerns a reader of it, not the removal of a name elsewhere.
                     tracing::warn!(%error, directory = at, "a way up cannot be read");
                     return false;
                 }

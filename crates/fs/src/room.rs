@@ -333,7 +333,7 @@ mod tests {
 
     const ROOT: NodeId = NodeId::ROOT;
 
-    /// A clock that goes on with each look at it.
+    /// A clock that advances with each reading.
     struct Looked {
         nanos: AtomicU64,
         step: AtomicU64,
@@ -396,7 +396,7 @@ mod tests {
             self.fs.write(&Caller::root(), node, 0, &vec![7; bytes])
         }
 
-        /// Removes a file that nobody holds then.
+        /// Removes a file that is not held.
         fn remove(&self, name: &str, node: NodeId) {
             self.fs.forget(node, 1);
             self.fs.unlink(&Caller::root(), ROOT, name.as_bytes()).expect("it goes");

@@ -267,7 +267,7 @@ fn sweep(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     fs.store.keep_log(&search_bases::wanted_of_log(fs)?).map_err(from_store)
 }
 
-/// Files of the index that no base names, with their bytes. Where no index is kept, none is told.
+/// Files of the index that no base names, with their bytes. If no index is kept, it reports none.
 pub(crate) fn unnamed_files(fs: &Fs) -> FsResult<Vec<(String, u64)>> {
     let Some(index) = &fs.index else { return Ok(Vec::new()) };
     // No base is begun meanwhile, whose files would be there before it is known.

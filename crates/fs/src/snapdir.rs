@@ -99,8 +99,8 @@ fn root_attr(fs: &Fs, id: u64) -> FsResult<Attr> {
     })
 }
 
-/// Attributes of a virtual directory: those of its directory. Its owner may write, whatever the
-/// directory's mode says, for that is who takes snapshots; nobody else may.
+/// Attributes of a virtual directory: those of its directory. Only its owner may write, regardless
+/// of the directory's mode, because the owner takes snapshots.
 pub(crate) fn getattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Attr> {
     let attr = crate::ops::getattr::getattr(fs, caller, directory_of(node))?;
     Ok(Attr { node, mode: mode_of(attr.mode), nlink: 2, size: 0, blocks: 0, ..attr })

@@ -45,7 +45,7 @@ pub(crate) struct Subvol {
     gate: RwLock<()>,
 }
 
-/// A change to a subvolume under way.
+/// A change to a subvolume in progress.
 pub(crate) struct Entered<'a> {
     _gate: RwLockReadGuard<'a, ()>,
     /// The subvolume's tree, which does not change meanwhile.
@@ -75,7 +75,7 @@ impl Subvol {
         TreeId(self.tree.load(Ordering::Acquire))
     }
 
-    /// Puts another tree in place, with the gate held exclusively.
+    /// Replaces the tree, with the gate held exclusively.
     pub(crate) fn set_tree(&self, tree: TreeId) {
         self.tree.store(tree.0, Ordering::Release);
     }
@@ -102,7 +102,7 @@ impl Subvol {
         self.node(self.root)
     }
 
-    /// Reads, again when the tree was replaced meanwhile.
+    /// Reads, and retries when the tree was replaced meanwhile.
     #[inline]
     pub(crate) fn read<T>(&self, mut read: impl FnMut(TreeId) -> FsResult<T>) -> FsResult<T> {
         loop {
@@ -114,7 +114,7 @@ impl Subvol {
         }
     }
 
-    /// Refuses where nothing changes by an operation: in a snapshot, and in an index.
+    /// Refuses if operations may not change it: in a snapshot, and in an index.
     #[inline]
     pub(crate) fn check_changes(&self) -> FsResult<()> {
         if self.read_only {
@@ -137,7 +137,7 @@ impl Subvol {
         self.given_to.store(copies, Ordering::Release);
     }
 
-    /// Begins a change, for `Fs::enter`, which sees to the copies that inherit first.
+    /// Begins a change, for `Fs::enter`, which first provides the copies that inherit.
     #[inline]
     pub(crate) fn enter(&self) -> FsResult<Entered<'_>> {
         self.check_changes()?;
@@ -153,12 +153,12 @@ impl Subvol {
         self.index.store(true, Ordering::Release);
     }
 
-    /// Waits until no change is under way, and keeps it so.
+    /// Waits until no change is in progress, and blocks new ones.
     pub(crate) fn quiesce(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write()
     }
 
-    /// Says that the subvolume was removed, with the gate held exclusively.
+    /// Marks the subvolume as removed, with the gate held exclusively.
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -239,8 +239,8 @@ impl SubvolTable {
         None
     }
 
-    /// Forgets a subvolume that was removed; its record is gone. Its slot is given out again when
-    /// nobody holds a node of it.
+    /// Forgets a subvolume that was removed; its record is gone. Its slot is reused when no node of
+    /// it is held.
     pub(crate) fn remove(&self, nodes: &NodeTable, id: SubvolId) {
         let mut loaded = self.loaded.write();
         if loaded.get(&id.slot().0).is_some_and(|subvol| subvol.id == id)

@@ -67,7 +67,7 @@ pub struct Fs {
     pub(crate) quotas: Quotas,
     pub(crate) trash: Trash,
     pub(crate) room: Room,
-    /// Queries that stand as directories in `.search`.
+    /// Queries that are directories in `.search`.
     pub(crate) searches: Searches,
     /// The index for searches, unless the volume was opened without.
     pub(crate) index: Option<Index>,
@@ -266,8 +266,8 @@ impl Fs {
 
     /// What the volume reports about itself.
     pub fn status(&self) -> FsResult<VolumeStatus> {
-        // In the order in which what was removed goes through them: what comes from one to the next
-        // meanwhile is told twice, and not left out.
+        // In the order in which removed objects pass through them: what moves from one to the next
+        // meanwhile is reported twice, and not missed.
         let (detached, prunes) = (self.queue.detached(), u64::from(self.reclaim.is_pruning()));
         let orphans = self.queue.removes_orphans();
         let stats = self.store.stats();
@@ -374,8 +374,8 @@ impl Fs {
                 };
                 let usage = usage.unwrap_or_default();
                 counts.files = counts.files.saturating_add(usage.files);
-                // Sizes of sparse files come to more than 63 bits, which only a record that is not
-                // counted to its end takes for less than nothing.
+                // Sizes of sparse files can add up to more than 63 bits, which only a record that
+                // is not fully counted interprets as less than zero.
                 let bytes = if usage.counted { usage.bytes } else { usage.bytes.max(0) };
                 counts.bytes = counts.bytes.saturating_add(bytes as u64);
                 // What is inherited has no counts of its own yet.

@@ -35,7 +35,7 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
         })?;
         match looked {
             Ok(entry) => return Ok(entry),
-            // Copied, if inherited, without the lock, for others of the name wait for it.
+            // Copied, if inherited, without the lock, because others wait for the lock of the name.
             Err((cookie, id)) => fs.nested_at(&subvol, (dir, cookie), id).map(drop)?,
         }
     }
@@ -86,8 +86,8 @@ impl Fs {
         }
         let (subvol, dir) = self.place(dir)?;
         let hash = self.hash.hash(name);
-        // The name may come to mean something else between its record and the inode's: then the
-        // inode is gone, and the name is looked at again.
+        // The name may lead to another inode between the reads of its record and of the inode: then
+        // the inode is gone, and the name is looked up again.
         loop {
             let result = subvol.read(|tree| {
                 let view = View::new(&*self.store, tree);
@@ -163,7 +163,7 @@ pub(crate) fn parent_of(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
     Ok(subvol.node(record.parent))
 }
 
-/// Checks that the caller may search a directory, where that is not the kernel's to do.
+/// Checks that the caller may search a directory, unless the kernel does.
 #[inline]
 pub(crate) fn check_search(
     fs: &Fs,
@@ -197,7 +197,7 @@ fn find(
     }
 }
 
-/// Why a name is not there.
+/// Why a name does not exist.
 #[cold]
 fn absent(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsError {
     match view.directory(dir) {
@@ -207,7 +207,7 @@ fn absent(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsError {
     }
 }
 
-/// Why there is no directory of a number: it is something else, or it was removed.
+/// Why there is no directory of a number: it is another kind of inode, or it was removed.
 #[cold]
 pub(crate) fn missing(fs: &Fs, subvol: &Subvol, dir: u64) -> FsError {
     match fs.nodes.location(subvol.node(dir)) {

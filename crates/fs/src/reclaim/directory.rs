@@ -385,13 +385,13 @@ impl Emptying {
     }
 }
 
-/// What front ends are told after a commit that removes names.
+/// What front ends are notified of after a commit that removes names.
 struct Told {
-    /// The directory of the names, and they, if it is held: else nobody has looked them up.
+    /// The directory of the names, and the names, if it is held: otherwise none was looked up.
     names: Option<(u64, Vec<NameBuf>)>,
     /// What the names led to.
     inodes: Vec<u64>,
-    /// How each of those is told.
+    /// How to notify of each of those.
     tell_of: fn(&Fs, NodeId),
 }
 
@@ -418,7 +418,7 @@ impl Told {
         Ok(Told { names: Some((directory, names)), inodes, tell_of })
     }
 
-    /// After the commit: no more is told than front ends hold.
+    /// After the commit: notifies only of what front ends hold.
     fn tell(self, fs: &Fs, subvol: &Subvol) {
         if let Some((directory, names)) = self.names {
             for name in &names {

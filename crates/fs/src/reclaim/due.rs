@@ -60,7 +60,7 @@ struct Measured {
     time: Duration,
 }
 
-/// What stands for a choice: subvolumes that share more than they reach, and all trees.
+/// The inputs of a choice: subvolumes that share more than they reach, and all trees.
 struct Field {
     candidates: Vec<(u64, SubvolumeRecord)>,
     trees: BTreeMap<u64, u64>,

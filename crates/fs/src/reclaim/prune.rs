@@ -1,16 +1,16 @@
-//! Pruning: a snapshot or clone shares the whole tree it was taken from, also what lies outside
-//! of its directory. Once that costs more than the directory is large, what is reachable is
-//! extracted into a tree of its own, and the shared one is dropped.
+//! Pruning: a snapshot or clone shares the whole tree it was taken from, including what is outside
+//! of its directory. Once that outweighs the directory, what is reachable is extracted into a tree
+//! of its own, and the shared one is dropped.
 //!
-//! 1. Pick (`due`): the tree that it was taken from has changed by more records than the
-//!    directory has, or is gone.
-//! 2. Begin: one commit creates the new tree (a clone of a pruned sibling's, where there is one,
-//!    so that snapshots of one directory go on sharing), and for a writable subvolume clones the
-//!    present tree as the base that is extracted from. Both are recorded as detached trees, so
-//!    that a crash leaves nothing behind.
+//! 1. Pick (`due`): the tree that it was taken from has changed by more records than the directory
+//!    has, or is gone.
+//! 2. Begin: one commit creates the new tree (a clone of a pruned sibling's, if there is one, so
+//!    that snapshots of one directory keep sharing). For a writable subvolume it also clones the
+//!    present tree as the base that is extracted from. Both are recorded as detached trees, so that
+//!    a crash leaves nothing behind.
 //! 3. Extract in steps.
-//! 4. Writable: catch up with what changed meanwhile, until little is left, and the rest with
-//!    the gate held.
+//! 4. Writable: catch up with what changed meanwhile, until little is left, and the rest with the
+//!    gate held.
 //! 5. Swap: one commit puts the new tree into the subvolume's record, and detaches the old one.
 
 use format::detached_record::DetachedRecord;

@@ -1,4 +1,4 @@
-//! Whether a directory lies below another one, by the parents that directories name.
+//! Whether a directory is below another one, by the parents that directories name.
 
 use device::Map;
 use format::directory_record::DirectoryRecord;
@@ -13,7 +13,7 @@ const DEPTH_MAX: usize = 1 << 20;
 /// Most directories that are remembered.
 const REMEMBERED_MAX: usize = 1 << 20;
 
-/// What lies below a directory of a tree that does not change.
+/// What is below a directory of a tree that does not change.
 pub(crate) struct Reach {
     tree: TreeId,
     root: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// What lies below `root`.
+    /// What is below `root`.
     pub(crate) fn new(tree: TreeId, root: u64) -> Reach {
         Reach { tree, root, known: Map::default() }
     }
@@ -31,7 +31,7 @@ impl Reach {
         self.tree
     }
 
-    /// Whether a directory exists and is the root or lies below it.
+    /// Whether a directory exists and is the root or below it.
     pub(crate) fn contains(&mut self, store: &dyn Store, directory: u64) -> FsResult<bool> {
         self.contains_or(store, directory, &|_| false)
     }

@@ -1,5 +1,5 @@
-//! One step of reclaiming: picks something detached that nobody holds, and removes a bounded
-//! part of it. When nothing is detached, copies are counted, and then pruning goes on.
+//! One step of reclaiming: picks a detached object that is not held, and removes a bounded part of
+//! it. When nothing is detached, it counts copies, and then continues pruning.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -91,8 +91,8 @@ impl Scan<'_> {
     /// A directory that the index has, at a path below the source, to receive its changes.
     pub fn find(&mut self, path: &[u8]) -> FsResult<Option<ScanDirectory>> {
         self.flush()?;
-        // One directory may be told of twice now, so its count before says nothing of what it
-        // holds.
+        // One directory may be passed twice now, so its count before does not show what it
+        // contains.
         self.resumed = true;
         let view = self.view();
         let mut at = self.subvol.root;
@@ -484,8 +484,8 @@ impl ScanDirectory {
                 has_xattrs: !xattrs.is_empty(),
                 detached: false,
                 elsewhere: Some(attr.directory()),
-                // That of the root, which was there before the scan; what is told is charged
-                // to nobody, as its contents are elsewhere.
+                // The mark of the root, which existed before the scan; scanned inodes are charged
+                // to no one, as their contents are elsewhere.
                 charge: self.old.and_then(|old| old.charge),
             },
             (None, Some(old)) => DirectoryRecord { entries, subdirectories, ..*old },

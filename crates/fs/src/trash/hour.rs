@@ -38,7 +38,7 @@ impl Batch {
         Batch { number: self.number.saturating_add(1), ..self }
     }
 
-    /// Whether its hour has so many that who needs another one may have had his share.
+    /// Whether its hour has so many that a user who needs another one may have had their share.
     pub(crate) fn is_crowded(self) -> bool {
         self.number >= CROWDED - 1
     }
@@ -78,7 +78,7 @@ impl Batch {
         if self.number == 0 { name } else { format!("{name}.{}", self.number) }
     }
 
-    /// The batch of a name, if it is one's. Names are written by whoever may write the directory.
+    /// The batch of a name, if it is one's. Any user who may write the directory may create names.
     pub(crate) fn parse(name: &[u8]) -> Option<Batch> {
         let (text, number) = match name.split_at_checked("2026-11-22T13".len())? {
             (text, []) => (text, 0),

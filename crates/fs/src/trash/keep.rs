@@ -179,7 +179,8 @@ impl<'a> Keeping<'a> {
         };
         let (own, xattrs) = (of(mirror.has_xattrs, self.mirror)?, of(victim.has_xattrs, ino)?);
         if !mirror::are_alike((&mirror, own.as_ref()), (victim, xattrs.as_ref())) {
-            // It is somebody else's, or others might look there: it was changed since it was found.
+            // It belongs to another user, or others have access to it: it was changed since it was
+            // found.
             self.fs.trash.forget();
             return Ok(Kept::Again);
         }
@@ -242,7 +243,7 @@ impl<'a> Keeping<'a> {
         }
     }
 
-    /// After the commit, without locks: front ends that hold the mirror are told.
+    /// After the commit, without locks: notifies front ends that hold the mirror.
     pub(crate) fn tell(&self, name: &[u8]) {
         if self.directory {
             let mirror = self.subvol.node(self.mirror);

@@ -191,7 +191,7 @@ pub(super) fn make_as(
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let mut txn = Txn::new(fs);
     if let Some(caller) = caller.filter(|caller| !caller.is_root() && caller.uid != record.uid) {
-        // Nobody makes directories of others.
+        // No user creates directories of others.
         (record.uid, record.gid) = (caller.uid, caller.gid);
         record.mode = without_lost_list(record.mode) & 0o777;
         (record.has_xattrs, xattrs) = (false, None);

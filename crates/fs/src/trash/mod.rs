@@ -49,7 +49,7 @@ pub(crate) const NAME: &[u8] = b".trash";
 pub(crate) enum Removal {
     /// It is.
     Keep,
-    /// It goes, as without a trash: for what is in one, and where there is no room.
+    /// It is deleted, as without a trash: for what is in one, and if there is no space.
     Delete,
 }
 
@@ -61,8 +61,8 @@ const VERSIONS_MAX: u32 = 1000;
 /// Most of what has batches begin that is counted; then counting begins again, and more is kept.
 const COUNTED_MAX: usize = 1 << 16;
 
-/// What has batches begin, and is counted for that: by what it is and whose, so that nobody has
-/// what others remove deleted.
+/// What causes batches to begin, and is counted for that: by its identity and its owner, so that no
+/// user causes the removed files of others to be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Version {
     subvol: u64,

@@ -150,7 +150,7 @@ pub(crate) fn place_of(
                         return Ok(remember_way(fs, subvol, &way, (home, batch), generation));
                     }
                     Ok(Way::Other) if another(fs, subvol, (home, batch), version) => continue,
-                    // Somebody has something else of the name there: then nothing is kept.
+                    // Another object has the name there: then nothing is kept.
                     Ok(Way::Other | Way::Taken) => return Ok(Place::Off),
                     // The batch was deleted meanwhile, or a directory of the way was removed.
                     Err(FsError::NotFound | FsError::Stale) if view.directory(dir)?.is_some() => {
@@ -177,8 +177,8 @@ fn remember(fs: &Fs, of: (u64, u64), place: Place, generation: u64) {
     }
 }
 
-/// Remembers the places of a way from a directory that has a trash, as far as there is room, and
-/// tells that of its end. `way`: directories and their mirrors.
+/// Remembers the places of a path from a directory that has a trash, as far as there is memory for
+/// them, and returns the last. `way`: directories and their mirrors.
 fn remember_way(
     fs: &Fs,
     subvol: &Subvol,
@@ -199,7 +199,7 @@ fn remember_way(
     place(end.1)
 }
 
-/// Has the next batch of a trash begin, where nobody began it since `seen` was the present one.
+/// Begins the next batch of a trash, unless another was begun since `seen` was the present one.
 pub(super) fn begin_next(fs: &Fs, subvol: &Subvol, home: u64, seen: Batch) {
     let mut state = fs.trash.state.write();
     if let Some(current) = state.current.get_mut(&(subvol.id.0, home))
@@ -251,7 +251,7 @@ fn climb_within(
     let mut at = dir;
     let in_trash =
         |path: &[(u64, NameBuf)]| path.last().is_some_and(|(_, name)| name.as_bytes() == NAME);
-    // Up to the root, also where a trash was found: that may lie in another one.
+    // Up to the root, even if a trash was found: that may be in another one.
     loop {
         if let Some(keep) = fs.trash.keep_of(subvol, at) {
             if in_trash(&path) {
@@ -375,7 +375,7 @@ pub(super) fn batches(fs: &Fs, view: View<'_>, home: u64) -> FsResult<Vec<(Batch
     some_batches(fs, view, home, (usize::MAX, &|_| true))
 }
 
-/// At most so many batches of a trash, of those that are wanted; which of them is left open.
+/// At most so many of the requested batches of a trash; which of them is unspecified.
 pub(super) fn some_batches(
     fs: &Fs,
     view: View<'_>,
@@ -401,8 +401,8 @@ pub(super) fn some_batches(
     Ok(found)
 }
 
-/// Calls with a directory's names behind a cookie, and what they lead to, until `take` says that it
-/// has enough. Tells the cookie of the last one, if there may be more.
+/// Calls `take` with a directory's names behind a cookie, and what they lead to, until it returns
+/// that it has enough. Returns the cookie of the last one, if there may be more.
 pub(super) fn names_of(
     view: View<'_>,
     dir: u64,

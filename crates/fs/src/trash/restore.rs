@@ -160,8 +160,8 @@ impl Work<'_> {
         }
     }
 
-    /// What was removed under the name, newest first, where the caller may go; and whether there
-    /// is a way that he may not.
+    /// What was removed under the name, newest first, where the caller has access; and whether
+    /// there is a path to which the caller has none.
     fn candidates(&self, whence: &Whence) -> FsResult<(Vec<Candidate>, bool)> {
         let view = self.view();
         let (mut found, mut refused) = (Vec::new(), false);
@@ -265,8 +265,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Moves one name back, or makes again a directory that is charged to nobody, with others in
-    /// it, into which what is in it is to be merged. Tells what the name leads to now.
+    /// Moves one name back, or recreates a directory that is charged to no one, with others in it,
+    /// into which its contents are to be merged. Returns what the name leads to now.
     fn bring(
         &self,
         from: (u64, &[u8]),

@@ -1,5 +1,5 @@
-//! Limits on the subvolumes that users create and have: which user is refused, and what frees
-//! space.
+//! Limits on the subvolumes that users create and have: which user is refused, and when more are
+//! allowed.
 
 use std::time::Duration;
 
