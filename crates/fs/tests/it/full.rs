@@ -71,7 +71,7 @@ fn run(base: &Base, seeds: u64) {
         check_state(&mut subject, &script.states.lock(), &format!("seed {seed}, full"));
         drop(subject);
 
-        // With room it goes on.
+        // Once there is space it continues.
         device.set_capacity(None);
         if !latched {
             for _ in 0..40 {
@@ -82,7 +82,7 @@ fn run(base: &Base, seeds: u64) {
     }
 }
 
-/// Fills a disk with names until there is no room, with background work in between, and tells
+/// Fills a disk with names until there is no space, with background work in between, and returns
 /// how many it took.
 fn fill_with_names(fs: &Fs, clock: &SetClock, random: &mut fastrand::Rng, name: &str) -> usize {
     let root = Caller::root();
@@ -108,7 +108,7 @@ fn fill_with_names(fs: &Fs, clock: &SetClock, random: &mut fastrand::Rng, name: 
     panic!("100,000 directories fit into a small medium");
 }
 
-/// Some steps of background work, of which those that find no room are tried again later.
+/// Some steps of background work; those that find no space are tried again later.
 fn some_background(fs: &Fs, steps: usize) {
     for _ in 0..steps {
         match fs.background_step(64) {
@@ -119,8 +119,8 @@ fn some_background(fs: &Fs, steps: usize) {
     }
 }
 
-/// The index and the nodes that its bases keep took the room that checkpoints need, and then
-/// nothing could be removed any more, the index neither.
+/// The index and the nodes that its bases keep took the space that checkpoints need. Then nothing
+/// could be removed any more, not even the index.
 fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engine: Engine) {
     for seed in 0..scale(3, 60) {
         println!("seed {seed}");
@@ -157,8 +157,8 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
                 steps += 1;
                 assert!(steps < 3000, "round {round}: what was removed is never gone");
             }
-            // Merges give its room back, and the index that it was in: where that had no room to be
-            // brought up to date, after a rest of a minute.
+            // Merges free their space and the space of the index: if there was none to update the
+            // index, after a rest of a minute.
             for _ in 0..700 {
                 some_background(fs, 16);
                 clock.sleep(Duration::from_millis(100));
@@ -169,8 +169,8 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
     }
 }
 
-/// What checkpoints freed lies on disk for a while, to be used again: contents for which
-/// there is no room have that. (On the log-structured engine they do not find what runs hide.)
+/// What checkpoints freed stays on disk for a while, to be reused: contents for which there is no
+/// space get that. (On the log-structured engine they do not find what runs hide.)
 #[test]
 fn contents_find_the_room_that_is_kept_to_be_used_again() {
     let bytes = vec![1; 64 << 10];
@@ -225,7 +225,7 @@ fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them(engine: 
         .map(|n| fs.mknod(&root, NodeId::ROOT, format!("f{n}").as_bytes(), &new))
         .map(|made| made.expect("there is room").node)
         .collect();
-    // Contents lie beside the name, and go elsewhere with the first further name.
+    // Contents are stored beside the name, and move elsewhere with the first further name.
     for &file in &files {
         fs.write(&root, file, 0, &[1; 100]).expect("there is room");
     }
@@ -264,8 +264,8 @@ fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them(engine: 
     }
 }
 
-/// What was removed gives its room to whoever needs it at once, without the background and
-/// without a trash.
+/// The space of removed files is available at once to an operation that needs it, without the
+/// background and without a trash.
 fn removed_gives_room(engine: Engine) {
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
@@ -276,7 +276,7 @@ fn removed_gives_room(engine: Engine) {
     device.set_capacity(Some(device.used_bytes() + (24 << 20)));
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let bytes = vec![7; 1 << 20];
-    // Writes a file until there is no room; tells how far that went.
+    // Writes a file until there is no space; returns how far that went.
     let fill = |dir: NodeId, name: &[u8]| {
         let file = fs.mknod(&root, dir, name, &new);
         let file = file.unwrap_or_else(|error| panic!("{}: {error}", name.escape_ascii())).node;
@@ -293,7 +293,7 @@ fn removed_gives_room(engine: Engine) {
     fs.unlink(&root, NodeId::ROOT, b"first").expect("it goes");
     assert!(fill(NodeId::ROOT, b"second") + (2 << 20) >= first, "after a name that was removed");
     fs.unlink(&root, NodeId::ROOT, b"second").expect("it goes");
-    // The clock stands, so that nothing is punched for its age.
+    // The clock is stopped, so that nothing is punched for its age.
     subject.background(1000).expect("background work");
     let space = fs.statfs(NodeId::ROOT).expect("it tells");
     let free = space.blocks_free * u64::from(space.block_bytes);
@@ -346,8 +346,8 @@ fn a_write_to_a_full_medium_is_refused_without_a_sync_each(engine: Engine) {
     assert!(done < 100, "{done} operations for 1000 refused writes");
 }
 
-/// Pages that a refused write wrote are given back at once, and were taken for room that came: it
-/// was tried again until the segment had no page left. `space` does not tell of a quota.
+/// Pages that a refused write wrote are freed at once, and were taken for new space: the write was
+/// retried until the segment had no page left. `space` does not include a quota.
 fn a_write_that_is_refused_though_room_is_told_of_ends_soon(engine: Engine) {
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
@@ -368,7 +368,7 @@ fn a_write_that_is_refused_though_room_is_told_of_ends_soon(engine: Engine) {
     fs.write(&root, file, 64 << 10, &bytes).expect("there is room again");
 }
 
-/// What would give room fails: the log, the engine's files, contents, or all of it.
+/// Everything that would free space fails: the log, the engine's files, contents, or all of it.
 fn who_finds_no_room_on_a_medium_that_fails_is_told_soon(engine: Engine) {
     let files = if engine == Engine::Btree { "btree/" } else { "lsm/" };
     let faults = ["", "log/", "data/", files].map(|path| (FaultOn::AnySync, path));
@@ -403,7 +403,7 @@ fn who_finds_no_room_on_a_medium_that_fails_is_told_soon(engine: Engine) {
         let answers: Vec<_> = (2000..2200)
             .map(|n| {
                 let answer = write(n);
-                // What the background meets is told to the log.
+                // Errors of the background are logged.
                 drop(fs.background_step(64));
                 answer
             })
@@ -414,8 +414,8 @@ fn who_finds_no_room_on_a_medium_that_fails_is_told_soon(engine: Engine) {
     }
 }
 
-/// Whoever waited for the room of what was removed waited without a word. (The log-structured
-/// engine keeps enough for that.)
+/// A thread that waited for the space of removed files did so without a message. (The
+/// log-structured engine keeps enough for that.)
 #[test]
 fn a_removal_that_waits_for_room_is_told_after_a_while_and_until_there_is_some() {
     let device = SimDevice::new(1);

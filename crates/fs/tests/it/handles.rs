@@ -95,7 +95,7 @@ fn what_has_a_name_is_found_and_what_lost_its_last_one_is_not() {
             for (at, node) in many.iter().enumerate().step_by(37) {
                 found(fs, NodeId::ROOT, *node, &format!("f{at}"));
             }
-            // Nobody ever made these.
+            // These were never created.
             stale(fs, NodeId::ROOT, NodeId::new(SubvolId(1), Ino(1 << 39)));
             stale(fs, NodeId::ROOT, NodeId::new(SubvolId(77), file_a.ino()));
             match round {

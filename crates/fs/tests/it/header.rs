@@ -68,7 +68,7 @@ fn assert_whole(device: &SimDevice, right: &[u8], place: &str) {
     assert_eq!(&buffer[..read], b"dear", "{place}");
 }
 
-/// Damage of one file: told, there and nowhere else, and repaired.
+/// Damage of one file: reported, there and nowhere else, and repaired.
 #[track_caller]
 fn assert_mended(hurt: &SimDevice, path: &str, right: &[u8], place: &str) {
     let before = FILES.map(|path| hurt.files().iter().any(|(name, _)| name == path));
@@ -118,7 +118,7 @@ fn a_header_that_is_gone_or_cut_off_is_mended() {
         let hurt = device.copy();
         hurt.delete(FILES[0]);
         assert!(matches!(open(&hurt.copy()).map(drop), Err(OpenError::HeaderDamaged(_))));
-        // It is a volume still, that nobody makes another of.
+        // It is still a volume, and formatting it is refused.
         assert!(matches!(format(&hurt.copy(), engine), Err(OpenError::Exists)));
         assert_mended(&hurt, FILES[0], &right, "gone");
         for path in FILES {

@@ -71,7 +71,7 @@ fn a_full_medium_of_the_log_takes_nothing_of_the_trash() {
     }
 }
 
-/// A quota for which there was no room holds nowhere.
+/// A quota that could not be set for lack of space is in force nowhere.
 fn a_quota_that_could_not_be_set_is_not_there(engine: Engine) {
     let (device, fs) = volume(engine);
     let root = Caller::root();
@@ -91,7 +91,7 @@ fn a_quota_that_could_not_be_set_is_not_there(engine: Engine) {
     assert_eq!(fs.quota_list(&root).expect("a list").len(), 1);
 }
 
-/// Room where contents are is made of the trash as ever.
+/// Space for contents is still reclaimed from the trash.
 #[test]
 fn a_full_medium_of_contents_takes_the_oldest_hour() {
     for engine in [Engine::Btree, Engine::Lsm] {

@@ -105,7 +105,7 @@ fn the_last_inode_is_made_and_the_next_is_refused() {
         let fs = subject.fs();
         check_no_inode(fs, inside, &place);
         assert_eq!(before.differences(&Dump::collect(&mut subject, SNAPSHOTS)), [""; 0]);
-        // What makes none goes on.
+        // Operations that create nothing continue.
         let fs = subject.fs();
         assert_eq!(free(fs), 0, "{place}");
         fs.snapshot_create(&root, inside, b"t").expect("a snapshot");
@@ -255,7 +255,7 @@ fn who_is_refused_uses_no_number_up() {
     }
 }
 
-/// A volume that is opened and closed often gives back what was lent of the numbers of inodes.
+/// A volume that is opened and closed often returns the reserved inode numbers.
 #[test]
 fn numbers_of_inodes_that_were_not_used_are_there_after_the_next_opening() {
     for engine in Engine::ALL {
@@ -292,8 +292,8 @@ fn numbers_of_inodes_that_were_not_used_are_there_after_the_next_opening() {
     }
 }
 
-/// Whoever was refused a number for an inode looked for room, as for one of the disk, and hour
-/// after hour of the trash went for it.
+/// An operation that was refused an inode number searched for space, as if the disk were full, and
+/// hour after hour of the trash was deleted for it.
 #[test]
 fn no_number_is_looked_for_in_the_trash() {
     for engine in Engine::ALL {
@@ -318,8 +318,8 @@ fn no_number_is_looked_for_in_the_trash() {
     }
 }
 
-/// Between the greatest subvolume and the virtual directories is one number, of neither: who asked
-/// for a node of it ran out of stack.
+/// Between the greatest subvolume and the virtual directories is one number, of neither: a query
+/// for a node of it overflowed the stack.
 #[test]
 fn a_number_of_no_subvolume_and_no_virtual_directory_is_stale() {
     for engine in Engine::ALL {

@@ -147,7 +147,7 @@ fn a_volume_opened_read_only_takes_no_changes() {
     fs.background_step(10).expect("nothing to do");
 }
 
-/// It was said that the volume was opened so, and nobody had.
+/// The error said that the volume was opened so, although it was not.
 #[test]
 fn what_keeps_a_volume_from_changes_is_told_to_who_would_make_one() {
     let env = sim_env(9);

@@ -15,7 +15,7 @@ use crate::subject::{Base, FsSubject};
 const SMALL: usize = 4096;
 const USERS: [u32; 4] = [0, 31, 32, 33];
 
-/// Contents: which bytes take room.
+/// Contents: which bytes use space.
 #[derive(Clone)]
 enum Body {
     Directory(BTreeMap<String, usize>),
@@ -67,7 +67,7 @@ impl Model {
         charges
     }
 
-    /// Whether somebody may do what changes one thing (or makes it), by the limits.
+    /// Whether a user may change one object (or create it), by the limits.
     fn allows(&self, caller: &Caller, at: Option<usize>, after: &Thing) -> bool {
         if caller.uid == 0 || !after.charged {
             return true;
@@ -119,7 +119,7 @@ impl Model {
         Ok(at)
     }
 
-    /// What a clone of a thing begins with: all of it, charged to nobody.
+    /// The initial contents of a clone: all of its source, charged to no one.
     fn copy(&mut self, at: usize, known: &mut BTreeMap<usize, usize>) -> usize {
         if let Some(copy) = known.get(&at) {
             self.things[*copy].as_mut().expect("it is there").names += 1;
@@ -259,7 +259,7 @@ impl Run<'_> {
         }
     }
 
-    /// A random name in a directory that leads to what is wanted.
+    /// A random name in a directory that leads to the requested kind.
     fn pick(&mut self, dir: usize, wanted: fn(&Body) -> bool) -> Option<(String, usize)> {
         let Body::Directory(entries) = &self.model.thing(dir).body else { return None };
         let fits: Vec<(String, usize)> = entries
@@ -489,7 +489,7 @@ fn run(seed: u64, engine: Engine) -> u32 {
     let first = run.random.usize(..60);
     for step in 0..400 {
         run.step();
-        // What is removed is charged until its room is given back.
+        // What is removed is charged until its space is freed.
         while fs.background_step(256).expect("background work").more {}
         if step >= first && step % 10 == 0 {
             let limits = QuotaLimits { files: None, bytes: Some(1 << 40) };

@@ -279,7 +279,7 @@ fn who_is_limited_takes_no_copies_that_nobody_is_charged_for() {
     rollback(&user(9), free, b"s").expect("no limit holds");
 }
 
-/// Each roll-back brought back what nobody is charged for, and each snapshot after it held more.
+/// Each roll-back restored data that is charged to no one, and each snapshot after it held more.
 #[test]
 fn turns_of_snapshots_and_roll_backs_pass_no_limit() {
     let v = volume();
@@ -452,7 +452,7 @@ fn who_is_limited_in_a_part_of_a_clone_takes_no_copy_of_it() {
     snapshot(b"s").expect("counted, and not limited");
 }
 
-/// A quota keeps nobody from copies of where it was.
+/// A quota does not prevent copies of its earlier directory.
 #[test]
 fn a_quota_that_was_removed_keeps_nobody_from_a_copy() {
     let v = volume();
@@ -518,7 +518,7 @@ fn who_has_inodes_counted_is_told_how_far_it_is_and_may_end_it() {
     let whole = [(4096, 9002), (8192, 9002), (9002, 9002)];
     assert_eq!(told, [whole, whole].concat());
     assert_eq!(used(&v.fs, ADA), (9001, 0));
-    // A directory: who ends it is answered, and the background goes on.
+    // A directory: cancelling returns to the caller, and the background continues.
     let mut told = 0;
     let ended = v.fs.quota_set_telling(&root, dir, limits.into(), &mut |done, _| {
         told = done;

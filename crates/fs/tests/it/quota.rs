@@ -134,7 +134,7 @@ fn nothing_moves_between_quotas() {
     assert_eq!(used(&v.fs, one).0, before + 1, "a whiteout is charged");
     set(&v.fs, one, Some(before + 1), Some(1 << 20));
     for name in [b"h", b"j"] {
-        // Also where one makes room for another, as on ext4.
+        // Also if one frees space for another, as on ext4.
         let more = rename((one, b"i"), (one, name), RenameMode::Whiteout);
         refused(more, &FsError::QuotaExceeded);
     }

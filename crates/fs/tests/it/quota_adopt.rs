@@ -277,7 +277,7 @@ fn a_crash_while_contents_are_charged_leaves_exact_charges_and_the_rest_follows(
     assert!(points > 4, "hardly anything was written: {points}");
 }
 
-/// A directory that the quota has not come to yet would be passed over behind one that it has.
+/// A directory that the quota has not reached yet would be skipped behind one that it has.
 #[test]
 fn what_is_not_charged_yet_does_not_move_behind_what_is() {
     let v = volume();

@@ -41,7 +41,7 @@ fn chown(v: &Volume, node: NodeId, uid: u32, gid: u32) {
     v.fs.setattr(&Caller::root(), node, &owned).expect("root gives");
 }
 
-/// A directory of somebody's.
+/// A directory of a user.
 fn home(v: &Volume, of: &Caller, parent: NodeId, name: &str) -> NodeId {
     v.fs.mkdir(of, parent, name.as_bytes(), 0o777).expect("a new directory").node
 }
@@ -76,7 +76,7 @@ fn whoever_is_limited_in_any_way_takes_no_copy() {
     snapshot(&v, &bob, dir, "s").expect("no limit holds");
     limit(&v.fs, Owner::Group(50), Some(100), None);
     refused(snapshot(&v, &bob, dir, "t"), &NOT);
-    // A group that is the directory's, and that nobody has said to be the caller's.
+    // A group that owns the directory, and that is not known to be the caller's.
     let cyd = user(9);
     let dir = home(&v, &cyd, ROOT, "cyd");
     chown(&v, dir, 9, 60);
@@ -112,8 +112,8 @@ fn a_quota_in_a_subvolume_below_keeps_from_copies_while_it_is_there() {
     check(&v);
 }
 
-/// Whoever clones what root took a snapshot of could empty the quota's directory, fill it again,
-/// and hold as much once more that is charged to nobody.
+/// A user who clones a snapshot that root took could empty the quota's directory, fill it again,
+/// and hold the same amount once more, charged to no one.
 #[test]
 fn a_snapshot_around_a_quota_is_cloned_by_root_alone() {
     let v = volume();
@@ -160,7 +160,7 @@ fn what_is_mounted_below_is_copied_by_root_alone_and_not_brought_back() {
     check(&v);
 }
 
-/// What is charged in one part of a clone keeps nobody from copies of another.
+/// What is charged in one part of a clone does not prevent copies of another.
 #[test]
 fn a_part_of_a_clone_in_which_nothing_is_charged_is_copied() {
     let v = volume();
@@ -190,7 +190,7 @@ fn a_directory_without_a_name_gets_no_quota() {
     assert_eq!((id(&v.fs), id(&v.reopened())), (None, None));
 }
 
-/// The record that a crash leaves of a quota whose directory was not come to.
+/// The record that a crash leaves of a quota whose directory was not reached.
 fn begun(v: &Volume, dir: NodeId) -> (Arc<Fs>, u64) {
     let id = 1 << 30;
     let record = QuotaRecord {
@@ -231,7 +231,7 @@ fn limits_that_are_set_again_before_anything_is_charged_are_of_the_same_quota() 
     }
 }
 
-/// Its directory goes, or all of its subvolume, before it was come to.
+/// Its directory is removed, or all of its subvolume, before it was reached.
 #[test]
 fn a_quota_that_was_begun_ends_where_its_directory_goes() {
     for sub in [false, true] {
@@ -285,7 +285,7 @@ fn a_count_that_was_ended_leaves_nothing_behind() {
     check(&v);
 }
 
-/// A clone that goes while it is counted is charged to nobody afterwards.
+/// A clone that is removed while it is counted is charged to no one afterwards.
 #[test]
 fn what_goes_during_a_count_is_not_counted() {
     let v = volume();

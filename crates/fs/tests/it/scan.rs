@@ -223,7 +223,7 @@ fn options(started: i64) -> ScanOptions {
     ScanOptions { source: b"/data".to_vec(), started, crosses_mounts: false, keeps_xattrs: true }
 }
 
-/// Tells a scan of a directory and all below; stops after `budget` directories.
+/// Passes a directory and everything below to a scan; stops after `budget` directories.
 fn tell(
     scan: &mut Scan<'_>,
     source: &Source,
@@ -423,7 +423,7 @@ fn single_changes_end_as_a_scan_does() {
     }
 }
 
-/// Tells of the names that differ, as a watcher does.
+/// Passes the names that differ, as a watcher does.
 fn follow(fs: &Fs, before: &Source, after: &Source) {
     let mut scan = fs.scan_begin(&options(5)).expect("an index of this source");
     let mut paths = BTreeMap::new();

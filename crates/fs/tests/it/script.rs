@@ -55,7 +55,7 @@ pub(crate) struct Script {
 pub(crate) enum Step {
     /// As the model says.
     Done,
-    /// For lack of room; the model was put back.
+    /// For lack of space; the model was reset.
     NoSpace,
     /// The volume takes no more changes; the model was put back.
     ReadOnly,

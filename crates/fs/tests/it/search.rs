@@ -47,7 +47,7 @@ pub(crate) struct Query {
     pub(crate) caller: Caller,
     min_depth: u32,
     max_depth: Option<u32>,
-    /// The first so many of an order are wanted.
+    /// The first so many of an order are requested.
     first: Option<(Sort, u64)>,
 }
 

@@ -119,8 +119,8 @@ fn a_clone_of_a_directory_is_searched_without_what_lies_beside() {
     }
 }
 
-/// A removed subvolume that somebody holds has its base no longer than others name it. Snapshots
-/// and clones of it that were taken after that named what was not there.
+/// A removed subvolume that is still held keeps its base no longer than others name it. Snapshots
+/// and clones of it that were taken after that named a missing base.
 fn what_is_copied_of_a_removed_subvolume_names_no_base_that_went(engine: Engine) {
     let device = SimDevice::new(1);
     let subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
@@ -143,7 +143,7 @@ fn what_is_copied_of_a_removed_subvolume_names_no_base_that_went(engine: Engine)
             // These name the base, so it stays.
             copy("before");
         }
-        // Whoever makes a base takes those away that nobody names.
+        // The creation of a base removes those that are not named.
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");
         copy("after");
         compare(fs, &mut fastrand::Rng::with_seed(3), 100, &format!("{engine:?}, {is_early}"));

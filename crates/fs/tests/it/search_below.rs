@@ -219,7 +219,7 @@ fn a_clone_of_most_of_a_tree_is_compared_as_a_whole(engine: Engine) {
     assert_eq!(changing.stats().below, 0);
 }
 
-/// What somebody moves out of a directory that was removed is below the clone's root again, and no
+/// What a user moves out of a directory that was removed is below the clone's root again, and no
 /// name led to it when the clone was compared.
 fn moved_out(engine: Engine, has_plain: bool) {
     let mut changing = Changing::new(engine, 5, 60);

@@ -75,7 +75,7 @@ fn the_first_match_is_given_out_before_the_others_are_looked_for() {
     let every = indexed(u64::MAX);
     assert_eq!((every.matched, walked(u64::MAX).matched), (all, all));
     assert!(every.clusters_read > 10, "{every:?}");
-    // Whoever takes it sees it at the time it is given: the search goes on when he returns.
+    // The receiver sees it at the time it is found: the search continues when the receiver returns.
     let first = indexed(1);
     assert!(first.clusters_read <= 1 && first.rows_tested <= 2 * 100, "{first:?}");
     let first = walked(1);

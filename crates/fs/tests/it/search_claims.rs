@@ -40,7 +40,7 @@ fn named(pattern: &[u8]) -> Expr {
     Expr::Test(Test::Name(Glob::new(pattern, false, Letters::Bytes).expect("a pattern")))
 }
 
-/// Flushes, and tells of how many clusters and rows the base is.
+/// Flushes, and returns of how many clusters and rows the base consists.
 fn flushed(v: &Volume) -> (u64, u64) {
     v.fs.index_flush(ROOT).expect("a flush goes well");
     assert_eq!(ask(&v.fs, &named(b"f*7")).matched, 10);

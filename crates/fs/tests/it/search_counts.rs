@@ -90,7 +90,7 @@ fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
     }
 }
 
-/// What counting by the index and by walking come to, of all that meets a test.
+/// The results of counting by the index and by walking, for everything that meets a test.
 pub(crate) fn count_by(fs: &Fs, test: Test) -> [search::Outcome; 2] {
     let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
     let request = Request {

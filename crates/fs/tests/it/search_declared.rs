@@ -242,8 +242,8 @@ fn set_some(fs: &Fs, random: &mut fastrand::Rng, directory: NodeId, count: u32) 
     }
 }
 
-/// A clone goes on with a base of before a declaration, or of before it was taken back, where its
-/// source has one of behind that, and the other way round.
+/// A clone keeps a base from before a declaration, or from before its revocation, while its source
+/// has one from after that, and the other way round.
 #[test]
 fn clones_with_bases_of_before_and_after_a_declaration_answer_as_walks_do() {
     let v = volume();

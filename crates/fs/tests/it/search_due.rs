@@ -203,7 +203,7 @@ fn a_base_comes_after_a_scan_which_is_a_few_commits() {
         scan(fs, 3, 1000, 0);
         settle(&subject);
         check(fs, 3003, &format!("{engine:?}, the first"));
-        // Nobody asked for a while.
+        // No query ran for a while.
         subject.clock().sleep(Duration::from_secs(120));
         settle(&subject);
         scan(fs, 3, 1000, 9);

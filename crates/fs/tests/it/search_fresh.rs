@@ -30,11 +30,11 @@ const ASKERS: usize = 2;
 const STEPS: usize = 300;
 /// So many of them wait for a query, lest all writers end before anybody asks.
 const STEPS_A_QUERY: u64 = 6;
-/// Steps of all writers between two flushes that somebody asks for.
+/// Steps of all writers between two requested flushes.
 const STEPS_A_FLUSH: u64 = 150;
 const DIRECTORIES: [&str; 2] = ["a", "b"];
 const NAMES: u32 = 30;
-/// Files in each directory that nobody changes.
+/// Files in each directory that no writer changes.
 const OLD: usize = 40;
 const MODES: [u32; 3] = [0o600, 0o640, 0o444];
 
@@ -110,7 +110,7 @@ struct Shared<'a> {
     with_base: AtomicU64,
     with_clusters: AtomicU64,
     with_difference: AtomicU64,
-    /// Somebody panicked: nobody waits any more.
+    /// A thread panicked: no thread waits any more.
     failed: AtomicBool,
 }
 
@@ -213,7 +213,7 @@ impl Shared<'_> {
         let after = self.returned.each_ref().map(count);
         for (writer, found) in found.iter().enumerate() {
             let states = &self.plans[writer].states;
-            // One more may have been done, and not have told.
+            // One more may have been done, and not be published yet.
             let last = (after[writer] + 1).min(STEPS);
             let asked = |state: &State| -> State {
                 let of = state.iter().filter(|(place, mode)| is_asked(**place, **mode));
@@ -295,7 +295,7 @@ fn search(fs: &Fs, expr: &Expr) -> ([State; WRITERS], usize, Outcome) {
     (states, old, outcome.expect("a search"))
 }
 
-/// The directories of writers, with files that nobody changes.
+/// The directories of writers, with files that no writer changes.
 fn fill(fs: &Fs) -> Vec<[NodeId; 2]> {
     let root = Caller::root();
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };

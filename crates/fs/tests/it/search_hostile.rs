@@ -134,7 +134,7 @@ fn change_attributes(fs: &Fs, random: &mut fastrand::Rng, there: &There) -> FsRe
     with(fs, there, |node| fs.setattr(&Caller::root(), node, &change).map(drop))
 }
 
-/// One thing that somebody does, anywhere.
+/// One operation of a user, anywhere.
 pub(crate) fn act(fs: &Fs, random: &mut fastrand::Rng) -> FsResult<()> {
     let root = Caller::root();
     let starts = directories(fs);
@@ -238,7 +238,7 @@ pub(crate) fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
     }
 }
 
-/// What is told of a row.
+/// What is reported of a row.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     node: NodeId,
@@ -265,7 +265,7 @@ impl Shown {
     }
 }
 
-/// All that a caller comes to from a directory, by the calls that a kernel makes.
+/// Everything that a caller reaches from a directory, by the calls that a kernel makes.
 fn by_calls(
     fs: &Fs,
     caller: &Caller,

@@ -160,7 +160,7 @@ fn reopened(device: &SimDevice, subject: &FsSubject, limits: ClusterLimits) {
     compare(fs, &mut random, 60, "after the limits were set");
 }
 
-/// A clone goes on with the clusters that it shares until it gets a base of its own.
+/// A clone keeps the clusters that it shares until it gets a base of its own.
 fn clones_and_snapshots_are_searched_by_clusters_of_other_limits(engine: Engine) {
     let device = SimDevice::new(2);
     let subject = FsSubject::format(&device, &options(), &Base::Engine(engine));

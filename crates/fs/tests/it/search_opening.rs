@@ -70,7 +70,7 @@ fn opening(engine: Engine, files: usize) -> (u64, u64) {
     let counts = copy.counts();
     assert!(copy.faults_left(), "{engine:?}: opening read of the index");
     copy.clear_faults();
-    // There is something to read, and whoever asks does.
+    // There is something to read, and a query reads it.
     let found = search(subject.fs(), NodeId::ROOT);
     assert_eq!(found.matched as usize, files + files / 100, "{engine:?}");
     assert!(found.clusters_read as usize >= files / 100, "{engine:?}: {found:?}");

@@ -164,7 +164,7 @@ fn open() -> OpenOptions {
     options
 }
 
-/// Opens what a crash left, and has searches equal walks; tells what was made use of.
+/// Opens what a crash left, and verifies that searches equal walks; returns what was used.
 fn opened(crashed: &SimDevice, engine: Engine, seed: u64, place: &str) -> IndexStats {
     let again = FsSubject::open(crashed, &open(), &Base::Engine(engine)).expect("it opens");
     compare(again.fs(), &mut fastrand::Rng::with_seed(seed), 30, place);

@@ -200,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// Queries that somebody calls off, before they begin or in the midst of them.
+    /// Queries that are cancelled, before they begin or while they run.
     fn cancelled(&mut self) {
         let starts = directories(self.subject.fs());
         let (node, path) = &starts[self.random.usize(..starts.len())];

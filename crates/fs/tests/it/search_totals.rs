@@ -64,7 +64,7 @@ pub(crate) fn check_totals(
     }
 }
 
-/// Fails unless a directory's attributes tell what a walk found.
+/// Fails unless a directory's attributes equal what a walk found.
 fn check_attributes(fs: &Fs, caller: &Caller, node: NodeId, walked: &Aggregate, place: &str) {
     let total = &walked.total;
     let (seconds, nanos) = (total.ctime / 1_000_000_000, total.ctime % 1_000_000_000);
@@ -76,7 +76,7 @@ fn check_attributes(fs: &Fs, caller: &Caller, node: NodeId, walked: &Aggregate, 
     ] {
         let value = fs.getxattr(caller, node, format!("user.pando.{name}").as_bytes());
         match value {
-            // He may not read the directory itself.
+            // The user may not read the directory itself.
             Err(FsError::AccessDenied) if !caller.is_root() => {}
             value => {
                 let value = String::from_utf8(value.expect("a directory")).expect("a number");

@@ -134,7 +134,7 @@ impl Changing {
         match self.random.u32(..6) {
             // The last change of all may be one of before.
             0 => set.ctime = Some(SetTime::At(Timestamp(self.random.i64(0..1 << 60)))),
-            // One that nobody else may look into, mostly for a while.
+            // One that no other user may read, mostly for a while.
             1 => set.mode = Some([0o700, 0o755, 0o755][self.random.usize(..3)]),
             2 => set.uid = Some(self.random.u32(998..1003)),
             3 => set.gid = Some(self.random.u32(998..1003)),

@@ -64,7 +64,7 @@ fn closed(engine: Engine) -> (SimDevice, Base) {
     (device, base)
 }
 
-/// Whether a search of all comes to its end.
+/// Whether a search of everything completes.
 fn searches(fs: &Fs) -> bool {
     let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
     let request = Request {
@@ -84,7 +84,8 @@ fn searches(fs: &Fs) -> bool {
     fs.search(&request, &mut |_| ControlFlow::Continue(())).is_ok()
 }
 
-/// Fails if a volume that can be walked and searched does not tell its totals; whether it can.
+/// Fails if a volume that can be walked and searched does not return its totals; returns whether it
+/// can.
 fn check(fs: &Fs, place: &str) -> bool {
     let Ok((subvolume, directory)) = fs.search_place(NodeId::ROOT) else { return false };
     let question = Question {

@@ -59,7 +59,7 @@ pub(crate) enum Base {
     Oracle(Option<VolumeHeader>),
 }
 
-/// A volume on a simulated medium.
+/// A volume on a simulated disk.
 pub(crate) struct FsSubject {
     env: Env,
     clock: Arc<SetClock>,
@@ -197,7 +197,7 @@ impl FsSubject {
         Ok(())
     }
 
-    /// Follows a path; the node has one look-up that the caller gives back.
+    /// Follows a path; the node has one look-up that the caller must forget.
     fn walk(&self, caller: &Caller, path: &[Vec<u8>]) -> FsResult<NodeId> {
         let fs = self.fs();
         let mut at = NodeId::ROOT;

@@ -102,7 +102,7 @@ impl<S: ?Sized> Volume<S> {
         self.file_as(&Caller::root(), parent, name, 0o644).expect("a new file")
     }
 
-    /// Makes a file as somebody.
+    /// Creates a file as a given user.
     pub(crate) fn file_as(
         &self,
         caller: &Caller,

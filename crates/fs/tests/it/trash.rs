@@ -474,7 +474,7 @@ fn snapshots_hold_the_trash_and_what_hangs_below_has_one_of_its_own() {
     assert_eq!(listed(&v.fs, dir), [""; 0], "retention holds there, too");
 }
 
-/// What was removed from then on was kept nowhere, and nobody was told.
+/// What was removed from then on was kept nowhere, and this was not reported.
 #[test]
 fn a_trash_is_not_rolled_back_by_itself() {
     let v = volume();
@@ -488,7 +488,7 @@ fn a_trash_is_not_rolled_back_by_itself() {
     v.fs.snapshot_create(&root, trash, b"s").unwrap();
     let error = v.fs.rollback(&root, trash, b"s").unwrap_err();
     assert!(matches!(error, FsError::NotPermitted(_)), "{error}");
-    // Where the name is nobody's trash it is one like others.
+    // Where the name is not a trash it is an ordinary one.
     let other = v.dir(ROOT, ".trash").node;
     v.fs.snapshot_create(&root, other, b"s").unwrap();
     v.fs.rollback(&root, other, b"s").unwrap();

@@ -120,7 +120,7 @@ fn whose_group_is_limited_takes_no_snapshot_through_a_mount() {
     let group = SetAttr { gid: Some(200), ..SetAttr::default() };
     v.fs.setattr(&bob, dir, &group).expect("his group");
     limit(&v.fs, Owner::Group(200), None, Some(1 << 20));
-    // What the kernel tells of him.
+    // What the kernel reports of the caller.
     let told = Caller { groups: Vec::new(), enforce: Enforce::Kernel, ..bob };
     let taken = v.fs.snapshot_create(&told, dir, b"s").map(drop);
     refused(taken, &FsError::NotPermitted(""));

@@ -257,7 +257,7 @@ fn what_was_in_another_directory_before_stays_in_the_trash() {
     assert_eq!((restored.names, restored.left), (1, 1));
     let sub = v.find(v.find(ROOT, "d").unwrap().node, "sub").expect("it is back").node;
     assert_eq!(v.names(sub), ["second"]);
-    // Who asks for it gets it.
+    // A caller who requests it gets it.
     v.fs.restore(&root, (ROOT, &path("d/sub")), None, &OPTIONS).expect("it is kept");
     assert_eq!(v.sorted(sub), ["first", "second"]);
 }

@@ -101,7 +101,7 @@ fn who_does_not_look_into_the_trash_sees_the_same_on_the_log_structured_engine()
     agree(Engine::Lsm, scale(16, 300));
 }
 
-/// Files with contents that tell which they are, of two sizes.
+/// Files with contents that identify them, of two sizes.
 fn plant(fs: &Fs, count: usize) {
     let root = Caller::root();
     let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("there is room").node;
@@ -207,8 +207,8 @@ fn a_crash_on_the_log_structured_engine_loses_nothing_that_the_trash_keeps() {
     crash(Engine::Lsm, scale(3, 100));
 }
 
-/// Makes and removes large files on a small medium, and then fills it with one. Tells how many of
-/// those that were removed were kept last, and how large the one became.
+/// Creates and removes large files on a small disk, and then fills it with one. Returns how many of
+/// the removed ones were kept last, and how large the one became.
 fn fill(engine: Engine, keep: Option<u64>) -> (usize, u64) {
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
@@ -254,8 +254,8 @@ fn fill(engine: Engine, keep: Option<u64>) -> (usize, u64) {
     (kept, at)
 }
 
-/// No write and no removal is refused while there is anything in the trash, and what was in it
-/// takes no room from the rest.
+/// No write and no removal is refused while there is anything in the trash, and its contents take
+/// no space from the rest.
 #[expect(clippy::print_stdout, reason = "tells how much there was room for")]
 fn full(engine: Engine) {
     let (kept, with) = fill(engine, Some(KEEP));

@@ -211,7 +211,7 @@ fn an_inode_longer_than_its_small_contents_can_be_changed(engine: Engine) {
     }
 }
 
-/// Whoever emptied such a directory went down for ever, and took memory for each level.
+/// Emptying such a directory descended forever, and took memory for each level.
 fn a_removed_directory_that_leads_round_in_circles_is_not_followed(engine: Engine) {
     let made = made(engine, 33);
     let root = Caller::root();
@@ -241,7 +241,7 @@ fn a_removed_directory_that_leads_round_in_circles_is_not_followed(engine: Engin
     }
 }
 
-/// Whoever asked went round, and took memory for each round.
+/// A query looped, and took memory for each round.
 fn who_owns_all_of_a_circle_is_not_looked_for_for_ever(engine: Engine) {
     let made = made(engine, 37);
     let (root, user) = (Caller::root(), Caller { uid: 1000, gid: 1000, ..Caller::root() });
@@ -275,7 +275,7 @@ fn who_owns_all_of_a_circle_is_not_looked_for_for_ever(engine: Engine) {
     }
 }
 
-/// Whoever counted how much of a clone its directory reaches, to prune it, went round for ever.
+/// Counting how much of a clone its directory reaches, to prune it, looped forever.
 fn what_a_clone_reaches_round_a_circle_is_counted_once(engine: Engine) {
     let made = made(engine, 40);
     let device = falsified(&made.device, |store, batch| {
@@ -303,7 +303,7 @@ fn what_a_clone_reaches_round_a_circle_is_counted_once(engine: Engine) {
     work(&device);
 }
 
-/// Whoever moved something into one of them went round with the lock of all such changes.
+/// Moving an object into one of them looped while holding the lock of all such changes.
 fn subvolumes_in_a_circle_are_not_followed(engine: Engine) {
     let made = made(engine, 39);
     let root = Caller::root();

@@ -234,8 +234,8 @@ fn a_collection_in_steps_beside_changes_frees_what_a_snapshot_held_and_nothing_e
     assert_clean(&device, "after the collection");
 }
 
-/// The subvolume whose record is gone, with all that is in it: its tree was dropped, and its
-/// contents were given back before by any collection.
+/// The subvolume whose record is gone, with everything in it: its tree was dropped, and before that
+/// any collection freed its contents.
 fn what_a_repair_would_put_back_is_not_collected(engine: Engine) {
     let made = made(engine, 8);
     for is_copy_left in [false, true] {

@@ -201,7 +201,7 @@ fn extents_that_overlap_are_told_and_both_stay() {
         }
         let refused = fs.read(&root, file, 4000, &mut [0; 8000]).expect_err("both of them");
         assert!(refused.to_string().contains("extents"), "{refused}");
-        // What is written over all of both takes the place of both, and room is counted once.
+        // A write over all of both replaces both, and space is counted once.
         let written = vec![7; 13_096];
         fs.write(&root, file, 0, &written).expect("it is taken");
         let mut buffer = vec![1; 65_000];

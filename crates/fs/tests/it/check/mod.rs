@@ -26,7 +26,7 @@ use device::Env;
 use fs::{Fs, Mended, Repair, VolumeReport};
 use testing::SimDevice;
 
-/// The environment of a simulated medium, with a clock that stands.
+/// The environment of a simulated disk, with a stopped clock.
 pub(crate) fn env_of(device: &SimDevice) -> Env {
     let sim = testing::sim_env(1);
     Env { device: Arc::new(device.clone()), ..sim.env() }

@@ -35,7 +35,7 @@ pub(super) const TREE: TreeId = TreeId(key::FIRST_TREE);
 enum Left {
     /// All of it.
     All,
-    /// All but what was told to be lost, of which something is kept or gone.
+    /// Everything but what was reported as lost, of which a part is kept or gone.
     Less,
 }
 
@@ -485,7 +485,7 @@ fn nobody_gets_more_by_the_loss_of_a_list(engine: Engine) {
     }
 }
 
-/// Contents of an inode whose record is gone are kept, whatever its names come to.
+/// Contents of an inode whose record is gone are kept, whatever happens to its names.
 fn small_contents_of_a_linked_inode_are_kept(engine: Engine) {
     let made = made(engine, 1);
     let change = CASES.iter().find(|(what, ..)| *what == "a linked inode").expect("it is there").3;
@@ -540,8 +540,8 @@ fn what_is_found_is_kept_where_lost_and_found_is_no_directory(engine: Engine) {
     });
 }
 
-/// Numbers that no fault of counting makes, only falsified records: they are told or refused, and
-/// neither stop the program nor make the check endless.
+/// Numbers that no counting error produces, only falsified records: they are reported or refused,
+/// and neither stop the program nor make the check endless.
 fn numbers_out_of_all_bounds_are_told(engine: Engine) {
     let made = made(engine, 21);
     let big = |number: u64| number.to_le_bytes().to_vec();

@@ -56,7 +56,7 @@ fn nothing_is_mended_where_the_log_is_damaged_and_not_cut(engine: Engine) {
     assert!(super::volume::open(&device).is_ok());
 }
 
-/// Of the B-tree alone: the log-structured engine stands on the newest manifest or on none.
+/// Only for the B-tree: the log-structured engine opens from the newest manifest or not at all.
 #[test]
 fn a_refused_cut_leaves_superblocks_as_they_are() {
     let made = made(Engine::Btree, 32);
@@ -156,7 +156,7 @@ fn superblocks_of_another_volume_are_never_written_over() {
     is_left_alone(&SUPERBLOCKS);
 }
 
-/// Which volume it is, the superblocks do not tell then.
+/// The superblocks do not identify the volume then.
 #[test]
 fn nothing_is_written_where_each_header_has_a_superblock() {
     is_left_alone(&["volume.pando", "btree/super-0"]);
@@ -192,7 +192,7 @@ fn nothing_is_promised_or_made_where_no_superblock_leads_to_a_state() {
     }
 }
 
-/// Each repair said that it had repaired the same room, which it keeps.
+/// Each repair reported that it had repaired the same space, which it keeps.
 #[test]
 fn room_that_a_repair_keeps_is_not_told_as_mended() {
     let made = made(Engine::Btree, 39);

@@ -34,7 +34,7 @@ on_each_engine!(
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
-/// Checks and repairs; tells what was found.
+/// Checks and repairs; returns what was found.
 fn mends(what: &str, device: &SimDevice, said: &str) {
     let report = check(device);
     assert!(told(&report).contains(said), "{what}:\n{}", told(&report));
@@ -203,7 +203,7 @@ fn a_clone_sets_no_epoch_back(engine: Engine) {
     assert!(last(&device) >= before, "{} after {before}", last(&device));
 }
 
-/// They were passed over for what nobody had been told of.
+/// They were skipped for a reason that was never reported.
 fn that_quotas_are_not_compared_is_told(engine: Engine) {
     let made = made(engine, 76);
     let root = Caller::root();
@@ -230,7 +230,7 @@ fn that_quotas_are_not_compared_is_told(engine: Engine) {
     assert!(report.contains("what is charged to quotas was not compared"), "{report}");
 }
 
-/// What was made in it was charged to nobody, or the limit was that of another directory.
+/// What was created in it was charged to no one, or the limit was that of another directory.
 fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
     let made = made(engine, 78);
     let root = Caller::root();

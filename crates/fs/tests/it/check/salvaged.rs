@@ -48,7 +48,7 @@ fn crashed(engine: Engine) -> (SimDevice, String, u64) {
     (crashed, path, used)
 }
 
-/// Cuts the log off; tells how many files are left, which are the first ones, as they were.
+/// Truncates the log; returns how many files are left, which are the first ones, unchanged.
 fn cut_off(device: &SimDevice, place: &str) -> (Cut, u64) {
     let mut go_on = |_, _| ControlFlow::Continue(());
     let mended = Fs::repair(&env_of(device), Repair::DoAndCutLog, &mut go_on);

@@ -219,7 +219,7 @@ fn put_extent(batch: &mut Batch, tree: TreeId, (ino, offset): (u64, u64), stored
     batch.put(tree, &key::extent(ino, offset), &value);
 }
 
-/// Where in a directory an inode stands beside its name.
+/// The place in a directory where an inode is stored beside its name.
 fn cookie_of(v: &Volume, tree: TreeId, dir: u64, ino: u64) -> u64 {
     let range = store::KeyRange::prefix(&key::directory_prefix(dir));
     let mut cursor = v.store.scan(tree, range).expect("it reads");

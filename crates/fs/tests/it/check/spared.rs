@@ -46,7 +46,7 @@ const SUBVOLUMES: [(&str, OfSubvolume); 3] = [
     ("a subvolume", |(_, record)| record.parent.0 != 0 && record.source.0 == 0),
 ];
 
-/// The copy was removed as one too many, and then the tree as one that nobody names.
+/// The copy was removed as superfluous, and then the tree as one without a name.
 fn a_record_of_a_subvolume_comes_back_from_its_copy(engine: Engine) {
     let made = made(engine, 61);
     for (what, is_it) in SUBVOLUMES {
@@ -120,7 +120,7 @@ fn linked(store: &dyn Store, ino: u64) -> LinkedRecord {
     LinkedRecord::decode(&bytes.expect("it has one")).expect("a record")
 }
 
-/// Changes what an inode says of itself, wherever it stands.
+/// Changes an inode's own attributes, wherever it is stored.
 fn say(store: &dyn Store, batch: &mut Batch, name: &str, change: impl Fn(&mut InodeRecord)) {
     let mut entry = named(store, name);
     if let Target::Embedded(inode) = &mut entry.target {
@@ -189,7 +189,7 @@ fn small_contents_and_extents_stay_both(engine: Engine) {
     }
 }
 
-/// Of a longer one nobody was told as long as the sum of all was right.
+/// A longer one was not reported as long as the sum of all was right.
 fn a_size_is_that_of_the_small_contents(engine: Engine) {
     let made = made(engine, 66);
     for (one, other) in [("small 9", "small 10"), ("tiny", "small 10"), ("small 10", "tiny")] {

@@ -14,7 +14,7 @@ on_each_engine!(
     attributes_of_all_names_are_kept,
 );
 
-/// Puts an inode beside another name, too; tells where.
+/// Stores an inode beside another name, too; returns where.
 fn beside(store: &dyn Store, batch: &mut Batch, name: &str) -> (u64, u64) {
     beside_in(store, batch, name, "deeper")
 }

@@ -188,7 +188,7 @@ pub(crate) fn look(device: &SimDevice, right: &Dump) -> Looked {
     looked
 }
 
-/// Asks an open volume for everything; `refused` is told what was answered by an I/O error.
+/// Queries everything in an open volume; `refused` receives what was answered by an I/O error.
 pub(crate) fn ask(
     subject: &mut FsSubject,
     right: &Dump,

@@ -121,7 +121,7 @@ fn rights_end_with_the_change_of_contents_and_in_its_batch() {
     }
 }
 
-/// Of attributes that do not decode nobody has a capability; the contents are sound.
+/// Attributes that do not decode grant no capability; the contents are sound.
 #[test]
 fn a_file_whose_attributes_are_damaged_takes_changes() {
     let v = volume();

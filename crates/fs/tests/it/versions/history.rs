@@ -76,7 +76,8 @@ fn a_file_that_is_gone_and_a_directory_itself_have_histories() {
     }
 }
 
-/// Whoever kept snapshots of a directory and then removed it was told that it never existed.
+/// A user who kept snapshots of a directory and then removed it got the answer that it never
+/// existed.
 #[test]
 fn the_snapshots_of_a_removed_directory_tell_of_its_path() {
     let v = volume();

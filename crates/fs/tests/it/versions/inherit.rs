@@ -73,7 +73,7 @@ fn doubling_clones_are_each_one_commit(engine: Engine) {
         assert_eq!(commits, 1);
         assert!(bytes < 2048, "round {round}: {bytes} bytes");
     }
-    // Of 65,536 subvolumes those on a way are copied that somebody goes.
+    // Of 65,536 subvolumes only those on an accessed path are copied.
     let mut at = top;
     for round in (0..16).rev() {
         at = v.find(at, &format!("c{round}")).expect("the way down").node;

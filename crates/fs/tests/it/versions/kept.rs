@@ -175,8 +175,8 @@ fn who_owns_what_it_shows_has_a_snapshot_of_a_removed_directory() {
     assert!(listed(&v, &root(), SnapshotsOf::All).is_empty());
 }
 
-/// By number nobody comes further than by the names while the directory is there: not into the
-/// snapshot, not to what is in the directory now, and nothing is deleted.
+/// By number a user reaches no more than by the names while the directory exists: not the snapshot,
+/// not the present contents of the directory, and nothing is deleted.
 #[test]
 fn a_number_leads_nobody_past_a_closed_directory() {
     let v = volume();
@@ -247,7 +247,7 @@ fn the_removal_of_what_is_above_opens_nothing() {
     refused(by_number(&v, &owner, taken.subvol), &FsError::NotPermitted(""));
 }
 
-/// Who deletes what is told as removed would have lost snapshots of what is there.
+/// A user who deletes what is listed as removed would have lost snapshots of what exists.
 #[test]
 fn what_is_renamed_is_not_told_as_removed() {
     const TURNS: usize = 3000;

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 use crate::support::{ROOT, Volume, volume_with};
 
-/// What a front end is told.
+/// The notifications that a front end receives.
 #[derive(Default)]
 pub(crate) struct Told {
     entries: Mutex<Vec<(NodeId, Vec<u8>)>>,
@@ -33,7 +33,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// What is told of a volume from now on.
+    /// The notifications of a volume from now on.
     pub(crate) fn of(volume: &Volume) -> Arc<Told> {
         let told = Arc::new(Told::default());
         volume.fs.set_invalidate(Arc::<Told>::clone(&told));

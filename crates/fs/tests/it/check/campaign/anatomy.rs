@@ -122,7 +122,7 @@ fn log(media: &Media, top: &Top, path: &str, lsn: u64, found: &mut Vec<Place>) {
     }
 }
 
-/// What the records of a volume say: its top, and where contents lie.
+/// The records of a volume: its root, and where contents are stored.
 fn inside(media: &Media, header: &VolumeHeader) -> (Top, Vec<Place>) {
     let mut captured: Option<Arc<dyn Store>> = None;
     let options = OpenOptions { index: None, ..opened_with(Durability::Async) };

@@ -123,8 +123,8 @@ fn segments(media: &Media) -> BTreeSet<String> {
     paths.filter(|path| path.starts_with("log/") && !path.contains("spare")).collect()
 }
 
-/// Whoever did as the check says had a volume that did not open: nothing made the segment
-/// superfluous that the process had open.
+/// A user who followed the check's advice got a volume that did not open: nothing made the segment
+/// unnecessary that the process had open.
 #[test]
 fn a_damaged_log_is_superfluous_after_a_change_and_closing() {
     for (seed, base) in (159..).zip(&BASES) {

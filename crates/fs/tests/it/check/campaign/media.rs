@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::{Device, Env};
 use testing::{CrashPolicy, SimDevice, SplitDevice};
 
-/// What a volume lies on.
+/// The disks that store a volume.
 #[derive(Clone)]
 pub(crate) struct Media {
     pub(crate) volume: SimDevice,

@@ -142,7 +142,7 @@ pub(super) fn struck(
     let (damaged, read_only) = damaged_of(&hurt.copy());
     if is_of_own(place) && damaged.is_some() {
         assert!(names(damaged.as_ref(), place), "{what}: {damaged:?}");
-        // Where opening met it. What is met later is answered, and told.
+        // Where opening met it. What is met later is answered, and reported.
         assert!(read_only.is_none() || names(read_only.as_ref(), place), "{what}: {read_only:?}");
     }
     let is_closed = std::ptr::eq(media, &raw const volume.closed);
@@ -186,7 +186,7 @@ fn the_two_trees_share_no_place() {
     for (seed, base) in (75..).zip(&BASES) {
         let volume = made(seed, base, false);
         let all = places(&volume.closed);
-        // What a disk loses as one; value logs lie as they are written.
+        // What a disk loses as one; value logs are stored as they are written.
         let unit = if matches!(base, Base::Column) { 1 } else { 4096 };
         let end = |place: &Place| place.end().next_multiple_of(unit);
         let begin = |place: &Place| place.offset / unit * unit;
@@ -200,7 +200,7 @@ fn the_two_trees_share_no_place() {
     }
 }
 
-/// A volume whose trees both are damaged says so of both, opens for nobody, and is not changed.
+/// A volume whose trees are both damaged reports both, does not open, and is not changed.
 #[test]
 fn where_both_are_damaged_both_are_named_and_nothing_is_changed() {
     for (seed, base) in (80..).zip(&BASES) {
@@ -402,7 +402,7 @@ fn both_trees_say_the_same_whenever_the_power_goes() {
     }
 }
 
-/// A program that wrote one of both differently is told, and the volume's own tree is right.
+/// A program that wrote one of both differently is reported, and the volume's own tree is right.
 #[test]
 fn copies_that_differ_are_told_and_written_anew() {
     let volume = made(100, &Base::Engine(Engine::Btree), false);

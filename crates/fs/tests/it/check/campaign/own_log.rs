@@ -94,7 +94,7 @@ fn a_leaf_of_many_under_the_log_is_answered_from_the_copy() {
     }
 }
 
-/// Nodes of the B-tree lie in units of 1 KiB, one behind the other as they are written.
+/// Nodes of the B-tree are stored in units of 1 KiB, one after the other as they are written.
 #[test]
 fn no_sector_holds_leaves_of_both_trees() {
     let (media, ..) = with_snapshots(137, Engine::Btree);

@@ -91,13 +91,13 @@ pub(super) fn structures(engine: fs::Engine) -> impl Iterator<Item = &'static st
 fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
     use Outcome::{Closed, Harmless, LogCut, Lost, Mended, Told};
     match (structure, damage) {
-        // Opening makes the one that is not there, and there is nothing to tell.
+        // Opening creates the missing one, and there is nothing to report.
         ("copy of the volume header" | "manifest" | "copy of the manifest", Damage::Gone) => {
             (Harmless, Harmless)
         }
         // An earlier one that is whole: the other is newer, and opening writes it again.
         ("superblock", Damage::Old) => (Harmless, Mended),
-        // Whoever reads it has another way to know.
+        // Its readers have another source.
         ("kept segment of the log", _) => (Harmless, Harmless),
         (
             "volume header"
@@ -126,14 +126,14 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
             Damage::Cut => (Mended, Told),
             _ => (Mended, Mended),
         },
-        // Each lies twice.
+        // Each is stored twice.
         ("node of the catalog", _) if !matches!(damage, Damage::Cut | Damage::Gone) => {
             (Mended, Mended)
         }
         // All that it says is known without it, but where the records are cut off with it.
         ("header of the log", Damage::Zeros | Damage::Flip) => (Mended, Mended),
         ("header of the log" | "record of the log", _) => (LogCut, LogCut),
-        // Nobody is answered from it but searches; and from one of the leaves nobody at all.
+        // Only searches are answered from it; and from one of the leaves nothing is.
         (OF_NONE | "leaf", _) => (Told, Lost),
         // What was written later may hide what was in it.
         ("block of a run" | "index of a run" | "filters of a run" | "block of a value log", _) => {

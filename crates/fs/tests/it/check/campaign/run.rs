@@ -464,8 +464,8 @@ fn every_kind_of_damage_of_the_other_engine_comes_to_what_it_may() {
     every_structure(Engine::Lsm, &Base::Column);
 }
 
-/// A repair of what opens for reading only, for the log adds to what cannot be read, ended in an
-/// error that told of the volume's records.
+/// A repair of a volume that opens read-only, because the log adds to what cannot be read, ended in
+/// an error about the volume's records.
 #[test]
 fn what_opens_for_reading_only_is_told_and_not_changed() {
     read_only(34, Engine::Lsm, "block of a run");

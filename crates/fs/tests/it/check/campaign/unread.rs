@@ -200,8 +200,8 @@ fn a_volume_in_use_collects_nothing_where_the_medium_does_not_give_who_has_it() 
     }
 }
 
-/// What of a superblock is told does not depend on who looks: the other leads to the state, and
-/// both are written again.
+/// The report about a superblock does not depend on the reader: the other one leads to the state,
+/// and both are rewritten.
 #[test]
 fn a_superblock_that_does_not_read_is_told_alike_in_use_and_not() {
     for (seed, base) in (152..).zip(&BASES) {
