@@ -102,7 +102,7 @@ impl Fs {
         txn.commit().map(drop)
     }
 
-    /// Whether an object has a name by now: its name was repaired, or it was given one.
+    /// Whether an object has a name by now: its name, or one above it, was repaired meanwhile.
     fn is_named(&self, view: View<'_>, subvol: u64, stray: Stray) -> FsResult<bool> {
         let mut name = NameBuf::empty();
         match stray {

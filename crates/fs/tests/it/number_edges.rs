@@ -255,7 +255,7 @@ fn who_is_refused_uses_no_number_up() {
     }
 }
 
-/// A volume that is opened and closed often returns the reserved inode numbers.
+/// A volume that is often opened and closed returns the reserved inode numbers.
 #[test]
 fn numbers_of_inodes_that_were_not_used_are_there_after_the_next_opening() {
     for engine in Engine::ALL {
