@@ -316,8 +316,8 @@ fn make_quota(random: &mut Rng) -> Vec<u8> {
         return if random.bool() { limits.encode() } else { vec![random.u8(..4)] };
     }
     let record = QuotaRecord {
-        subvolume: number(random),
-        directory: number(random),
+        subvolume: (number(random) & 0xf_ffff).max(1),
+        directory: number(random) & key::INO_MAX,
         files_max: number(random),
         bytes_max: number(random),
         adopting_from: random.bool().then(|| number(random)),
