@@ -167,7 +167,7 @@ impl Walk<'_> {
                 let own = self.fs.nested_at(self.subvol, (self.dir, cookie), id);
                 match own {
                     Ok(own) => Target::Subvolume(own),
-                    Err(FsError::NotFound) => return Ok(None),
+                    Err(FsError::NotFound) if !self.is_there(view, cookie, id)? => return Ok(None),
                     // For example no space for a copy. Its number is that of what is inherited.
                     Err(_) => return Ok(Some(take(&alone(Fs::node_of(id, ino))))),
                 }
@@ -198,6 +198,13 @@ impl Walk<'_> {
             }
         }
         Ok(Some(WalkControl::Continue))
+    }
+
+    /// Whether an entry still names a subvolume: then its name is listed, even if the record of
+    /// that subvolume is gone.
+    fn is_there(&self, view: View<'_>, cookie: u64, id: u64) -> FsResult<bool> {
+        let found = view.entry_at(self.dir, cookie, &mut NameBuf::empty())?;
+        Ok(found.is_some_and(|found| found.target == Target::Subvolume(id)))
     }
 
     /// The attributes of what a name leads to.
