@@ -9,14 +9,14 @@ use format::directory_record;
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
 use inode::permissions::READ;
-use inode::{Attr, Caller, FsError, NodeId};
+use inode::{Attr, Caller, FsError, NodeId, SubvolId};
 use store::{KeyRange, Lane, MergeKind, TreeId};
 
 use super::lookup::attributes_of;
 use crate::error::{from_store, malformed};
 use crate::load::{Inode, load};
 use crate::nodes::Location;
-use crate::subvol::Subvol;
+use crate::subvol::{Subvol, read_record};
 use crate::txn::Txn;
 use crate::view::{Found, NameBuf, View};
 use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, permit, snapdir};
@@ -167,7 +167,7 @@ impl Walk<'_> {
                 let own = self.fs.nested_at(self.subvol, (self.dir, cookie), id);
                 match own {
                     Ok(own) => Target::Subvolume(own),
-                    Err(FsError::NotFound) if !self.is_there(view, cookie, id)? => return Ok(None),
+                    Err(FsError::NotFound) if !self.is_lost(view, cookie, id)? => return Ok(None),
                     // For example no space for a copy. Its number is that of what is inherited.
                     Err(_) => return Ok(Some(take(&alone(Fs::node_of(id, ino))))),
                 }
@@ -200,11 +200,12 @@ impl Walk<'_> {
         Ok(Some(WalkControl::Continue))
     }
 
-    /// Whether an entry still names a subvolume: then its name is listed, even if the record of
-    /// that subvolume is gone.
-    fn is_there(&self, view: View<'_>, cookie: u64, id: u64) -> FsResult<bool> {
+    /// Whether an entry still names a subvolume whose record is gone: its name is listed, for it
+    /// shows what to repair. The name of one that is mounted elsewhere is not.
+    fn is_lost(&self, view: View<'_>, cookie: u64, id: u64) -> FsResult<bool> {
         let found = view.entry_at(self.dir, cookie, &mut NameBuf::empty())?;
-        Ok(found.is_some_and(|found| found.target == Target::Subvolume(id)))
+        let is_there = found.is_some_and(|found| found.target == Target::Subvolume(id));
+        Ok(is_there && read_record(&*self.fs.store, SubvolId(id))?.is_none())
     }
 
     /// The attributes of what a name leads to.
