@@ -447,7 +447,7 @@ def refusals(case):
     """Who may not look at all of it, or mend it: told so, by a code of its own."""
     for arguments in (("fsck",), ("fsck", "--repair"), ("fsck", "--repair", "--discard-log")):
         _, _, err = case.run(*arguments, case.volume, codes=(4,), nobody=True)
-        is_told = "ermission denied" in err or "only root, or the user whose process" in err
+        is_told = "ermission denied" in err or "only root, or the user whose daemon" in err
         check(f"an ordinary user is told: {err}", is_told and case.volume in err)
 
 
