@@ -66,9 +66,12 @@ step "building the tests"
 $cargo test "${what[@]}" --no-run --quiet
 
 step_aloud "tests (real mounts, crash points, faults, kills of a mount)"
-# In a process group of its own, so that it can be killed as a whole.
-setsid $cargo test "${what[@]}" --no-fail-fast > >(tee "$log") 2>&1 &
+# With job control: a process group of its own, so that it can be killed as a whole, and SIGINT is
+# not ignored in it, as it is in other background jobs; tests send it.
+set -m
+$cargo test "${what[@]}" --no-fail-fast > >(tee "$log") 2>&1 &
 run=$!
+set +m
 trap 'kill -- -$run 2>/dev/null; exit 130' INT TERM
 while kill -0 "$run" 2>/dev/null; do
   sleep 2

@@ -63,11 +63,14 @@ second_lane() {
   suite $lsm kill.sh "$kills"
 }
 
+# With job control: each lane is a process group, and SIGINT is not ignored in it.
+set -m
 first_lane &
 first=$!
 second_lane &
 second=$!
-trap 'kill "$first" "$second" 2>/dev/null; exit 130' INT TERM
+set +m
+trap 'kill -- "-$first" "-$second" 2>/dev/null; exit 130' INT TERM
 code=0
 wait "$first" || code=$?
 wait "$second" || code=$?

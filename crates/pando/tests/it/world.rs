@@ -232,8 +232,16 @@ pub(crate) fn answer(output: &Output) -> Answer {
     }
 }
 
-/// Sends a signal; the process may be gone.
+/// Sends a signal; the process may be gone. It must not ignore SIGINT: a shell without job control
+/// lets its background jobs do so, and the test would wait forever.
 pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
+    if signal == rustix::process::Signal::INT {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        let is_ignored = ignored.is_some_and(|mask| mask & 1 << (signal.as_raw() - 1) != 0);
+        assert!(!is_ignored, "{pid} ignores SIGINT: run the tests in the foreground, or `set -m`");
+    }
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, signal).unwrap_or_default();
 }
