@@ -47,7 +47,7 @@ soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)
 soak-crash: setup ## Power cuts at every write and fsync, every bit flipped, searches beside walks: hours
 	PANDO_SLOW=1 $(CARGO) test --release --workspace -- --nocapture crash flip misplaced full_disk searches_equal_walks
 
-soak-damage: setup ## Every place of every file of a volume damaged in every way, checked and mended: hours
+soak-damage: setup ## Every place of every file of a volume damaged in every way, checked and repaired: hours
 	PANDO_SLOW=1 $(CARGO) test --release --package pando-fs --test it -- --nocapture check::campaign
 
 soak-fsx: suites ## fsx with mmap, punches and copies beside snapshots, for HOURS (default 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Damage of one thing at a time in a volume, looked at through a mount as root and as nobody, then
-mended (run by damaged.sh).
+repaired (run by damaged.sh).
 
     damaged.py fill MOUNT PANDO KNOWN             trees of root and of nobody, snapshots, clones
     damaged.py late MOUNT KNOWN                   files that only the log has
@@ -299,7 +299,7 @@ class Case:
             return file.read()
 
     def strike(self, name, at, how="flip"):
-        """Damages a file; where that is. To flip a bit twice mends it."""
+        """Damages a file; where that is. To flip a bit twice repairs it."""
         path = os.path.join(self.volume, name)
         if how == "cut":
             os.truncate(path, at)
@@ -382,7 +382,7 @@ def segment(case, who, part):
     return place
 
 
-# name: how it is damaged, and the allowed outcome. `mended`: everything is there at once (except
+# name: how it is damaged, and the allowed outcome. `repaired`: everything is there at once (except
 # what quotas report), and a repair leaves no finding; `healed`: mounting rewrites it; `part`:
 # something is refused, and stays so; `closed`: it cannot be mounted until it is repaired.
 CASES = {
@@ -390,14 +390,14 @@ CASES = {
     "contents, zeros": (lambda c: c.strike(*segment(c, "root", "large 2"), "zeros"), "part"),
     "contents, cut off": (lambda c: c.strike(*segment(c, "nobody", "later"), "cut"), "part"),
     "record": (lambda c: c.records(in_part), "part"),
-    "own records": (lambda c: c.records(own), "mended"),
-    "copies of own records": (lambda c: c.records(copies), "mended"),
+    "own records": (lambda c: c.records(own), "repaired"),
+    "copies of own records": (lambda c: c.records(copies), "repaired"),
     "state": (lambda c: c.strike("btree/super-0", 70) if os.path.isdir(f"{c.volume}/btree")
               else c.strike(newest(c, "lsm/manifest-"), 70), "healed"),
     "copy of the state": (lambda c: c.strike("btree/super-1", 70, "zeros") if os.path.isdir(f"{c.volume}/btree")
                           else c.strike(newest(c, "lsm/copy-"), 70, "zeros"), "healed"),
     "header": (lambda c: c.strike("volume.pando", 30), "closed"),
-    "index": (lambda c: c.strike(newest(c, "index/cluster-"), 300), "mended"),
+    "index": (lambda c: c.strike(newest(c, "index/cluster-"), 300), "repaired"),
 }
 
 
@@ -444,7 +444,7 @@ def differs(one, other):
 
 
 def refusals(case):
-    """Who may not look at all of it, or mend it: told so, by a code of its own."""
+    """Who may not look at all of it, or repair it: told so, by a code of its own."""
     for arguments in (("fsck",), ("fsck", "--repair"), ("fsck", "--repair", "--discard-log")):
         _, _, err = case.run(*arguments, case.volume, codes=(4,), nobody=True)
         is_told = "ermission denied" in err or "only root, or the user whose daemon" in err
@@ -516,7 +516,7 @@ def mounted(case, title, place, may):
     return lost
 
 
-def mended(case, title, may):
+def repaired(case, title, may):
     """Says what it would do, does it, once as an ordinary user whose the volume is."""
     before = case.fsck(case.volume, codes=(5,))
     case.run("fsck", "--repair", "--dry-run", case.volume, codes=(5,))
@@ -542,7 +542,7 @@ def one_case(case, title, strike, may):
     if may == "healed":
         case.anew()
         strike(case)
-    mended(case, title, may)
+    repaired(case, title, may)
     mount(case)
     after = both_look(case, lost)
     more = [path for path in after if path not in lost]

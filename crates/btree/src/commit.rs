@@ -22,7 +22,7 @@ use store::{Batch, CommitToken, Error, Result, Room, TreeId, prefix_end};
 use crate::core::Core;
 use crate::leaf::Change;
 use crate::light::Light;
-use crate::merge::{Mended, Siblings};
+use crate::merge::{Rebalanced, Siblings};
 use crate::plan::{Plan, Step};
 use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
@@ -63,7 +63,7 @@ impl Core {
             None => self.commit_any(batch, &mut plan, &mut light)?,
         };
         self.log().committed(token.0)?;
-        self.mend_light(&light);
+        self.rebalance_underfull(&light);
         self.shrink();
         self.settle();
         Ok(token)
@@ -297,9 +297,9 @@ impl Core {
                 let mut cut = Vec::new();
                 let done = self.nodes.delete_range(&mut tree.state.write(), range, &mut cut);
                 self.graveyard.lock().extend(cut);
-                let mended = done?;
-                light.note(tree, from, mended);
-                light.note(tree, to, mended);
+                let rebalanced = done?;
+                light.note(tree, from, rebalanced);
+                light.note(tree, to, rebalanced);
             }
             Op::CreateTree { tree } => {
                 let root = Root::empty(&self.nodes.budget);
@@ -309,11 +309,11 @@ impl Core {
                 let source = last_tree.tree(self, source)?;
                 let root = source.state.read().clone();
                 let resident = source.resident.load(Ordering::Relaxed);
-                let (root, mended) = self.keep_prefixes(root, prefixes)?;
+                let (root, rebalanced) = self.keep_prefixes(root, prefixes)?;
                 let tree = self.add_tree(Tree::new(TreeId(target), root, resident));
                 for prefix in prefixes {
-                    light.note(&tree, prefix, mended);
-                    light.note(&tree, &prefix_end(prefix).unwrap_or_default(), mended);
+                    light.note(&tree, prefix, rebalanced);
+                    light.note(&tree, &prefix_end(prefix).unwrap_or_default(), rebalanced);
                 }
             }
             Op::Ingest { tree, first, last, ref leaves } => {
@@ -355,8 +355,8 @@ impl Core {
         }
         self.mark_changed(tree);
         let root = &mut tree.state.write();
-        let mended = self.nodes.change_with(root, key, change, Siblings::InMemory)?;
-        light.note(tree, key, mended);
+        let rebalanced = self.nodes.change_with(root, key, change, Siblings::InMemory)?;
+        light.note(tree, key, rebalanced);
         Ok(())
     }
 
@@ -380,26 +380,26 @@ impl Core {
     }
 
     /// Cuts off the keys between the prefixes of a partial clone.
-    fn keep_prefixes(&self, mut root: Root, prefixes: &[&[u8]]) -> Result<(Root, Mended)> {
-        let mut mended = Mended::Now;
+    fn keep_prefixes(&self, mut root: Root, prefixes: &[&[u8]]) -> Result<(Root, Rebalanced)> {
+        let mut rebalanced = Rebalanced::Now;
         if prefixes.is_empty() {
-            return Ok((root, mended));
+            return Ok((root, rebalanced));
         }
         let mut cut = Vec::new();
         let mut from = Some(Vec::new());
         for prefix in prefixes {
             if let Some(from) = &from {
                 let range = Range { from, to: Some(prefix) };
-                mended = mended.and(self.nodes.delete_range(&mut root, range, &mut cut)?);
+                rebalanced = rebalanced.and(self.nodes.delete_range(&mut root, range, &mut cut)?);
             }
             from = prefix_end(prefix);
         }
         if let Some(from) = &from {
             let range = Range { from, to: None };
-            mended = mended.and(self.nodes.delete_range(&mut root, range, &mut cut)?);
+            rebalanced = rebalanced.and(self.nodes.delete_range(&mut root, range, &mut cut)?);
         }
         self.graveyard.lock().extend(cut);
-        Ok((root, mended))
+        Ok((root, rebalanced))
     }
 }
 

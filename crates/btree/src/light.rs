@@ -15,7 +15,7 @@ use crate::ahead::unread;
 use crate::cell::{Child, Node};
 use crate::core::Core;
 use crate::limits::WEIGHT_MIN;
-use crate::merge::{Mended, Siblings};
+use crate::merge::{Rebalanced, Siblings};
 use crate::nodes::Nodes;
 use crate::tree::{Faults, Miss, Root, Tree};
 use crate::write::can_shrink;
@@ -31,8 +31,8 @@ pub(crate) struct Light(Vec<(Arc<Tree>, Vec<u8>)>);
 impl Light {
     /// Notes a path to rebalance later.
     #[inline]
-    pub(crate) fn note(&mut self, tree: &Arc<Tree>, key: &[u8], mended: Mended) {
-        if mended == Mended::Later {
+    pub(crate) fn note(&mut self, tree: &Arc<Tree>, key: &[u8], rebalanced: Rebalanced) {
+        if rebalanced == Rebalanced::Later {
             self.0.push((Arc::clone(tree), key.to_vec()));
         }
     }
@@ -41,16 +41,16 @@ impl Light {
 impl Core {
     /// Rebalances nodes that commits left underfull. Called without locks.
     #[inline]
-    pub(crate) fn mend_light(&self, light: &Light) {
+    pub(crate) fn rebalance_underfull(&self, light: &Light) {
         for (tree, key) in &light.0 {
-            if let Err(error) = self.mend_at(tree, key) {
+            if let Err(error) = self.rebalance_at(tree, key) {
                 tracing::warn!(%error, "a node stays light because its sibling cannot be read");
             }
         }
     }
 
     #[cold]
-    fn mend_at(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<()> {
+    fn rebalance_at(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<()> {
         for round in 1..=ROUNDS_MAX {
             tree.load_siblings(&self.nodes, key)?;
             // Inside the gate nothing is evicted, and no tree is dropped.
@@ -64,8 +64,8 @@ impl Core {
                 _ => Siblings::InMemory,
             };
             self.mark_changed(tree);
-            let mended = self.nodes.mend_path(&mut tree.state.write(), key, siblings)?;
-            if mended == Mended::Now {
+            let rebalanced = self.nodes.rebalance_path(&mut tree.state.write(), key, siblings)?;
+            if rebalanced == Rebalanced::Now {
                 break;
             }
         }

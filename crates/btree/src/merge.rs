@@ -27,17 +27,17 @@ pub(crate) enum Siblings {
 /// The result of rebalancing.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mended {
+pub(crate) enum Rebalanced {
     /// No node is underfull any more, except where siblings cannot be read.
     Now,
     /// A node may be underfull: no sibling of it is in memory.
     Later,
 }
 
-impl Mended {
+impl Rebalanced {
     /// The result of two rebalancings.
-    pub(crate) fn and(self, other: Mended) -> Mended {
-        if self == Mended::Now { other } else { self }
+    pub(crate) fn and(self, other: Rebalanced) -> Rebalanced {
+        if self == Rebalanced::Now { other } else { self }
     }
 }
 
@@ -53,16 +53,21 @@ fn left_of(parent: &Interior, at: usize, siblings: Siblings) -> Option<usize> {
 
 impl Nodes {
     /// Rebalances the leaf that is child `at`. The parent can lose a child.
-    pub(crate) fn mend_leaf(&self, parent: &mut Interior, at: usize, siblings: Siblings) -> Mended {
-        let Some(left) = left_of(parent, at, siblings) else { return Mended::Later };
-        if let Err(error) = self.try_mend_leaf(parent, left) {
+    pub(crate) fn rebalance_leaf(
+        &self,
+        parent: &mut Interior,
+        at: usize,
+        siblings: Siblings,
+    ) -> Rebalanced {
+        let Some(left) = left_of(parent, at, siblings) else { return Rebalanced::Later };
+        if let Err(error) = self.try_rebalance_leaf(parent, left) {
             tracing::warn!(%error, "a leaf stays light because its sibling cannot be read");
         }
-        Mended::Now
+        Rebalanced::Now
     }
 
     /// Rebalances a leaf with the one behind it; either may be underfull.
-    fn try_mend_leaf(&self, parent: &mut Interior, at: usize) -> Result<()> {
+    fn try_rebalance_leaf(&self, parent: &mut Interior, at: usize) -> Result<()> {
         let (first, second) = parent.children.split_at_mut(at + 1);
         let mut right = self.own_leaf(&mut second[0])?;
         let mut left = self.own_leaf(&mut first[at])?;
@@ -88,21 +93,21 @@ impl Nodes {
     }
 
     /// Rebalances the interior node that is child `at`. The parent can lose a child.
-    pub(crate) fn mend_interior(
+    pub(crate) fn rebalance_interior(
         &self,
         parent: &mut Interior,
         at: usize,
         siblings: Siblings,
-    ) -> Mended {
-        let Some(left) = left_of(parent, at, siblings) else { return Mended::Later };
-        if let Err(error) = self.try_mend_interior(parent, left) {
+    ) -> Rebalanced {
+        let Some(left) = left_of(parent, at, siblings) else { return Rebalanced::Later };
+        if let Err(error) = self.try_rebalance_interior(parent, left) {
             tracing::warn!(%error, "a node stays light because its sibling cannot be read");
         }
-        Mended::Now
+        Rebalanced::Now
     }
 
     /// Rebalances an interior node with the one behind it; either may be underfull.
-    fn try_mend_interior(&self, parent: &mut Interior, at: usize) -> Result<()> {
+    fn try_rebalance_interior(&self, parent: &mut Interior, at: usize) -> Result<()> {
         let below = parent.level - 1;
         let key = parent.keys.key(at);
         let (first, second) = parent.children.split_at_mut(at + 1);

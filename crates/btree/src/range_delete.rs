@@ -9,7 +9,7 @@ use store::Result;
 use crate::cell::{Child, Interior, Node};
 use crate::leaf::LeafData;
 use crate::limits::WEIGHT_MIN;
-use crate::merge::{Mended, Siblings};
+use crate::merge::{Rebalanced, Siblings};
 use crate::nodes::Nodes;
 use crate::tree::Root;
 use crate::write::can_grow;
@@ -32,16 +32,16 @@ impl Nodes {
         root: &mut Root,
         range: Range<'_>,
         cut: &mut Vec<Node>,
-    ) -> Result<Mended> {
+    ) -> Result<Rebalanced> {
         if range.to.is_some_and(|to| to <= range.from) {
-            return Ok(Mended::Now);
+            return Ok(Rebalanced::Now);
         }
         let level = root.level;
         self.cut(&mut root.child, level, range, cut)?;
-        let mended = self.mend_path(root, range.from, Siblings::InMemory)?;
+        let rebalanced = self.rebalance_path(root, range.from, Siblings::InMemory)?;
         match range.to {
-            Some(to) => Ok(mended.and(self.mend_path(root, to, Siblings::InMemory)?)),
-            None => Ok(mended),
+            Some(to) => Ok(rebalanced.and(self.rebalance_path(root, to, Siblings::InMemory)?)),
+            None => Ok(rebalanced),
         }
     }
 
@@ -97,31 +97,36 @@ impl Nodes {
     }
 
     /// Rebalances the nodes on the path to a key, which is in memory, until none is underfull.
-    pub(crate) fn mend_path(
+    pub(crate) fn rebalance_path(
         &self,
         root: &mut Root,
         key: &[u8],
         siblings: Siblings,
-    ) -> Result<Mended> {
-        let mut mended = Mended::Now;
+    ) -> Result<Rebalanced> {
+        let mut rebalanced = Rebalanced::Now;
         for _ in 0..ROUNDS_MAX {
             self.pull_root(root)?;
             self.open_root(root)?;
             let changed;
-            (changed, mended) = self.mend_once(root, key, siblings)?;
+            (changed, rebalanced) = self.rebalance_once(root, key, siblings)?;
             if !changed {
                 break;
             }
         }
         self.pull_root(root)?;
-        Ok(mended)
+        Ok(rebalanced)
     }
 
     /// One descent; returns whether anything was changed, and whether anything was left as it is.
-    fn mend_once(&self, root: &mut Root, key: &[u8], siblings: Siblings) -> Result<(bool, Mended)> {
-        let (mut changed, mut mended) = (false, Mended::Now);
+    fn rebalance_once(
+        &self,
+        root: &mut Root,
+        key: &[u8],
+        siblings: Siblings,
+    ) -> Result<(bool, Rebalanced)> {
+        let (mut changed, mut rebalanced) = (false, Rebalanced::Now);
         if root.level == 0 {
-            return Ok((false, mended));
+            return Ok((false, rebalanced));
         }
         let level = root.level;
         let mut node = self.own_interior(&mut root.child, level)?;
@@ -131,17 +136,17 @@ impl Nodes {
             let at = node.route(key);
             if below == 0 {
                 if before > 1 && self.leaf_is_light(node, at)? {
-                    mended = mended.and(self.mend_leaf(node, at, siblings));
+                    rebalanced = rebalanced.and(self.rebalance_leaf(node, at, siblings));
                     // Two leaves that share evenly are not underfull afterwards.
                     changed |= node.children.len() != before;
                 }
-                return Ok((changed, mended));
+                return Ok((changed, rebalanced));
             }
             let child = self.own_interior(&mut node.children[at], below)?;
             if !can_grow(child) {
                 self.split_interior(node, at)?;
             } else if child.weight() < WEIGHT_MIN && before > 1 {
-                mended = mended.and(self.mend_interior(node, at, siblings));
+                rebalanced = rebalanced.and(self.rebalance_interior(node, at, siblings));
             }
             changed |= node.children.len() != before;
             let at = node.route(key);

@@ -78,7 +78,7 @@ impl Replay for Replayer<'_> {
         core.adopt_ingested(payload)?;
         let mut light = Light::default();
         core.apply_replayed(payload, &mut light)?;
-        core.mend_light(&light);
+        core.rebalance_underfull(&light);
         core.replayed_to.store(lsn.0, Ordering::Relaxed);
         self.relieve()?;
         core.shrink();

@@ -14,7 +14,7 @@ use crate::cell::{Child, Interior, LeafCell, Node, Owned};
 use crate::entries::Entries;
 use crate::leaf::{Change, Floor, LeafData, Outcome};
 use crate::limits::{CHILD_MAX, WEIGHT_MAX, WEIGHT_MIN};
-use crate::merge::{Mended, Siblings};
+use crate::merge::{Rebalanced, Siblings};
 use crate::nodes::Nodes;
 use crate::tree::{Root, Tree};
 
@@ -70,8 +70,8 @@ impl Nodes {
     /// read.
     pub(crate) fn change(&self, root: &mut Root, key: &[u8], change: Change<'_>) -> Result<()> {
         match self.change_with(root, key, change, Siblings::Anywhere)? {
-            Mended::Now => Ok(()),
-            Mended::Later => unreachable!("a sibling is somewhere"),
+            Rebalanced::Now => Ok(()),
+            Rebalanced::Later => unreachable!("a sibling is somewhere"),
         }
     }
 
@@ -82,15 +82,15 @@ impl Nodes {
         key: &[u8],
         change: Change<'_>,
         siblings: Siblings,
-    ) -> Result<Mended> {
+    ) -> Result<Rebalanced> {
         self.open_root(root)?;
         let shrinks = !matches!(change, Change::Merge(_));
-        let mut mended = Mended::Now;
+        let mut rebalanced = Rebalanced::Now;
         let (child, mut level) = (&mut root.child, root.level);
         if level == 0 {
             let mut state = self.own_leaf(child)?;
             match self.change_leaf(&mut state, key, change)? {
-                Fit::Done => return Ok(Mended::Now),
+                Fit::Done => return Ok(Rebalanced::Now),
                 Fit::TooFull => {}
             }
             drop(state);
@@ -100,15 +100,15 @@ impl Nodes {
         let mut node = self.own_interior(&mut root.child, level)?;
         while node.level > 1 {
             let (at, done) = self.open_child(node, key, shrinks.then_some(siblings))?;
-            mended = mended.and(done);
+            rebalanced = rebalanced.and(done);
             let below = node.level - 1;
             node = self.own_interior(&mut node.children[at], below)?;
         }
-        mended = mended.and(self.change_below(node, key, change, siblings)?);
+        rebalanced = rebalanced.and(self.change_below(node, key, change, siblings)?);
         if shrinks {
             self.pull_root(root)?;
         }
-        Ok(mended)
+        Ok(rebalanced)
     }
 
     /// Ensures that the root can take one more child.
@@ -126,20 +126,20 @@ impl Nodes {
         node: &mut Interior,
         key: &[u8],
         siblings: Option<Siblings>,
-    ) -> Result<(usize, Mended)> {
+    ) -> Result<(usize, Rebalanced)> {
         let below = node.level - 1;
         let at = node.route(key);
         let child = self.own_interior(&mut node.children[at], below)?;
-        let mut mended = Mended::Now;
+        let mut rebalanced = Rebalanced::Now;
         if !can_grow(child) {
             self.split_interior(node, at)?;
         } else if let Some(siblings) = siblings
             && !can_shrink(child)
             && node.children.len() > 1
         {
-            mended = self.mend_interior(node, at, siblings);
+            rebalanced = self.rebalance_interior(node, at, siblings);
         }
-        Ok((node.route(key), mended))
+        Ok((node.route(key), rebalanced))
     }
 
     /// Changes a key in a child of a node of level 1 that can take and lose a child.
@@ -149,7 +149,7 @@ impl Nodes {
         key: &[u8],
         change: Change<'_>,
         siblings: Siblings,
-    ) -> Result<Mended> {
+    ) -> Result<Rebalanced> {
         loop {
             let at = node.route(key);
             let mut state = self.own_leaf(&mut node.children[at])?;
@@ -160,9 +160,9 @@ impl Nodes {
                 Fit::TooFull => self.split_leaf(node, at, key)?,
                 Fit::Done => {
                     if light && node.children.len() > 1 {
-                        return Ok(self.mend_leaf(node, at, siblings));
+                        return Ok(self.rebalance_leaf(node, at, siblings));
                     }
-                    return Ok(Mended::Now);
+                    return Ok(Rebalanced::Now);
                 }
             }
         }

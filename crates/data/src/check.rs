@@ -358,7 +358,7 @@ impl Data {
     /// Rewrites header and footer of a segment. Damage to them loses no data: the extents alone
     /// determine the contents of pages. The caller knows that the file is the segment's; another
     /// segment's mark is not overwritten.
-    pub fn mend_marks(&self, segment: u64) -> Result<()> {
+    pub fn repair_marks(&self, segment: u64) -> Result<()> {
         let place = self.segments.get(segment);
         if let Some(place) = &place {
             let marks = self.marks(segment, place)?;

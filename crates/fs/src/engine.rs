@@ -117,17 +117,17 @@ fn beginning<const BYTES: usize>(device: &dyn Device, path: &str) -> Result<Vec<
 
 /// Rebuilds the engine's counts, and its superblocks or manifests, in a volume that no process has
 /// open.
-pub(crate) fn mend(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+pub(crate) fn repair(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
-        EngineKind::Btree => match btree::mend(env, &btree(common))? {
+        EngineKind::Btree => match btree::repair(env, &btree(common))? {
             None => Ok(()),
             Some(error) => {
                 let device::Error { path: file, message: why, .. } = error;
                 Err(OpenError::Unreadable { file, why })
             }
         },
-        EngineKind::Lsm => Ok(lsm::mend(env, &lsm(common))?),
+        EngineKind::Lsm => Ok(lsm::repair(env, &lsm(common))?),
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenErro
     crate::own::renew(&*store)?;
     store.close()?;
     drop(store);
-    mend(env, header)
+    repair(env, header)
 }
 
 /// Truncates the log at the damage, in a volume that no process has open.
@@ -165,11 +165,11 @@ pub(crate) fn cost_of_cut(env: &Env, header: &VolumeHeader) -> Result<store::Cut
 }
 
 /// Rewrites headers of the log's files, where only the header is damaged.
-pub(crate) fn mend_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
+pub(crate) fn repair_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
-        EngineKind::Btree => btree::mend_log(env, &btree(common))?,
-        EngineKind::Lsm => lsm::mend_log(env, &lsm(common))?,
+        EngineKind::Btree => btree::repair_log(env, &btree(common))?,
+        EngineKind::Lsm => lsm::repair_log(env, &lsm(common))?,
     }
     Ok(())
 }

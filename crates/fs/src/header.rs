@@ -71,7 +71,7 @@ pub(crate) fn keep_copy(device: &dyn Device, header: &VolumeHeader) {
         Ok(Found { is: State::Missing, .. }) => replace(device, COPY, &header.encode()),
         Ok(Found { bytes, .. }) => {
             if bytes != header.encode() {
-                tracing::warn!("{COPY} is not what {FILE} is: `pando fsck --repair` mends it");
+                tracing::warn!("{COPY} is not what {FILE} is: `pando fsck --repair` repairs it");
             }
             return;
         }
@@ -83,7 +83,7 @@ pub(crate) fn keep_copy(device: &dyn Device, header: &VolumeHeader) {
 }
 
 /// Rewrites whichever file is wrong, in a volume that no process has open.
-pub(crate) fn mend(device: &dyn Device) -> Result<(), OpenError> {
+pub(crate) fn repair(device: &dyn Device) -> Result<(), OpenError> {
     let headers = Headers::read(device)?;
     let opening = headers.opening();
     let Some(right) = headers.right(device)? else {
@@ -101,7 +101,7 @@ pub(crate) fn mend(device: &dyn Device) -> Result<(), OpenError> {
 
 /// Stores bytes under a name, atomically.
 fn replace(device: &dyn Device, path: &str, bytes: &[u8]) -> Result<(), OpenError> {
-    let new = format!("{path}.mended");
+    let new = format!("{path}.repaired");
     write_file(device, &new, bytes)?;
     device.rename(&new, path)?;
     device.sync_dir("")?;

@@ -66,7 +66,8 @@ pub use api::{
     SetXattr, StatFs, SyncScope, WalkControl,
 };
 pub use check::{
-    Action, Garbage, GarbageKind, Gc, GcReport, Mended, Problem, ProblemKind, Repair, VolumeReport,
+    Action, Garbage, GarbageKind, Gc, GcReport, Problem, ProblemKind, Repair, RepairReport,
+    VolumeReport,
 };
 pub use engine::LOG_DIRECTORY;
 pub use find::{Find, Matches};

@@ -154,7 +154,7 @@ pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
 }
 
 /// Rewrites headers of the log's files, if a check found no other damage in those files.
-pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
+pub fn repair_log(env: &Env, options: &Options) -> Result<()> {
     let (_, newest) = find(env, options)?;
     let (volume, log) = (options.common.volume, options.common.log());
     Log::write_headers(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn))
@@ -175,8 +175,8 @@ fn not_cut(error: Error) -> Error {
 /// Repairs a store that no process has open. It rewrites the manifest if that is damaged or has
 /// only one copy, and damaged heads of blobs in the volume's directory. Nothing else of this engine
 /// is stored twice, or counted.
-pub fn mend(env: &Env, options: &Options) -> Result<()> {
-    crate::recover::mend(env, options)
+pub fn repair(env: &Env, options: &Options) -> Result<()> {
+    crate::recover::repair(env, options)
 }
 
 impl Core {

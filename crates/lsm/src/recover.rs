@@ -99,7 +99,7 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)>
 
 /// Rewrites the manifest of a store that no process has open, if it lacks a copy, and heads of
 /// blobs.
-pub(crate) fn mend(env: &Env, options: &Options) -> Result<()> {
+pub(crate) fn repair(env: &Env, options: &Options) -> Result<()> {
     let (files, newest) = find(env, options)?;
     if !newest.is_twice {
         if !newest.strays.is_empty() {

@@ -22,7 +22,7 @@ const NO_WRITES: &str = "the medium takes no writes, and a volume is used on one
      the volume there; `pando fsck` checks it where it is";
 
 /// What to do where a volume is damaged.
-const CHECK_IT: &str = "`pando fsck` tells what is wrong and whether `--repair` mends it; else \
+const CHECK_IT: &str = "`pando fsck` tells what is wrong and whether `--repair` repairs it; else \
      restore from a copy of the volume";
 
 /// What verbs return.
@@ -164,7 +164,7 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
         FailureKind::NotVolume => failure.hint("`pando format` makes a volume"),
         FailureKind::NewerFormat => failure.hint("use a newer pando"),
         FailureKind::Damaged if matches!(error, OpenError::HeaderDamaged(_)) => {
-            failure.hint("`pando fsck --repair` mends it")
+            failure.hint("`pando fsck --repair` repairs it")
         }
         // The error already names what to do.
         FailureKind::Damaged if matches!(error, OpenError::Unreadable { .. }) => failure,

@@ -287,7 +287,7 @@ pub struct Checked {
     /// Number of findings.
     pub findings_count: u64,
     /// How many of them a repair without data loss repairs.
-    pub mendable_count: u64,
+    pub repairable_count: u64,
     /// Whether the disk failed to return some of the bytes: then a repair repairs nothing.
     pub unread: bool,
 }

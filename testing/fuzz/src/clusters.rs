@@ -24,7 +24,7 @@ pub(crate) const TARGETS: &[Target] = &[Target {
         "cluster_values::decode",
     ],
     make,
-    mend,
+    repair,
     run,
 }];
 
@@ -73,7 +73,7 @@ fn make(random: &mut Rng) -> Vec<u8> {
 }
 
 /// The checksums of the head and of all columns that it names.
-fn mend(bytes: &mut [u8]) {
+fn repair(bytes: &mut [u8]) {
     let Some(length) = bytes.get(16..20).and_then(|slot| slot.try_into().ok()) else { return };
     let length = (u32::from_le_bytes(length) as usize).clamp(HEADER_BYTES, bytes.len().max(64));
     sum_head(bytes, length);

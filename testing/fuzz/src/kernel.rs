@@ -16,7 +16,7 @@ use crate::random::{bytes, name, number};
 use crate::target::{Part, Target};
 
 pub(crate) const TARGETS: &[Target] =
-    &[Target { name: "kernel-messages", part: Part::Decoders, covers: &[], make, mend, run }];
+    &[Target { name: "kernel-messages", part: Part::Decoders, covers: &[], make, repair, run }];
 
 /// Bytes of the header of a request.
 const HEADER: usize = 40;
@@ -140,7 +140,7 @@ fn words(random: &mut Rng, count: usize) -> Vec<u8> {
 }
 
 /// Sets the length within each message to that of the message, as the kernel does.
-fn mend(bytes: &mut [u8]) {
+fn repair(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(length) = bytes.get(at..at + 4).and_then(|slot| slot.try_into().ok()) {
         let length = u32::from_ne_bytes(length);

@@ -15,7 +15,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &[],
         make: |random| made(random, request),
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_request,
     },
     Target {
@@ -23,7 +23,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &[],
         make: |random| made(random, reply),
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| decode::<Reply>(bytes).is_ok(),
     },
     Target {
@@ -31,7 +31,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &[],
         make: |random| made(random, welcome),
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| decode::<Hello>(bytes).is_ok() | decode::<Welcome>(bytes).is_ok(),
     },
     Target {
@@ -47,7 +47,7 @@ pub(crate) const TARGETS: &[Target] = &[
                 Some(())
             })
         },
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             let mut rest = bytes;
             let mut understood = false;
@@ -71,7 +71,7 @@ pub(crate) const TARGETS: &[Target] = &[
                 Some(())
             })
         },
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             let mut rest = bytes;
             let mut understood = false;
@@ -94,7 +94,7 @@ pub(crate) const TARGETS: &[Target] = &[
             wire::write_frame(&mut out, &message).expect("invariant: short messages are taken");
             out
         },
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             let mut buffer = Vec::new();
             read_frame(&mut std::io::Cursor::new(bytes), &mut buffer).is_ok()

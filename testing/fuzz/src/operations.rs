@@ -21,7 +21,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Operations,
         covers: &[],
         make: make_seed,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_calls,
     },
     Target {
@@ -29,7 +29,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Operations,
         covers: &[],
         make: make_seed,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_failing,
     },
     Target {
@@ -37,7 +37,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Operations,
         covers: &[],
         make: make_seed,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_damaged_files,
     },
     Target {
@@ -45,7 +45,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Operations,
         covers: &[],
         make: make_seed,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_falsified,
     },
     Target {
@@ -53,7 +53,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Operations,
         covers: &[],
         make: make_seed,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_falsified_structures,
     },
 ];

@@ -19,7 +19,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &[],
         make: make_arguments,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_arguments,
     },
     Target {
@@ -27,7 +27,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &[],
         make: make_box,
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             seen(is_query(bytes));
             let Ok(expr) = parse_search_box(bytes, &Around) else { return false };
@@ -40,7 +40,7 @@ pub(crate) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &[],
         make: make_regex,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_regex,
     },
 ];

@@ -27,7 +27,7 @@ pub struct Target {
     /// Valid input.
     pub make: fn(&mut Rng) -> Vec<u8>,
     /// Corrects the checksums in damaged input, so that the code behind them is reached.
-    pub mend: fn(&mut [u8]),
+    pub repair: fn(&mut [u8]),
     /// Runs the input; returns whether it was understood. Must not panic, whatever the input.
     pub run: fn(&[u8]) -> bool,
 }
@@ -61,7 +61,7 @@ impl Target {
         mutate(&mut bytes, &other, &mut random);
         // Checksums are sometimes left wrong, because decoding covers them too.
         if random.u8(..8) != 0 {
-            (self.mend)(&mut bytes);
+            (self.repair)(&mut bytes);
         }
         bytes
     }

@@ -348,6 +348,6 @@ pub(crate) fn check(device: &SimDevice) -> Result<VolumeReport, OpenError> {
 }
 
 /// Repairs it.
-pub(crate) fn repair(device: &SimDevice, how: Repair) -> Result<fs::Mended, OpenError> {
+pub(crate) fn repair(device: &SimDevice, how: Repair) -> Result<fs::RepairReport, OpenError> {
     Fs::repair(&sim(device).env(), how, &mut |_, _| ControlFlow::Continue(()))
 }

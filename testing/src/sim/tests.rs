@@ -112,7 +112,7 @@ fn power_is_cut_at_the_named_operation() {
 }
 
 #[test]
-fn a_failed_sync_is_not_mended_by_the_next() {
+fn a_failed_sync_is_not_repaired_by_the_next() {
     let mut lost_some = false;
     for seed in 0..20 {
         let device = SimDevice::new(seed);

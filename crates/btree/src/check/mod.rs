@@ -8,14 +8,14 @@
 //!
 //! There are three entry points: [`check`] for tests, which blocks checkpoints;
 //! [`Core::check_beside`], which pins the state and lets commits and checkpoints go on; [`inspect`]
-//! for a store that no process has open, which changes nothing, not even a torn log. [`mend()`]
+//! for a store that no process has open, which changes nothing, not even a torn log. [`repair()`]
 //! rebuilds the counts.
 
 mod beside;
 mod counts;
 mod memory;
-mod mend;
 mod offline;
+mod repair;
 mod walk;
 
 #[cfg(test)]
@@ -27,8 +27,8 @@ use std::ops::ControlFlow;
 
 use store::{CheckProgress, CheckReport, Result};
 
-pub use mend::{cost_of_cut, cut_log, mend, mend_log};
 pub use offline::inspect;
+pub use repair::{cost_of_cut, cut_log, repair, repair_log};
 
 use crate::BtreeStore;
 use crate::core::Core;

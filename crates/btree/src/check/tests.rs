@@ -4,7 +4,7 @@
 use store::{Batch, CheckReport, Error, FindingKind, Store, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
-use crate::check::{cut_log, mend};
+use crate::check::{cut_log, repair};
 use crate::nodes::unit_offset;
 use crate::{BtreeStore, Options, check};
 
@@ -180,7 +180,7 @@ fn a_log_is_not_cut_off_while_a_superblock_is_damaged_that_may_be_newer() {
     let error = cut_log(&env, &options).expect_err("it may be the older state");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
     assert_eq!(listing(), before, "nothing was changed");
-    mend(&env, &options).expect("mend");
+    repair(&env, &options).expect("repair");
     cut_log(&env, &options).expect("both superblocks are whole");
     rot(generation + 1);
     rot(generation + 2);

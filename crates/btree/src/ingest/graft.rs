@@ -24,7 +24,7 @@ use crate::entries::separator;
 use crate::leaf::LeafData;
 use crate::light::Light;
 use crate::limits::WEIGHT_MAX;
-use crate::merge::{Mended, Siblings};
+use crate::merge::{Rebalanced, Siblings};
 use crate::nodes::Nodes;
 use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
@@ -71,7 +71,7 @@ impl Core {
         let gap = Gap { first, last, after: after.as_deref() };
         let left = self.nodes.graft(&mut tree.state.write(), &gap, leaves)?;
         for key in left {
-            light.note(tree, &key, Mended::Later);
+            light.note(tree, &key, Rebalanced::Later);
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Nodes {
         if self.has_empty_leaves(root, gap)? {
             let range = Range { from: gap.first, to: gap.after };
             // Underfull nodes are rebalanced below, or were underfull before.
-            let _mended = self.delete_range(root, range, &mut Vec::new())?;
+            let _rebalanced = self.delete_range(root, range, &mut Vec::new())?;
         }
         if root.level == 0 {
             self.push_root(root);
@@ -116,9 +116,9 @@ impl Nodes {
         let node = self.descend(root, gap.first)?;
         let at = node.route(gap.first);
         let rest = self.cut_leaf(node, at, gap.first)?;
-        let mut mend: Vec<Vec<u8>> = Vec::new();
+        let mut rebalance: Vec<Vec<u8>> = Vec::new();
         if let (Some(right), Some(behind)) = (rest.right, &behind) {
-            mend.extend(gap.after.map(<[u8]>::to_vec));
+            rebalance.extend(gap.after.map(<[u8]>::to_vec));
             let right = Arc::new(LeafCell::new(&self.budget, right, None));
             node.insert_child(at, behind, Child::in_memory(Node::Leaf(right)));
         }
@@ -127,7 +127,7 @@ impl Nodes {
         match rest.left {
             Some((first, last)) => {
                 from = Some(separator(&last, gap.first));
-                mend.push(first);
+                rebalance.push(first);
             }
             // Nothing is left of it: the first leaf takes its place.
             None => {
@@ -143,8 +143,8 @@ impl Nodes {
             node.insert_child(at, &from, Child::on_disk(leaf.pointer));
         }
         let mut left = Vec::new();
-        for key in mend {
-            if self.mend_path(root, &key, Siblings::InMemory)? == Mended::Later {
+        for key in rebalance {
+            if self.rebalance_path(root, &key, Siblings::InMemory)? == Rebalanced::Later {
                 left.push(key);
             }
         }

@@ -76,7 +76,7 @@ impl Core {
         }
         let token = done?;
         self.log().committed(token.0)?;
-        self.mend_light(&light);
+        self.rebalance_underfull(&light);
         self.shrink();
         Ok(token)
     }

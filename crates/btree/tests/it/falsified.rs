@@ -1,7 +1,7 @@
 //! Structures that were falsified and sealed again, by somebody who can write to the volume's
 //! directory: a repair takes memory and room for what the files hold, not for what a pointer names.
 
-use btree::{BtreeStore, mend};
+use btree::{BtreeStore, repair};
 use format::Pointer;
 use format::catalog::RootRecord;
 use format::node::{self, LeafBody, LeafValue, UNIT_BYTES};
@@ -39,23 +39,23 @@ fn write(device: &SimDevice, superblock: &Superblock) {
 }
 
 /// Repairs, and looks at how long the file of nodes is then.
-fn mended(device: &SimDevice) {
+fn repaired(device: &SimDevice) {
     let before = device.read_file(NODES).len();
-    mend(&SimEnv::on(device.clone(), 1).env(), &options(CACHE_BYTES)).expect("there is room");
+    repair(&SimEnv::on(device.clone(), 1).env(), &options(CACHE_BYTES)).expect("there is room");
     let after = device.read_file(NODES).len();
     assert!(after <= before + (16 << 20), "{before} bytes before, {after} after");
 }
 
 #[test]
-fn a_superblock_that_states_a_map_without_end_is_mended() {
+fn a_superblock_that_states_a_map_without_end_is_repaired() {
     let device = made();
     let mut falsified = superblock(&device);
     falsified.groups = FAR;
     falsified.directory = Pointer { unit: FAR, ..falsified.directory };
     write(&device, &falsified);
-    mended(&device);
+    repaired(&device);
     let store = BtreeStore::open(&SimEnv::on(device, 1).env(), &options(CACHE_BYTES));
-    assert_eq!(entries(&*store.expect("it was mended"), TREE)[&b"key"[..]], b"value");
+    assert_eq!(entries(&*store.expect("it was repaired"), TREE)[&b"key"[..]], b"value");
 }
 
 #[test]
@@ -86,5 +86,5 @@ fn a_tree_that_is_said_to_be_far_behind_the_end_costs_a_repair_nothing() {
         device.overwrite(NODES, place, &bytes);
     }
     write(&device, &falsified);
-    mended(&device);
+    repaired(&device);
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use btree::{BtreeStore, check, mend};
+use btree::{BtreeStore, check, repair};
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
 use parking_lot::Mutex;
 use store::{Store, TreeId};
@@ -119,7 +119,7 @@ fn either_superblock_is_enough_whenever_the_power_was_cut() {
 
 /// Opening makes both the same, so that a second damage, of the other one, finds one that is whole.
 #[test]
-fn a_superblock_that_rotted_is_written_again_by_opening_and_by_mending() {
+fn a_superblock_that_rotted_is_written_again_by_opening_and_by_repairing() {
     let (sim, store) = store(3, CACHE_BYTES);
     let mut random = fastrand::Rng::with_seed(3);
     let mut model = Model::new();
@@ -135,9 +135,9 @@ fn a_superblock_that_rotted_is_written_again_by_opening_and_by_mending() {
         opens(device.copy(), &model, path);
         let opened = device.copy();
         opens(opened.clone(), &model, path);
-        let mended = device.copy();
-        mend(&SimEnv::on(mended.clone(), 1).env(), &options(CACHE_BYTES)).expect(path);
-        for (device, by) in [(opened, "opening"), (mended, "mending")] {
+        let repaired = device.copy();
+        repair(&SimEnv::on(repaired.clone(), 1).env(), &options(CACHE_BYTES)).expect(path);
+        for (device, by) in [(opened, "opening"), (repaired, "repairing")] {
             assert_eq!(device.read_file(PATHS[0]), device.read_file(PATHS[1]), "after {by}");
             let after = device.after_crash(CrashPolicy::LoseAll, 4);
             opens_with_either(&after, &model, &format!("{path} rotted, after {by}"));

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use btree::{BtreeStore, inspect, mend};
+use btree::{BtreeStore, inspect, repair};
 use format::Pointer;
 use format::node::{self, HEADER_BYTES, InteriorBody, UNIT_BYTES};
 use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
@@ -111,7 +111,7 @@ fn either_copy_of_a_node_of_the_catalog_is_enough() {
                 let store = BtreeStore::open(&opened.env(), &options).expect("it opens");
                 is_whole(&store, &place);
                 // Repaired, and the power goes.
-                mend(&sim.env(), &options).expect("there is room");
+                repair(&sim.env(), &options).expect("there is room");
                 let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, seed), seed);
                 let report = looked_at(&sim);
                 assert!(report.is_clean(), "{place}: {:#?}", report.findings);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use btree::{BtreeStore, mend};
+use btree::{BtreeStore, repair};
 use format::log_record::sum_payload;
 use format::superblock::SUPERBLOCK_BYTES;
 use parking_lot::Mutex;
@@ -74,7 +74,7 @@ fn reads_with_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
         let env = SimEnv::on(device.clone(), 1).env();
         let refused = BtreeStore::open(&env, &options(CACHE_BYTES));
         assert!(matches!(refused, Err(Error::Device(_))), "{place}: {refused:?}");
-        assert!(mend(&env, &options(CACHE_BYTES)).is_err(), "{place}");
+        assert!(repair(&env, &options(CACHE_BYTES)).is_err(), "{place}");
         assert!(files(&device) == before, "{place}: something was written");
         device.clear_faults();
         opens(device, model, &place);
@@ -125,12 +125,12 @@ fn aged(seed: u64) -> (SimDevice, Model, [Vec<u8>; 2]) {
 }
 
 #[test]
-fn mending_writes_a_superblock_anew_that_cannot_be_read() {
+fn repairing_writes_a_superblock_anew_that_cannot_be_read() {
     let (device, model, _) = aged(5);
     for path in PATHS {
         let device = device.copy();
         device.inject(unreadable(path));
-        mend(&SimEnv::on(device.clone(), 1).env(), &options(CACHE_BYTES)).expect(path);
+        repair(&SimEnv::on(device.clone(), 1).env(), &options(CACHE_BYTES)).expect(path);
         device.clear_faults();
         assert_eq!(device.read_file(PATHS[0]), device.read_file(PATHS[1]), "{path}");
         opens(device, &model, path);
@@ -190,18 +190,18 @@ fn a_damaged_superblock_is_not_replaced_by_an_older_one_that_was_written_in_turn
 }
 
 #[test]
-fn mending_goes_on_from_a_superblock_that_was_written_in_turns_unless_the_other_may_be_read() {
+fn repairing_goes_on_from_a_superblock_that_was_written_in_turns_unless_the_other_may_be_read() {
     let (device, model, before) = aged(2);
     for newer in [0, 1] {
         let device = written_in_turns(&device, &before, newer);
         let path = PATHS[1 - newer];
         let (damaged, unread) = (device.copy(), device.copy());
         damaged.flip_bit(path, 8 * 40);
-        mend(&SimEnv::on(damaged.clone(), 1).env(), &options(CACHE_BYTES)).expect(path);
+        repair(&SimEnv::on(damaged.clone(), 1).env(), &options(CACHE_BYTES)).expect(path);
         opens(damaged, &model, path);
         unread.inject(unreadable(path));
         let there = files(&unread);
-        let refused = mend(&SimEnv::on(unread.clone(), 1).env(), &options(CACHE_BYTES));
+        let refused = repair(&SimEnv::on(unread.clone(), 1).env(), &options(CACHE_BYTES));
         assert!(matches!(refused, Err(Error::Device(_))), "{refused:?}");
         assert!(files(&unread) == there, "something was written");
     }

@@ -146,11 +146,11 @@ fn a_mark_that_is_anothers_is_not_written_over() {
     exchange(&volume.sim, &sealed(0), &sealed(1));
     volume.reopen().unwrap();
     let before = volume.sim.device.read_file(&sealed(0));
-    volume.data.mend_marks(0).unwrap_err();
+    volume.data.repair_marks(0).unwrap_err();
     assert!(volume.sim.device.read_file(&sealed(0)) == before);
     // Half of the evidence is enough: the footer alone says so.
     volume.sim.device.flip_bit(&sealed(1), 3);
-    volume.data.mend_marks(1).unwrap_err();
+    volume.data.repair_marks(1).unwrap_err();
 }
 
 /// What stands under the name of a sealed segment need not be it.

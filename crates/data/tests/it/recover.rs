@@ -89,7 +89,7 @@ fn a_full_segment_with_a_footer_that_was_not_sealed_is_sealed_as_full() {
     assert_eq!((path.as_str(), length), ("data/sealed/0000000000000000.seg", sealed));
     // As an older program left it.
     volume.sim.device.overwrite(&path, (64 << 20) + 4096, &[7; 64]);
-    volume.data.mend_marks(0).unwrap();
+    volume.data.repair_marks(0).unwrap();
     assert_eq!(volume.sim.device.files().first().unwrap().1, sealed);
     assert!(volume.data.check_segments().unwrap().is_empty());
     volume.verify();

@@ -158,7 +158,7 @@ impl Checker<'_, '_> {
         let edits = vec![Edit::Put(tree.id, key.to_vec(), value)];
         let (file, at) = self.fs.data.extent_place(&stored);
         let problem = Problem::new(ProblemKind::Contents, what).in_file(&file, at);
-        let problem = problem.mended_by(Fix::Edits("note that they are shared", edits));
+        let problem = problem.repaired_by(Fix::Edits("note that they are shared", edits));
         self.about_file(tree, place, ino, problem)
     }
 

@@ -56,7 +56,7 @@ impl Checker<'_, '_> {
         }
         for (what, edit) in wrong {
             let fix = Fix::Edits("write the copy anew", vec![edit]);
-            self.found(Problem::new(ProblemKind::Structure, what).mended_by(fix));
+            self.found(Problem::new(ProblemKind::Structure, what).repaired_by(fix));
         }
         Ok(())
     }

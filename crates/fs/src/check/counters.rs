@@ -36,7 +36,7 @@ impl Checker<'_, '_> {
             let what = format!("the next number of a {of} is said to be {known}, and is {next}");
             let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
             let fix = Fix::Edits("set the counter", edits);
-            self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
+            self.found(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix));
         }
     }
 
@@ -66,7 +66,7 @@ impl Checker<'_, '_> {
         let what = format!("the next number of an inode is said to be {known}, and is {next}");
         let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
         let fix = Fix::Edits("set the counter", edits);
-        self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
+        self.found(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix));
     }
     /// The epoch is behind epochs that have ended, in which existing data was born. New data would
     /// be taken for shared, or shared data for private.
@@ -83,6 +83,6 @@ impl Checker<'_, '_> {
         let what = format!("the epoch is said to be {known}, and is {least}");
         let edits = vec![Edit::Put(VOLUME, key.to_vec(), least.to_le_bytes().to_vec())];
         let fix = Fix::Edits("set the counter", edits);
-        self.found(Problem::new(ProblemKind::Subvolume, what).mended_by(fix));
+        self.found(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix));
     }
 }

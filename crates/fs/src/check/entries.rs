@@ -102,7 +102,7 @@ impl Checker<'_, '_> {
         if !new {
             let what = format!("inode {} stands beside another name, too", named.ino);
             let fix = Fix::Join(tree.subvol, tree.id, named.ino);
-            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             let problem = self.at(problem, (tree.subvol, dir.ino), &named.name)?;
             self.found(Problem { ino: named.ino, ..problem });
             return Ok(());
@@ -141,7 +141,7 @@ impl Checker<'_, '_> {
             if let Some(what) = misplaced {
                 let stray = Stray::Entry(dir.ino, cookie);
                 let fix = Fix::Keep(tree.subvol, tree.id, stray);
-                let problem = Problem::new(ProblemKind::Name, what.to_owned()).mended_by(fix);
+                let problem = Problem::new(ProblemKind::Name, what.to_owned()).repaired_by(fix);
                 let problem = self.at(problem, (tree.subvol, dir.ino), &named.name)?;
                 self.found(Problem { ino: named.ino, ..problem });
             }
@@ -167,7 +167,7 @@ impl Checker<'_, '_> {
         let what = "the chain of names of its hash is broken before it".to_owned();
         let key = key::entry(dir.ino, cookie - 1, Part::Attributes).to_vec();
         let fix = Fix::Edits("join the chain", vec![Edit::Put(tree.id, key, entry.encode())]);
-        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
         let problem = self.at(problem, (tree.subvol, dir.ino), &named.name)?;
         self.found(Problem { ino: named.ino, ..problem });
         Ok(())
@@ -216,7 +216,7 @@ impl Checker<'_, '_> {
             Edit::Delete(tree.id, key)
         };
         let fix = Fix::Edits("remove the name", vec![edit]);
-        Problem::new(ProblemKind::Name, what.to_owned()).mended_by(fix)
+        Problem::new(ProblemKind::Name, what.to_owned()).repaired_by(fix)
     }
 
     fn leads_to_linked(
@@ -244,14 +244,14 @@ impl Checker<'_, '_> {
             let key = key::entry(dir.ino, cookie, Part::Attributes).to_vec();
             let edits = vec![Edit::Put(tree.id, key, entry.encode())];
             let fix = Fix::Edits("set the kind to the inode's", edits);
-            return Ok(Some(Problem::new(ProblemKind::Name, what).mended_by(fix)));
+            return Ok(Some(Problem::new(ProblemKind::Name, what).repaired_by(fix)));
         }
         let back = key::back_reference(named.ino, dir.ino, cookie);
         if look::exists(self.pin, tree.id, &back)? == Look::Absent {
             let what = "the inode does not know this name".to_owned();
             let edits = vec![Edit::Put(tree.id, back.to_vec(), Vec::new())];
             let fix = Fix::Edits("add it to its names", edits);
-            return Ok(Some(Problem::new(ProblemKind::Name, what).mended_by(fix)));
+            return Ok(Some(Problem::new(ProblemKind::Name, what).repaired_by(fix)));
         }
         Ok(None)
     }
@@ -275,7 +275,7 @@ impl Checker<'_, '_> {
                 tree.remade.insert(named.ino);
                 let what = "the record of the directory is gone, its names are there".to_owned();
                 let fix = Fix::Directory(tree.id, named.ino, (dir.ino, cookie));
-                return Ok(Some(Problem::new(ProblemKind::Name, what).mended_by(fix)));
+                return Ok(Some(Problem::new(ProblemKind::Name, what).repaired_by(fix)));
             }
         };
         if dir.reach == Reach::Root {
@@ -314,7 +314,7 @@ impl Checker<'_, '_> {
             "set the directory above to this one",
             vec![Edit::Put(tree.id, key, value.encode())],
         );
-        Ok(Some(Problem::new(ProblemKind::Name, what).mended_by(fix)))
+        Ok(Some(Problem::new(ProblemKind::Name, what).repaired_by(fix)))
     }
 
     fn leads_to_subvolume(
@@ -374,13 +374,13 @@ impl Checker<'_, '_> {
             let value = SubvolumeRecord { parent: place, ..record }.encode();
             let edits = vec![Edit::Put(VOLUME, key.to_vec(), value)];
             let fix = Fix::Edits("set its place to this one", edits);
-            return Ok(Some(Problem::new(ProblemKind::Subvolume, what).mended_by(fix)));
+            return Ok(Some(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix)));
         }
         let what = format!("the name leads to inode {}, not to its root", named.ino);
         let entry = Named { ino: record.root, ..named.clone() };
         let key = key::entry(dir.ino, cookie, Part::Attributes).to_vec();
         let fix = Fix::Edits("lead it to the root", vec![Edit::Put(tree.id, key, entry.encode())]);
-        Ok(Some(Problem::new(ProblemKind::Subvolume, what).mended_by(fix)))
+        Ok(Some(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix)))
     }
 
     /// Contents or attributes beside an entry.
@@ -433,11 +433,11 @@ impl Checker<'_, '_> {
                 let right = InodeRecord { has_xattrs: true, ..inode };
                 let how = "note that they are there";
                 let fix = says(tree, (dir.ino, cookie), &named, right, how);
-                let problem = Problem::new(ProblemKind::Name, unknown()).mended_by(fix);
+                let problem = Problem::new(ProblemKind::Name, unknown()).repaired_by(fix);
                 Problem { ino: named.ino, ..problem }
             }
             Some((_, None)) if part == Part::Bulk => {
-                Problem::new(ProblemKind::Name, unknown()).mended_by(keep_bulk(tree, dir, cookie))
+                Problem::new(ProblemKind::Name, unknown()).repaired_by(keep_bulk(tree, dir, cookie))
             }
             None if part == Part::Bulk => {
                 let prefix = key::entry(dir.ino, cookie, Part::Attributes);
@@ -446,13 +446,13 @@ impl Checker<'_, '_> {
                     return Ok(());
                 }
                 let what = format!("{} bytes of contents whose name is gone", value.len());
-                Problem::new(ProblemKind::Name, what).mended_by(keep_bulk(tree, dir, cookie))
+                Problem::new(ProblemKind::Name, what).repaired_by(keep_bulk(tree, dir, cookie))
             }
             None if dir.partial || !lost.is_empty() => return Ok(()),
             Some((_, None)) | None => {
                 let edits = vec![Edit::Delete(tree.id, key::entry(dir.ino, cookie, part).to_vec())];
                 let fix = Fix::Edits("remove it", edits);
-                Problem::new(ProblemKind::Name, unknown()).mended_by(fix)
+                Problem::new(ProblemKind::Name, unknown()).repaired_by(fix)
             }
         };
         let problem = self.at(problem, (tree.subvol, dir.ino), &name)?;
@@ -533,7 +533,7 @@ impl Checker<'_, '_> {
         let entry = Named { target: Target::Embedded(less), ..named.clone() };
         let at = key::entry(dir.ino, attached.cookie, Part::Attributes).to_vec();
         edits.push(Edit::Put(tree.id, at, entry.encode()));
-        let problem = lists::problem().mended_by(Fix::Edits(lists::REMEDY, edits));
+        let problem = lists::problem().repaired_by(Fix::Edits(lists::REMEDY, edits));
         let problem = self.at(problem, (tree.subvol, dir.ino), &named.name)?;
         self.found(Problem { ino: named.ino, ..problem });
         Ok(())

@@ -123,7 +123,7 @@ impl Checker<'_, '_> {
         let what = format!("inode {} names an entry that is not there", inode.ino);
         let edits = vec![Edit::Delete(tree.id, key.to_vec())];
         let fix = Fix::Edits("forget that name", edits);
-        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
         self.about(tree, inode.ino, problem)
     }
 
@@ -175,7 +175,7 @@ impl Checker<'_, '_> {
             less.inode.has_xattrs = has_xattrs;
             less.inode.mode = without_lost_list(less.inode.mode);
             edits.push(put_edit(tree, ino, &less));
-            let problem = lists::problem().mended_by(Fix::Edits(lists::REMEDY, edits));
+            let problem = lists::problem().repaired_by(Fix::Edits(lists::REMEDY, edits));
             return self.about(tree, ino, problem);
         }
         self.links_of(tree, inode, &record, lost)
@@ -197,7 +197,7 @@ impl Checker<'_, '_> {
             let what = format!("it says {} links and has {} names", record.nlink, inode.names);
             let right = LinkedRecord { nlink: inode.names, ..*record };
             let fix = put(tree, ino, &right, "set the count of links");
-            let problem = Problem::new(ProblemKind::Links, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Links, what).repaired_by(fix);
             return self.about(tree, ino, problem);
         }
         if record.nlink > 0 {
@@ -206,7 +206,7 @@ impl Checker<'_, '_> {
             }
             let what = format!("inode {ino} says {} links and has no name", record.nlink);
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::Linked(ino));
-            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             return self.about(tree, ino, problem);
         }
         // What cannot be read may be its name, and a removal cannot be undone.
@@ -221,7 +221,7 @@ impl Checker<'_, '_> {
         let what = format!("inode {ino} was unlinked, and nothing removes it");
         let edits = vec![Edit::Put(VOLUME, note.to_vec(), Vec::new())];
         let fix = Fix::Edits("have it removed", edits);
-        self.about(tree, ino, Problem::new(ProblemKind::Name, what).mended_by(fix))
+        self.about(tree, ino, Problem::new(ProblemKind::Name, what).repaired_by(fix))
     }
 
     /// Whether what is stored beside an inode is what the inode says; reports it if not.
@@ -241,10 +241,10 @@ impl Checker<'_, '_> {
                 Remedy::Keep => Some(Fix::Keep(tree.subvol, tree.id, Stray::LinkedBulk(ino))),
                 Remedy::Nothing => None,
             };
-            let is_mended = fix.is_some();
+            let is_repaired = fix.is_some();
             let problem = Problem::new(wrong.kind, wrong.what);
             self.about(tree, ino, Problem { fix, ..problem })?;
-            if is_mended {
+            if is_repaired {
                 return Ok(false);
             }
         }
@@ -258,7 +258,7 @@ impl Checker<'_, '_> {
             right.inode.mode = without_lost_list(says.mode);
         }
         let fix = put(tree, ino, &right, "note what is there");
-        self.about(tree, ino, Problem::new(ProblemKind::Contents, what).mended_by(fix))?;
+        self.about(tree, ino, Problem::new(ProblemKind::Contents, what).repaired_by(fix))?;
         Ok(false)
     }
 
@@ -275,13 +275,13 @@ impl Checker<'_, '_> {
             }
             let what = format!("contents of inode {}, which is gone", inode.ino);
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::LinkedBulk(inode.ino));
-            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             return self.about(tree, inode.ino, problem);
         }
         let what = format!("attributes of inode {}, which is gone", inode.ino);
         let key = key::linked(inode.ino, Part::Xattrs).to_vec();
         let fix = Fix::Edits("remove them", vec![Edit::Delete(tree.id, key)]);
-        self.about(tree, inode.ino, Problem::new(ProblemKind::Name, what).mended_by(fix))
+        self.about(tree, inode.ino, Problem::new(ProblemKind::Name, what).repaired_by(fix))
     }
 
     /// Each extent belongs to an inode that says it has extents.
@@ -313,17 +313,17 @@ impl Checker<'_, '_> {
                     let mut right = record;
                     right.inode.has_extents = true;
                     let fix = put(tree, ino, &right, "note that it has");
-                    Problem::new(ProblemKind::Contents, what).mended_by(fix)
+                    Problem::new(ProblemKind::Contents, what).repaired_by(fix)
                 }
                 Look::Absent if tree.embedded.contains(ino) => {
                     let what = format!("inode {ino} does not know that it has extents");
                     let fix = Fix::Extended(tree.id, ino);
-                    Problem::new(ProblemKind::Contents, what).mended_by(fix)
+                    Problem::new(ProblemKind::Contents, what).repaired_by(fix)
                 }
                 Look::Absent => {
                     let what = format!("extents of inode {ino}, which is gone");
                     let fix = Fix::Keep(tree.subvol, tree.id, Stray::Extents(ino));
-                    Problem::new(ProblemKind::Contents, what).mended_by(fix)
+                    Problem::new(ProblemKind::Contents, what).repaired_by(fix)
                 }
             };
             self.about(tree, ino, problem)?;

@@ -48,7 +48,7 @@ pub(super) fn gone(key: &[u8], copy: &[u8]) -> Problem {
     } else {
         format!("the record of subvolume {subvolume} is gone, and its copy is there")
     };
-    let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(put_back(key, copy));
+    let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(put_back(key, copy));
     Problem { subvolume, ..problem }
 }
 

@@ -18,7 +18,7 @@
 //! few bytes a node, and 24 KiB for 64 MiB of contents.
 //!
 //! A repair (`repair`) needs a volume that no other process has open. It repairs each problem by
-//! one commit (`mend`, `keep`), and then checks the volume again, until nothing repairable is left.
+//! one commit (`repair`, `keep`), and then checks the volume again, until nothing repairable is left.
 //! So after a crash anywhere the next run continues.
 
 mod collect;
@@ -26,13 +26,13 @@ mod contents;
 mod copies;
 mod counters;
 mod entries;
+mod fix;
 mod index;
 mod join;
 mod keep;
 mod linked;
 mod lists;
 pub(crate) mod look;
-mod mend;
 mod missing;
 mod mounted;
 mod mounts;
@@ -56,7 +56,7 @@ use store::{CheckProgress, Pinned, TreeId};
 
 pub use collect::{Garbage, GarbageKind, Gc, GcReport};
 pub use problem::{Action, Problem, ProblemKind, VolumeReport};
-pub use repair::{Mended, Repair};
+pub use repair::{Repair, RepairReport};
 
 pub(crate) use problem::{Edit, Fix, Stray};
 

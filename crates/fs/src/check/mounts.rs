@@ -52,7 +52,7 @@ impl Checker<'_, '_> {
             let problem = if id == self.table.root {
                 problem
             } else {
-                problem.mended_by(Fix::Edits("forget the subvolume", edits))
+                problem.repaired_by(Fix::Edits("forget the subvolume", edits))
             };
             self.table.subvolumes.remove(&id);
             self.found(Problem { subvolume: id, ..problem });
@@ -69,7 +69,7 @@ impl Checker<'_, '_> {
                 let value = SubvolumeRecord { base: 0, ..record.clone() }.encode();
                 let edits = vec![Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)];
                 let fix = Fix::Edits("have its index made anew", edits);
-                let problem = Problem::new(ProblemKind::Index, what).mended_by(fix);
+                let problem = Problem::new(ProblemKind::Index, what).repaired_by(fix);
                 self.about_subvolume(id, problem)?;
             }
         }
@@ -118,7 +118,7 @@ impl Checker<'_, '_> {
                 (format!("subvolume {id} was removed, and nothing reclaims it"), fix)
             }
         };
-        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
+        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).repaired_by(fix))
     }
 
     /// Whether a name leads to a subvolume where its record says, and is itself reachable. What is
@@ -192,7 +192,7 @@ impl Checker<'_, '_> {
         }
         for (id, what, edit) in wrong {
             let fix = Fix::Edits("have it inherit nothing", vec![edit]);
-            let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
             self.found(Problem { subvolume: id, ..problem });
         }
     }
@@ -211,7 +211,7 @@ impl Checker<'_, '_> {
             self.table.sharing.insert(id);
             let what = format!("tree {tree} of subvolume {id} is that of subvolume {first}, too");
             let problem = Problem::new(ProblemKind::Subvolume, what);
-            let problem = problem.mended_by(Fix::OwnTree(first, id));
+            let problem = problem.repaired_by(Fix::OwnTree(first, id));
             self.found(Problem { subvolume: id, ..problem });
         }
     }
@@ -243,7 +243,7 @@ impl Checker<'_, '_> {
             let count = circle.len();
             let what = format!("{count} subvolumes lie in one another, and not below the root");
             let fix = Fix::Keep(self.table.root, above, Stray::Subvolume(least));
-            let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
             self.about_subvolume(least, problem)?;
         }
         Ok(())
@@ -257,7 +257,7 @@ impl Checker<'_, '_> {
             None => return Ok(()),
         };
         let fix = Fix::Keep(root, tree, Stray::Subvolume(id));
-        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
+        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).repaired_by(fix))
     }
 
     /// A snapshot has its name.
@@ -283,7 +283,7 @@ impl Checker<'_, '_> {
             Edit::Put(VOLUME, key::subvolume(id).to_vec(), renamed.encode()),
         ];
         let fix = Fix::Edits("name it as it was", edits);
-        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).mended_by(fix))
+        self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).repaired_by(fix))
     }
 
     pub(super) fn check_snapshot_names(&mut self) {
@@ -303,7 +303,7 @@ impl Checker<'_, '_> {
             let what = format!("{shown:?} is the name of snapshot {id}, which does not exist");
             let edits = vec![Edit::Delete(VOLUME, key::snapshot_name(*lineage, *directory, name))];
             let fix = Fix::Edits("remove the name", edits);
-            let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
             self.found(Problem { subvolume: *id, ..problem });
         }
         self.table.names = names;

@@ -181,7 +181,7 @@ impl Problem {
     }
 
     /// With what repairs it.
-    pub(crate) fn mended_by(self, fix: Fix) -> Problem {
+    pub(crate) fn repaired_by(self, fix: Fix) -> Problem {
         Problem { fix: Some(fix), ..self }
     }
 
@@ -331,7 +331,7 @@ pub struct VolumeReport {
     /// Where the log is damaged: what truncating it would cost, or why that would be refused.
     pub log_cut: Option<Result<store::Cut, String>>,
     /// How many of them a repair fixes without losing anything.
-    pub mendable_count: u64,
+    pub repairable_count: u64,
     /// How many of them have a remedy of any sort. That includes truncating the log, and a
     /// checkpoint of the daemon that has the volume open.
     pub remedies_count: u64,
@@ -354,7 +354,7 @@ impl VolumeReport {
         self.problems_count += 1;
         let kept = if let Some(fix) = &problem.fix {
             self.remedies_count += 1;
-            self.mendable_count += u64::from(!matches!(fix, Fix::Log | Fix::Checkpoint));
+            self.repairable_count += u64::from(!matches!(fix, Fix::Log | Fix::Checkpoint));
             remedies
         } else if problem.kind == ProblemKind::Medium {
             self.medium_count += 1;
@@ -371,14 +371,15 @@ impl VolumeReport {
     /// The present end of the list of problems.
     pub(super) fn at(&self) -> (usize, [u64; 4]) {
         let counts =
-            [self.problems_count, self.mendable_count, self.remedies_count, self.medium_count];
+            [self.problems_count, self.repairable_count, self.remedies_count, self.medium_count];
         (self.problems.len(), counts)
     }
 
     /// Removes the problems that were added since the list ended there.
     pub(super) fn take_back(&mut self, (kept, counts): (usize, [u64; 4])) {
         self.problems.truncate(kept);
-        [self.problems_count, self.mendable_count, self.remedies_count, self.medium_count] = counts;
+        [self.problems_count, self.repairable_count, self.remedies_count, self.medium_count] =
+            counts;
     }
 
     /// Whether problems were met that are not in the list.
@@ -419,11 +420,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repair_does_not_do_is_not_counted_as_mended_by_it() {
+    fn what_a_repair_does_not_do_is_not_counted_as_repaired_by_it() {
         let mut report = VolumeReport::default();
         for fix in [Fix::Log, Fix::Checkpoint, Fix::LogHeader] {
             report.add(of(ProblemKind::Unreadable, Some(fix)));
         }
-        assert_eq!((report.mendable_count, report.remedies_count), (1, 3));
+        assert_eq!((report.repairable_count, report.remedies_count), (1, 3));
     }
 }

@@ -50,7 +50,7 @@ impl Checker<'_, '_> {
 
     fn wrong_quota(&mut self, what: String, remedy: &'static str, edit: Edit) {
         let problem = Problem::new(ProblemKind::Quota, what);
-        self.found(problem.mended_by(Fix::Edits(remedy, vec![edit])));
+        self.found(problem.repaired_by(Fix::Edits(remedy, vec![edit])));
     }
 
     /// Records that do not decode limit no one, and do not prevent opening a volume.

@@ -2,7 +2,7 @@
 //!
 //! 1. Check it as it is (`offline`). Write the header, or its copy, again from the other: they are
 //!    the same in every state. Do the same with headers of the log's files. If the store's counts
-//!    or a superblock are damaged, rebuild those (`btree::mend`): without them the volume may not
+//!    or a superblock are damaged, rebuild those (`btree::repair`): without them the volume may not
 //!    even open. Rebuild the damaged one of the two trees of the volume's records from the other
 //!    (`own`).
 //! 2. Open it. Check, repair what can be repaired, each by one commit, and check again, until
@@ -32,11 +32,11 @@ const FIRST_A_COPY: &str = "some of the medium cannot be read, and nothing is re
 
 /// The result of a repair.
 #[derive(Debug, Default)]
-pub struct Mended {
+pub struct RepairReport {
     /// What was wrong before.
     pub before: VolumeReport,
     /// What was repaired, in order.
-    pub mended: Vec<Problem>,
+    pub repaired: Vec<Problem>,
     /// What could not be repaired, and why.
     pub failed: Vec<(Problem, String)>,
     /// Where the log was truncated, and what was lost by that.
@@ -45,7 +45,7 @@ pub struct Mended {
     pub after: VolumeReport,
 }
 
-impl Mended {
+impl RepairReport {
     /// Ends a repair before it began, because of a read error of the disk.
     fn nothing_for_unread(&mut self) {
         let fixable = self.before.problems.iter().filter(|problem| problem.fix.is_some());
@@ -84,18 +84,18 @@ fn is_below(fix: &Fix) -> bool {
 
 /// Repairs what must be repaired before the volume is opened; returns whether none of it is left.
 fn below(
-    mended: &mut Mended,
+    repaired: &mut RepairReport,
     fix: &Fix,
-    mend: impl FnOnce() -> Result<(), OpenError>,
+    repair: impl FnOnce() -> Result<(), OpenError>,
 ) -> Result<bool, OpenError> {
-    let found = mended.before.problems.iter().filter(|found| found.fix.as_ref() == Some(fix));
+    let found = repaired.before.problems.iter().filter(|found| found.fix.as_ref() == Some(fix));
     let found: Vec<Problem> = found.cloned().collect();
     if found.is_empty() {
         return Ok(true);
     }
-    match mend() {
+    match repair() {
         Ok(()) => {
-            mended.mended.extend(found);
+            repaired.repaired.extend(found);
             Ok(true)
         }
         Err(
@@ -105,7 +105,7 @@ fn below(
             | OpenError::Missing(_)),
         ) => {
             let failed = found.into_iter().map(|found| (found, error.to_string()));
-            mended.failed.extend(failed);
+            repaired.failed.extend(failed);
             Ok(false)
         }
         Err(error) => Err(error),
@@ -119,52 +119,54 @@ impl Fs {
         env: &Env,
         how: Repair,
         progress: CheckProgress<'_>,
-    ) -> Result<Mended, OpenError> {
+    ) -> Result<RepairReport, OpenError> {
         let before = Fs::check_offline(env, progress)?;
-        let mut mended = Mended { before, ..Mended::default() };
-        if how == Repair::Tell || mended.before.is_clean() || mended.before.stopped {
-            mended.after = mended.before.clone();
-            return Ok(mended);
+        let mut repaired = RepairReport { before, ..RepairReport::default() };
+        if how == Repair::Tell || repaired.before.is_clean() || repaired.before.stopped {
+            repaired.after = repaired.before.clone();
+            return Ok(repaired);
         }
-        if mended.before.unread {
-            mended.nothing_for_unread();
-            return Ok(mended);
+        if repaired.before.unread {
+            repaired.nothing_for_unread();
+            return Ok(repaired);
         }
         let device = &*env.device;
-        below(&mut mended, &Fix::Header, || header::mend(device))?;
+        below(&mut repaired, &Fix::Header, || header::repair(device))?;
         // Then the log: the rest refers to the state that is left. If the log is not truncated,
         // nothing else is done either. Rewriting a superblock would make the state that was found
         // the newest, and the log that of another state, although the log may be the one that is
         // right.
-        let mut can_go_on =
-            below(&mut mended, &Fix::LogHeader, || engine::mend_log(env, &header::read(device)?))?;
-        let damaged_log = mended.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
+        let mut can_go_on = below(&mut repaired, &Fix::LogHeader, || {
+            engine::repair_log(env, &header::read(device)?)
+        })?;
+        let damaged_log = repaired.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
         let mut cut = None;
         let mut cut_log = || {
             cut = Some(engine::cut_log(env, &header::read(device)?)?);
             Ok(())
         };
         if damaged_log {
-            can_go_on = how == Repair::DoAndCutLog && below(&mut mended, &Fix::Log, &mut cut_log)?;
+            can_go_on =
+                how == Repair::DoAndCutLog && below(&mut repaired, &Fix::Log, &mut cut_log)?;
         }
-        mended.cut = cut;
+        repaired.cut = cut;
         if !can_go_on {
-            mended.after = if mended.mended.is_empty() {
-                mended.before.clone()
+            repaired.after = if repaired.repaired.is_empty() {
+                repaired.before.clone()
             } else {
                 Fs::check_offline(env, progress)?
             };
-            return Ok(mended);
+            return Ok(repaired);
         }
-        below(&mut mended, &Fix::Engine, || engine::mend(env, &header::read(device)?))?;
-        below(&mut mended, &Fix::Own, || engine::renew_own(env, &header::read(device)?))?;
+        below(&mut repaired, &Fix::Engine, || engine::repair(env, &header::read(device)?))?;
+        below(&mut repaired, &Fix::Own, || engine::renew_own(env, &header::read(device)?))?;
         let options = OpenOptions { index: None, ..OpenOptions::default() };
         match Fs::open(env.clone(), &options) {
             Ok(fs) => {
                 let done = match fs.kept_from() {
                     // What prevents changes is reported below, and by the next check.
-                    Some(why) => fs.fail_all(&mut mended, why, progress),
-                    None => fs.mend_all(&mut mended, progress),
+                    Some(why) => fs.fail_all(&mut repaired, why, progress),
+                    None => fs.repair_all(&mut repaired, progress),
                 };
                 let done = done.and_then(|()| fs.close());
                 done.map_err(OpenError::inconsistent)?;
@@ -178,8 +180,8 @@ impl Fs {
             ) => {}
             Err(error) => return Err(error),
         }
-        mended.after = Fs::check_offline(env, progress)?;
-        Ok(mended)
+        repaired.after = Fs::check_offline(env, progress)?;
+        Ok(repaired)
     }
 
     /// Records, for everything repairable in a volume that opens for reading only, why it is not
@@ -188,12 +190,12 @@ impl Fs {
     /// already doing.
     fn fail_all(
         &self,
-        mended: &mut Mended,
+        repaired: &mut RepairReport,
         why: &str,
         progress: CheckProgress<'_>,
     ) -> FsResult<()> {
         let report = self.check_volume(progress)?;
-        let own = mended.failed.iter().find(|(problem, _)| problem.fix == Some(Fix::Own));
+        let own = repaired.failed.iter().find(|(problem, _)| problem.fix == Some(Fix::Own));
         let own = own.map(|(_, why)| why.clone());
         let is_new = |problem: &Problem| match &problem.fix {
             None => false,
@@ -201,12 +203,12 @@ impl Fs {
         };
         let why = own.as_deref().unwrap_or(why);
         let found = report.problems.into_iter().filter(is_new);
-        mended.failed.extend(found.map(|problem| (problem, why.to_owned())));
+        repaired.failed.extend(found.map(|problem| (problem, why.to_owned())));
         Ok(())
     }
 
     /// Repairs in rounds, until a check finds nothing repairable.
-    fn mend_all(&self, mended: &mut Mended, progress: CheckProgress<'_>) -> FsResult<()> {
+    fn repair_all(&self, repaired: &mut RepairReport, progress: CheckProgress<'_>) -> FsResult<()> {
         // A repair that was done once is not repeated if its problem is found again.
         let mut tried: BTreeSet<String> = BTreeSet::new();
         for _ in 0..ROUNDS_MAX {
@@ -241,10 +243,10 @@ impl Fs {
                     continue;
                 }
                 done += 1;
-                match self.mend(&fix) {
-                    Ok(()) => mended.mended.push(problem),
+                match self.apply_fix(&fix) {
+                    Ok(()) => repaired.repaired.push(problem),
                     Err(error @ (FsError::NoSpace | FsError::ReadOnly(_))) => return Err(error),
-                    Err(error) => mended.failed.push((problem, error.to_string())),
+                    Err(error) => repaired.failed.push((problem, error.to_string())),
                 }
             }
             if done == 0 {

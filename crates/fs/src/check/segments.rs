@@ -48,7 +48,7 @@ impl Checker<'_, '_> {
             let key = key::segment(segment).to_vec();
             let value = (live as i64).to_le_bytes().to_vec();
             let fix = Fix::Edits("set the count", vec![Edit::Put(VOLUME, key, value)]);
-            self.found(Problem::new(ProblemKind::Space, what).mended_by(fix));
+            self.found(Problem::new(ProblemKind::Space, what).repaired_by(fix));
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ impl Table {
             let problem = Problem::new(ProblemKind::Structure, what);
             if let Some(copy) = copies.get(&key) {
                 table.from_copies.insert(key.clone());
-                report.add(problem.mended_by(put_back(&key, copy)));
+                report.add(problem.repaired_by(put_back(&key, copy)));
             } else {
                 report.add(problem);
                 not_decoded.push(look::not_decoded(VOLUME, &key, malformed));
@@ -278,7 +278,7 @@ impl Checker<'_, '_> {
                 let what = format!("inode {ino} is to be removed, {problem}");
                 let edits = vec![Edit::Delete(VOLUME, key::orphan(subvol, ino).to_vec())];
                 let fix = Fix::Edits("forget that", edits);
-                let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+                let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
                 self.found(Problem { subvolume: subvol, ino, ..problem });
             }
         }
@@ -329,7 +329,7 @@ impl Checker<'_, '_> {
             let what = format!("something of subvolume {subvolume} waits to be reclaimed {how}");
             let edits = vec![Edit::Delete(VOLUME, key::detached(sequence).to_vec())];
             let fix = Fix::Edits("forget that", edits);
-            let problem = Problem::new(ProblemKind::Subvolume, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
             self.found(Problem { subvolume, ..problem });
         }
         Ok(())
@@ -342,7 +342,7 @@ impl Checker<'_, '_> {
                 continue;
             }
             let what = format!("tree {base} of a base of the index does not exist");
-            let problem = Problem::new(ProblemKind::Index, what).mended_by(Fix::DropIndex);
+            let problem = Problem::new(ProblemKind::Index, what).repaired_by(Fix::DropIndex);
             self.found(problem);
         }
         Ok(())
@@ -356,7 +356,7 @@ impl Checker<'_, '_> {
             let what = format!("what was noted as garbage, {:02x?}: {malformed}", scan.key);
             let edits = vec![Edit::Delete(VOLUME, scan.key.clone())];
             let fix = Fix::Edits("remove the note: it is made again", edits);
-            self.found(Problem::new(ProblemKind::Structure, what).mended_by(fix));
+            self.found(Problem::new(ProblemKind::Structure, what).repaired_by(fix));
         }
         Ok(())
     }

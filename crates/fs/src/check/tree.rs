@@ -144,7 +144,7 @@ impl Checker<'_, '_> {
             Look::Absent => {
                 let what = "its root directory has no record".to_owned();
                 let fix = Fix::Directory(tree.id, tree.root, (tree.root, 0));
-                let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+                let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
                 let problem = self.at(problem, (id, tree.root), b"")?;
                 self.found(problem);
             }
@@ -179,7 +179,7 @@ impl Checker<'_, '_> {
         let value = DirectoryRecord { parent, parent_cookie, detached: false, ..record }.encode();
         let key = key::directory(of.root, Part::Attributes).to_vec();
         let fix = Fix::Edits("say that it is the root", vec![Edit::Put(tree, key, value)]);
-        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
         let problem = self.at(problem, (id, of.root), b"")?;
         self.found(Problem { ino: of.root, ..problem });
         Ok(())
@@ -243,7 +243,7 @@ impl Checker<'_, '_> {
                     let what = format!("a record that no directory has: {part:?}");
                     let edits = vec![Edit::Delete(tree.id, scan.key.clone())];
                     let fix = Fix::Edits("remove it", edits);
-                    let problem = Problem::new(ProblemKind::Structure, what).mended_by(fix);
+                    let problem = Problem::new(ProblemKind::Structure, what).repaired_by(fix);
                     let problem = self.at(problem, (tree.subvol, directory), b"")?;
                     self.found(problem);
                 }
@@ -324,7 +324,7 @@ impl Checker<'_, '_> {
             chain.len() - start
         );
         let fix = Fix::Keep(tree.subvol, tree.id, Stray::Directory(least));
-        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
         let problem = self.at(problem, (tree.subvol, least), b"")?;
         self.found(Problem { ino: least, ..problem });
         Ok(())
@@ -361,7 +361,7 @@ impl Checker<'_, '_> {
         if !leads_here {
             let what = format!("no entry leads to directory {}", dir.ino);
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::Directory(dir.ino));
-            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
             self.found(Problem { ino: dir.ino, ..problem });
         }
@@ -376,7 +376,7 @@ impl Checker<'_, '_> {
         }
         let what = format!("directory {} was removed, and nothing reclaims it", dir.ino);
         let fix = self.table.detach(tree.subvol, dir.ino);
-        let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+        let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
         self.found(Problem { subvolume: tree.subvol, ino: dir.ino, ..problem });
     }
 
@@ -418,7 +418,7 @@ impl Checker<'_, '_> {
             let value = DirectoryRecord { has_xattrs: false, mode, ..record }.encode();
             let key = key::directory(dir.ino, Part::Attributes).to_vec();
             let fix = Fix::Edits("note that there are none", vec![Edit::Put(tree.id, key, value)]);
-            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
             self.found(Problem { ino: dir.ino, ..problem });
             return Ok(());
@@ -445,7 +445,7 @@ impl Checker<'_, '_> {
         let value = DirectoryRecord { entries, subdirectories: directories, ..record }.encode();
         let key = key::directory(dir.ino, Part::Attributes).to_vec();
         let fix = Fix::Edits("set the counts", vec![Edit::Put(tree.id, key, value)]);
-        let problem = Problem::new(ProblemKind::Links, what).mended_by(fix);
+        let problem = Problem::new(ProblemKind::Links, what).repaired_by(fix);
         let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
         self.found(Problem { ino: dir.ino, ..problem });
         Ok(())
@@ -459,7 +459,7 @@ impl Checker<'_, '_> {
         let mode = without_lost_list(record.mode);
         let value = DirectoryRecord { has_xattrs, mode, ..record }.encode();
         edits.push(Edit::Put(tree.id, key::directory(ino, Part::Attributes).to_vec(), value));
-        let problem = lists::problem().mended_by(Fix::Edits(lists::REMEDY, edits));
+        let problem = lists::problem().repaired_by(Fix::Edits(lists::REMEDY, edits));
         let problem = self.at(problem, (tree.subvol, ino), b"")?;
         self.found(Problem { ino, ..problem });
         Ok(())
@@ -485,7 +485,7 @@ impl Checker<'_, '_> {
             }
             let what = format!("{entries} names in directory {ino}, which is gone");
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::Entries(ino));
-            let problem = Problem::new(ProblemKind::Name, what).mended_by(fix);
+            let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             self.found(Problem { subvolume: tree.subvol, ino, ..problem });
         }
     }
@@ -513,7 +513,7 @@ impl Checker<'_, '_> {
         );
         let value = UsageRecord { files: tree.files, bytes: tree.bytes, counted: true }.encode();
         let fix = Fix::Edits("set the counts", vec![Edit::Put(VOLUME, key.to_vec(), value)]);
-        let problem = Problem::new(ProblemKind::Space, what).mended_by(fix);
+        let problem = Problem::new(ProblemKind::Space, what).repaired_by(fix);
         let problem = self.at(problem, (tree.subvol, tree.root), b"")?;
         self.found(problem);
         Ok(())

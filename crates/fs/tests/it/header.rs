@@ -70,7 +70,7 @@ fn assert_whole(device: &SimDevice, right: &[u8], place: &str) {
 
 /// Damage of one file: reported, there and nowhere else, and repaired.
 #[track_caller]
-fn assert_mended(hurt: &SimDevice, path: &str, right: &[u8], place: &str) {
+fn assert_repaired(hurt: &SimDevice, path: &str, right: &[u8], place: &str) {
     let before = FILES.map(|path| hurt.files().iter().any(|(name, _)| name == path));
     let found = check(hurt);
     assert_eq!(found.problems.len(), 1, "{place}: {}", told(&found));
@@ -83,14 +83,18 @@ fn assert_mended(hurt: &SimDevice, path: &str, right: &[u8], place: &str) {
     } else {
         assert!(opened.is_ok(), "{place}: {opened:?}");
     }
-    let mended = repair(hurt);
-    assert!(mended.after.is_clean() && mended.failed.is_empty(), "{place}: {:?}", mended.failed);
-    assert_eq!(mended.mended.len(), 1, "{place}");
+    let repaired = repair(hurt);
+    assert!(
+        repaired.after.is_clean() && repaired.failed.is_empty(),
+        "{place}: {:?}",
+        repaired.failed
+    );
+    assert_eq!(repaired.repaired.len(), 1, "{place}");
     assert_whole(hurt, right, place);
 }
 
 #[test]
-fn damage_of_any_byte_of_either_file_is_mended() {
+fn damage_of_any_byte_of_either_file_is_repaired() {
     for engine in ENGINES {
         let (device, right) = volume(engine);
         for path in FILES {
@@ -105,14 +109,14 @@ fn damage_of_any_byte_of_either_file_is_mended() {
                         "{place}: {error:?}"
                     );
                 }
-                assert_mended(&hurt, path, &right, &place);
+                assert_repaired(&hurt, path, &right, &place);
             }
         }
     }
 }
 
 #[test]
-fn a_header_that_is_gone_or_cut_off_is_mended() {
+fn a_header_that_is_gone_or_cut_off_is_repaired() {
     for engine in ENGINES {
         let (device, right) = volume(engine);
         let hurt = device.copy();
@@ -120,12 +124,12 @@ fn a_header_that_is_gone_or_cut_off_is_mended() {
         assert!(matches!(open(&hurt.copy()).map(drop), Err(OpenError::HeaderDamaged(_))));
         // It is still a volume, and formatting it is refused.
         assert!(matches!(format(&hurt.copy(), engine), Err(OpenError::Exists)));
-        assert_mended(&hurt, FILES[0], &right, "gone");
+        assert_repaired(&hurt, FILES[0], &right, "gone");
         for path in FILES {
             for length in [0, 7, 20, right.len() as u64 - 1] {
                 let hurt = device.copy();
                 hurt.truncate(path, length);
-                assert_mended(&hurt, path, &right, &format!("{path} cut to {length}"));
+                assert_repaired(&hurt, path, &right, &format!("{path} cut to {length}"));
             }
         }
     }
@@ -166,7 +170,7 @@ fn the_header_of_another_volume_is_not_taken() {
         for path in FILES {
             let hurt = device.copy();
             put(&hurt, path, &other);
-            assert_mended(&hurt, path, &right, &format!("{engine:?}: another in {path}"));
+            assert_repaired(&hurt, path, &right, &format!("{engine:?}: another in {path}"));
         }
         let damaged = [&right[..30], b"?", &right[31..]].concat();
         for (main, copy) in [(&other, &other), (&damaged, &other), (&other, &damaged)] {
@@ -175,8 +179,12 @@ fn the_header_of_another_volume_is_not_taken() {
             put(&hurt, FILES[1], copy);
             assert!(open(&hurt.copy()).is_err(), "{engine:?}: opens by another's header");
             assert!(!check(&hurt).is_clean());
-            let mended = repair(&hurt);
-            assert!(!mended.after.is_clean() && mended.mended.is_empty(), "{:?}", mended.mended);
+            let repaired = repair(&hurt);
+            assert!(
+                !repaired.after.is_clean() && repaired.repaired.is_empty(),
+                "{:?}",
+                repaired.repaired
+            );
             assert_eq!(&hurt.read_file(FILES[0]), main, "{engine:?}");
             assert_eq!(&hurt.read_file(FILES[1]), copy, "{engine:?}");
         }

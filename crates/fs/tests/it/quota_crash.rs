@@ -19,7 +19,7 @@ use crate::script::{options, scale};
 use crate::subject::{Base, FsSubject};
 
 on_each_engine!(
-    a_wrong_charge_is_mended_and_the_limit_holds_again,
+    a_wrong_charge_is_repaired_and_the_limit_holds_again,
     limits_that_do_not_decode_are_told_and_the_quota_begins_again_without,
 );
 
@@ -118,7 +118,7 @@ fn what_finds_no_room_is_charged_to_nobody() {
     assert!(refused > 20, "the medium was hardly ever full: {refused}");
 }
 
-fn a_wrong_charge_is_mended_and_the_limit_holds_again(engine: Engine) {
+fn a_wrong_charge_is_repaired_and_the_limit_holds_again(engine: Engine) {
     let device = SimDevice::new(1);
     let subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
     let (fs, root) = (subject.fs(), Caller::root());
@@ -142,13 +142,13 @@ fn a_wrong_charge_is_mended_and_the_limit_holds_again(engine: Engine) {
         let report = check(&device);
         assert_eq!(report.problems.len(), 1, "{}", told(&report));
         assert_eq!(report.problems[0].kind, ProblemKind::Quota);
-        let mended = repair(&device);
-        assert!(mended.after.is_clean(), "{}", told(&mended.after));
-        let again = open(&device, "mended");
+        let repaired = repair(&device);
+        assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
+        let again = open(&device, "repaired");
         assert_eq!(charged(again.fs()), right);
         again.fs().close().expect("it closes");
     }
-    let again = open(&device, "mended");
+    let again = open(&device, "repaired");
     make(again.fs(), dir, b"g").expect("it is within the limit");
     let refused = make(again.fs(), dir, b"h");
     assert!(matches!(refused, Err(FsError::QuotaExceeded)));
@@ -179,9 +179,9 @@ fn limits_that_do_not_decode_are_told_and_the_quota_begins_again_without(engine:
     assert_eq!(report.problems.len(), 4, "{}", told(&report));
     assert!(report.problems.iter().all(|problem| problem.kind == ProblemKind::Quota));
     open(&device, "damaged").fs().close().expect("it opens and closes");
-    let mended = repair(&device);
-    assert!(mended.after.is_clean(), "{}", told(&mended.after));
-    let again = open(&device, "mended");
+    let repaired = repair(&device);
+    assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
+    let again = open(&device, "repaired");
     let quota = again.fs().quota_get(dir).expect("a node").expect("the quota is there");
     assert_eq!((quota.directory, quota.files), (dir, 2));
     assert_eq!(quota.limits, QuotaLimits::default(), "without limits");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use format::run_manifest::RunManifest;
-use lsm::{LsmStore, mend};
+use lsm::{LsmStore, repair};
 use parking_lot::Mutex;
 use store::{Error, Store, TreeId};
 use testing::run::for_seeds;
@@ -182,7 +182,7 @@ fn either_manifest_is_enough_when_the_power_is_cut_in_the_opening_after_a_cut() 
 
 /// Opening writes both copies again, and so does repair: a second damage finds a whole copy.
 #[test]
-fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
+fn a_manifest_that_rotted_is_written_again_by_opening_and_by_repairing() {
     let (sim, store) = store(3);
     let mut random = fastrand::Rng::with_seed(3);
     let mut model = Model::new();
@@ -204,8 +204,8 @@ fn a_manifest_that_rotted_is_written_again_by_opening_and_by_mending() {
             found.iter().all(|found| found.file == *path && found.remedy == store::Remedy::Rebuild);
         assert!(told, "{place}: {found:?}");
         let opened = opens(device.copy(), &model, &place);
-        mend(&SimEnv::on(device.clone(), 1).env(), &options()).expect("there is one");
-        for (device, by) in [(opened, "opening"), (device, "mending")] {
+        repair(&SimEnv::on(device.clone(), 1).env(), &options()).expect("there is one");
+        for (device, by) in [(opened, "opening"), (device, "repairing")] {
             let place = format!("{place}, after {by}");
             let report = inspected(&SimEnv::on(device.copy(), 1));
             assert!(report.is_clean(), "{place}: {:?}", report.findings);

@@ -22,13 +22,13 @@ wrong, and where: subvolume, path, inode, file of the volume and byte in it:
 A volume that is mounted, or that a daemon has open, is checked by its daemon, beside its work.
 Any other is looked at as opening it would find it, and nothing of it is changed.
 
-With --repair, of a volume that is not mounted, what can be mended is: each thing by one commit,
+With --repair, of a volume that is not mounted, what can be repaired is: each thing by one commit,
 and a crash leaves a volume that the next repair goes on with. What has no name is kept in
 lost+found, in the root of its subvolume. Nothing is removed because it could not be read.
 --dry-run says what would be done. A log that is damaged in the middle is cut off there only with
 --discard-log: changes behind the damage are lost, those of the last seconds before a crash, and
 it is said how many records, and bytes of them. A segment that became shorter keeps what it has,
-and one of which only the header is damaged is mended without it, and loses nothing.
+and one of which only the header is damaged is repaired without it, and loses nothing.
 
 Exit code 0 when nothing is wrong (any more), 5 otherwise.
 

@@ -131,7 +131,7 @@ pub(crate) fn checked(report: &VolumeReport) -> Checked {
         index_files: report.index_files,
         findings: findings.collect(),
         findings_count: report.problems_count,
-        mendable_count: report.mendable_count,
+        repairable_count: report.repairable_count,
         unread: report.unread,
     }
 }
@@ -140,7 +140,7 @@ pub(crate) fn checked(report: &VolumeReport) -> Checked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Medium,
-    Mendable,
+    Repairable,
     Other,
 }
 
@@ -148,7 +148,7 @@ impl Sort {
     fn of(found: &Problem) -> Sort {
         match found.kind {
             ProblemKind::Medium => Sort::Medium,
-            _ if found.remedy().is_some() => Sort::Mendable,
+            _ if found.remedy().is_some() => Sort::Repairable,
             _ => Sort::Other,
         }
     }
@@ -162,7 +162,7 @@ fn kept(sorts: &[Sort], most: usize) -> Vec<usize> {
     let first = most.div_ceil(20);
     let mut kept: Vec<usize> = those(Sort::Medium)
         .take(first)
-        .chain(those(Sort::Mendable))
+        .chain(those(Sort::Repairable))
         .chain(those(Sort::Medium).skip(first))
         .chain(those(Sort::Other))
         .take(most)
@@ -173,20 +173,20 @@ fn kept(sorts: &[Sort], most: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::Sort::{Medium, Mendable, Other};
+    use super::Sort::{Medium, Other, Repairable};
     use super::kept;
 
     #[test]
-    fn what_can_be_mended_is_not_left_out_for_what_cannot() {
-        let sorts = [Other, Other, Mendable, Other, Mendable];
+    fn what_can_be_repaired_is_not_left_out_for_what_cannot() {
+        let sorts = [Other, Other, Repairable, Other, Repairable];
         assert_eq!(kept(&sorts, 9), [0, 1, 2, 3, 4]);
         assert_eq!(kept(&sorts, 3), [0, 2, 4]);
         assert_eq!(kept(&sorts, 1), [2]);
     }
 
     #[test]
-    fn what_keeps_a_repair_from_mending_is_told_before_what_it_would_mend() {
-        let sorts = [Mendable, Other, Mendable, Medium, Medium];
+    fn what_keeps_a_repair_from_repairing_is_told_before_what_it_would_repair() {
+        let sorts = [Repairable, Other, Repairable, Medium, Medium];
         assert_eq!(kept(&sorts, 5), [0, 1, 2, 3, 4]);
         assert_eq!(kept(&sorts, 3), [0, 2, 3]);
         assert_eq!(kept(&sorts, 1), [3]);

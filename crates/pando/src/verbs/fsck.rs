@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use client::{Connection, Opened};
 use device::Env;
-use fs::{Fs, Mended, Repair};
+use fs::{Fs, Repair, RepairReport};
 use serde_json::json;
 use store::Cut;
 use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, FailureKind};
@@ -40,9 +40,9 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
     let env = env.map_err(|error| not_theirs(failure::device(&volume, &error)))?;
     if args.repair && !args.dry_run {
         let how = if args.discard_log { Repair::DoAndCutLog } else { Repair::Do };
-        let mended = repair(&volume, &env, how, &mut show);
+        let repaired = repair(&volume, &env, how, &mut show);
         bar.finish_and_clear();
-        return report_repair(&volume, &mended.map_err(not_theirs)?, output);
+        return report_repair(&volume, &repaired.map_err(not_theirs)?, output);
     }
     let listen =
         || interrupt::says("nothing was changed", "run it again to check anew", &bar, output);
@@ -73,7 +73,7 @@ fn not_theirs(failure: Failure) -> Failure {
         FailureKind::Permission
             if failure.hint.is_empty() || failure.hint == failure::ONLY_ITS_USER =>
         {
-            failure.hint("only the volume's user, or root, checks and mends it, mounted or not")
+            failure.hint("only the volume's user, or root, checks and repairs it, mounted or not")
         }
         _ => failure,
     }
@@ -126,17 +126,22 @@ fn offline(
     Ok((checked(&report), report.log_cut))
 }
 
-fn repair(volume: &Path, env: &Env, how: Repair, show: &mut dyn FnMut(u64, u64)) -> Result<Mended> {
+fn repair(
+    volume: &Path,
+    env: &Env,
+    how: Repair,
+    show: &mut dyn FnMut(u64, u64),
+) -> Result<RepairReport> {
     let _alone = alone(volume, env)?;
     let _log = log_place::hold(volume, &*env.clock, Claim::Write)?;
     let mut progress = interruptible(show)?;
-    let mended =
+    let repaired =
         Fs::repair(env, how, &mut progress).map_err(|error| failure::open(volume, &error))?;
-    if mended.before.stopped || mended.after.stopped {
-        return Err(stopped("what was mended until then stays so")
+    if repaired.before.stopped || repaired.after.stopped {
+        return Err(stopped("what was repaired until then stays so")
             .hint("run the same command again to go on"));
     }
-    Ok(mended)
+    Ok(repaired)
 }
 
 fn through_owner(volume: &Path, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
@@ -188,7 +193,7 @@ fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
         "clean": found.findings_count == 0,
         "findings": found.findings_count,
         "findings_not_shown": not_shown(found),
-        "mendable": found.mendable_count,
+        "repairable": found.repairable_count,
         "unread": found.unread,
         "lost_bytes": found.lost_bytes,
         "trees": found.trees,
@@ -260,23 +265,23 @@ fn hint(found: &Checked, cut: Option<&CutCost>) -> String {
     let discards = find(CheckAction::DiscardLog).is_some();
     if discards && matches!(cut, Some(Err(_))) {
         return "the log is damaged, and would not be cut off: why is said above; nothing else is \
-                mended before that is put right"
+                repaired before that is put right"
             .to_owned();
     }
     if discards {
-        return "the log is damaged, and nothing else is mended before it is cut off: `pando fsck \
+        return "the log is damaged, and nothing else is repaired before it is cut off: `pando fsck \
                 --repair --discard-log` does that, and gives up what was changed behind the \
                 damage, also what was acknowledged"
             .to_owned();
     }
-    let mendable = found.mendable_count;
-    if mendable > 0 {
-        return format!("`pando fsck --repair` mends {mendable} of them");
+    let repairable = found.repairable_count;
+    if repairable > 0 {
+        return format!("`pando fsck --repair` repairs {repairable} of them");
     }
     if found.findings.iter().all(|finding| finding.action == CheckAction::MoveAway) {
         return "nothing is lost: move away what is named".to_owned();
     }
-    "nothing of that can be mended: restore what is named from a copy".to_owned()
+    "nothing of that can be repaired: restore what is named from a copy".to_owned()
 }
 
 fn report(
@@ -290,7 +295,7 @@ fn report(
         tell(finding, "finding", output)?;
         if remedies {
             let remedy = match finding.remedy.as_str() {
-                "" => "nothing mends it",
+                "" => "nothing repairs it",
                 remedy => remedy,
             };
             output.line(&format!("  would: {remedy}"))?;
@@ -355,50 +360,51 @@ fn tell_cut(cut: &Cut, is: CutIs, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn report_repair(volume: &Path, mended: &Mended, output: &mut Output) -> Result<()> {
+fn report_repair(volume: &Path, repaired: &RepairReport, output: &mut Output) -> Result<()> {
     let told = fs::VolumeReport {
-        problems: mended.mended.clone(),
-        problems_count: mended.mended.len() as u64,
-        ..mended.before.clone()
+        problems: repaired.repaired.clone(),
+        problems_count: repaired.repaired.len() as u64,
+        ..repaired.before.clone()
     };
     let told = checked(&told);
     for finding in &told.findings {
-        tell(finding, "mended", output)?;
+        tell(finding, "repaired", output)?;
         output.line(&format!("  done: {}", finding.remedy))?;
     }
     tell_more(&told, output)?;
-    if let Some(cut) = &mended.cut {
+    if let Some(cut) = &repaired.cut {
         tell_cut(cut, CutIs::Done, output)?;
     } else {
-        tell_cost(mended.before.log_cut.as_ref(), output)?;
+        tell_cost(repaired.before.log_cut.as_ref(), output)?;
     }
-    for (problem, why) in &mended.failed {
+    for (problem, why) in &repaired.failed {
         output
             .object(&json!({ "failed": problem.kind.name(), "what": problem.what, "why": why }))?;
-        output.line(&format!("not mended: {}: {why}", problem.what))?;
+        output.line(&format!("not repaired: {}: {why}", problem.what))?;
     }
-    let after = checked(&mended.after);
+    let after = checked(&repaired.after);
     for finding in &after.findings {
         tell(finding, "finding", output)?;
     }
     tell_more(&after, output)?;
     summary(volume, &after, output)?;
-    if !mended.mended.is_empty() {
-        let count = mended.mended.len() as u64;
+    if !repaired.repaired.is_empty() {
+        let count = repaired.repaired.len() as u64;
         let were = output::count(count, "finding was", "findings were");
-        output.line(&format!("{were} mended"))?;
+        output.line(&format!("{were} repaired"))?;
     }
     let is_refused =
         |(problem, _): &(fs::Problem, String)| problem.action() == fs::Action::DiscardLog;
-    let failed = |found: &&fs::Problem| mended.failed.iter().any(|(tried, _)| tried.is_same(found));
+    let failed =
+        |found: &&fs::Problem| repaired.failed.iter().any(|(tried, _)| tried.is_same(found));
     // A repair that has just failed would fail again.
-    let failed = mended.after.problems.iter().filter(failed).count() as u64;
-    let hint = if mended.failed.iter().any(is_refused) {
-        "nothing was cut off the log, and nothing else mended: why is said above".to_owned()
-    } else if failed > 0 && failed >= after.mendable_count && !after.unread {
-        "what can be mended was tried: why that failed is said above".to_owned()
+    let failed = repaired.after.problems.iter().filter(failed).count() as u64;
+    let hint = if repaired.failed.iter().any(is_refused) {
+        "nothing was cut off the log, and nothing else repaired: why is said above".to_owned()
+    } else if failed > 0 && failed >= after.repairable_count && !after.unread {
+        "what can be repaired was tried: why that failed is said above".to_owned()
     } else {
-        hint(&after, mended.after.log_cut.as_ref())
+        hint(&after, repaired.after.log_cut.as_ref())
     };
     verdict(volume, &after, hint, output)
 }

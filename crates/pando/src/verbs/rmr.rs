@@ -122,8 +122,8 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
     if failure.kind == FailureKind::Damaged {
         let volume = volume.display();
         return told.hint(format!(
-            "`pando fsck {volume}` names what is damaged, and mends with `--repair` what can be \
-             mended; the daemon of the volume tries again every minute"
+            "`pando fsck {volume}` names what is damaged, and repairs with `--repair` what can be \
+             repaired; the daemon of the volume tries again every minute"
         ));
     }
     told.hint("the daemon of the volume tries again every minute")

@@ -44,7 +44,7 @@ fn a_newer_format_is_named() {
 /// For a volume that lost its header, the message names the repair, and `fsck` does it; but not if
 /// only a copy of the header remains of a volume that was never finished.
 #[test]
-fn a_header_is_mended_from_its_copy() {
+fn a_header_is_repaired_from_its_copy() {
     let world = World::new();
     let file = world.path().join("file");
     fs::write(&file, "dear").unwrap();

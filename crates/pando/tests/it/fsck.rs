@@ -11,7 +11,7 @@ on_each_engine!(
     damage_is_named_and_ends_with_its_own_code,
     a_repair_says_what_it_would_do_and_then_does_it,
     a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it,
-    a_damaged_header_of_the_log_is_mended_and_costs_nothing,
+    a_damaged_header_of_the_log_is_repaired_and_costs_nothing,
     what_a_damaged_log_costs_is_said_before_and_after,
     a_file_beside_the_log_is_told_and_nothing_else,
     how_many_findings_are_not_shown_is_told,
@@ -151,8 +151,8 @@ fn a_repair_says_what_it_would_do_and_then_does_it(engine: &str) {
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!(line["finding"], "unreadable");
     assert!(!line["remedy"].as_str().unwrap().is_empty(), "{line}");
-    let mended = world.ok(&["fsck", "--repair", world.vol()]);
-    assert!(mended.contains("clean"), "{mended}");
+    let repaired = world.ok(&["fsck", "--repair", world.vol()]);
+    assert!(repaired.contains("clean"), "{repaired}");
     world.ok(&["fsck", world.vol()]);
     assert_eq!(world.names("/one"), before);
     // A daemon without a mount hands the volume over.
@@ -214,15 +214,15 @@ fn flip(path: &std::path::Path, place: u64) {
     file.write_all_at(&[old[0] ^ 4], place).unwrap();
 }
 
-fn a_damaged_header_of_the_log_is_mended_and_costs_nothing(engine: &str) {
+fn a_damaged_header_of_the_log_is_repaired_and_costs_nothing(engine: &str) {
     let world = filled(engine);
     flip(&log_files(&world)[0], 20);
     let found = world.run(&["fsck", world.vol()]);
     assert_eq!(found.code, 5, "{}", found.err);
-    assert!(found.err.contains("`pando fsck --repair` mends 1 of them"), "{}", found.err);
-    let mended = world.ok(&["fsck", "--repair", world.vol()]);
-    assert!(mended.contains("done: write the header of that file of the log anew"), "{mended}");
-    assert!(mended.ends_with("clean\n"), "{mended}");
+    assert!(found.err.contains("`pando fsck --repair` repairs 1 of them"), "{}", found.err);
+    let repaired = world.ok(&["fsck", "--repair", world.vol()]);
+    assert!(repaired.contains("done: write the header of that file of the log anew"), "{repaired}");
+    assert!(repaired.ends_with("clean\n"), "{repaired}");
     assert_eq!(world.names("/one").len(), 300);
 }
 
@@ -238,7 +238,7 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
         assert_eq!(found.code, 5, "{}", found.err);
         let says = |words: &str| found.err.contains(words);
         assert!(says("`pando fsck --repair --discard-log` does that, and gives up"), "{found:?}");
-        assert!(!says("`pando fsck --repair` mends"), "{found:?}");
+        assert!(!says("`pando fsck --repair` repairs"), "{found:?}");
     }
     let vol = world.vol();
     let of = |command: &[&str], name: &str| {
@@ -263,10 +263,10 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
     let found = world.run(&["fsck", world.vol()]);
     assert!(found.out.contains("log/, byte 0: unreadable: the file with record "), "{found:?}");
     assert!(found.err.contains("--discard-log"), "{found:?}");
-    let mended = world.ok(&["fsck", "--repair", "--discard-log", world.vol()]);
-    assert!(mended.contains("of records, is not known"), "{mended}");
-    assert!(mended.contains("a whole file of it is gone"), "{mended}");
-    assert!(mended.ends_with("clean\n"), "{mended}");
+    let repaired = world.ok(&["fsck", "--repair", "--discard-log", world.vol()]);
+    assert!(repaired.contains("of records, is not known"), "{repaired}");
+    assert!(repaired.contains("a whole file of it is gone"), "{repaired}");
+    assert!(repaired.ends_with("clean\n"), "{repaired}");
 }
 
 fn a_file_beside_the_log_is_told_and_nothing_else(engine: &str) {
@@ -323,8 +323,8 @@ fn how_many_findings_are_not_shown_is_told(engine: &str) {
     let found = total["findings"].as_u64().unwrap();
     assert!(found > 2000 && shown.len() == 2000, "{found}, {}", shown.len());
     assert_eq!(total["findings_not_shown"], found - 2000);
-    let mendable = shown.iter().filter(|line| line["remedy"] != "").count();
-    assert_eq!(total["mendable"], mendable);
+    let repairable = shown.iter().filter(|line| line["remedy"] != "").count();
+    assert_eq!(total["repairable"], repairable);
     let told = world.run(&["fsck", world.vol()]);
     assert!(told.out.contains(&format!("and {} more", found - 2000)), "{}", told.err);
 }
@@ -403,7 +403,7 @@ fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
 /// Regression: the check reported that a repair would repair them, and that an existing one was
 /// missing.
 #[test]
-fn what_no_superblock_leads_to_is_not_told_as_mendable() {
+fn what_no_superblock_leads_to_is_not_told_as_repairable() {
     let world = filled("btree");
     leave(&world);
     for name in ["btree/super-0", "btree/super-1"] {
@@ -413,6 +413,6 @@ fn what_no_superblock_leads_to_is_not_told_as_mendable() {
         let said = world.run(how);
         assert_eq!(said.code, 5, "{}", said.err);
         assert!(said.out.contains("no superblock leads to a state"), "{}", said.out);
-        assert!(!said.out.contains("is missing") && !said.err.contains("mends"), "{said:?}");
+        assert!(!said.out.contains("is missing") && !said.err.contains("repairs"), "{said:?}");
     }
 }

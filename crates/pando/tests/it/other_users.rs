@@ -186,7 +186,7 @@ fn who_may_not_check_a_volume_is_told_who_may() {
         }
     };
     let by_owner = ["only root, or the user whose daemon has the volume open, checks it", "root's"];
-    let by_user = ["only the volume's user, or root, checks and mends it", "Permission denied"];
+    let by_user = ["only the volume's user, or root, checks and repairs it", "Permission denied"];
     let vol = world.vol();
     world.ok(&["status", vol]);
     refused(&["fsck", vol], &by_owner);

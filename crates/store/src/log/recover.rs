@@ -98,7 +98,7 @@ impl Log {
         // it.
         files.device.sync_dir(directory)?;
         let mut scan = Scan::new(&files, from, replay, options.segment_bytes);
-        (scan.mend, scan.strays) = (true, &strays);
+        (scan.repair, scan.strays) = (true, &strays);
         let writer = scan.segments(&needed)?;
         let recovery = scan.recovery;
         let log = Log::assemble(env, files, options, writer);
@@ -125,7 +125,7 @@ impl Log {
         files.device.sync_dir(directory)?;
         let mut visit = visit;
         let mut scan = Scan::new(&files, from, &mut visit, options.segment_bytes);
-        (scan.mend, scan.strays) = (true, &strays);
+        (scan.repair, scan.strays) = (true, &strays);
         scan.segments(&needed)?;
         Ok(())
     }
@@ -250,7 +250,7 @@ pub(super) struct Scan<'a> {
     pub(super) replay: &'a mut dyn Replay,
     pub(super) recovery: Recovery,
     /// Whether a torn tail is overwritten.
-    pub(super) mend: bool,
+    pub(super) repair: bool,
     /// Collects damaged headers where nothing else is damaged, for a caller that continues without
     /// them.
     pub(super) headers: Option<&'a mut Vec<BadHeader>>,
@@ -268,7 +268,7 @@ impl<'a> Scan<'a> {
         usual: u64,
     ) -> Scan<'a> {
         let recovery = Recovery::default();
-        Scan { files, from, replay, recovery, mend: false, headers: None, usual, strays: &[] }
+        Scan { files, from, replay, recovery, repair: false, headers: None, usual, strays: &[] }
     }
 
     /// Replays the segments; the log continues in the last one.
@@ -308,7 +308,7 @@ impl<'a> Scan<'a> {
                 return Err(stray.missed(next).into());
             }
             let torn = self.tail(&path, &bytes, end, next)?;
-            if self.mend {
+            if self.repair {
                 let proved = proved(self.files.seed, &bytes, end).max(self.from.0);
                 make_durable(file.as_ref(), &bytes, (behind(&bytes, end, proved), end, torn))?;
             }

@@ -19,7 +19,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["node::LAYOUT", "node::verify", "node::new", "node::next_entry"],
         make: make_leaf,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_node,
     },
     Target {
@@ -27,7 +27,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["node::new", "node::next_child"],
         make: make_interior,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_node,
     },
     Target {
@@ -35,7 +35,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["map_directory::LAYOUT", "map_directory::decode"],
         make: make_directory,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_node,
     },
     Target {
@@ -43,7 +43,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["space_map::decode"],
         make: make_page,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_page,
     },
     Target {
@@ -55,7 +55,7 @@ pub(super) const TARGETS: &[Target] = &[
             pointer(random).encode(&mut out);
             out
         },
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| Pointer::decode(&mut Reader::new("pointer", bytes)).is_ok(),
     },
     Target {
@@ -63,7 +63,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["superblock::LAYOUT", "superblock::decode"],
         make: make_superblock,
-        mend: |bytes| put_sum(bytes, 12, &[(0, 12), (16, 128)]),
+        repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, 128)]),
         run: run_superblock,
     },
     Target {
@@ -73,7 +73,7 @@ pub(super) const TARGETS: &[Target] = &[
         make: |random| {
             RootRecord { pointer: pointer(random), level: random.u8(..=node::LEVEL_MAX) }.encode()
         },
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_catalog,
     },
 ];

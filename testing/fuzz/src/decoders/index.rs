@@ -29,7 +29,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["manifest::LAYOUT", "manifest::CLUSTER_LAYOUT", "manifest::decode"],
         make: make_manifest,
-        mend: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
+        repair: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
         run: |bytes| {
             let Ok(manifest) = Manifest::decode(bytes, VOLUME, BASE) else { return false };
             again(&manifest, &manifest.encode(), |bytes| Manifest::decode(bytes, VOLUME, BASE));
@@ -46,7 +46,7 @@ pub(super) const TARGETS: &[Target] = &[
             "cluster::decode",
         ],
         make: make_head,
-        mend: |bytes| {
+        repair: |bytes| {
             let length = bytes.len() as u32;
             if let Some(slot) = bytes.get_mut(16..20) {
                 slot.copy_from_slice(&length.to_le_bytes());
@@ -60,7 +60,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["cluster_directories::LAYOUT", "cluster_directories::read_next"],
         make: make_directories,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_directories,
     },
     Target {
@@ -73,7 +73,7 @@ pub(super) const TARGETS: &[Target] = &[
             "cluster_groups::decode",
         ],
         make: make_groups,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_groups,
     },
     Target {
@@ -81,7 +81,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["cluster_names::decode"],
         make: make_names,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_names,
     },
     Target {
@@ -93,7 +93,7 @@ pub(super) const TARGETS: &[Target] = &[
             let packed = cluster_names::pack(&names, 1).unwrap_or_default();
             [&(names.len() as u32).to_le_bytes()[..], &packed].concat()
         },
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             let Some((raw, packed)) = bytes.split_first_chunk::<4>() else { return false };
             // The caller bounds the length by what the structure may have.
@@ -106,7 +106,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["cluster_numbers::decode"],
         make: make_numbers,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_numbers,
     },
     Target {
@@ -114,7 +114,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["cluster_values::decode"],
         make: make_values,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_values,
     },
     Target {
@@ -126,7 +126,7 @@ pub(super) const TARGETS: &[Target] = &[
             filter(random).encode(&mut out);
             out
         },
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_filter,
     },
     Target {
@@ -134,7 +134,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["cluster_summary::decode"],
         make: make_summary,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_summary,
     },
 ];

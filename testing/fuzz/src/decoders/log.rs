@@ -20,7 +20,7 @@ pub(super) const TARGETS: &[Target] = &[
             let bytes = random.u64(RECORDS_START + 1..=SEGMENT_BYTES_MAX);
             SegmentHeader { volume: id(random), first: counted(random).max(1), bytes }.encode()
         },
-        mend: |bytes| put_sum(bytes, 12, &[(0, 12), (16, 64)]),
+        repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, 64)]),
         run: run_segment,
     },
     Target {
@@ -28,7 +28,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["log_record::LAYOUT", "log_record::decode"],
         make: make_record,
-        mend: mend_record,
+        repair: repair_record,
         run: run_record,
     },
     Target {
@@ -36,7 +36,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["batch::next"],
         make: make_batch,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_batch,
     },
 ];
@@ -58,7 +58,7 @@ fn make_record(random: &mut Rng) -> Vec<u8> {
 }
 
 /// The checksum covers the payload, up to the stated length, and then the rest of the header.
-fn mend_record(bytes: &mut [u8]) {
+fn repair_record(bytes: &mut [u8]) {
     let length =
         bytes.get(4..8).and_then(|slot| slot.try_into().ok()).map_or(0, u32::from_le_bytes);
     let end = log_record::HEADER_BYTES.saturating_add(length as usize).min(bytes.len());

@@ -33,7 +33,7 @@ pub(super) const TARGETS: &[Target] = &[
             "key::parse_trash",
         ],
         make: make_key,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_key,
     },
     Target {
@@ -41,7 +41,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["entry_record::LAYOUT", "entry_record::decode", "entry_record::target"],
         make: make_entry,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_entry,
     },
     Target {
@@ -49,7 +49,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["inode_record::LAYOUT", "inode_record::LINKED_LAYOUT", "inode_record::decode"],
         make: make_linked,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_linked,
     },
     Target {
@@ -62,7 +62,7 @@ pub(super) const TARGETS: &[Target] = &[
             "directory_record::decode",
         ],
         make: make_directory,
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             let Ok(record) = DirectoryRecord::decode(bytes) else { return false };
             again(&record, &record.encode(), DirectoryRecord::decode);
@@ -74,7 +74,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["extent::LAYOUT", "extent::decode"],
         make: make_extent,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_extent,
     },
     Target {
@@ -82,7 +82,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["acl::LAYOUT", "acl::decode"],
         make: make_acl,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_acl,
     },
     Target {
@@ -90,7 +90,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["xattr_record::LAYOUT", "xattr_record::decode", "xattr_record::each"],
         make: make_xattrs,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_xattrs,
     },
 ];

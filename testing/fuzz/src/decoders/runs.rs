@@ -21,7 +21,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["run_block::LAYOUT", "run_block::decode"],
         make: make_block,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_block,
     },
     Target {
@@ -29,7 +29,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["run_block::unpack"],
         make: make_packed,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_packed,
     },
     Target {
@@ -37,7 +37,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["run_index::LAYOUT", "run_index::BLOCK_LAYOUT", "run_index::decode"],
         make: make_index,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_index,
     },
     Target {
@@ -45,7 +45,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["run_index::BLOB_LAYOUT", "run_index::check_blob_head"],
         make: |_| run_index::blob_head(VOLUME, NUMBER),
-        mend: |bytes| put_sum(bytes, 12, &[(16, 40)]),
+        repair: |bytes| put_sum(bytes, 12, &[(16, 40)]),
         run: |bytes| run_index::check_blob_head(bytes, VOLUME, NUMBER).is_ok(),
     },
     Target {
@@ -53,7 +53,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["numbers::LAYOUT", "numbers::decode"],
         make: |random| Numbers { volume: VOLUME, below: counted(random) }.encode(),
-        mend: |bytes| put_sum(bytes, 12, &[(0, 12), (16, NUMBERS_BYTES)]),
+        repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, NUMBERS_BYTES)]),
         run: |bytes| {
             let Ok(numbers::Decoded::Numbers(note)) = Numbers::decode(bytes) else { return false };
             let read = |bytes: &[u8]| match Numbers::decode(bytes) {
@@ -78,7 +78,7 @@ pub(super) const TARGETS: &[Target] = &[
             "run_manifest::decode",
         ],
         make: make_manifest,
-        mend: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
+        repair: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
         run: run_manifest,
     },
     Target {
@@ -86,7 +86,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["row_pointer::LAYOUT", "row_pointer::decode"],
         make: make_pointer,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_pointer,
     },
 ];

@@ -26,7 +26,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["volume::LAYOUT", "volume::decode"],
         make: make_header,
-        mend: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
+        repair: |bytes| put_sum(bytes, 12, &[(16, usize::MAX)]),
         run: |bytes| {
             let Ok(header) = VolumeHeader::decode(bytes) else { return false };
             again(&header, &header.encode(), VolumeHeader::decode);
@@ -38,7 +38,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["segment::LAYOUT", "segment::decode"],
         make: make_mark,
-        mend: |bytes| put_sum(bytes, MARK_BYTES - 4, &[(0, MARK_BYTES - 4)]),
+        repair: |bytes| put_sum(bytes, MARK_BYTES - 4, &[(0, MARK_BYTES - 4)]),
         run: run_mark,
     },
     Target {
@@ -46,7 +46,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["segment::decode"],
         make: make_map,
-        mend: mend_map,
+        repair: repair_map,
         run: run_map,
     },
     Target {
@@ -58,7 +58,7 @@ pub(super) const TARGETS: &[Target] = &[
             "subvolume_record::decode",
         ],
         make: make_subvolume,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_subvolume,
     },
     Target {
@@ -79,7 +79,7 @@ pub(super) const TARGETS: &[Target] = &[
             "usage::decode",
         ],
         make: make_small,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_small,
     },
     Target {
@@ -95,7 +95,7 @@ pub(super) const TARGETS: &[Target] = &[
             "owner_quota::decode",
         ],
         make: make_quota,
-        mend: no_checksum,
+        repair: no_checksum,
         run: run_quota,
     },
     Target {
@@ -103,7 +103,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["trash::LAYOUT", "trash::decode"],
         make: |random| TrashRecord { keep_seconds: number(random) }.encode(),
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             let Ok(record) = TrashRecord::decode(bytes) else { return false };
             again(&record, &record.encode(), TrashRecord::decode);
@@ -118,7 +118,7 @@ pub(super) const TARGETS: &[Target] = &[
             let (directories, rows) = (random.u32(1..=1_000_000), random.u32(10..=1_000_000));
             ClusterLimitsRecord { directories, rows, since: number(random) }.encode()
         },
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             let Ok(record) = ClusterLimitsRecord::decode(bytes) else { return false };
             again(&record, &record.encode(), ClusterLimitsRecord::decode);
@@ -130,7 +130,7 @@ pub(super) const TARGETS: &[Target] = &[
         part: Part::Decoders,
         covers: &["scan_record::LAYOUT", "scan_record::decode"],
         make: make_scan,
-        mend: no_checksum,
+        repair: no_checksum,
         run: |bytes| {
             let Ok(record) = ScanRecord::decode(bytes) else { return false };
             again(&record, &record.encode(), ScanRecord::decode);
@@ -177,7 +177,7 @@ fn make_map(random: &mut Rng) -> Vec<u8> {
 }
 
 /// The mark stores how many pages the map keeps: that is corrected too.
-fn mend_map(bytes: &mut [u8]) {
+fn repair_map(bytes: &mut [u8]) {
     if bytes.len() < MAP_PAGE_BYTES {
         return;
     }

@@ -8,7 +8,7 @@ const BROKEN: Target = Target {
     part: Part::Decoders,
     covers: &[],
     make: |random| vec![random.u8(..)],
-    mend: no_checksum,
+    repair: no_checksum,
     run: |bytes| {
         assert!(bytes.first() != Some(&77), "seventy-seven");
         true

@@ -16,7 +16,7 @@ use super::records::{
     Entry, TREE, directory, entries, named, put_directory, put_entry, subvolumes,
 };
 use super::volume::{falsified, falsify, look, made, open};
-use super::{assert_mended, check, repair, told};
+use super::{assert_repaired, check, repair, told};
 
 on_each_engine!(
     what_is_in_use_is_not_reclaimed_whatever_a_record_says,
@@ -76,8 +76,8 @@ fn what_is_in_use_is_not_reclaimed_whatever_a_record_says(engine: Engine) {
         work(&used);
         let looked = look(&used, &made.right);
         assert!(looked.is_same(), "{what}: {looked:?}");
-        let mended = repair(&device);
-        assert_mended(what, &report, &mended);
+        let repaired = repair(&device);
+        assert_repaired(what, &report, &repaired);
     }
 }
 
@@ -108,8 +108,8 @@ fn no_number_of_an_inode_is_given_out_twice(engine: Engine) {
     });
     let report = check(&device);
     assert!(told(&report).contains("next number of an inode"), "{}", told(&report));
-    let mended = repair(&device);
-    assert_mended("the next inode", &report, &mended);
+    let repaired = repair(&device);
+    assert_repaired("the next inode", &report, &repaired);
     let numbers = |device: &SimDevice| {
         let mut known = Vec::new();
         falsify(device, |store| {
@@ -149,7 +149,7 @@ fn counts_out_of_all_bounds_stop_nothing(engine: Engine) {
         put_directory(batch, deep.ino, &detached);
     });
     let report = check(&device);
-    assert_mended("what waits under the last number", &report, &repair(&device));
+    assert_repaired("what waits under the last number", &report, &repair(&device));
     // No number of an inode is left.
     let next = key::counter(Counter::NextIno);
     let device =
@@ -170,7 +170,7 @@ fn contents_that_an_inode_does_not_know_of_come_back(engine: Engine) {
     });
     let report = check(&device);
     assert!(told(&report).contains("does not know that it has extents"), "{}", told(&report));
-    assert_mended("extents", &report, &repair(&device));
+    assert_repaired("extents", &report, &repair(&device));
     let looked = look(&device, &made.right);
     assert!(looked.is_same(), "{looked:?}");
 }

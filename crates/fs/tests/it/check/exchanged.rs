@@ -180,8 +180,8 @@ fn a_second_file_of_a_segment_is_told_and_both_are_kept(engine: Engine) {
         let told = told.unwrap_or_else(|| panic!("{twin} is not told"));
         assert!(told.what.contains("take the one away"), "{}", told.what);
         assert_answers(&device, &made.right, &twin);
-        let mended = repair(&device);
-        assert_eq!(mended.after.problems_count, 1, "{:?}", mended.after.problems);
+        let repaired = repair(&device);
+        assert_eq!(repaired.after.problems_count, 1, "{:?}", repaired.after.problems);
         assert!(device.read_file(&twin) == bytes);
         assert_answers(&device, &made.right, &twin);
         device.delete(&twin);
@@ -202,20 +202,20 @@ fn a_mark_is_written_anew_only_where_something_says_whose_the_file_is(engine: En
     // Its contents say so.
     let device = made.device.copy();
     lose_marks(&device);
-    let mended = repair(&device);
-    assert!(mended.failed.is_empty() && mended.after.is_clean(), "{:?}", mended.failed);
+    let repaired = repair(&device);
+    assert!(repaired.failed.is_empty() && repaired.after.is_clean(), "{:?}", repaired.failed);
     assert!(device.read_file(&path) == bytes);
     // They do not, where it may be that of another.
     let device = made.device.copy();
     exchange(&device, &two(&device));
     lose_marks(&device);
     let lost = device.read_file(&path);
-    let mended = repair(&device);
-    assert!(mended.failed.is_empty(), "{:?}", mended.failed);
+    let repaired = repair(&device);
+    assert!(repaired.failed.is_empty(), "{:?}", repaired.failed);
     let is_told = |found: &fs::Problem| {
         found.file == path && found.remedy().is_none() && found.what.contains("not written anew")
     };
-    assert!(mended.after.problems.iter().any(is_told), "{}", told(&mended.after));
+    assert!(repaired.after.problems.iter().any(is_told), "{}", told(&repaired.after));
     assert!(device.read_file(&path) == lost);
     exchange(&device, &two(&device));
     repair(&device);

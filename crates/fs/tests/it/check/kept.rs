@@ -13,7 +13,7 @@ use testing::model::{Dump, OpPath};
 
 use super::records::{TREE, entries, named};
 use super::volume::{Made, falsify, look, made_on, open};
-use super::{assert_mended, check, repair, told};
+use super::{assert_repaired, check, repair, told};
 use crate::script::SNAPSHOTS;
 use crate::subject::Base;
 
@@ -85,8 +85,8 @@ fn all_that_has_no_name_any_more_is_in_lost_and_found_with_its_contents() {
         });
         let before = check(&device);
         assert!(!before.is_clean());
-        let mended = repair(&device);
-        assert_mended(&format!("{base:?}"), &before, &mended);
+        let repaired = repair(&device);
+        assert_repaired(&format!("{base:?}"), &before, &repaired);
         let found = dump(&device);
         let now = contents(&found);
         for (bytes, count) in contents(&made.right) {
@@ -178,10 +178,10 @@ fn extents_that_overlap_are_told_and_both_stay() {
             assert_eq!((found[0].ino, found[0].remedy()), (ino, None));
         };
         told_of(&report);
-        let mended = repair(&device);
-        assert!(mended.failed.is_empty(), "{:?}", mended.failed);
-        told_of(&mended.after);
-        assert_eq!(mended.after.problems_count, 1, "{base:?}:\n{}", told(&mended.after));
+        let repaired = repair(&device);
+        assert!(repaired.failed.is_empty(), "{:?}", repaired.failed);
+        told_of(&repaired.after);
+        assert_eq!(repaired.after.problems_count, 1, "{base:?}:\n{}", told(&repaired.after));
         falsify(&device.copy(), |store| {
             assert!(extents_of(store, ino) == extents, "{base:?}: not both of them stay");
         });
@@ -209,8 +209,8 @@ fn extents_that_overlap_are_told_and_both_stay() {
         assert!(buffer[..13_096] == written && buffer[13_096..] == right[13_096..65_000]);
         fs.close().expect("it closes");
         drop(opened);
-        let mended = repair(&device);
-        assert!(mended.after.is_clean(), "{base:?}:\n{}", told(&mended.after));
+        let repaired = repair(&device);
+        assert!(repaired.after.is_clean(), "{base:?}:\n{}", told(&repaired.after));
     }
 }
 
@@ -258,8 +258,8 @@ fn pages_that_two_inodes_have_are_told_and_are_not_freed_with_one() {
             let wanted = of.filter(|(_, flag)| !flag).map(|(path, _)| path).collect();
             assert_eq!(paths, wanted, "{what}:\n{}", told(&report));
             assert!(found.iter().all(|problem| problem.file.starts_with("data/")), "{what}");
-            let mended = repair(&device);
-            assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+            let repaired = repair(&device);
+            assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
             let opened = open(&device).expect("it opens");
             let (fs, root) = (opened.fs(), Caller::root());
             let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;

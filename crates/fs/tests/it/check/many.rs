@@ -8,12 +8,12 @@ use super::records::TREE;
 use super::volume::{falsify, made};
 use super::{check, repair};
 
-on_each_engine!(what_can_be_mended_is_mended_behind_any_number_of_others);
+on_each_engine!(what_can_be_repaired_is_repaired_behind_any_number_of_others);
 
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
 /// A repair said that nothing could be repaired, and repaired nothing.
-fn what_can_be_mended_is_mended_behind_any_number_of_others(engine: Engine) {
+fn what_can_be_repaired_is_repaired_behind_any_number_of_others(engine: Engine) {
     let made = made(engine, 51);
     let device = made.device.copy();
     falsify(&device, |store| {
@@ -30,8 +30,8 @@ fn what_can_be_mended_is_mended_behind_any_number_of_others(engine: Engine) {
     let report = check(&device);
     assert!(report.problems_count > 10_050, "{}", report.problems_count);
     assert!(report.problems.iter().any(is_it), "it is not among those that are kept");
-    let mended = repair(&device);
-    assert!(mended.mended.iter().any(is_it), "it was not mended: {:?}", mended.failed);
-    assert!(!mended.after.problems.iter().any(is_it), "it is told again");
-    assert_eq!(mended.after.problems_count, 10_050);
+    let repaired = repair(&device);
+    assert!(repaired.repaired.iter().any(is_it), "it was not repaired: {:?}", repaired.failed);
+    assert!(!repaired.after.problems.iter().any(is_it), "it is told again");
+    assert_eq!(repaired.after.problems_count, 10_050);
 }

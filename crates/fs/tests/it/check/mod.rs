@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Env;
-use fs::{Fs, Mended, Repair, VolumeReport};
+use fs::{Fs, Repair, RepairReport, VolumeReport};
 use testing::SimDevice;
 
 /// The environment of a simulated disk, with a stopped clock.
@@ -37,19 +37,19 @@ pub(crate) fn check(device: &SimDevice) -> VolumeReport {
     Fs::check_offline(&env_of(device), &mut go_on).expect("the medium answers")
 }
 
-pub(crate) fn repair(device: &SimDevice) -> Mended {
+pub(crate) fn repair(device: &SimDevice) -> RepairReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
     Fs::repair(&env_of(device), Repair::Do, &mut go_on).expect("the medium answers")
 }
 
 /// That nothing is wrong any more, and all was done that was said.
-pub(crate) fn assert_mended(what: &str, before: &VolumeReport, mended: &Mended) {
+pub(crate) fn assert_repaired(what: &str, before: &VolumeReport, repaired: &RepairReport) {
     assert!(
-        mended.after.is_clean() && mended.failed.is_empty(),
+        repaired.after.is_clean() && repaired.failed.is_empty(),
         "{what}: before:\n{}after:\n{}failed: {:?}",
         told(before),
-        told(&mended.after),
-        mended.failed
+        told(&repaired.after),
+        repaired.failed
     );
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn told(report: &VolumeReport) -> String {
         let path = String::from_utf8_lossy(&problem.path);
         let (kind, file, offset) = (problem.kind.name(), &problem.file, problem.offset);
         let (subvolume, ino, what) = (problem.subvolume, problem.ino, &problem.what);
-        let remedy = problem.remedy().unwrap_or_else(|| "nothing mends it".to_owned());
+        let remedy = problem.remedy().unwrap_or_else(|| "nothing repairs it".to_owned());
         let line = format!(
             "{kind}: {file}@{offset} subvolume {subvolume} {path} inode {ino}: {what} ({remedy})\n"
         );

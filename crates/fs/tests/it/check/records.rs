@@ -15,7 +15,7 @@ use super::volume::{Made, falsify, look, made};
 use super::{check, repair, told};
 
 on_each_engine!(
-    what_contradicts_is_found_and_mended,
+    what_contradicts_is_found_and_repaired,
     a_repair_that_is_cut_off_anywhere_is_gone_on_with,
     a_record_that_does_not_decode_costs_nothing_else,
     nobody_gets_more_by_the_loss_of_a_list,
@@ -311,7 +311,7 @@ pub(super) fn broken(made: &Made, change: Change) -> SimDevice {
     device
 }
 
-fn what_contradicts_is_found_and_mended(engine: Engine) {
+fn what_contradicts_is_found_and_repaired(engine: Engine) {
     let made = made(engine, 1);
     super::assert_clean(&made.device, "as made");
     for (what, kind, left, change) in CASES {
@@ -321,15 +321,15 @@ fn what_contradicts_is_found_and_mended(engine: Engine) {
         let found = found.unwrap_or_else(|| panic!("{what}: not found:\n{}", told(&report)));
         let named = !found.path.is_empty() || found.subvolume != 0 || found.ino != 0;
         assert!(named || found.what.contains(char::is_numeric), "{what}: where? {found:?}");
-        let mended = repair(&device);
-        super::assert_mended(what, &report, &mended);
+        let repaired = repair(&device);
+        super::assert_repaired(what, &report, &repaired);
         let looked = look(&device.copy(), &made.right);
         assert_eq!((looked.refused, &looked.closed), (0, &None), "{what}: {looked:?}");
         match left {
             Left::All => assert!(looked.is_same(), "{what}: {looked:#?}"),
             Left::Less => assert!(looked.right > 300, "{what}: {looked:#?}"),
         }
-        println!("{what}: {} found, {} mended", report.problems_count, mended.mended.len());
+        println!("{what}: {} found, {} repaired", report.problems_count, repaired.repaired.len());
     }
 }
 
@@ -351,9 +351,9 @@ fn a_repair_that_is_cut_off_anywhere_is_gone_on_with(engine: Engine) {
             // It fails, or was through.
             drop(fs::Fs::repair(&super::env_of(&device), fs::Repair::Do, &mut go_on));
             let device = device.after_crash(testing::CrashPolicy::Random, op);
-            let mended = repair(&device);
+            let repaired = repair(&device);
             let place = format!("{name}, cut at {op} of {ops}");
-            assert!(mended.after.is_clean(), "{place}:\n{}", told(&mended.after));
+            assert!(repaired.after.is_clean(), "{place}:\n{}", told(&repaired.after));
             let looked = look(&device, &made.right);
             assert_eq!(looked.wrong.len(), right.wrong.len(), "{place}: {looked:#?}");
             assert_eq!((looked.refused, &looked.closed), (0, &None), "{place}");
@@ -394,14 +394,14 @@ fn a_record_that_does_not_decode_costs_nothing_else(engine: Engine) {
         }),
     ];
     for (what, change) in cases {
-        let mended = repair(&broken(&made, change));
-        let rest: Vec<_> = mended.mended.iter().map(|problem| &problem.what).collect();
-        assert!(rest.is_empty(), "{what}: mended {rest:#?}");
-        let left = &mended.after.problems;
+        let repaired = repair(&broken(&made, change));
+        let rest: Vec<_> = repaired.repaired.iter().map(|problem| &problem.what).collect();
+        assert!(rest.is_empty(), "{what}: repaired {rest:#?}");
+        let left = &repaired.after.problems;
         assert!(
             left.iter().any(|problem| problem.kind == ProblemKind::Structure),
             "{what}:\n{}",
-            told(&mended.after)
+            told(&repaired.after)
         );
     }
 }
@@ -462,10 +462,11 @@ fn nobody_gets_more_by_the_loss_of_a_list(engine: Engine) {
             }
             store.commit(&batch).expect("it is there");
         });
-        let mended = repair(&device);
-        let place = format!("{name} {lost:?}:\n{}{}", told(&mended.before), told(&mended.after));
-        assert!(mended.after.is_clean() && mended.failed.is_empty(), "{place}");
-        assert_eq!(mended.mended.len(), 1, "{place}");
+        let repaired = repair(&device);
+        let place =
+            format!("{name} {lost:?}:\n{}{}", told(&repaired.before), told(&repaired.after));
+        assert!(repaired.after.is_clean() && repaired.failed.is_empty(), "{place}");
+        assert_eq!(repaired.repaired.len(), 1, "{place}");
         falsify(&device, |store| {
             let entry = named(store, name);
             let (now, has_xattrs) = match entry.target {
@@ -490,8 +491,8 @@ fn small_contents_of_a_linked_inode_are_kept(engine: Engine) {
     let made = made(engine, 1);
     let change = CASES.iter().find(|(what, ..)| *what == "a linked inode").expect("it is there").3;
     let device = broken(&made, change);
-    let mended = repair(&device);
-    assert!(mended.after.is_clean(), "{}", told(&mended.after));
+    let repaired = repair(&device);
+    assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
     let mut kept = false;
     falsify(&device, |store| {
         let mut cursor =
@@ -528,8 +529,8 @@ fn what_is_found_is_kept_where_lost_and_found_is_no_directory(engine: Engine) {
         store.commit(&batch).expect("it is there");
     });
     let before = check(&device);
-    let mended = repair(&device);
-    super::assert_mended("lost+found is a file", &before, &mended);
+    let repaired = repair(&device);
+    super::assert_repaired("lost+found is a file", &before, &repaired);
     falsify(&device, |store| {
         assert!(matches!(named(store, "lost+found").target, Target::Embedded(_)));
         assert!(matches!(named(store, "lost+found.1").target, Target::Embedded(_)));

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use format::superblock::{Decoded, Superblock};
-use fs::{Engine, FormatOptions, Fs, Mended, OpenError, OpenOptions, Repair};
+use fs::{Engine, FormatOptions, Fs, OpenError, OpenOptions, Repair, RepairReport};
 use testing::{Fault, FaultOn, Op, SimDevice, SimEnv};
 
 use super::volume::{look, made};
 use super::{env_of, told};
 
-on_each_engine!(nothing_is_mended_where_the_log_is_damaged_and_not_cut);
+on_each_engine!(nothing_is_repaired_where_the_log_is_damaged_and_not_cut);
 
 const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
-fn repaired(device: &SimDevice, how: Repair) -> Mended {
+fn repair_with(device: &SimDevice, how: Repair) -> RepairReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
     Fs::repair(&env_of(device), how, &mut go_on).expect("the medium answers")
 }
@@ -43,16 +43,20 @@ fn damage_log(device: &SimDevice) {
     device.flip_bit(&path, 8 * (start + (used - start) / 4) as u64);
 }
 
-fn nothing_is_mended_where_the_log_is_damaged_and_not_cut(engine: Engine) {
+fn nothing_is_repaired_where_the_log_is_damaged_and_not_cut(engine: Engine) {
     let made = made(engine, 31);
     let device = made.crashed.copy();
     damage_log(&device);
     let before = files(&device);
-    let mended = repaired(&device, Repair::Do);
-    assert!(!mended.after.is_clean() && mended.mended.is_empty(), "{}", told(&mended.after));
+    let repaired = repair_with(&device, Repair::Do);
+    assert!(
+        !repaired.after.is_clean() && repaired.repaired.is_empty(),
+        "{}",
+        told(&repaired.after)
+    );
     assert!(files(&device) == before, "something was written");
     // Cut off, it opens.
-    repaired(&device, Repair::DoAndCutLog);
+    repair_with(&device, Repair::DoAndCutLog);
     assert!(super::volume::open(&device).is_ok());
 }
 
@@ -65,9 +69,9 @@ fn a_refused_cut_leaves_superblocks_as_they_are() {
     let newest = SUPERBLOCKS.into_iter().max_by_key(|path| generation(&device, path));
     device.flip_bit(newest.expect("two superblocks"), 8 * 40);
     let before = files(&device);
-    let mended = repaired(&device, Repair::DoAndCutLog);
-    assert!(!mended.failed.is_empty(), "the cut is refused: {}", told(&mended.before));
-    assert!(mended.mended.is_empty() && !mended.after.is_clean());
+    let repaired = repair_with(&device, Repair::DoAndCutLog);
+    assert!(!repaired.failed.is_empty(), "the cut is refused: {}", told(&repaired.before));
+    assert!(repaired.repaired.is_empty() && !repaired.after.is_clean());
     assert!(files(&device) == before, "something was written after the refusal");
 }
 
@@ -96,8 +100,8 @@ fn a_superblock_that_stays_unreadable_is_told_with_what_to_do() {
             // Done so, it is repaired.
             device.clear_faults();
             device.delete(path);
-            let mended = repaired(&device, Repair::Do);
-            assert!(mended.after.is_clean(), "{}", told(&mended.after));
+            let repaired = repair_with(&device, Repair::Do);
+            assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
             assert!(look(&device, &made.right).is_same(), "{path}");
         }
     }
@@ -127,11 +131,11 @@ fn a_superblock_of_another_volume_is_as_a_torn_one() {
         let device = made.crashed.copy();
         put(&device, path, &other);
         assert!(super::volume::open(&device.copy()).is_ok(), "{path}: it opens by the other");
-        let mended = repaired(&device, Repair::Do);
-        let of_it = mended.before.problems.iter().find(|found| found.file == path);
-        let of_it = of_it.unwrap_or_else(|| panic!("{path}: {}", told(&mended.before)));
+        let repaired = repair_with(&device, Repair::Do);
+        let of_it = repaired.before.problems.iter().find(|found| found.file == path);
+        let of_it = of_it.unwrap_or_else(|| panic!("{path}: {}", told(&repaired.before)));
         assert!(of_it.what.contains("of another volume") && of_it.remedy().is_some(), "{of_it:?}");
-        assert!(mended.after.is_clean(), "{path}: {}", told(&mended.after));
+        assert!(repaired.after.is_clean(), "{path}: {}", told(&repaired.after));
         assert!(look(&device, &made.right).is_same(), "{path}");
     }
 }
@@ -144,8 +148,12 @@ fn is_left_alone(paths: &[&str]) {
         put(&device, path, &other);
     }
     let before = files(&device);
-    let mended = repaired(&device, Repair::Do);
-    assert!(!mended.after.is_clean() && mended.mended.is_empty(), "{}", told(&mended.after));
+    let repaired = repair_with(&device, Repair::Do);
+    assert!(
+        !repaired.after.is_clean() && repaired.repaired.is_empty(),
+        "{}",
+        told(&repaired.after)
+    );
     assert!(files(&device) == before, "{paths:?}: something was written");
     assert!(super::volume::open(&device).is_err(), "{paths:?}: it opens");
     assert!(files(&device) == before, "{paths:?}: opening has written something");
@@ -183,18 +191,22 @@ fn nothing_is_promised_or_made_where_no_superblock_leads_to_a_state() {
             }
         }
         let before = files(&device);
-        let mended = repaired(&device, Repair::Do);
-        let words = told(&mended.after);
+        let repaired = repair_with(&device, Repair::Do);
+        let words = told(&repaired.after);
         assert!(words.contains("no superblock leads to a state"), "{words}");
-        assert_eq!(mended.after.remedies_count, 0, "{words}");
-        assert!(mended.mended.is_empty() && mended.failed.is_empty(), "{:?}", mended.failed);
+        assert_eq!(repaired.after.remedies_count, 0, "{words}");
+        assert!(
+            repaired.repaired.is_empty() && repaired.failed.is_empty(),
+            "{:?}",
+            repaired.failed
+        );
         assert!(files(&device) == before, "{gone:?}: something was written");
     }
 }
 
 /// Each repair reported that it had repaired the same space, which it keeps.
 #[test]
-fn room_that_a_repair_keeps_is_not_told_as_mended() {
+fn room_that_a_repair_keeps_is_not_told_as_repaired() {
     let made = made(Engine::Btree, 39);
     let whole = made.device.read_file("btree/nodes");
     let is_leaf = |at: &usize| {
@@ -208,8 +220,8 @@ fn room_that_a_repair_keeps_is_not_told_as_mended() {
         if found.is_clean() {
             continue;
         }
-        repaired(&device, Repair::Do);
-        let again = repaired(&device, Repair::Do);
+        repair_with(&device, Repair::Do);
+        let again = repair_with(&device, Repair::Do);
         let third = super::check(&device);
         let lost = |report: &fs::VolumeReport| {
             report.store.findings.iter().filter(|one| one.remedy == store::Remedy::Keep).count()
@@ -218,7 +230,7 @@ fn room_that_a_repair_keeps_is_not_told_as_mended() {
         let engine = |one: &&fs::Problem| {
             one.file.starts_with("btree") && one.action() == fs::Action::Repair
         };
-        assert!(!again.mended.iter().any(|one| engine(&one)), "{at}: {}", told(&again.before));
+        assert!(!again.repaired.iter().any(|one| engine(&one)), "{at}: {}", told(&again.before));
         assert!(!third.problems.iter().any(|one| engine(&one)), "{at}: {}", told(&third));
     }
     assert!(kept > 0, "no damage hides a node");

@@ -17,7 +17,7 @@ use testing::SimDevice;
 
 use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
 use super::volume::{Made, falsified, falsify, file, look, made, open};
-use super::{assert_mended, check, repair, told};
+use super::{assert_repaired, check, repair, told};
 
 on_each_engine!(
     subvolumes_that_are_in_one_another_come_back,
@@ -35,10 +35,10 @@ on_each_engine!(
 const VOLUME: TreeId = TreeId(key::VOLUME_TREE);
 
 /// Checks and repairs; returns what was found.
-fn mends(what: &str, device: &SimDevice, said: &str) {
+fn repairs(what: &str, device: &SimDevice, said: &str) {
     let report = check(device);
     assert!(told(&report).contains(said), "{what}:\n{}", told(&report));
-    assert_mended(what, &report, &repair(device));
+    assert_repaired(what, &report, &repair(device));
 }
 
 fn is_as_it_was(made: &Made, device: &SimDevice, what: &str) {
@@ -85,7 +85,7 @@ fn subvolumes_that_are_in_one_another_come_back(engine: Engine) {
         let (entries, subdirectories) = (below.entries + 1, below.subdirectories + 1);
         batch.put(tree, &own, &DirectoryRecord { entries, subdirectories, ..below }.encode());
     });
-    mends("a circle", &device, "2 subvolumes lie in one another");
+    repairs("a circle", &device, "2 subvolumes lie in one another");
     is_as_it_was(&made, &device, "a circle");
     let subject = open(&device).expect("it opens");
     let fs = subject.fs();
@@ -108,7 +108,7 @@ fn two_subvolumes_have_two_trees(engine: Engine) {
         let next = key::counter(Counter::NextSubvolume);
         batch.put(VOLUME, &next, &78_u64.to_le_bytes());
     });
-    mends("one tree", &device, "is that of subvolume");
+    repairs("one tree", &device, "is that of subvolume");
     is_as_it_was(&made, &device, "one tree");
     falsify(&device, |store| {
         let mut trees: Vec<u64> = subvolumes(store).iter().map(|(_, record)| record.tree).collect();
@@ -150,7 +150,7 @@ fn the_root_of_a_subvolume_is_not_removed(engine: Engine) {
         put_directory(batch, 2, &DirectoryRecord { parent, ..directory(store, 2) });
     });
     for (what, device) in [("was removed", removed), ("is in directory", elsewhere)] {
-        mends(what, &device, &format!("its root directory says that it {what}"));
+        repairs(what, &device, &format!("its root directory says that it {what}"));
         is_as_it_was(&made, &device, what);
     }
 }
@@ -170,7 +170,7 @@ fn the_epoch_is_behind_all_that_was_written(engine: Engine) {
         batch.put(TREE, &at, &value);
     });
     for (what, device) in [("before a clone", before), ("before an extent", later)] {
-        mends(what, &device, "the epoch is said to be");
+        repairs(what, &device, "the epoch is said to be");
         is_as_it_was(&made, &device, what);
         let subject = open(&device).expect("it opens");
         let new = file(subject.fs(), NodeId::ROOT, "new", &[1; 9000]);
@@ -288,7 +288,7 @@ fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
             found.subvolume != 0 && found.ino != 0 && found.what.contains("quota"),
             "{found:?}"
         );
-        mends(said, &device, said);
+        repairs(said, &device, said);
         let subject = open(&device).expect("it opens");
         let fs = subject.fs();
         let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
@@ -348,7 +348,7 @@ fn a_note_of_garbage_that_does_not_decode_is_removed(engine: Engine) {
         subject.fs().gc(Gc::Report, &mut go_on)
     };
     assert!(gc(&device.copy()).is_err());
-    mends("a note", &device, "what was noted as garbage");
+    repairs("a note", &device, "what was noted as garbage");
     gc(&device).expect("all can be read");
     is_as_it_was(&made, &device, "a note");
 }

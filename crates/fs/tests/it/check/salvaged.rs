@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use fs::{Engine, FileSystem, Fs, Mended, OpenError, Repair};
+use fs::{Engine, FileSystem, Fs, OpenError, Repair, RepairReport};
 use inode::{Caller, NodeId};
 use store::{Cut, Durability};
 use testing::{Fault, FaultOn, Op, SimDevice};
@@ -51,12 +51,12 @@ fn crashed(engine: Engine) -> (SimDevice, String, u64) {
 /// Truncates the log; returns how many files are left, which are the first ones, unchanged.
 fn cut_off(device: &SimDevice, place: &str) -> (Cut, u64) {
     let mut go_on = |_, _| ControlFlow::Continue(());
-    let mended = Fs::repair(&env_of(device), Repair::DoAndCutLog, &mut go_on);
-    let mended = mended.expect("the medium answers");
-    assert!(mended.failed.is_empty(), "{place}: {:?}", mended.failed);
-    assert!(mended.after.is_clean(), "{place}:\n{}", told(&mended.after));
+    let repaired = Fs::repair(&env_of(device), Repair::DoAndCutLog, &mut go_on);
+    let repaired = repaired.expect("the medium answers");
+    assert!(repaired.failed.is_empty(), "{place}: {:?}", repaired.failed);
+    assert!(repaired.after.is_clean(), "{place}:\n{}", told(&repaired.after));
     assert_clean(device, place);
-    (mended.cut.expect("the log was damaged"), left(device, place))
+    (repaired.cut.expect("the log was damaged"), left(device, place))
 }
 
 /// How many files are left, which are the first ones, as they were.
@@ -75,7 +75,7 @@ fn left(device: &SimDevice, place: &str) -> u64 {
     left
 }
 
-fn repair(device: &SimDevice, how: Repair) -> Mended {
+fn repair(device: &SimDevice, how: Repair) -> RepairReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
     Fs::repair(&env_of(device), how, &mut go_on).expect("the medium answers")
 }
@@ -126,9 +126,9 @@ fn a_log_that_cannot_be_read_is_not_cut_off(engine: Engine) {
         device.clear_faults();
         match found {
             Err(error) => assert!(!matches!(error, OpenError::Damaged(_)), "{error}"),
-            Ok(mended) if mended.before.unread => {
-                assert!(mended.mended.is_empty() && mended.cut.is_none(), "{mended:?}");
-                let report = told(&mended.before);
+            Ok(repaired) if repaired.before.unread => {
+                assert!(repaired.repaired.is_empty() && repaired.cut.is_none(), "{repaired:?}");
+                let report = told(&repaired.before);
                 assert!(report.contains("Input/output error"), "{report}");
             }
             Ok(_) => continue,
@@ -150,11 +150,11 @@ fn a_damaged_header_of_the_log_costs_nothing(engine: Engine) {
         let place = format!("{engine:?}, {path} at {byte}");
         let told = repair(&device, Repair::Tell).before;
         assert_eq!(told.problems_count, 1, "{place}: {:?}", told.problems);
-        let remedy = told.problems[0].remedy().expect("it can be mended");
+        let remedy = told.problems[0].remedy().expect("it can be repaired");
         assert!(told.problems[0].file == path && remedy.contains("header"), "{place}: {remedy}");
-        let mended = repair(&device, Repair::Do);
-        assert!(mended.cut.is_none() && mended.failed.is_empty(), "{place}: {mended:?}");
-        assert_eq!(mended.mended.len(), 1, "{place}");
+        let repaired = repair(&device, Repair::Do);
+        assert!(repaired.cut.is_none() && repaired.failed.is_empty(), "{place}: {repaired:?}");
+        assert_eq!(repaired.repaired.len(), 1, "{place}");
         assert_clean(&device, &place);
         assert_eq!(left(&device, &place), FILES, "{place}");
     }
@@ -171,7 +171,7 @@ fn what_was_in_a_log_that_is_gone_is_not_known(engine: Engine) {
             }
         }
         let told = repair(&device, Repair::Do);
-        assert!(told.mended.is_empty(), "{:?}", told.mended);
+        assert!(told.repaired.is_empty(), "{:?}", told.repaired);
         let problem = &told.before.problems[0];
         assert!(problem.file == "log/" && problem.what.contains("with record"), "{problem:?}");
         let (cut, _) = cut_off(&device, &format!("{engine:?}, without {path}"));
@@ -191,10 +191,10 @@ fn a_copy_beside_the_log_costs_nothing(engine: Engine) {
         let file = env_of(&device).device.create(&copy).expect("there is room");
         file.write_at(&device.read_file(&path), 0).expect("there is room");
         let place = format!("{engine:?}, {path} as {copy}");
-        let mended = repair(&device, Repair::DoAndCutLog);
-        assert!(mended.cut.is_none() && mended.failed.is_empty(), "{place}: {mended:?}");
-        assert_eq!(mended.after.problems_count, 1, "{place}:\n{}", told(&mended.after));
-        let problem = &mended.after.problems[0];
+        let repaired = repair(&device, Repair::DoAndCutLog);
+        assert!(repaired.cut.is_none() && repaired.failed.is_empty(), "{place}: {repaired:?}");
+        assert_eq!(repaired.after.problems_count, 1, "{place}:\n{}", told(&repaired.after));
+        let problem = &repaired.after.problems[0];
         assert!(problem.file == copy && problem.action() == fs::Action::MoveAway, "{problem:?}");
         assert_eq!(left(&device, &place), FILES, "{place}");
         assert!(device.read_file(&copy) == whole.read_file(&path), "{place}: was changed");

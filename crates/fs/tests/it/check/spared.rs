@@ -13,7 +13,7 @@ use testing::SimDevice;
 
 use super::records::{Entry, TREE, directory, named, put_directory, put_entry, subvolumes};
 use super::volume::{Made, falsified, falsify, look, made, open};
-use super::{assert_mended, check, repair, told};
+use super::{assert_repaired, check, repair, told};
 
 on_each_engine!(
     a_record_of_a_subvolume_comes_back_from_its_copy,
@@ -31,8 +31,8 @@ const COPY: TreeId = TreeId(COPY_TREE);
 fn comes_back(made: &Made, what: &str, device: &SimDevice) {
     let report = check(device);
     assert!(!report.is_clean(), "{what} is not found");
-    let mended = repair(device);
-    assert_mended(what, &report, &mended);
+    let repaired = repair(device);
+    assert_repaired(what, &report, &repaired);
     let looked = look(device, &made.right);
     assert!(looked.is_same(), "{what}: {looked:#?}\n{}", told(&report));
 }

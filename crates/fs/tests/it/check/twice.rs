@@ -43,8 +43,8 @@ fn an_inode_beside_two_names_gets_both(engine: Engine) {
         let found = report.problems.iter().find(twice);
         let found = found.unwrap_or_else(|| panic!("{what}: not found:\n{}", told(&report)));
         assert_eq!(found.kind, ProblemKind::Name);
-        let mended = repair(&device);
-        super::assert_mended(what, &report, &mended);
+        let repaired = repair(&device);
+        super::assert_repaired(what, &report, &repaired);
         let looked = look(&device.copy(), &made.right);
         assert_eq!((looked.refused, &looked.closed), (0, &None), "{what}: {looked:?}");
         assert!(looked.right > 300, "{what}: {looked:#?}");
@@ -71,9 +71,9 @@ fn contents_of_three_names_are_all_kept(engine: Engine) {
         }
         store.commit(&batch).expect("commit");
     });
-    let mended = repair(&device);
-    assert!(mended.failed.is_empty(), "{:?}", mended.failed);
-    assert!(mended.after.is_clean(), "{}", told(&mended.after));
+    let repaired = repair(&device);
+    assert!(repaired.failed.is_empty(), "{:?}", repaired.failed);
+    assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
     falsify(&device, |store| {
         let mut all = Vec::new();
         let prefix = key::DIRECTORIES_PREFIX;
@@ -136,8 +136,8 @@ fn attributes_of_all_names_are_kept(engine: Engine) {
         }
         store.commit(&batch).expect("commit");
     });
-    let mended = repair(&device);
-    assert!(mended.failed.is_empty() && mended.after.is_clean(), "{}", told(&mended.after));
+    let repaired = repair(&device);
+    assert!(repaired.failed.is_empty() && repaired.after.is_clean(), "{}", told(&repaired.after));
     falsify(&device, |store| {
         let ino = named(store, "small 9").ino;
         let bytes = store.get(TREE, &key::linked(ino, Part::Xattrs)).expect("read");

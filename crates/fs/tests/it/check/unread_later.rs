@@ -9,13 +9,13 @@ use format::entry_record::Target;
 use format::kept_twice::COPY_TREE;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use fs::{Engine, Fs, Mended, OpenError, Repair};
+use fs::{Engine, Fs, OpenError, Repair, RepairReport};
 use store::{Batch, TreeId};
 use testing::{Fault, FaultOn, Op, SimDevice};
 
 use super::records::{directory, named, put_directory, put_entry, subvolumes};
 use super::volume::{Made, falsified, falsify, look, made};
-use super::{assert_mended, check, env_of, repair, told};
+use super::{assert_repaired, check, env_of, repair, told};
 use crate::script::scale;
 
 on_each_engine!(a_medium_that_fails_after_the_check_costs_nothing);
@@ -55,7 +55,7 @@ fn hurt(made: &Made) -> SimDevice {
     device
 }
 
-fn repair_of(device: &SimDevice) -> Result<Mended, OpenError> {
+fn repair_of(device: &SimDevice) -> Result<RepairReport, OpenError> {
     let mut go_on = |_, _| ControlFlow::Continue(());
     Fs::repair(&env_of(device), Repair::Do, &mut go_on)
 }
@@ -84,9 +84,9 @@ fn a_medium_that_fails_after_the_check_costs_nothing(engine: Engine) {
     let hurt = hurt(&made);
     let whole = hurt.copy();
     let before = check(&whole);
-    let mended = repair(&whole);
-    assert_mended("while all can be read", &before, &mended);
-    assert!(mended.mended.len() >= 4, "{:?}", mended.mended);
+    let repaired = repair(&whole);
+    assert_repaired("while all can be read", &before, &repaired);
+    assert!(repaired.repaired.len() >= 4, "{:?}", repaired.repaired);
     let tree = match engine {
         Engine::Btree => "btree/",
         Engine::Lsm => "lsm/",
@@ -106,9 +106,9 @@ fn a_medium_that_fails_after_the_check_costs_nothing(engine: Engine) {
             device.inject(Fault::io(FaultOn::Only(Op::Read), n).below(part).forever());
             match repair_of(&device) {
                 Err(_) => refused += 1,
-                Ok(mended) => {
-                    assert!(!mended.before.unread, "{what}: the check was over");
-                    partly += u64::from(!mended.after.is_clean());
+                Ok(repaired) => {
+                    assert!(!repaired.before.unread, "{what}: the check was over");
+                    partly += u64::from(!repaired.after.is_clean());
                 }
             }
             device.clear_faults();

@@ -14,7 +14,7 @@ pub(in crate::log) fn looked(device: &SimDevice, from: u64) -> Verified {
     verified(&files, &options(), Lsn(from), &mut |_: Lsn, _: &[u8]| Ok(()))
 }
 
-fn mend(device: &SimDevice) -> Result<()> {
+fn repair(device: &SimDevice) -> Result<()> {
     Log::write_headers(&env(device), "log", VOLUME, &options(), Lsn(0))
 }
 
@@ -53,7 +53,7 @@ fn a_damaged_header_costs_no_record() {
             let cut = cut(&other, 0).unwrap();
             assert_eq!((cut.last, cut.bytes, cut.missing), (Lsn(COUNT), 0, 0), "{what}");
             assert_eq!(replayed(&other).unwrap(), COUNT, "{what}, {first}");
-            mend(&device).unwrap();
+            repair(&device).unwrap();
             let head = &device.read_file(path)[..64];
             assert_eq!(head, &whole.read_file(path)[..64], "{what}");
             assert!(looked(&device, 0).findings.is_empty(), "{what}");
@@ -65,7 +65,7 @@ fn a_damaged_header_costs_no_record() {
         strike(&whole, path, 5);
     }
     assert_eq!(looked(&whole, 0).findings.len(), segments.len());
-    mend(&whole).unwrap();
+    repair(&whole).unwrap();
     assert_eq!(replayed(&whole).unwrap(), COUNT);
 }
 
@@ -82,7 +82,7 @@ fn a_header_is_written_anew_only_where_all_it_says_is_known() {
         let found = looked(&device, 0);
         assert!(found.end.is_err(), "{what}: {found:?}");
         assert!(found.findings.iter().all(|one| one.remedy == Remedy::ByHand), "{what}");
-        mend(&device).ok();
+        repair(&device).ok();
         assert!(files(&device) == before, "{what}: something was written");
     };
     let head = |change: &dyn Fn(&mut SegmentHeader)| {
@@ -127,7 +127,7 @@ fn a_newer_header_stays_refused() {
     head[12..16].copy_from_slice(&sum.to_le_bytes());
     device.overwrite(path, 0, &head);
     assert!(matches!(looked(&device, 0).end, Err(Error::NewerFormat { .. })));
-    assert!(matches!(mend(&device), Err(Error::NewerFormat { .. })));
+    assert!(matches!(repair(&device), Err(Error::NewerFormat { .. })));
     assert!(matches!(cut(&device, 0), Err(Error::NewerFormat { .. })));
     assert_eq!(device.read_file(path)[..64], head);
 }
@@ -141,17 +141,17 @@ fn headers_are_written_anew_wherever_the_power_goes() {
         strike(&hurt, path, 9);
     }
     let right = hurt.copy();
-    mend(&right).unwrap();
+    repair(&right).unwrap();
     assert!(right.ops() >= hurt.ops() + 2 * segments.len() as u64);
     for op in hurt.ops()..right.ops() {
         for policy in CrashPolicy::ALL {
             let device = hurt.copy();
             device.crash_at(op);
-            mend(&device).ok();
+            repair(&device).ok();
             let device = device.after_crash(policy, op);
             let found = looked(&device, 0);
             assert_eq!(found.end.unwrap().replayed, COUNT, "{op}, {policy:?}");
-            mend(&device).unwrap();
+            repair(&device).unwrap();
             assert_eq!(replayed(&device).unwrap(), COUNT, "{op}, {policy:?}");
         }
     }

@@ -94,13 +94,13 @@ fn interrupted(volume: &Volume, hurt: &Media, how: Repair, what: &str) -> u64 {
             let place = format!("{what}, cut before change {op}, {policy:?}");
             let media = media.after_crash(policy, *op);
             assert_no_worse(volume, &media.copy(), &before, &place);
-            let mended = repair(&media, how);
-            assert!(mended.failed.is_empty(), "{place}: {:?}", mended.failed);
+            let repaired = repair(&media, how);
+            assert!(repaired.failed.is_empty(), "{place}: {:?}", repaired.failed);
             assert_eq!(
-                mended.after.problems_count,
+                repaired.after.problems_count,
                 left.problems_count,
                 "{place}:\n{}",
-                told(&mended.after)
+                told(&repaired.after)
             );
             let seen = look(&media, &volume.right);
             let what = |seen: &Seen| -> Vec<String> {

@@ -153,9 +153,9 @@ pub(super) fn struck(
         assert!(names(damaged.as_ref(), place), "{what}: {damaged:?}");
         assert!(names(read_only.as_ref(), place), "{what}: {read_only:?}");
     }
-    let mended = repair(&hurt, Repair::Do);
-    assert!(mended.failed.is_empty(), "{what}: {:?}", mended.failed);
-    assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+    let repaired = repair(&hurt, Repair::Do);
+    assert!(repaired.failed.is_empty(), "{what}: {:?}", repaired.failed);
+    assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
     let after = look(&hurt, &volume.right);
     assert!(after.is_same(), "{what}: {after:#?}");
     assert_eq!(held(&hurt), held(&volume.closed), "{what}");
@@ -165,7 +165,7 @@ pub(super) fn struck(
 }
 
 #[test]
-fn whatever_of_either_tree_is_damaged_the_volume_opens_and_is_mended() {
+fn whatever_of_either_tree_is_damaged_the_volume_opens_and_is_repaired() {
     for (seed, base) in (70..).zip(&BASES) {
         println!("seed {seed}");
         let volume = made(seed, base, false);
@@ -223,8 +223,8 @@ fn where_both_are_damaged_both_are_named_and_nothing_is_changed() {
             names.map(|path| (path.clone(), hurt.read(&path))).collect()
         };
         let before = files();
-        let mended = repair(&hurt, Repair::Do);
-        assert!(!mended.after.is_clean() && mended.mended.is_empty(), "{base:?}");
+        let repaired = repair(&hurt, Repair::Do);
+        assert!(!repaired.after.is_clean() && repaired.repaired.is_empty(), "{base:?}");
         let after = files();
         let changed: Vec<_> =
             after.iter().filter(|(path, bytes)| before.get(*path) != Some(bytes)).collect();
@@ -253,10 +253,10 @@ fn a_repair_that_can_do_nothing_for_both_does_not_point_to_itself() {
                 continue;
             }
             opened += 1;
-            let mended = repair(&hurt, Repair::Do);
-            let what = format!("{base:?}: {pair:?}:\n{}", told(&mended.after));
-            assert!(!mended.after.is_clean() && !mended.failed.is_empty(), "{what}");
-            for (problem, why) in &mended.failed {
+            let repaired = repair(&hurt, Repair::Do);
+            let what = format!("{base:?}: {pair:?}:\n{}", told(&repaired.after));
+            assert!(!repaired.after.is_clean() && !repaired.failed.is_empty(), "{what}");
+            for (problem, why) in &repaired.failed {
                 let is_said = why.contains("their copy neither") && !why.contains("--repair");
                 assert!(is_said, "{problem:?}: {why}\n{what}");
             }
@@ -294,8 +294,8 @@ fn damaged_copies_keep_nobody_from_changes_and_are_not_believed_after() {
             healed.volume.overwrite(&place.path, place.offset, bytes);
         }
         assert!(check(&healed).is_clean(), "{base:?}:\n{}", told(&check(&healed)));
-        let mended = repair(&hurt, Repair::Do);
-        assert!(mended.after.is_clean(), "{base:?}:\n{}", told(&mended.after));
+        let repaired = repair(&hurt, Repair::Do);
+        assert!(repaired.after.is_clean(), "{base:?}:\n{}", told(&repaired.after));
         assert_same(&hurt.env(), "after the repair");
         let subject = open(&hurt).expect("it is whole");
         let one = subject.fs().lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
@@ -419,8 +419,8 @@ fn copies_that_differ_are_told_and_written_anew() {
     drop(store);
     let report = check(&wrong);
     assert_eq!(report.problems_count, 3, "{}", told(&report));
-    let mended = repair(&wrong, Repair::Do);
-    assert!(mended.after.is_clean() && mended.mended.len() == 3, "{}", told(&mended.after));
+    let repaired = repair(&wrong, Repair::Do);
+    assert!(repaired.after.is_clean() && repaired.repaired.len() == 3, "{}", told(&repaired.after));
     assert!(look(&wrong, &volume.right).is_same());
     assert_same(&wrong.env(), "after the repair");
 }

@@ -87,8 +87,12 @@ fn copies_that_were_given_up_are_not_believed_when_the_other_rots() {
     zero(&rotten, &leaf_of(&hurt, VOLUME, &counter, &last));
     let error = open(&rotten.copy()).err().expect("what is left is older").to_string();
     assert!(error.contains("btree/nodes"), "{error}");
-    let mended = repair(&rotten, Repair::Do);
-    assert!(!mended.after.is_clean() && mended.mended.is_empty(), "{}", told(&mended.after));
+    let repaired = repair(&rotten, Repair::Do);
+    assert!(
+        !repaired.after.is_clean() && repaired.repaired.is_empty(),
+        "{}",
+        told(&repaired.after)
+    );
     for place in places(&hurt).iter().filter(|place| is_of_own(place)) {
         heal(&rotten, place, &hurt);
     }
@@ -136,8 +140,8 @@ fn a_sector_that_does_not_read_is_answered_from_the_copy_and_nothing_is_removed(
             fs.close().expect("there is nothing to write");
             drop(fs);
             let mut go_on = |_, _| ControlFlow::Continue(());
-            if let Ok(mended) = Fs::repair(&env, Repair::Do, &mut go_on) {
-                assert!(mended.mended.is_empty(), "{what}: {}", told(&mended.before));
+            if let Ok(repaired) = Fs::repair(&env, Repair::Do, &mut go_on) {
+                assert!(repaired.repaired.is_empty(), "{what}: {}", told(&repaired.before));
             }
             assert!(check(&media).is_clean(), "{what}:\n{}", told(&check(&media)));
             assert_same(&media.env(), &what);

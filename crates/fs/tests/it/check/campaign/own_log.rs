@@ -21,7 +21,7 @@ use super::run::{check, repair};
 use crate::check::told;
 
 #[test]
-fn damage_of_either_tree_under_the_log_is_mended_with_what_the_log_has() {
+fn damage_of_either_tree_under_the_log_is_repaired_with_what_the_log_has() {
     for (seed, base) in (130..).zip(&BASES) {
         println!("seed {seed}");
         let volume = made(seed, base, false);
@@ -78,9 +78,9 @@ fn a_leaf_of_many_under_the_log_is_answered_from_the_copy() {
             let is_read_only = subject.fs().status().expect("it answers").read_only.is_some();
             read_only += u32::from(is_read_only);
             drop(subject);
-            let mended = repair(&hurt, Repair::Do);
-            assert!(mended.failed.is_empty(), "{what}: {:?}", mended.failed);
-            assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+            let repaired = repair(&hurt, Repair::Do);
+            assert!(repaired.failed.is_empty(), "{what}: {:?}", repaired.failed);
+            assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
             assert_eq!(names(&hurt.copy()), right, "{what}: after the repair");
             assert_same(&hurt.copy().env(), &what);
             let subject = open(&hurt).expect("it is whole");

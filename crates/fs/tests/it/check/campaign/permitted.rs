@@ -9,7 +9,7 @@ pub(super) enum Outcome {
     /// Not found, and everything answers as before.
     Harmless,
     /// Found, and repaired with nothing else changed.
-    Mended,
+    Repaired,
     /// Found, not repaired, and everything answers as before.
     Told,
     /// Found, and what is lost is named; the rest is as it was.
@@ -23,7 +23,7 @@ pub(super) enum Outcome {
 impl Outcome {
     pub(super) const ALL: [Outcome; 6] = [
         Outcome::Harmless,
-        Outcome::Mended,
+        Outcome::Repaired,
         Outcome::Told,
         Outcome::Lost,
         Outcome::LogCut,
@@ -89,14 +89,14 @@ pub(super) fn structures(engine: fs::Engine) -> impl Iterator<Item = &'static st
 
 /// The least and the worst that may come of the damage of one structure.
 fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
-    use Outcome::{Closed, Harmless, LogCut, Lost, Mended, Told};
+    use Outcome::{Closed, Harmless, LogCut, Lost, Repaired, Told};
     match (structure, damage) {
         // Opening creates the missing one, and there is nothing to report.
         ("copy of the volume header" | "manifest" | "copy of the manifest", Damage::Gone) => {
             (Harmless, Harmless)
         }
         // An earlier one that is whole: the other is newer, and opening writes it again.
-        ("superblock", Damage::Old) => (Harmless, Mended),
+        ("superblock", Damage::Old) => (Harmless, Repaired),
         // Its readers have another source.
         ("kept segment of the log", _) => (Harmless, Harmless),
         (
@@ -123,15 +123,15 @@ fn of_one(structure: &str, damage: Damage) -> (Outcome, Outcome) {
         ) => match damage {
             // They are rebuilt in another file, and that this one is short stays told as long as
             // anything else in it is used.
-            Damage::Cut => (Mended, Told),
-            _ => (Mended, Mended),
+            Damage::Cut => (Repaired, Told),
+            _ => (Repaired, Repaired),
         },
         // Each is stored twice.
         ("node of the catalog", _) if !matches!(damage, Damage::Cut | Damage::Gone) => {
-            (Mended, Mended)
+            (Repaired, Repaired)
         }
         // All that it says is known without it, but where the records are cut off with it.
-        ("header of the log", Damage::Zeros | Damage::Flip) => (Mended, Mended),
+        ("header of the log", Damage::Zeros | Damage::Flip) => (Repaired, Repaired),
         ("header of the log" | "record of the log", _) => (LogCut, LogCut),
         // Only searches are answered from it; and from one of the leaves nothing is.
         (OF_NONE | "leaf", _) => (Told, Lost),

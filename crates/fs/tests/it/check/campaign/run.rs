@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fs::{Engine, Fs, Mended, Problem, ProblemKind, Repair, VolumeReport};
+use fs::{Engine, Fs, Problem, ProblemKind, Repair, RepairReport, VolumeReport};
 use testing::model::Dump;
 
 use super::anatomy::{Place, places};
@@ -51,7 +51,7 @@ pub(super) fn check(media: &Media) -> VolumeReport {
     Fs::check_offline(&media.env(), &mut go_on).expect("the medium answers")
 }
 
-pub(super) fn repair(media: &Media, how: Repair) -> Mended {
+pub(super) fn repair(media: &Media, how: Repair) -> RepairReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
     Fs::repair(&media.env(), how, &mut go_on).expect("the medium answers")
 }
@@ -101,18 +101,18 @@ impl Case<'_> {
         }
         let is_told = unnamed.is_empty() || self.is_hidden(media, &unnamed);
         assert!(is_told, "{what}: not in {unnamed:?}?\n{}", told(&report));
-        let mended = repair(media, Repair::Do);
+        let repaired = repair(media, Repair::Do);
         let after = look(media, &volume.right);
-        self.assert_right(&after, &mended.after, "after the repair");
-        let failed = mended.failed.iter().find(|(_, why)| !self.is_reason(why));
+        self.assert_right(&after, &repaired.after, "after the repair");
+        let failed = repaired.failed.iter().find(|(_, why)| !self.is_reason(why));
         assert!(failed.is_none(), "{what}: {failed:?}");
-        if mended.after.is_clean() {
+        if repaired.after.is_clean() {
             assert!(after.is_same(), "{what}: clean, and {after:#?}\n{}", told(&report));
-            return Outcome::Mended;
+            return Outcome::Repaired;
         }
         // One of two that are swapped may be repaired.
-        let unnamed = self.unnamed(&mended.after);
-        assert!(unnamed.len() < files.len(), "{what}: in which file?\n{}", told(&mended.after));
+        let unnamed = self.unnamed(&repaired.after);
+        assert!(unnamed.len() < files.len(), "{what}: in which file?\n{}", told(&repaired.after));
         if after.is_nothing() {
             return self.cut_log(media);
         }
@@ -122,7 +122,7 @@ impl Case<'_> {
         let is_more = |refused: &&Refused| !seen.refused.iter().any(|before| before.is(refused));
         let more: Vec<_> = after.refused.iter().filter(is_more).collect();
         assert!(seen.looked.closed.is_some() || more.is_empty(), "{what}: lost by it: {more:#?}");
-        self.assert_named(&after, &mended.after);
+        self.assert_named(&after, &repaired.after);
         Outcome::Lost
     }
 
@@ -139,15 +139,15 @@ impl Case<'_> {
     /// What keeps the volume closed may be its log: it is cut off, and its last changes are lost.
     fn cut_log(&self, media: &Media) -> Outcome {
         let Case { what, volume, .. } = self;
-        let mended = repair(media, Repair::DoAndCutLog);
+        let repaired = repair(media, Repair::DoAndCutLog);
         let seen = look(media, &volume.right);
         if seen.is_nothing() {
             return Outcome::Closed;
         }
         let is_beside = self.files().iter().any(|path| !is_log(path));
-        if is_beside && !mended.after.is_clean() {
-            let unnamed = self.unnamed(&mended.after);
-            assert!(unnamed.iter().all(|path| is_log(path)), "{what}:\n{}", told(&mended.after));
+        if is_beside && !repaired.after.is_clean() {
+            let unnamed = self.unnamed(&repaired.after);
+            assert!(unnamed.iter().all(|path| is_log(path)), "{what}:\n{}", told(&repaired.after));
             let is_right = |state: &Dump| {
                 let mut looked = Looked::default();
                 let mut subject = open(&media.copy()).expect("it opened just now");
@@ -157,7 +157,7 @@ impl Case<'_> {
             assert!(volume.states.iter().any(is_right), "{what}: no state that ever was");
             return Outcome::LogCut;
         }
-        assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+        assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
         let mut subject = open(&media.copy()).expect("it opened just now");
         let found = dump(&mut subject).expect("it answers");
         assert!(
@@ -501,11 +501,11 @@ fn read_only(seed: u64, engine: Engine, structure: &str) {
         }
         read_only += 1;
         let before = files(&hurt);
-        let mended = repair(&hurt, Repair::Do);
-        assert!(!mended.after.is_clean(), "{place:?}");
-        assert!(mended.after.problems.iter().any(|found| found.file == place.path), "{place:?}");
+        let repaired = repair(&hurt, Repair::Do);
+        assert!(!repaired.after.is_clean(), "{place:?}");
+        assert!(repaired.after.problems.iter().any(|found| found.file == place.path), "{place:?}");
         if engine == Engine::Lsm {
-            assert!(mended.mended.is_empty(), "{place:?}");
+            assert!(repaired.repaired.is_empty(), "{place:?}");
             let after = files(&hurt);
             let names = before.keys().chain(after.keys());
             let changed: BTreeSet<_> =
@@ -515,7 +515,7 @@ fn read_only(seed: u64, engine: Engine, structure: &str) {
             // Its counts are rebuilt, beside everything.
             let is_count =
                 |found: &Problem| matches!(found.kind, ProblemKind::Count | ProblemKind::Lost);
-            assert!(mended.mended.iter().all(is_count), "{place:?}: {:#?}", mended.mended);
+            assert!(repaired.repaired.iter().all(is_count), "{place:?}: {:#?}", repaired.repaired);
         }
         // The disk gives again what it had.
         hurt.volume.flip_bit(&place.path, place.offset * 8 + 100);
@@ -572,8 +572,8 @@ fn damage_of_a_log_elsewhere_costs_its_last_changes_at_most() {
             let seen = look(&hurt, &volume.right);
             assert!(seen.looked.closed.is_some() && seen.looked.wrong.is_empty(), "{what}");
             assert!(seen.refused.iter().all(|refused| refused.why.contains("log")), "{what}");
-            let mended = repair(&hurt, Repair::DoAndCutLog);
-            assert!(mended.after.is_clean(), "{what}:\n{}", told(&mended.after));
+            let repaired = repair(&hurt, Repair::DoAndCutLog);
+            assert!(repaired.after.is_clean(), "{what}:\n{}", told(&repaired.after));
             let mut subject = open(&hurt).unwrap_or_else(|error| panic!("{what}: {error}"));
             let found = dump(&mut subject).expect("it answers");
             let there = volume.states.iter().position(|state| state.differences(&found).is_empty());

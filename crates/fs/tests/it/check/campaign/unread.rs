@@ -87,10 +87,10 @@ fn what_the_medium_does_not_give_is_told_and_the_rest_is_checked() {
                 assert!(rest > 0, "{what}: nothing else is checked");
                 let mut go_on = |_, _| ControlFlow::Continue(());
                 let env = BadSector::env(media, &place);
-                let mended = Fs::repair(&env, Repair::DoAndCutLog, &mut go_on);
-                let mended = mended.unwrap_or_else(|error| panic!("{what}: {error}"));
-                assert!(mended.mended.is_empty() && mended.cut.is_none(), "{what}");
-                assert!(!mended.after.is_clean(), "{what}");
+                let repaired = Fs::repair(&env, Repair::DoAndCutLog, &mut go_on);
+                let repaired = repaired.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(repaired.repaired.is_empty() && repaired.cut.is_none(), "{what}");
+                assert!(!repaired.after.is_clean(), "{what}");
                 assert!(bytes(media) == whole, "{what}: something was written");
             }
             assert!(seen.len() >= 5, "{base:?}: {seen:?}");
@@ -103,7 +103,7 @@ fn of<'a>(all: &'a [Place], structure: &'static str) -> impl DoubleEndedIterator
 }
 
 #[test]
-fn damage_beside_a_sector_that_does_not_read_is_found_and_is_not_mended() {
+fn damage_beside_a_sector_that_does_not_read_is_found_and_is_not_repaired() {
     for (seed, base) in (143..).zip(&BASES) {
         let volume = made(seed, base, false);
         let media = volume.closed.copy();
@@ -128,10 +128,10 @@ fn damage_beside_a_sector_that_does_not_read_is_found_and_is_not_mended() {
         assert!(report.problems.iter().any(|found| found.remedy().is_some()), "{what}");
         let mut go_on = |_, _| ControlFlow::Continue(());
         let env = BadSector::env(&media, unread);
-        let mended = Fs::repair(&env, Repair::Do, &mut go_on).expect("it says why not");
-        assert!(mended.mended.is_empty() && !mended.failed.is_empty(), "{what}");
+        let repaired = Fs::repair(&env, Repair::Do, &mut go_on).expect("it says why not");
+        assert!(repaired.repaired.is_empty() && !repaired.failed.is_empty(), "{what}");
         let why = |why: &str| why.contains("copy the volume to another medium");
-        assert!(mended.failed.iter().all(|(_, words)| why(words)), "{what}");
+        assert!(repaired.failed.iter().all(|(_, words)| why(words)), "{what}");
         assert!(bytes(&media) == whole, "{what}: something was written");
     }
 }

@@ -39,7 +39,7 @@ use crate::twice::BadCopy;
 /// a later state than the other, for which space of the other one's state was freed. If a
 /// superblock could not be read, and cannot be read after it was rewritten, the error is returned:
 /// nothing else was changed then, because such a store takes no changes.
-pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
+pub fn repair(env: &Env, options: &Options) -> Result<Option<device::Error>> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
     if newest.beside_another && !leads_to_nodes(env, &newest.superblock)? {
         // That one may be the volume's, and this one may be from elsewhere.
@@ -51,7 +51,7 @@ pub fn mend(env: &Env, options: &Options) -> Result<Option<device::Error>> {
             env.device.sync_dir("btree")?;
         }
     }
-    mend_counts(env, newest)
+    repair_counts(env, newest)
 }
 
 /// The newest valid superblock; fails if there is none.
@@ -95,13 +95,13 @@ fn cut_from(env: &Env, options: &Options) -> Result<(Lsn, bool)> {
 }
 
 /// Rewrites headers of log files that have no other damage, as a check reported.
-pub fn mend_log(env: &Env, options: &Options) -> Result<()> {
+pub fn repair_log(env: &Env, options: &Options) -> Result<()> {
     let newest = newest_or_none(env, options, &mut Vec::new())?;
     let (volume, log) = (options.common.volume, options.common.log());
     Log::write_headers(env, LOG_DIRECTORY, volume, &log, Lsn(newest.superblock.lsn))
 }
 
-fn mend_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
+fn repair_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
     let Newest { slot, superblock, in_turns, unread, .. } = newest;
     if in_turns && let Some(error) = &unread {
         return Err(error.clone().into());

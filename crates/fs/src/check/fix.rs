@@ -14,7 +14,7 @@ use crate::{Fs, FsResult, search_bases};
 
 impl Fs {
     /// Repairs a problem.
-    pub(super) fn mend(&self, fix: &Fix) -> FsResult<()> {
+    pub(super) fn apply_fix(&self, fix: &Fix) -> FsResult<()> {
         match fix {
             Fix::Edits(_, edits) => {
                 let mut batch = Batch::new();
@@ -62,7 +62,7 @@ impl Fs {
                 self.store.commit(&batch).map_err(from_store).map(drop)
             }
             Fix::DropIndex => self.drop_index(),
-            Fix::Marks(segment) => self.data.mend_marks(*segment).map_err(from_store),
+            Fix::Marks(segment) => self.data.repair_marks(*segment).map_err(from_store),
             // Done before the volume is opened.
             Fix::Header | Fix::LogHeader | Fix::Engine | Fix::Log | Fix::Own | Fix::Checkpoint => {
                 Ok(())
