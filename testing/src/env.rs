@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::sync::Mutex;
 use device::{Clock, Env, Random, Timestamp};
-use parking_lot::Mutex;
 
 use crate::SimDevice;
 
@@ -43,7 +43,7 @@ impl Clock for SimClock {
     fn sleep(&self, duration: Duration) {
         self.advance(duration);
         // Lets the thread that is waited for run.
-        std::thread::yield_now();
+        device::yield_now();
     }
 }
 

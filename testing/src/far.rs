@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use device::sync::Mutex;
 use device::{Blobs, Device, Error, Result, part_of};
-use parking_lot::Mutex;
 
 /// Calls that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,11 @@ impl FarBlobs {
     }
 
     /// The state for a call, and the failure ordered for it.
-    fn call(&self, call: Call, name: &str) -> (parking_lot::MutexGuard<'_, State>, Option<Mishap>) {
+    fn call(
+        &self,
+        call: Call,
+        name: &str,
+    ) -> (device::sync::MutexGuard<'_, State>, Option<Mishap>) {
         if call != Call::Read {
             let watcher = self.watcher.lock().clone();
             let changes = {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::Env;
+use device::sync::Mutex;
 use format::batch::Ops;
 use format::{Corruption, Reader, Writer};
-use parking_lot::Mutex;
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, Durability, Error,
     KeyRange, Log, LogOptions, Lsn, Pinned, Read, Result, Room, SortedRun, Stats, Store, TreeId,

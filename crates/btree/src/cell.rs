@@ -17,8 +17,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use device::sync::{RwLock, RwLockWriteGuard};
 use format::{POINTER_BYTES, Pointer};
-use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::budget::{Budget, Charge, InteriorCharge};
 use crate::entries::Entries;

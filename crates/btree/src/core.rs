@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use device::sync::Mutex;
 use device::{Env, File, Latch, Map};
 use format::catalog::CatalogKey;
-use parking_lot::Mutex;
 use store::{Error, Journal, Log, Lsn, Result, TreeId};
 
 use crate::cell::Node;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use device::sync::Mutex;
 use device::{Clock, SystemClock, spawn};
-use parking_lot::Mutex;
 use store::{Batch, KeyRange, Read, Store, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
@@ -135,7 +135,7 @@ fn whoever_passes_by_the_gate_sees_a_torn_batch() {
                     Looker::Pin | Looker::Clone => thread.is_finished(),
                 };
                 while !has_looked() {
-                    std::thread::yield_now();
+                    device::yield_now();
                 }
                 thread
             });
@@ -159,7 +159,7 @@ fn nobody_sees_a_state_while_a_batch_is_applied() {
                 let thread = begin(looker, store);
                 // The looker completes all earlier steps before it waits at the gate.
                 while core.at_gate.load(Ordering::Relaxed) == before {
-                    std::thread::yield_now();
+                    device::yield_now();
                 }
                 // With the simulated clock the looker would not run.
                 let clock = SystemClock::new();

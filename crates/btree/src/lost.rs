@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::Set;
+use device::sync::Mutex;
 use format::batch::{Op, Ops};
 use format::{Corruption, Pointer};
-use parking_lot::Mutex;
 use store::{Batch, Error, Result, TreeId};
 
 use crate::cell::{Child, LeafCell, Node};

@@ -8,11 +8,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use device::sync::Mutex;
 use device::{File, Map};
 use format::node::{Header, Kind, UNIT_BYTES};
 use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use format::{Malformed, Pointer, node};
-use parking_lot::Mutex;
 use store::{Error, Result};
 
 use crate::budget::Budget;

@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use device::Map;
+use device::sync::RwLock;
 use format::batch::Ops;
 use format::catalog::CatalogKey;
-use parking_lot::RwLock;
 use store::{
     CommitToken, Cursor, DiffCursor, Error, KeyRange, LostRange, Pinned, Read, Result, SharedWalk,
     TreeId,

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use device::sync::Mutex;
 
 use crate::cell::{LeafCell, OverflowCell};
 

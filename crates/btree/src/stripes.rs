@@ -13,7 +13,7 @@
 use std::hash::Hasher;
 
 use device::FastHasher;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use device::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Number of groups. Enough that two places seldom collide: of 40 places in which each of two
 /// threads changes something now and then, one in thirteen shares its group with one of the other

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::Device;
+use device::sync::Mutex;
 use format::Corruption;
 use format::segment::{FIRST_PAGE, Mark, MarkKind, PAGE_BYTES};
-use parking_lot::Mutex;
 use store::{Error, Result};
 
 use crate::segments::{OPEN_DIRECTORY, OpenSegment, Segments, open_path};

@@ -3,10 +3,10 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
+use device::sync::Mutex;
 use device::{Blobs, Env, LocalBlobs};
 use format::Corruption;
 use format::extent::CHUNK_BYTES;
-use parking_lot::Mutex;
 use store::{Read, Result};
 
 use crate::Options;

@@ -15,9 +15,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::sync::Mutex;
 use format::extent::INLINE_BYTES_MAX;
 use format::key;
-use parking_lot::Mutex;
 use store::{Read, Result};
 
 use crate::window::{Contents, Record, extents_between};

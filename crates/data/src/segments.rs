@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use device::sync::{Mutex, RwLock};
 use device::{Blobs, File};
 use format::Corruption;
 use format::segment::{MAP_PAGE_BYTES, PAGE_BYTES, PageMap};
-use parking_lot::{Mutex, RwLock};
 use store::{Error, Result};
 
 /// Directory of open segments.

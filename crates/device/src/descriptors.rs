@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 

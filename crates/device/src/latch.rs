@@ -163,7 +163,7 @@ mod tests {
         // More threads than locks, each sharing the latch for the first time while others use it.
         let latch = Latch::new((0_u64, 0_u64));
         let (together, seen) = (Barrier::new(12), AtomicUsize::new(0));
-        std::thread::scope(|scope| {
+        crate::scope(|scope| {
             for thread in 0..12 {
                 let (latch, together, seen) = (&latch, &together, &seen);
                 scope.spawn(move || {
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn who_cannot_have_it_alone_leaves_it_as_it_was() {
         let latch = Latch::new(0);
-        std::thread::scope(|scope| {
+        crate::scope(|scope| {
             let shared = latch.read();
             // The other thread uses another lock, which it takes first or last.
             let tried = scope.spawn(|| {
@@ -210,7 +210,7 @@ mod tests {
         });
         assert!(latch.try_read().is_some_and(|value| *value == 1));
         let alone = latch.write();
-        std::thread::scope(|scope| {
+        crate::scope(|scope| {
             let waits = scope.spawn(|| *latch.read());
             drop(alone);
             assert_eq!(waits.join().unwrap(), 1);

@@ -19,6 +19,7 @@ mod map;
 mod overlay;
 mod random;
 mod slot;
+pub mod sync;
 mod thread;
 
 pub use blobs::{Blobs, Found, LocalBlobs, ReadPart, STAGED, compare, part_of};

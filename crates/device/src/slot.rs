@@ -65,26 +65,27 @@ fn give_back(slot: usize) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::{Barrier, Mutex};
+    use std::sync::Barrier;
 
     use super::*;
+    use crate::sync::Mutex;
 
     #[test]
     fn threads_at_work_at_once_have_different_numbers_and_the_next_ones_have_them_again() {
         let own = thread_slot();
         for _ in 0..50 {
             let (together, slots) = (Barrier::new(4), Mutex::new(BTreeSet::from([own])));
-            std::thread::scope(|scope| {
+            crate::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         let slot = thread_slot();
-                        slots.lock().unwrap().insert(slot);
+                        slots.lock().insert(slot);
                         together.wait();
                         assert_eq!(thread_slot(), slot);
                     });
                 }
             });
-            let slots = slots.into_inner().unwrap();
+            let slots = slots.into_inner();
             assert_eq!(slots.len(), 5);
             assert!(slots.iter().all(|&slot| slot < 64), "numbers stay small: {slots:?}");
         }

@@ -1,8 +1,6 @@
 //! Threads: named, and started in one place.
 
 pub use std::thread::JoinHandle as Thread;
-/// Yields the processor to another thread.
-pub use std::thread::yield_now;
 pub use std::thread::{Scope, ScopedJoinHandle as ScopedThread};
 
 /// Starts a thread with a name that shows in `top -H` and in panics.
@@ -13,7 +11,14 @@ pub fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
+/// Yields the processor to another thread.
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
+pub fn yield_now() {
+    std::thread::yield_now();
+}
+
 /// Runs `body`, which may start threads that borrow, and waits for all of them.
+#[expect(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn scope<'env, T>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
     std::thread::scope(body)
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use device::sync::Mutex;
 use store::TreeId;
 
 /// Most directories that are noted for one walk: with more it starts again.

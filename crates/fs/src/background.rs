@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use device::sync::{Mutex, RwLock};
 use format::key;
 use inode::FsError;
-use parking_lot::{Mutex, RwLock};
 
 use crate::collect::Collecting;
 use crate::error::{from_store, malformed};

@@ -6,7 +6,7 @@
 use std::hash::Hasher as _;
 
 use device::FastHasher;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use device::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How many stripes there are: enough that 64 threads rarely meet by chance.
 const STRIPES: usize = 4096;

@@ -7,12 +7,12 @@
 use std::mem::take;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use device::sync::{Mutex, MutexGuard};
 use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::xattr_record::XattrRecord;
 use inode::NodeId;
-use parking_lot::{Mutex, MutexGuard};
 
 /// Shards of the table: enough that threads rarely meet.
 const SHARDS: usize = 64;

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use device::sync::Mutex;
 use format::kept_twice::RootCounter;
 use format::key::{self, Counter};
 use inode::{FsError, Ino};
-use parking_lot::Mutex;
 use store::{Batch, Store};
 
 use crate::FsResult;

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use device::Map;
+use device::sync::RwLock;
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::key;
 use format::owner_quota::{Owner, OwnerLimits, OwnerState};
 use format::quota::{Charge, Charged};
 use inode::{Caller, FsError};
-use parking_lot::RwLock;
 use store::CheckProgress;
 
 use crate::account::{self, Account, Change, UNLIMITED, signed};

@@ -16,13 +16,13 @@
 
 use std::sync::Arc;
 
+use device::sync::{Mutex, MutexGuard, RwLock};
 use device::{Map, Set};
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::key;
 use format::quota::{Charge, Charged, QuotaRecord};
 use inode::{Caller, FsError, NodeId};
-use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::account::{self, Account, Change, UNLIMITED, signed};
 use crate::edit::edit;

@@ -11,8 +11,8 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use device::sync::Mutex;
 use inode::FsError;
-use parking_lot::Mutex;
 
 use crate::error::from_store;
 use crate::{Fs, FsResult};
@@ -315,9 +315,9 @@ fn went_on<T>(done: FsResult<T>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use device::sync;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::mpsc;
     use std::time::Duration;
 
     use device::{Clock, Env, Timestamp};
@@ -451,8 +451,8 @@ mod tests {
         v.fs.queue.request_collection();
         v.clock.step(Duration::from_millis(10));
         let collecting = v.fs.queue.collecting.lock();
-        let (tell, told) = mpsc::channel();
-        std::thread::scope(|scope| {
+        let (tell, told) = sync::channel();
+        device::scope(|scope| {
             scope.spawn(|| tell.send(v.write(other, 65_536)));
             let written = told.recv_timeout(Duration::from_secs(100));
             drop(collecting);

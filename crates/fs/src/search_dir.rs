@@ -22,8 +22,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use device::Timestamp;
+use device::sync::Mutex;
 use inode::{Attr, Caller, FsError, Kind, NodeId, Slot};
-use parking_lot::Mutex;
 use search::cluster::Fields;
 use search::query::{Accounts, Expr};
 

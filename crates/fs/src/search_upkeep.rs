@@ -24,10 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use device::sync::Mutex;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, NodeId};
-use parking_lot::Mutex;
 use search::index::{Flush, FlushStep, Index};
 use store::{KeyRange, Pinned, TreeId};
 

@@ -12,10 +12,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::sync::Mutex;
 use device::{Map, Set};
 use format::key;
 use inode::{Slot, SubvolId};
-use parking_lot::Mutex;
 use store::{KeyRange, Store};
 
 use crate::FsResult;

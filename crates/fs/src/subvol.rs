@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::Map;
+use device::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, Ino, NodeId, Slot, SubvolId};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use store::{Store, TreeId};
 
 use crate::FsResult;

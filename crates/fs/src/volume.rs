@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use data::Data;
 use device::Env;
+use device::sync::RwLock;
 use format::kept_twice::UNCOUNTED_KEY;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::{VERSION, VolumeHeader};
 use inode::{Attr, FsError, Ino, Name, NameHash, NodeId, SubvolId};
-use parking_lot::RwLock;
 use search::index::Index;
 use store::{KeyRange, Store};
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use device::Timestamp;
-use parking_lot::Mutex;
+use device::sync::Mutex;
 
 /// How long an answer is valid, in nanoseconds.
 const KEPT_NANOS: i64 = 200_000_000;

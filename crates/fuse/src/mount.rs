@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::Clock;
+use device::sync::{Condvar, Mutex};
 use fs::{FileSystem, Invalidate};
 use inode::{Caller, FsError, Kind, NodeId};
-use parking_lot::{Condvar, Mutex};
 
 use crate::adapter::Adapter;
 use crate::detach::Unmounted;

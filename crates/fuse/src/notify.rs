@@ -29,9 +29,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use device::sync::{Condvar, Mutex};
 use fs::Invalidate;
 use inode::NodeId;
-use parking_lot::{Condvar, Mutex};
 
 use crate::adapter::{Adapter, ROOT};
 use crate::transport::Notifier;
@@ -510,7 +510,7 @@ mod tests {
             changed: Condvar::new(),
         });
         let queue = queue_to(Box::new(Arc::clone(&slow)));
-        std::thread::scope(|scope| {
+        device::scope(|scope| {
             scope.spawn(|| queue.run());
             scope.spawn(|| queue.run_late());
             for name in [&b"one"[..], b"two"] {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::Clock;
-use parking_lot::Mutex;
+use device::sync::Mutex;
 
 /// How often a thread is checked that is not in the expected state.
 const GLANCE: Duration = Duration::from_micros(200);
@@ -101,8 +101,8 @@ impl Drop for Serving {
 
 #[cfg(test)]
 mod tests {
+    use device::sync::channel;
     use std::io::{Read, Write};
-    use std::sync::mpsc::channel;
 
     use device::SystemClock;
 

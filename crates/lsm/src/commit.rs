@@ -13,8 +13,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use device::sync::MutexGuard;
 use format::batch::{LaneList, Op, Ops, foreign};
-use parking_lot::MutexGuard;
 use store::{Batch, CommitToken, Error, Lsn, Need, Result, Room, TreeId};
 
 use crate::core::Core;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use device::sync::{Mutex, RwLock};
 use device::{Env, Map};
-use parking_lot::{Mutex, RwLock};
 use store::{Batch, Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
 
 use crate::checkpoint::Durable;

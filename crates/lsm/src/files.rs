@@ -7,11 +7,11 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use device::sync::Mutex;
 use device::{Blobs, Env, FastHasher};
 use format::run_block::{Block, unpack};
 use format::run_index::{BLOB_HEAD_BYTES, BlockPlace, check_blob_head, checksum};
 use format::{Corruption, Malformed};
-use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::{Error, Result};

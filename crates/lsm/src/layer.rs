@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::RwLock;
+use device::sync::RwLock;
 use store::Result;
 
 use crate::mem::{Known, Mem};

@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use device::sync::{Mutex, RwLock};
 use store::{Error, Result, TreeId};
 
 use crate::key::Key;

@@ -6,8 +6,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
+use device::sync::Mutex;
 use format::log_record::HEADER_BYTES;
-use parking_lot::Mutex;
 
 use crate::{Durability, Log, Stats, Waker};
 

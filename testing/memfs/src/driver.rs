@@ -139,7 +139,7 @@ impl Load {
         let before = self.server.and_then(processor_time);
         let barrier = Barrier::new(self.threads);
         let (clock_ref, barrier_ref) = (&clock, &barrier);
-        let spans: Vec<io::Result<(Duration, Duration)>> = std::thread::scope(|scope| {
+        let spans: Vec<io::Result<(Duration, Duration)>> = device::scope(|scope| {
             let threads: Vec<_> = (0..self.threads)
                 .map(|thread| {
                     scope.spawn(move || {

@@ -240,7 +240,7 @@ pub fn files_are_shared_by_threads<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
     file.set_len(4 * 10_000).expect("grow");
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for thread in 0..4_u64 {
             let file = &file;
             scope.spawn(move || {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use device::sync::Mutex;
 use format::batch::Ops;
-use parking_lot::Mutex;
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, Durability, Error,
     KeyRange, Lsn, Pinned, Read, Result, SortedRun, Stats, Store, TreeId,

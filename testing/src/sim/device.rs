@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::sync::{Condvar, Mutex, MutexGuard};
 use device::{Device, Error, File, Lock, Metadata, Result, Space};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::CrashPolicy;
 use super::content::{BLOCK, Change};

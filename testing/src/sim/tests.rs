@@ -142,7 +142,7 @@ fn a_lock_is_held_once() {
 #[test]
 fn a_watcher_sees_every_crash_point() {
     let device = SimDevice::new(1);
-    let (send, receive) = std::sync::mpsc::channel();
+    let (send, receive) = device::sync::channel();
     device.watch(move |before, op| send.send((op, before.files().len())).unwrap());
     let file = device.create("a").unwrap();
     file.write_at(b"x", 0).unwrap();
@@ -155,7 +155,7 @@ fn a_call_that_is_held_keeps_no_other_from_the_medium() {
     let device = SimDevice::new(1);
     device.hold(Fault::io(FaultOn::Only(Op::Create), 1).below("slow"));
     let names = || device.files().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
-    let (held, others, before) = std::thread::scope(|scope| {
+    let (held, others, before) = device::scope(|scope| {
         scope.spawn(|| ["slow-1", "slow-2"].map(|path| device.create(path).is_ok()));
         let held = device.is_held_within(std::time::Duration::from_secs(60));
         let others = ["other", "slow-3"].map(|path| device.create(path).is_ok());

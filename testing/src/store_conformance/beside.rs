@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 
 use format::batch::Op;
 use store::{Batch, Durability, Read, Result, SliceRun, Store, TreeId};
@@ -221,7 +220,7 @@ impl Shared<'_> {
             if self.stopped() {
                 return None;
             }
-            thread::yield_now();
+            device::yield_now();
         }
     }
 
@@ -240,7 +239,7 @@ impl Shared<'_> {
                 if self.stopped() {
                     return;
                 }
-                thread::yield_now();
+                device::yield_now();
             }
             if first(count).is_none() {
                 return;
@@ -279,7 +278,7 @@ impl Shared<'_> {
                     assert!(error.is_no_space(), "{error:?}");
                 }
             }
-            thread::yield_now();
+            device::yield_now();
         }
     }
 
@@ -293,7 +292,7 @@ impl Shared<'_> {
             && self.refused.load(Ordering::SeqCst) - refused < refusals
             && !self.stopped()
         {
-            thread::yield_now();
+            device::yield_now();
         }
     }
 }
@@ -314,7 +313,7 @@ fn beside<E: EngineUnderTest>(seed: u64, act: impl FnOnce(&SimEnv, &Shared<'_>))
         durable: Default::default(),
         refused: AtomicU64::new(0),
     };
-    thread::scope(|scope| {
+    device::scope(|scope| {
         let shared = &shared;
         for writer in 0..WRITERS {
             let nothing = |_| Some(());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use device::sync::Mutex;
 use store::{Batch, CommitToken, Durability, KeyRange, Lsn, Pinned, Store, TreeId};
 
 use super::compare::{Mismatch, same_differences, same_tree};

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 
 use store::{Batch, Durability, KeyRange, Lane, MergeKind, Read, Store, TreeId};
 
@@ -21,7 +20,7 @@ fn background(store: &dyn Store, stop: &AtomicBool) {
         store.checkpoint().expect("checkpoint");
         store.reclaim_step(5).expect("reclaim");
         store.flush_if_due().expect("flush");
-        thread::yield_now();
+        device::yield_now();
     }
 }
 
@@ -61,7 +60,7 @@ pub fn a_torn_batch_is_never_seen<E: EngineUnderTest>() {
         value
     };
     let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
+    device::scope(|scope| {
         for writer in 0..2_u64 {
             let stop = &stop;
             scope.spawn(move || {
@@ -110,7 +109,7 @@ pub fn writers_on_several_threads_lose_nothing<E: EngineUnderTest>() {
     commit(store, |batch| batch.create_tree(TREE));
     let stop = AtomicBool::new(false);
     let commits = E::rounds(400, 5000);
-    let expected: Vec<BTreeMap<Vec<u8>, Vec<u8>>> = thread::scope(|scope| {
+    let expected: Vec<BTreeMap<Vec<u8>, Vec<u8>>> = device::scope(|scope| {
         let writers: Vec<_> = (0..THREADS)
             .map(|writer| scope.spawn(move || write_own(store, writer, commits)))
             .collect();
@@ -174,7 +173,7 @@ pub fn a_scan_beside_writers_is_complete<E: EngineUnderTest>() {
         }
     });
     let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
+    device::scope(|scope| {
         for seed in 0..2 {
             let stop = &stop;
             scope.spawn(move || {
@@ -229,7 +228,7 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
         let acknowledged: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(0)).collect();
         let acknowledged = &acknowledged;
         let stop = &AtomicBool::new(false);
-        thread::scope(|scope| {
+        device::scope(|scope| {
             for writer in 0..THREADS {
                 scope.spawn(move || {
                     let mut count = 0_u64;
@@ -259,7 +258,7 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
                     let found = found.map_or(0, |bytes| number(Some(bytes)));
                     assert!(found >= at_least, "writer {writer}: {found} of {at_least}");
                 }
-                thread::yield_now();
+                device::yield_now();
             }
         });
     }
@@ -275,7 +274,7 @@ pub fn conflicting_commits_are_applied_in_the_order_of_the_log<E: EngineUnderTes
     commit(&*store, |batch| batch.create_tree(TREE));
     for round in 0..E::rounds(60, 1000) {
         let together = Barrier::new(THREADS as usize);
-        let newest: (u64, Vec<u8>) = thread::scope(|scope| {
+        let newest: (u64, Vec<u8>) = device::scope(|scope| {
             let (store, together) = (&store, &together);
             let writers: Vec<_> = (0..THREADS)
                 .map(|writer| {

@@ -22,6 +22,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
             continue;
         };
         lints(path, text, &mut problems);
+        locks(path, directory, text, &mut problems);
         if !BESIDE.contains(&directory) {
             layers(path, directory, text, &mut problems);
         }
@@ -33,6 +34,16 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
 fn lints(path: &str, text: &str, problems: &mut Vec<String>) {
     if !section(text, "lints").any(|line| line == "workspace = true") {
         problems.push(format!("{path}: [lints] workspace = true is missing"));
+    }
+}
+
+/// Locks come from `device::sync`, so that a simulator can replace them in one place.
+fn locks(path: &str, directory: &str, text: &str, problems: &mut Vec<String>) {
+    let may = directory == "crates/device/" || directory.starts_with("bench/");
+    let mut used =
+        ["dependencies", "dev-dependencies"].into_iter().flat_map(|of| section(text, of));
+    if !may && used.any(|line| line.starts_with("parking_lot")) {
+        problems.push(format!("{path}: take locks from device::sync, not from parking_lot"));
     }
 }
 

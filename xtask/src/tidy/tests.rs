@@ -58,6 +58,8 @@ fn crate_that_uses_a_higher_one_is_found() {
         format!("[lints]\nworkspace = true\n\n[dependencies]\n{used}.workspace = true\n")
     };
     for (path, used, problems) in [
+        ("crates/store/Cargo.toml", "parking_lot", 1),
+        ("crates/device/Cargo.toml", "parking_lot", 0),
         ("crates/store/Cargo.toml", "format", 0),
         ("crates/store/Cargo.toml", "btree", 1),
         ("crates/store/Cargo.toml", "store", 1),

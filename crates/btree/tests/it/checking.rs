@@ -185,7 +185,7 @@ fn a_check_beside_commits_and_checkpoints_finds_nothing() {
         commit(&store, |batch| batch.put(TREE, &(n % 4000).to_be_bytes(), &[n as u8; 100]));
     }
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(3);
             let mut next = TREE.0 + 1;

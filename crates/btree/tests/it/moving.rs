@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use btree::{BtreeStore, NodeWrites, check};
 use device::spawn;
+use device::sync::Mutex;
 use format::node::UNIT_BYTES;
-use parking_lot::Mutex;
 use store::{Error, Read, Store, TreeId};
 use testing::run::say;
 use testing::{CrashPolicy, SimDevice, SimEnv};

@@ -258,7 +258,7 @@ fn a_long_log_over_damage_is_replayed_within_the_budget() {
             let bit = 8 * (1024 * random.u64(..units) + 300);
             device.flip_bit("btree/nodes", bit);
             let medium = SimEnv::on(device.clone(), 1);
-            let (points, images) = (AtomicU64::new(0), Arc::new(parking_lot::Mutex::new(vec![])));
+            let (points, images) = (AtomicU64::new(0), Arc::new(device::sync::Mutex::new(vec![])));
             let kept = Arc::clone(&images);
             device.watch(move |image, op| {
                 if points.fetch_add(1, Ordering::Relaxed).is_multiple_of(step) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use btree::{BtreeStore, check};
 use device::Env;
-use parking_lot::Mutex;
+use device::sync::Mutex;
 use store::{SliceRun, Store, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
 

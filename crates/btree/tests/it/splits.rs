@@ -1,10 +1,10 @@
 //! Leaves of a few entries that are split and merged all the time, under readers, scans, clones,
 //! checkpoints and eviction.
 
+use device::sync::{Sender, channel};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use btree::BtreeStore;
@@ -146,7 +146,7 @@ fn race(seed: u64, others: Beside) {
         start(|store, done, _| {
             while !done.load(Ordering::Relaxed) {
                 store.checkpoint().expect("checkpoint");
-                std::thread::yield_now();
+                device::yield_now();
             }
         });
     }
@@ -167,7 +167,7 @@ fn race(seed: u64, others: Beside) {
     done.store(true, Ordering::Relaxed);
     // Nobody sends any more: it ends when the last of them has ended.
     let left = ends.recv_timeout(LIMIT);
-    let all_ended = left == Err(std::sync::mpsc::RecvTimeoutError::Disconnected);
+    let all_ended = left == Err(device::sync::RecvTimeoutError::Disconnected);
     assert!(all_ended, "seed {seed}: a thread beside the writers does not end");
     for thread in beside {
         thread.expect("a thread").join().expect("beside the writers");

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use btree::{BtreeStore, check, repair};
+use device::sync::Mutex;
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
-use parking_lot::Mutex;
 use store::{Store, TreeId};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, SimDevice, SimEnv};

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 
 use btree::{BtreeStore, Options, check};
 use format::node::{HEADER_BYTES, MAGIC, UNIT_BYTES};
@@ -93,7 +92,7 @@ fn background(store: &BtreeStore, stop: &AtomicBool, rounds: &AtomicU64, failed:
             }
         }
         rounds.fetch_add(1, Ordering::SeqCst);
-        thread::yield_now();
+        device::yield_now();
     }
 }
 
@@ -115,7 +114,7 @@ fn room_runs_out_and_comes_back_beside_two_writers() {
         sim.device.set_capacity(Some(sim.device.used_bytes() + room_bytes));
         let progress: Vec<Progress> = (0..WRITERS).map(|_| Progress::default()).collect();
         let (room, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-        let counts: Vec<u64> = thread::scope(|scope| {
+        let counts: Vec<u64> = device::scope(|scope| {
             let _stop = StopAtEnd(&stop);
             let (store, room) = (&*store, &room);
             let writers: Vec<_> = (0..WRITERS)
@@ -134,7 +133,7 @@ fn room_runs_out_and_comes_back_beside_two_writers() {
             while refused().iter().any(|&refused| refused < REFUSALS)
                 && !writers.iter().any(|writer| writer.is_finished())
             {
-                thread::yield_now();
+                device::yield_now();
             }
             // A power cut now leaves a disk on which it opens, and what was durable before it.
             let durable = all(&progress, |one| &one.durable);
@@ -182,7 +181,7 @@ impl Shared {
     fn wait_for_a_round(&self) {
         let round = self.rounds.load(Ordering::SeqCst) + 2;
         while self.rounds.load(Ordering::SeqCst) < round && !self.stop.load(Ordering::SeqCst) {
-            thread::yield_now();
+            device::yield_now();
         }
     }
 }
@@ -237,7 +236,7 @@ fn write_while_something_fails(
 fn run_with(store: &BtreeStore) -> Outcome {
     let progress: Vec<Progress> = (0..WRITERS).map(|_| Progress::default()).collect();
     let shared = Shared::default();
-    let acknowledged = thread::scope(|scope| {
+    let acknowledged = device::scope(|scope| {
         let shared = &shared;
         let _stop = StopAtEnd(&shared.stop);
         let writers: Vec<_> = (0..WRITERS)
@@ -512,7 +511,7 @@ fn bits_flip_beside_two_readers_and_writers() {
         let sim = SimEnv::on(device, seed);
         let store = BtreeStore::open(&sim.env(), &options).expect("the catalog is whole");
         let stop = AtomicBool::new(false);
-        let own = thread::scope(|scope| {
+        let own = device::scope(|scope| {
             let _stop = StopAtEnd(&stop);
             let (store, flipped) = (&*store, flipped.as_slice());
             let readers: Vec<_> = (0..WRITERS)

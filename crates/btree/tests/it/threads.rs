@@ -195,7 +195,7 @@ fn cut_power_while_two_threads_write(seed: u64) -> u64 {
                     store.checkpoint().expect("checkpoint");
                 }
                 store.reclaim_step(20).expect("reclaim");
-                std::thread::yield_now();
+                device::yield_now();
             }
         })
     };

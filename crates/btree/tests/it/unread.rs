@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use btree::{BtreeStore, repair};
+use device::sync::Mutex;
 use format::log_record::sum_payload;
 use format::superblock::SUPERBLOCK_BYTES;
-use parking_lot::Mutex;
 use store::{Batch, Error, Store};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};

@@ -100,7 +100,7 @@ fn who_waits_for_a_sync_that_fails_fails_too() {
         std::thread::park_timeout(Duration::from_millis(100));
     });
     let data = &volume.data;
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let first = scope.spawn(|| data.sync());
         wait_for(&begun);
         let second = scope.spawn(|| {

@@ -304,7 +304,7 @@ fn all_that_is_named_is_told_also_of_a_segment_that_is_being_sealed_or_is_young(
     assert_eq!(mark(young), (all.0, 0, all.2 - 1));
     let device = &volume.sim.device;
     device.hold(Fault::io(FaultOn::Only(Op::Sync), 0).below("data/open").forever());
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let sealing = scope.spawn(|| volume.data.seal_all());
         let held = device.is_held_within(Duration::from_secs(60));
         let beside = mark(volume.data.horizon());

@@ -2,8 +2,8 @@
 //! store still has a tombstone for, must not make each later call slower.
 
 use data::{FileRef, STORED_BYTES_MAX, Side};
+use device::sync::Mutex;
 use format::key::{self, Parsed};
-use parking_lot::Mutex;
 use store::{Batch, Cursor, KeyRange, Read, Result, Store, TreeId};
 use testing::MemStore;
 

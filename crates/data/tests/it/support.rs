@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use data::{Data, ExtentOwner, FileRef, Freed, Options};
+use device::sync::Mutex;
 use device::{Blobs, Device, LocalBlobs};
 use format::extent::{Extent, decode};
 use format::{key, usage};
-use parking_lot::Mutex;
 use store::{Batch, KeyRange, Lsn, Read, Store, TreeId};
 use testing::{MemStore, SimEnv};
 

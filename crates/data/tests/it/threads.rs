@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use data::{Data, ExtentOwner, FileRef, Options};
-use parking_lot::RwLock;
+use device::sync::RwLock;
 use store::{Batch, Store, TreeId};
 use testing::MemStore;
 

@@ -23,7 +23,7 @@ fn contents(blobs: &LocalBlobs) -> BTreeMap<String, Vec<u8>> {
 fn an_object_is_durable_and_whole_when_create_returns() {
     for seed in 0..50 {
         let device = SimDevice::new(seed);
-        let (send, receive) = std::sync::mpsc::channel();
+        let (send, receive) = device::sync::channel();
         device.watch(move |image, _| send.send(image.copy()).unwrap());
         let blobs = open(&device);
         assert!(blobs.create("a", &[1; 5000]).unwrap());
@@ -55,7 +55,7 @@ fn a_cut_adoption_leaves_the_file_or_the_object_or_both() {
         file.write_at(&[1; 5000], 0).unwrap();
         file.sync_data().unwrap();
         device.sync_dir("open").unwrap();
-        let (send, receive) = std::sync::mpsc::channel();
+        let (send, receive) = device::sync::channel();
         device.watch(move |image, _| send.send(image.copy()).unwrap());
         assert!(blobs.adopt("a", &device, "open/a").unwrap());
         device.unwatch();

@@ -54,7 +54,7 @@ fn names_that_are_not_utf8_are_not_listed() {
 fn a_lock_is_given_back_while_processes_are_started() {
     let (device, _directory) = LocalUnderTest::create();
     let started = AtomicU32::new(0);
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         scope.spawn(|| {
             while started.load(Ordering::Relaxed) < 100 {
                 assert!(std::process::Command::new("true").status().unwrap().success());

@@ -18,7 +18,7 @@
 //! few bytes a node, and 24 KiB for 64 MiB of contents.
 //!
 //! A repair (`repair`) needs a volume that no other process has open. It repairs each problem by
-//! one commit (`repair`, `keep`), and then checks the volume again, until nothing repairable is left.
+//! one commit (`fix`, `keep`), and then checks the volume again, until nothing repairable is left.
 //! So after a crash anywhere the next run continues.
 
 mod collect;

@@ -9,9 +9,9 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::sync::Mutex;
 use format::batch::{Op, Ops};
 use format::kept_twice::{RootCounter, is_kept_twice};
-use parking_lot::Mutex;
 use store::{
     Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Lane,
     LostRange, Patterns, Pinned, Read, Result, SharedWalk, SortedRun, Stats, Store, TreeId, Waker,

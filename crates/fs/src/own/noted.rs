@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::sync::Mutex;
 use format::Corruption;
-use parking_lot::Mutex;
 use store::Error;
 
 /// Places that are kept; others are logged.

@@ -272,8 +272,8 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
+    use device::sync::Mutex;
     use inode::{Caller, Kind, NodeId};
-    use parking_lot::Mutex;
     use testing::sim_env;
 
     use super::climb;

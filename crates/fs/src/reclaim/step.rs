@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::Set;
+use device::sync::Mutex;
 use format::detached_record::DetachedRecord;
 use format::key;
 use inode::FsError;
-use parking_lot::Mutex;
 
 use super::count::Count;
 use super::directory::Emptying;

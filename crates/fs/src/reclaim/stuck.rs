@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use device::Set;
+use device::sync::Mutex;
 use inode::FsError;
-use parking_lot::Mutex;
 
 use crate::Fs;
 

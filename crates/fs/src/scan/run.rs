@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::sync::Mutex;
 use format::detached_record::DetachedRecord;
 use format::key;
 use format::scan_record::{SOURCE_BYTES_MAX, ScanRecord};
 use inode::FsError;
-use parking_lot::Mutex;
 use store::TreeId;
 
 use super::links::Links;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use device::sync::RwLockWriteGuard;
 use inode::FsError;
-use parking_lot::RwLockWriteGuard;
 
 use super::ledger::Ledger;
 use crate::subvol::{Entered, Subvol};

@@ -6,13 +6,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use device::sync::{Mutex, MutexGuard};
 use format::detached_record::DetachedRecord;
 use format::inherited_record::{Home, InheritedRecord};
 use format::kept_twice::RootCounter;
 use format::key::{self, Counter};
 use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, SubvolId};
-use parking_lot::{Mutex, MutexGuard};
 use store::{Batch, KeyRange, Need, Store, TreeId};
 
 use super::inherit::CROWD;

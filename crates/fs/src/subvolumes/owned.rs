@@ -417,7 +417,7 @@ mod tests {
         let record = view.directory(below).expect("it is read").expect("it is there");
         let mut txn = Txn::new(&fs);
         txn.put_directory(view.tree, below, &DirectoryRecord { uid: OWNER + 1, ..record });
-        let caught = std::thread::scope(|scope| {
+        let caught = device::scope(|scope| {
             let catching = scope.spawn(|| owned.catch_up());
             SystemClock::new().sleep(Duration::from_millis(200));
             txn.commit().expect("there is space");

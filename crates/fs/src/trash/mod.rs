@@ -24,10 +24,10 @@ mod restore;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use device::Map;
+use device::sync::{Mutex, RwLock};
 use format::key;
 use format::trash::TrashRecord;
 use inode::{Caller, FsError, NodeId};
-use parking_lot::{Mutex, RwLock};
 
 use self::hour::Batch;
 use self::place::Place;

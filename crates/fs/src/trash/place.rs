@@ -233,7 +233,7 @@ pub(crate) fn climb(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsRes
         if let Some(climb) = climb_within(fs, subvol, view, dir, 0)? {
             return Ok(climb);
         }
-        std::thread::yield_now();
+        device::yield_now();
     }
     Err(FsError::Busy("directories above move all the time"))
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use btree::BtreeStore;
+use device::sync::Mutex;
 use format::volume::{EngineKind, VolumeHeader};
 use fs::{Engine, OpenOptions};
 use inode::NodeId;
 use lsm::LsmStore;
-use parking_lot::Mutex;
 use store::Durability;
 use testing::{CrashPolicy, Fault, FaultOn, SimDevice, SimEnv};
 

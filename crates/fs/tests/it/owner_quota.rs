@@ -161,7 +161,7 @@ fn a_count_goes_on_beside_writers_and_is_exact() {
         v.fs.forget(file, 1);
     }
     let fs = &v.fs;
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for thread in 0..2 {
             let ada = &ada;
             scope.spawn(move || {

@@ -238,7 +238,7 @@ fn several_writers_do_not_pass_the_limit_together() {
     let dir = v.dir(ROOT, "d").node;
     set(&v.fs, dir, Some(101), Some(50));
     let fs = &v.fs;
-    let made: usize = std::thread::scope(|scope| {
+    let made: usize = device::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|thread| {
                 scope.spawn(move || {

@@ -170,7 +170,7 @@ fn writers_go_on_while_what_is_there_is_charged() {
     let dir = v.dir(ROOT, "d").node;
     fill(&v.fs, dir, 5);
     let fs = &v.fs;
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for thread in 0..2_u64 {
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(thread);

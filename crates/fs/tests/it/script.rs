@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::Timestamp;
+use device::sync::Mutex;
 use fs::{FileSystem, OpenOptions};
 use inode::Caller;
-use parking_lot::Mutex;
 use search::index::{ClusterLimits, FlushPolicy, IndexOptions};
 use store::Durability;
 use testing::SimDevice;

@@ -149,7 +149,7 @@ impl Shared<'_> {
         let _watch = Watch(&self.failed);
         for (at, step) in self.plans[writer].steps.iter().enumerate() {
             while !self.may_go_on(at as u64) && !self.failed.load(Ordering::SeqCst) {
-                std::thread::yield_now();
+                device::yield_now();
             }
             self.change(writer, step);
             self.returned[writer].store(at as u64 + 1, Ordering::SeqCst);
@@ -340,7 +340,7 @@ fn run(seed: u64, engine: Engine) {
         failed: AtomicBool::new(false),
     };
     let shared = &shared;
-    let manifests = std::thread::scope(|scope| {
+    let manifests = device::scope(|scope| {
         for writer in 0..WRITERS {
             scope.spawn(move || shared.write(writer));
         }

@@ -232,7 +232,7 @@ impl World {
             cancel: &cancel,
         };
         let (wait, kind) = (self.random.u64(..400), self.random.u32(..3));
-        std::thread::scope(|scope| {
+        device::scope(|scope| {
             scope.spawn(|| {
                 (0..wait * 100).for_each(|_| std::hint::spin_loop());
                 cancel.store(true, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use device::sync::Mutex;
 use device::{Clock, Device, Env, Timestamp};
 use format::volume::VolumeHeader;
 use fs::{
@@ -13,7 +14,6 @@ use fs::{
     OpenError, OpenOptions, RenameMode, SetXattr, SyncScope, WalkControl,
 };
 use inode::{Caller, FsError, NodeId};
-use parking_lot::Mutex;
 use store::Store;
 use testing::model::{
     AllocateStyle, Effect, ErrorKind, Listed, Op, OpPath, RenameStyle, Stat, Subject, Target,
@@ -43,7 +43,7 @@ impl Clock for SetClock {
 
     fn sleep(&self, duration: Duration) {
         *self.0.lock() += i64::try_from(duration.as_nanos()).unwrap_or(0);
-        std::thread::yield_now();
+        device::yield_now();
     }
 }
 

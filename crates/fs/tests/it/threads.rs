@@ -123,7 +123,7 @@ fn meet(v: &Volume<dyn Store>, seed: u64, keep: Option<u64>, step: Step) {
         v.fs.trash_set(&Caller::root(), ROOT, keep).expect("a trash");
     }
     let done = AtomicU64::new(0);
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for thread in 0..4 {
             let (dirs, done) = (&dirs, &done);
             scope.spawn(move || {

@@ -55,7 +55,7 @@ fn take_room(engine: Engine, beside: bool) {
     device.set_capacity(Some(device.used_bytes() + (1 << 20)));
     let (done, file) = (AtomicBool::new(false), fs.mknod(&root, NodeId::ROOT, b"new", &new));
     let file = file.expect("there is room for a name").node;
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         if beside {
             for _ in 0..2 {
                 scope.spawn(|| {
@@ -232,7 +232,7 @@ fn a_name_that_is_removed_while_its_hour_is_purged_is_removed() {
     let v = volume();
     on(&v, ROOT);
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let workers: Vec<_> = (0..2)
             .map(|thread| {
                 let v = &v;

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::sync::{Condvar, Mutex};
 use inode::NodeId;
-use parking_lot::{Condvar, Mutex};
 
 use super::numbers::op;
 use super::request::Request;

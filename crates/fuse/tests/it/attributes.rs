@@ -130,7 +130,7 @@ fn set_id_bits_end_with_a_write_a_truncation_and_a_change_of_owner() {
 
 /// Runs a closure as a superuser who may not keep set-id bits.
 fn without_fsetid(body: impl FnOnce() + Send) {
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let bare = scope.spawn(|| {
             let mut sets = rustix::thread::capabilities(None).unwrap();
             sets.effective.remove(CapabilitySet::FSETID);
@@ -187,7 +187,7 @@ fn totals_that_take_long_keep_nobody_from_the_mount() {
     };
     let asking: Vec<_> = (0..5).map(|_| total()).collect();
     rig.eventually("some are asked", |fs| fs.at_gate.load(Ordering::Relaxed) == 2);
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = device::sync::channel();
     let file = rig.path("file");
     let reading = device::spawn("reader", move || {
         sender.send(std::fs::read(file).unwrap()).unwrap();

@@ -37,11 +37,11 @@ fn opening_and_listing_again_cost_no_request_where_the_kernel_checks() {
     use_it();
     use_it();
     let stopped = rig.fs.gate.lock();
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         // The only serving thread is blocked, so that any request would wait for it.
         scope.spawn(|| rustix::fs::statvfs(rig.path("")).unwrap());
         rig.eventually("the server is held up", |fs| fs.at_gate.load(Ordering::Relaxed) == 1);
-        let (done, finished) = std::sync::mpsc::channel();
+        let (done, finished) = device::sync::channel();
         scope.spawn(move || {
             use_it();
             done.send(()).unwrap();
@@ -56,7 +56,7 @@ fn opening_and_listing_again_cost_no_request_where_the_kernel_checks() {
 fn appends_from_several_descriptors_do_not_overlap() {
     let Some(rig) = mounted("threads=4") else { return };
     rig.write("log", b"");
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for writer in 0..4u8 {
             let path = rig.path("log");
             scope.spawn(move || {

@@ -143,7 +143,7 @@ fn reports_from_within_requests_do_not_block_them() {
     let mut fs = MemoryFs::new();
     fs.report_own_names = true;
     let Some(rig) = mounted_with("threads=1", fs) else { return };
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for thread in 0..4 {
             let rig = &rig;
             scope.spawn(move || {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use device::sync::Mutex;
 use device::{Clock, SystemClock, Timestamp};
 use fs::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
@@ -13,7 +14,6 @@ use fs::{
 };
 use inode::permissions::without_set_id;
 use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
-use parking_lot::Mutex;
 
 pub(crate) struct MemoryFs {
     state: Mutex<State>,

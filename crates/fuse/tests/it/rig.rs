@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::sync::{Mutex, MutexGuard};
 use device::{Clock, SystemClock};
 use fuse::{Mount, MountOptions, mount};
-use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Gid, Uid};
 use tempfile::TempDir;
 
@@ -132,7 +132,7 @@ impl Drop for OpenDevice {
 /// Runs a closure on a thread with the rights of another user.
 pub(crate) fn as_user<T: Send>(uid: u32, groups: &[u32], body: impl FnOnce() -> T + Send) -> T {
     let groups: Vec<_> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let user = scope.spawn(move || {
             let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
             rustix::thread::set_thread_groups(&groups).unwrap();

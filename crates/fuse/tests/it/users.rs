@@ -131,7 +131,7 @@ fn long_requests_of_one_user_leave_threads_to_others() {
         std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
     }
     let held = rig.fs.gate.lock();
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for number in 0..FILES {
             let path = rig.path(&number.to_string());
             scope.spawn(move || {
@@ -143,7 +143,7 @@ fn long_requests_of_one_user_leave_threads_to_others() {
         }
         // One of the serving threads, and two of those for slow requests.
         rig.eventually("they are at it", |fs| fs.at_gate.load(Ordering::Relaxed) == 3);
-        let (sender, receiver) = std::sync::mpsc::channel();
+        let (sender, receiver) = device::sync::channel();
         let other = rig.path("other");
         scope.spawn(move || sender.send(std::fs::read(other).unwrap()));
         let read = receiver.recv_timeout(PATIENCE);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use device::sync::Mutex;
 use lsm::{LsmStore, Options};
-use parking_lot::Mutex;
 use store::{Cursor, KeyRange, Pinned, Read, Store, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv, entries, sim_env};
 

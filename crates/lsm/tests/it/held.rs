@@ -1,7 +1,7 @@
 //! Slow calls block nothing else: at whatever call of a checkpoint or of a merge the disk is,
 //! commits, reads and the log go on.
 
-use std::sync::mpsc;
+use device::sync;
 use std::time::Duration;
 
 use lsm::LsmStore;
@@ -24,7 +24,7 @@ fn while_held(
     other: impl FnOnce() + Send,
 ) -> bool {
     sim.device.hold(calls);
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let slow = scope.spawn(slow);
         let held = loop {
             if sim.device.is_held_within(Duration::from_millis(1)) {
@@ -34,7 +34,7 @@ fn while_held(
                 break false;
             }
         };
-        let (done, is_done) = mpsc::channel();
+        let (done, is_done) = sync::channel();
         let other = held.then(|| {
             scope.spawn(move || {
                 other();

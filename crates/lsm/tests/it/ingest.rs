@@ -214,7 +214,7 @@ fn runs_are_ingested_beside_everything_else() {
     let (_sim, store) = store(7);
     commit(&store, |batch| batch.create_tree(OTHER));
     let done = AtomicBool::new(false);
-    let written = std::thread::scope(|scope| {
+    let written = device::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut n = 0_u32;
             while !done.load(Ordering::Relaxed) || n < 200 {

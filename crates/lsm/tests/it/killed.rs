@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use device::sync::Mutex;
 use lsm::{LsmStore, Options};
-use parking_lot::Mutex;
 use store::Store;
 use testing::{CrashPolicy, SimDevice, SimEnv, entries};
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use device::sync::Mutex;
 use format::run_manifest::RunManifest;
 use lsm::{LsmStore, repair};
-use parking_lot::Mutex;
 use store::{Error, Store, TreeId};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv, entries, sim_env};

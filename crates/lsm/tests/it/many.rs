@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use device::sync::Mutex;
 use lsm::LsmStore;
-use parking_lot::Mutex;
 use store::{Store, TreeId};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, SimDevice, SimEnv, entries};

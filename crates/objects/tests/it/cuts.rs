@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use device::sync::Mutex;
 use device::{Blobs, Device, Result};
 use lsm::{BlobStore, LsmStore, Options};
 use objects::S3Blobs;
-use parking_lot::Mutex;
 use store::{Durability, Store, TreeId};
 use testing::store_conformance::small;
 use testing::{CrashPolicy, SimEnv, commit, entries, sim_env};

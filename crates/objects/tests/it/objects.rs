@@ -20,7 +20,7 @@ fn an_object_is_made_once() {
 #[test]
 fn of_many_who_make_a_name_one_does() {
     let blobs = open(&fresh_prefix());
-    let made: usize = std::thread::scope(|scope| {
+    let made: usize = device::scope(|scope| {
         let threads: Vec<_> = (0..8_u8)
             .map(|thread| {
                 let blobs = &blobs;
@@ -117,7 +117,7 @@ fn a_server_that_is_not_there_is_an_error() {
 #[test]
 fn many_may_come_to_a_place_at_once() {
     let prefix = fresh_prefix();
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| drop(open(&prefix)));
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use parking_lot::Mutex;
+use device::sync::Mutex;
 
 /// Objects of a part of a list.
 const PART: usize = 1000;

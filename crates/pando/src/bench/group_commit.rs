@@ -97,7 +97,7 @@ fn measure(
     let log = Log::create(env, directory, [1; 16], &options).map_err(broken)?;
     let clock = SystemClock::new();
     let start = clock.monotonic();
-    let shares: Result<Vec<Histogram<u64>>> = std::thread::scope(|scope| {
+    let shares: Result<Vec<Histogram<u64>>> = device::scope(|scope| {
         let work = || {
             let mut latencies = histogram();
             for _ in 0..run.args.files {

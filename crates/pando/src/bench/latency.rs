@@ -12,10 +12,11 @@
 //!
 //! Nothing else takes checkpoints. A meter that mostly sleeps shows the load of the machine.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use device::sync::Mutex;
 use device::{Clock, SystemClock};
 use fs::{FileSystem, Fs, NewNode};
 use hdrhistogram::Histogram;
@@ -133,7 +134,7 @@ fn round(run: &Run<'_>, volume: &Volume, store: &dyn Store, found: &mut Found) -
     let fs = Arc::clone(volume.fs());
     let empty = store.stats().disk_bytes;
     let mut creator = Creator { fs, caller: caller(), root, directory: root, made: 0 };
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let metering = scope.spawn(|| meter.run());
         let log = scope.spawn(|| write_log(store, &beside));
         let writer = scope.spawn(|| work(store, volume.fs(), root, &beside));
@@ -160,7 +161,7 @@ fn round(run: &Run<'_>, volume: &Volume, store: &dyn Store, found: &mut Found) -
         }
         Ok::<_, wire::Failure>(())
     })?;
-    let took = beside.took.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let took = beside.took.into_inner();
     for (all, mut one) in found.took.iter_mut().zip(took) {
         all.append(&mut one);
     }
@@ -245,8 +246,7 @@ fn work(store: &dyn Store, fs: &Fs, root: NodeId, beside: &Beside) -> Result<()>
             };
             let done = taken.and_then(|()| checkpoint(store, &clock));
             let took = clock.monotonic().saturating_sub(start);
-            beside.took.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(task)]
-                .push(took);
+            beside.took.lock()[usize::from(task)].push(took);
             beside.task.store(NOTHING, Ordering::Release);
             done?;
         }

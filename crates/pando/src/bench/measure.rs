@@ -184,7 +184,7 @@ fn on_threads(
     if threads == 1 {
         return Ok(vec![work(run, files, numbers, clock)?]);
     }
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
                 let numbers = &numbers[part(numbers.len(), thread, threads)];

@@ -61,7 +61,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
         checkpoint: AtomicBool::new(false),
         meter: Meter::new(Pulse::Spin(SPIN), 2),
     });
-    let (sides, meters, checkpoints) = std::thread::scope(|scope| {
+    let (sides, meters, checkpoints) = device::scope(|scope| {
         let meter = scope.spawn(|| beside.meter.run());
         let log = scope.spawn(|| write_log(&**bare.store(), &beside));
         let writer = scope.spawn(|| checkpoint(&**bare.store(), bare.clock(), &beside));

@@ -220,7 +220,7 @@ impl Share<'_> {
 fn side_by_side(shares: &[Share<'_>]) -> Result<Duration> {
     let clock = SystemClock::new();
     let together = Barrier::new(shares.len());
-    let times = std::thread::scope(|scope| {
+    let times = device::scope(|scope| {
         let handles: Vec<_> = shares
             .iter()
             .map(|share| {

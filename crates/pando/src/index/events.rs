@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use device::sync::{Condvar, Mutex};
 use device::{FileSystemEvent, FileSystemWatch, Map, Set};
-use parking_lot::{Condvar, Mutex};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use wire::ScanAttr;
 

@@ -3,9 +3,9 @@
 //! A directory is reported before another thread can reach it, and all items go through one
 //! buffer. So the daemon gets every directory before any item about it.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use device::sync::{Receiver, SyncSender, bounded_channel};
 
-use parking_lot::Mutex;
+use device::sync::Mutex;
 use wire::next_scan_item;
 
 /// A message is sent when it is this long, in bytes.
@@ -62,7 +62,7 @@ impl Feed {
 
     /// A feed and its receiving end.
     pub(super) fn new() -> (Feed, Receiver<Message>) {
-        let (sender, receiver) = sync_channel(WAITING);
+        let (sender, receiver) = bounded_channel(WAITING);
         let state = State {
             message: Message::default(),
             message_bytes: MESSAGE_BYTES,

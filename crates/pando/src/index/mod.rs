@@ -14,12 +14,12 @@ mod row;
 mod tree;
 mod walk;
 
+use device::sync::Receiver;
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
 
 use client::Connection;
 use device::{Clock, SystemClock};

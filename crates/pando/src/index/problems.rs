@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
+use device::sync::Mutex;
 use wire::{Failure, FailureKind};
 
 use crate::failure;

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use device::sync::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
 
 /// Descriptors left for everything else.

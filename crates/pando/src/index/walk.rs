@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use device::sync::{Condvar, Mutex};
 use wire::ScanAttr;
 
 use super::events::{Inotify, Vanished};

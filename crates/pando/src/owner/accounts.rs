@@ -1,8 +1,8 @@
 //! Users and groups as this machine's name service knows them. Each number is looked up once.
 
 use device::Map;
+use device::sync::Mutex;
 use nix::unistd::{Gid, Group, Uid, User};
-use parking_lot::Mutex;
 
 /// Cached results for users and groups.
 #[derive(Default)]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::Thread;
+use device::sync::{Condvar, Mutex};
 use fs::{Fs, FsResult};
-use parking_lot::{Condvar, Mutex};
 
 /// Two, so that other work continues while a checkpoint is written. A step of either may take
 /// long, because writing or uploading a file may take long. So the log has a thread of its own.

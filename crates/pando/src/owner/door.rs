@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use client::Listening;
 use device::Lock;
-use parking_lot::Mutex;
+use device::sync::Mutex;
 
 /// The lock and the socket of a daemon.
 pub(super) struct Door {

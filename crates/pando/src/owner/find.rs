@@ -7,9 +7,9 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::sync::Mutex;
 use fs::Fs;
 use inode::{Caller, FsError};
-use parking_lot::Mutex;
 use search::cluster::Fields;
 use search::query::{Context, Expr, Fired};
 use search::{Match, Outcome};

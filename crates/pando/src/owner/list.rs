@@ -283,7 +283,7 @@ mod tests {
             }
             (seen, skipped)
         };
-        std::thread::scope(|scope| {
+        device::scope(|scope| {
             let reader = scope.spawn(read);
             let mut replies = Replies::new(ours);
             list(&mut replies);

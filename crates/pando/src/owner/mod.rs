@@ -37,8 +37,9 @@ mod totals;
 mod trash;
 mod watch;
 
+use device::sync;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::Launch;
@@ -114,7 +115,7 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
 }
 
 fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
-    let (events, inbox) = mpsc::channel();
+    let (events, inbox) = sync::channel();
     signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
@@ -145,7 +146,7 @@ fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)
 fn mount(
     fs: &Arc<Fs>,
     options: &fuse::MountOptions,
-    events: mpsc::Sender<Event>,
+    events: sync::Sender<Event>,
 ) -> Result<Arc<fuse::Mount>> {
     fs.set_questions(Arc::new(questions::Questions::default()));
     let shared: Arc<dyn FileSystem> = Arc::clone(fs) as Arc<dyn FileSystem>;
@@ -165,7 +166,7 @@ fn mount(
 fn serve(
     start: &Start,
     server: &Arc<Server>,
-    inbox: &mpsc::Receiver<Event>,
+    inbox: &sync::Receiver<Event>,
     tell: &mut dyn FnMut(&Launch),
 ) -> Result<()> {
     server.start()?;

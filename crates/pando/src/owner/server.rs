@@ -1,19 +1,19 @@
 //! The socket side of the daemon: accepts connections, tracks which of them have a request under
 //! way, and decides when the daemon leaves.
 
+use device::sync::{Receiver, RecvTimeoutError, Sender};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use client::Listening;
 use device::Clock;
+use device::sync::{Condvar, Mutex};
 use fs::Fs;
-use parking_lot::{Condvar, Mutex};
 use wire::{Failure, FailureKind};
 
 use super::background::Background;

@@ -1,7 +1,7 @@
 //! SIGTERM, SIGINT and SIGHUP end a daemon cleanly.
 
+use device::sync::Sender;
 use std::io;
-use std::sync::mpsc::Sender;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

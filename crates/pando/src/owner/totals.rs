@@ -311,7 +311,7 @@ mod tests {
     /// The parts that are sent.
     fn sent(send: impl FnOnce(&mut Replies) -> Result<(), Failure>) -> Vec<Body> {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        std::thread::scope(|scope| {
+        device::scope(|scope| {
             let reader = scope.spawn(move || {
                 let (mut reader, mut frame) = (BufReader::new(theirs), Vec::new());
                 let mut parts = Vec::new();

@@ -32,7 +32,7 @@ pub(super) fn while_heard<T>(
     work: impl FnOnce() -> T,
 ) -> Result<T, Failure> {
     let ended = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| cannot(&error.into()))?;
-    Ok(std::thread::scope(|scope| {
+    Ok(device::scope(|scope| {
         let ended = &ended;
         scope.spawn(move || {
             loop {

@@ -498,7 +498,7 @@ impl Follower {
         let mut process =
             World::command(&arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut said = std::io::BufReader::new(process.stdout.take().unwrap());
-        let (first, scanned) = std::sync::mpsc::channel();
+        let (first, scanned) = device::sync::channel();
         // A thread reads the output, so that the follower never blocks on it.
         let reader = device::spawn("said", move || {
             let mut line = String::new();

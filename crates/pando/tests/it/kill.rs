@@ -32,7 +32,7 @@ fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
     let mut operations = 0;
     for round in 0..rounds() {
         let stop = AtomicBool::new(false);
-        let ledgers = std::thread::scope(|scope| {
+        let ledgers = device::scope(|scope| {
             let (world, stop) = (&world, &stop);
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {

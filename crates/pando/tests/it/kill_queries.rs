@@ -167,7 +167,7 @@ fn after_every_kill_queries_find_what_a_walk_finds(engine: &str) {
             let (any, whole) = bases(&world);
             any > whole.max(before)
         };
-        std::thread::scope(|scope| {
+        device::scope(|scope| {
             let (tree, stop) = (&tree, &stop);
             let worker = scope.spawn(move || {
                 let mut random = Rng::with_seed(started);

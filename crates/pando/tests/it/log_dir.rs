@@ -160,7 +160,7 @@ fn one_of_many_gets_a_log() {
     let (world, place) = (World::without_volume(), elsewhere());
     let log = place.path().join("log");
     let volumes: Vec<_> = (0..6).map(|n| world.path().join(format!("v{n}"))).collect();
-    let made: Vec<bool> = std::thread::scope(|scope| {
+    let made: Vec<bool> = device::scope(|scope| {
         let run = |volume: &Path| {
             let (volume, log) = (volume.to_str().unwrap(), log.to_str().unwrap());
             world.run(&["format", volume, "--log-dir", log]).code == 0

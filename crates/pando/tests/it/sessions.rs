@@ -16,7 +16,7 @@ use crate::world::{NOBODY, World, is_root};
 
 /// Runs a function as the user with that number.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let worker = scope.spawn(move || {
             let (group, id) = (rustix::fs::Gid::from_raw(user), rustix::fs::Uid::from_raw(user));
             rustix::thread::set_thread_groups(&[]).unwrap();
@@ -107,7 +107,7 @@ fn an_import_that_does_nothing_holds_no_volume() {
     let mut import = as_user(NOBODY, || connect(&world.volume).unwrap());
     begin_import(&mut import, b"/open/copy");
     let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         scope.spawn(|| {
             while import.ask(Call::ImportFlush).is_ok() && !ended.load(Ordering::Relaxed) {
                 SystemClock::new().sleep(Duration::from_millis(200));
@@ -174,7 +174,7 @@ fn root_ends_the_session_of_anybody_and_the_volume_is_used_meanwhile() {
     let mut import = as_user(NOBODY, || connect(&world.volume).unwrap());
     begin_import(&mut import, b"/open/copy");
     let ended = AtomicBool::new(false);
-    let last_words = std::thread::scope(|scope| {
+    let last_words = device::scope(|scope| {
         let at_work = scope.spawn(|| goes_on(import, &ended));
         let _end = End(&ended);
         let unmounted = world.run(&["umount", world.mnt()]);

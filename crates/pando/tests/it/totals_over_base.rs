@@ -104,7 +104,7 @@ impl Asker<'_> {
         if self.nobody.is_none() {
             return body();
         }
-        std::thread::scope(|scope| {
+        device::scope(|scope| {
             let thread = scope.spawn(move || {
                 let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
                 rustix::thread::set_thread_groups(&[]).unwrap();

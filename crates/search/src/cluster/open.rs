@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use device::sync::Mutex;
 use format::Malformed;
 use format::cluster::{COLUMNS, ColumnId, Decoded, Extent, HEADER_BYTES, Head, Stored, VERSION};
 use inode::NameHash;
-use parking_lot::Mutex;
 
 use super::column::{Column, Shape, needed_for};
 use super::scan::Test;

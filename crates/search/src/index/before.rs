@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::sync::Mutex;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::FileKind;
 use inode::permissions::{HAS_ACL, MODE_BITS};
-use parking_lot::Mutex;
 
 use super::Index;
 use super::base::Base;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use device::sync::Mutex;
 
 use super::base::ClusterId;
 use crate::Result;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use device::sync::Mutex;
 use device::{Blobs, Device, LocalBlobs};
-use parking_lot::Mutex;
 
 use crate::Result;
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use device::sync::Mutex;
 
 use super::before::BeforeList;
 use super::packed::{GONE, LEAST, Packed, grow};

@@ -19,11 +19,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use device::sync::Mutex;
 use format::batch::{Op, Ops};
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Parsed, Part};
-use parking_lot::Mutex;
 use store::{CommitToken, KeyRange, TreeId};
 
 use super::apart::Apart;

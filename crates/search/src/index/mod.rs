@@ -49,9 +49,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use device::sync::Mutex;
 use device::{Clock, Device};
 use inode::NameHash;
-use parking_lot::Mutex;
 use store::Pinned;
 
 pub use check::{Of, check_base, delete_all};

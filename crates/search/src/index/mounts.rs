@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use device::sync::Mutex;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use parking_lot::Mutex;
 use store::{CommitToken, DiffCursor, KeyRange, Pinned};
 
 use super::fold::All;

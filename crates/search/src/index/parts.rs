@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use device::ScopedThread;
+use device::sync::Mutex;
 use format::key::{self, Parsed};
-use parking_lot::Mutex;
 use store::KeyRange;
 
 use super::fold::{Folding, Old, Touched};

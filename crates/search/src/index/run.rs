@@ -9,10 +9,10 @@
 //!
 //! Without an index, and with too many differences for memory, a walk answers.
 
+use device::sync::{Receiver, bounded_channel};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use format::entry_record::{EntryRecord, Target};
@@ -413,7 +413,7 @@ impl<'a> Run<'a> {
     ) -> Result<Flow> {
         let records = Records { read: &*view.pinned, tree: view.tree, searchable: &CARRY_NOTHING };
         device::scope(|threads_of| {
-            let (sender, receiver) = sync_channel(BATCHES_WAITING);
+            let (sender, receiver) = bounded_channel(BATCHES_WAITING);
             let mut running = 0;
             for number in 0..threads {
                 let sender = sender.clone();

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use device::ScopedThread;
-use parking_lot::Mutex;
+use device::sync::Mutex;
 
 use crate::Result;
 

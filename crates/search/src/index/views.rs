@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use device::sync::Mutex;
 use format::base_record::BaseRecord;
 use format::cluster::ROWS_MAX;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
-use parking_lot::Mutex;
 use store::{CommitToken, Pinned, TreeId};
 
 use super::base::{Base, ClusterId, file};

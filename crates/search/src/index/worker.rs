@@ -4,10 +4,10 @@
 //! Those in scope that still count are read in full, tested against the whole query, and passed on
 //! with their paths.
 
+use device::sync::SyncSender;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
 
 use format::inode_record::FileKind;
 

@@ -12,9 +12,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use device::Env;
+use device::sync::{Condvar, Mutex};
 use format::log_record::{self, PAYLOAD_BYTES_MAX};
 use format::log_segment::RECORDS_START;
-use parking_lot::{Condvar, Mutex};
 
 use super::loan::{Locked, Shared};
 use super::segment::{Files, Spare, Writer};

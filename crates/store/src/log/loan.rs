@@ -22,7 +22,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use device::sync::{Condvar, Mutex, MutexGuard};
 
 use super::LogOptions;
 use super::append::State;

@@ -10,9 +10,9 @@
 //!
 //! Invariant: the records of a stage ascend, and each ends where the next one begins.
 
+use device::sync::{Mutex, MutexGuard};
 use device::thread_slot;
 use format::log_record::HEADER_BYTES;
-use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 /// Stages of threads. Further threads share them.

@@ -256,7 +256,7 @@ fn commits_are_durable_when_the_one_who_syncs_waits_for_others() {
     let window = Duration::from_millis(2);
     let options = LogOptions { durability: Durability::Sync, window, ..options() };
     let log = Log::create(&Env::system(dir.path()).unwrap(), "log", VOLUME, &options).unwrap();
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..10 {
@@ -475,7 +475,7 @@ fn threads_that_add_do_not_take_the_room_that_was_made_for_one_that_deletes() {
     let bytes = vec![7; 1000];
     while log.append(&bytes, Room::Normal).is_ok() {}
     let (done, added) = (std::sync::atomic::AtomicBool::new(false), AtomicU64::new(0));
-    let deleted = std::thread::scope(|scope| {
+    let deleted = device::scope(|scope| {
         let add = || {
             while !done.load(Ordering::Relaxed) {
                 let added_one = log.append(&bytes, Room::Normal).is_ok();
@@ -619,7 +619,7 @@ fn numbers_that_were_lent_are_given_once_and_without_gaps() {
             running.fetch_sub(1, Ordering::Relaxed);
             given
         };
-        let mut given: Records = std::thread::scope(|scope| {
+        let mut given: Records = device::scope(|scope| {
             let appends = &appends;
             let threads: Vec<_> =
                 (0..THREADS).map(|thread| scope.spawn(move || appends(thread))).collect();

@@ -214,7 +214,7 @@ fn look_ups_while_lists_come_and_go_are_let_in_or_are_not() {
     v.file_as(&user(10), dir, "f", 0o600).unwrap();
     let acl = list(&[(11, 7)], &[], Some(7), 0o700);
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..20_000 {
                 set(&v, &user(10), dir, ACCESS, &acl).unwrap();

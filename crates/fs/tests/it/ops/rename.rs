@@ -273,7 +273,7 @@ fn renames_that_together_would_make_a_loop_exclude_one_another() {
     let b = v.dir(ROOT, "b");
     let (v, a, b) = (&v, a.node, b.node);
     for _ in 0..200 {
-        std::thread::scope(|scope| {
+        device::scope(|scope| {
             scope.spawn(move || rename(v, (ROOT, "a"), (b, "a"), RenameMode::Replace).ok());
             scope.spawn(move || rename(v, (ROOT, "b"), (a, "b"), RenameMode::Replace).ok());
         });

@@ -332,7 +332,7 @@ fn changes_beside_clones_are_in_them_in_their_order(engine: Engine) {
         v.find(nested, "f").expect("a file").node
     });
     let (ended, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    let bounds: Vec<(u64, u64)> = std::thread::scope(|scope| {
+    let bounds: Vec<(u64, u64)> = device::scope(|scope| {
         scope.spawn(|| {
             let mut step = 1_u64;
             while !done.load(Ordering::SeqCst) {

@@ -263,7 +263,7 @@ fn what_is_renamed_is_not_told_as_removed() {
             volume.rename(&root(), from, to, fs::RenameMode::Replace).expect("it moves");
         }
     };
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         let mover = scope.spawn(move || {
             for _ in 0..TURNS {
                 turn((sub, b"d"), (sub, b"e"));

@@ -18,9 +18,9 @@ mod virtual_dir;
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::sync::Mutex;
 use fs::{FileSystem, Invalidate, OpenOptions};
 use inode::{Caller, NameHash, NodeId};
-use parking_lot::Mutex;
 
 use crate::support::{ROOT, Volume, volume_with};
 

@@ -60,7 +60,7 @@ fn race(v: &Volume, prepare: impl Fn(NodeId), take: impl Fn(&str, NodeId) -> FsR
         let walk = walk_time(v, top);
         let (start, below) = (Barrier::new(2), format!("d{}", random.usize(..BELOW)));
         let pause = walk.mul_f64(random.f64());
-        let (seen, taken) = std::thread::scope(|scope| {
+        let (seen, taken) = device::scope(|scope| {
             let other = scope.spawn(|| {
                 start.wait();
                 let clock = SystemClock::new();

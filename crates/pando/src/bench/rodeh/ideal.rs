@@ -131,7 +131,7 @@ impl Raw {
 
     fn measure(&self, work: &Work, clock: &SystemClock, access: Access) -> Result<f64> {
         let start = clock.monotonic();
-        let counts = std::thread::scope(|scope| {
+        let counts = device::scope(|scope| {
             let threads: Vec<_> = (0..work.threads)
                 .map(|thread| scope.spawn(move || self.thread(clock, start, thread, access)))
                 .collect();
@@ -192,7 +192,7 @@ fn memory(base: &Base, work: &Work, clock: &SystemClock) -> f64 {
         })
         .collect();
     let start = clock.monotonic();
-    std::thread::scope(|scope| {
+    device::scope(|scope| {
         for (thread, map) in (0_u64..).zip(maps) {
             scope.spawn(move || on_map(work, thread, part, map));
         }

@@ -126,7 +126,7 @@ impl Work {
     ) -> Result<Measured> {
         let done = AtomicU64::new(0);
         let start = clock.monotonic();
-        let shares = std::thread::scope(|scope| -> Result<Vec<Measured>> {
+        let shares = device::scope(|scope| -> Result<Vec<Measured>> {
             let handles: Vec<_> = (0..self.threads)
                 .map(|thread| {
                     let done = &done;

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use device::sync::Mutex;
 use device::{Env, Lock};
 use fs::{Fs, OpenOptions};
-use parking_lot::Mutex;
 use rustix::fs::{Advice, Mode, OFlags};
 use search::index::{ClusterLimits, IndexOptions, IndexStats};
 use store::Durability;

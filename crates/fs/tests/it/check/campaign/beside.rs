@@ -162,7 +162,7 @@ fn nothing_is_found_while_others_write_and_make_checkpoints() {
         let media = made(seed, base, false).closed;
         let (fs, store) = opened(&media);
         let ended = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        device::scope(|scope| {
             for writer in 0..2_u64 {
                 let (fs, ended) = (&fs, &ended);
                 scope.spawn(move || {

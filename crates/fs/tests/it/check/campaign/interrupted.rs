@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use device::sync::Mutex;
 use fs::{Engine, Repair};
-use parking_lot::Mutex;
 use testing::{CrashPolicy, SimDevice};
 
 use super::anatomy::{Place, places};

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use btree::BtreeStore;
 use device::Env;
+use device::sync::Mutex;
 use format::kept_twice::{COPY_TREE, RootCounter, is_kept_twice};
 use format::key::{self, Counter};
 use format::volume::{EngineKind, VolumeHeader};
 use fs::{Engine, FileSystem, Fs, OpenOptions, Repair};
 use inode::{Caller, NodeId};
 use lsm::LsmStore;
-use parking_lot::Mutex;
 use store::{Batch, Durability, EngineOptions, KeyRange, LogKey, Store, TreeId};
 use testing::{CrashPolicy, SimDevice};
 

@@ -5,10 +5,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use device::sync::Mutex;
 use format::key::{self, Counter};
 use fs::{Engine, FileSystem, Fs, Repair};
 use inode::{Caller, NodeId};
-use parking_lot::Mutex;
 use store::{Batch, Durability, Store, TreeId};
 use testing::{CrashPolicy, SimDevice};
 
