@@ -2,7 +2,8 @@
 # Installs target/release/pando (PANDO=path: another binary) with the files that belong to it:
 #   scripts/install.sh install      below PREFIX (/usr/local), in a tree below DESTDIR if that is set
 #   scripts/install.sh uninstall    removes the same files
-#   scripts/install.sh deb          packs a .deb into target/, for this architecture, with PREFIX=/usr
+#   scripts/install.sh deb          packs a .deb into target/, for this architecture, with PREFIX=/usr;
+#                                   MAINTAINER='NAME <MAIL>' is who answers for the package
 # mount(8) searches for mount.pando only in /sbin, so that link is there whatever PREFIX is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,12 +50,13 @@ case ${1:-} in
     ;;
   deb)
     command -v dpkg-deb >/dev/null || { echo "deb: dpkg-deb is missing: apt-get install dpkg" >&2; exit 1; }
-    version=$("$pando" --version | awk '{ print $2 }')
+    version=$("$pando" --version | awk '{ print $2 }')-1
+    maintainer=${MAINTAINER:-$(git config user.name || id -un) <$(git config user.email || echo "$(id -un)@$(hostname -f)")>}
     arch=$(dpkg --print-architecture)
     root=$work/pando_${version}_$arch
     # In /usr/sbin: /sbin is a link to it, which a package must not go through.
     lay /usr "$root" /usr/sbin /usr/lib/systemd/system
-    strip --strip-debug "$root/usr/bin/pando"
+    strip --strip-unneeded --remove-section=.comment "$root/usr/bin/pando"
     ln -sfn ../bin/pando "$root/usr/sbin/mount.pando"
     install -d "$root/usr/share/doc/pando" "$root/DEBIAN"
     # The licence is Apache's, which Debian stores once.
@@ -63,12 +65,19 @@ Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: PandoFS
 
 Files: *
-Copyright: The PandoFS authors
+Copyright: 2026 The PandoFS authors
 License: Apache-2.0
  On Debian systems the full text of the Apache License, version 2.0, is in
  /usr/share/common-licenses/Apache-2.0.
 TEXT
     gzip -9nc CHANGELOG.md > "$root/usr/share/doc/pando/changelog.gz"
+    gzip -9nc > "$root/usr/share/doc/pando/changelog.Debian.gz" <<TEXT
+pando ($version) unstable; urgency=medium
+
+  * Version ${version%-*}: /usr/share/doc/pando/changelog.gz lists what changed.
+
+ -- $maintainer  $(date -R -d "@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}")
+TEXT
     # The libraries that the program is linked with; it talks to FUSE without libfuse.
     libc=$(objdump -T "$pando" | sed -n 's/.*(\?GLIBC_\([0-9.]*\))\? .*/\1/p' | sort -V | tail -1)
     cat > "$root/DEBIAN/control" <<TEXT
@@ -80,7 +89,7 @@ Architecture: $arch
 Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
 Depends: libc6 (>= ${libc:-2.31}), libgcc-s1
 Recommends: fuse3
-Maintainer: The PandoFS authors <pando@localhost>
+Maintainer: $maintainer
 Description: file-system namespace with O(1) snapshots and clones of any directory
  PandoFS keeps files and metadata in one directory of a local file system, is
  mounted through FUSE, and needs no database and no kernel module. Any
@@ -91,7 +100,7 @@ TEXT
     dpkg-deb --root-owner-group --build "$root" "target/pando_${version}_$arch.deb"
     ;;
   *)
-    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
