@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 pando=${PANDO:-$PWD/target/release/pando} files=${1:-1000000}
 work=$(mktemp -d "${2:-${TMPDIR:-/var/tmp}}/pando-create.XXXXXX")
-# Whoever still writes there when this is ended is ended first.
+# On exit, a process that still writes there is ended first.
 trap '[ -z "${running:-}" ] || { kill "$running" && wait "$running"; } 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 cat >"$work/rounds.py" <<'PY'

@@ -3,7 +3,7 @@
 
     listings.py [--files N] [--rounds N] [--requests] PANDO [OTHER]      as root
 Each program runs on a mount that was made just now, with one binary and with the other in turn. With
---requests the owner's reads are counted by strace, which makes times meaningless: none are told.
+--requests the daemon's reads are counted by strace, which makes times meaningless: none are printed.
 Prints one JSON object a line (docs/benchmarks/listings.md).
 """
 import argparse

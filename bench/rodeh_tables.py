@@ -76,7 +76,7 @@ row("paper", (3415, 16800, 16600, 6))
 
 
 def per_miss(field, workload):
-    """Microseconds of an operation of which 95 in 100 miss, by what the medium did."""
+    """Microseconds of an operation of which 95 in 100 miss, by what the disk did."""
     rate = value(field, workload, 5, 1)
     return 0.95e6 / rate if rate else None
 

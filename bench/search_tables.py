@@ -175,7 +175,7 @@ def mixes():
     for line in every("search-clones"):
         head(f"{line['clones']:,} clones of {line['files']:,} files, with a new file each", "", "")
         row("a clone and its change, us", text(line["clone_and_change_us"]))
-        row("bytes of the index on the medium, a clone", text(line["index_bytes_a_clone"]))
+        row("bytes of the index on disk, a clone", text(line["index_bytes_a_clone"]))
         row("bytes of its memory, a clone", text(line["index_memory_a_clone"]))
         row("first query over all, s", text(line["first_query_seconds"]))
         row("the next, s", text(line["second_query_seconds"]))

@@ -17,7 +17,7 @@ mkdir -p "$scratch"
 trap 'rm -rf "$scratch"' EXIT
 export TMPDIR=$scratch
 begun=$(date +%s)
-run() { # ROW WORKLOAD [OPTIONS...]: on both engines; whoever was first is second next time
+run() { # ROW WORKLOAD [OPTIONS...]: on both engines; the first is second next time
     row=$1
     shift
     if [ $((round % 2)) = 0 ]; then order="lsm btree"; else order="btree lsm"; fi

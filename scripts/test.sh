@@ -35,7 +35,7 @@ if [ "$(id -u)" -ne 0 ] && [ -z "${SKIP_ROOT:-}${SKIP_FUSE:-}" ]; then
 The tests mount file systems of several users, and loop devices beside them: that takes root, and you are not.
 Run one of
     sudo env "PATH=$PATH" make test                     everything
-    SKIP_ROOT='no root on this machine' make test       what an ordinary user can; what is left out is told at the end
+    SKIP_ROOT='no root on this machine' make test       what an ordinary user can run; the end lists what was skipped
 TEXT
   exit 1
 fi

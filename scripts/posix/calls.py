@@ -493,7 +493,7 @@ def flock_of(kind, start, length, pid=0):
 
 
 def open_file_locks():
-    """Locks of an open file description: of whoever has it, not of a process."""
+    """Locks of an open file description belong to it, not to a process."""
     first = create("ofd", b"x" * 100)
     second = os.open("ofd", os.O_RDWR)
 
@@ -526,7 +526,7 @@ def open_file_locks():
 
 
 def interrupted_locks():
-    """Who waits for a lock is told of a signal, has no lock then, and gets one when he asks again."""
+    """A signal ends the wait for a lock: the call fails, holds no lock, and succeeds when repeated."""
     fd = create("waited", b"x" * 100)
     libc.fcntl.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_char_p]
     for what, hold, wait in [

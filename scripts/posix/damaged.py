@@ -253,7 +253,7 @@ def fewer(at, what, got, wanted, gone):
 # --- damage
 
 class Case:
-    """A case of damage: a volume made anew, what is struck, and what may come of it."""
+    """A case of damage: a fresh volume, what is struck, and what may come of it."""
 
     def __init__(self, volume, pristine, pando, mount, known):
         self.volume, self.pristine, self.pando, self.mount = volume, pristine, pando, mount
@@ -265,7 +265,7 @@ class Case:
             shutil.copy(pando, self.copy)
             os.chmod(self.copy, 0o755)
 
-    def anew(self):
+    def restore(self):
         shutil.rmtree(self.volume, ignore_errors=True)
         subprocess.run(["cp", "-a", "--sparse=always", self.pristine, self.volume], check=True)
 
@@ -357,7 +357,7 @@ class Case:
 
 
 def own(found):
-    return any(one["remedy"].startswith("make the tree anew") for one in found) and not copies(found)
+    return any(one["remedy"].startswith("rebuild the tree") for one in found) and not copies(found)
 
 
 def copies(found):
@@ -444,11 +444,11 @@ def differs(one, other):
 
 
 def refusals(case):
-    """Who may not look at all of it, or repair it: told so, by a code of its own."""
+    """A user who may not read the whole volume, or repair it, gets an exit code of its own."""
     for arguments in (("fsck",), ("fsck", "--repair"), ("fsck", "--repair", "--discard-log")):
         _, _, err = case.run(*arguments, case.volume, codes=(4,), nobody=True)
-        is_told = "ermission denied" in err or "only root, or the user whose daemon" in err
-        check(f"an ordinary user is told: {err}", is_told and case.volume in err)
+        refused = "ermission denied" in err or "only root, or the user whose daemon" in err
+        check(f"an ordinary user is refused: {err}", refused and case.volume in err)
 
 
 def kept(case):
@@ -498,7 +498,7 @@ def mounted(case, title, place, may):
     lost = both_look(case)
     found = case.fsck(case.mount)
     if may == "healed":
-        check(f"{title}: it was written anew, and {found[:2]}", not found)
+        check(f"{title}: it was rewritten, and {found[:2]}", not found)
     else:
         check(f"{title}: {name}, byte {at}, is not named: {found[:3]}", named(found, name, at))
     missed = [(path, lost[path], hex(case.known[path]["number"])) for path in lost
@@ -532,7 +532,7 @@ def repaired(case, title, may):
 
 def one_case(case, title, strike, may):
     start = time.monotonic()
-    case.anew()
+    case.restore()
     name, at = strike(case)
     offline = case.fsck(case.volume, codes=(5,))
     check(f"{title}: {name}, byte {at}, is not named offline: {offline[:3]}", named(offline, name, at))
@@ -540,7 +540,7 @@ def one_case(case, title, strike, may):
     lost = mounted(case, title, (name, at), may)
     check(f"{title}: {sorted(lost)[:5]} are refused", bool(lost) == (may == "part"))
     if may == "healed":
-        case.anew()
+        case.restore()
         strike(case)
     repaired(case, title, may)
     mount(case)
@@ -566,7 +566,7 @@ def cases(case, wanted):
 
 def log(case, _):
     """A record in the middle of the log: closed until that is cut off, and then as it was once."""
-    case.anew()
+    case.restore()
     place = next(case.find(contents("late 8", SMALL_BYTES), "log"), None)
     check("the log does not have the late files", place is not None)
     name, at = case.strike(place[0], place[1])

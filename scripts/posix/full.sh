@@ -12,7 +12,7 @@ volume=$work/small/volume
 mount_pando suid,dev
 
 cat > "$work/full.py" <<'PYTHON'
-"""full.py MOUNT fill|verify USER: fills the medium in a directory of the user's, or reads what is left."""
+"""full.py MOUNT fill|verify USER: fills the disk in a directory of the user's, or reads what is left."""
 import errno, os, pwd, random, sys, time
 
 mount, what, user = sys.argv[1:4]
@@ -34,7 +34,7 @@ def contents(n):
 
 
 def full(act):
-    """Whether it is refused for want of room; nothing else may refuse it."""
+    """Whether it is refused with ENOSPC; nothing else may refuse it."""
     try:
         act()
     except OSError as error:

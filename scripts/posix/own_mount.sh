@@ -58,7 +58,7 @@ others=(root daemon)
 for user in "${others[@]}"; do
   ! as "$user" ls "$mnt" > "$work/ls.log" 2>&1 || fail "$user is let in"
   grep -q 'Permission denied' "$work/ls.log" ||
-    { cat "$work/ls.log" >&2; fail "$user is told something else"; }
+    { cat "$work/ls.log" >&2; fail "$user gets another error"; }
 done
 
 as "$me" python3 "$work/calls.py" "$mnt" || fail "system calls"

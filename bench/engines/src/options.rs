@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::USAGE;
 use crate::engine::Result;
 
-/// What one measurement is told.
+/// The options of one measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// Name of the engine.

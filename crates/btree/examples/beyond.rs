@@ -71,7 +71,7 @@ fn main() {
     store.close().expect("close");
     let bytes = store.stats().disk_bytes;
     drop(store);
-    println!("{entries} entries, {bytes} bytes on the medium, a cache of {cache_bytes}");
+    println!("{entries} entries, {bytes} bytes on disk, a cache of {cache_bytes}");
     println!("for each operation: nodes read, bytes read, bytes written");
     for uses in [Uses::Uniform, Uses::HotTogether, Uses::HotScattered] {
         for updates in [false, true] {

@@ -73,7 +73,7 @@ fn main() {
         let run = (written.bytes - nodes.bytes) as f64 / (written.runs - nodes.runs).max(1) as f64;
         println!(
             "round {round:2}: {:7.1} KiB a write, {:7.1} KiB a run, {:6} bytes a change, {:3} % \
-             moved; {} MiB long, {} MiB on the medium, {} MiB in use",
+             moved; {} MiB long, {} MiB on disk, {} MiB in use",
             bytes as f64 / writes.max(1) as f64 / 1024.0,
             run / 1024.0,
             bytes / if round > 0 { changes } else { entries },

@@ -220,7 +220,7 @@ fn doubt(bad: &Bad, slot: usize, in_turns: bool) -> Option<String> {
     match bad {
         Bad::Unread(error) => Some(format!(
             "{other} could not be read, and may be newer ({error}): open the volume again when \
-             it can be read, or have `pando fsck --repair` write it anew"
+             it can be read, or have `pando fsck --repair` rewrite it"
         )),
         // Nothing was freed of the state that this one points to.
         Bad::Damaged(_) if !in_turns => None,

@@ -405,9 +405,9 @@ mod tests {
         segment.file.write_at(&[1; 100], 0).expect("there is room");
         segment.wrote(100);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
-        segment.sync().expect_err("the medium fails");
+        segment.sync().expect_err("the disk fails");
         // As if this sync had started before the other one returned.
-        segment.sync().expect_err("nobody knows what is on the medium");
+        segment.sync().expect_err("it is unknown what the disk stored");
         assert!(segment.is_dirty());
     }
 

@@ -38,9 +38,9 @@ pub enum OpenError {
     /// One of two superblocks could not be read, a repair rewrote it, and it still cannot be read.
     /// Nothing else was changed.
     #[error(
-        "{file} was written anew and cannot be read ({why}): the other superblock says the same, \
-         so remove this file, or copy the volume without it to another medium, and run \
-         `pando fsck --repair` there, which makes the file anew"
+        "{file} was rewritten and cannot be read ({why}): the other superblock has the same, \
+         so remove this file, or copy the volume without it to another disk, and run \
+         `pando fsck --repair` there, which rebuilds the file"
     )]
     Unreadable {
         /// The file.

@@ -312,7 +312,7 @@ mod tests {
                 groups: false,
                 cancel: &AtomicBool::new(false),
             };
-            let told = fs.aggregate(&question).expect("totals are told");
+            let told = fs.aggregate(&question).expect("totals are returned");
             assert_eq!(told, fs.aggregate_by_walking(&question).expect("a walk"));
         };
         ask();

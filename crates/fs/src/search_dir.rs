@@ -400,7 +400,7 @@ fn is_hidden_name(text: &[u8]) -> bool {
 
 impl Query {
     /// Searches; for a look-up only if the last search is no longer valid.
-    fn search(&self, fs: &Fs, number: u64, caller: &Caller, anew: bool) -> FsResult<()> {
+    fn search(&self, fs: &Fs, number: u64, caller: &Caller, again: bool) -> FsResult<()> {
         let (uid, gid, groups, _) = &self.key;
         if (caller.uid, caller.gid) != (*uid, *gid) && !caller.is_root() {
             return Err(FsError::AccessDenied);
@@ -408,7 +408,7 @@ impl Query {
         let caller = Caller { uid: *uid, gid: *gid, groups: groups.clone(), ..caller.clone() };
         let clock = &fs.env.clock;
         let is_fresh =
-            || !anew && self.found.lock().until.is_some_and(|until| clock.monotonic() < until);
+            || !again && self.found.lock().until.is_some_and(|until| clock.monotonic() < until);
         let cancel = cancel();
         let _turn = loop {
             if is_fresh() {

@@ -368,7 +368,10 @@ mod tests {
                 assert!(pending.names.len() <= NAMES_MAX, "{n}");
             }
             assert_eq!(pending.all_names, can_drop_all_names);
-            assert!(pending.nodes.iter().copied().eq(0..7), "each directory is told");
+            assert!(
+                pending.nodes.iter().copied().eq(0..7),
+                "the kernel is notified of each directory"
+            );
         }
     }
 

@@ -142,7 +142,7 @@ mod tests {
             while turns.threads.lock().is_empty() {
                 device::yield_now();
             }
-            assert!(turns.wait(&clock, PATIENCE), "it sleeps for want of a request");
+            assert!(turns.wait(&clock, PATIENCE), "it sleeps while there is no request");
             for request in [b"c", b"u"] {
                 kernel.write_all(request).expect("a pipe");
                 if request == b"c" {

@@ -50,7 +50,7 @@ pub enum FsError {
     #[error("file too large")]
     FileTooLarge,
     /// ENOSPC.
-    #[error("no space left on the medium")]
+    #[error("no space left on the disk of the volume")]
     NoSpace,
     /// ENOSPC: a limit of the volume that free space does not change, such as exhausted numbers.
     #[error("a limit of the volume is reached: {0}")]

@@ -164,7 +164,7 @@ pub fn repair_log(env: &Env, options: &Options) -> Result<()> {
 fn not_cut(error: Error) -> Error {
     match error {
         Error::Device(error) => {
-            let why = "the log is not cut off before the state that is left is written anew";
+            let why = "the log is not truncated before the remaining state is rewritten";
             let message = format!("{}; {why}", error.message);
             Error::Device(device::Error { message, ..error })
         }

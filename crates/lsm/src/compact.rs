@@ -244,7 +244,7 @@ impl Core {
         let left = if returns { room.returning } else { room.bytes };
         let Some(mut job) = merging.job.take().filter(|_| left > 0) else {
             // What it wrote is removed.
-            tracing::info!("a merge is given up: the medium has no room for it");
+            tracing::info!("merge cancelled: no space left on the disk");
             return self.rest(merging);
         };
         let layers = job.layers.clone();
@@ -363,8 +363,8 @@ impl Core {
         let mut emptied =
             clean::emptied(&logs, &sparse, self.options.small_log_bytes, most, uses());
         emptied.retain(|log| !merging.unreadable_logs.contains(log));
-        let anew = uses().flatten().filter(|rows| emptied.contains(&rows.log));
-        let bytes = merged + anew.map(|rows| rows.bytes).sum::<u64>().min(most);
+        let rewritten = uses().flatten().filter(|rows| emptied.contains(&rows.log));
+        let bytes = merged + rewritten.map(|rows| rows.bytes).sum::<u64>().min(most);
         let numbers = self.take_blob_numbers()?;
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         blob.clean(emptied, most);

@@ -81,7 +81,7 @@ impl Layer {
 
     /// The run of a layer of the catalog.
     pub(crate) fn durable_run(&self) -> &Run {
-        self.run.get().expect("invariant: all layers of the catalog are on the medium")
+        self.run.get().expect("invariant: all layers of the catalog are on disk")
     }
 
     /// Whether its entries are only in memory.

@@ -136,7 +136,7 @@ fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
         tracing::warn!(%error, name, "a manifest cannot be read; the other says all");
     }
     for stray in &newest.strays {
-        tracing::warn!(stray = %stray.told(), "left aside");
+        tracing::warn!(stray = %stray.told(), "ignoring a misplaced manifest");
     }
     may_pass_over(files, newest)?;
     match complete(files, newest) {

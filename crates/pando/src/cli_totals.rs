@@ -20,8 +20,8 @@ pub(crate) const SUMMARY_HELP: &str = "\
 Ages are counted in days of UTC from the last change of contents. An inode with several names
 counts once. DIR@SNAPSHOT means a snapshot.
 
-Of owners and extensions those with the most bytes are told, and then what all others come to;
---all tells each. With --json owners and groups are all told in any case.
+Prints the owners and extensions with the most bytes, then the sum of all others; --all prints
+each. With --json, all owners and groups are printed in any case.
 
 Examples:
   pando summary /mnt/vol
@@ -30,8 +30,8 @@ Examples:
 
 pub(crate) const HISTORY_HELP: &str = "\
 Looks PATH up in the snapshots of every directory above it, the oldest first. PATH need not
-exist any more; snapshots of a removed directory tell of the path that it had, where that is
-still known. What was renamed is another path: its history ends with `vanished`.
+exist any more; snapshots of a removed directory are listed under the path that it had, where
+that is still known. What was renamed is another path: its history ends with `vanished`.
 
 Examples:
   pando history /mnt/vol/project/report.txt

@@ -10,19 +10,19 @@ use nix::unistd::{Uid, User};
 use wire::{Failure, FailureKind};
 
 /// What to do when the disk cannot read stored data.
-pub(crate) const FIRST_A_COPY: &str = "the medium fails: copy the volume to another one, with \
-     zeros for what does not read, and run `pando fsck --repair` on the copy";
+pub(crate) const FIRST_A_COPY: &str = "the disk fails: copy the volume to another one, with \
+     zeros for what cannot be read, and run `pando fsck --repair` on the copy";
 
 /// Which users may open a volume.
 pub(crate) const ONLY_ITS_USER: &str =
     "only the volume's user, or root, may open it; others may use it while it is mounted";
 
 /// What to do when the disk accepts no writes.
-const NO_WRITES: &str = "the medium takes no writes, and a volume is used on one that does: copy \
-     the volume there; `pando fsck` checks it where it is";
+const NO_WRITES: &str = "the disk accepts no writes, which a volume needs: copy the volume to \
+     a writable disk; `pando fsck` checks it where it is";
 
 /// What to do where a volume is damaged.
-const CHECK_IT: &str = "`pando fsck` tells what is wrong and whether `--repair` repairs it; else \
+const CHECK_IT: &str = "`pando fsck` reports what is wrong and whether `--repair` repairs it; else \
      restore from a copy of the volume";
 
 /// What verbs return.
@@ -136,7 +136,7 @@ fn log_is_away(volume: &Path, error: &device::Error) -> Option<Failure> {
     let target = link.read_link().ok()?;
     let message =
         format!("{} is a link to {}, which is not there", link.display(), target.display());
-    let hint = "mount the medium of the log; where the log was moved, have `log` lead there";
+    let hint = "mount the disk of the log; if the log was moved, point the link `log` to it";
     Some(Failure::new(FailureKind::NotFound, message).hint(hint))
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn open(volume: &Path, error: &OpenError) -> Failure {
         // The error already names what to do.
         FailureKind::Damaged if matches!(error, OpenError::Unreadable { .. }) => failure,
         FailureKind::Damaged => failure.hint(CHECK_IT),
-        FailureKind::NoSpace => failure.hint("free some room on the medium of the volume"),
+        FailureKind::NoSpace => failure.hint("free space on the disk of the volume"),
         _ => failure,
     }
 }

@@ -1,64 +1,45 @@
-//! Words that slow a reader down, and how often the repository still has each.
+//! Words and phrases that slow a reader down, and for which the field has a word.
 //!
-//! The field has a word for each of them; the third column names it. A count may only shrink: more
-//! is a problem, and so is fewer until the table says so. A line that must keep such a word ends
-//! with `tidy: keep` and the reason.
-
-use std::collections::BTreeMap;
+//! A line that must keep one, a quotation for example, ends with `tidy: keep` and the reason.
 
 use super::Tree;
 
-/// A word or phrase, the lines that still have it, and what to write instead. MAY ONLY SHRINK.
-const REFUSED: [(&str, usize, &str); 16] = [
-    ("the medium", 36, "disk, storage device, or object store: which one"),
-    ("whoever", 20, "the caller, a thread, the daemon: who"),
-    ("anew", 39, "again; rebuilt, recomputed"),
-    ("be come to", 0, "reach, reachable"),
-    ("comes to be", 0, "becomes"),
-    ("mend", 0, "repair; rebalance (of nodes)"),
-    ("mends", 0, "repairs"),
-    ("mended", 0, "repaired"),
-    ("mending", 0, "repairing"),
-    ("is told", 22, "is reported"),
-    ("are told", 4, "are reported"),
-    ("at rest", 2, "idle"),
-    ("left aside", 1, "ignored"),
-    ("in the way of", 1, "blocks"),
-    ("for want of", 2, "because there is no"),
-    ("to be had", 0, "available"),
+/// A word or phrase, and what to write instead.
+const REFUSED: [(&str, &str); 16] = [
+    ("the medium", "disk, storage device, or object store: which one"),
+    ("whoever", "the caller, a thread, the daemon: who"),
+    ("anew", "again; rebuilt, recomputed"),
+    ("be come to", "reach, reachable"),
+    ("comes to be", "becomes"),
+    ("mend", "repair; rebalance (of nodes)"),
+    ("mends", "repairs"),
+    ("mended", "repaired"),
+    ("mending", "repairing"),
+    ("is told", "is reported"),
+    ("are told", "are reported"),
+    ("at rest", "idle"),
+    ("left aside", "ignored"),
+    ("in the way of", "blocks"),
+    ("for want of", "because there is no"),
+    ("to be had", "available"),
 ];
 
-/// This file and its tests hold the words.
+/// This file holds the words.
 const SELF: &str = "xtask/src/tidy/words.rs";
 /// Ends a line that must keep a word; the reason follows.
 const KEEP: &str = "tidy: keep ";
 
 /// All rules about words.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
-    check_against(tree, &REFUSED)
-}
-
-fn check_against(tree: &Tree, refused: &[(&str, usize, &str)]) -> Vec<String> {
-    let mut places: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut problems = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| *path != SELF) {
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.contains(KEEP)) {
             let line = line.to_ascii_lowercase();
-            for (word, ..) in refused.iter().filter(|(word, ..)| has(&line, word)) {
-                places.entry(word).or_default().push(format!("{path}:{}", at + 1));
-            }
-        }
-    }
-    let mut problems = Vec::new();
-    for (word, left, instead) in refused {
-        let found = places.get(word).map_or(0, Vec::len);
-        if found > *left {
-            let last: Vec<String> = places[word].iter().rev().take(5).cloned().collect();
-            problems.push(format!(
-                "\"{word}\" is in {found} lines, at most {left}: write {instead} ({}, ...)",
-                last.join(" ")
-            ));
-        } else if found < *left {
-            problems.push(format!("{SELF}: \"{word}\" is in {found} lines now: lower {left}"));
+            problems.extend(
+                REFUSED.iter().filter(|(word, _)| has(&line, word)).map(|(word, instead)| {
+                    format!("{path}:{}: \"{word}\": write {instead}", at + 1)
+                }),
+            );
         }
     }
     problems
@@ -76,17 +57,15 @@ fn has(line: &str, phrase: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::Tree;
-    use super::check_against;
+    use super::check;
 
     #[test]
-    fn refused_words_are_found_and_counts_only_shrink() {
+    fn refused_words_are_reported_with_their_lines_unless_kept() {
         let tree = Tree::of(&[
-            ("a.md", "Whoever asks\nasks, whoever it is\nwhoevers\n"),
+            ("a.md", "Fine.\nWhoever asks\nwhoevers\n"),
             ("b.rs", "// whoever: tidy: keep a quotation\n"),
         ]);
-        let refused = |count| check_against(&tree, &[("whoever", count, "who")]);
-        assert!(refused(1)[0].contains("in 2 lines, at most 1: write who (a.md:2 a.md:1, ...)"));
-        assert_eq!(refused(2), Vec::<String>::new());
-        assert!(refused(3)[0].contains("in 2 lines now: lower 3"));
+        let found = check(&tree);
+        assert_eq!(found, ["a.md:2: \"whoever\": write the caller, a thread, the daemon: who"]);
     }
 }

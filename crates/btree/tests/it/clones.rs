@@ -117,7 +117,7 @@ fn a_node_is_shared_by_more_than_sixteen_bits_count() {
     // The check counts all references again and compares.
     let shared = durable(&store);
     assert_eq!(shared.trees, CLONES + 1);
-    // One node of the tree changes below each pointer to its parent, whoever writes.
+    // One node of the tree changes below each pointer to its parent, by any thread's write.
     for n in (0..CLONES).step_by(7000) {
         commit(&store, |batch| batch.put(clone(n), &7_u32.to_be_bytes(), b"changed"));
     }

@@ -180,7 +180,7 @@ fn a_difference_over_damage_is_whole_or_says_where_the_damage_is() {
         let medium = sim.device.copy();
         medium.flip_bit("btree/nodes", unit * 8192 + 8 * 200 + unit % 8);
         let opened = BtreeStore::open(&SimEnv::on(medium, 1).env(), &options(8 << 20));
-        // The catalog is what is rotten; that is told by others.
+        // The damage is in the catalog; other tests check that it is reported.
         let Ok(store) = opened else { continue };
         for (from, to, want) in [(TREE, clone, &forth), (clone, TREE, &back)] {
             match store.diff(from, to).and_then(read) {

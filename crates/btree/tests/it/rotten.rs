@@ -1,5 +1,5 @@
-//! What is in the way of replaying the log - a rotten node that a record changes - is in the way of
-//! what is in that node, and of changes, and of nothing else.
+//! A damaged node that blocks the replay of a log record blocks reads of that node and all changes,
+//! and nothing else.
 
 use std::collections::BTreeMap;
 

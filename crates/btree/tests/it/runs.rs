@@ -50,8 +50,8 @@ fn scattered_changes_are_written_in_runs() {
     // Nodes that were written where there was room came to 13 and 18 KiB a write.
     for (changes, least) in [(200, 320 << 10), (1000, 512 << 10)] {
         let (mean, share) = scattered(1, changes);
-        println!("{changes} changes: {mean} bytes a write, {share:.2} of the nodes on the medium");
+        println!("{changes} changes: {mean} bytes a write, {share:.2} of the nodes on disk");
         assert!(mean > least, "{changes} changes: {mean} bytes a write");
-        assert!(share < 1.4, "{changes} changes: {share} of the nodes on the medium");
+        assert!(share < 1.4, "{changes} changes: {share} of the nodes on disk");
     }
 }

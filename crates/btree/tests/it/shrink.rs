@@ -92,8 +92,8 @@ fn free_room_is_given_back_at_rest_and_in_bulk() {
         most = most.max(store.stats().disk_bytes);
     }
     // Each round writes all of one tree: what it replaced lies there for a while, and not for ever.
-    assert!(most > rest * 3 / 2, "{most} bytes at most, {rest} at rest");
-    assert!(most < rest + (24 << 20), "{most} bytes at most, {rest} at rest");
+    assert!(most > rest * 3 / 2, "{most} bytes at most, {rest} when idle");
+    assert!(most < rest + (24 << 20), "{most} bytes at most, {rest} when idle");
     reclaim_all(&store);
     let end = store.stats().disk_bytes;
     assert!(end < rest * 5 / 4, "{rest} bytes became {end}");

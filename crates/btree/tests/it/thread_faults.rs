@@ -77,12 +77,12 @@ fn write_into_little_room(
                 progress.refused.fetch_add(1, Ordering::SeqCst);
             }
         }
-        assert!(count < 200_000, "the medium never becomes full");
+        assert!(count < 200_000, "the disk never becomes full");
     }
     count
 }
 
-/// Makes checkpoints and reclaims until it is told to stop; counts how often.
+/// Makes checkpoints and reclaims until it is stopped; counts how often.
 fn background(store: &BtreeStore, stop: &AtomicBool, rounds: &AtomicU64, failed: impl Fn(Error)) {
     let _stop = StopAtEnd(stop);
     while !stop.load(Ordering::SeqCst) {

@@ -22,7 +22,7 @@ fn rename(sim: &SimEnv, from: &str, to: &str) {
     }
 }
 
-/// As whoever puts a directory back from copies under the wrong names.
+/// As an administrator who restores a directory's files under each other's names.
 fn exchange(sim: &SimEnv, one: &str, other: &str) {
     rename(sim, one, "data/aside");
     rename(sim, other, one);

@@ -67,7 +67,7 @@ fn a_cut_adoption_leaves_the_file_or_the_object_or_both() {
                 let object = contents(&blobs);
                 assert!(file || object.contains_key("a"), "{policy:?}");
                 if file {
-                    // Whoever finds both may call again.
+                    // A caller that finds both may call again.
                     blobs.adopt("a", &after, "open/a").unwrap();
                 }
                 assert_eq!(contents(&blobs)["a"], [1; 5000]);

@@ -55,7 +55,7 @@ impl Checker<'_, '_> {
             compared => compared.map_err(from_store)?,
         }
         for (what, edit) in wrong {
-            let fix = Fix::Edits("write the copy anew", vec![edit]);
+            let fix = Fix::Edits("rewrite the copy", vec![edit]);
             self.found(Problem::new(ProblemKind::Structure, what).repaired_by(fix));
         }
         Ok(())
@@ -70,7 +70,7 @@ impl Checker<'_, '_> {
 
     /// Removes the note that counts were lost, once all were counted again and are right.
     pub(super) fn check_note(&mut self) {
-        if !self.counts_anew {
+        if !self.recounts {
             return;
         }
         let what = "what is charged and counted was lost with damaged records".to_owned();
@@ -79,7 +79,7 @@ impl Checker<'_, '_> {
             && self.counts_are_compared
             && self.report.problems.iter().all(|problem| problem.fix.is_none());
         let edits = vec![Edit::Delete(VOLUME, UNCOUNTED_KEY.to_vec())];
-        let fix = Fix::Edits("say that it was counted anew", edits);
+        let fix = Fix::Edits("record that it was recounted", edits);
         self.found(Problem { fix: are_right.then_some(fix), ..problem });
     }
 }

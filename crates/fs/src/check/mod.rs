@@ -86,7 +86,7 @@ pub(super) struct Checker<'a, 'p> {
     /// Whether the charges of quotas match the inodes, as far as they were compared.
     charges_are_right: bool,
     /// Whether counts were lost, so that each subvolume's counts are compared with its contents.
-    counts_anew: bool,
+    recounts: bool,
     /// Whether the counts of all subvolumes were compared with their contents.
     counts_are_compared: bool,
     /// The greatest number of an inode that was met.
@@ -180,7 +180,7 @@ impl Fs {
             done,
             total,
             charges_are_right: false,
-            counts_anew: false,
+            recounts: false,
             counts_are_compared: true,
             greatest_ino: 0,
         };
@@ -200,7 +200,7 @@ impl Fs {
 
 impl Checker<'_, '_> {
     fn run(&mut self) -> FsResult<()> {
-        self.counts_anew = self.has_note()?;
+        self.recounts = self.has_note()?;
         loop {
             let before = self.contents.bytes;
             let step = self.fs.data.check_step(&mut self.contents, self.pin, NODES_A_STEP);

@@ -68,7 +68,7 @@ impl Checker<'_, '_> {
                 let what = format!("base {} of its index does not exist", record.base);
                 let value = SubvolumeRecord { base: 0, ..record.clone() }.encode();
                 let edits = vec![Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)];
-                let fix = Fix::Edits("have its index made anew", edits);
+                let fix = Fix::Edits("have its index rebuilt", edits);
                 let problem = Problem::new(ProblemKind::Index, what).repaired_by(fix);
                 self.about_subvolume(id, problem)?;
             }

@@ -264,7 +264,7 @@ impl Fix {
     fn told(&self) -> String {
         match self {
             Fix::Edits(what, _) => (*what).to_owned(),
-            Fix::Directory(_, ino, _) => format!("make the record of directory {ino} anew"),
+            Fix::Directory(_, ino, _) => format!("rebuild the record of directory {ino}"),
             Fix::Keep(_, _, stray) => match stray {
                 Stray::Directory(ino) | Stray::Linked(ino) => format!("name it lost+found/#{ino}"),
                 Stray::Extents(ino) | Stray::LinkedBulk(ino) => {
@@ -278,25 +278,25 @@ impl Fix {
                 Stray::Subvolume(id) => format!("name it lost+found/#subvolume-{id}"),
                 Stray::Tree(tree, _) => format!("keep it as a subvolume, lost+found/#tree-{tree}"),
             },
-            Fix::Join(_, _, ino) => format!("have the names lead to one inode {ino}"),
+            Fix::Join(_, _, ino) => format!("point the names to one inode {ino}"),
             Fix::Extended(..) => "note that it has, unless it has small contents, too".to_owned(),
             Fix::OwnTree(_, id) => format!("give subvolume {id} a copy of it"),
             Fix::DropTree(tree) => format!("drop tree {}", tree.0),
-            Fix::DropIndex => "delete the index, which is then made anew".to_owned(),
-            Fix::Marks(segment) => format!("write the marks of segment {segment:016x} anew"),
+            Fix::DropIndex => "delete the index, which is then rebuilt".to_owned(),
+            Fix::Marks(segment) => format!("rewrite the marks of segment {segment:016x}"),
             Fix::Log => {
-                "cut the log off here and lose the changes behind it, only with --discard-log"
+                "truncate the log here, which loses the changes behind it; only with --discard-log"
                     .into()
             }
             Fix::Checkpoint => {
-                "change something and unmount: the process that has the volume open writes anew \
-                 what it has in memory; then check again"
+                "change something and unmount: the daemon then rewrites what it has in memory; \
+                 then check again"
                     .into()
             }
-            Fix::LogHeader => "write the header of that file of the log anew".to_owned(),
-            Fix::Header => "write it anew from the other file".to_owned(),
-            Fix::Own => "make the tree anew from the other".to_owned(),
-            Fix::Engine => "count anew from the roots, and write that".to_owned(),
+            Fix::LogHeader => "rewrite the header of that log file".to_owned(),
+            Fix::Header => "rewrite it from the other file".to_owned(),
+            Fix::Own => "rebuild the tree from the other".to_owned(),
+            Fix::Engine => "recount from the roots, and write the result".to_owned(),
         }
     }
 }

@@ -86,7 +86,7 @@ impl Checker<'_, '_> {
                         adopting_from: None,
                     };
                     let edit = Edit::Put(VOLUME, key, record.encode());
-                    ("write the record anew, without limits", edit)
+                    ("rewrite the record, without limits", edit)
                 }
                 Some(None) => ("remove the record: no directory has it", Edit::Delete(VOLUME, key)),
                 // The place of the directory is not known: nothing is done.

@@ -26,9 +26,8 @@ use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
 const ROUNDS_MAX: usize = 256;
 
 /// Why nothing is repaired after a read error of the disk.
-const FIRST_A_COPY: &str = "some of the medium cannot be read, and nothing is removed or made \
-     anew for that: copy the volume to another medium, with zeros for what does not read, and \
-     repair the copy";
+const FIRST_A_COPY: &str = "part of the disk cannot be read, so nothing is removed or rebuilt: \
+     copy the volume to another disk, with zeros for what cannot be read, and repair the copy";
 
 /// The result of a repair.
 #[derive(Debug, Default)]

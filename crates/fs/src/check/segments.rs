@@ -13,13 +13,13 @@ use crate::error::from_store;
 use crate::subvol::VOLUME;
 
 /// What to do about a file that claims to be another segment.
-const EXCHANGE: &str = "nothing of it is given back or written over: give the files the names \
-                        that their headers tell, or put this one back from a backup";
+const EXCHANGE: &str = "nothing of it is freed or overwritten: give the files the names \
+                        in their headers, or restore this one from a backup";
 /// About a second file of a segment.
-const TWIN: &str = "look at both, and take the one away that is not the segment's";
+const TWIN: &str = "inspect both, and remove the one that is not the segment's";
 /// About a mark that is not rewritten.
-const NOT_PROVEN: &str = "it is not written anew, for nothing else says whose the file is: put it \
-                          back from a backup, or remove the files whose contents are lost, and \
+const NOT_PROVEN: &str = "it is not rewritten, because nothing else identifies the file: restore \
+                          it from a backup, or remove the files whose contents are lost, and \
                           repair again";
 
 impl Checker<'_, '_> {

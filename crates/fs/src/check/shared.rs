@@ -161,7 +161,7 @@ impl Checker<'_, '_> {
     /// nothing, and nothing was reported.
     pub(super) fn by_difference(&mut self, record: &SubvolumeRecord, id: u64) -> FsResult<bool> {
         let mut tree = Tree::new(id, record);
-        if tree.original || self.counts_anew && !record.read_only {
+        if tree.original || self.recounts && !record.read_only {
             return Ok(false);
         }
         let Some(base) = self.base_of(&tree, record) else { return Ok(false) };

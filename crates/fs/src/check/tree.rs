@@ -496,7 +496,7 @@ impl Checker<'_, '_> {
             || self.table.has_detached(tree.subvol)
             // What a running scan has added is in a separate tree, and is counted when the scan
             // ends.
-            || self.table.scans(record.lineage) && !self.counts_anew;
+            || self.table.scans(record.lineage) && !self.recounts;
         if unsure {
             self.counts_are_compared = false;
             return Ok(());

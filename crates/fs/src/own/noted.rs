@@ -10,10 +10,10 @@ use store::Error;
 /// Places that are kept; others are logged.
 const PLACES_MAX: usize = 16;
 /// What to do about damaged records.
-const DO: &str = "`pando fsck --repair` writes them anew";
+const DO: &str = "`pando fsck --repair` rewrites them";
 /// The report of lost counts.
-pub(crate) const UNCOUNTED: &str = "what is counted and charged was lost with damaged records of \
-                                    the volume: `pando fsck --repair` counts anew";
+pub(crate) const UNCOUNTED: &str = "counts and charges were lost with damaged records of the \
+                                    volume: `pando fsck --repair` recounts";
 
 /// What was met.
 pub(crate) struct Noted {

@@ -87,7 +87,7 @@ impl Fs {
     /// clone inherits.
     ///
     /// Owners and modes stay as they are, and the way into the clone is the caller's own choice
-    /// of a parent; so whoever could not read something below the source cannot read it in the
+    /// of a parent; so a user who could not read a file below the source cannot read it in the
     /// clone. Only the owner of the source, or root, may: what is cloned outlives its removal.
     pub fn clone_dir(
         &self,

@@ -1,6 +1,6 @@
 //! The ledger: numbers of subvolumes, trees, epochs and detached things, and which subvolume is
-//! mounted in which. Whoever makes, moves or removes a subvolume holds its lock, so that such
-//! changes happen one after the other; each is short.
+//! mounted in which. A thread that creates, moves or removes a subvolume holds its lock, so
+//! such changes happen one after the other; each is short.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,8 +212,8 @@ impl Admin {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// How many copies were made that inherit from others: while it is the same, whoever gave
-    /// its copies all that they inherit of a subvolume need not look again.
+    /// How many copies were made that inherit from others. While it is unchanged, a thread that
+    /// gave its copies all that they inherit of a subvolume need not look again.
     #[inline]
     pub(crate) fn copies(&self) -> u64 {
         self.copies.load(Ordering::Acquire)

@@ -112,7 +112,7 @@ impl<'a> OwnedTree<'a> {
             return Err(FsError::Busy("directories below it change all the time"));
         }
         let arrived = self.fs.arrivals.take(watch);
-        // A change is noted before it is committed. Whoever makes it has the gate until then, so
+        // A change is noted before it is committed. Its thread holds the gate until then, so
         // that what was taken is in the tree when every gate was passed once.
         for (subvol, _) in self.members.values() {
             drop(subvol.quiesce());

@@ -30,7 +30,7 @@ enum Removal {
 
 impl Fs {
     /// Removes a directory with all below it, at once; its room is given back later, or it moves
-    /// into the trash where that is on. Root may, and whoever may remove the name and owns every
+    /// into the trash where that is on. Root may, and a user who may remove the name and owns every
     /// directory below. Snapshots of directories below stay, and are found by
     /// [`Fs::snapshot_list_all`].
     pub fn rmr(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<RmrInfo> {

@@ -36,7 +36,7 @@ enum Hangs {
 }
 
 impl Fs {
-    /// Puts a directory back to one of its snapshots. Root may, and whoever owns every directory
+    /// Puts a directory back to one of its snapshots. Root may, and a user who owns every directory
     /// below it, but where a limit holds: what comes back is charged to nobody.
     pub fn rollback(&self, caller: &Caller, dir: NodeId, snapshot: &[u8]) -> FsResult<()> {
         let dir = self.real(dir);

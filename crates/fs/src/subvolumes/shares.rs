@@ -21,7 +21,7 @@ use crate::{Fs, FsResult};
 pub struct SubvolumeBounds {
     /// How many that exist one user has made at most.
     pub of_user: u64,
-    /// With how many that exist, whoever made them, users that are bound make no more.
+    /// With how many that exist, of all users, users that are bound make no more.
     pub of_all: u64,
     /// How many one user makes in a second.
     pub each_second: u32,

@@ -1,5 +1,5 @@
-//! Snapshots of a directory: take, list, delete, rename. Those of removed directories are told
-//! with all of a volume (`kept`), and are known by number.
+//! Snapshots of a directory: take, list, delete, rename. Those of removed directories are
+//! listed with all of a volume (`kept`), and are known by number.
 //!
 //! A snapshot is a read-only subvolume that is found by name under the lineage and number of its
 //! directory, not mounted anywhere. So a roll-back keeps a directory's snapshots, a clone has
@@ -117,8 +117,8 @@ impl Fs {
         Ok(Entry { node: attr.node, attr })
     }
 
-    /// Deletes a snapshot of a directory. Its room is given back later; whoever holds an inode
-    /// of it keeps it until then.
+    /// Deletes a snapshot of a directory. Its space is reclaimed later; an open
+    /// file keeps its inode until it is closed.
     pub fn snapshot_delete(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<()> {
         self.delete_of_directory(caller, dir, name, None)
     }
@@ -259,7 +259,7 @@ pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>, id: u64) -
     record.parent = (0, 0, 0);
     record.detached = true;
     if record.inherits {
-        // Whoever still stands in it finds nothing where it has no copies yet.
+        // A process whose working directory it is finds nothing where it has no copies yet.
         record.inherits = false;
         txn.batch().delete(VOLUME, &format::inherited_record::inherited(id));
     }

@@ -266,7 +266,7 @@ fn enumerate(device: &SimDevice, engine: Engine, place: &'static str) -> (u64, u
             count.1.fetch_add(whole_or_nothing(&left, engine, &place).into(), Ordering::SeqCst);
         }
     });
-    format(device, engine).expect("the medium takes it");
+    format(device, engine).expect("the disk accepts it");
     device.unwatch();
     (counted.0.load(Ordering::SeqCst), counted.1.load(Ordering::SeqCst))
 }

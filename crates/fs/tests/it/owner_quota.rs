@@ -555,8 +555,9 @@ fn a_damaged_quota_of_a_directory_that_was_rolled_back_is_not_forgotten() {
     let report = v.reopened().check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
     let problems = report.expect("it reads").problems;
     let remedies: Vec<_> = problems.iter().map(fs::Problem::remedy).collect();
-    let anew = |remedy: &Option<String>| remedy.as_ref().is_some_and(|it| it.contains("anew"));
-    assert!(remedies.iter().any(anew), "{problems:?} {remedies:?}");
+    let recounts =
+        |remedy: &Option<String>| remedy.as_ref().is_some_and(|it| it.contains("recounted"));
+    assert!(remedies.iter().any(recounts), "{problems:?} {remedies:?}");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn what_finds_no_room_is_charged_to_nobody() {
         let again = open(&device, &place);
         assert_eq!(charged(again.fs()), here, "{place}: memory is what the records say");
     }
-    assert!(refused > 20, "the medium was hardly ever full: {refused}");
+    assert!(refused > 20, "the disk was hardly ever full: {refused}");
 }
 
 fn a_wrong_charge_is_repaired_and_the_limit_holds_again(engine: Engine) {

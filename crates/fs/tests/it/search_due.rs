@@ -402,8 +402,8 @@ fn a_base_comes_by_age_where_nothing_happens_any_more() {
     }
 }
 
-/// The age of a base is told by the time of day. One that was made while that was ahead had no age
-/// until the day came, however long it was, and was not made again before.
+/// The age of a base is measured by the time of day. A base made while the clock was ahead had no
+/// age until that day came, and was not rebuilt before.
 #[test]
 fn a_base_of_a_clock_that_was_ahead_is_made_again() {
     const TEN_YEARS: i64 = 315_360_000;

@@ -161,8 +161,8 @@ fn the_log_says_what_differs_from_a_base() {
     }
 }
 
-/// What a base that replaces another has to write is told by the log up to where it was begun, and
-/// not by the trees.
+/// A base that replaces another learns what to write from the log up to where it was begun, not
+/// from the trees.
 #[test]
 fn the_log_says_which_clusters_a_base_writes() {
     for engine in [Engine::Btree, Engine::Lsm] {

@@ -93,8 +93,8 @@ fn opening_reads_the_same_however_many_files_there_are() {
     }
 }
 
-/// What a clone of a directory has below itself is told by the base that it inherits: that is not
-/// read for that alone, and again for the query.
+/// A clone of a directory learns from the base that it inherits what it has below itself. The base
+/// is read once for that and for the query.
 #[test]
 fn the_first_query_of_a_clone_reads_its_base_once() {
     for engine in Engine::ALL {

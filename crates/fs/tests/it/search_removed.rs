@@ -83,7 +83,8 @@ fn a_clone_of_what_is_in_a_removed_directory_is_searched(engine: Engine) {
     files(fs, &[gone, within, below], 30);
     fs.rmr(&root, NodeId::ROOT, b"gone").expect("it goes");
     fs.index_flush(NodeId::ROOT).expect("a base is made");
-    fs.clone_dir(&root, within, NodeId::ROOT, b"clone").expect("whoever works in it may");
+    fs.clone_dir(&root, within, NodeId::ROOT, b"clone")
+        .expect("the caller may clone its working directory");
     let mut random = fastrand::Rng::with_seed(1);
     compare(fs, &mut random, 40, &format!("{engine:?}"));
 }

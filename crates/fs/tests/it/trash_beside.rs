@@ -195,7 +195,7 @@ fn ways_that_leave_the_trash_are_charged() {
     let moved = v.fs.rename(&root, (from, b"1"), (q, b"x"), RenameMode::NoReplace);
     refused(moved, &FsError::CrossSubvolume(""));
     let to = Some((q, &b"x"[..]));
-    v.fs.restore(&root, (ROOT, &path("q/1")), to, &OPTIONS).expect("made anew");
+    v.fs.restore(&root, (ROOT, &path("q/1")), to, &OPTIONS).expect("restored");
     assert!(v.fs.resolve(&root, b"/q/x/2/3/4/f", fs::Follow::No).is_ok());
     // 5, the file, and 4 rebuilt.
     assert_eq!(v.fs.quota_get(q).unwrap().map(|quota| quota.files), Some(10));

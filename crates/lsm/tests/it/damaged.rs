@@ -97,15 +97,15 @@ fn lives_with_it(device: SimDevice, options: &Options, model: &Model, place: &st
 /// Merges and reclaims until nothing is left to do. Damage is reported, once each; returns how
 /// often.
 fn merges_past(store: &LsmStore) -> usize {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         match store.reclaim_step(100) {
             Ok(true) => {}
-            Ok(false) => return told.len(),
+            Ok(false) => return reported.len(),
             Err(Error::Corrupt(bad)) => {
                 let place = (bad.file.clone(), bad.offset);
-                assert!(!told.contains(&place), "{bad} is told again");
-                told.push(place);
+                assert!(!reported.contains(&place), "{bad} is reported again");
+                reported.push(place);
             }
             Err(error) => panic!("{error}"),
         }

@@ -254,8 +254,8 @@ fn a_log_is_not_cut_off_where_the_server_takes_no_newer_state() {
     for why in [ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
         far.take_nothing(Some(why));
         let refused = cut_log(&sim.env(), &options(&far)).expect_err("it takes nothing");
-        assert!(refused.to_string().contains("the log is not cut off"), "{refused}");
-        LsmStore::open(&sim.env(), &options(&far)).map(drop).expect_err("it is not cut off");
+        assert!(refused.to_string().contains("the log is not truncated"), "{refused}");
+        LsmStore::open(&sim.env(), &options(&far)).map(drop).expect_err("it is not truncated");
     }
     far.take_nothing(None);
     cut_log(&sim.env(), &options(&far)).expect("it takes objects");

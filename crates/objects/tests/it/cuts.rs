@@ -20,7 +20,7 @@ const TREE: TreeId = TreeId(32);
 /// Told how many requests that change something there were, before each.
 type Watcher = Box<dyn Fn(u64) + Send + Sync>;
 
-/// Objects on a server, with somebody who is told of requests.
+/// Objects on a server, with an observer of the requests.
 struct Watched {
     blobs: Arc<S3Blobs>,
     count: AtomicU64,

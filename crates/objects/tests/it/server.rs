@@ -27,11 +27,11 @@ pub(crate) enum Mishap {
     LostAnswer,
     /// It is carried out, and the connection ends in the middle of the answer's body.
     ShortBody,
-    /// A part of the range is answered, as if that were all that was asked for.
+    /// A part of the range is answered, as if that were all that was requested.
     ShortPart,
     /// A bit of what is sent is changed on the way.
     Flipped,
-    /// It is not carried out, and there is no answer before whoever asks gives up.
+    /// It is not carried out, and there is no answer before the client gives up.
     Silence,
     /// Somebody else makes the object first, of these bytes, and the connection ends.
     Overtaken(Vec<u8>),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 pub(super) const FSCK_HELP: &str = "\
-Looks at everything that a volume has on the medium, each thing once however many clones share it:
+Verifies every structure in the volume once, even when clones share it:
 the store's nodes, counts and log; the subvolumes and their trees; every directory, name, inode and
 count of links; every extent of every file, with its contents; the index. Each finding says what is
 wrong, and where: subvolume, path, inode, file of the volume and byte in it:

@@ -9,7 +9,7 @@ pub(super) const HELP: &str = "\
 A search for an extended attribute (xattr:NAME=VALUE, -xattr NAME=PATTERN) reads the attributes of
 all files that meet its other conditions. Of attributes that are declared, the index holds the
 values (of long ones the first 256 bytes), so that it is read where they are found. A declaration
-holds for the whole volume. The index is made anew in the background; searches find the same
+applies to the whole volume. The index is rebuilt in the background; searches find the same
 before and after.
 
 Examples:
@@ -19,12 +19,12 @@ Examples:
 
 const LIMITS_HELP: &str = "\
 The index holds a volume in clusters, each of whole directories that lie together: at most 2000
-directories and 20000 inodes, unless it is said otherwise here. A directory with more names than
-that is exceeded by up to twice as many, and then divided. A search reads whole columns of those
-clusters that may have what it looks for, and what changes is written a cluster at a time: smaller
-ones suit small memory and scattered changes, larger ones broad searches. The limits hold for the
-whole volume, and stay. The index of the root's subvolume is made anew in the background, others
-when they are written next (`pando search flush`).
+directories and 20000 inodes, unless other limits are set here. A directory with more names than
+that may hold up to twice as many, and is then divided. A search reads whole columns of those
+clusters that may have matches, and changes are written a cluster at a time: smaller clusters suit
+small memory and scattered changes, larger ones broad searches. The limits apply to the whole
+volume, permanently. The index of the root's subvolume is rebuilt in the background, others when
+they are written next (`pando search flush`).
 
 Examples:
   pando search limits /mnt/vol

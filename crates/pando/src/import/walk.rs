@@ -400,8 +400,8 @@ impl<'a> Walk<'a> {
         self.outcome.failed += more;
         match fatal {
             Some(failure) => {
-                let what = if quota { QUOTA_HINT } else { "free room on the medium of the volume" };
-                let again = "what was imported stays, and the same command goes on";
+                let what = if quota { QUOTA_HINT } else { "free space on the disk of the volume" };
+                let again = "what was imported stays; run the same command again to continue";
                 Err(failure.hint(format!("{what}; {again}")))
             }
             None => Ok(()),

@@ -483,7 +483,7 @@ pub(super) fn about(error: FsError, path: &[u8]) -> Failure {
     match failure.kind {
         FailureKind::NoSpace if of_quota => failure.hint(wire::QUOTA_HINT),
         FailureKind::NoSpace => {
-            failure.hint("free room on the medium of the volume; what is in it stays readable")
+            failure.hint("free space on the disk of the volume; what is stored stays readable")
         }
         FailureKind::Damaged => failure.hint("the rest of the volume can be used"),
         _ => failure,

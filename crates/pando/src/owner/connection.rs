@@ -141,7 +141,7 @@ pub(super) fn serve(server: &Server, id: u64, stream: UnixStream) {
 
 fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameError> {
     let caller = caller(client::peer(stream.as_fd())?);
-    // Whoever connects and says nothing must not keep a place from others.
+    // A client that connects and sends nothing must not keep a place from others.
     stream.set_read_timeout(Some(HELLO_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;
     let mut reader = BufReader::with_capacity(256 << 10, stream.try_clone()?);
@@ -215,7 +215,7 @@ fn end(
         return Ok(replies.say_end(message, work)?);
     }
     match read {
-        // Our own end of reading, when the owner leaves: the other side is told.
+        // Our own end of reading, when the daemon ends: report it to the client.
         Err(_) if work.is_none() && server.is_leaving() => Ok(replies.say_leaving()?),
         Err(FrameError::Broken(error)) if is_timeout(&error) => {
             let seconds = work.silence_max().unwrap_or_default().as_secs();

@@ -25,15 +25,15 @@ use super::{find_from, watch};
 
 /// Bytes of paths, attributes and targets in one message.
 const PART_BYTES: usize = 64 << 10;
-/// Longest path that is told: directories can be made below one another without end.
+/// Longest path that is sent: directories can be made below one another without end.
 pub(super) const PATH_BYTES_MAX: usize = 512 << 10;
 
 /// Longest path that a caller may name, in the volume and as it is shown: as long as an argument of
 /// a command may be. Patterns are compared with the latter and what is below.
 const FROM_BYTES_MAX: usize = 128 << 10;
 
-/// What a caller is told of a search. How much was read to find nothing says what there is of which
-/// he may see nothing.
+/// The outcome of a search as a caller may see it. How much was read to find nothing would reveal
+/// what exists that the caller may not see.
 fn shown(total: FoundOutcome, caller: &Caller) -> FoundOutcome {
     if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
         return total;
@@ -68,7 +68,7 @@ pub(super) fn find(
     let sending = Mutex::new(Sending { replies, batch: Vec::new(), bytes: 0, broken: None });
     let accounts = Accounts::default();
     let tick = || {
-        // Whoever holds it is sending, or has a row to add.
+        // The thread that holds it is sending, or has a row to add.
         if let Some(mut sending) = sending.try_lock()
             && !sending.batch.is_empty()
         {

@@ -45,7 +45,7 @@ pub(super) fn totals(
 ) -> Result<Answer, Failure> {
     let directories = ask.top.map_or(0, |top| top.directories);
     if directories > DIRECTORIES_MAX {
-        let message = format!("no more than {DIRECTORIES_MAX} of the largest directories are told");
+        let message = format!("at most {DIRECTORIES_MAX} of the largest directories are listed");
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     let (path, held) = match find_from::locate(fs, caller, path) {

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         return report_repair(&volume, &repaired.map_err(not_theirs)?, output);
     }
     let listen =
-        || interrupt::says("nothing was changed", "run it again to check anew", &bar, output);
+        || interrupt::says("nothing was changed", "run it again to start over", &bar, output);
     let found = match env.device.try_lock("owner.lock") {
         Ok(Some(_alone)) => offline(&volume, &env, &mut show).map_err(not_theirs),
         Ok(None) => listen().and_then(|()| through_owner(&volume, &mut show)).map(in_use),
@@ -121,7 +121,7 @@ fn offline(
     let report =
         Fs::check_offline(env, &mut progress).map_err(|error| failure::open(volume, &error))?;
     if report.stopped {
-        return Err(stopped("nothing was changed").hint("run it again to check anew"));
+        return Err(stopped("nothing was changed").hint("run it again to start over"));
     }
     Ok((checked(&report), report.log_cut))
 }

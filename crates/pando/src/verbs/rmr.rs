@@ -104,10 +104,11 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(12);
 fn cannot(volume: &Path, stuck: Stuck) -> Failure {
     let Stuck { trees, failure } = stuck;
     if failure.kind == FailureKind::NoSpace {
-        let message = "what was removed cannot be reclaimed now, for that takes some room itself";
+        let message =
+            "what was removed cannot be reclaimed now, because that itself needs some space";
         return Failure::new(failure.kind, format!("{message}: {}", failure.message)).hint(
-            "it stays removed: free some room on the medium of the volume, and its own room comes \
-             back by itself; the daemon of the volume tries again every second",
+            "it stays removed: free space on the disk of the volume; the daemon tries again every \
+             second to reclaim the rest",
         );
     }
     let (trees, hold) = match trees {

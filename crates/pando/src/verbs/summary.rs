@@ -236,7 +236,7 @@ fn text(summary: &Summary, output: &mut Output) -> Result<()> {
     let totals = &summary.totals;
     let Sums { files, bytes, allocated } = totals.sums;
     output.line(&format!(
-        "{}, {}, {} ({} on the medium)",
+        "{}, {}, {} ({} on disk)",
         output::count(files, "file", "files"),
         output::count(totals.directories, "directory", "directories"),
         output::size(bytes),

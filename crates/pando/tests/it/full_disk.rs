@@ -217,11 +217,11 @@ fn a_volume_on_a_medium_that_takes_no_writes_is_refused_with_what_to_do() {
         for verb in [&["ls"][..], &["status"], &["find"]] {
             let place = if verb[0] == "status" { world.vol().to_owned() } else { world.at("/") };
             let said = world.fails(7, &[verb, &[&place]].concat());
-            assert!(said.contains("takes no writes") && said.contains("copy"), "{said}");
+            assert!(said.contains("accepts no writes") && said.contains("copy"), "{said}");
         }
         let mounted = world.run(&["mount", "-o", "ro", world.vol(), world.mnt()]);
         assert_eq!(mounted.code, 7, "{}", mounted.err);
-        assert!(mounted.err.contains("takes no writes"), "{}", mounted.err);
+        assert!(mounted.err.contains("accepts no writes"), "{}", mounted.err);
         assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));
         remount("rw");
         assert!(world.ok(&["fsck", world.vol()]).ends_with("clean\n"));

@@ -199,7 +199,7 @@ fn a_log_whose_medium_is_not_there_is_told() {
     for arguments in [["ls", &world.at("/")], ["fsck", world.vol()]] {
         let said = world.fails(3, &arguments);
         let link = format!("log is a link to {}, which is not there", log.display());
-        assert!(said.contains(&link) && said.contains("mount the medium"), "{said}");
+        assert!(said.contains(&link) && said.contains("mount the disk"), "{said}");
     }
 }
 

@@ -88,7 +88,7 @@ fn sizes_beyond_64_bits_are_told_as_they_are() {
         assert_eq!(told, format!("{kibibytes}\t{at}\n"));
         let text = world.ok(&["summary", &at]);
         // A file that is a single hole shows one block.
-        let held = "5 files, 1 directory, 40.00 EiB (2.50 KiB on the medium)";
+        let held = "5 files, 1 directory, 40.00 EiB (2.50 KiB on disk)";
         assert!(text.contains(held), "{text}");
     }
 }

@@ -303,5 +303,5 @@ impl Index {
 
 /// Logs that a part of the index was unusable and is rebuilt.
 fn note_damage(what: &str, error: &Error) {
-    tracing::warn!(%error, "{what} of the index is made anew from the store");
+    tracing::warn!(%error, "{what} of the index is damaged: rebuilding it from the store");
 }

@@ -67,7 +67,7 @@ impl Log {
             let file = files.device.open(&path)?;
             file.write_at(&header.encode(), 0)?;
             file.sync_data()?;
-            tracing::warn!(path, "the header of a segment of the log was written anew");
+            tracing::warn!(path, "rewrote the header of a log segment");
         }
         Ok(())
     }

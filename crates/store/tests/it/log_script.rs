@@ -58,7 +58,7 @@ pub(crate) fn run(log: &Log, run: u8, seed: u64, steps: u32, promises: &Promises
                 log.committed(Lsn(next))?;
             }
             10 => {
-                // Whoever drives the log: from then on committers leave ends of segments to him.
+                // As the log's writer: from then on committers leave ends of segments to it.
                 log.flush_if_due()?;
             }
             11..=13 => {

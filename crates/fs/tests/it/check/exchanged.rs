@@ -91,8 +91,9 @@ fn a_repair_leaves_files_whose_names_were_exchanged_and_says_what_to_do(engine: 
     let before = pair.clone().map(|path| device.read_file(&path));
     let report = check(&device);
     for path in &pair {
-        let told = |found: &&fs::Problem| found.file == *path && found.what.contains("Header of");
-        let found = report.problems.iter().find(told).expect("it is told");
+        let reported =
+            |found: &&fs::Problem| found.file == *path && found.what.contains("Header of");
+        let found = report.problems.iter().find(reported).expect("it is reported");
         assert!(found.what.contains("give the files the names"), "{}", found.what);
         assert_eq!(found.remedy(), None);
     }
@@ -141,7 +142,7 @@ fn background_work_gives_nothing_back_of_files_whose_names_were_exchanged(engine
         fs.rmr(&root, top, name).expect("it is there");
         work(&fs);
     }
-    let told = fs.status().expect("it answers").damaged.expect("it is told");
+    let told = fs.status().expect("it answers").damaged.expect("the damage is reported");
     assert!(pairs.iter().flatten().any(|path| told.contains(path.as_str())), "{told}");
     fs.close().expect("there is room");
     assert!(contents(&device, &pairs) == before);
@@ -213,7 +214,7 @@ fn a_mark_is_written_anew_only_where_something_says_whose_the_file_is(engine: En
     let repaired = repair(&device);
     assert!(repaired.failed.is_empty(), "{:?}", repaired.failed);
     let is_told = |found: &fs::Problem| {
-        found.file == path && found.remedy().is_none() && found.what.contains("not written anew")
+        found.file == path && found.remedy().is_none() && found.what.contains("not rewritten")
     };
     assert!(repaired.after.problems.iter().any(is_told), "{}", told(&repaired.after));
     assert!(device.read_file(&path) == lost);

@@ -32,6 +32,6 @@ fn what_can_be_repaired_is_repaired_behind_any_number_of_others(engine: Engine) 
     assert!(report.problems.iter().any(is_it), "it is not among those that are kept");
     let repaired = repair(&device);
     assert!(repaired.repaired.iter().any(is_it), "it was not repaired: {:?}", repaired.failed);
-    assert!(!repaired.after.problems.iter().any(is_it), "it is told again");
+    assert!(!repaired.after.problems.iter().any(is_it), "it is reported again");
     assert_eq!(repaired.after.problems_count, 10_050);
 }

@@ -34,12 +34,12 @@ pub(crate) fn env_of(device: &SimDevice) -> Env {
 
 pub(crate) fn check(device: &SimDevice) -> VolumeReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::check_offline(&env_of(device), &mut go_on).expect("the medium answers")
+    Fs::check_offline(&env_of(device), &mut go_on).expect("the disk answers")
 }
 
 pub(crate) fn repair(device: &SimDevice) -> RepairReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&env_of(device), Repair::Do, &mut go_on).expect("the medium answers")
+    Fs::repair(&env_of(device), Repair::Do, &mut go_on).expect("the disk answers")
 }
 
 /// That nothing is wrong any more, and all was done that was said.

@@ -589,7 +589,7 @@ fn a_root_out_of_bounds_is_damage_and_not_a_panic(engine: Engine) {
         batch.put(VOLUME, &key, &far.encode());
         store.commit(&batch).expect("it is there");
     });
-    assert!(!check(&device).is_clean(), "it is told");
+    assert!(!check(&device).is_clean(), "it is reported");
     assert!(super::volume::open(&device).is_err(), "it is refused");
 }
 

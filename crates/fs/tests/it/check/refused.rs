@@ -17,7 +17,7 @@ const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
 
 fn repair_with(device: &SimDevice, how: Repair) -> RepairReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&env_of(device), how, &mut go_on).expect("the medium answers")
+    Fs::repair(&env_of(device), how, &mut go_on).expect("the disk answers")
 }
 
 fn files(device: &SimDevice) -> BTreeMap<String, Vec<u8>> {

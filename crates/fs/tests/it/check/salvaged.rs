@@ -52,7 +52,7 @@ fn crashed(engine: Engine) -> (SimDevice, String, u64) {
 fn cut_off(device: &SimDevice, place: &str) -> (Cut, u64) {
     let mut go_on = |_, _| ControlFlow::Continue(());
     let repaired = Fs::repair(&env_of(device), Repair::DoAndCutLog, &mut go_on);
-    let repaired = repaired.expect("the medium answers");
+    let repaired = repaired.expect("the disk answers");
     assert!(repaired.failed.is_empty(), "{place}: {:?}", repaired.failed);
     assert!(repaired.after.is_clean(), "{place}:\n{}", told(&repaired.after));
     assert_clean(device, place);
@@ -77,7 +77,7 @@ fn left(device: &SimDevice, place: &str) -> u64 {
 
 fn repair(device: &SimDevice, how: Repair) -> RepairReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&env_of(device), how, &mut go_on).expect("the medium answers")
+    Fs::repair(&env_of(device), how, &mut go_on).expect("the disk answers")
 }
 
 /// It was given up as a whole.

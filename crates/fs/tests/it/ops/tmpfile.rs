@@ -24,7 +24,7 @@ fn a_file_without_a_name_gets_one_by_link() {
         assert_eq!(v.fs.status().expect("a status").files, files + 1);
         v.fs.forget(made.node, 2);
         let again = v.reopened();
-        let found = again.lookup(&root, ROOT, b"f").expect("it is on the medium");
+        let found = again.lookup(&root, ROOT, b"f").expect("it is on disk");
         let mut buffer = vec![0; length + 1];
         let read = again.read(&root, found.node, 0, &mut buffer).expect("a file");
         assert!(buffer[..read] == bytes, "{length} bytes");

@@ -82,7 +82,7 @@ pub(super) fn check(args: &BenchArgs) -> Result<()> {
             "--in-memory-percent, --operations, --seed and --mix belong to the rodeh workloads"
         }
         Chosen::Fixed(_) | Chosen::Free if args.cache_size.is_some() => {
-            "the cache of the rodeh workloads is told by --in-memory-percent"
+            "the cache of the rodeh workloads is set by --in-memory-percent"
         }
         Chosen::Fixed(_) if rodeh.mix.is_some() => {
             "--mix belongs to rodeh-checkpoint and rodeh-clones2; the others are a mix by name"

@@ -178,7 +178,7 @@ fn columns_tell_what_expressions_say_of_each_row() {
                 let (path, depth, subvolume, details) = (&b""[..], 1, 0, &Nothing);
                 let (caller, accounts) = (&caller, &Nothing);
                 let context = Context { row, path, depth, subvolume, details, caller, accounts };
-                expr.matches(&context).expect("it is told")
+                expr.matches(&context).expect("it is known")
             };
             let want: Vec<u32> = (0..rows.len()).filter(matches).collect();
             let columns = expr.by_columns(&Nothing);

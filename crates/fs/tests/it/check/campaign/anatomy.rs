@@ -26,7 +26,7 @@ pub(super) struct Place {
     pub(super) offset: u64,
     pub(super) structure: &'static str,
     pub(super) length: u64,
-    /// Where its damage is told at the earliest: where what its checksum is of begins.
+    /// The first offset at which its damage may be reported: where the checksummed bytes begin.
     pub(super) told: u64,
 }
 

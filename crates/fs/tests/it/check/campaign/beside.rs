@@ -41,7 +41,7 @@ fn opened(media: &Media) -> (Arc<Fs>, Arc<dyn Store>) {
 
 fn checked(fs: &Fs) -> VolumeReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
-    fs.check_volume(&mut go_on).expect("the medium answers")
+    fs.check_volume(&mut go_on).expect("the disk answers")
 }
 
 /// A volume in use, the last changes of which are in the log only, and places that only an opening
@@ -110,7 +110,7 @@ fn a_volume_that_would_not_open_any_more_is_not_clean_beside_who_has_it_open() {
         fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is room");
         fs.close().expect("there is room");
         drop(fs);
-        let fs = Fs::open(media.copy().env(), &options()).expect("it was written anew");
+        let fs = Fs::open(media.copy().env(), &options()).expect("it was rewritten");
         fs.lookup(&Caller::root(), NodeId::ROOT, b"after").expect("nothing is lost");
         let after = super::run::check(&media);
         assert!(after.is_clean(), "{base:?}:\n{}", told(&after));

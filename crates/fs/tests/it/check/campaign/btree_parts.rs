@@ -111,7 +111,7 @@ impl Walk {
         (header, body.to_vec())
     }
 
-    /// Takes note of a node. What all else hangs on is that, whoever else shares it.
+    /// Notes a node. A hub stays one, even if others share it.
     fn note(&mut self, pointer: Pointer, header: &Header, structure: &'static str, hub: bool) {
         let length = (HEADER_BYTES as u64) + u64::from(header.body);
         let found = self.found.entry(offset(pointer.unit)).or_insert((structure, length));

@@ -48,12 +48,12 @@ const READ_ONLY: [&str; 2] =
 
 pub(super) fn check(media: &Media) -> VolumeReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::check_offline(&media.env(), &mut go_on).expect("the medium answers")
+    Fs::check_offline(&media.env(), &mut go_on).expect("the disk answers")
 }
 
 pub(super) fn repair(media: &Media, how: Repair) -> RepairReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
-    Fs::repair(&media.env(), how, &mut go_on).expect("the medium answers")
+    Fs::repair(&media.env(), how, &mut go_on).expect("the disk answers")
 }
 
 /// Whether words name a file, or the segment of contents that it is, which opening seals.
@@ -301,7 +301,7 @@ impl Case<'_> {
 }
 
 /// Strikes places of a state, each structure so often at most.
-#[expect(clippy::print_stdout, reason = "how much was done is told")]
+#[expect(clippy::print_stdout, reason = "prints how much was done")]
 pub(super) fn campaign(
     (volume, media, state): (&Volume, &Media, &str),
     (seed, damages, were): (u64, &[Damage], &[Vec<Place>]),
@@ -560,7 +560,7 @@ fn damage_of_a_log_elsewhere_costs_its_last_changes_at_most() {
         let struck = table.keys().filter(|(structure, _)| *structure == "record of the log");
         assert!(struck.count() >= 5 || !Part::asked().is_all(), "{engine:?}");
         for (media, state) in [(&volume.closed, "closed"), (&volume.crashed, "crashed")] {
-            let what = format!("{engine:?}, {state}: the medium of the log is empty");
+            let what = format!("{engine:?}, {state}: the disk of the log is empty");
             let hurt = media.copy();
             let log = hurt.log.as_ref().expect("it has one of its own");
             for (path, _) in log.files() {
