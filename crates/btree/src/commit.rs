@@ -10,7 +10,7 @@
 //! 4. Append to the log. This may refuse the batch, and then nothing happened; after it nothing can
 //!    fail.
 //! 5. Apply. Leave the gate. Wait for the disk where the durability mode requires it.
-//! 6. Rebalance underfull nodes that had no sibling in memory (`light`).
+//! 6. Rebalance underfull nodes that had no sibling in memory (`underfull`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,11 +21,11 @@ use store::{Batch, CommitToken, Error, Result, Room, TreeId, prefix_end};
 
 use crate::core::Core;
 use crate::leaf::Change;
-use crate::light::Light;
 use crate::merge::{Rebalanced, Siblings};
 use crate::plan::{Plan, Step};
 use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
+use crate::underfull::Underfull;
 use crate::write::InPlace;
 
 /// Nodes loaded before the gate may be evicted before it is entered. After this many attempts they
@@ -57,13 +57,13 @@ impl Core {
         let mut plan = Plan::of(batch)?;
         self.keep_dirty(plan.makes_room())?;
         self.keep_room(plan.need)?;
-        let mut light = Light::default();
-        let token = match self.commit_warm(batch, &mut plan, &mut light)? {
+        let mut underfull = Underfull::default();
+        let token = match self.commit_warm(batch, &mut plan, &mut underfull)? {
             Some(token) => token,
-            None => self.commit_any(batch, &mut plan, &mut light)?,
+            None => self.commit_any(batch, &mut plan, &mut underfull)?,
         };
         self.log().committed(token.0)?;
-        self.rebalance_underfull(&light);
+        self.rebalance_underfull(&underfull);
         self.shrink();
         self.settle();
         Ok(token)
@@ -77,7 +77,7 @@ impl Core {
         &self,
         batch: &Batch,
         plan: &mut Plan<'_>,
-        light: &mut Light,
+        underfull: &mut Underfull,
     ) -> Result<Option<CommitToken>> {
         if plan.alone {
             return Ok(None);
@@ -99,7 +99,7 @@ impl Core {
                     .get(&TreeId(step.tree))
                     .expect("invariant: no tree goes while a commit is in the gate"),
             };
-            self.applied(self.change(tree, step.key, step.change, light))?;
+            self.applied(self.change(tree, step.key, step.change, underfull))?;
             last = Some(tree);
         }
         Ok(Some(CommitToken(lsn)))
@@ -138,7 +138,7 @@ impl Core {
         &self,
         batch: &Batch,
         plan: &mut Plan<'_>,
-        light: &mut Light,
+        underfull: &mut Underfull,
     ) -> Result<CommitToken> {
         if plan.alone {
             let load = || self.check(batch).and_then(|()| self.ensure(batch));
@@ -146,12 +146,12 @@ impl Core {
             // Other threads may have moved the edges of a range. In most cases everything is in
             // memory.
             load()?;
-            self.log_and_apply(batch, plan, light)
+            self.log_and_apply(batch, plan, underfull)
         } else {
             let _gate = self.load_and_enter(Latch::read, || self.ensure(batch))?;
             let _locks = self.stripes.lock(&mut plan.wanted);
             self.check(batch)?;
-            self.log_and_apply(batch, plan, light)
+            self.log_and_apply(batch, plan, underfull)
         }
     }
 
@@ -204,10 +204,10 @@ impl Core {
         &self,
         batch: &Batch,
         plan: &Plan<'_>,
-        light: &mut Light,
+        underfull: &mut Underfull,
     ) -> Result<CommitToken> {
         let lsn = self.append(batch, plan)?;
-        self.applied(self.apply(batch.as_bytes(), light))?;
+        self.applied(self.apply(batch.as_bytes(), underfull))?;
         Ok(CommitToken(lsn))
     }
 
@@ -257,11 +257,11 @@ impl Core {
     }
 
     /// Applies a batch whose record is in the log. The caller has locked everything that the batch
-    /// touches, and rebalances the nodes in `light` after it has released the locks.
-    pub(crate) fn apply(&self, bytes: &[u8], light: &mut Light) -> Result<()> {
+    /// touches, and rebalances the nodes in `underfull` after it has released the locks.
+    pub(crate) fn apply(&self, bytes: &[u8], underfull: &mut Underfull) -> Result<()> {
         let last_tree = &mut Last::default();
         for op in Ops::new(bytes) {
-            self.apply_op(&op.map_err(malformed)?, last_tree, light)?;
+            self.apply_op(&op.map_err(malformed)?, last_tree, underfull)?;
         }
         Ok(())
     }
@@ -272,23 +272,28 @@ impl Core {
         &self,
         op: &Op<'_>,
         last_tree: &mut Last,
-        light: &mut Light,
+        underfull: &mut Underfull,
     ) -> Result<()> {
         match *op {
             Op::Put { tree, key, value } => {
-                self.change(last_tree.tree(self, tree)?, key, Change::Put(value), light)
+                self.change(last_tree.tree(self, tree)?, key, Change::Put(value), underfull)
             }
             Op::Delete { tree, key } => {
-                self.change(last_tree.tree(self, tree)?, key, Change::Delete, light)
+                self.change(last_tree.tree(self, tree)?, key, Change::Delete, underfull)
             }
             Op::Merge { tree, key, lanes } => {
-                self.change(last_tree.tree(self, tree)?, key, Change::Merge(lanes), light)
+                self.change(last_tree.tree(self, tree)?, key, Change::Merge(lanes), underfull)
             }
-            _ => self.apply_to_tree(op, last_tree, light),
+            _ => self.apply_to_tree(op, last_tree, underfull),
         }
     }
 
-    fn apply_to_tree(&self, op: &Op<'_>, last_tree: &mut Last, light: &mut Light) -> Result<()> {
+    fn apply_to_tree(
+        &self,
+        op: &Op<'_>,
+        last_tree: &mut Last,
+        underfull: &mut Underfull,
+    ) -> Result<()> {
         match *op {
             Op::DeleteRange { tree, from, to } => {
                 let tree = last_tree.tree(self, tree)?;
@@ -298,8 +303,8 @@ impl Core {
                 let done = self.nodes.delete_range(&mut tree.state.write(), range, &mut cut);
                 self.graveyard.lock().extend(cut);
                 let rebalanced = done?;
-                light.note(tree, from, rebalanced);
-                light.note(tree, to, rebalanced);
+                underfull.note(tree, from, rebalanced);
+                underfull.note(tree, to, rebalanced);
             }
             Op::CreateTree { tree } => {
                 let root = Root::empty(&self.nodes.budget);
@@ -312,12 +317,12 @@ impl Core {
                 let (root, rebalanced) = self.keep_prefixes(root, prefixes)?;
                 let tree = self.add_tree(Tree::new(TreeId(target), root, resident));
                 for prefix in prefixes {
-                    light.note(&tree, prefix, rebalanced);
-                    light.note(&tree, &prefix_end(prefix).unwrap_or_default(), rebalanced);
+                    underfull.note(&tree, prefix, rebalanced);
+                    underfull.note(&tree, &prefix_end(prefix).unwrap_or_default(), rebalanced);
                 }
             }
             Op::Ingest { tree, first, last, ref leaves } => {
-                self.graft(last_tree.tree(self, tree)?, first, last, leaves, light)?;
+                self.graft(last_tree.tree(self, tree)?, first, last, leaves, underfull)?;
             }
             Op::Link { .. } => return Err(malformed(foreign())),
             Op::DropTree { tree } => {
@@ -337,7 +342,7 @@ impl Core {
         tree: &Arc<Tree>,
         key: &[u8],
         change: Change<'_>,
-        light: &mut Light,
+        underfull: &mut Underfull,
     ) -> Result<()> {
         #[cfg(test)]
         self.call_hook();
@@ -356,7 +361,7 @@ impl Core {
         self.mark_changed(tree);
         let root = &mut tree.state.write();
         let rebalanced = self.nodes.change_with(root, key, change, Siblings::InMemory)?;
-        light.note(tree, key, rebalanced);
+        underfull.note(tree, key, rebalanced);
         Ok(())
     }
 
@@ -428,10 +433,10 @@ mod tests {
         let mut plan = Plan::of(&batch).unwrap();
         store.close().unwrap();
         let last = store.last_commit();
-        let light = &mut Light::default();
-        let refused = store.core.commit_warm(&batch, &mut plan, light).unwrap_err();
+        let underfull = &mut Underfull::default();
+        let refused = store.core.commit_warm(&batch, &mut plan, underfull).unwrap_err();
         assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
-        assert!(store.core.commit_any(&batch, &mut plan, light).is_err());
+        assert!(store.core.commit_any(&batch, &mut plan, underfull).is_err());
         assert_eq!((store.last_commit(), store.durable()), (last, last));
     }
 }

@@ -25,7 +25,6 @@ mod gate_tests;
 mod ingest;
 mod layout;
 mod leaf;
-mod light;
 mod limits;
 mod lost;
 #[cfg(test)]
@@ -51,6 +50,7 @@ mod store;
 mod stripes;
 mod tree;
 mod twice;
+mod underfull;
 mod visit;
 mod write;
 

@@ -27,9 +27,9 @@ use crate::cell::{Child, LeafCell, Node};
 use crate::commit::{Last, malformed};
 use crate::core::Core;
 use crate::leaf::Value;
-use crate::light::Light;
 use crate::nodes::{NODES_FILE, unit_at, unit_offset};
 use crate::tree::{Root, Tree};
+use crate::underfull::Underfull;
 
 /// Nodes that count as damaged, by their places.
 #[derive(Debug, Default)]
@@ -71,11 +71,11 @@ pub(crate) type LostTrees = BTreeMap<TreeId, Arc<Corruption>>;
 
 impl Core {
     /// Applies a log record, except the parts that a damaged node prevents.
-    pub(crate) fn apply_replayed(&self, bytes: &[u8], light: &mut Light) -> Result<()> {
+    pub(crate) fn apply_replayed(&self, bytes: &[u8], underfull: &mut Underfull) -> Result<()> {
         let last_tree = &mut Last::default();
         for op in Ops::new(bytes) {
             let op = op.map_err(malformed)?;
-            match self.apply_op(&op, last_tree, light) {
+            match self.apply_op(&op, last_tree, underfull) {
                 Err(Error::Corrupt(damage)) if damage.file == NODES_FILE => {
                     self.lose(&op, &damage)?;
                     *last_tree = Last::default();

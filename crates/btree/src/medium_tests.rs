@@ -96,7 +96,7 @@ fn looked(store: &BtreeStore, reads: &Reads, least: u64) {
     assert!(store.checkpoint().expect("checkpoint"));
     let report = check(store).expect("check");
     assert!(report.is_clean(), "{:#?}", report.findings);
-    assert_eq!(report.light, 0, "light nodes");
+    assert_eq!(report.underfull, 0, "underfull nodes");
 }
 
 #[test]

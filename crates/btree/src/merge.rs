@@ -2,7 +2,7 @@
 //!
 //! A thread that changes a tree holds it exclusively, and all its readers wait; so only a sibling
 //! in memory is used. Where none is in memory, the child stays underfull for the moment. The thread
-//! reads a sibling after it has released the tree (`light`).
+//! reads a sibling after it has released the tree (`underfull`).
 //!
 //! A sibling that cannot be read leaves the child underfull. That wastes a little space and is
 //! harmless, while failing the operation, which is in the log already, would not be.
@@ -61,7 +61,7 @@ impl Nodes {
     ) -> Rebalanced {
         let Some(left) = left_of(parent, at, siblings) else { return Rebalanced::Later };
         if let Err(error) = self.try_rebalance_leaf(parent, left) {
-            tracing::warn!(%error, "a leaf stays light because its sibling cannot be read");
+            tracing::warn!(%error, "a leaf stays underfull because its sibling cannot be read");
         }
         Rebalanced::Now
     }
@@ -101,7 +101,7 @@ impl Nodes {
     ) -> Rebalanced {
         let Some(left) = left_of(parent, at, siblings) else { return Rebalanced::Later };
         if let Err(error) = self.try_rebalance_interior(parent, left) {
-            tracing::warn!(%error, "a node stays light because its sibling cannot be read");
+            tracing::warn!(%error, "a node stays underfull because its sibling cannot be read");
         }
         Rebalanced::Now
     }

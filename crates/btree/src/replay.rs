@@ -30,10 +30,10 @@ use crate::ahead::unread;
 use crate::cell::{Child, Node};
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
-use crate::light::Light;
 use crate::nodes::Nodes;
 use crate::recover::LOG_DIRECTORY;
 use crate::tree::Root;
+use crate::underfull::Underfull;
 
 /// Cost of applying a record again, on a machine that has other work too.
 const RECORD_COST: Duration = Duration::from_micros(3);
@@ -76,9 +76,9 @@ impl Replay for Replayer<'_> {
             core.hold_ingested(payload)?;
         }
         core.adopt_ingested(payload)?;
-        let mut light = Light::default();
-        core.apply_replayed(payload, &mut light)?;
-        core.rebalance_underfull(&light);
+        let mut underfull = Underfull::default();
+        core.apply_replayed(payload, &mut underfull)?;
+        core.rebalance_underfull(&underfull);
         core.replayed_to.store(lsn.0, Ordering::Relaxed);
         self.relieve()?;
         core.shrink();

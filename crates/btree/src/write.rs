@@ -154,12 +154,12 @@ impl Nodes {
             let at = node.route(key);
             let mut state = self.own_leaf(&mut node.children[at])?;
             let fit = self.change_leaf(&mut state, key, change)?;
-            let light = state.data_mut().entries.weight() < WEIGHT_MIN;
+            let underfull = state.data_mut().entries.weight() < WEIGHT_MIN;
             drop(state);
             match fit {
                 Fit::TooFull => self.split_leaf(node, at, key)?,
                 Fit::Done => {
-                    if light && node.children.len() > 1 {
+                    if underfull && node.children.len() > 1 {
                         return Ok(self.rebalance_leaf(node, at, siblings));
                     }
                     return Ok(Rebalanced::Now);

@@ -18,7 +18,7 @@ use format::subvolume_record::SubvolumeRecord;
 use store::{KeyRange, Pinned, TreeId};
 
 use crate::error::{from_store, malformed};
-use crate::room::Given;
+use crate::room::Reclaimed;
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 
@@ -69,22 +69,22 @@ impl Fs {
     /// Continues the collection that is in progress or was requested to its end, or until the
     /// monotonic clock reaches `until`, but at least one step; takes turns with a thread that is at
     /// it. If a call takes it to its end, more may follow.
-    pub(crate) fn collect_until(&self, until: Duration) -> FsResult<Given> {
+    pub(crate) fn collect_until(&self, until: Duration) -> FsResult<Reclaimed> {
         let mut any = false;
         loop {
             let left = until.saturating_sub(self.env.clock.monotonic());
             let Some(mut collecting) = self.queue.collecting.try_lock_for(left) else {
-                return Ok(Given { any, more: true });
+                return Ok(Reclaimed { any, more: true });
             };
             if self.collect_within(&mut collecting)? == 0 {
                 break;
             }
             any = true;
             if self.env.clock.monotonic() >= until {
-                return Ok(Given { any, more: true });
+                return Ok(Reclaimed { any, more: true });
             }
         }
-        Ok(Given { any, more: false })
+        Ok(Reclaimed { any, more: false })
     }
 
     fn collect_within(&self, collecting: &mut Collecting) -> FsResult<u64> {

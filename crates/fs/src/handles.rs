@@ -19,6 +19,7 @@ use search::query::{Expr, Test};
 use search::{Attribute, Request, Start};
 use store::KeyRange;
 
+use crate::cancellation::cancel;
 use crate::error::{from_store, malformed};
 use crate::load::load;
 use crate::locks::Lock;
@@ -27,7 +28,6 @@ use crate::ops::totals::NoAccounts;
 use crate::search_call::from_search;
 use crate::subvol::{Subvol, read_record};
 use crate::view::{NameBuf, View};
-use crate::wanted::cancel;
 use crate::{Entry, Fs, FsResult, attributes, search_dir, snapdir};
 
 /// How often a search begins again because its result was renamed meanwhile.

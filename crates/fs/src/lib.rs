@@ -9,6 +9,7 @@ mod api;
 mod arrivals;
 mod attributes;
 mod background;
+mod cancellation;
 mod check;
 mod collect;
 mod contents;
@@ -59,12 +60,12 @@ mod trash;
 mod txn;
 mod view;
 mod volume;
-mod wanted;
 
 pub use api::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
     SetXattr, StatFs, SyncScope, WalkControl,
 };
+pub use cancellation::with_cancellation;
 pub use check::{
     Action, Garbage, GarbageKind, Gc, GcReport, Problem, ProblemKind, Repair, RepairReport,
     VolumeReport,
@@ -93,4 +94,3 @@ pub use search_dir::{Questions, is_volatile};
 pub use snapdir::{is_virtual as takes_snapshots, name_of_number};
 pub use subvolumes::SubvolumeBounds;
 pub use volume::Fs;
-pub use wanted::while_wanted;

@@ -81,16 +81,16 @@ impl Search {
 
 /// The result of some of the work that frees space.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Given {
+pub(crate) struct Reclaimed {
     /// Whether there was any.
     pub(crate) any: bool,
     /// Whether the time was over before everything was done.
     pub(crate) more: bool,
 }
 
-impl Given {
-    fn and(self, other: Given) -> Given {
-        Given { any: self.any || other.any, more: self.more || other.more }
+impl Reclaimed {
+    fn and(self, other: Reclaimed) -> Reclaimed {
+        Reclaimed { any: self.any || other.any, more: self.more || other.more }
     }
 }
 
@@ -223,7 +223,7 @@ impl Fs {
         let waits = self.bytes_to_come() > 0
             || self.queue.detached() > 0
             || self.queue.collection_waits()
-            || self.store.merge_may_return();
+            || self.store.compaction_may_free_space();
         let since = self.room.nothing_since.load(Ordering::Acquire);
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
     }
@@ -236,7 +236,7 @@ impl Fs {
 
     /// Does the work that frees space, together with other threads and after those that are at it,
     /// until it is done or the monotonic clock reaches `until`. Failures are logged.
-    pub(crate) fn give_back(&self, until: Duration) -> Given {
+    pub(crate) fn give_back(&self, until: Duration) -> Reclaimed {
         // The index gives up its space.
         went_on(self.store.keep_log(&[]).map_err(from_store));
         let now = self.env.clock.monotonic();
@@ -247,7 +247,7 @@ impl Fs {
         // collection rests after a read error.
         let collected = self.collect_until(until).unwrap_or_else(|error| {
             tracing::debug!(%error, "what nothing names any more could not be collected");
-            Given::default()
+            Reclaimed::default()
         });
         let given = given.and(collected);
         if collected.any { given.and(self.clean_up(until)) } else { given }
@@ -255,9 +255,9 @@ impl Fs {
 
     /// Space of contents is reclaimed when the commit that freed it is durable, and that of nodes
     /// with a checkpoint.
-    fn clean_up(&self, until: Duration) -> Given {
+    fn clean_up(&self, until: Duration) -> Reclaimed {
         if !went_on(self.sync()) {
-            return Given::default();
+            return Reclaimed::default();
         }
         // A rewrite takes space before it frees any.
         let cleaned = self.data.clean_now(&*self.store, until).unwrap_or_else(|error| {
@@ -265,12 +265,12 @@ impl Fs {
             data::Cleaned::default()
         });
         went_on(self.store.checkpoint().map_err(from_store));
-        Given { any: cleaned.any, more: cleaned.more }
+        Reclaimed { any: cleaned.any, more: cleaned.more }
     }
 
     /// Removes what was detached or unlinked, and frees its nodes. Failures are left to the
     /// background: they are not errors of the operation that needs space.
-    fn remove_detached(&self, until: Duration) -> Given {
+    fn remove_detached(&self, until: Duration) -> Reclaimed {
         let (mut any, mut failures) = (false, 0);
         for _ in 0..STEPS_MAX {
             let (mut did, mut failed) = (false, None);
@@ -283,8 +283,8 @@ impl Fs {
             any |= did;
             match failed {
                 _ if did => failures = 0,
-                None => return Given { any, more: false },
-                Some(_) if failures == FAILURES_MAX => return Given { any, more: false },
+                None => return Reclaimed { any, more: false },
+                Some(_) if failures == FAILURES_MAX => return Reclaimed { any, more: false },
                 Some(error) => {
                     failures += 1;
                     // What was freed until now may be the space that removing takes.
@@ -294,10 +294,10 @@ impl Fs {
                 }
             }
             if self.env.clock.monotonic() >= until {
-                return Given { any, more: any };
+                return Reclaimed { any, more: any };
             }
         }
-        Given { any, more: any }
+        Reclaimed { any, more: any }
     }
 }
 

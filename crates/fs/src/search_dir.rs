@@ -27,8 +27,8 @@ use inode::{Attr, Caller, FsError, Kind, NodeId, Slot};
 use search::cluster::Fields;
 use search::query::{Accounts, Expr};
 
+use crate::cancellation::{cancel, is_cancelled};
 use crate::search_links::Links;
-use crate::wanted::{cancel, is_cancelled};
 use crate::{DirEntry, Entry, Find, Fs, FsResult, WalkControl};
 
 /// Its name at the root, unless another object there has that name.

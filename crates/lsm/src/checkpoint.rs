@@ -32,7 +32,7 @@ use crate::clean;
 use crate::collect::{COLLECTED_AT_ONCE, NotedRuns, Stuck};
 use crate::core::{Catalog, Core};
 use crate::exchange::Exchange;
-use crate::given::Given;
+use crate::id_allocator::IdAllocator;
 use crate::layer::{Layer, Stack, View};
 use crate::manifest::Attempt;
 use crate::merge::{Direction, From, Merge, Tombstones};
@@ -48,7 +48,7 @@ pub(crate) struct Durable {
     /// The number of the next attempt to write a manifest.
     pub(crate) next_manifest: u64,
     /// Where assigned numbers are recorded, if requests may arrive late.
-    pub(crate) given: Option<Given>,
+    pub(crate) allocator: Option<IdAllocator>,
     /// Whether an earlier process made its manifest. The last requests of that process may still
     /// arrive, also for a manifest with a greater number. Until this process has made a manifest it
     /// deletes nothing, because such a manifest may name all of it.
@@ -114,7 +114,7 @@ impl Durable {
 
     /// Makes sure that no later process assigns a number that this one uses.
     fn reserve(&mut self, last: u64) -> Result<()> {
-        self.given.as_mut().map_or(Ok(()), |given| given.reserve(last))
+        self.allocator.as_mut().map_or(Ok(()), |allocator| allocator.reserve(last))
     }
 }
 
@@ -319,10 +319,10 @@ impl Core {
             let _gate = self.gate.write();
             std::mem::replace(&mut *self.catalog.lock(), Arc::clone(&catalog))
         };
-        let mut outlook = self.outlook.lock();
-        outlook.update(&before, &catalog);
-        self.depth.store(outlook.depth(), Ordering::Relaxed);
-        drop(outlook);
+        let mut candidates = self.candidates.lock();
+        candidates.update(&before, &catalog);
+        self.depth.store(candidates.depth(), Ordering::Relaxed);
+        drop(candidates);
         self.delete_older(old, &uncertain, &state.unread);
         self.make_pair(state);
         state.stuck.try_again(&mut state.gaps);

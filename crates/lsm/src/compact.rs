@@ -1,12 +1,12 @@
 //! Compaction: merges runs, in bounded steps that a caller drives.
 //!
-//! `plan` decides what is merged, from what `outlook` knows of the durable trees. Each step merges
-//! a part into a blob that is being written. The last step makes the blob durable and exchanges the
-//! new run for its inputs in all trees. It then writes a manifest, if the manifest is no larger
-//! than what was merged since the last one; otherwise several merges share a manifest. A crash
-//! before that leaves files that the next opening removes. A merge is aborted if the disk has no
-//! space left for it beside what checkpoints need (`relieve`). The inputs stay as long as a pinned
-//! state, a tree that has only some of them, or the durable state holds them (`collect`).
+//! `plan` decides what is merged, from what `candidates` knows of the durable trees. Each step
+//! merges a part into a blob that is being written. The last step makes the blob durable and
+//! exchanges the new run for its inputs in all trees. It then writes a manifest, if the manifest is
+//! no larger than what was merged since the last one; otherwise several merges share a manifest. A
+//! crash before that leaves files that the next opening removes. A merge is aborted if the disk has
+//! no space left for it beside what checkpoints need (`relieve`). The inputs stay as long as a
+//! pinned state, a tree that has only some of them, or the durable state holds them (`collect`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,6 +17,7 @@ use std::time::Duration;
 use store::{Error, MergeStats, Result, Writer};
 
 use crate::blob::BlobWriter;
+use crate::candidates::{CompactionCandidates, Look};
 use crate::checkpoint::{Durable, Part, end_run, exchange};
 use crate::clean::{self, Pointing};
 use crate::collect::COLLECTED_AT_ONCE;
@@ -24,9 +25,8 @@ use crate::core::{Catalog, Core};
 use crate::hollow;
 use crate::layer::{Layer, View};
 use crate::limit::Limiter;
-use crate::outlook::{Look, Outlook};
-use crate::passed::{self, Passed};
 use crate::plan::{Limits, Merge};
+use crate::quarantine::{self, Quarantined};
 use crate::run::Run;
 
 /// Least bytes of a step, and those for each node that the caller asks for.
@@ -122,15 +122,16 @@ impl Core {
     fn next_merge(&self) -> Option<(u64, u64)> {
         let limits = limits(self.room_to_merge().ok()?, self.files.blobs.bytes_max());
         let look = self.look(limits).ok()?;
-        let mut outlook = self.outlook.lock();
-        let picked = outlook.pick(look, limits)?.layers;
-        let bytes = outlook.layers(&picked).iter().map(|layer| layer.durable_run().bytes()).sum();
+        let mut candidates = self.candidates.lock();
+        let picked = candidates.pick(look, limits)?.layers;
+        let bytes =
+            candidates.layers(&picked).iter().map(|layer| layer.durable_run().bytes()).sum();
         Some((picked.len() as u64, bytes))
     }
 
     /// Whether a merge that frees space is in progress, waits for its manifest, or would begin now.
     /// Ignores a merge that was aborted since the last manifest.
-    pub(crate) fn merge_may_return(&self) -> bool {
+    pub(crate) fn compaction_may_free_space(&self) -> bool {
         let Some(merging) = self.merging.try_lock() else { return true };
         if let Some(job) = &merging.job {
             return job.returns || job.cleans;
@@ -149,7 +150,7 @@ impl Core {
         let Ok(room) = self.room_to_merge() else { return false };
         let limits = limits(room, blob_max);
         let Ok(look) = self.look(limits) else { return false };
-        self.outlook.lock().pick(look, limits).is_some_and(|merge| merge.returns)
+        self.candidates.lock().pick(look, limits).is_some_and(|merge| merge.returns)
     }
 
     /// The candidates for the next merge within limits. In a deep tree the hidden bytes of layers
@@ -157,7 +158,7 @@ impl Core {
     /// merging by tiers is what helps. But on a full disk only merges that free space are possible.
     fn look(&self, limits: Limits) -> Result<Look> {
         let deep = self.depth.load(Ordering::Relaxed) > DEPTH_MAX;
-        if deep && self.outlook.lock().pick(Look::Sizes, limits).is_some() {
+        if deep && self.candidates.lock().pick(Look::Sizes, limits).is_some() {
             return Ok(Look::Sizes);
         }
         self.look_below()?;
@@ -168,13 +169,13 @@ impl Core {
     /// nothing locked.
     fn look_below(&self) -> Result<()> {
         loop {
-            let section = self.outlook.lock().unlooked();
+            let section = self.candidates.lock().unlooked();
             let Some(section) = section else { return Ok(()) };
             let runs: Vec<&Run> = section.iter().map(|layer| layer.durable_run()).collect();
             let below = |at: usize| runs[at + 1..].iter().copied();
             let hides = (0..runs.len()).map(|at| hidden(runs[at], below(at)));
             let hides = hides.collect::<Result<Vec<u64>>>()?;
-            self.outlook.lock().looked(&section, &hides);
+            self.candidates.lock().looked(&section, &hides);
         }
     }
 
@@ -292,9 +293,9 @@ impl Core {
     /// on. Otherwise the same merge would fail again, so nothing is tried before something changed.
     fn failed(&self, merging: &mut Merging, error: &Error, layers: &[Arc<Layer>]) {
         let runs: Vec<&Run> = layers.iter().map(|layer| layer.durable_run()).collect();
-        match passed::note(error, &runs, &mut merging.unreadable_logs) {
-            Some(Passed::Run(id)) => self.outlook.lock().passed_over(id),
-            Some(Passed::Log) => {}
+        match quarantine::note(error, &runs, &mut merging.unreadable_logs) {
+            Some(Quarantined::Run(id)) => self.candidates.lock().passed_over(id),
+            Some(Quarantined::Log) => {}
             None => merging.rested = merging.planned,
         }
     }
@@ -333,24 +334,24 @@ impl Core {
         let blob_max = self.files.blobs.bytes_max().min(merging.blob_max);
         let look = self.look(limits(room, blob_max)).inspect_err(|error| {
             // The sections that it worked on must be inspected again.
-            let section = self.outlook.lock().unlooked().unwrap_or_default();
+            let section = self.candidates.lock().unlooked().unwrap_or_default();
             self.failed(merging, error, &section);
         })?;
         let (merge, cleans, sparse, layers) = {
-            let mut outlook = self.outlook.lock();
-            let mut sparse = outlook.sparse(&logs);
+            let mut candidates = self.candidates.lock();
+            let mut sparse = candidates.sparse(&logs);
             sparse.retain(|log, _| !merging.unreadable_logs.contains(log));
-            let merge = outlook.pick(look, limits(room, blob_max));
+            let merge = candidates.pick(look, limits(room, blob_max));
             let (merge, cleans) = if merge.is_some() {
                 (merge, false)
             } else {
-                let cleaning = clean(&outlook, &sparse, (within(room.bytes), blob_max));
+                let cleaning = clean(&candidates, &sparse, (within(room.bytes), blob_max));
                 let cleans = cleaning.is_some();
                 let most = within(room.returning).min(blob_max / 8 * 7);
-                (cleaning.or_else(|| hollow(&outlook, &dead, most)), cleans)
+                (cleaning.or_else(|| hollow(&candidates, &dead, most)), cleans)
             };
             let Some(merge) = merge else { return Ok(None) };
-            let layers = outlook.layers(&merge.layers);
+            let layers = candidates.layers(&merge.layers);
             (merge, cleans, sparse, layers)
         };
         let Merge { lowest, returns, .. } = merge;
@@ -454,11 +455,11 @@ fn limits(room: Limits, blob_max: u64) -> Limits {
 /// The run to rewrite if nothing is to be merged, in this much space and into a blob of at most
 /// this many bytes. What is below the run differs between trees, so its tombstones stay.
 fn clean(
-    outlook: &Outlook,
+    candidates: &CompactionCandidates,
     sparse: &BTreeMap<u64, u64>,
     (room, blob_max): (u64, u64),
 ) -> Option<Merge> {
-    let runs = outlook.pointing(sparse.keys().copied());
+    let runs = candidates.pointing(sparse.keys().copied());
     let may = |run: &&Arc<Run>| clean::may_be_written_anew(run.bytes_to_merge(), room, blob_max);
     let pointing = runs.iter().filter(may);
     let pointing = pointing.map(|run| Pointing { id: run.entry.number, uses: &run.uses });
@@ -467,8 +468,12 @@ fn clean(
 }
 
 /// The run to rewrite for the space of its blob, of at most this many bytes.
-fn hollow(outlook: &Outlook, dead: &BTreeMap<u64, u64>, most: u64) -> Option<Merge> {
-    let id = hollow::pick(outlook.runs(), |blob| outlook.hosted(blob), dead, most)?;
+fn hollow(
+    candidates: &CompactionCandidates,
+    dead: &BTreeMap<u64, u64>,
+    most: u64,
+) -> Option<Merge> {
+    let id = hollow::pick(candidates.runs(), |blob| candidates.hosted(blob), dead, most)?;
     Some(Merge { layers: vec![id], lowest: false, returns: true })
 }
 

@@ -11,13 +11,13 @@ use device::sync::{Mutex, RwLock};
 use device::{Env, Map};
 use store::{Batch, Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
 
+use crate::candidates::CompactionCandidates;
 use crate::checkpoint::Durable;
 use crate::commit::{Origin, malformed};
 use crate::compact::Merging;
 use crate::files::Files;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::options::Options;
-use crate::outlook::Outlook;
 use crate::staged::Staging;
 use crate::tree::{Ids, Tree};
 
@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub(crate) catalog: Mutex<Arc<Catalog>>,
     pub(crate) durable: Mutex<Durable>,
     /// Candidates for the next merge of the durable trees. Changed with the durable state locked.
-    pub(crate) outlook: Mutex<Outlook>,
+    pub(crate) candidates: Mutex<CompactionCandidates>,
     /// The merge of runs in progress.
     pub(crate) merging: Mutex<Merging>,
     /// Whether it is made to free space, or to empty value logs.
@@ -87,7 +87,7 @@ impl Core {
             let tree = Tree::new(id, Arc::clone(stack));
             (id, Arc::new(tree))
         });
-        let outlook = Outlook::new(options.policy, &catalog);
+        let candidates = CompactionCandidates::new(options.policy, &catalog);
         Core {
             env: env.clone(),
             files,
@@ -109,8 +109,8 @@ impl Core {
             dirty: AtomicUsize::new(0),
             dirty_in_flight: AtomicUsize::new(0),
             drops: AtomicU64::new(0),
-            depth: AtomicUsize::new(outlook.depth()),
-            outlook: Mutex::new(outlook),
+            depth: AtomicUsize::new(candidates.depth()),
+            candidates: Mutex::new(candidates),
             manifest_bytes: AtomicU64::new(0),
             durable_entries: AtomicU64::new(0),
             room_looked_at: AtomicU64::new(0),

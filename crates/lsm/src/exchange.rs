@@ -1,6 +1,6 @@
 //! Exchanges layers for equivalent ones, in every tree that has them.
 //!
-//! The engine does not search all trees for them: the outlook knows the trees that did not change
+//! The engine does not search all trees for them: `candidates` knows the trees that did not change
 //! since the durable state, and only the others are searched. The durable trees are exchanged with
 //! the rest, so the next plan sees the present layers. The manifest still names the old layers,
 //! which are equivalent.
@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use device::Map;
 use store::TreeId;
 
+use crate::candidates::{CompactionCandidates, Made};
 use crate::core::Core;
 use crate::layer::{Layer, Stack};
-use crate::outlook::{Made, Outlook};
 
 /// Adjacent layers in stacks, and the one layer that is equivalent to them together; none if that
 /// layer would be empty.
@@ -43,10 +43,10 @@ impl<'a> Exchanger<'a> {
     }
 
     /// The durable trees that have anything to exchange.
-    fn durable_trees(&self, outlook: &Outlook) -> BTreeSet<TreeId> {
+    fn durable_trees(&self, candidates: &CompactionCandidates) -> BTreeSet<TreeId> {
         let mut found = BTreeSet::new();
         for first in self.exchanges.iter().filter_map(|exchange| exchange.old.first()) {
-            outlook.trees_with(first.id, &mut found);
+            candidates.trees_with(first.id, &mut found);
         }
         found
     }
@@ -102,7 +102,7 @@ impl Core {
             return;
         }
         let mut exchanger = Exchanger::new(exchanges);
-        let mut ids = exchanger.durable_trees(&self.outlook.lock());
+        let mut ids = exchanger.durable_trees(&self.candidates.lock());
         let gate = self.gate.write();
         let (taken, put) = self.exchange_durable(&mut exchanger, &ids);
         ids.extend(self.changed.lock().keys());
@@ -122,9 +122,9 @@ impl Core {
             "a tree that has what was exchanged was found"
         );
         drop((trees, gate));
-        let mut outlook = self.outlook.lock();
-        outlook.replace(&made(&taken), &made(&put));
-        self.depth.store(outlook.depth(), Ordering::Relaxed);
+        let mut candidates = self.candidates.lock();
+        candidates.replace(&made(&taken), &made(&put));
+        self.depth.store(candidates.depth(), Ordering::Relaxed);
     }
 
     /// The same in the durable trees; returns their old and new stacks. What the manifest names is

@@ -33,7 +33,7 @@ use store::{Error, Lsn, Result, Writer};
 use crate::checkpoint::Durable;
 use crate::core::{Catalog, Core};
 use crate::files::{BLOB_PREFIX, Files, path};
-use crate::given::begin;
+use crate::id_allocator::begin;
 use crate::layer::{Layer, LayerId, Stack};
 use crate::newest::{Alone, Named, Newest, differs, read_named};
 

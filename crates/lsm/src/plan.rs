@@ -15,7 +15,7 @@
 //!    merged regardless, in all trees that have them; trees that have only some of them keep the
 //!    old runs.
 //!
-//! `outlook` tracks which sections and stacks have something to merge, in all trees.
+//! `candidates` tracks which sections and stacks have something to merge, in all trees.
 //!
 //! A store of blobs may bound the length of a blob, and the disk the space that a merge may take
 //! until it ends ([`Limits`]). Longer runs are left apart, and merged in parts if they are hidden.

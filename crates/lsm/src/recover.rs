@@ -23,7 +23,7 @@ use crate::collect::{NotedRuns, Stuck, gaps};
 use crate::commit::{Origin, plan};
 use crate::core::{Catalog, Core};
 use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
-use crate::given::{begin, begin_new};
+use crate::id_allocator::{begin, begin_new};
 use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
 use crate::manifest::{
@@ -45,7 +45,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let durable = Durable {
         number: 0,
         next_manifest: begin.manifest,
-        given: begin.given,
+        allocator: begin.allocator,
         inherited: false,
         left: Vec::new(),
         uncertain: Vec::new(),
@@ -202,7 +202,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     let durable = Durable {
         number: manifest.number,
         next_manifest: begin.manifest,
-        given: begin.given,
+        allocator: begin.allocator,
         inherited: late,
         left: Vec::new(),
         uncertain: Vec::new(),
@@ -275,7 +275,7 @@ fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
             tracing::warn!(%error, "one manifest is all");
             state.alone = newest.alone();
         }
-        Err(error @ (Error::Device(_) | Error::NoSpace(_))) if state.given.is_some() => {
+        Err(error @ (Error::Device(_) | Error::NoSpace(_))) if state.allocator.is_some() => {
             tracing::warn!(%error, "the server takes no manifest; opened with that of before");
         }
         Err(error) => return Err(error),

@@ -18,7 +18,7 @@ use crate::blob::Written;
 use crate::files::{Files, located, wrong_sum};
 use crate::mem::Known;
 use crate::merge::Direction;
-use crate::passed;
+use crate::quarantine;
 use crate::ranges::Ranges;
 use crate::rows::Content;
 
@@ -93,7 +93,7 @@ impl Run {
 
     /// The same, as merges count it (`passed`).
     pub(crate) fn bytes_to_merge(&self) -> u64 {
-        if self.is_passed_over() { passed::BYTES } else { self.bytes() }
+        if self.is_passed_over() { quarantine::BYTES } else { self.bytes() }
     }
 
     pub(crate) fn is_passed_over(&self) -> bool {

@@ -147,8 +147,8 @@ impl Store for LsmStore {
             || self.core.tight.load(Ordering::Relaxed) && since > 0
     }
 
-    fn merge_may_return(&self) -> bool {
-        self.core.merge_may_return()
+    fn compaction_may_free_space(&self) -> bool {
+        self.core.compaction_may_free_space()
     }
 
     fn reclaim_step(&self, nodes: usize) -> Result<bool> {

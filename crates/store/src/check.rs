@@ -144,7 +144,7 @@ pub struct CheckReport {
     /// Log records that a crash would replay now.
     pub log_records: u64,
     /// Underfull nodes: space lost, nothing else.
-    pub light: u64,
+    pub underfull: u64,
     /// The first findings.
     pub findings: Vec<Finding>,
     /// How many findings there were.

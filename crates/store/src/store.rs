@@ -115,7 +115,7 @@ pub trait Store: Read {
 
     /// Whether steps of [`Store::reclaim_step`] are compacting deleted data away, or would, for the
     /// space that it takes.
-    fn merge_may_return(&self) -> bool {
+    fn compaction_may_free_space(&self) -> bool {
         false
     }
 

@@ -268,7 +268,7 @@ pub struct Checked {
     /// Log records after the last checkpoint.
     pub log_records: u64,
     /// Underfull nodes.
-    pub light: u64,
+    pub underfull: u64,
     /// Subvolumes checked.
     pub subvolumes: u64,
     /// Directories in them.

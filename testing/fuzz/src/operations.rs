@@ -67,20 +67,20 @@ const BELOW: [(Engine, Layout); 3] =
     [(Engine::Btree, Layout::Rows), (Engine::Lsm, Layout::Rows), (Engine::Lsm, Layout::Column)];
 
 /// A volume made from an input, and the number of calls.
-struct Given {
+struct Input {
     random: Rng,
     calls: u32,
     below: (Engine, Layout),
 }
 
-impl Given {
-    fn of(bytes: &[u8]) -> Option<Given> {
+impl Input {
+    fn of(bytes: &[u8]) -> Option<Input> {
         let (seed, rest) = bytes.split_first_chunk()?;
         let (calls, rest) = rest.split_first_chunk()?;
         let (number, _) = rest.split_first_chunk()?;
         let below = BELOW[(u64::from_le_bytes(*number) % BELOW.len() as u64) as usize];
         let calls = u64::from_le_bytes(*calls).min(10_000) as u32;
-        Some(Given { random: Rng::with_seed(u64::from_le_bytes(*seed)), calls, below })
+        Some(Input { random: Rng::with_seed(u64::from_le_bytes(*seed)), calls, below })
     }
 
     fn fresh(self) -> World {
@@ -89,8 +89,8 @@ impl Given {
 }
 
 fn run_calls(bytes: &[u8]) -> bool {
-    let Some(given) = Given::of(bytes) else { return false };
-    let (calls, mut world) = (given.calls, given.fresh());
+    let Some(input) = Input::of(bytes) else { return false };
+    let (calls, mut world) = (input.calls, input.fresh());
     let device = world.env.device.clone();
     world.calls(calls);
     assert_eq!(world.damage, None, "nobody damaged anything");
@@ -104,8 +104,8 @@ fn run_calls(bytes: &[u8]) -> bool {
 }
 
 fn run_failing(bytes: &[u8]) -> bool {
-    let Some(given) = Given::of(bytes) else { return false };
-    let (calls, mut world) = (given.calls, given.fresh());
+    let Some(input) = Input::of(bytes) else { return false };
+    let (calls, mut world) = (input.calls, input.fresh());
     let device = world.env.device.clone();
     world.calls(calls / 4);
     let ons = [FaultOn::AnyChange, FaultOn::AnySync, FaultOn::Any];
@@ -128,8 +128,8 @@ fn run_failing(bytes: &[u8]) -> bool {
 }
 
 /// A volume with contents, closed or as a crash leaves it.
-fn filled(given: Given) -> (SimDevice, Rng) {
-    let (calls, mut world) = (given.calls, given.fresh());
+fn filled(input: Input) -> (SimDevice, Rng) {
+    let (calls, mut world) = (input.calls, input.fresh());
     let device = world.env.device.clone();
     world.calls(calls);
     let mut random = Rng::with_seed(world.random.u64(..));
@@ -142,8 +142,8 @@ fn filled(given: Given) -> (SimDevice, Rng) {
 }
 
 fn run_damaged_files(bytes: &[u8]) -> bool {
-    let Some(given) = Given::of(bytes) else { return false };
-    let (device, mut random) = filled(given);
+    let Some(input) = Input::of(bytes) else { return false };
+    let (device, mut random) = filled(input);
     let files = device.files();
     for _ in 0..1 << random.u32(..4) {
         let (path, length) = &files[random.usize(..files.len())];
@@ -193,8 +193,8 @@ fn use_damaged(device: &SimDevice, mut random: Rng) -> bool {
 }
 
 fn run_falsified(bytes: &[u8]) -> bool {
-    let Some(given) = Given::of(bytes) else { return false };
-    let (device, mut random) = filled(given);
+    let Some(input) = Input::of(bytes) else { return false };
+    let (device, mut random) = filled(input);
     let mut captured: Option<Arc<dyn Store>> = None;
     let options = OpenOptions { index: None, ..OpenOptions::default() };
     let fs = Fs::open_through(SimEnv::on(device.clone(), 7).env(), &options, |store| {
@@ -209,8 +209,8 @@ fn run_falsified(bytes: &[u8]) -> bool {
 }
 
 fn run_falsified_structures(bytes: &[u8]) -> bool {
-    let Some(given) = Given::of(bytes) else { return false };
-    let (device, mut random) = filled(given);
+    let Some(input) = Input::of(bytes) else { return false };
+    let (device, mut random) = filled(input);
     structures::falsify(&device, &mut random);
     use_damaged(&device, random)
 }
@@ -257,14 +257,14 @@ fn falsify(store: &dyn Store, random: &mut Rng) {
 
 #[cfg(test)]
 mod tests {
-    use super::{BELOW, Given, TARGETS};
+    use super::{BELOW, Input, TARGETS};
 
     #[test]
     fn engines_and_layouts_take_turns_by_the_number_of_the_case() {
         for target in TARGETS {
             for seed in 0..3 {
-                let given = |number| Given::of(&target.case(seed, number)).expect("it is whole");
-                let below = [7, 8, 9].map(|number| given(number).below);
+                let input = |number| Input::of(&target.case(seed, number)).expect("it is whole");
+                let below = [7, 8, 9].map(|number| input(number).below);
                 assert_eq!(below, [BELOW[1], BELOW[2], BELOW[0]], "{}", target.name);
             }
         }

@@ -300,7 +300,7 @@ fn what_was_rewritten_by_the_rules_is_clean() {
     let before = subject.is_clean();
     assert!(before.interiors > 3 && before.overflows > 10, "{before:?}");
     // The root of the catalog is underfull, and may be.
-    assert_eq!(before.light, 0);
+    assert_eq!(before.underfull, 0);
     for way in [&[][..], &INTERIOR, &LEAF] {
         subject.forge(way, |_| ());
     }
@@ -392,7 +392,7 @@ fn a_node_under_the_least_weight_is_counted_as_light() {
     for under in [0, 1] {
         let mut subject = Subject::new();
         subject.forge(&LEAF, |leaf| leaf.weigh(7, WEIGHT_MIN - under));
-        assert_eq!(subject.is_clean().light, under as u64);
+        assert_eq!(subject.is_clean().underfull, under as u64);
     }
 }
 
@@ -530,14 +530,14 @@ fn what_breaks_a_rule_in_memory_is_found_there() {
         assert_eq!(report.leaves, before.leaves);
         let in_memory = report.findings.iter().filter(|found| found.file == "memory");
         let what: Vec<String> = in_memory.map(|found| found.what.clone()).collect();
-        (what, report.light - before.light)
+        (what, report.underfull - before.underfull)
     };
     assert_eq!(loaded(&|_| ()), (Vec::new(), 0));
-    let (what, light) = loaded(&|leaf| leaf.keys[0].clear());
-    assert_eq!((what.len(), light), (1, 0));
+    let (what, underfull) = loaded(&|leaf| leaf.keys[0].clear());
+    assert_eq!((what.len(), underfull), (1, 0));
     assert!(what[0].contains("a cell's keys are out of order"), "{what:?}");
-    let (what, light) = loaded(&|leaf| leaf.weigh(34, WEIGHT_MAX + 1));
-    assert_eq!((what.len(), light), (1, 0));
+    let (what, underfull) = loaded(&|leaf| leaf.weigh(34, WEIGHT_MAX + 1));
+    assert_eq!((what.len(), underfull), (1, 0));
     assert!(what[0].contains("a cell weighs"), "{what:?}");
     assert_eq!(loaded(&|leaf| leaf.weigh(7, WEIGHT_MIN - 1)), (Vec::new(), 1));
 }

@@ -79,7 +79,7 @@ fn cell(
         found(report, id, &format!("a cell weighs {weight}"));
     }
     if weight < WEIGHT_MIN && !root {
-        report.light += 1;
+        report.underfull += 1;
     }
     !clean
 }

@@ -206,7 +206,7 @@ impl<'n, 'p> Walk<'n, 'p> {
             self.found(FindingKind::Structure, unit, what);
         }
         if content.weight < WEIGHT_MIN && !root {
-            self.report.light += 1;
+            self.report.underfull += 1;
         }
         if level == 0 {
             if let Some(records) = &mut records {

@@ -22,12 +22,12 @@ use crate::copied::{Copied, copy_on};
 use crate::core::Core;
 use crate::entries::separator;
 use crate::leaf::LeafData;
-use crate::light::Light;
 use crate::limits::WEIGHT_MAX;
 use crate::merge::{Rebalanced, Siblings};
 use crate::nodes::Nodes;
 use crate::range_delete::Range;
 use crate::tree::{Root, Tree};
+use crate::underfull::Underfull;
 
 /// Each round splits the nodes that were too full to take a longer separator; two are enough.
 const ROUNDS_MAX: usize = 4;
@@ -54,7 +54,7 @@ impl Core {
         first: &[u8],
         last: &[u8],
         leaves: &[IngestedLeaf<'_>],
-        light: &mut Light,
+        underfull: &mut Underfull,
     ) -> Result<()> {
         let after = self.first_from(tree, first)?;
         if let Some(key) = after.as_deref().filter(|&after| after <= last) {
@@ -71,7 +71,7 @@ impl Core {
         let gap = Gap { first, last, after: after.as_deref() };
         let left = self.nodes.graft(&mut tree.state.write(), &gap, leaves)?;
         for key in left {
-            light.note(tree, &key, Rebalanced::Later);
+            underfull.note(tree, &key, Rebalanced::Later);
         }
         Ok(())
     }

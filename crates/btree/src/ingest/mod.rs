@@ -29,8 +29,8 @@ use store::{Batch, CommitToken, Error, Result, Room, SortedRun, TreeId};
 
 use crate::commit::malformed;
 use crate::core::Core;
-use crate::light::Light;
 use crate::space::Ingested;
+use crate::underfull::Underfull;
 use build::{Built, Run};
 
 /// The destination of a run.
@@ -56,13 +56,13 @@ impl Core {
         self.keep_dirty(false)?;
         self.takes(id, place)?;
         let mut written = Vec::new();
-        let mut light = Light::default();
+        let mut underfull = Underfull::default();
         let done = build::build(self, run, &mut written).and_then(|built| match built {
             Built::Empty if place == Place::NewTree => self.make_small(id, &[]),
             Built::Empty => Ok(CommitToken(self.log().last())),
             Built::Small(_, entries) if place == Place::NewTree => self.make_small(id, &entries),
-            Built::Small(run, entries) => self.put_small(id, &run, &entries, &mut light),
-            Built::Leaves(run) => self.put_leaves((id, place), &run, &written, &mut light),
+            Built::Small(run, entries) => self.put_small(id, &run, &entries, &mut underfull),
+            Built::Leaves(run) => self.put_leaves((id, place), &run, &written, &mut underfull),
         });
         if done.is_err() {
             let mut state = self.checkpoint.lock();
@@ -76,7 +76,7 @@ impl Core {
         }
         let token = done?;
         self.log().committed(token.0)?;
-        self.rebalance_underfull(&light);
+        self.rebalance_underfull(&underfull);
         self.shrink();
         Ok(token)
     }
@@ -111,7 +111,7 @@ impl Core {
         id: TreeId,
         run: &Run,
         entries: &[(Vec<u8>, Vec<u8>)],
-        light: &mut Light,
+        underfull: &mut Underfull,
     ) -> Result<CommitToken> {
         let mut batch = Batch::new();
         for (key, value) in entries {
@@ -124,7 +124,7 @@ impl Core {
         self.check_open()?;
         // This may have changed since; in most cases everything that the check needs is in memory.
         load()?;
-        self.append_and_apply(batch.as_bytes(), light)
+        self.append_and_apply(batch.as_bytes(), underfull)
     }
 
     fn put_leaves(
@@ -132,7 +132,7 @@ impl Core {
         (id, place): (TreeId, Place),
         run: &Run,
         written: &[Ingested],
-        light: &mut Light,
+        underfull: &mut Underfull,
     ) -> Result<CommitToken> {
         let mut leaves = Vec::with_capacity(written.len());
         for (leaf, from) in written.iter().zip(&run.from) {
@@ -164,18 +164,18 @@ impl Core {
         load()?;
         let lsn = self.log().append(&record, Room::Normal)?;
         state.space.ingested.extend_from_slice(written);
-        self.apply_logged(&record, light)?;
+        self.apply_logged(&record, underfull)?;
         Ok(CommitToken(lsn))
     }
 
-    fn append_and_apply(&self, record: &[u8], light: &mut Light) -> Result<CommitToken> {
+    fn append_and_apply(&self, record: &[u8], underfull: &mut Underfull) -> Result<CommitToken> {
         let lsn = self.log().append(record, Room::Normal)?;
-        self.apply_logged(record, light)?;
+        self.apply_logged(record, underfull)?;
         Ok(CommitToken(lsn))
     }
 
-    fn apply_logged(&self, record: &[u8], light: &mut Light) -> Result<()> {
-        let applied = self.apply(record, light);
+    fn apply_logged(&self, record: &[u8], underfull: &mut Underfull) -> Result<()> {
+        let applied = self.apply(record, underfull);
         if let Err(error) = &applied {
             // Everything was loaded before, so this is a disk that fails between two reads.
             self.log().fail(&format!("a run could not be applied: {error}"));

@@ -83,7 +83,7 @@ fn a_crashed_store_is_clean_and_stays_as_it_is() {
     let sim = crashed();
     let before = sim.device.counts();
     let report = inspected(&sim);
-    assert!(report.is_clean() && report.light == 0, "{:#?}", report.findings);
+    assert!(report.is_clean() && report.underfull == 0, "{:#?}", report.findings);
     assert_eq!(report.trees, 19);
     assert!(report.leaves > 40 && report.overflows >= 60 && report.bytes > 500_000, "{report:?}");
     assert_eq!(report.log_records, 10);

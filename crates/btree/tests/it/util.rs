@@ -34,7 +34,7 @@ pub(crate) fn checked(store: &BtreeStore) -> CheckReport {
     assert!(store.checkpoint().expect("checkpoint"));
     let report = check(store).expect("check");
     assert!(report.is_clean(), "{:#?}", report.findings);
-    assert_eq!(report.light, 0, "light nodes");
+    assert_eq!(report.underfull, 0, "underfull nodes");
     report
 }
 

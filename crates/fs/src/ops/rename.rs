@@ -16,8 +16,8 @@ use inode::permissions::WRITE;
 use inode::{Caller, FsError, NodeId};
 
 use super::mknod::parent_directory;
+use super::object::{EntrySlot, Object};
 use super::rmdir::{erase_directory, removed};
-use super::thing::{Spot, Thing};
 use super::unlink::drop_name;
 use super::whiteout;
 use crate::account::signed;
@@ -152,7 +152,7 @@ enum Attempt {
 }
 
 /// What was found, before locking or after.
-struct Sight {
+struct ReadSet {
     from: Found,
     to: Search,
     /// Directories above the target, from its own directory to the root; empty when no directory
@@ -188,9 +188,9 @@ impl Rename<'_> {
         let source = parent_directory(self.fs, self.subvol, self.view, self.caller, self.from.dir)?;
         let target = parent_directory(self.fs, self.subvol, self.view, self.caller, self.to.dir)?;
         let (left, domain) = (quota::domain_of(&source), quota::domain_of(&target));
-        let moved = Thing::load(self.view, self.from.dir, &found.from)?;
+        let moved = Object::load(self.view, self.from.dir, &found.from)?;
         // What is restored from the trash is charged to the quota that holds there now.
-        if self.way != Way::Back || !matches!(moved, Thing::File { nlink: 1, .. }) {
+        if self.way != Way::Back || !matches!(moved, Object::File { nlink: 1, .. }) {
             quota::check_same(left, domain)?;
         }
         self.check_leaving((self.from.dir, &source), &found.from, &moved)?;
@@ -200,13 +200,13 @@ impl Rename<'_> {
             (RenameMode::Exchange, Search::Vacant(_)) => Err(FsError::NotFound),
             (_, Search::Found(to)) if to.ino == found.from.ino => Ok(Attempt::Done),
             (RenameMode::Exchange, Search::Found(to)) => {
-                let other = Thing::load(self.view, self.to.dir, &to)?;
+                let other = Object::load(self.view, self.to.dir, &to)?;
                 self.check_leaving((self.to.dir, &target), &to, &other)?;
                 check_loop(&to, &other, &found.above_from)?;
                 self.exchange((found.from, moved), (to, other))
             }
             (_, Search::Found(to)) => {
-                let victim = Thing::load(self.view, self.to.dir, &to)?;
+                let victim = Object::load(self.view, self.to.dir, &to)?;
                 permit::removal(self.view, self.to.dir, &target, self.caller, victim.uid())?;
                 moved.check_replaces(&victim)?;
                 let done = self.replace((found.from, moved), (to, victim), keeping.as_ref())?;
@@ -224,7 +224,7 @@ impl Rename<'_> {
     }
 
     /// Where the replaced object goes, if it is kept.
-    fn keeping(&self, seen: &Sight) -> FsResult<Option<Keeping<'_>>> {
+    fn keeping(&self, seen: &ReadSet) -> FsResult<Option<Keeping<'_>>> {
         let Way::Plain(removal) = self.way else { return Ok(None) };
         if !matches!(self.mode, RenameMode::Replace | RenameMode::Whiteout) {
             return Ok(None);
@@ -254,7 +254,7 @@ impl Rename<'_> {
     }
 
     /// Reads both names. `None`: there is no source.
-    fn look(&self) -> FsResult<Option<Sight>> {
+    fn look(&self) -> FsResult<Option<ReadSet>> {
         let (from, to, view) = (self.from, self.to, self.view);
         let Some(source) = view.find_entry(from.dir, from.hash, from.name)? else {
             return Ok(None);
@@ -264,7 +264,7 @@ impl Rename<'_> {
         let above = |wanted: bool, dir| if wanted { self.above(dir) } else { Ok(Vec::new()) };
         let swapped = self.mode == RenameMode::Exchange
             && target_of(&target).is_some_and(|to| to.is_directory());
-        Ok(Some(Sight {
+        Ok(Some(ReadSet {
             from: source,
             to: target,
             above_to: above(crosses && source.is_directory(), to.dir)?,
@@ -287,7 +287,7 @@ impl Rename<'_> {
         Ok(above)
     }
 
-    fn locks(&self, seen: &Sight) -> Vec<(Lock, Mode)> {
+    fn locks(&self, seen: &ReadSet) -> Vec<(Lock, Mode)> {
         let subvol = self.subvol.id.0;
         let object = |ino| Lock::Object { subvol, ino };
         let name = |end: End<'_>| Lock::Name { subvol, dir: end.dir, hash: end.hash };
@@ -322,15 +322,15 @@ impl Rename<'_> {
         &self,
         (dir, directory): (u64, &DirectoryRecord),
         found: &Found,
-        thing: &Thing,
+        object: &Object,
     ) -> FsResult<()> {
-        permit::removal(self.view, dir, directory, self.caller, thing.uid())?;
-        if let Thing::Directory(record) = thing {
+        permit::removal(self.view, dir, directory, self.caller, object.uid())?;
+        if let Object::Directory(record) = object {
             quota::check_adopted(directory, record)?;
         }
-        match thing {
+        match object {
             // Its `..` changes, which is a write to it.
-            Thing::Directory(record) if self.from.dir != self.to.dir => {
+            Object::Directory(record) if self.from.dir != self.to.dir => {
                 permit::directory(self.view, found.ino, record, self.caller, WRITE)
             }
             _ => Ok(()),
@@ -340,7 +340,7 @@ impl Rename<'_> {
     /// To a name that does not exist.
     fn fill(
         &self,
-        (from, moved): (Found, Thing),
+        (from, moved): (Found, Object),
         vacancy: &Vacancy,
         domain: u64,
     ) -> FsResult<Attempt> {
@@ -370,15 +370,15 @@ impl Rename<'_> {
 
     /// A directory that was created in the trash is charged when it leaves it. One with such a mark
     /// that was inherited is charged to no one, wherever it goes.
-    fn charged(&self, txn: &mut Txn<'_>, ino: u64, thing: Thing) -> FsResult<Thing> {
-        let (Way::Back | Way::Plain(_), Thing::Directory(record)) = (self.way, &thing) else {
-            return Ok(thing);
+    fn charged(&self, txn: &mut Txn<'_>, ino: u64, object: Object) -> FsResult<Object> {
+        let (Way::Back | Way::Plain(_), Object::Directory(record)) = (self.way, &object) else {
+            return Ok(object);
         };
         let subvolume = self.subvol.id.0;
         let own = self.fs.subvols.first_own_ino(subvolume).is_some_and(|first| ino >= first);
         let nobody = |charge: &Charge| own && charge.subvolume == Charge::NOBODY;
         let Some(charge) = record.charge.filter(nobody) else {
-            return Ok(thing);
+            return Ok(object);
         };
         if record.subdirectories != 0 {
             // Those below would stay uncharged.
@@ -390,7 +390,7 @@ impl Rename<'_> {
             txn.charge_new_owned(subvolume, (record.uid, record.gid), 0)?;
         }
         let charge = Some(Charge { subvolume, ..charge });
-        Ok(Thing::Directory(DirectoryRecord { charge, ..*record }))
+        Ok(Object::Directory(DirectoryRecord { charge, ..*record }))
     }
 
     /// A file is restored to where another quota holds than when it was removed.
@@ -398,10 +398,10 @@ impl Rename<'_> {
         &self,
         txn: &mut Txn<'_>,
         ino: u64,
-        mut thing: Thing,
+        mut object: Object,
         domain: u64,
-    ) -> FsResult<Thing> {
-        let Thing::File { inode, .. } = &mut thing else { return Ok(thing) };
+    ) -> FsResult<Object> {
+        let Object::File { inode, .. } = &mut object else { return Ok(object) };
         let known = inode.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain);
         if known != domain {
             let (subvolume, stored) = (self.subvol.id.0, signed(inode.stored()));
@@ -415,14 +415,14 @@ impl Rename<'_> {
             }
             inode.charge = Some(Charge { domain, subvolume: if own { subvolume } else { nobody } });
         }
-        Ok(thing)
+        Ok(object)
     }
 
     /// Over an existing target.
     fn replace(
         &self,
-        (from, moved): (Found, Thing),
-        (to, victim): (Found, Thing),
+        (from, moved): (Found, Object),
+        (to, victim): (Found, Object),
         keeping: Option<&Keeping<'_>>,
     ) -> FsResult<Attempt> {
         let (view, id) = (self.view, self.subvol.id.0);
@@ -432,18 +432,18 @@ impl Rename<'_> {
         };
         let (mut lost, mut kept): (Option<LastName>, _) = (None, None);
         match (&victim, keeping) {
-            (Thing::Directory(record), None) => {
+            (Object::Directory(record), None) => {
                 erase_directory(&mut txn, view, id, to.ino, record);
             }
-            (Thing::Directory(record), Some(keeping)) => {
+            (Object::Directory(record), Some(keeping)) => {
                 kept = Some(keeping.put_directory(&mut txn, view, (to.ino, record))?);
             }
-            (Thing::File { inode, nlink, .. }, None) => {
+            (Object::File { inode, nlink, .. }, None) => {
                 let name = (id, self.to.dir, &to);
                 lost = drop_name(&mut txn, view, &mut Ways::new(), name, inode, *nlink)?;
                 txn.erase_attached(view.tree, self.to.dir, &to);
             }
-            (Thing::File { .. }, Some(keeping)) => {
+            (Object::File { .. }, Some(keeping)) => {
                 txn.erase_attached(view.tree, self.to.dir, &to);
                 let name = (self.to.name, self.to.hash);
                 kept = Some(keeping.put_file(&mut txn, view, (self.to.dir, &to), name)?);
@@ -474,7 +474,7 @@ impl Rename<'_> {
         if let Some(lost) = lost {
             lost.settle(self.fs);
         }
-        if let Thing::Directory(record) = victim {
+        if let Object::Directory(record) = victim {
             self.fs.nodes.orphan(self.subvol.node(to.ino), || removed(record, now));
         }
         Ok(Attempt::Done)
@@ -493,8 +493,8 @@ impl Rename<'_> {
     /// Swaps the two.
     fn exchange(
         &self,
-        (from, moved): (Found, Thing),
-        (to, other): (Found, Thing),
+        (from, moved): (Found, Object),
+        (to, other): (Found, Object),
     ) -> FsResult<Attempt> {
         let mut txn = Txn::new(self.fs);
         let tree = self.view.tree;
@@ -521,11 +521,11 @@ impl Rename<'_> {
         &self,
         txn: &mut Txn<'_>,
         old: (u64, &Found),
-        thing: &Thing,
+        object: &Object,
         (cookie, chained): (u64, bool),
     ) {
-        let spot = Spot { dir: self.to.dir, name: self.to.name, cookie, chained };
-        thing.put(txn, self.view, old, &spot);
+        let slot = EntrySlot { dir: self.to.dir, name: self.to.name, cookie, chained };
+        object.put(txn, self.view, old, &slot);
     }
 
     /// Counts and times of both directories, when an object moved to an unused name.
@@ -559,12 +559,12 @@ impl Rename<'_> {
     }
 }
 
-impl Sight {
+impl ReadSet {
     /// Whether the locks that were taken for one read also cover another.
-    fn agrees_with(&self, other: &Sight) -> bool {
+    fn agrees_with(&self, other: &ReadSet) -> bool {
         let key =
             |found: &Found| (found.cookie, found.ino, matches!(found.target, Target::Linked(_)));
-        let target = |sight: &Sight| match &sight.to {
+        let target = |read: &ReadSet| match &read.to {
             Search::Found(to) => (true, Some((to.cookie, to.ino))),
             Search::Vacant(vacancy) => (false, vacancy.predecessor),
         };
@@ -588,8 +588,8 @@ fn is_subvolume(found: &Found) -> bool {
 }
 
 /// Whether an object may go to where all of `above` is above it.
-fn check_loop(found: &Found, thing: &Thing, above: &[u64]) -> FsResult<()> {
-    if thing.is_directory() && above.contains(&found.ino) {
+fn check_loop(found: &Found, object: &Object, above: &[u64]) -> FsResult<()> {
+    if object.is_directory() && above.contains(&found.ino) {
         return Err(FsError::InvalidArgument("a directory would be below itself"));
     }
     Ok(())

@@ -10,8 +10,8 @@ use search::Start;
 use search::aggregate::Question;
 use search::query::Accounts;
 
+use crate::cancellation::{cancel, is_cancelled};
 use crate::search_call::from_search;
-use crate::wanted::{cancel, is_cancelled};
 use crate::{Fs, FsResult, snapdir};
 
 const PREFIX: &[u8] = b"user.pando.";

@@ -4,7 +4,7 @@
 //! Everything that reads or changes them - the namespace, data, searches, checks - uses a store. So
 //! one layer over the engine's store handles both trees:
 //!
-//! * `before`: a commit that changes a record that has a copy changes both, in one batch, so that
+//! * `mirrored`: a commit that changes a record that has a copy changes both, in one batch, so that
 //!   no crash separates them.
 //! * `read`: damage in the volume's own tree is answered from the copy. That is noted, logged and
 //!   reported by `status` (`noted`), although nothing was lost.
@@ -12,8 +12,8 @@
 //!   without that the second tree is not used.
 //! * `renew`: a repair rebuilds the damaged one of both from the other, without following it.
 
-mod before;
 mod complete;
+mod mirrored;
 mod noted;
 mod read;
 mod renew;
@@ -26,8 +26,8 @@ use store::{Error, Read, Result, Store, TreeId};
 
 use crate::subvol::VOLUME;
 
-pub(crate) use before::mirrored;
 pub(crate) use complete::differences;
+pub(crate) use mirrored::mirrored;
 pub(crate) use noted::{Noted, UNCOUNTED};
 pub(crate) use renew::{drop_unknown, renew};
 
@@ -75,8 +75,8 @@ pub(crate) fn over(engine: Arc<dyn Store>) -> Result<(Arc<dyn Store>, Own)> {
     {
         noted.not_replayed(&why, engine.unknown() == [COPY]);
     }
-    let before = before::TwoTrees::new(Arc::clone(&engine), Arc::clone(&noted));
-    Ok((Arc::new(before), Own { engine, noted }))
+    let mirrored = mirrored::MirroredStore::new(Arc::clone(&engine), Arc::clone(&noted));
+    Ok((Arc::new(mirrored), Own { engine, noted }))
 }
 
 /// Whether the trees with unknown parts are one of the two: the other has what it held.

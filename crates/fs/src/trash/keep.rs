@@ -20,8 +20,8 @@ use super::place::{self, ATTEMPTS_MAX, Climb, Place};
 use super::{NAME, Removal, Version};
 use crate::locks::{Lock, Mode};
 use crate::nodes::Location;
+use crate::ops::object::{EntrySlot, Object};
 use crate::ops::rename::{Way, move_name};
-use crate::ops::thing::{Spot, Thing};
 use crate::quota::domain_of;
 use crate::subvol::Subvol;
 use crate::txn::Txn;
@@ -144,9 +144,9 @@ impl<'a> Keeping<'a> {
             place::another(self.fs, self.subvol, (self.home, self.batch), version);
             return Ok(Kept::Again);
         };
-        let thing = Thing::load(view, dir, found)?;
+        let object = Object::load(view, dir, found)?;
         let (cookie, chained) = (vacancy.cookie, vacancy.chained);
-        thing.put(txn, view, (dir, found), &Spot { dir: self.mirror, name, cookie, chained });
+        object.put(txn, view, (dir, found), &EntrySlot { dir: self.mirror, name, cookie, chained });
         txn.count_entries(view.tree, self.mirror, 1, 0);
         Ok(Kept::Put(cookie))
     }

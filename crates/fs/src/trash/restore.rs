@@ -22,8 +22,8 @@ use inode::{Caller, FsError, NodeId};
 use super::hour::Batch;
 use super::list::{Whence, follow};
 use super::{mirror, place};
+use crate::ops::object::Object;
 use crate::ops::rename::{Way, move_name};
-use crate::ops::thing::Thing;
 use crate::subvol::Subvol;
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, RestoreOptions, Restored, permit};
@@ -369,9 +369,9 @@ fn removed(view: View<'_>, dir: u64, found: &Found) -> FsResult<Option<i64>> {
     Ok(match found.target {
         Target::Directory => view.directory(found.ino)?.map(|record| record.ctime),
         Target::Subvolume(_) | Target::Tombstone => None,
-        _ => match Thing::load(view, dir, found)? {
-            Thing::File { inode, .. } => Some(inode.ctime),
-            Thing::Directory(record) => Some(record.ctime),
+        _ => match Object::load(view, dir, found)? {
+            Object::File { inode, .. } => Some(inode.ctime),
+            Object::Directory(record) => Some(record.ctime),
         },
     })
 }

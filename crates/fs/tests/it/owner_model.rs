@@ -25,7 +25,7 @@ enum Body {
 }
 
 #[derive(Clone)]
-struct Thing {
+struct Object {
     body: Body,
     uid: u32,
     gid: u32,
@@ -34,7 +34,7 @@ struct Thing {
     names: u32,
 }
 
-impl Thing {
+impl Object {
     fn bytes(&self) -> i64 {
         match &self.body {
             Body::Directory(_) => 0,
@@ -47,7 +47,7 @@ impl Thing {
 type Charges = BTreeMap<Owner, (i64, i64)>;
 
 struct Model {
-    things: Vec<Option<Thing>>,
+    objects: Vec<Option<Object>>,
     limits: BTreeMap<Owner, (Option<i64>, Option<i64>)>,
     /// Snapshots by the name of their directory.
     snapshots: BTreeMap<String, usize>,
@@ -58,21 +58,21 @@ struct Model {
 impl Model {
     fn charges(&self) -> Charges {
         let mut charges = Charges::new();
-        for thing in self.things.iter().flatten().filter(|thing| thing.charged) {
-            for owner in [Owner::User(thing.uid), Owner::Group(thing.gid)] {
+        for object in self.objects.iter().flatten().filter(|object| object.charged) {
+            for owner in [Owner::User(object.uid), Owner::Group(object.gid)] {
                 let (files, bytes) = charges.entry(owner).or_default();
-                (*files, *bytes) = (*files + 1, *bytes + thing.bytes());
+                (*files, *bytes) = (*files + 1, *bytes + object.bytes());
             }
         }
         charges
     }
 
     /// Whether a user may change one object (or create it), by the limits.
-    fn allows(&self, caller: &Caller, at: Option<usize>, after: &Thing) -> bool {
+    fn allows(&self, caller: &Caller, at: Option<usize>, after: &Object) -> bool {
         if caller.uid == 0 || !after.charged {
             return true;
         }
-        let before = at.and_then(|at| self.things[at].as_ref()).filter(|thing| thing.charged);
+        let before = at.and_then(|at| self.objects[at].as_ref()).filter(|object| object.charged);
         let charges = self.charges();
         let fits = |owner: Owner, was: Option<(Owner, i64)>| {
             let had = was.filter(|(before, _)| *before == owner).map(|(_, bytes)| bytes);
@@ -85,36 +85,36 @@ impl Model {
             };
             room(has_files, files, max_files) && room(has_bytes, bytes, max_bytes)
         };
-        let was = |owner: fn(u32) -> Owner, id: fn(&Thing) -> u32| {
-            before.map(|thing| (owner(id(thing)), thing.bytes()))
+        let was = |owner: fn(u32) -> Owner, id: fn(&Object) -> u32| {
+            before.map(|object| (owner(id(object)), object.bytes()))
         };
-        fits(Owner::User(after.uid), was(Owner::User, |thing| thing.uid))
-            && fits(Owner::Group(after.gid), was(Owner::Group, |thing| thing.gid))
+        fits(Owner::User(after.uid), was(Owner::User, |object| object.uid))
+            && fits(Owner::Group(after.gid), was(Owner::Group, |object| object.gid))
     }
 
     fn entries(&mut self, dir: usize) -> &mut BTreeMap<String, usize> {
-        match &mut self.things[dir].as_mut().expect("it is there").body {
+        match &mut self.objects[dir].as_mut().expect("it is there").body {
             Body::Directory(entries) => entries,
             _ => panic!("not a directory"),
         }
     }
 
     fn has(&self, dir: usize, name: &str) -> bool {
-        matches!(&self.thing(dir).body, Body::Directory(entries) if entries.contains_key(name))
+        matches!(&self.object(dir).body, Body::Directory(entries) if entries.contains_key(name))
     }
 
-    fn thing(&self, at: usize) -> &Thing {
-        self.things[at].as_ref().expect("it is there")
+    fn object(&self, at: usize) -> &Object {
+        self.objects[at].as_ref().expect("it is there")
     }
 
     fn make(&mut self, caller: &Caller, dir: usize, name: &str, body: Body) -> Result<usize, ()> {
         let (uid, gid) = (caller.uid, caller.gid);
-        let thing = Thing { body, uid, gid, charged: true, names: 1 };
-        if !self.allows(caller, None, &thing) {
+        let object = Object { body, uid, gid, charged: true, names: 1 };
+        if !self.allows(caller, None, &object) {
             return Err(());
         }
-        self.things.push(Some(thing));
-        let at = self.things.len() - 1;
+        self.objects.push(Some(object));
+        let at = self.objects.len() - 1;
         self.entries(dir).insert(name.to_owned(), at);
         Ok(at)
     }
@@ -122,29 +122,29 @@ impl Model {
     /// The initial contents of a clone: all of its source, charged to no one.
     fn copy(&mut self, at: usize, known: &mut BTreeMap<usize, usize>) -> usize {
         if let Some(copy) = known.get(&at) {
-            self.things[*copy].as_mut().expect("it is there").names += 1;
+            self.objects[*copy].as_mut().expect("it is there").names += 1;
             return *copy;
         }
-        let mut thing = Thing { charged: false, names: 1, ..self.thing(at).clone() };
-        self.things.push(None);
-        let copy = self.things.len() - 1;
+        let mut object = Object { charged: false, names: 1, ..self.object(at).clone() };
+        self.objects.push(None);
+        let copy = self.objects.len() - 1;
         known.insert(at, copy);
-        if let Body::Directory(entries) = &mut thing.body {
+        if let Body::Directory(entries) = &mut object.body {
             for below in entries.values_mut() {
                 *below = self.copy(*below, known);
             }
         }
-        self.things[copy] = Some(thing);
+        self.objects[copy] = Some(object);
         copy
     }
 
-    /// Takes a name of a thing away, with all below.
+    /// Takes a name of a object away, with all below.
     fn remove(&mut self, at: usize) {
-        let thing = self.things[at].as_mut().expect("it is there");
-        thing.names -= 1;
-        if thing.names == 0 {
-            let thing = self.things[at].take().expect("it is there");
-            if let Body::Directory(entries) = thing.body {
+        let object = self.objects[at].as_mut().expect("it is there");
+        object.names -= 1;
+        if object.names == 0 {
+            let object = self.objects[at].take().expect("it is there");
+            if let Body::Directory(entries) = object.body {
                 for below in entries.into_values() {
                     self.remove(below);
                 }
@@ -154,13 +154,13 @@ impl Model {
 }
 
 /// The states that a write goes through: each is committed if it is allowed.
-fn written(thing: &Thing, offset: usize, length: usize, counted: bool) -> Vec<Thing> {
+fn written(object: &Object, offset: usize, length: usize, counted: bool) -> Vec<Object> {
     let end = offset + length;
-    let charged = thing.charged || counted;
-    let large = |bytes| Thing { body: Body::Large(bytes), charged, ..thing.clone() };
-    match &thing.body {
+    let charged = object.charged || counted;
+    let large = |bytes| Object { body: Body::Large(bytes), charged, ..object.clone() };
+    match &object.body {
         Body::Small(size) if end.max(*size) <= SMALL => {
-            vec![Thing { body: Body::Small(end.max(*size)), charged, ..thing.clone() }]
+            vec![Object { body: Body::Small(end.max(*size)), charged, ..object.clone() }]
         }
         Body::Small(size) => {
             let mut bytes = vec![true; *size];
@@ -184,8 +184,8 @@ fn written(thing: &Thing, offset: usize, length: usize, counted: bool) -> Vec<Th
 }
 
 /// What a new length makes of it.
-fn cut(thing: &Thing, size: usize, counted: bool) -> Thing {
-    let mut after = thing.clone();
+fn cut(object: &Object, size: usize, counted: bool) -> Object {
+    let mut after = object.clone();
     match &mut after.body {
         Body::Small(length) if *length == size => {}
         Body::Small(length) if size <= SMALL => {
@@ -226,14 +226,14 @@ fn caller(uid: u32) -> Caller {
 }
 
 impl Run<'_> {
-    /// A random directory: its thing, and the names that lead there.
+    /// A random directory: its object, and the names that lead there.
     fn directory(&mut self) -> (usize, Vec<String>) {
         let (mut at, mut path) = (0, Vec::new());
         while self.random.u32(..3) != 0 {
-            let Body::Directory(entries) = &self.model.thing(at).body else { break };
+            let Body::Directory(entries) = &self.model.object(at).body else { break };
             let below: Vec<(String, usize)> = entries
                 .iter()
-                .filter(|(_, at)| matches!(self.model.thing(**at).body, Body::Directory(_)))
+                .filter(|(_, at)| matches!(self.model.object(**at).body, Body::Directory(_)))
                 .map(|(name, at)| (name.clone(), *at))
                 .collect();
             let Some((name, next)) = self.random.choice(below) else { break };
@@ -261,10 +261,10 @@ impl Run<'_> {
 
     /// A random name in a directory that leads to the requested kind.
     fn pick(&mut self, dir: usize, wanted: fn(&Body) -> bool) -> Option<(String, usize)> {
-        let Body::Directory(entries) = &self.model.thing(dir).body else { return None };
+        let Body::Directory(entries) = &self.model.object(dir).body else { return None };
         let fits: Vec<(String, usize)> = entries
             .iter()
-            .filter(|(_, at)| wanted(&self.model.thing(**at).body))
+            .filter(|(_, at)| wanted(&self.model.object(**at).body))
             .map(|(name, at)| (name.clone(), *at))
             .collect();
         self.random.choice(fits)
@@ -316,13 +316,13 @@ impl Run<'_> {
                     self.fs.link(&who, link, node, name.as_bytes()).expect("a name is no file");
                     self.fs.forget(link, 2);
                     self.model.entries(dir).insert(name, at);
-                    self.model.things[at].as_mut().expect("it is there").names += 1;
+                    self.model.objects[at].as_mut().expect("it is there").names += 1;
                 }
             }
             15 => {
                 if let Some((old, at)) = self.pick(dir, file) {
                     let over = self.model.entries(dir).get(&name).copied();
-                    if over.is_some_and(|over| !file(&self.model.thing(over).body) || over == at) {
+                    if over.is_some_and(|over| !file(&self.model.object(over).body) || over == at) {
                         return self.forget(node);
                     }
                     let (from, to) = ((node, old.as_bytes()), (node, name.as_bytes()));
@@ -372,7 +372,7 @@ impl Run<'_> {
     /// Changes the contents of a file.
     fn change(&mut self, who: &Caller, dir: NodeId, name: &str, at: usize) {
         let node = self.fs.lookup(who, dir, name.as_bytes()).expect("it is there").node;
-        let before = self.model.thing(at).clone();
+        let before = self.model.object(at).clone();
         let (answer, steps) = if self.random.u32(..4) == 0 {
             let size = self.random.usize(..20_000);
             let changes = SetAttr { size: Some(size as u64), ..SetAttr::default() };
@@ -390,7 +390,7 @@ impl Run<'_> {
         for step in steps {
             allowed = allowed && self.model.allows(who, Some(at), &step);
             if allowed {
-                self.model.things[at] = Some(step);
+                self.model.objects[at] = Some(step);
             }
         }
         self.agree(answer, allowed);
@@ -399,8 +399,8 @@ impl Run<'_> {
 
     /// Gives something to others: root to anybody, a user to a group of its own.
     fn give(&mut self, who: &Caller, dir: NodeId, name: &str, at: usize) {
-        let thing = self.model.thing(at).clone();
-        let (who, uid, gid) = if who.uid == thing.uid && who.uid != 0 {
+        let object = self.model.object(at).clone();
+        let (who, uid, gid) = if who.uid == object.uid && who.uid != 0 {
             (who.clone(), None, Some([who.gid, 900, 901][self.random.usize(..3)]))
         } else {
             let pick = |random: &mut fastrand::Rng| USERS[random.usize(..USERS.len())];
@@ -410,11 +410,11 @@ impl Run<'_> {
         let node = self.fs.lookup(&who, dir, name.as_bytes()).expect("it is there").node;
         let changes = SetAttr { uid, gid, ..SetAttr::default() };
         let answer = self.fs.setattr(&who, node, &changes);
-        let (uid, gid) = (uid.unwrap_or(thing.uid), gid.unwrap_or(thing.gid));
-        let after = Thing { uid, gid, ..thing };
+        let (uid, gid) = (uid.unwrap_or(object.uid), gid.unwrap_or(object.gid));
+        let after = Object { uid, gid, ..object };
         let allowed = self.model.allows(&who, Some(at), &after);
         if allowed {
-            self.model.things[at] = Some(after);
+            self.model.objects[at] = Some(after);
         }
         self.agree(answer, allowed);
         self.fs.forget(node, 1);
@@ -423,7 +423,7 @@ impl Run<'_> {
     /// A clone, a snapshot, a roll-back, a removal of a whole directory.
     fn whole(&mut self, dir: usize, node: NodeId, path: &[String], name: &str) {
         let root = Caller::root();
-        let Some(own) = path.last().filter(|_| self.model.things.len() < 3000) else { return };
+        let Some(own) = path.last().filter(|_| self.model.objects.len() < 3000) else { return };
         let (above, own) = (self.node(&path[..path.len() - 1]), own.clone());
         let above_dir =
             path[..path.len() - 1].iter().fold(0, |at, name| self.model.entries(at)[name]);
@@ -477,9 +477,9 @@ fn run(seed: u64, engine: Engine) -> u32 {
     let open = SetAttr { mode: Some(0o777), ..SetAttr::default() };
     fs.setattr(&Caller::root(), NodeId::ROOT, &open).expect("root");
     let body = Body::Directory(BTreeMap::new());
-    let top = Thing { body, uid: 0, gid: 0, charged: true, names: 1 };
+    let top = Object { body, uid: 0, gid: 0, charged: true, names: 1 };
     let model = Model {
-        things: vec![Some(top)],
+        objects: vec![Some(top)],
         limits: BTreeMap::new(),
         snapshots: BTreeMap::new(),
         counted: false,

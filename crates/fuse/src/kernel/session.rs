@@ -305,7 +305,7 @@ fn serve_slow(adapter: &Adapter, agreed: Agreed, queue: &Queue) {
             };
             answer(adapter, agreed.features, &slow.message, &mut reply, sent);
         };
-        fs::while_wanted(&slow.cancel, serve);
+        fs::with_cancellation(&slow.cancel, serve);
         queue.done(&slow);
     }
 }

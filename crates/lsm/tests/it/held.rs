@@ -178,13 +178,13 @@ fn who_looks_for_room_waits_for_a_merge_that_gives_some() {
     });
     assert!(store.checkpoint().expect("checkpoint"));
     let beside = || {
-        assert!(store.merge_may_return());
+        assert!(store.compaction_may_free_space());
         assert!(store.reclaim_step(1).expect("it waits"), "more is to come");
     };
     let calls = Fault::io(FaultOn::Only(Op::Write), 0).below("lsm/building-");
     assert!(while_held(&sim, calls, || settle(&store), beside));
     settle(&store);
-    assert!(!store.merge_may_return());
+    assert!(!store.compaction_may_free_space());
     assert_eq!(checked(&store).entries, 750);
 }
 

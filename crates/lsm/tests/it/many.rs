@@ -95,7 +95,7 @@ fn what_was_merged_gives_its_room_back_where_the_next_merge_is_given_up() {
     settle(&store);
     assert_eq!((merges().under_way, merges().ended), (None, ended), "it was given up");
     assert_eq!(manifest(&sim.device), before + 1, "what was merged before is durable");
-    assert!(!store.merge_may_return(), "nothing waits");
+    assert!(!store.compaction_may_free_space(), "nothing waits");
     sim.device.set_capacity(None);
     for (tree, expected) in &model {
         assert!(entries(&*store, *tree) == *expected, "tree {}", tree.0);

@@ -122,7 +122,7 @@ pub(crate) fn checked(report: &VolumeReport) -> Checked {
         bytes: store.bytes,
         lost_bytes: store.lost_bytes,
         log_records: store.log_records,
-        light: store.light,
+        underfull: store.underfull,
         subvolumes: report.subvolumes,
         directories: report.directories,
         files: report.files,

@@ -200,7 +200,7 @@ fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
         "nodes": found.nodes,
         "entries": found.entries,
         "bytes": found.bytes,
-        "light_nodes": found.light,
+        "underfull_nodes": found.underfull,
         "log_records": found.log_records,
         "subvolumes": found.subvolumes,
         "directories": found.directories,

@@ -72,10 +72,10 @@ fn totals_that_nobody_waits_for_are_given_up() {
     v.file(NodeId::ROOT, "f");
     let cancel = Arc::new(AtomicBool::new(true));
     let get = || v.fs.getxattr(&Caller::root(), NodeId::ROOT, b"user.pando.rfiles");
-    let got = fs::while_wanted(&cancel, get);
+    let got = fs::with_cancellation(&cancel, get);
     assert!(matches!(got, Err(FsError::Interrupted)), "{got:?}");
     cancel.store(false, Ordering::Relaxed);
-    assert_eq!(fs::while_wanted(&cancel, get).expect("it is waited for"), b"1");
+    assert_eq!(fs::with_cancellation(&cancel, get).expect("it is waited for"), b"1");
     cancel.store(true, Ordering::Relaxed);
     assert_eq!(get().expect("this thread has nothing to do with it any more"), b"1");
 }

@@ -25,7 +25,7 @@ const AT_ONCE: u64 = 1 << 20;
 const CHANCES: u64 = 1 << 20;
 
 /// The note; only this process writes it.
-pub(crate) struct Given {
+pub(crate) struct IdAllocator {
     file: Arc<dyn File>,
     volume: [u8; 16],
     /// The recorded bound.
@@ -39,7 +39,7 @@ pub(crate) struct Begin {
     pub(crate) manifest: u64,
     pub(crate) blob: u64,
     /// Where numbers are recorded. None if requests arrive in time, or there is no note.
-    pub(crate) given: Option<Given>,
+    pub(crate) allocator: Option<IdAllocator>,
 }
 
 /// The content of the note when a store is opened.
@@ -54,13 +54,13 @@ struct Noted {
 /// be below these. If that cannot be recorded, the opening's manifest must contain it.
 pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Result<Begin> {
     if !files.blobs.answers_may_be_lost() {
-        return Ok(Begin { manifest, blob, given: None });
+        return Ok(Begin { manifest, blob, allocator: None });
     }
     let noted = match read(&*env.device, files.volume) {
         Ok(noted) => Some(noted),
         Err(error @ Error::Device(_)) => {
             // Treated as damage; and nothing is created in its place.
-            tracing::warn!(%error, "which numbers were given cannot be read");
+            tracing::warn!(%error, "cannot read which numbers were assigned");
             None
         }
         Err(error) => return Err(error),
@@ -79,15 +79,15 @@ pub(crate) fn begin(env: &Env, files: &Files, manifest: u64, blob: u64) -> Resul
     let (manifest, blob) = (above(manifest), above(blob));
     let below = manifest.max(blob) + AT_ONCE;
     refuse_too_great(below)?;
-    let given = noted.map(|noted| note(&*env.device, files.volume, noted, below)).transpose();
-    let given = match given {
-        Ok(given) => given,
+    let allocator = noted.map(|noted| note(&*env.device, files.volume, noted, below)).transpose();
+    let allocator = match allocator {
+        Ok(allocator) => allocator,
         Err(error) => {
-            tracing::warn!(%error, "which numbers were given cannot be noted");
+            tracing::warn!(%error, "cannot record which numbers were assigned");
             None
         }
     };
-    Ok(Begin { manifest, blob, given })
+    Ok(Begin { manifest, blob, allocator })
 }
 
 /// Where a new store starts. In its place there may have been an unfinished one.
@@ -96,8 +96,8 @@ pub(crate) fn begin_new(env: &Env, files: &Files) -> Result<Begin> {
     if !far || env.device.metadata(&path(NAME))?.is_some() {
         return begin(env, files, 1, 1);
     }
-    let given = Some(make(&*env.device, files.volume, 1 + AT_ONCE)?);
-    Ok(Begin { manifest: 1, blob: 1, given })
+    let allocator = Some(make(&*env.device, files.volume, 1 + AT_ONCE)?);
+    Ok(Begin { manifest: 1, blob: 1, allocator })
 }
 
 /// Refuses to record a bound that a reader would reject.
@@ -124,7 +124,7 @@ fn read(device: &dyn Device, volume: [u8; 16]) -> Result<Noted> {
         let mut bytes = [0; NUMBERS_BYTES];
         let read = file.read_at(&mut bytes, place).unwrap_or_else(|error| {
             // Treated as damage: the other place is enough.
-            tracing::warn!(%error, "which numbers were given cannot be read");
+            tracing::warn!(%error, "cannot read which numbers were assigned");
             0
         });
         match Numbers::decode(&bytes[..read]) {
@@ -146,7 +146,7 @@ fn read(device: &dyn Device, volume: [u8; 16]) -> Result<Noted> {
 }
 
 /// Records that all numbers are below this one.
-fn note(device: &dyn Device, volume: [u8; 16], noted: Noted, below: u64) -> Result<Given> {
+fn note(device: &dyn Device, volume: [u8; 16], noted: Noted, below: u64) -> Result<IdAllocator> {
     let Noted { file, below: before, whole } = noted;
     let Some(file) = file else { return make(device, volume, below) };
     // What was read may come from a process that was killed before its sync. A power cut could lose
@@ -158,16 +158,16 @@ fn note(device: &dyn Device, volume: [u8; 16], noted: Noted, below: u64) -> Resu
         [true, true] if before[1] < before[0] => 1,
         _ => 0,
     };
-    let mut given = Given { file, volume, below: before[1 - next], next };
-    given.write(below)?;
+    let mut allocator = IdAllocator { file, volume, below: before[1 - next], next };
+    allocator.write(below)?;
     if whole != [true; 2] {
-        given.write(below)?;
+        allocator.write(below)?;
     }
-    Ok(given)
+    Ok(allocator)
 }
 
 /// Creates the file; it is complete before it gets its name.
-fn make(device: &dyn Device, volume: [u8; 16], below: u64) -> Result<Given> {
+fn make(device: &dyn Device, volume: [u8; 16], below: u64) -> Result<IdAllocator> {
     let staged = path(&format!("{NAME}{STAGED}"));
     if device.metadata(&staged)?.is_some() {
         // Left by a crash.
@@ -181,7 +181,7 @@ fn make(device: &dyn Device, volume: [u8; 16], below: u64) -> Result<Given> {
     made
 }
 
-fn fill(device: &dyn Device, staged: &str, volume: [u8; 16], below: u64) -> Result<Given> {
+fn fill(device: &dyn Device, staged: &str, volume: [u8; 16], below: u64) -> Result<IdAllocator> {
     let file = device.create(staged)?;
     let bytes = Numbers { volume, below }.encode();
     for place in PLACES {
@@ -191,10 +191,10 @@ fn fill(device: &dyn Device, staged: &str, volume: [u8; 16], below: u64) -> Resu
     device.rename(staged, &path(NAME))?;
     device.sync_dir(DIRECTORY)?;
     let file = device.open(&path(NAME))?;
-    Ok(Given { file, volume, below, next: 0 })
+    Ok(IdAllocator { file, volume, below, next: 0 })
 }
 
-impl Given {
+impl IdAllocator {
     /// Makes sure that the numbers up to this one are recorded before they are used.
     pub(crate) fn reserve(&mut self, last: u64) -> Result<()> {
         if last < self.below {
@@ -223,11 +223,11 @@ mod tests {
     const VOLUME: [u8; 16] = [7; 16];
 
     /// The numbers of an opening that finds nothing above `found`.
-    fn opened(sim: &SimEnv, found: u64) -> (u64, Given) {
+    fn opened(sim: &SimEnv, found: u64) -> (u64, IdAllocator) {
         let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
         let begin = begin(&sim.env(), &files, found, found).expect("there is a device");
         assert_eq!(begin.manifest, begin.blob);
-        (begin.manifest, begin.given.expect("it is noted"))
+        (begin.manifest, begin.allocator.expect("it is noted"))
     }
 
     fn new() -> SimEnv {
@@ -243,12 +243,12 @@ mod tests {
     fn no_two_openings_give_one_number() {
         let (mut sim, mut least) = (new(), 1);
         for round in 0..20 {
-            let (begin, mut given) = opened(&sim, 1);
+            let (begin, mut allocator) = opened(&sim, 1);
             assert!(begin >= least, "{round}: {begin} is below {least}");
             // At least as many as were reserved.
             let last = begin + if round % 3 == 0 { 10 } else { 3 * AT_ONCE };
             for number in [begin, begin + 1, last / 2 + begin / 2, last] {
-                given.reserve(number).expect("there is a device");
+                allocator.reserve(number).expect("there is a device");
             }
             least = last + 1;
             let policy = CrashPolicy::ALL[round as usize % CrashPolicy::ALL.len()];
@@ -264,12 +264,12 @@ mod tests {
         for place in PLACES {
             let (sim, mut least) = (new(), 1);
             for round in 0..12 {
-                let (begin, mut given) = opened(&sim, 1);
+                let (begin, mut allocator) = opened(&sim, 1);
                 assert!(begin >= least, "{place}, {round}: {begin} is below {least}");
                 let mut last = begin;
                 for _ in 0..round % 3 {
                     last += AT_ONCE + 3;
-                    given.reserve(last).expect("there is a device");
+                    allocator.reserve(last).expect("there is a device");
                 }
                 least = last + 1;
                 if round % 4 != 3 {
@@ -305,10 +305,10 @@ mod tests {
     fn what_is_read_is_durable_before_the_other_place_is_written_over() {
         for seed in 0..64 {
             let sim = new();
-            let (first, mut given) = opened(&sim, 1);
+            let (first, mut allocator) = opened(&sim, 1);
             let last = first + 10 * AT_ONCE;
-            given.reserve(last).expect("there is a device");
-            let durable = PLACES[1 - given.next];
+            allocator.reserve(last).expect("there is a device");
+            let durable = PLACES[1 - allocator.next];
             let place = |sim: &SimEnv| {
                 let bytes = sim.device.read_file(&path(NAME));
                 bytes[durable as usize..][..NUMBERS_BYTES].to_vec()
@@ -316,7 +316,7 @@ mod tests {
             let before = place(&sim);
             // The process is killed in the middle of writing the next one.
             let bytes = Numbers { volume: VOLUME, below: 2 * last }.encode();
-            given.file.write_at(&bytes, PLACES[given.next]).expect("there is a device");
+            allocator.file.write_at(&bytes, PLACES[allocator.next]).expect("there is a device");
             // And a power cut hits the next process in the middle of its write.
             sim.device.crash_at(sim.device.ops() + seed % 4);
             let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
@@ -342,7 +342,7 @@ mod tests {
             sim.device.inject(Fault::io(FaultOn::Only(op), 0).below(&path(NAME)));
             let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
             let next = begin(&sim.env(), &files, first, 1).expect("it opens");
-            assert!(next.given.is_none() && next.manifest >= first + 3 * AT_ONCE, "{op:?}");
+            assert!(next.allocator.is_none() && next.manifest >= first + 3 * AT_ONCE, "{op:?}");
             assert!(sim.device.read_file(&path(NAME)) == before, "{op:?}");
         }
     }
@@ -371,10 +371,10 @@ mod tests {
             begin(&sim.env(), &files, found.0, found.1).map(drop).expect_err("too great");
         }
         assert!(sim.device.files().is_empty(), "nothing is made");
-        let (first, mut given) = opened(&sim, 1);
+        let (first, mut allocator) = opened(&sim, 1);
         let noted = sim.device.read_file(&path(NAME));
-        given.reserve(first).expect("it is noted");
-        given.reserve(NUMBER_MAX - 5).expect_err("the next would be too great");
+        allocator.reserve(first).expect("it is noted");
+        allocator.reserve(NUMBER_MAX - 5).expect_err("the next would be too great");
         assert!(sim.device.read_file(&path(NAME)) == noted);
     }
 }

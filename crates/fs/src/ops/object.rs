@@ -14,7 +14,7 @@ use crate::txn::{Attached, Txn};
 use crate::view::{Found, View};
 
 /// What a name leads to.
-pub(crate) enum Thing {
+pub(crate) enum Object {
     /// A directory.
     Directory(DirectoryRecord),
     /// Anything else.
@@ -31,7 +31,7 @@ pub(crate) enum Thing {
 }
 
 /// Where a name goes.
-pub(crate) struct Spot<'a> {
+pub(crate) struct EntrySlot<'a> {
     /// The directory.
     pub(crate) dir: u64,
     /// The name.
@@ -42,13 +42,13 @@ pub(crate) struct Spot<'a> {
     pub(crate) chained: bool,
 }
 
-impl Thing {
+impl Object {
     /// Reads what an entry of a directory leads to.
-    pub(crate) fn load(view: View<'_>, dir: u64, found: &Found) -> FsResult<Thing> {
+    pub(crate) fn load(view: View<'_>, dir: u64, found: &Found) -> FsResult<Object> {
         if found.is_directory() {
             let record = view.directory(found.ino)?;
             let damage = || inconsistent(view.tree, "a name leads nowhere", found.ino);
-            return Ok(Thing::Directory(record.ok_or_else(damage)?));
+            return Ok(Object::Directory(record.ok_or_else(damage)?));
         }
         let (inode, nlink) = inode_of(view, found)?;
         let linked = matches!(found.target, Target::Linked(_));
@@ -61,28 +61,28 @@ impl Thing {
             let key = key::entry(dir, found.cookie, Part::Xattrs);
             attached.xattrs = Some(view.xattrs(&key)?);
         }
-        Ok(Thing::File { inode, nlink, linked, attached })
+        Ok(Object::File { inode, nlink, linked, attached })
     }
 
     /// Its owner.
     pub(crate) fn uid(&self) -> u32 {
         match self {
-            Thing::Directory(record) => record.uid,
-            Thing::File { inode, .. } => inode.uid,
+            Object::Directory(record) => record.uid,
+            Object::File { inode, .. } => inode.uid,
         }
     }
 
     /// Whether it is a directory.
     pub(crate) fn is_directory(&self) -> bool {
-        matches!(self, Thing::Directory(_))
+        matches!(self, Object::Directory(_))
     }
 
     /// Checks whether it may replace another.
-    pub(crate) fn check_replaces(&self, victim: &Thing) -> FsResult<()> {
+    pub(crate) fn check_replaces(&self, victim: &Object) -> FsResult<()> {
         match (self.is_directory(), victim) {
-            (true, Thing::File { .. }) => Err(FsError::NotDirectory),
-            (false, Thing::Directory(_)) => Err(FsError::IsDirectory),
-            (true, Thing::Directory(record)) if record.entries != 0 => Err(FsError::NotEmpty),
+            (true, Object::File { .. }) => Err(FsError::NotDirectory),
+            (false, Object::Directory(_)) => Err(FsError::IsDirectory),
+            (true, Object::Directory(record)) if record.entries != 0 => Err(FsError::NotEmpty),
             _ => Ok(()),
         }
     }
@@ -94,26 +94,26 @@ impl Thing {
         txn: &mut Txn<'_>,
         view: View<'_>,
         (old_dir, found): (u64, &Found),
-        spot: &Spot<'_>,
+        slot: &EntrySlot<'_>,
     ) {
         let (tree, ino, now) = (view.tree, found.ino, txn.now);
-        let Spot { dir, name, cookie, chained } = *spot;
+        let EntrySlot { dir, name, cookie, chained } = *slot;
         let entry = |target| EntryRecord { chained, ino, name, target };
         match self {
-            Thing::Directory(record) => {
+            Object::Directory(record) => {
                 txn.put_entry(tree, dir, cookie, &entry(Target::Directory));
                 let record =
                     DirectoryRecord { parent: dir, parent_cookie: cookie, ctime: now, ..*record };
                 txn.put_moved(tree, ino, &record);
             }
-            Thing::File { inode, nlink, linked: true, .. } => {
+            Object::File { inode, nlink, linked: true, .. } => {
                 txn.put_entry(tree, dir, cookie, &entry(Target::Linked(inode.kind)));
                 txn.batch().delete(tree, &key::back_reference(ino, old_dir, found.cookie));
                 txn.batch().put(tree, &key::back_reference(ino, dir, cookie), b"");
                 let inode = InodeRecord { ctime: now, ..*inode };
                 txn.put_linked(tree, ino, &LinkedRecord { nlink: *nlink, inode });
             }
-            Thing::File { inode, attached, .. } => {
+            Object::File { inode, attached, .. } => {
                 let inode = InodeRecord { ctime: now, ..*inode };
                 txn.put_entry(tree, dir, cookie, &entry(Target::Embedded(inode)));
                 let key = |part| key::entry(dir, cookie, part);

@@ -26,9 +26,9 @@ const ROUNDS_MAX: usize = 4;
 
 /// Trees, and keys whose paths may have underfull nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Light(Vec<(Arc<Tree>, Vec<u8>)>);
+pub(crate) struct Underfull(Vec<(Arc<Tree>, Vec<u8>)>);
 
-impl Light {
+impl Underfull {
     /// Notes a path to rebalance later.
     #[inline]
     pub(crate) fn note(&mut self, tree: &Arc<Tree>, key: &[u8], rebalanced: Rebalanced) {
@@ -41,10 +41,10 @@ impl Light {
 impl Core {
     /// Rebalances nodes that commits left underfull. Called without locks.
     #[inline]
-    pub(crate) fn rebalance_underfull(&self, light: &Light) {
-        for (tree, key) in &light.0 {
+    pub(crate) fn rebalance_underfull(&self, underfull: &Underfull) {
+        for (tree, key) in &underfull.0 {
             if let Err(error) = self.rebalance_at(tree, key) {
-                tracing::warn!(%error, "a node stays light because its sibling cannot be read");
+                tracing::warn!(%error, "a node stays underfull because its sibling cannot be read");
             }
         }
     }

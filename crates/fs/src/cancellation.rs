@@ -13,7 +13,7 @@ thread_local! {
 
 /// Runs calls of the namespace until they are done, or `cancel` is set: searches poll it, and then
 /// return `Interrupted`.
-pub fn while_wanted<T>(cancel: &Arc<AtomicBool>, run: impl FnOnce() -> T) -> T {
+pub fn with_cancellation<T>(cancel: &Arc<AtomicBool>, run: impl FnOnce() -> T) -> T {
     let before = CANCEL.with(|own| own.replace(Some(Arc::clone(cancel))));
     let done = run();
     CANCEL.with(|own| own.replace(before));

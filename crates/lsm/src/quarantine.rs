@@ -18,7 +18,7 @@ use crate::run::Run;
 pub(crate) const BYTES: u64 = 1 << 56;
 
 /// What is passed over from now on.
-pub(crate) enum Passed {
+pub(crate) enum Quarantined {
     Run(LayerId),
     /// A value log.
     Log,
@@ -26,12 +26,12 @@ pub(crate) enum Passed {
 
 /// Finds the run, among these runs, or the value log that an error names, and passes it over. None
 /// if the error names none, or it was passed over before.
-pub(crate) fn note(error: &Error, runs: &[&Run], logs: &mut BTreeSet<u64>) -> Option<Passed> {
+pub(crate) fn note(error: &Error, runs: &[&Run], logs: &mut BTreeSet<u64>) -> Option<Quarantined> {
     let Error::Corrupt(bad) = error else { return None };
     let blob = blob_number(&bad.file)?;
     if let Some(run) = runs.iter().find(|run| run.is_at(blob, bad.offset)) {
-        return run.pass_over().then_some(Passed::Run(run.entry.number));
+        return run.pass_over().then_some(Quarantined::Run(run.entry.number));
     }
     let points = |run: &&Run| run.uses.iter().any(|rows| rows.log == blob);
-    (runs.iter().any(points) && logs.insert(blob)).then_some(Passed::Log)
+    (runs.iter().any(points) && logs.insert(blob)).then_some(Quarantined::Log)
 }

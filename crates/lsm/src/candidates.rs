@@ -1,12 +1,13 @@
 //! Candidates for the next merge, of all layers of the durable trees, kept up to date.
 //!
 //! 1. A manifest has become durable, or layers were exchanged: the changed sections (`forest`) and
-//!    stacks of trees are inspected again ([`Outlook::update`], [`Outlook::replace`]).
+//!    stacks of trees are inspected again ([`CompactionCandidates::update`],
+//!    [`CompactionCandidates::replace`]).
 //! 2. Those in which a rule of `plan` would merge something, if there were no bound, are
 //!    candidates. Estimating what a layer hides takes reading, so sections in which a layer may
-//!    hide something are inspected when a merge is planned, in [`Outlook::unlooked`] and
-//!    [`Outlook::looked`].
-//! 3. [`Outlook::pick`] applies the rules to the candidates, the oldest sections first.
+//!    hide something are inspected when a merge is planned, in
+//!    [`CompactionCandidates::unlooked`] and [`CompactionCandidates::looked`].
+//! 3. [`CompactionCandidates::pick`] applies the rules to them, the oldest sections first.
 //!
 //! So choosing the next merge costs in proportion to the merge, and a manifest costs in proportion
 //! to its changes, however many other trees there are. The places of runs, and what they point to,
@@ -40,7 +41,7 @@ pub(crate) enum Look {
 /// Candidates for the next merge. Sections are named by their oldest layers, stacks by their
 /// newest.
 #[derive(Default)]
-pub(crate) struct Outlook {
+pub(crate) struct CompactionCandidates {
     policy: Policy,
     forest: Forest,
     /// Sections that have runs of one size to merge.
@@ -70,11 +71,11 @@ struct Placed {
     blobs: BTreeMap<u64, (u64, BTreeSet<(u64, LayerId)>)>,
 }
 
-impl Outlook {
-    pub(crate) fn new(policy: Policy, catalog: &Catalog) -> Outlook {
-        let mut outlook = Outlook { policy, ..Outlook::default() };
-        outlook.update(&Catalog::new(), catalog);
-        outlook
+impl CompactionCandidates {
+    pub(crate) fn new(policy: Policy, catalog: &Catalog) -> CompactionCandidates {
+        let mut candidates = CompactionCandidates { policy, ..CompactionCandidates::default() };
+        candidates.update(&Catalog::new(), catalog);
+        candidates
     }
 
     /// Replaces the durable trees.

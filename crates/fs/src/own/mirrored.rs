@@ -22,16 +22,16 @@ use super::{COPY, ROOT, is_damage, read, root};
 use crate::subvol::VOLUME;
 
 /// An engine's store, with the layer that maintains the copies.
-pub(super) struct TwoTrees {
+pub(super) struct MirroredStore {
     engine: Arc<dyn Store>,
     noted: Arc<Noted>,
     /// Held by the thread that writes the counter of the root, which says whether there are copies.
     root: Mutex<()>,
 }
 
-impl TwoTrees {
-    pub(super) fn new(engine: Arc<dyn Store>, noted: Arc<Noted>) -> TwoTrees {
-        TwoTrees { engine, noted, root: Mutex::new(()) }
+impl MirroredStore {
+    pub(super) fn new(engine: Arc<dyn Store>, noted: Arc<Noted>) -> MirroredStore {
+        MirroredStore { engine, noted, root: Mutex::new(()) }
     }
 
     /// A commit that changes records that have copies.
@@ -147,7 +147,7 @@ pub(crate) fn mirrored(batch: &Batch) -> Batch {
     both
 }
 
-impl Read for TwoTrees {
+impl Read for MirroredStore {
     #[inline]
     fn get_with(&self, tree: TreeId, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool> {
         read::get_with(&*self.engine, &self.noted, (tree, key), found)
@@ -158,7 +158,7 @@ impl Read for TwoTrees {
     }
 }
 
-impl Store for TwoTrees {
+impl Store for MirroredStore {
     fn commit(&self, batch: &Batch) -> Result<CommitToken> {
         if self.noted.has_copies() && batch.ops().flatten().any(|op| is_to_both(&op)) {
             return self.commit_both(batch);
@@ -237,8 +237,8 @@ impl Store for TwoTrees {
         self.engine.checkpoint_due()
     }
 
-    fn merge_may_return(&self) -> bool {
-        self.engine.merge_may_return()
+    fn compaction_may_free_space(&self) -> bool {
+        self.engine.compaction_may_free_space()
     }
 
     fn reclaim_step(&self, nodes: usize) -> Result<bool> {

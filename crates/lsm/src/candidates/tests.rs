@@ -168,14 +168,14 @@ fn picked_of_all(parts: &Parts, policy: Policy, look: Look, limits: Limits) -> O
 
 /// Compares the incremental state with a full inspection; returns how often a merge was due.
 fn agrees(
-    outlook: &mut Outlook,
+    candidates: &mut CompactionCandidates,
     catalog: &Catalog,
     random: &mut fastrand::Rng,
     place: &str,
 ) -> u32 {
     let all = parts(catalog);
-    while let Some(section) = outlook.unlooked() {
-        outlook.looked(&section, &hides(&section));
+    while let Some(section) = candidates.unlooked() {
+        candidates.looked(&section, &hides(&section));
     }
     let mut placed = Placed::default();
     let layers: BTreeMap<LayerId, &Arc<Layer>> =
@@ -183,10 +183,10 @@ fn agrees(
     for layer in layers.values() {
         placed.add(layer.durable_run());
     }
-    assert_eq!(outlook.placed, placed, "{place}");
+    assert_eq!(candidates.placed, placed, "{place}");
     for layer in layers.values() {
         let mut found = BTreeSet::new();
-        outlook.trees_with(layer.id, &mut found);
+        candidates.trees_with(layer.id, &mut found);
         let has = |stack: &Arc<Stack>| stack.layers.iter().any(|of| of.id == layer.id);
         let expected = catalog.iter().filter(|(_, stack)| has(stack)).map(|(id, _)| *id);
         assert_eq!(found, expected.collect(), "{place}: trees with {}", layer.id);
@@ -199,9 +199,9 @@ fn agrees(
         };
         let limits = Limits { bytes: any(random), returning: any(random) };
         for look in [Look::Hidden, Look::Sizes] {
-            let expected = picked_of_all(&all, outlook.policy, look, limits);
+            let expected = picked_of_all(&all, candidates.policy, look, limits);
             merges += u32::from(expected.is_some());
-            assert_eq!(outlook.pick(look, limits), expected, "{place}: {look:?} {limits:?}");
+            assert_eq!(candidates.pick(look, limits), expected, "{place}: {look:?} {limits:?}");
         }
     }
     merges
@@ -209,31 +209,31 @@ fn agrees(
 
 #[test]
 fn it_is_what_a_look_at_all_trees_finds() {
-    testing::run::for_seeds("outlook", 60, 2000, |seed| {
+    testing::run::for_seeds("candidates", 60, 2000, |seed| {
         let mut world = World::new(seed);
         let policy = if seed % 4 == 0 { Policy::Full } else { Policy::Tiered };
-        let mut outlook = Outlook::new(policy, &Catalog::new());
+        let mut candidates = CompactionCandidates::new(policy, &Catalog::new());
         let mut merges = 0;
         for round in 0..60 {
             let before = world.catalog.clone();
             for _ in 0..=world.random.u32(..6) {
                 world.change();
             }
-            outlook.update(&before, &world.catalog);
+            candidates.update(&before, &world.catalog);
             let (place, mut random) = (format!("seed {seed}, round {round}"), world.random.fork());
-            merges += agrees(&mut outlook, &world.catalog, &mut random, &place);
+            merges += agrees(&mut candidates, &world.catalog, &mut random, &place);
         }
         assert!(merges > 20, "seed {seed}: {merges} merges were found");
         // And everything is removed.
-        outlook.update(&world.catalog, &Catalog::new());
-        assert_eq!(agrees(&mut outlook, &Catalog::new(), &mut world.random, "at the end"), 0);
+        candidates.update(&world.catalog, &Catalog::new());
+        assert_eq!(agrees(&mut candidates, &Catalog::new(), &mut world.random, "at the end"), 0);
     });
 }
 
 #[test]
 fn a_deep_chain_of_clones_is_found() {
     let mut world = World::new(1);
-    let mut outlook = Outlook::new(Policy::Tiered, &Catalog::new());
+    let mut candidates = CompactionCandidates::new(Policy::Tiered, &Catalog::new());
     let mut random = fastrand::Rng::with_seed(1);
     for n in 0..60_u64 {
         let before = world.catalog.clone();
@@ -244,10 +244,10 @@ fn a_deep_chain_of_clones_is_found() {
         let mut layers = vec![world.layer(200)];
         layers.extend(world.catalog.get(&TreeId(n)).iter().flat_map(|of| of.layers.clone()));
         world.catalog.insert(TreeId(n), Arc::new(Stack { layers }));
-        outlook.update(&before, &world.catalog);
-        agrees(&mut outlook, &world.catalog, &mut random, &format!("clone {n}"));
+        candidates.update(&before, &world.catalog);
+        agrees(&mut candidates, &world.catalog, &mut random, &format!("clone {n}"));
     }
-    assert_eq!(outlook.deep.len(), 60 - DEPTH_MAX);
+    assert_eq!(candidates.deep.len(), 60 - DEPTH_MAX);
 }
 
 /// A store with a tree and this many clones of it, each with a change of its own.
@@ -279,7 +279,7 @@ fn what_a_look_costs_does_not_depend_on_how_many_trees_there_are() {
     let looks = |count: u64| {
         let (store, first) = clones(count, 1);
         while store.reclaim_step(100).expect("reclaim") {}
-        let looks = || store.core.outlook.lock().looks();
+        let looks = || store.core.candidates.lock().looks();
         let (begun, mut last) = (looks(), looks());
         let mut since = || {
             let now = looks();
@@ -313,10 +313,10 @@ fn what_a_look_costs_does_not_depend_on_how_many_trees_there_are() {
 #[test]
 fn of_many_trees_that_can_be_merged_one_is_looked_at() {
     let (store, _) = clones(200, 4);
-    let mut outlook = store.core.outlook.lock();
-    assert_eq!(outlook.sized.len(), 200);
-    let before = outlook.looks();
+    let mut candidates = store.core.candidates.lock();
+    assert_eq!(candidates.sized.len(), 200);
+    let before = candidates.looks();
     let limits = Limits { bytes: u64::MAX, returning: u64::MAX };
-    assert!(outlook.pick(Look::Sizes, limits).is_some());
-    assert_eq!(outlook.looks() - before, 1);
+    assert!(candidates.pick(Look::Sizes, limits).is_some());
+    assert_eq!(candidates.looks() - before, 1);
 }
