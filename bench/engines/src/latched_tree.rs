@@ -414,7 +414,7 @@ mod tests {
     /// Three threads insert what is theirs, each with keys between the others', and change it
     /// again while others insert; nothing is lost, and nothing is there that was not put.
     #[test]
-    fn what_threads_put_is_there_however_it_is_latched() {
+    fn threads_insert_without_loss_under_any_latching() {
         let number_key = |number| key_of(&key(number, Kind::There));
         for scheme in Scheme::ALL {
             let tree = scheme.make(3 * ENTRIES);

@@ -178,7 +178,7 @@ mod tests {
 
     /// Random changes to many trees, with pins and checkpoints between them.
     #[test]
-    fn pins_see_their_state_while_trees_are_captured_and_change_again() {
+    fn pins_see_their_state_while_trees_are_captured_and_changed() {
         for seed in [1, 2] {
             println!("seed {seed}");
             let mut random = fastrand::Rng::with_seed(seed);
@@ -234,7 +234,7 @@ mod tests {
 
     /// Taking the state of all trees is cheap though many have changed.
     #[test]
-    fn few_trees_are_left_to_be_captured() {
+    fn few_trees_remain_to_be_captured() {
         let store = BtreeStore::create(&testing::sim_env(1).env(), &Options::default());
         let store = store.expect("create");
         let mut batch = Batch::new();

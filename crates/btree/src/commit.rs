@@ -421,7 +421,7 @@ mod tests {
     use crate::{BtreeStore, Options};
 
     #[test]
-    fn a_commit_that_comes_to_the_log_behind_its_end_is_refused() {
+    fn a_commit_after_the_end_of_the_log_is_refused() {
         let sim = testing::sim_env(1);
         let store = BtreeStore::create(&sim.env(), &Options::default()).unwrap();
         let mut batch = Batch::new();

@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn separators_are_short_and_between() {
+    fn separators_are_short_and_between_their_keys() {
         for (left, right, expected) in
             [("a", "b", "b"), ("abc", "abd", "abd"), ("ab", "abcd", "abc"), ("a", "zz", "z")]
         {

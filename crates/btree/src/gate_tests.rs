@@ -123,7 +123,7 @@ fn begin(looker: Looker, store: &Arc<BtreeStore>) -> JoinHandle<Option<Seen>> {
 }
 
 #[test]
-fn whoever_passes_by_the_gate_sees_a_torn_batch() {
+fn without_the_gate_a_torn_batch_is_visible() {
     // The gate prevents this; a test of the gate must be able to see it.
     for looker in Looker::ALL {
         for after in 1..3 {
@@ -150,7 +150,7 @@ fn whoever_passes_by_the_gate_sees_a_torn_batch() {
 const WATCHED: Duration = Duration::from_millis(100);
 
 #[test]
-fn nobody_sees_a_state_while_a_batch_is_applied() {
+fn no_reader_sees_a_state_while_a_batch_is_applied() {
     for looker in Looker::ALL {
         for after in 0..3 {
             let found = looked(looker, after, move |store| {

@@ -277,7 +277,7 @@ mod tests {
     /// Each sync of a checkpoint fails once; the store is opened again on the same disk, and then
     /// the power is cut.
     #[test]
-    fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
+    fn data_of_a_failed_sync_is_durable_after_reopening() {
         let mut options = Options::with_cache(8 << 20);
         // So short that a checkpoint makes segments superfluous.
         options.common.log_segment_bytes = 32 << 10;

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn committers_make_checkpoints_where_nobody_else_does() {
+    fn committers_checkpoint_if_no_other_thread_does() {
         let store = store();
         let before = store.stats().checkpoints;
         fill(&store, 0, CACHE_BYTES);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_who_makes_checkpoints_is_told_once() {
+    fn the_checkpoint_thread_is_notified_once() {
         let store = store();
         let (before, told) = (store.stats().checkpoints, Arc::new(AtomicU64::new(0)));
         let count = Arc::clone(&told);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_go_on_while_a_checkpoint_is_made() {
+    fn commits_continue_during_a_checkpoint() {
         let store = store();
         let state = store.core.checkpoint.lock();
         // A thread that waited for the checkpoint would wait forever: this one holds its lock.

@@ -312,7 +312,7 @@ mod tests {
     use crate::{BtreeStore, Options};
 
     #[test]
-    fn a_replay_that_took_long_makes_the_next_one_seem_long() {
+    fn the_replay_estimate_follows_the_last_replay() {
         let sim = testing::sim_env(1);
         let store = BtreeStore::create(&sim.env(), &Options::default()).expect("create");
         let core = &store.core;

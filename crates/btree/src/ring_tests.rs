@@ -162,7 +162,7 @@ fn no_mix_reads_more_than_with_second_chance() {
 }
 
 #[test]
-fn a_scan_flushes_nothing_that_second_chance_flushes() {
+fn a_scan_evicts_no_more_than_second_chance() {
     let [clock, queues] = [Order::Clock, Order::Queues].map(|order| {
         let store = large(order, Written::Early);
         // Together less than half of the cache.

@@ -109,7 +109,7 @@ mod tests {
     const TREE: TreeId = TreeId(32);
 
     #[test]
-    fn pages_of_the_map_have_room_kept_for_them_too() {
+    fn space_is_reserved_for_pages_of_the_map_too() {
         let sim = testing::sim_env(1);
         let options = Options::with_cache(64 << 20);
         let store = BtreeStore::create(&sim.env(), &options).unwrap();

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_change_while_a_leaf_is_split_stays() {
+    fn concurrent_changes_during_a_split_are_kept() {
         let (store, n) = split_while(|tree, nodes, n| {
             change(tree, nodes, n - 1, Change::Put(&[1; 500]));
             change(tree, nodes, n - 3, Change::Delete);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_that_is_shared_while_it_is_split_stays_whole_for_the_other() {
+    fn a_leaf_shared_during_its_split_stays_whole_for_the_other_tree() {
         thread_local! {
             static CLONE: RefCell<Option<Root>> = const { RefCell::new(None) };
         }
@@ -261,7 +261,7 @@ mod tests {
     /// The leaf is shared with a clone, and its parent no longer is, because the path to another of
     /// its leaves was copied.
     #[test]
-    fn a_leaf_that_is_shared_below_a_parent_that_is_not_stays_whole_for_the_other() {
+    fn a_shared_leaf_below_an_unshared_parent_stays_whole_for_the_other_tree() {
         thread_local! {
             static CLONE: RefCell<Option<Root>> = const { RefCell::new(None) };
         }

@@ -198,7 +198,7 @@ mod tests {
         }
     }
     #[test]
-    fn who_adds_shares_a_lock_with_who_adds_alone() {
+    fn adders_share_a_lock() {
         for others in [0, 1, 40_u64] {
             let stripes = Stripes::new();
             let is_free = |mode: Mode, held: Mode| {

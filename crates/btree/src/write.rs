@@ -332,7 +332,7 @@ mod tests {
     /// A leaf was encoded to be pre-flushed, and its place is recorded after a commit has checked
     /// whether it has one.
     #[test]
-    fn what_is_changed_while_it_learns_where_it_was_written_is_not_lost() {
+    fn a_leaf_changed_while_its_offset_is_recorded_is_not_lost() {
         let sim = testing::sim_env(1);
         let options = Options::with_cache(1 << 20);
         let store = BtreeStore::create(&sim.env(), &options).unwrap();
@@ -369,7 +369,7 @@ mod tests {
     /// While a base is described, its tree is pinned for each step. A writer of the tree that it is
     /// a clone of copies each leaf once, and not once for each pin.
     #[test]
-    fn a_pin_of_other_trees_makes_nobody_copy() {
+    fn a_pin_of_other_trees_causes_no_copies() {
         const CLONE: TreeId = TreeId(33);
         let sim = testing::sim_env(1);
         let store = BtreeStore::create(&sim.env(), &Options::default()).unwrap();

@@ -398,7 +398,7 @@ mod tests {
 
     /// The kernel reports lost bytes to one sync, and success to the next.
     #[test]
-    fn who_waits_for_a_sync_that_fails_is_not_told_that_all_is_well() {
+    fn waiters_of_a_failed_sync_get_the_error() {
         let sim = testing::sim_env(1);
         let segment =
             OpenSegment::new(1, sim.env().device.create("segment").expect("a file"), true);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn names_round_trip_and_strange_ones_are_not_ours() {
+    fn names_round_trip_and_unknown_ones_are_ignored() {
         for (segment, generation) in [(0, 0), (0xabc, 0), (u64::MAX, 7)] {
             assert_eq!(parse_name(&blob_name(segment, generation)), Some((segment, generation)));
         }

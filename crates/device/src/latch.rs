@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_sees_what_is_half_changed() {
+    fn no_reader_sees_a_half_applied_change() {
         // More threads than locks, each sharing the latch for the first time while others use it.
         let latch = Latch::new((0_u64, 0_u64));
         let (together, seen) = (Barrier::new(12), AtomicUsize::new(0));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_have_it_alone_leaves_it_as_it_was() {
+    fn a_failed_exclusive_attempt_leaves_the_latch_unchanged() {
         let latch = Latch::new(0);
         crate::scope(|scope| {
             let shared = latch.read();

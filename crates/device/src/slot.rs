@@ -71,7 +71,7 @@ mod tests {
     use crate::sync::Mutex;
 
     #[test]
-    fn threads_at_work_at_once_have_different_numbers_and_the_next_ones_have_them_again() {
+    fn concurrent_threads_have_different_numbers_that_later_ones_reuse() {
         let own = thread_slot();
         for _ in 0..50 {
             let (together, slots) = (Barrier::new(4), Mutex::new(BTreeSet::from([own])));

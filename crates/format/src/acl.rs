@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_round_trip_and_no_part_of_one_is_one() {
+    fn lists_round_trip_and_partial_ones_are_refused() {
         for acl in [sample(), Acl::of_mode(0o754), Acl { mask: Some(0), ..Acl::of_mode(0o700) }] {
             let bytes = acl.encode();
             assert_eq!(Acl::decode(&bytes), Ok(Some(acl)));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_acl_5_does_not_allow_is_refused() {
+    fn access_lists_that_acl_5_forbids_are_refused() {
         let entries = |entries: &[(u16, u16, u32)]| {
             let mut bytes = 2_u32.to_le_bytes().to_vec();
             for (tag, permissions, id) in entries {

@@ -76,7 +76,7 @@ mod tests {
     use super::BaseRecord;
 
     #[test]
-    fn records_round_trip_and_strange_ones_are_refused() {
+    fn records_round_trip_and_unknown_ones_are_refused() {
         for complete in [false, true] {
             let record =
                 BaseRecord { complete, subvolume: 1, root: 2, commit: 3, created: -4, rows: 5 };

@@ -471,7 +471,7 @@ mod tests {
 
     /// The sums that a replay computes do not overflow.
     #[test]
-    fn a_link_to_what_cannot_be_is_malformed() {
+    fn a_link_to_an_impossible_run_is_malformed() {
         let links = |blob: BlobEntry, start: u64, index: u64, entries: u64| {
             let (number, ranges, checksum, tombstones) = (0, 0, 1, 0);
             let (blob_number, index_bytes) = (blob.number, 100);

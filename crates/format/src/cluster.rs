@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_come_back_and_every_bit_flip_is_seen() {
+    fn heads_round_trip_and_every_bit_flip_is_detected() {
         let good = encoded();
         assert_eq!(Head::claimed_length(&good), Ok(Decoded::Known(good.len())));
         for bit in 0..good.len() * 8 {

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_go_beyond_64_bits_in_memory_and_to_their_end_on_disk() {
+    fn sums_exceed_64_bits_in_memory_and_saturate_on_disk() {
         let one = Sums { files: 1, bytes: (1 << 63) - 1, allocated: u128::from(u64::MAX) };
         let mut sum = Sums::default();
         for _ in 0..5 {

@@ -61,7 +61,7 @@ mod tests {
     use super::{ClusterLimitsRecord, DIRECTORIES_MAX, ROWS_MAX, ROWS_MIN};
 
     #[test]
-    fn records_round_trip_and_no_part_of_one_is_one() {
+    fn records_round_trip_and_partial_ones_are_refused() {
         let record = ClusterLimitsRecord { directories: 2000, rows: 20_000, since: 1 << 40 };
         let bytes = record.encode();
         assert_eq!(ClusterLimitsRecord::decode(&bytes), Ok(record));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_none_can_set_are_damage() {
+    fn impossible_limits_are_damage() {
         let decoded = |directories, rows| {
             let bytes = ClusterLimitsRecord { directories, rows, since: 40 }.encode();
             ClusterLimitsRecord::decode(&bytes).is_ok()

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn names_behind_a_mark_are_found() {
+    fn names_after_a_restart_point_are_found() {
         let all: Vec<String> = (0..1000).map(|n| format!("{n}")).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let names = Names::decode(joined(&all), 1000, 100).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_name_a_row_is_refused() {
+    fn name_columns_without_one_name_per_row_are_refused() {
         assert!(Names::decode(joined(&["a", "", "b"]), 3, 2).is_err());
         assert!(Names::decode(joined(&["a", "b"]), 3, 2).is_err());
         assert!(Names::decode(joined(&["a", "b", "c", "d"]), 3, 2).is_err());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_bytes_come_back_at_their_length_only() {
+    fn packed_bytes_round_trip_at_their_length_only() {
         let bytes = joined(&["abc"; 500]);
         let packed = pack(&bytes, 3).unwrap();
         assert!(packed.len() < 60);

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_width_come_back() {
+    fn values_of_every_width_round_trip() {
         let mut random = fastrand::Rng::with_seed(11);
         for width in 0..=64 {
             for rows in [1, 63, 64, 65, 300] {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn few_great_values_are_patches_and_few_values_a_dictionary() {
+    fn rare_large_values_are_patches_and_few_values_a_dictionary() {
         let mut values: Vec<u64> = (0..1000).map(|n| n % 16).collect();
         values[77] = u64::MAX;
         values[999] = 1 << 40;
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn zigzag_is_undone() {
+    fn zigzag_round_trips() {
         for value in [0, 1, -1, i64::MAX, i64::MIN, 77] {
             assert_eq!(unzigzag(zigzag(value)), value);
         }
@@ -417,7 +417,7 @@ mod tests {
 
     /// Bytes with a valid checksum are those that were written; still, any bytes must be harmless.
     #[test]
-    fn any_bytes_do_no_harm() {
+    fn any_bytes_decode_or_fail_without_panic() {
         let mut random = fastrand::Rng::with_seed(13);
         let mut good = Vec::new();
         let values: Vec<u64> = (0..700).map(|_| random.u64(..) >> random.u32(..64)).collect();

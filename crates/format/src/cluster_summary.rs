@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn summaries_come_back_and_no_part_of_one_is_one() {
+    fn summaries_round_trip_and_partial_ones_are_refused() {
         let record = SummaryRecord {
             rows: 20_000,
             directories: 77,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn summaries_of_version_1_carry_nothing() {
+    fn summaries_of_version_1_list_no_attributes() {
         let record = SummaryRecord { rows: 7, ..SummaryRecord::default() };
         let mut bytes = record.encode();
         assert_eq!(bytes.pop(), Some(0));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_do_no_harm() {
+    fn any_bytes_decode_or_fail_without_panic() {
         let mut random = fastrand::Rng::with_seed(5);
         let good = SummaryRecord::default().encode();
         for _ in 0..20_000 {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_at_their_places_and_no_others_are() {
+    fn values_are_found_at_their_rows_only() {
         let mut all = values();
         all.sort();
         let values = Values::decode(&encoded(&all), 6).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_values_and_none_out_of_order_are_values() {
+    fn partial_and_unordered_values_are_refused() {
         let mut all = values();
         all.sort();
         let good = encoded(&all);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_do_no_harm() {
+    fn any_bytes_decode_or_fail_without_panic() {
         let mut random = fastrand::Rng::with_seed(6);
         let mut all = values();
         all.sort();

@@ -99,7 +99,7 @@ mod tests {
     use super::DetachedRecord;
 
     #[test]
-    fn records_round_trip_and_strange_ones_are_refused() {
+    fn records_round_trip_and_unknown_ones_are_refused() {
         let directory = |kept_while_held| DetachedRecord::Directory {
             subvolume: 7,
             directory: 1 << 35,

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn records_round_trip_and_no_part_of_one_is_one() {
+    fn records_round_trip_and_partial_ones_are_refused() {
         let longest = [b'n'; 255];
         for (name, target) in [
             (&b""[..], Target::Tombstone),

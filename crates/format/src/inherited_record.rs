@@ -80,7 +80,7 @@ mod tests {
     use super::{HOME_BYTES, HOMES_MAX, Home, InheritedRecord};
 
     #[test]
-    fn records_round_trip_and_strange_ones_are_refused() {
+    fn records_round_trip_and_unknown_ones_are_refused() {
         let home = |subvolume, same_lineage| Home { subvolume, same_lineage };
         let record = InheritedRecord { homes: vec![home(7, true), home(1 << 22, false)] };
         let bytes = record.encode();

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_file_takes_sixteen_bytes_and_the_kind() {
+    fn a_fresh_file_takes_16_bytes_and_the_kind() {
         let mut bytes = Vec::new();
         sample().encode(&mut bytes);
         assert_eq!(bytes.len(), 16);

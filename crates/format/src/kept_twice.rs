@@ -92,7 +92,7 @@ mod tests {
     use crate::key::{self, Counter};
 
     #[test]
-    fn a_counter_is_as_before_without_copies_and_strange_ones_are_refused() {
+    fn a_counter_without_copies_keeps_its_format_and_unknown_ones_are_refused() {
         for (copies, excludes_older) in [(false, false), (true, false), (false, true), (true, true)]
         {
             let root = RootCounter { subvolume: 7, copies, excludes_older };
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_counts_has_no_copy() {
+    fn plain_counters_have_no_copy() {
         assert!(is_kept_twice(&key::subvolume(1)));
         assert!(is_kept_twice(&key::counter(Counter::Epoch)));
         assert!(is_kept_twice(&key::segment(3)));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_over_two_kinds_is_not_all_kept_twice() {
+    fn only_mirrored_kinds_of_a_range_are_kept_twice() {
         assert!(is_all_kept_twice(&key::subvolume(1), Some(&key::subvolume(9))));
         assert!(is_all_kept_twice(b"S", Some(b"T")));
         assert!(!is_all_kept_twice(b"S", Some(b"U")));

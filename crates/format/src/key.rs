@@ -534,7 +534,7 @@ mod tests {
     };
 
     #[test]
-    fn keys_come_apart_as_they_were_put_together() {
+    fn keys_round_trip() {
         let key = entry(7, 0x1234_5678_9abc_de01, Part::Bulk);
         assert_eq!(
             parse(&key),
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_strange_keys_are_refused() {
+    fn short_and_unknown_keys_are_refused() {
         for key in [&b""[..], b"D", b"Q12345678", &entry(1, 1, Part::Bulk)[..17]] {
             assert!(parse(key).is_err());
         }

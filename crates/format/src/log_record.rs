@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn record_comes_back_and_tells_what_was_durable() {
+    fn record_round_trips_with_the_durable_number() {
         let bytes = record(b"payload", 42, 40);
         let found = Record::decode(seed(&VOLUME), &bytes).unwrap();
         assert_eq!((found.payload, found.header.lsn), (b"payload".as_slice(), 42));
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn record_far_ahead_of_the_durable_one_claims_nothing() {
+    fn a_record_far_ahead_of_the_durable_one_proves_nothing() {
         let bytes = record(b"x", 1 << 40, 1);
         let found = Record::decode(seed(&VOLUME), &bytes).unwrap();
         assert_eq!(found.header.durable(), None);
     }
 
     #[test]
-    fn bytes_on_disk_are_these() {
+    fn encoded_bytes_are_fixed() {
         let bytes = record(b"ab", 0x0102, 0x0100);
         let hex = bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         let sum = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_single_bit_flip_is_seen() {
+    fn every_single_bit_flip_is_detected() {
         let good = record(b"some payload", 9, 8);
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();

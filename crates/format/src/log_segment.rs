@@ -103,14 +103,14 @@ mod tests {
     const HEADER: SegmentHeader = SegmentHeader { volume: [3; 16], first: 77, bytes: 1 << 24 };
 
     #[test]
-    fn header_comes_back() {
+    fn header_round_trips() {
         let bytes = HEADER.encode();
         assert_eq!(bytes.len(), HEADER_BYTES);
         assert_eq!(SegmentHeader::decode(&bytes), Ok(Decoded::Header(HEADER)));
     }
 
     #[test]
-    fn a_number_that_no_record_comes_to_is_refused() {
+    fn an_unreachable_record_number_is_refused() {
         let of = |first| SegmentHeader::decode(&SegmentHeader { first, ..HEADER }.encode());
         assert!(of(crate::COUNTED_MAX).is_ok());
         for first in [0, crate::COUNTED_MAX + 1, u64::MAX - 1, u64::MAX] {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_single_bit_flip_is_seen() {
+    fn every_single_bit_flip_is_detected() {
         let good = HEADER.encode();
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_told_apart() {
+    fn other_versions_are_distinguished() {
         let of = |version: u32| {
             let mut bytes = HEADER.encode();
             bytes[8..12].copy_from_slice(&version.to_le_bytes());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_damaged_header_says_how_long_the_file_is() {
+    fn a_partly_damaged_header_still_states_the_file_length() {
         let mut bytes = HEADER.encode();
         bytes[..HEADER_BYTES - RESERVED_BYTES - 8].fill(0);
         assert!(SegmentHeader::decode(&bytes).is_err());

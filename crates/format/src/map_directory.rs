@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_gathered_pages_come_back_and_cost_nothing_where_there_are_none() {
+    fn gathered_page_positions_round_trip_and_cost_nothing_if_absent() {
         let entry = |copy| Entry { checksum: 5, free: 9, copy };
         let own = [PageCopy::None, PageCopy::A, PageCopy::B].map(entry).to_vec();
         let (bytes, checksum) = written(&own);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_a_place_or_with_one_more_is_damage() {
+    fn a_directory_with_a_missing_or_extra_position_is_damage() {
         let entry = |copy| Entry { checksum: 5, free: 9, copy };
         let groups = [PageCopy::A, PageCopy::Gathered(7)].map(entry);
         for (drop, add) in [(4, 0), (1, 0), (0, 4)] {

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leaf_comes_back_and_every_flipped_bit_is_seen() {
+    fn a_leaf_round_trips_and_every_flipped_bit_is_detected() {
         let far = Pointer { unit: 77, units: 3, overflows: false, checksum: 5 };
         let mut node = Vec::new();
         begin(&mut node, Kind::Leaf, 0, 9, 2);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interior_node_comes_back() {
+    fn an_interior_node_round_trips() {
         let at = |unit| Pointer { unit, units: 1, overflows: true, checksum: 7 };
         let mut node = Vec::new();
         begin(&mut node, Kind::Interior, 3, 1, 2);

@@ -77,7 +77,7 @@ mod tests {
     use crate::COUNTED_MAX;
 
     #[test]
-    fn every_flipped_bit_and_cut_is_seen() {
+    fn every_flipped_bit_and_truncation_is_detected() {
         let numbers = Numbers { volume: [7; 16], below: 1 << 40 };
         let bytes = numbers.encode();
         assert_eq!(bytes.len(), NUMBERS_BYTES);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_one_is_told_and_numbers_that_nobody_comes_to_are_refused() {
+    fn a_newer_version_is_reported_and_unreachable_numbers_are_refused() {
         let with = |below| Numbers { volume: [7; 16], below }.encode();
         assert!(Numbers::decode(&with(COUNTED_MAX)).is_ok());
         assert!(Numbers::decode(&with(COUNTED_MAX + 1)).is_err());

@@ -120,7 +120,7 @@ mod tests {
     use crate::key;
 
     #[test]
-    fn records_round_trip_and_no_part_of_one_is_one() {
+    fn records_round_trip_and_partial_ones_are_refused() {
         let limits = OwnerLimits { files_max: u64::MAX, bytes_max: 1 << 40 };
         let bytes = limits.encode();
         assert_eq!(OwnerLimits::decode(&bytes), Ok(limits));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_name_their_owner_and_those_of_a_subvolume_lie_together() {
+    fn keys_name_their_owner_and_are_grouped_by_subvolume() {
         for owner in [Owner::User(0), Owner::User(u32::MAX), Owner::Group(7)] {
             assert_eq!(key::parse_owner(&key::owner_limits(owner)), Ok(Some(owner)));
             let charges = key::owner_charges(300, owner);

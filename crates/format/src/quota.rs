@@ -141,7 +141,7 @@ mod tests {
     use crate::key::{self, INO_MAX, SUBVOLUME_MAX};
 
     #[test]
-    fn a_quota_of_what_no_volume_can_have_is_malformed() {
+    fn a_quota_of_an_impossible_directory_is_malformed() {
         let record = |subvolume, directory| {
             let (files_max, bytes_max) = (u64::MAX, u64::MAX);
             QuotaRecord { subvolume, directory, files_max, bytes_max, adopting_from: None }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn records_round_trip_and_no_part_of_one_is_one() {
+    fn records_round_trip_and_partial_ones_are_refused() {
         let settled = QuotaRecord {
             subvolume: 1,
             directory: 77,

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_on_disk_are_these() {
+    fn encoded_bytes_are_fixed() {
         let mut bytes = Vec::new();
         sample().encode(&mut bytes);
         let hex = bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_comes_back_and_no_cut_or_addition_passes() {
+    fn a_pointer_round_trips_and_other_lengths_are_refused() {
         let mut bytes = Vec::new();
         sample().encode(&mut bytes);
         assert_eq!(RowPointer::decode(&bytes), Ok(sample()));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_its_block_cannot_hold_is_refused() {
+    fn a_row_too_large_for_its_block_is_refused() {
         let breaks: [fn(&mut RowPointer); 3] = [
             |pointer| pointer.length = 4001,
             |pointer| pointer.place.stored = 4001,

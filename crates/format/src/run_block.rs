@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_and_are_found() {
+    fn entries_round_trip_and_are_found() {
         for seed in 0..500 {
             let mut random = fastrand::Rng::with_seed(seed);
             let entries = entries(&mut random);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_on_disk_are_these() {
+    fn encoded_bytes_are_fixed() {
         let block = build(&vec![(b"ka".to_vec(), Some(b"v".to_vec())), (b"kb".to_vec(), None)]);
         let hex = block.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         let header = "02000000".to_owned() + "0100" + "0000" + "0a000000" + "09000000";
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_blocks_come_back() {
+    fn packed_blocks_round_trip() {
         let entries = (0..200_u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![7; 30]))).collect();
         let block = build(&entries);
         let packed = pack(&block, 1).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_do_no_harm() {
+    fn any_bytes_decode_or_fail_without_panic() {
         let mut random = fastrand::Rng::with_seed(1);
         let good = build(&entries(&mut random));
         for _ in 0..20_000 {

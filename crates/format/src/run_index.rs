@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_comes_back_and_finds_blocks() {
+    fn an_index_round_trips_and_finds_blocks() {
         for blocks in [0, 1, 10, 57] {
             let index = sample(blocks);
             assert_eq!(RunIndex::decode(&index.encode()), Ok(index.clone()));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_noticed_and_any_bytes_do_no_harm() {
+    fn every_truncation_is_detected_and_any_bytes_fail_without_panic() {
         let bytes = sample(12).encode();
         for length in 0..bytes.len() {
             assert!(RunIndex::decode(&bytes[..length]).is_err(), "{length}");
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_a_blob_is_its_own() {
+    fn a_blob_head_of_another_blob_is_refused() {
         let head = blob_head([1; 16], 7);
         assert_eq!(check_blob_head(&head, [1; 16], 7), Ok(()));
         assert!(matches!(check_blob_head(&head, [1; 16], 8), Err(Err(_))));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_is_that_of_a_place() {
+    fn a_checksum_depends_on_the_offset() {
         let sum = checksum(&[1; 16], 2, 3, b"bytes");
         assert_ne!(sum, checksum(&[1; 16], 2, 4, b"bytes"));
         assert_ne!(sum, checksum(&[1; 16], 3, 3, b"bytes"));

@@ -97,7 +97,7 @@ mod tests {
     use super::ScanRecord;
 
     #[test]
-    fn a_record_round_trips_and_no_part_of_one_is_one() {
+    fn a_record_round_trips_and_partial_ones_are_refused() {
         for bits in 0..4 {
             let record = ScanRecord {
                 pending: 77,

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_cut_is_noticed_or_looks_newer() {
+    fn every_flipped_bit_and_truncation_is_detected_or_looks_newer() {
         for covers in [Covers::Body, Covers::All] {
             let seal = kind(covers);
             let bytes = seal.seal(b"body");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_told() {
+    fn a_newer_version_is_reported() {
         for covers in [Covers::Body, Covers::All] {
             let newer = Seal { version: 3, ..kind(covers) }.seal(b"what it likes");
             assert!(matches!(kind(covers).open(&newer), Ok(Opened::Newer(3))));

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_round_trips_and_every_flipped_bit_shows() {
+    fn a_mark_round_trips_and_every_flipped_bit_is_detected() {
         let mut bytes = Vec::new();
         example().encode(&mut bytes);
         assert_eq!(bytes.len(), MARK_BYTES);

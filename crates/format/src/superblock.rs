@@ -128,7 +128,7 @@ mod tests {
 
     /// A valid checksum does not make it right: opening the state counts on from these.
     #[test]
-    fn numbers_that_nobody_comes_to_are_refused() {
+    fn unreachable_numbers_are_refused() {
         let at = |unit| Pointer { unit, units: 2, overflows: false, checksum: 3 };
         let with = |number: usize, value| {
             let mut numbers = [4, 99, 1, 6];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_may_have_been_written_in_turns_is_told() {
+    fn a_superblock_that_may_have_been_written_alternately_is_recognized() {
         let at = |unit| Pointer { unit, units: 2, overflows: false, checksum: 3 };
         let superblock = Superblock {
             volume: [7; 16],
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_seen() {
+    fn every_flipped_bit_is_detected() {
         let at = |unit| Pointer { unit, units: 2, overflows: false, checksum: 3 };
         let superblock = Superblock {
             volume: [7; 16],

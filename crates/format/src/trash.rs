@@ -39,7 +39,7 @@ mod tests {
     use super::TrashRecord;
 
     #[test]
-    fn records_round_trip_and_no_part_of_one_is_one() {
+    fn records_round_trip_and_partial_ones_are_refused() {
         let record = TrashRecord { keep_seconds: 7 * 86_400 };
         let bytes = record.encode();
         assert_eq!(TrashRecord::decode(&bytes), Ok(record));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let bytes = sample().encode();
         for bit in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_and_a_newer_format_are_told_apart() {
+    fn another_file_and_a_newer_format_are_distinguished() {
         let mut bytes = sample().encode();
         bytes[8] = 2;
         assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::Newer(2)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_version_is_told_by_the_other_file() {
+    fn a_damaged_version_is_read_from_the_other_file() {
         let right = sample().encode();
         assert!(!differ_in_version_only(&right, &right));
         for at in 0..right.len() {

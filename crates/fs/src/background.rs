@@ -320,7 +320,7 @@ mod tests {
     /// If checkpoints were due at every other step, the steps between them would all be of one
     /// kind, perhaps only those that begin with removals.
     #[test]
-    fn a_checkpoint_takes_nobodys_turn() {
+    fn a_checkpoint_skips_no_background_step() {
         let env = SimEnv::on(SimDevice::new(1), 1).env();
         Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
         let options = OpenOptions { checkpoint_bytes: 24 << 10, ..OpenOptions::default() };

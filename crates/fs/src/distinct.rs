@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_seen_again_counts_once() {
+    fn repeated_items_count_once() {
         for wanted in [0u64, 1, 10, 1000, 3000, 100_000, 2_000_000] {
             let (mut seen, mut half) = (Distinct::default(), Distinct::default());
             for number in 0..wanted {

@@ -137,7 +137,7 @@ mod tests {
     use super::{Lock, LockTable, Mode};
 
     #[test]
-    fn one_stripe_wanted_twice_is_taken_once_and_exclusively() {
+    fn a_stripe_requested_twice_is_locked_once_and_exclusively() {
         let table = LockTable::new();
         let object = Lock::Object { subvol: 1, ino: 2 };
         let held = table.lock(&[

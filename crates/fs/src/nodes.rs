@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_puts_late_look_ups_right() {
+    fn a_listing_corrects_late_look_ups() {
         let table = NodeTable::new();
         let node = NodeId(78);
         let listing = table.begin_listing();
@@ -431,7 +431,7 @@ mod tests {
 
     /// A listing does not restore a place that a node had before its last name was removed.
     #[test]
-    fn a_listing_finds_what_lost_its_name_without_one() {
+    fn a_listing_shows_nameless_files_without_a_path() {
         let table = NodeTable::new();
         let node = NodeId(79);
         let place = Location::Entry { dir: 1, cookie: 256 };
@@ -454,7 +454,7 @@ mod tests {
     /// With listings that always overlap, moves before they began are dropped, and all moves since
     /// are kept.
     #[test]
-    fn what_moved_is_let_go_of_while_listings_overlap() {
+    fn moved_nodes_are_released_while_listings_overlap() {
         let table = NodeTable::new();
         let many = MOVED_MANY as u64;
         let place = |node| Location::Entry { dir: 2, cookie: 256 * node };

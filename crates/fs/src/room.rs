@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_search_of_another_deletes_nothing() {
+    fn a_thread_that_waits_for_anothers_search_deletes_nothing() {
         let v = volume();
         let root = Caller::root();
         v.fs.trash_set(&root, ROOT, Some(86_400)).expect("a trash");
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collection_that_somebody_has_to_its_end_is_not_waited_for() {
+    fn a_collection_that_another_thread_finishes_is_not_waited_for() {
         let v = volume();
         let (big, other) = (v.file("big", 1 << 20), v.file("other", 8192));
         v.fill();
@@ -462,7 +462,7 @@ mod tests {
 
     /// Marking of `pando gc` takes minutes, and its result may be all that is needed.
     #[test]
-    fn nothing_of_the_trash_goes_while_a_collection_is_asked_for_or_under_way() {
+    fn no_trash_is_purged_while_a_collection_is_requested_or_running() {
         let v = volume();
         let root = Caller::root();
         v.fs.trash_set(&root, ROOT, Some(30 * 86_400)).expect("a trash");
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_removed_is_punched_before_more_of_the_trash_goes() {
+    fn removed_data_is_punched_before_more_trash_is_purged() {
         let v = volume();
         let root = Caller::root();
         v.fs.trash_set(&root, ROOT, Some(30 * 86_400)).expect("a trash");
@@ -549,7 +549,7 @@ mod tests {
 
     /// Contents that cannot be read cannot be removed either.
     #[test]
-    fn what_cannot_be_removed_is_not_looked_for_again_and_again() {
+    fn unremovable_contents_are_not_searched_repeatedly() {
         let v = volume();
         let bad = v.file("bad", 65_536);
         let other = v.file("other", 8192);

@@ -287,7 +287,7 @@ mod tests {
     /// For a state without space for the commit that removes references to a base, as in
     /// `remove_all`.
     #[test]
-    fn totals_are_told_where_a_record_names_a_base_that_is_gone() {
+    fn totals_are_returned_if_a_record_names_a_missing_base() {
         let env = SimEnv::on(SimDevice::new(1), 1).env();
         Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
         let options =
@@ -330,7 +330,7 @@ mod tests {
     /// A query that takes long, or whose matches are not taken, sees the state that it began with,
     /// even if it reaches a subvolume after that got another base.
     #[test]
-    fn a_base_that_only_an_older_state_names_is_not_wanted_for_ever() {
+    fn a_base_named_only_by_an_older_state_is_released() {
         let env = SimEnv::on(SimDevice::new(1), 1).env();
         Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
         let options =
@@ -413,12 +413,12 @@ mod tests {
     }
 
     #[test]
-    fn no_record_names_a_base_that_is_gone_where_there_is_no_room() {
+    fn without_space_no_record_names_a_deleted_base() {
         remove_all_without_room(Engine::Btree);
     }
 
     #[test]
-    fn no_record_names_a_base_that_is_gone_where_the_other_engine_has_no_room() {
+    fn without_space_no_record_names_a_deleted_base_on_the_log_structured_engine() {
         remove_all_without_room(Engine::Lsm);
     }
 }

@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_most_queries_loses_his_oldest() {
+    fn the_user_with_the_most_queries_loses_the_oldest() {
         let mut inner = Inner::default();
         inner.queries.insert(1, held(7, 1, 10));
         inner.queries.insert(2, held(7, 2, 20 << 20));
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_look_for_everywhere_is_no_query() {
+    fn names_that_programs_probe_are_not_queries() {
         for name in [".git", ".hg", ".cargo", "..", ".Trash-1000"] {
             assert!(is_hidden_name(name.as_bytes()), "{name}");
         }

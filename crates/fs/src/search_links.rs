@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn links_alike_are_told_apart_and_a_number_never_leads_elsewhere() {
+    fn similar_links_are_distinguished_and_a_number_never_points_elsewhere() {
         let mut links = Links::default();
         let first = found(&mut links, &["../../a/f", "../../b/f", "../../c/f~2"]);
         assert_eq!(first, [(0, "f".into()), (1, "f~2".into()), (2, "f~2~2".into())]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn many_alike_are_named_without_trying_all_names_for_each() {
+    fn many_equal_names_are_numbered_without_trying_all() {
         let long = "n".repeat(inode::NAME_BYTES_MAX - 1);
         let mut paths: Vec<String> = (0..20_000).map(|at| format!("../../{at}/same")).collect();
         paths.extend((0..5000).map(|at| format!("../../{at}/{long}{}", at % 10)));

@@ -149,7 +149,7 @@ mod tests {
     use crate::{FormatOptions, Fs, OpenOptions};
 
     #[test]
-    fn a_slot_is_not_given_out_while_the_kernel_holds_what_was_there() {
+    fn a_slot_is_not_reused_while_the_kernel_holds_its_inodes() {
         let (env, store) = (sim_env(1), std::sync::Arc::new(MemStore::new()));
         let made = Fs::format_on(&env.env(), &*store, &FormatOptions::default());
         let header = made.expect("an empty store");

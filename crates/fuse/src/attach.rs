@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_with_commas_reaches_the_helper_whole() {
+    fn a_mount_source_with_commas_reaches_the_helper_unchanged() {
         let options = MountOptions::new(Path::new("/a,b\\c"), Path::new("/m"));
         let list = helper_options(options.volume_dir.as_os_str(), &options);
         let list = list.to_string_lossy();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_the_helper_become_advice() {
+    fn refusals_of_the_mount_helper_become_hints() {
         let words = "fusermount3: option allow_other only allowed if 'user_allow_other' is set";
         assert!(matches!(refusal(words), MountError::AllowOther));
         let words = "fusermount3: user has no write access to mountpoint /x\n";

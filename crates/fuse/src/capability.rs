@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_kept_is_read_from_the_effective_set() {
+    fn capabilities_are_read_from_the_effective_set() {
         assert!(may(b"CapPrm:\t0\nCapEff:\t0000000000000010\nCapBnd:\t0\n", FSETID));
         assert!(!may(b"CapPrm:\t10\nCapEff:\t000001ffffffffef\nCapBnd:\t10\n", FSETID));
         assert!(!may(b"CapEff:\tnothing\n", FSETID));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_seen_may_keep_nothing() {
+    fn an_unseen_process_keeps_no_capability() {
         assert!(!keeps_set_id(0));
         assert!(!keeps_set_id(u32::MAX));
     }

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_has_none() {
+    fn a_dead_process_has_no_groups() {
         let groups = Groups::default();
         assert_eq!(groups.of(u32::MAX, 5, Timestamp(7)), Vec::<u32>::new());
         assert_eq!(groups.of(0, 5, Timestamp(7)), Vec::<u32>::new());

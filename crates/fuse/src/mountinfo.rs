@@ -321,14 +321,14 @@ broken line
 ";
 
     #[test]
-    fn a_mount_that_takes_no_changes_is_known() {
+    fn a_read_only_mount_is_recognized() {
         let read_only = |path| found(path).expect("it is ours").read_only;
         assert!(read_only("/mnt/ro/x") && read_only("/mnt/ro-too"));
         assert!(!read_only("/mnt/sub/x") && !read_only("/bind") && !read_only("/mnt/rot"));
     }
 
     #[test]
-    fn who_mounted_is_read_from_what_the_kernel_says_and_not_from_the_source() {
+    fn the_mounting_user_is_read_from_the_kernel_not_from_the_source() {
         let user = |path| found(path).expect("it is ours").user;
         assert_eq!((user("/mnt/ro/x"), user("/mnt/forged")), (Some(0), Some(1000)));
         assert_eq!(user("/mnt/sub"), None);
@@ -365,7 +365,7 @@ broken line
     }
 
     #[test]
-    fn what_is_mounted_below_is_found_in_the_volume() {
+    fn mounts_below_are_found_in_the_volume() {
         let found = |device| below(&parse(TABLE), device);
         let path = PathBuf::from;
         assert_eq!(found("0:41"), [(path("/home/x:y/e/in"), path("/mnt/sub/e/in"))]);
@@ -375,7 +375,7 @@ broken line
     }
 
     #[test]
-    fn escapes_are_undone_and_nothing_else() {
+    fn only_escapes_are_decoded() {
         assert_eq!(unescape(br"a\040b\134c\011"), b"a b\\c\t");
         assert_eq!(unescape(br"\99\0"), br"\99\0");
         assert_eq!(unescape(br"\777"), br"\777");

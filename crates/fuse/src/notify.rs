@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_told_whole_is_not_told_once_more_for_its_attributes() {
+    fn a_node_invalidated_whole_is_not_invalidated_again_for_its_attributes() {
         let (queue, told) = queue();
         let told = told.upgrade().expect("the queue holds it");
         queue.attributes(NodeId(7));
@@ -505,7 +505,7 @@ mod tests {
 
     /// A roll-back used to wait until the kernel had dropped its whole cache of the old tree.
     #[test]
-    fn nobody_waits_until_what_is_below_a_name_is_dropped() {
+    fn no_request_waits_until_entries_below_a_name_are_dropped() {
         let slow = Arc::new(Slow {
             dropped: Mutex::new(false),
             expired: Mutex::new(0),

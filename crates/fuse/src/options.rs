@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_fstab_is_understood() {
+    fn an_fstab_line_is_parsed() {
         let options = parsed(
             "rw,noexec,nosuid,nodev,noatime,auto,nofail,_netdev,x-systemd.automount,allow_other,\
              subdir=/home/alice/,attr-timeout=1.5,entry_timeout=0,threads=4,,fsname=mine",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_not_open_to_all() {
+    fn devices_are_restricted_to_root() {
         assert!(parsed("dev,allow_other").unwrap().check().is_ok());
         assert!(parsed("dev,noallow_other,no_default_permissions").unwrap().check().is_ok());
         assert!(parsed("nodev,allow_other,no_default_permissions").unwrap().check().is_ok());
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn wrong_options_are_named() {
         for list in ["noexce", "threads=0", "threads=many", "threads", "attr-timeout=-1", "ro=1"] {
             let message = parsed(&format!("rw,{list}")).unwrap_err().to_string();
             assert!(message.contains(list), "{list}: {message}");

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_taken_apart_as_it_was_put_together() {
+    fn a_mount_source_round_trips() {
         let volumes = ["/srv/volume", "/a:/b", "/odd:name", "/x:/", "/with space,comma"];
         let subdirs = [None, Some("home"), Some("a:/b:"), Some("100%3A"), Some("deep/er")];
         for volume in volumes {

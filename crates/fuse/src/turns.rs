@@ -112,7 +112,7 @@ mod tests {
     const LITTLE: Duration = Duration::from_millis(50);
 
     #[test]
-    fn who_has_a_request_is_waited_for_and_who_sleeps_is_not() {
+    fn only_threads_with_a_request_are_waited_for() {
         let (threads, clock) = (Turns::default(), SystemClock::new());
         let turns = &threads;
         let (mut requests, mut kernel) = std::io::pipe().expect("a pipe");

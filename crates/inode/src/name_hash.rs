@@ -58,7 +58,7 @@ mod tests {
 
     /// The hash is on disk: it must never change.
     #[test]
-    fn the_hash_of_a_known_name_is_known() {
+    fn the_hash_of_a_name_is_fixed() {
         assert_eq!(NameHash::new([7; 16]).hash(b"pando"), GOLDEN);
     }
 

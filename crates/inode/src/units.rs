@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_of_whole_bytes() {
+    fn a_limit_counts_whole_bytes() {
         for (text, bytes) in [
             ("0", Some(0)),
             ("0.0", Some(0)),

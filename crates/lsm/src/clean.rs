@@ -154,7 +154,7 @@ mod tests {
 
     /// Each job leaves a run that points to a new, full log, so cleaning ends.
     #[test]
-    fn layers_are_written_anew_until_no_log_is_sparse() {
+    fn layers_are_rewritten_until_no_log_is_sparse() {
         assert_eq!(jobs(u64::MAX), [30, 20, 10]);
         // Not all of a log's live rows may be taken at once.
         let jobs = jobs(60);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_takes_as_much_as_it_merges_and_has_room_for() {
+    fn a_merge_is_bounded_by_its_input_and_the_free_space() {
         let all = u64::MAX;
         assert_eq!(most_taken(0, 0, all, all), TAKEN_BYTES);
         assert_eq!(most_taken(1 << 40, 1 << 40, all, all), 1 << 40);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_no_run_may_be_written_anew_for_is_not_in_the_way() {
+    fn a_log_whose_runs_must_not_be_rewritten_blocks_no_merge() {
         let sparse = BTreeMap::from([(1, 10), (2, 20)]);
         let uses = [rows(2, 20)];
         assert_eq!(pick(&[Pointing { id: 7, uses: &uses }], &sparse), Some(7));

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_share_what_was_made_of_the_same() {
+    fn stacks_share_layers_of_equal_inputs() {
         type Case<'a> = (&'a [&'a [u64]], &'a [&'a [u64]], (usize, usize));
         let cases: [Case<'_>; 7] = [
             (&[&[3], &[2], &[1]], &[&[3], &[2], &[1]], (0, 0)),

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_moved_where_that_gives_back_more_than_it_writes() {
+    fn a_run_is_moved_if_that_frees_more_than_it_writes() {
         let runs = [(1, 7, MIB), (2, 7, MIB), (3, 8, MIB)];
         let picked =
             |dead: &[(u64, u64)], most: u64| picked(&runs, &dead.iter().copied().collect(), most);

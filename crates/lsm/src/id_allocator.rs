@@ -240,7 +240,7 @@ mod tests {
     /// Covers processes that leave no trace but the note: no two openings assign the same number,
     /// and none assigns more than it recorded.
     #[test]
-    fn no_two_openings_give_one_number() {
+    fn no_two_openings_assign_the_same_number() {
         let (mut sim, mut least) = (new(), 1);
         for round in 0..20 {
             let (begin, mut allocator) = opened(&sim, 1);
@@ -259,7 +259,7 @@ mod tests {
     /// Holds for any damage of one of the two places, however often, and for a note that is being
     /// written.
     #[test]
-    fn one_place_is_enough() {
+    fn one_valid_place_suffices() {
         let file = path(NAME);
         for place in PLACES {
             let (sim, mut least) = (new(), 1);
@@ -283,7 +283,7 @@ mod tests {
 
     /// If the note is another volume's, or claims an impossible bound, it counts as damaged.
     #[test]
-    fn what_cannot_be_its_own_is_not_believed() {
+    fn a_foreign_or_impossible_note_counts_as_damaged() {
         for bad in [
             Numbers { volume: [8; 16], below: 1 << 40 },
             Numbers { volume: VOLUME, below: NUMBER_MAX + 1 },
@@ -302,7 +302,7 @@ mod tests {
     /// The next process reads what a process wrote and did not sync. It must not rely on that
     /// before it is durable: the place that it overwrites may be the only durable one.
     #[test]
-    fn what_is_read_is_durable_before_the_other_place_is_written_over() {
+    fn the_read_place_is_synced_before_the_other_is_overwritten() {
         for seed in 0..64 {
             let sim = new();
             let (first, mut allocator) = opened(&sim, 1);
@@ -350,7 +350,7 @@ mod tests {
     /// If a note is lost with all traces of the numbers that it reserved, only the random offset
     /// remains.
     #[test]
-    fn two_openings_without_a_note_begin_apart() {
+    fn two_openings_without_a_note_start_at_different_numbers() {
         let begins: Vec<u64> = (1..9)
             .map(|seed| {
                 let sim = SimEnv::on(new().device.clone(), seed);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_nobody_could_read_are_not_given() {
+    fn numbers_beyond_the_readable_maximum_are_not_assigned() {
         let sim = new();
         let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
         for found in [(NUMBER_MAX, 1), (1, NUMBER_MAX), (NUMBER_MAX - 2 * AT_ONCE, 1)] {

@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_nothing_waits() {
+    fn without_a_rate_merges_do_not_wait() {
         let mut limiter = Limiter::new(0);
         limiter.took(u64::MAX);
         assert!(limiter.may(Duration::ZERO));
     }
 
     #[test]
-    fn a_clock_that_stands_still_gives_nothing() {
+    fn a_stopped_clock_grants_no_rate() {
         let mut limiter = Limiter::new(100);
         assert!(limiter.may(Duration::from_secs(5)));
         limiter.took(1000);

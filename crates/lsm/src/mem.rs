@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_are_kept_only_where_something_is_below() {
+    fn tombstones_are_kept_only_above_older_entries() {
         let mut mem = Mem::default();
         mem.put(b"a", b"1");
         mem.delete(b"a", Below::Nothing);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_known_is_known_when_it_was_set() {
+    fn an_unknown_value_becomes_known_when_it_is_set() {
         let unknown = || {
             let mut mem = Mem::default();
             mem.put_unknown(b"a", Error::RunTooLong);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absorbed_is_as_if_it_had_been_written() {
+    fn absorbing_equals_writing() {
         for seed in 0..200 {
             let mut random = fastrand::Rng::with_seed(seed);
             let below = if random.bool() { Below::Layers } else { Below::Nothing };

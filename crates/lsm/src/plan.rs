@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn four_of_a_tier_become_one() {
+    fn four_runs_of_a_tier_are_merged_into_one() {
         let small = 1000;
         let large = TIER_BYTES * 100;
         assert_eq!(picked(&[layers(&[small, small, small, large])]), None);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_long_is_left_apart() {
+    fn runs_too_long_together_are_not_merged() {
         let large = TIER_BYTES * 100;
         let five = layers(&[large; 5]);
         assert_eq!(settled(five.clone(), large * 3), (vec![large; 5], 0));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_merged_in_parts_where_it_is_too_long() {
+    fn too_long_hidden_runs_are_merged_in_parts() {
         let large = TIER_BYTES * 100;
         let mut stack = vec![layer(9, 1000, 1, large * 6)];
         stack.extend(layers(&[large; 6]));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_that_gives_room_back_may_use_more_of_it() {
+    fn a_merge_that_frees_space_may_use_more_of_it() {
         let large = TIER_BYTES * 100;
         let hiding = vec![layer(9, 1000, 1, large), layer(8, large, 1, 0)];
         let picked = |stack: &Vec<Held>, bytes, returning| {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_different_trees_share_is_left_apart() {
+    fn runs_shared_by_different_trees_are_not_merged() {
         let mut stack = layers(&[10; 6]);
         for layer in &mut stack[3..] {
             layer.sharers = 2;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_most_of_the_rest_is_merged_with_it() {
+    fn a_run_that_hides_most_of_the_rest_is_merged_with_it() {
         let stack = vec![layer(3, 100, 1, 0), layer(2, 100, 1, 5000), layer(1, 9000, 1, 0)];
         assert_eq!(picked(std::slice::from_ref(&stack)), Some((vec![2, 1], true)));
         let mut shared = stack;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_most_of_the_rest_together_is_merged_with_it() {
+    fn runs_that_together_hide_most_of_the_rest_are_merged_with_it() {
         let large = TIER_BYTES * 100;
         // Ten runs, each of which hides a part of the one below them.
         let picked = |hides, returning| {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_is_not_left_where_nothing_is_below() {
+    fn tombstones_are_dropped_if_nothing_is_below() {
         let large = TIER_BYTES * 100;
         let facts = |id, bytes, hides| Facts { id, bytes, hides, ends: hides / 10 };
         // Nothing is left of all layers, and a full disk has space for hardly anything.
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn each_entry_is_written_about_once_a_tier() {
+    fn each_entry_is_written_about_once_per_tier() {
         let flush = TIER_BYTES * 16;
         let (mut stack, mut next, mut written, flushes) = (Vec::new(), 0, 0, 1024_u64);
         let mut deepest = 0;

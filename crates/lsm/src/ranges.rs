@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn random_ranges_cover_what_a_set_says() {
+    fn random_ranges_agree_with_a_set() {
         for seed in 0..200 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut ranges, mut expected) = (Ranges::default(), BTreeSet::new());

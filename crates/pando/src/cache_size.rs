@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_of_the_least_is_taken() {
+    fn a_quarter_of_the_smallest_is_taken() {
         assert_eq!(share(Some(8 << 30), None), 2 << 30);
         assert_eq!(share(Some(8 << 30), Some(1 << 30)), 256 << 20);
         assert_eq!(share(Some(1 << 20), None), CACHE_BYTES_MIN);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_groups_above_count() {
+    fn limits_of_parent_control_groups_count() {
         let read = |path: &Path| match path.to_str() {
             Some("/proc/self/cgroup") => Some("0::/user/app\n".to_owned()),
             Some("/sys/fs/cgroup/user/app/memory.max") => Some("max\n".to_owned()),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_refused() {
+    fn too_small_a_cache_is_refused() {
         assert_eq!(parse("64M"), Ok(64 << 20));
         assert!(parse("1M").is_err_and(|message| message.contains("16 MiB")));
         assert!(parse("much").is_err());

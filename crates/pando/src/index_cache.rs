@@ -35,7 +35,7 @@ mod tests {
     use super::{options, parse};
 
     #[test]
-    fn none_is_kept_when_none_is_asked_for() {
+    fn zero_requested_rows_keep_none() {
         assert_eq!(options(Some(0), 1 << 30), None);
         let bytes = |asked, cache| options(asked, cache).map(|options| options.cache_bytes);
         assert_eq!(bytes(None, 8 << 30), Some(256 << 20));
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_refused() {
+    fn too_small_a_cache_is_refused() {
         assert_eq!(parse("80M"), Ok(80 << 20));
         assert_eq!(parse("0"), Ok(0));
         assert!(parse("1M").is_err_and(|message| message.contains("8 MiB")));

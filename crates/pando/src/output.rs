@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_where_and_what_next() {
+    fn a_failure_names_cause_place_and_remedy() {
         let failure = Failure::new(FailureKind::Exists, "file exists").at(b"/a").hint("remove it");
         assert_eq!(failure_text(&failure), "pando: /a: file exists\n       remove it\n");
     }

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_about_what_was_typed() {
+    fn failures_name_the_typed_path() {
         let place = |typed: &str, inner: &[u8]| Place {
             volume: PathBuf::from("/v"),
             inner: inner.to_vec(),

@@ -267,7 +267,7 @@ mod tests {
     /// Kept matches never exceed the bound plus one match, and the first of all runs together are
     /// the first of all.
     #[test]
-    fn room_is_bounded_and_the_first_are_among_the_runs() {
+    fn memory_is_bounded_and_the_first_matches_are_kept() {
         const BOUND: usize = 64 << 10;
         let records = Records { read: &Nowhere, tree: VOLUME, searchable: &CARRY_NOTHING };
         for seed in 0..40 {

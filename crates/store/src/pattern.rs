@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_what_it_says() {
+    fn a_pattern_matches_by_its_definition() {
         let typed = Pattern::new().bytes(b"D").any(2).bytes(&[1]);
         for (key, right) in [
             (&b"Dxy\x01"[..], true),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_apart_and_hold_all_that_matches() {
+    fn ranges_are_disjoint_and_contain_all_matches() {
         let range = |patterns: Vec<Pattern>| Patterns::new(patterns).ranges();
         assert_eq!(range(vec![]), []);
         assert_eq!(range(vec![Pattern::new().any(3)]), [KeyRange::all()]);
@@ -261,7 +261,7 @@ mod tests {
 
     /// All keys of up to five bytes of two, against patterns of the same by chance.
     #[test]
-    fn patterns_by_chance_are_what_their_definition_says() {
+    fn random_patterns_match_by_their_definition() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut keys: Vec<Vec<u8>> = vec![Vec::new()];
         for at in 0.. {

@@ -260,7 +260,7 @@ mod tests {
     use super::{BELOW, Input, TARGETS};
 
     #[test]
-    fn engines_and_layouts_take_turns_by_the_number_of_the_case() {
+    fn engines_and_layouts_alternate_by_case_number() {
         for target in TARGETS {
             for seed in 0..3 {
                 let input = |number| Input::of(&target.case(seed, number)).expect("it is whole");

@@ -82,7 +82,7 @@ pub fn a_cut_file_forgets_what_was_cut<D: DeviceUnderTest>() {
 }
 
 /// `allocate` reserves space and grows the file; existing bytes stay.
-pub fn reserved_room_is_taken_and_reads_as_zero<D: DeviceUnderTest>() {
+pub fn reserved_space_is_allocated_and_reads_as_zero<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
     file.write_at(b"here", 0).expect("there is room");
@@ -206,7 +206,7 @@ pub fn a_removed_file_stays_while_it_is_open<D: DeviceUnderTest>() {
 }
 
 /// An error names the operation and the path as the caller gave them.
-pub fn errors_say_what_and_where<D: DeviceUnderTest>() {
+pub fn errors_name_the_operation_and_the_file<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let error = device.open("some/file").err().expect("it is not there");
     assert_eq!((error.operation, error.path.as_str()), ("open", "some/file"));

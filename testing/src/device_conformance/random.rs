@@ -8,7 +8,7 @@ use crate::run::for_seeds;
 const LENGTH_MAX: u64 = 100_000;
 
 /// After any writes, truncations, reservations, punches and renames, each file equals its vector.
-pub fn random_operations_give_what_a_vector_gives<D: DeviceUnderTest>() {
+pub fn random_operations_agree_with_a_vector<D: DeviceUnderTest>() {
     for_seeds("random changes of files", 4, 100, |seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         let (device, _guard) = D::create();

@@ -27,7 +27,7 @@ fn model_agrees_with_a_second_model_under_random_operations() {
 }
 
 #[test]
-fn snapshot_keeps_what_was_there() {
+fn a_snapshot_keeps_its_state() {
     let mut model = FsModel::new(Timestamp(1), SNAPSHOTS);
     let file = path("d/f");
     let write = |seed| Op::Write { target: Target::Path(path("d/f")), offset: 0, length: 9, seed };
@@ -53,7 +53,7 @@ fn snapshot_keeps_what_was_there() {
 }
 
 #[test]
-fn dumps_tell_where_two_differ() {
+fn dumps_report_where_two_volumes_differ() {
     let mut one = FsModel::new(Timestamp(1), SNAPSHOTS);
     let mut two = one.clone();
     assert!(root(&mut two, &Op::Mkdir { path: path("d"), mode: 0o755 }).is_ok());

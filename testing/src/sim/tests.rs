@@ -79,7 +79,7 @@ fn a_rename_between_directories_never_loses_both_names() {
 }
 
 #[test]
-fn room_is_accounted_by_blocks() {
+fn space_is_accounted_by_blocks() {
     let device = SimDevice::new(1);
     device.set_capacity(Some(4 * 4096));
     let file = device.create("a").unwrap();
@@ -151,7 +151,7 @@ fn a_watcher_sees_every_crash_point() {
 }
 
 #[test]
-fn a_call_that_is_held_keeps_no_other_from_the_medium() {
+fn a_held_call_does_not_block_others() {
     let device = SimDevice::new(1);
     device.hold(Fault::io(FaultOn::Only(Op::Create), 1).below("slow"));
     let names = || device.files().into_iter().map(|(path, _)| path).collect::<Vec<_>>();

@@ -137,7 +137,7 @@ pub fn a_merge_changes_numbers_in_place<E: EngineUnderTest>() {
 }
 
 /// Keys from 0 to the maximum length, values from 0 to the maximum length.
-pub fn keys_and_values_of_every_length_come_back<E: EngineUnderTest>() {
+pub fn keys_and_values_of_every_length_round_trip<E: EngineUnderTest>() {
     let (_sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));
     let value_lengths = [0, 1, 100, 2047, 2048, 2049, 4096, 16_000, 16_384, 65_535, 65_536, 65_537];

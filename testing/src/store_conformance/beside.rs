@@ -373,7 +373,7 @@ pub fn power_may_be_cut_beside_writers_clones_and_runs<E: EngineUnderTest>() {
 }
 
 /// The same when space runs out, and returns.
-pub fn room_runs_out_beside_writers_clones_and_runs<E: EngineUnderTest>() {
+pub fn space_runs_out_beside_writers_clones_and_runs<E: EngineUnderTest>() {
     let mut refused = 0;
     for seed in 0..E::rounds(3, 30) {
         let _context = Context::new(format!("seed {seed}"));

@@ -90,7 +90,7 @@ pub fn cursors_move_as_the_oracle_does<E: EngineUnderTest>() {
 
 /// A scan returns its whole range, in both directions, whether older entries are only outside the
 /// range, or in it too, or all deleted.
-pub fn a_scan_gives_all_of_its_range_whatever_lies_beside_it<E: EngineUnderTest>() {
+pub fn a_scan_returns_its_whole_range_and_nothing_else<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);
     let key = |prefix: u8, n: u32| [&[prefix][..], &n.to_be_bytes()].concat();
     // Around the read-ahead sizes of engines.

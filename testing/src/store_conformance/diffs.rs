@@ -21,7 +21,7 @@ const MOMENTS_MAX: usize = 5;
 
 /// Differences between any trees of any two pinned states equal the oracle's, in any range,
 /// whatever was committed, dropped, checkpointed and evicted between and since.
-pub fn differences_between_pins_are_what_differs<E: EngineUnderTest>() {
+pub fn differences_between_pins_are_exact<E: EngineUnderTest>() {
     E::for_seeds("diffs of pins", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();

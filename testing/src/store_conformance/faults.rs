@@ -136,7 +136,7 @@ fn each_operation<E: EngineUnderTest>(name: &str, fault: impl Fn(u64) -> Fault) 
 }
 
 /// ENOSPC once, at every operation in turn.
-pub fn a_full_medium_at_every_operation_loses_nothing<E: EngineUnderTest>() {
+pub fn a_full_disk_at_every_operation_loses_nothing<E: EngineUnderTest>() {
     each_operation::<E>("no space", |after| Fault::no_space(FaultOn::AnyChange, after));
 }
 

@@ -55,7 +55,7 @@ fn ingest_both(store: &dyn Store, oracle: &MemStore, tree: TreeId, entries: &Ent
 
 /// A run has the same result as puts, in any tree, beside clones of it. If its range contains a
 /// key, it is rejected and changes nothing.
-pub fn a_run_leaves_what_puts_leave<E: EngineUnderTest>() {
+pub fn a_run_has_the_effect_of_puts<E: EngineUnderTest>() {
     E::for_seeds("runs", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
@@ -89,7 +89,7 @@ pub fn a_run_leaves_what_puts_leave<E: EngineUnderTest>() {
 }
 
 /// An unsorted run, or an unknown tree, is rejected and changes nothing.
-pub fn what_is_no_sorted_run_is_refused<E: EngineUnderTest>() {
+pub fn an_unsorted_run_is_refused<E: EngineUnderTest>() {
     const TREE: TreeId = TreeId(20);
     let (_sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));

@@ -83,7 +83,7 @@ fn same(store: &dyn Read, tree: TreeId, expected: &Content) {
 }
 
 /// A partial state keeps its entries, and gains no others.
-pub fn a_partial_clone_stays_what_it_was<E: EngineUnderTest>() {
+pub fn a_partial_clone_does_not_change<E: EngineUnderTest>() {
     let (mut sim, mut store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TREE));
     fill(&*store, 1);

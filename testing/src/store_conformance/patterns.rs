@@ -81,7 +81,7 @@ fn filling(work: &mut Workload, puts: usize) -> Batch {
 }
 
 /// For any patterns, and after any operations on the tree.
-pub fn a_snapshot_by_patterns_has_what_matches<E: EngineUnderTest>() {
+pub fn a_snapshot_by_patterns_has_exactly_the_matches<E: EngineUnderTest>() {
     E::for_seeds("snapshots by patterns", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();

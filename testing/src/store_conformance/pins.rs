@@ -13,7 +13,7 @@ use crate::kit::commit;
 use crate::{MemPinned, MemStore};
 
 /// A pin shows the same state whatever is committed, dropped, reclaimed and checkpointed after it.
-pub fn a_pin_shows_its_moment<E: EngineUnderTest>() {
+pub fn a_pin_shows_its_state<E: EngineUnderTest>() {
     E::for_seeds("pins", 4, 40, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
@@ -61,7 +61,7 @@ fn check_pin(pin: (Box<dyn Pinned + '_>, MemPinned, Vec<TreeId>), work: &mut Wor
 }
 
 /// Differences are exactly the keys whose values differ, in order; equal trees have none.
-pub fn differences_are_what_differs<E: EngineUnderTest>() {
+pub fn differences_are_exact<E: EngineUnderTest>() {
     E::for_seeds("diff", 4, 40, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();
@@ -94,7 +94,7 @@ pub fn differences_are_what_differs<E: EngineUnderTest>() {
 }
 
 /// Visiting many clones costs as much as their distinct parts.
-pub fn a_visit_of_clones_visits_what_they_share_once<E: EngineUnderTest>() {
+pub fn a_visit_of_clones_visits_shared_nodes_once<E: EngineUnderTest>() {
     const KEYS: u64 = 3000;
     const CLONES: u64 = 40;
     let (_sim, store) = fresh::<E>(1);

@@ -66,7 +66,7 @@ fn refuse(store: &dyn Store, work: &mut Workload) {
 }
 
 /// Every answer equals the oracle's, whatever the order of operations.
-pub fn random_operations_give_what_the_oracle_gives<E: EngineUnderTest>() {
+pub fn random_operations_agree_with_the_oracle<E: EngineUnderTest>() {
     E::for_seeds("random operations", 6, 60, |seed| {
         let (_sim, store) = fresh::<E>(seed);
         let oracle = MemStore::new();

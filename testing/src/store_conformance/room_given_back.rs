@@ -36,7 +36,7 @@ fn reclaim_all(store: &dyn Store) {
 }
 
 /// Space used only by dropped trees is free again after reclaiming and checkpointing.
-pub fn a_dropped_tree_gives_its_room_back<E: EngineUnderTest>() {
+pub fn a_dropped_tree_frees_its_space<E: EngineUnderTest>() {
     let (sim, store) = fresh::<E>(1);
     commit(&*store, |batch| batch.create_tree(TreeId(19)));
     assert!(store.checkpoint().expect("checkpoint"));
@@ -103,7 +103,7 @@ pub fn nothing_leaks_over_crashes<E: EngineUnderTest>() {
 }
 
 /// Hundreds of slightly changed clones cost only the changes; dropped, they cost nothing.
-pub fn many_clones_cost_what_differs<E: EngineUnderTest>() {
+pub fn many_clones_cost_only_their_differences<E: EngineUnderTest>() {
     const KEYS: u64 = 800;
     let clones = E::rounds(300, 3000);
     let (sim, store) = fresh::<E>(1);

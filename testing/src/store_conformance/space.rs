@@ -72,7 +72,7 @@ fn full<E: EngineUnderTest>() -> (SimEnv, Arc<dyn Store>, History) {
 }
 
 /// A full disk rejects whole commits, answers reads, allows deletions, and opens.
-pub fn a_full_medium_stays_readable_and_recovers<E: EngineUnderTest>() {
+pub fn a_full_disk_stays_readable_and_recovers<E: EngineUnderTest>() {
     let (sim, store, history) = full::<E>();
     must(history.check_from(&*store, history.last()));
     match store.sync(store.last_commit()) {

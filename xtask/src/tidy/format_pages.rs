@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn right_table_passes() {
+    fn a_correct_table_passes() {
         let rows = "| 0 | 1 | u8 | kind | a |\n| 1 | 4 | u32 LE | `length` | b |";
         assert_eq!(check_page(rows, "total: 5 bytes"), Vec::<String>::new());
     }
 
     #[test]
-    fn wrong_tables_are_found() {
+    fn wrong_tables_are_reported() {
         let right = "| 0 | 1 | u8 | kind | a |\n";
         for (rows, total) in [
             (format!("{right}| 2 | 4 | u32 LE | length | b |"), "total: 5 bytes"),

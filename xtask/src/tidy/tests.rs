@@ -88,7 +88,7 @@ fn crate_without_lints_and_test_that_is_not_declared_are_found() {
 }
 
 #[test]
-fn documents_that_name_what_is_not_there_are_found() {
+fn documents_that_name_missing_files_are_reported() {
     let tour = "`crates/a/src/lib.rs::go` ".repeat(12);
     let tree = |architecture: &str, tour: &str| {
         Tree::of(&[

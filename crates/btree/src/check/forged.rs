@@ -295,7 +295,7 @@ fn far_leaf(subject: &Subject) -> [usize; 2] {
 }
 
 #[test]
-fn what_was_rewritten_by_the_rules_is_clean() {
+fn nodes_rewritten_by_the_rules_are_clean() {
     let mut subject = Subject::new();
     let before = subject.is_clean();
     assert!(before.interiors > 3 && before.overflows > 10, "{before:?}");
@@ -388,7 +388,7 @@ fn a_node_over_the_greatest_weight_is_found() {
 }
 
 #[test]
-fn a_node_under_the_least_weight_is_counted_as_light() {
+fn a_node_under_the_minimum_weight_is_counted_as_underfull() {
     for under in [0, 1] {
         let mut subject = Subject::new();
         subject.forge(&LEAF, |leaf| leaf.weigh(7, WEIGHT_MIN - under));
@@ -397,7 +397,7 @@ fn a_node_under_the_least_weight_is_counted_as_light() {
 }
 
 #[test]
-fn a_pointer_that_errs_about_overflow_nodes_is_found() {
+fn a_pointer_with_a_wrong_overflow_flag_is_reported() {
     for has in [true, false] {
         let mut subject = Subject::new();
         let way = if has { far_leaf(&subject) } else { LEAF };
@@ -433,7 +433,7 @@ fn a_node_of_another_level_than_its_parent_says_is_found() {
 }
 
 #[test]
-fn two_nodes_that_begin_at_one_unit_are_found() {
+fn two_nodes_at_one_unit_are_reported() {
     let mut subject = Subject::new();
     let root = subject.root().unit;
     subject.forge_clone(|record| record.pointer.units += 1);
@@ -442,7 +442,7 @@ fn two_nodes_that_begin_at_one_unit_are_found() {
 
 /// Only the first is followed.
 #[test]
-fn two_pointers_to_a_node_that_differ_are_found() {
+fn differing_pointers_to_a_node_are_reported() {
     let alter: [fn(&mut RootRecord); 3] = [
         |record| record.pointer.checksum ^= 1,
         |record| record.pointer.overflows = true,
@@ -457,7 +457,7 @@ fn two_pointers_to_a_node_that_differ_are_found() {
 }
 
 #[test]
-fn a_long_value_of_another_length_than_its_leaf_says_is_found() {
+fn a_long_value_of_the_wrong_length_is_reported() {
     let mut subject = Subject::new();
     let unit = subject.forge(&far_leaf(&subject), |leaf| {
         let far = leaf.values.iter_mut().find_map(|value| match value {
@@ -505,7 +505,7 @@ fn a_record_of_the_catalog_that_does_not_decode_is_found() {
 }
 
 #[test]
-fn a_superblock_that_errs_about_the_length_of_the_map_is_found() {
+fn a_superblock_with_a_wrong_map_length_is_reported() {
     let mut subject = Subject::new();
     subject.superblock.groups += 1;
     subject.write_superblocks();
@@ -518,7 +518,7 @@ fn a_superblock_that_errs_about_the_length_of_the_map_is_found() {
 
 /// The in-memory walk applies the same rules: tests rely on that.
 #[test]
-fn what_breaks_a_rule_in_memory_is_found_there() {
+fn broken_rules_are_found_in_memory_too() {
     let loaded = |alter: &dyn Fn(&mut Forged)| {
         let mut subject = Subject::new();
         subject.forge(&LEAF, alter);

@@ -59,7 +59,7 @@ fn a_node_that_is_marked_as_free_is_found() {
 }
 
 #[test]
-fn room_to_which_nothing_leads_is_found_as_one() {
+fn unreachable_space_is_reported_as_one_range() {
     let mut unit = 0;
     let report = altered(|page| {
         unit = page.iter().rposition(|&count| count != 0).expect("some are used") + 5;
@@ -72,7 +72,7 @@ fn room_to_which_nothing_leads_is_found_as_one() {
 }
 
 #[test]
-fn a_count_that_has_come_to_its_end_stays_there() {
+fn a_saturated_count_stays_saturated() {
     use format::space_map::COUNT_MAX;
 
     let sim = testing::sim_env(1);
@@ -153,7 +153,7 @@ fn a_count_that_is_too_low_fails_a_checkpoint_and_does_not_abort() {
 }
 
 #[test]
-fn a_log_is_not_cut_off_while_a_superblock_is_damaged_that_may_be_newer() {
+fn a_log_is_not_truncated_while_a_damaged_superblock_may_be_newer() {
     let sim = testing::sim_env(1);
     let (env, options) = (sim.env(), Options::default());
     let store = BtreeStore::create(&env, &options).expect("create");

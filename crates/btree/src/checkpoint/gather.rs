@@ -393,7 +393,7 @@ mod tests {
     const TREE: TreeId = TreeId(32);
 
     #[test]
-    fn nothing_is_read_while_a_tree_is_looked_at() {
+    fn inspecting_a_tree_reads_no_nodes() {
         let sim = testing::sim_env(1);
         let store = BtreeStore::create(&sim.env(), &Options::with_cache(64 << 20)).unwrap();
         let mut batch = Batch::new();

@@ -245,7 +245,7 @@ impl World {
 /// A node of two clones that the search skips is a parent of leaves that are moved for another
 /// tree. One clone copies it when its slots are empty; then they are filled in the frozen one.
 #[test]
-fn a_slot_that_was_copied_without_its_cell_leads_to_the_old_place() {
+fn a_slot_copied_without_its_cell_points_to_the_old_place() {
     let (sim, model) = aged();
     let (_sim, mut world) = World::of(&sim, &model, 1);
     let store = Arc::clone(&world.store);
@@ -286,7 +286,7 @@ fn a_slot_that_was_copied_without_its_cell_leads_to_the_old_place() {
 /// unchanged snapshot still has such a node; a clone of it, which the search skips, copies the node
 /// with the cells of leaves that are moved for another tree.
 #[test]
-fn what_a_clean_node_shares_with_a_copy_stays_where_that_node_says() {
+fn leaves_shared_with_a_clean_copy_are_not_moved() {
     let (_sim, store, model) = grown();
     let mut world = World::with(Arc::clone(&store), model, 1);
     let still = world.clone_of(TREE);
@@ -309,7 +309,7 @@ fn what_a_clean_node_shares_with_a_copy_stays_where_that_node_says() {
 
 /// Less is moved then, and that is all.
 #[test]
-fn a_medium_that_does_not_tell_its_room_fails_no_checkpoint() {
+fn a_disk_that_reports_no_free_space_fails_no_checkpoint() {
     let (sim, model) = aged();
     for faulty in [false, true] {
         let (sim, mut world) = World::of(&sim, &model, 1);
@@ -330,7 +330,7 @@ fn a_medium_that_does_not_tell_its_room_fails_no_checkpoint() {
 
 /// A long-lived process: nothing is opened again, and nothing is unloaded before the end.
 #[test]
-fn many_clones_come_and_go_while_leaves_are_moved_and_nothing_is_lost() {
+fn moving_leaves_beside_changing_clones_loses_nothing() {
     let (mut moved, seeds) = (0, testing::run::rounds(3, 100));
     for seed in 0..seeds {
         let (_sim, store, model) = grown();
@@ -367,7 +367,7 @@ fn many_clones_come_and_go_while_leaves_are_moved_and_nothing_is_lost() {
 }
 
 #[test]
-fn whatever_is_done_while_leaves_are_moved_nothing_is_lost() {
+fn no_operation_during_leaf_moves_loses_data() {
     let (sim, model) = aged();
     let (mut moved, seeds) = (0, testing::run::rounds(5, 300));
     for seed in 0..seeds {
@@ -405,7 +405,7 @@ fn whatever_is_done_while_leaves_are_moved_nothing_is_lost() {
 /// Another process fills the disk between the choice of the leaves to move and the writing, and
 /// then frees some space.
 #[test]
-fn a_checkpoint_that_finds_too_little_room_for_what_it_moves_is_made_without() {
+fn a_checkpoint_without_space_to_move_nodes_moves_none() {
     let (sim, model) = aged();
     let (sim, mut world) = World::of(&sim, &model, 1);
     world.compare();
@@ -438,7 +438,7 @@ fn a_checkpoint_that_finds_too_little_room_for_what_it_moves_is_made_without() {
 /// Contents that only the frozen state had are dropped as they are written, so that it cannot be
 /// written a second time.
 #[test]
-fn a_checkpoint_that_let_go_of_contents_is_not_tried_again() {
+fn a_checkpoint_that_released_contents_is_not_retried() {
     let (sim, model) = aged();
     let (sim, mut world) = World::of(&sim, &model, 2);
     let store = Arc::clone(&world.store);

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_those_that_a_part_touches() {
+    fn a_part_reads_only_the_blocks_it_touches() {
         assert_eq!(blocks(0, 1), 1);
         assert_eq!(blocks(63, 65), 3);
         assert_eq!(blocks(64, 128), 2);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn much_room_is_given_back_by_several_checkpoints() {
+    fn much_space_is_freed_by_several_checkpoints() {
         let (sim, store, free) = holes(64, 80);
         let mut state = store.core.checkpoint.lock();
         let punches = || sim.device.counts().of(Op::Punch);
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_punched_is_tried_again() {
+    fn failed_punches_are_retried() {
         let (sim, store, free) = holes(8, 80);
         let mut state = store.core.checkpoint.lock();
         for &(unit, units) in &free {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_low_is_given_back_though_others_are_freed_again() {
+    fn low_free_space_is_returned_while_higher_space_is_reused() {
         let (_sim, store, free) = holes(16, 16);
         let of =
             |group: u64| free.iter().filter(move |(unit, _)| unit / GROUP_UNITS as u64 == group);

@@ -383,13 +383,13 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_fails_with_what_fails_beside_it() {
+    fn a_checkpoint_fails_when_a_concurrent_write_fails() {
         fails_with(|core, _| core.log().fail("a commit could not be applied"));
     }
 
     /// The other thread's writes may be lost, and the system reports it once.
     #[test]
-    fn a_sync_of_nodes_that_failed_for_another_fails_for_the_checkpoint() {
+    fn a_checkpoint_fails_if_another_callers_sync_of_nodes_failed() {
         fails_with(|core, device| {
             device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
             assert!(core.nodes.sync().is_err());

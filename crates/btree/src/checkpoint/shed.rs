@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_and_changed_again_is_in_memory_once() {
+    fn a_written_and_changed_leaf_is_in_memory_once() {
         for end in [End::Published, End::Failed] {
             let (before, after) = run(end, None);
             assert!(after < before + before / 4, "{after} of {before} bytes are left");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pin_sees_is_kept() {
+    fn contents_that_a_pin_sees_are_kept() {
         for end in [End::Published, End::Failed] {
             for when in [When::Before, When::During] {
                 let (before, after) = run(end, Some(when));

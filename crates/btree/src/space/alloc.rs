@@ -187,7 +187,7 @@ mod tests {
     use format::map_directory::PageCopy;
 
     #[test]
-    fn nothing_is_taken_where_the_map_cannot_be_read_and_the_rest_goes_on() {
+    fn an_unreadable_map_page_is_not_allocated_from_and_the_rest_works() {
         let device = testing::sim_env(1).env().device;
         let nodes = Nodes::new(device.create("nodes").expect("a file"));
         let mut space = Space::empty();

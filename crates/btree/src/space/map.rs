@@ -347,7 +347,7 @@ mod tests {
 
     /// A directory can be forged with a valid checksum: closing the store used to panic.
     #[test]
-    fn what_a_directory_states_is_not_believed() {
+    fn a_forged_map_directory_is_refused() {
         let device = testing::sim_env(1).env().device;
         let nodes = Nodes::new(device.create("nodes").expect("a file"));
         let mut space = Space::empty();

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_have_room_in_common_or_none_are_damage() {
+    fn overlapping_or_empty_pages_are_damage() {
         let group = GROUP_UNITS as u32;
         let mut whole = space(&[0, 16, group - 16, 5 * group - 16, group]);
         whole.hold_pages().expect("each has room of its own");
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_room_for_more_groups_where_fewer_pages_are_gathered() {
+    fn a_directory_lists_more_groups_with_fewer_gathered_pages() {
         assert_eq!(directory_units(1, 1).expect("it fits"), 1);
         assert!(directory_units(340_000, 340_000).is_ok());
         for groups in [350_000, 500_000, 520_000] {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_behind_each_other_are_one_write() {
+    fn adjacent_pages_are_one_write() {
         let device = testing::sim_env(1).env().device;
         let file = device.create("file").expect("a file");
         let mut runs = Runs { file: file.as_ref(), at: 0, run: Vec::new(), bytes: 0, writes: 0 };

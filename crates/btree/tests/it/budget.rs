@@ -65,7 +65,7 @@ fn load(store: &Arc<BtreeStore>, seed: u64, operations: u64) {
 }
 
 #[test]
-fn no_load_takes_more_than_the_budget() {
+fn no_read_exceeds_the_budget() {
     for (seed, budget) in [(1, 1 << 20), (2, 2 << 20), (3, 4 << 20)] {
         println!("seed {seed}, {budget} bytes");
         let (_sim, store) = store(seed, budget);
@@ -117,7 +117,7 @@ const LEAF_BYTES: usize = 24 << 10;
 /// While a batch is applied nothing may be missing, so all its leaves are in memory, whatever the
 /// budget; but no longer than that.
 #[test]
-fn what_a_batch_takes_beyond_the_budget_is_given_back_when_it_is_committed() {
+fn memory_a_batch_takes_beyond_the_budget_is_freed_at_its_commit() {
     let store = large();
     let before = store.cache();
     let changed = || (0..ENTRIES).step_by(50);
@@ -139,7 +139,7 @@ fn what_a_batch_takes_beyond_the_budget_is_given_back_when_it_is_committed() {
 }
 
 #[test]
-fn a_scan_does_not_flush_what_is_used() {
+fn a_scan_does_not_evict_used_pages() {
     let store = large();
     // Together less than half of the cache.
     let hot = 0..ENTRIES / HOT_SHARE;
@@ -161,7 +161,7 @@ fn a_scan_does_not_flush_what_is_used() {
 }
 
 #[test]
-fn trees_that_nobody_uses_are_closed() {
+fn unused_trees_are_closed() {
     let (_sim, store) = store(1, 4 << 20);
     for n in 0..2000_u64 {
         commit(&store, |batch| batch.put(TREE, &key(n), &[1; 50]));
@@ -188,7 +188,7 @@ fn trees_that_nobody_uses_are_closed() {
 }
 
 #[test]
-fn many_clones_with_a_path_of_their_own_keep_the_budget() {
+fn many_clones_with_private_paths_stay_within_the_budget() {
     // What a write copies of a clone is mostly an interior node, which no eviction gives up while
     // it is changed.
     let (_sim, store) = store(1, 8 << 20);

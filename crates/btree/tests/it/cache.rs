@@ -73,7 +73,7 @@ fn clones_share_memory_after_reopening() {
 }
 
 #[test]
-fn interior_nodes_are_unloaded_when_they_outgrow_the_cache() {
+fn interior_nodes_are_evicted_when_they_outgrow_the_cache() {
     let (sim, store) = store(1, CACHE_BYTES);
     let count = 20_000_u32;
     // Keys that differ at their ends only have long separators, so interior nodes are many.

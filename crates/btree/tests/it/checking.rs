@@ -95,7 +95,7 @@ fn a_crashed_store_is_clean_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_check_is_ended_by_whoever_watches_it() {
+fn a_check_can_be_cancelled() {
     let sim = crashed();
     let mut calls = 0;
     let mut stop = |done: u64, total: u64| {

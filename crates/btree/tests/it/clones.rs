@@ -13,7 +13,7 @@ use testing::{CrashPolicy, Op, SimEnv, sim_env};
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store, verify};
 
 #[test]
-fn a_thousand_clones_of_clones_give_all_room_back_in_any_order() {
+fn a_thousand_clones_of_clones_free_all_space_in_any_order() {
     for seed in [3] {
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
@@ -135,7 +135,7 @@ fn a_node_is_shared_by_more_than_sixteen_bits_count() {
 }
 
 #[test]
-fn a_step_of_reclaiming_frees_no_more_than_it_is_asked_for() {
+fn a_reclaim_step_frees_at_most_the_requested_nodes() {
     const TREES: u64 = 40;
     let (_sim, store) = store(5, 64 << 20);
     for tree in (0..TREES).map(|n| TreeId(TREE.0 + 1 + n)) {
@@ -297,7 +297,7 @@ fn long_key(n: u32) -> Vec<u8> {
 }
 
 #[test]
-fn dropping_a_clone_costs_what_it_alone_had() {
+fn dropping_a_clone_costs_only_its_own_nodes() {
     const ENTRIES: u32 = 64_000;
     let (sim, first) = store(6, 64 << 20);
     for chunk in 0..ENTRIES / 1000 {

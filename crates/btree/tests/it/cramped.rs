@@ -24,6 +24,6 @@ testing::store_conformance_tests!(Cramped:
     nothing_leaks_over_crashes,
     power_may_be_cut_at_every_operation,
     a_failed_read_is_an_error_and_no_more,
-    a_full_medium_at_every_operation_loses_nothing,
+    a_full_disk_at_every_operation_loses_nothing,
     a_failed_operation_loses_nothing,
 );

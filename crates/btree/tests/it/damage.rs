@@ -82,7 +82,7 @@ fn leaked(store: &BtreeStore) -> u64 {
 }
 
 #[test]
-fn a_damaged_node_that_died_costs_the_room_below_it_and_no_checkpoint() {
+fn a_damaged_dead_node_leaks_the_space_below_it_and_fails_no_checkpoint() {
     let (sim, store) = reopened();
     let before = entries(&*store, OTHER);
     damage(&sim, is_interior);
@@ -112,7 +112,7 @@ fn a_damaged_node_that_died_costs_the_room_below_it_and_no_checkpoint() {
 }
 
 #[test]
-fn a_damaged_leaf_that_died_costs_its_long_values_and_no_checkpoint() {
+fn a_damaged_dead_leaf_leaks_its_long_values_and_fails_no_checkpoint() {
     let (sim, store) = reopened();
     let before = entries(&*store, TREE);
     // The leaf of the other tree is the only one with so few entries, but for the catalog.
@@ -161,7 +161,7 @@ fn rewrite(store: &BtreeStore) {
 }
 
 #[test]
-fn a_cursor_looks_again_where_a_long_value_was_rewritten() {
+fn a_cursor_reads_again_where_a_long_value_was_rewritten() {
     let (_sim, store) = long_values();
     let mut cursor = store.scan(TREE, KeyRange::all()).expect("scan");
     for n in 0..2_u8 {
@@ -180,7 +180,7 @@ fn a_cursor_looks_again_where_a_long_value_was_rewritten() {
 }
 
 #[test]
-fn a_cursor_looks_again_on_its_way_back() {
+fn a_reversed_cursor_reads_again() {
     let (_sim, store) = long_values();
     let range = KeyRange { from: vec![1], to: Some(vec![6]) };
     let mut cursor = store.scan(TREE, range).expect("scan");
@@ -200,7 +200,7 @@ fn a_cursor_looks_again_on_its_way_back() {
 }
 
 #[test]
-fn a_cursor_reports_a_long_value_that_is_damaged_and_goes_on() {
+fn a_cursor_reports_a_damaged_long_value_and_continues() {
     let (sim, store) = long_values();
     damage(&sim, |header| header.kind == Kind::Overflow);
     let mut cursor = store.scan(TREE, KeyRange::all()).expect("scan");

@@ -118,7 +118,7 @@ fn scattered_differences_are_read_ahead() {
 }
 
 #[test]
-fn places_that_are_used_again_are_not_taken_for_the_same_node() {
+fn a_reused_offset_is_not_mistaken_for_the_same_node() {
     const KEYS: u32 = 600;
     // So small that nothing stays in memory.
     let (_sim, store) = store(7, 64 << 10);

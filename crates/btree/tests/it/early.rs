@@ -70,7 +70,7 @@ fn scattered_changes_behind_a_small_cache_need_few_checkpoints() {
 }
 
 #[test]
-fn what_only_pins_see_keeps_the_budget() {
+fn nodes_visible_only_to_pins_stay_within_the_budget() {
     // Behind a small cache leaves are written early in any case, behind a large one for pins only.
     for (cache_bytes, keys, rounds) in [(8 << 20, KEYS / 2, 8), (32 << 20, KEYS * 2, 5)] {
         pins_keep_the_budget(cache_bytes, keys, rounds);
@@ -105,7 +105,7 @@ fn pins_keep_the_budget(cache_bytes: usize, keys: u32, rounds: u8) {
 }
 
 #[test]
-fn threads_clones_and_pins_go_on_while_leaves_are_written_early() {
+fn threads_clones_and_pins_continue_while_leaves_are_pre_flushed() {
     let (_sim, store, _) = large(3, 2 << 20);
     let threads: Vec<_> = (0..3_u32)
         .map(|thread| {
@@ -172,7 +172,7 @@ fn left(sim: &SimEnv, place: &str) -> u64 {
 }
 
 #[test]
-fn power_may_be_cut_while_leaves_are_written_early() {
+fn power_may_be_cut_while_leaves_are_pre_flushed() {
     const CHANGES: u64 = 600;
     let (sim, store) = small(4);
     let pin = store.pin().expect("pin");
@@ -215,7 +215,7 @@ fn power_may_be_cut_while_leaves_are_written_early() {
 /// A leaf that cannot be written early stays in memory, or the store says that it takes no more; in
 /// any case what was durable is there.
 #[test]
-fn writing_a_leaf_early_may_fail() {
+fn pre_flushing_a_leaf_may_fail() {
     const CHANGES: u64 = 600;
     let mut failed = 0;
     for fault in [Fault::io, Fault::no_space] {

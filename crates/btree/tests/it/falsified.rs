@@ -47,7 +47,7 @@ fn repaired(device: &SimDevice) {
 }
 
 #[test]
-fn a_superblock_that_states_a_map_without_end_is_repaired() {
+fn a_superblock_with_a_map_without_end_is_repaired() {
     let device = made();
     let mut falsified = superblock(&device);
     falsified.groups = FAR;
@@ -59,7 +59,7 @@ fn a_superblock_that_states_a_map_without_end_is_repaired() {
 }
 
 #[test]
-fn a_tree_that_is_said_to_be_far_behind_the_end_costs_a_repair_nothing() {
+fn a_tree_beyond_the_end_of_the_file_costs_a_repair_nothing() {
     let device = made();
     let mut falsified = superblock(&device);
     let catalog = falsified.catalog;

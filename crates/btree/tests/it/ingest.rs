@@ -90,7 +90,7 @@ fn long_keys_grow_a_high_tree() {
 }
 
 #[test]
-fn what_was_ingested_and_dropped_before_a_checkpoint_is_freed_and_stays_for_pins() {
+fn a_run_ingested_and_dropped_before_a_checkpoint_is_freed_and_kept_for_pins() {
     let (_sim, store) = store(1, 64 << 10);
     let empty = checked(&store);
     let run = run(0..5000);
@@ -137,7 +137,7 @@ fn a_run_that_fails_leaves_nothing() {
 /// The system tells one sync of bytes that it could not write, and not the next; those may be of
 /// leaves that were written early. So no later checkpoint may count on them.
 #[test]
-fn a_sync_of_nodes_that_fails_ends_all_taking() {
+fn a_failed_sync_of_nodes_ends_all_allocation() {
     let (sim, store) = store(1, CACHE_BYTES);
     checked(&store);
     sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0).below("btree/nodes"));
@@ -150,7 +150,7 @@ fn a_sync_of_nodes_that_fails_ends_all_taking() {
 }
 
 #[test]
-fn whatever_is_cut_the_counts_are_exact() {
+fn after_any_power_cut_counts_are_exact() {
     for seed in 0..2 {
         let (sim, store) = store(seed, CACHE_BYTES);
         store.sync(store.last_commit()).expect("sync");
@@ -179,7 +179,7 @@ fn whatever_is_cut_the_counts_are_exact() {
 }
 
 #[test]
-fn a_run_that_does_not_fit_leaves_room_for_checkpoints_and_takes_none() {
+fn a_run_that_does_not_fit_takes_no_space_and_leaves_some_for_checkpoints() {
     let (sim, store) = store(9, CACHE_BYTES);
     ingest(&store, TREE, &run(0..20_000));
     checked(&store);
@@ -221,7 +221,7 @@ fn a_run_that_does_not_fit_leaves_room_for_checkpoints_and_takes_none() {
 
 /// A leaf stays empty where its siblings cannot be read when all of it is removed.
 #[test]
-fn a_run_goes_over_a_leaf_that_stayed_empty() {
+fn a_run_is_ingested_over_a_leaf_that_stayed_empty() {
     let (sim, whole) = store(1, CACHE_BYTES);
     for n in 0..3000_u32 {
         commit(&whole, |batch| batch.put(TREE, &n.to_be_bytes(), &[1; 300]));

@@ -138,7 +138,7 @@ fn a_tree_grows_high_and_shrinks_to_a_root() {
 }
 
 #[test]
-fn deleting_a_range_costs_its_edges_and_leaves_no_light_node() {
+fn deleting_a_range_costs_its_edges_and_leaves_no_underfull_node() {
     let (_sim, store) = store(1, 64 << 20);
     for chunk in 0..100_u32 {
         commit(&store, |batch| {

@@ -17,7 +17,7 @@ const EIO: i32 = 5;
 
 /// Both copies of a node are read at once.
 #[test]
-fn a_sector_that_does_not_read_in_either_copy_closes_nothing() {
+fn a_sector_unreadable_in_both_copies_keeps_the_volume_open() {
     let left = crate::twice::made();
     for (places, _) in crate::twice::copies(&left) {
         for at in places {
@@ -49,7 +49,7 @@ fn leaves(bytes: &[u8]) -> impl Iterator<Item = usize> {
 /// What the log says of a leaf is passed over where that does not read; wherever in the leaf that
 /// was, nobody is shown what was there before the log.
 #[test]
-fn what_reads_wrong_once_is_not_shown_without_the_log() {
+fn a_leaf_misread_once_is_not_shown_without_its_log_records() {
     let (sim, whole) = store(1, CACHE_BYTES);
     let key = |n: u32| n.to_be_bytes();
     for n in 0..200 {
@@ -81,7 +81,7 @@ fn what_reads_wrong_once_is_not_shown_without_the_log() {
 /// A tree whose leaves are damaged under the log is dropped by the log, which goes on with so much
 /// that checkpoints come in the same replay, and use the room of the leaves again.
 #[test]
-fn room_of_lost_nodes_is_used_again() {
+fn space_of_lost_nodes_is_reused() {
     let value = |n: u32, round: u32| testing::noise(u64::from(n * 1000 + round), 300);
     let (sim, whole) = store(1, 256 << 20);
     commit(&whole, |batch| batch.create_tree(OTHER));
@@ -125,7 +125,7 @@ fn room_of_lost_nodes_is_used_again() {
 /// A leaf that the log changes, and takes away after that; and a long value that it adds to, and
 /// replaces; in a tree and a clone of it.
 #[test]
-fn what_the_log_takes_away_later_is_not_missed() {
+fn damage_that_later_log_records_remove_is_not_reported() {
     let (sim, whole) = store(1, CACHE_BYTES);
     let key = |n: u32| n.to_be_bytes();
     commit(&whole, |batch| {

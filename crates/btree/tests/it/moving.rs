@@ -95,7 +95,7 @@ fn many_rounds(clones: bool) -> (NodeWrites, f64) {
 }
 
 #[test]
-fn nodes_are_written_in_long_runs_for_good_and_the_file_is_no_longer_for_that() {
+fn nodes_stay_in_long_runs_without_growing_the_file() {
     for clones in [false, true] {
         let (written, longest) = many_rounds(clones);
         let mean = written.bytes / written.runs;
@@ -169,7 +169,7 @@ fn power_may_be_cut_while_leaves_are_moved() {
 }
 
 #[test]
-fn what_cannot_be_read_stays_where_it_is_and_stops_no_checkpoint() {
+fn unreadable_nodes_are_not_moved_and_fail_no_checkpoint() {
     let (sim, store, mut model) = aged(3);
     store.close().expect("close");
     drop(store);

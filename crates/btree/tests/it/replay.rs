@@ -57,7 +57,7 @@ fn a_checkpoint_is_due_sooner_when_changes_are_scattered() {
 }
 
 #[test]
-fn a_failed_checkpoint_forgets_nothing_of_the_estimate() {
+fn a_failed_checkpoint_keeps_the_estimate() {
     let sim = sim_env(1);
     let store = BtreeStore::create(&sim.env(), &patient(Duration::from_millis(10))).unwrap();
     fill(&store);

@@ -118,7 +118,7 @@ fn power_may_be_cut_while_a_long_log_is_replayed() {
 
 /// What a record names that comes later in the log lies in room that the map calls free.
 #[test]
-fn what_is_written_in_a_replay_is_not_where_a_later_record_has_a_run() {
+fn replay_does_not_write_where_a_later_record_has_a_run() {
     const OTHER: TreeId = TreeId(33);
     for long in [None, Some(20)] {
         let load = Load { entries: 20_000, step: 131, long };
@@ -146,7 +146,7 @@ fn what_is_written_in_a_replay_is_not_where_a_later_record_has_a_run() {
 
 /// A volume opens however full its medium is: then what is replayed stays in memory.
 #[test]
-fn a_long_log_is_replayed_on_a_full_medium() {
+fn a_long_log_is_replayed_on_a_full_disk() {
     let load = Load { entries: 20_000, step: 131, long: Some(20) };
     let sim = sim_env(1);
     let store = BtreeStore::create(&sim.env(), &patient()).expect("create");

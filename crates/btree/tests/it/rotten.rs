@@ -156,7 +156,7 @@ fn goes_on_without(device: SimDevice, model: &Model, place: &str) {
 
 /// A bit of each unit of the file of nodes.
 #[test]
-fn a_rotten_node_under_the_log_is_in_the_way_of_what_is_in_it_alone() {
+fn a_damaged_node_under_the_log_blocks_only_its_own_keys() {
     let (left, right) = crashed();
     let length = left.read_file(NODES).len() as u64;
     let options = options(CACHE_BYTES);

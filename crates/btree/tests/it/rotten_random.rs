@@ -293,7 +293,7 @@ fn wrong(env: Env, these: Range<u64>, byte: usize) -> Env {
 }
 
 #[test]
-fn random_changes_are_right_while_reads_fail_now_and_then() {
+fn random_changes_are_right_despite_occasional_read_errors() {
     for_seeds("random changes while reads fail", 12, 1000, |seed| {
         let cache = [64 << 10, 256 << 10, 512 << 10][seed as usize % 3];
         let (left, model) = made(seed, cache, true);

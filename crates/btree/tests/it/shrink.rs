@@ -46,7 +46,7 @@ fn drop_other(store: &BtreeStore) {
 }
 
 #[test]
-fn dropped_nodes_give_blocks_back_on_a_real_medium() {
+fn dropped_nodes_free_blocks_on_a_real_disk() {
     let directory = tempfile::tempdir().unwrap();
     let env = Env::system(directory.path()).unwrap();
     let store = BtreeStore::create(&env, &options(CACHE_BYTES)).unwrap();
@@ -76,7 +76,7 @@ fn dropped_nodes_give_blocks_back_on_a_real_medium() {
 }
 
 #[test]
-fn free_room_is_given_back_at_rest_and_in_bulk() {
+fn free_space_is_returned_when_idle_and_in_bulk() {
     let (_sim, store) = store(5, CACHE_BYTES);
     fill(&store, 40);
     reclaim_all(&store);
@@ -118,7 +118,7 @@ fn look(medium: &SimDevice, place: &str, kept: &BTreeMap<Vec<u8>, Vec<u8>>) -> u
 }
 
 #[test]
-fn power_cuts_while_room_is_given_back_leave_a_whole_store() {
+fn power_cuts_while_space_is_freed_leave_a_whole_store() {
     let (sim, store) = store(1, CACHE_BYTES);
     // Keys that differ at their ends only have long separators, so interior nodes are several.
     fill_with(&store, 60, |n| [[b'k'; 400].as_slice(), &n.to_be_bytes()].concat());
@@ -156,7 +156,7 @@ fn power_cuts_while_room_is_given_back_leave_a_whole_store() {
 /// Which of two states a crash would leave is not known after a superblock that could not be
 /// synced, so nothing that is free in one of them may be punched.
 #[test]
-fn nothing_is_given_back_after_a_superblock_that_failed() {
+fn nothing_is_freed_after_a_failed_superblock_write() {
     for close in [false, true] {
         let (sim, store) = store(5, CACHE_BYTES);
         fill(&store, 40);
@@ -193,7 +193,7 @@ fn nothing_is_given_back_after_a_superblock_that_failed() {
 /// What a checkpoint took that found no room is free again, also where it lies right behind leaves
 /// that the map does not know of yet; and those stay.
 #[test]
-fn a_checkpoint_that_fails_beside_ingested_leaves_gives_back_what_it_took_and_nothing_else() {
+fn a_failed_checkpoint_beside_ingested_leaves_frees_only_its_own_space() {
     let (sim, store) = store(9, CACHE_BYTES);
     fill(&store, 40);
     reclaim_all(&store);

@@ -89,7 +89,7 @@ fn opens_with_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
 }
 
 #[test]
-fn either_superblock_is_enough_whenever_the_power_was_cut() {
+fn either_superblock_suffices_after_any_power_cut() {
     for_seeds("superblocks", 2, 12, |seed| {
         let (sim, store) = store(seed, CACHE_BYTES);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -119,7 +119,7 @@ fn either_superblock_is_enough_whenever_the_power_was_cut() {
 
 /// Opening makes both the same, so that a second damage, of the other one, finds one that is whole.
 #[test]
-fn a_superblock_that_rotted_is_written_again_by_opening_and_by_repairing() {
+fn a_damaged_superblock_is_rewritten_by_opening_and_by_repair() {
     let (sim, store) = store(3, CACHE_BYTES);
     let mut random = fastrand::Rng::with_seed(3);
     let mut model = Model::new();

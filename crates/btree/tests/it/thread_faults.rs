@@ -97,7 +97,7 @@ fn background(store: &BtreeStore, stop: &AtomicBool, rounds: &AtomicU64, failed:
 }
 
 #[test]
-fn room_runs_out_and_comes_back_beside_two_writers() {
+fn space_runs_out_and_is_reclaimed_beside_two_writers() {
     for seed in 0..3 {
         println!("seed {seed}");
         let sim = sim_env(seed);

@@ -229,7 +229,7 @@ fn cut_power_while_two_threads_write(seed: u64) -> u64 {
 /// Adds to numbers of a few keys while others put, delete and take the greater one there: what a
 /// replay makes of the log is what was in memory, and where all only add, nothing is missing.
 #[test]
-fn commits_that_only_add_do_so_in_any_order_and_others_in_one() {
+fn only_commits_that_merely_add_are_applied_in_any_order() {
     const ROUNDS: i64 = 4500;
     for only_add in [true, false] {
         let (sim, store) = store(1, 8 << 20);

@@ -82,7 +82,7 @@ fn is_whole(store: &BtreeStore, place: &str) {
 }
 
 #[test]
-fn either_copy_of_a_node_of_the_catalog_is_enough() {
+fn either_copy_of_a_catalog_node_suffices() {
     let left = made();
     let whole = left.read_file(NODES);
     let all = copies(&left);

@@ -84,7 +84,7 @@ fn reads_with_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
 }
 
 #[test]
-fn a_volume_of_which_one_superblock_cannot_be_read_opens_for_reading_whenever_the_power_was_cut() {
+fn a_volume_with_an_unreadable_superblock_opens_read_only_after_any_power_cut() {
     for_seeds("unread superblocks", 1, 6, |seed| {
         let (sim, store) = store(seed, CACHE_BYTES);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -125,7 +125,7 @@ fn aged(seed: u64) -> (SimDevice, Model, [Vec<u8>; 2]) {
 }
 
 #[test]
-fn repairing_writes_a_superblock_anew_that_cannot_be_read() {
+fn repair_rewrites_an_unreadable_superblock() {
     let (device, model, _) = aged(5);
     for path in PATHS {
         let device = device.copy();
@@ -157,7 +157,7 @@ fn written_in_turns(device: &SimDevice, before: &[Vec<u8>; 2], newer: usize) -> 
 /// Once, opening wrote the older superblock over the newer one in which a bit had flipped, although
 /// room of the older state had been used again.
 #[test]
-fn a_damaged_superblock_is_not_replaced_by_an_older_one_that_was_written_in_turns() {
+fn a_damaged_superblock_is_not_replaced_by_an_older_one_that_was_written_alternately() {
     let mut read = 0;
     for seed in 0..6 {
         let (device, model, before) = aged(seed);
@@ -190,7 +190,7 @@ fn a_damaged_superblock_is_not_replaced_by_an_older_one_that_was_written_in_turn
 }
 
 #[test]
-fn repairing_goes_on_from_a_superblock_that_was_written_in_turns_unless_the_other_may_be_read() {
+fn repair_uses_an_alternately_written_superblock_unless_the_other_is_readable() {
     let (device, model, before) = aged(2);
     for newer in [0, 1] {
         let device = written_in_turns(&device, &before, newer);

@@ -60,7 +60,7 @@ fn a_path_longer_than_a_socket_address_works() {
 }
 
 #[test]
-fn a_socket_left_behind_counts_as_no_owner_and_is_replaced() {
+fn a_stale_socket_is_replaced() {
     let temporary = tempfile::tempdir().unwrap();
     drop(bind(temporary.path()).unwrap());
     assert!(temporary.path().join(client::SOCKET).exists(), "the name stays");
@@ -69,7 +69,7 @@ fn a_socket_left_behind_counts_as_no_owner_and_is_replaced() {
 }
 
 #[test]
-fn a_socket_that_somebody_removed_is_made_again() {
+fn a_removed_socket_is_created_again() {
     let temporary = tempfile::tempdir().unwrap();
     let volume = temporary.path().to_owned();
     let first = bind(&volume).unwrap();
@@ -87,7 +87,7 @@ fn a_socket_that_somebody_removed_is_made_again() {
 /// Only the socket that was made goes, out of the directory where it was made.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "somebody else does it, behind the owner's back")]
-fn the_socket_of_another_owner_stays() {
+fn another_daemons_socket_is_not_removed() {
     let temporary = tempfile::tempdir().unwrap();
     let (volume, moved) = (temporary.path().join("volume"), temporary.path().join("moved"));
     std::fs::create_dir(&volume).unwrap();
@@ -109,7 +109,7 @@ fn the_socket_of_another_owner_stays() {
 /// The owner of the directory may put a link in the place of the socket while the superuser makes
 /// it: a symbolic link, or another name of a socket of the superuser's.
 #[test]
-fn what_a_link_in_the_place_of_the_socket_leads_to_is_not_opened_to_all() {
+fn the_target_of_a_link_at_the_sockets_path_is_not_opened_to_all() {
     let temporary = tempfile::tempdir_in("/dev/shm").unwrap();
     let secret = temporary.path().join("secret");
     std::fs::write(&secret, b"").unwrap();
@@ -153,7 +153,7 @@ fn stays_closed(place: &Path, secret: &Path, make_link: fn(&Path, &Path)) {
 }
 
 #[test]
-fn every_user_may_connect_whatever_the_mask_of_the_process() {
+fn every_user_may_connect_with_any_umask_of_the_daemon() {
     let temporary = tempfile::tempdir().unwrap();
     let _listening = bind(temporary.path()).unwrap();
     let mode = std::fs::metadata(temporary.path().join(client::SOCKET)).unwrap().permissions();
@@ -172,7 +172,7 @@ fn another_protocol_version_is_named() {
 }
 
 #[test]
-fn an_owner_that_leaves_is_replaced_by_one_that_is_spawned() {
+fn an_ending_daemon_is_replaced_by_a_new_one() {
     let temporary = tempfile::tempdir().unwrap();
     let volume = temporary.path().to_owned();
     let leaving = bind(&volume).unwrap();
@@ -198,13 +198,13 @@ fn an_owner_that_leaves_is_replaced_by_one_that_is_spawned() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_an_error() {
+fn a_missing_directory_is_an_error() {
     let failure = Connection::open(Path::new("/nowhere/at/all")).unwrap_err();
     assert_eq!(failure.kind, FailureKind::NotFound);
 }
 
 #[test]
-fn the_kernel_tells_who_connects() {
+fn the_kernel_reports_the_peers_ids() {
     let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     let found = peer(one.as_fd()).unwrap();
     assert_eq!(found.pid, std::process::id().cast_signed());

@@ -82,7 +82,7 @@ fn cut_and_missing_segments_are_named_and_the_rest_stays_readable() {
 }
 
 #[test]
-fn a_damaged_header_keeps_the_data_readable_and_takes_no_more() {
+fn a_damaged_header_keeps_the_data_readable_and_accepts_no_writes() {
     let mut volume = filled(2);
     let files = volume.sim.device.files();
     let (open, length) = files.iter().find(|(path, _)| path.contains("open")).unwrap().clone();
@@ -146,7 +146,7 @@ fn in_short(at: usize) -> bool {
 }
 
 #[test]
-fn where_extents_overlap_nothing_that_one_of_them_covers_reads_as_zeros() {
+fn ranges_covered_by_overlapping_extents_do_not_read_as_zeros() {
     let mut volume = Volume::new(11);
     let (file, long, short) = overlapped(&mut volume);
     let mut random = fastrand::Rng::with_seed(11);
@@ -178,7 +178,7 @@ fn where_extents_overlap_nothing_that_one_of_them_covers_reads_as_zeros() {
 }
 
 #[test]
-fn where_extents_overlap_no_hole_is_told_and_nothing_is_copied_in_half() {
+fn overlapping_extents_report_no_hole_and_are_copied_whole() {
     let mut volume = Volume::new(12);
     let (file, long, _) = overlapped(&mut volume);
     for from in [0, 15_000, 20_400, 20_500, 30_000, 89_000, 95_000] {
@@ -216,7 +216,7 @@ fn where_extents_overlap_no_hole_is_told_and_nothing_is_copied_in_half() {
 }
 
 #[test]
-fn a_change_of_extents_that_overlap_loses_none_of_them() {
+fn a_change_of_overlapping_extents_loses_none() {
     let mut volume = Volume::new(13);
     let (file, long, _) = overlapped(&mut volume);
     let extents = |volume: &Volume| {
@@ -254,7 +254,7 @@ fn a_change_of_extents_that_overlap_loses_none_of_them() {
 /// A record with every checksum right may say anything: this one lies beyond all that a file can
 /// have, and ends beyond all that there are numbers for.
 #[test]
-fn an_extent_beyond_all_offsets_goes_with_its_file() {
+fn an_extent_at_an_impossible_offset_is_freed_with_its_file() {
     let mut volume = Volume::new(14);
     let file = FileRef { tree: TreeId(32), ino: 9 };
     let bytes = pattern(9, 50_000);

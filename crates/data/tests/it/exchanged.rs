@@ -68,7 +68,7 @@ fn give_back(volume: &mut Volume) {
 }
 
 #[test]
-fn nothing_of_a_segment_is_given_back_whose_file_is_anothers() {
+fn a_segment_whose_file_is_another_ones_is_not_freed() {
     for punches in [true, false] {
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             let mut volume = filled(punches);
@@ -97,7 +97,7 @@ fn nothing_of_a_segment_is_given_back_whose_file_is_anothers() {
 
 /// Each rest of the segments that others have sealed is one read.
 #[test]
-fn a_mark_is_read_once_before_anything_of_its_segment_is_given_back() {
+fn a_mark_is_read_once_before_its_segment_is_freed() {
     let mut volume = filled(true);
     volume.reopen().unwrap();
     volume.data.clean_all(&*volume.store).unwrap();
@@ -141,7 +141,7 @@ fn open_files_that_were_exchanged_are_neither_sealed_nor_punched() {
 }
 
 #[test]
-fn a_mark_that_is_anothers_is_not_written_over() {
+fn a_foreign_mark_is_not_overwritten() {
     let mut volume = filled(true);
     exchange(&volume.sim, &sealed(0), &sealed(1));
     volume.reopen().unwrap();
@@ -200,7 +200,7 @@ fn an_open_segment_outlives_a_file_with_its_name_that_is_not_it() {
 
 /// A copy of the file that sealing was to remove goes, for the other is whole.
 #[test]
-fn what_is_left_of_sealing_goes() {
+fn leftovers_of_sealing_are_removed() {
     let mut volume = filled(true);
     let left = volume.sim.device.read_file(&sealed(1));
     put(&volume.sim, &open(1), &left);
@@ -211,7 +211,7 @@ fn what_is_left_of_sealing_goes() {
 }
 
 #[test]
-fn a_generation_that_is_not_whole_replaces_none() {
+fn an_incomplete_generation_replaces_none() {
     let mut volume = filled(false);
     let later = |segment| sealed(segment) + ".1";
     let whole = volume.sim.device.read_file(&sealed(1));

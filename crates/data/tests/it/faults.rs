@@ -13,7 +13,7 @@ use crate::model::random_op;
 use crate::support::{Volume, open_hooked, pattern};
 
 #[test]
-fn a_full_medium_at_any_write_leaves_everything_readable() {
+fn a_full_disk_at_any_write_leaves_everything_readable() {
     for_seeds("no space", 4, 40, |seed| {
         for after in 0..40 {
             let _context = Context::new(format!("no room from change {after} on"));
@@ -41,7 +41,7 @@ fn a_full_medium_at_any_write_leaves_everything_readable() {
 }
 
 #[test]
-fn one_failed_write_hurts_only_its_caller() {
+fn a_failed_write_fails_only_its_caller() {
     for after in 0..10 {
         let mut volume = Volume::new(after);
         volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Write), after));
@@ -85,7 +85,7 @@ fn after_a_failed_sync_nothing_is_written_until_the_volume_is_opened_again() {
 /// The operating system tells one sync of a failure, and the next one that all is well. Who waited
 /// for the first must not believe the second.
 #[test]
-fn who_waits_for_a_sync_that_fails_fails_too() {
+fn waiters_of_a_failed_sync_fail_too() {
     let mut volume = Volume::new(1);
     volume.write(32, 1, 0, &pattern(1, 40_000)).unwrap();
     volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0).below("data/open"));
@@ -127,7 +127,7 @@ fn wait_for(flag: &AtomicBool) {
 }
 
 #[test]
-fn what_a_refused_commit_wrote_is_given_back() {
+fn pages_written_for_a_refused_commit_are_freed() {
     let mut volume = Volume::new(1);
     volume.write(32, 1, 0, &pattern(1, 100_000)).unwrap();
     volume.clean(true).unwrap();
@@ -158,7 +158,7 @@ fn dead() -> Volume {
 }
 
 #[test]
-fn what_is_dead_is_punched_where_there_is_no_room_for_a_footer() {
+fn dead_pages_are_punched_without_space_for_a_footer() {
     let mut volume = dead();
     let before = volume.sim.device.used_bytes();
     volume.sim.device.set_capacity(Some(before));
@@ -174,7 +174,7 @@ fn what_is_dead_is_punched_where_there_is_no_room_for_a_footer() {
 }
 
 #[test]
-fn a_segment_that_fails_hides_no_other_one() {
+fn a_failed_segment_hides_no_other() {
     let mut volume = dead();
     volume.clean(true).unwrap();
     volume.release(32, 1).unwrap();
@@ -197,7 +197,7 @@ fn a_segment_that_fails_hides_no_other_one() {
 
 /// They were counted neither as dead nor as given back, and `status` said that all was done.
 #[test]
-fn what_is_taken_to_be_freed_counts_as_dead_until_it_is() {
+fn pages_being_freed_count_as_dead_until_they_are() {
     let mut volume = dead();
     volume.clean(true).unwrap();
     let asked: Arc<OnceLock<Weak<Data>>> = Arc::default();

@@ -14,7 +14,7 @@ fn volume(punches: bool) -> Volume {
 }
 
 #[test]
-fn what_a_dropped_clone_held_comes_back() {
+fn a_dropped_clone_frees_its_space() {
     for punches in [true, false] {
         let mut volume = volume(punches);
         for ino in 1..6 {
@@ -87,7 +87,7 @@ fn marking_alone_deletes_nothing() {
 }
 
 #[test]
-fn what_is_in_flight_or_younger_than_the_mark_is_kept() {
+fn pages_in_flight_or_younger_than_the_mark_are_kept() {
     for punches in [true, false] {
         let mut volume = volume(punches);
         volume.write(32, 1, 0, &pattern(1, 300_000)).unwrap();
@@ -188,7 +188,7 @@ fn two_collections_at_once_do_not_correct_a_count_twice() {
 }
 
 #[test]
-fn steps_of_one_collection_go_on_until_another_sweeps() {
+fn steps_of_one_collection_continue_until_another_sweeps() {
     let (mut volume, mark) = counted_twice();
     let (one, other) = (mark(&volume), mark(&volume));
     let step = |marked: &data::Marked, from: u64| {
@@ -244,7 +244,7 @@ fn pass(volume: &Volume) -> (u64, u64, u64) {
 }
 
 #[test]
-fn what_a_collection_tells_is_what_the_medium_gets_and_is_told_once() {
+fn a_collection_reports_freed_disk_space_once() {
     for punches in [true, false] {
         let mut volume = held_by_a_clone(punches);
         let (told, freed, gained) = pass(&volume);
@@ -272,7 +272,7 @@ fn what_a_collection_tells_is_what_the_medium_gets_and_is_told_once() {
 
 /// Of one segment they cannot be freed; the others do not wait for that.
 #[test]
-fn pages_that_cannot_be_freed_keep_no_others_from_it() {
+fn unfreeable_pages_do_not_keep_others_from_being_freed() {
     let volume = held_by_a_clone(true);
     volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 0));
     let (told, freed, gained) = pass(&volume);
@@ -285,7 +285,7 @@ fn pages_that_cannot_be_freed_keep_no_others_from_it() {
 }
 
 #[test]
-fn all_that_is_named_is_told_also_of_a_segment_that_is_being_sealed_or_is_young() {
+fn live_pages_are_listed_for_segments_being_sealed_or_young() {
     let mut volume = volume(true);
     for ino in 1..4 {
         volume.write(32, ino, 0, &pattern(ino, 81_920)).unwrap();
@@ -318,7 +318,7 @@ fn all_that_is_named_is_told_also_of_a_segment_that_is_being_sealed_or_is_young(
 }
 
 #[test]
-fn what_the_cleaner_has_already_is_counted_once() {
+fn pages_being_cleaned_are_counted_once() {
     let volume = held_by_a_clone(true);
     let (_, first) = volume.collect().unwrap();
     assert!(first.dead_bytes > 100_000, "{first:?}");

@@ -97,12 +97,12 @@ fn run(seed: u64, punches: bool) {
 }
 
 #[test]
-fn random_operations_read_back_what_the_model_holds() {
+fn reads_after_random_operations_agree_with_the_model() {
     for_seeds("model", 40, 2000, |seed| run(seed, true));
 }
 
 #[test]
-fn random_operations_hold_on_blobs_that_cannot_be_punched() {
+fn random_operations_work_on_blobs_without_punching() {
     for_seeds("model without punching", 20, 1000, |seed| run(seed, false));
 }
 

@@ -29,7 +29,7 @@ fn each_opening_that_writes_begins_a_segment_and_the_others_are_sealed() {
 
 /// The pages that a lost or shortened file held are named by what is in it, and freed with it.
 #[test]
-fn what_is_written_after_a_segment_was_lost_or_cut_outlives_what_was_in_it() {
+fn writes_after_a_lost_segment_outlive_its_pages() {
     let damages: [fn(&Volume, &str, u64); 3] = [
         |volume, path, _| volume.sim.device.delete(path),
         |volume, path, _| volume.sim.device.truncate(path, 10),
@@ -97,7 +97,7 @@ fn a_full_segment_with_a_footer_that_was_not_sealed_is_sealed_as_full() {
 
 /// A file with a number of ours that nobody knows of is not one that an opening began.
 #[test]
-fn a_segment_that_nobody_knows_of_is_not_written_over() {
+fn an_unknown_segment_is_not_overwritten() {
     let mut volume = Volume::new(1);
     let file = volume.sim.env().device.create("data/open/0000000000000000.seg").unwrap();
     file.write_at(&[7; 8192], 0).unwrap();
@@ -107,7 +107,7 @@ fn a_segment_that_nobody_knows_of_is_not_written_over() {
 }
 
 #[test]
-fn counts_that_cannot_be_read_do_not_give_a_number_out_again() {
+fn unreadable_counters_never_reissue_a_number() {
     let mut volume = Volume::new(1);
     volume.write(32, 1, 0, &pattern(1, 80_000)).unwrap();
     volume.sync().unwrap();

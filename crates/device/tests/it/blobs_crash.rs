@@ -45,7 +45,7 @@ fn an_object_is_durable_and_whole_when_create_returns() {
 }
 
 #[test]
-fn a_cut_adoption_leaves_the_file_or_the_object_or_both() {
+fn an_interrupted_adoption_leaves_the_file_or_the_object_or_both() {
     for seed in 0..50 {
         let device = SimDevice::new(seed);
         let blobs = open(&device);

@@ -28,10 +28,10 @@ fn objects_that_are_read_often_stay_open() {
 /// A process that may have few descriptors reads more objects than that: those that were kept open
 /// are closed, where an error was told before. In a process of its own, as the limit is of all.
 #[test]
-fn where_descriptors_run_out_files_that_are_kept_open_are_closed() {
+fn when_descriptors_run_out_cached_files_are_closed() {
     const CHILD: &str = "PANDO_TEST_FEW_DESCRIPTORS";
     if std::env::var_os(CHILD).is_none() {
-        let name = "blobs_open::where_descriptors_run_out_files_that_are_kept_open_are_closed";
+        let name = "blobs_open::when_descriptors_run_out_cached_files_are_closed";
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         let child = child.args(["--exact", name]).env(CHILD, "1").output().unwrap();
         let said = String::from_utf8_lossy(&child.stdout);

@@ -32,7 +32,7 @@ fn plant(kind: FileType, at: &Path) {
 }
 
 #[test]
-fn what_another_user_planted_is_refused_and_stays_as_it_is() {
+fn another_users_planted_file_is_refused_and_unchanged() {
     let Some((place, device, secret)) = theirs() else { return };
     let at = place.path().join("theirs/name");
     let plants: [(&str, &dyn Fn()); 5] = [
@@ -65,7 +65,7 @@ fn what_another_user_planted_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
-fn only_what_was_created_just_now_is_given() {
+fn only_a_just_created_file_is_given_away() {
     let Some((place, device, _)) = theirs() else { return };
     let directory = place.path().join("theirs");
     let owner = |name: &str| directory.join(name).symlink_metadata().unwrap().uid();
@@ -95,7 +95,7 @@ fn only_what_was_created_just_now_is_given() {
 /// A backup whose files are shared with others by hard links is read, where nobody else can have
 /// planted them.
 #[test]
-fn files_with_several_names_are_opened_in_a_directory_of_ones_own() {
+fn files_with_several_names_are_opened_in_the_callers_own_directory() {
     let directory = tempfile::tempdir().unwrap();
     let device = LocalDevice::open(directory.path()).unwrap();
     device.create("a").unwrap();

@@ -51,7 +51,7 @@ fn names_that_are_not_utf8_are_not_listed() {
 
 /// A process that is started has all files of its parent until its program runs, locks among them.
 #[test]
-fn a_lock_is_given_back_while_processes_are_started() {
+fn a_lock_is_released_while_processes_are_started() {
     let (device, _directory) = LocalUnderTest::create();
     let started = AtomicU32::new(0);
     device::scope(|scope| {
@@ -87,7 +87,7 @@ fn a_lock_is_released_with_the_process_that_held_it() {
 }
 
 #[test]
-fn a_lock_whose_file_was_removed_is_there_no_more() {
+fn a_lock_ends_when_its_file_is_removed() {
     let (device, directory) = LocalUnderTest::create();
     let path = directory.path().join("owner");
     let lock = device.try_lock("owner").unwrap().unwrap();
@@ -104,7 +104,7 @@ fn a_lock_whose_file_was_removed_is_there_no_more() {
 /// Where a directory was moved away, and another one is at its path now, that one is let be.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "somebody else does it, behind the device's back")]
-fn what_is_at_the_path_of_a_directory_that_was_moved_is_let_be() {
+fn a_directory_that_replaced_a_moved_one_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let (here, moved) = (place.path().join("volume"), place.path().join("moved"));
     std::fs::create_dir(&here).unwrap();
@@ -139,7 +139,7 @@ fn what_is_at_the_path_of_a_directory_that_was_moved_is_let_be() {
 const READ_ONLY: &str = "PANDO_TEST_READ_ONLY";
 
 #[test]
-fn what_takes_no_writes_is_read_and_locked_and_says_so() {
+fn a_read_only_directory_is_read_and_locked_and_reported() {
     if let Some(root) = std::env::var_os(READ_ONLY) {
         return on_a_read_only_medium(std::path::Path::new(&root));
     }
@@ -151,7 +151,7 @@ fn what_takes_no_writes_is_read_and_locked_and_says_so() {
             drop(device.try_lock("lock").unwrap().unwrap());
         }
         let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" || exit 99
-            exec \"$0\" --exact local::what_takes_no_writes_is_read_and_locked_and_says_so";
+            exec \"$0\" --exact local::a_read_only_directory_is_read_and_locked_and_reported";
         let run = std::process::Command::new("unshare")
             .args(["-m", "sh", "-c", script])
             .args([std::env::current_exe().unwrap().as_path(), directory.path()])
@@ -221,7 +221,7 @@ fn no_link_on_the_way_is_followed() {
 }
 
 #[test]
-fn the_log_is_where_its_link_leads() {
+fn the_log_is_found_through_its_link() {
     let (device, directory) = LocalUnderTest::create();
     let elsewhere = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), directory.path().join("log")).unwrap();
@@ -240,7 +240,7 @@ fn the_log_is_where_its_link_leads() {
 
 /// Of a volume that is somebody else's the superuser follows the log only to what is theirs, too.
 #[test]
-fn the_link_of_a_log_leads_the_superuser_only_to_what_the_owner_has() {
+fn root_follows_another_users_log_link_only_to_that_users_files() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -7,7 +7,7 @@ use device::{Device, Overlay};
 use testing::SimDevice;
 
 #[test]
-fn what_is_below_shows_and_stays_as_it_was() {
+fn an_overlay_shows_and_does_not_change_the_lower_files() {
     let below = SimDevice::new(2);
     let file = below.create("a").unwrap();
     let bytes: Vec<u8> = (0..10_000_u32).map(|n| n as u8).collect();

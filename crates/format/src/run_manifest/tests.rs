@@ -48,7 +48,7 @@ fn with_logs() -> RunManifest {
 }
 
 #[test]
-fn what_has_no_value_logs_is_of_the_first_version() {
+fn manifests_without_value_logs_have_version_1() {
     assert_eq!(sample().encode()[8], 1);
     assert_eq!(with_logs().encode()[8], 2);
     let meant = RunManifest { values_from: 1, ..sample() };
@@ -58,7 +58,7 @@ fn what_has_no_value_logs_is_of_the_first_version() {
 }
 
 #[test]
-fn what_names_directories_otherwise_is_of_the_third_version() {
+fn manifests_with_other_directory_names_have_version_3() {
     for manifest in [sample(), with_logs()] {
         let other = RunManifest { prefix_bytes: 0, ..manifest };
         assert_eq!(other.encode()[8], 3);
@@ -93,7 +93,7 @@ fn round_trips(manifest: &RunManifest) {
 }
 
 #[test]
-fn what_names_nothing_is_refused() {
+fn empty_manifest_entries_are_refused() {
     let breaks: [fn(&mut RunManifest); 20] = [
         |manifest| manifest.runs[1].blob = 4,
         |manifest| manifest.runs[1].index_bytes = 101,
@@ -126,7 +126,7 @@ fn what_names_nothing_is_refused() {
 
 /// A valid checksum does not make it right: opening the state counts on from these.
 #[test]
-fn numbers_that_nobody_comes_to_are_refused() {
+fn unreachable_numbers_are_refused() {
     let puts: [fn(&mut RunManifest, u64); 5] = [
         |manifest, number| manifest.lsn = number,
         |manifest, number| manifest.next_blob = number,
@@ -163,7 +163,7 @@ fn numbers_that_nobody_comes_to_are_refused() {
 
 /// Each number alone is valid; their sum is not.
 #[test]
-fn what_cannot_be_added_up_is_refused() {
+fn overflowing_sums_are_refused() {
     let adds: [fn(&mut RunManifest, u64); 5] = [
         |manifest, each| manifest.blobs.iter_mut().for_each(|blob| blob.length = each),
         |manifest, each| manifest.runs.iter_mut().for_each(|run| run.entries = each >> 5),

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_one_sort_hides_another() {
+    fn no_number_of_findings_of_one_kind_hides_another() {
         let sorts = [
             (ProblemKind::Name, Some(Fix::DropIndex)),
             (ProblemKind::Medium, None),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_repair_does_not_do_is_not_counted_as_repaired_by_it() {
+    fn problems_that_a_repair_skips_are_not_counted_as_repaired() {
         let mut report = VolumeReport::default();
         for fix in [Fix::Log, Fix::Checkpoint, Fix::LogHeader] {
             report.add(of(ProblemKind::Unreadable, Some(fix)));

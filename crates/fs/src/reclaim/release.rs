@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_ends() {
+    fn a_cycle_of_parents_ends() {
         let mut known = BTreeMap::from([(1000, true)]);
         let mut ask = |from: u32| climb(&mut known, from, |at| Ok(Some((at + 1) % 10)));
         assert!(!ask(3).expect("no error"));

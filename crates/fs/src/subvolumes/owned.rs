@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_directories_are_not_climbed_from_while_writers_wait() {
+    fn paths_of_deep_directories_are_read_without_blocking_writers() {
         let (fs, owner) = (volume(), owner());
         let tree = own_dir(&fs, NodeId::ROOT, "t");
         let deep = (0..20).fold(NodeId::ROOT, |above, _| dir(&fs, above, "d"));
@@ -406,7 +406,7 @@ mod tests {
     /// A change is noted when its batch is built: one that was looked at before its commit was
     /// missed, and the directory of another user was destroyed.
     #[test]
-    fn catching_up_waits_for_changes_that_were_noted() {
+    fn catching_up_waits_for_noted_changes() {
         let (fs, owner) = (volume(), owner());
         let tree = own_dir(&fs, NodeId::ROOT, "t");
         let (_, below) = fs.place(own_dir(&fs, tree, "below")).expect("it is there");

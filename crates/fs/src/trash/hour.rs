@@ -123,7 +123,7 @@ mod tests {
     use super::{Batch, HOUR};
 
     #[test]
-    fn hostile_names_are_no_batches_and_stop_nothing() {
+    fn hostile_names_are_not_batches_and_stop_nothing() {
         for name in [
             "1969-01-01T-9223372036854775808",
             "1969-01-01T-1",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_hours_and_come_back() {
+    fn names_encode_hours_and_round_trip() {
         assert_eq!(Batch::of(0).name(), "1970-01-01T00");
         assert_eq!(Batch::of(1_700_000_000_000_000_000).name(), "2023-11-14T22");
         let leap = Batch::of(951_782_400_000_000_000 + 23 * HOUR);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_no_batches() {
+    fn other_names_are_not_batches() {
         for name in ["", "x", "2023-11-14", "2023-11-14T24", "2023-02-30T00", "2023-11-14T2"] {
             assert_eq!(Batch::parse(name.as_bytes()), None, "{name}");
         }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_sort_as_they_were_begun() {
+    fn batch_names_sort_by_time() {
         let first = Batch::of(5 * HOUR);
         assert!(first < first.next() && first.next() < Batch::of(6 * HOUR));
         assert_eq!((first.begin(), first.end()), (5 * HOUR, 6 * HOUR));

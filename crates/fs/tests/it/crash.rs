@@ -154,7 +154,7 @@ fn stays_a_volume(left: &SimDevice, op: u64, base: &Base) -> bool {
 /// Formatting is killed anywhere, and the next process finds a volume all the same, and may be
 /// killed as well.
 #[test]
-fn a_volume_that_opens_after_formatting_was_killed_stays_one() {
+fn a_volume_that_opens_after_a_killed_format_keeps_opening() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let device = SimDevice::new(1);
         let base = Base::Engine(engine);

@@ -124,12 +124,12 @@ fn flip_bits(medium: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u
 }
 
 #[test]
-fn flipped_bit_is_harmless_or_an_error_and_never_wrong_data() {
+fn a_flipped_bit_is_harmless_or_an_error_and_never_wrong_data() {
     run(Engine::Btree, scale(3, 12));
 }
 
 #[test]
-fn flipped_bit_on_the_log_structured_engine_is_harmless_or_an_error() {
+fn a_flipped_bit_on_the_log_structured_engine_is_harmless_or_an_error() {
     run(Engine::Lsm, scale(3, 12));
 }
 

@@ -22,17 +22,17 @@ on_each_engine!(
 );
 
 #[test]
-fn full_disk_in_the_middle_of_anything_changes_nothing_and_passes() {
+fn a_full_disk_during_any_operation_changes_nothing_and_is_survived() {
     run(&Base::Engine(Engine::Btree), scale(48, 300));
 }
 
 #[test]
-fn full_disk_in_the_middle_of_anything_on_the_log_structured_engine_changes_nothing() {
+fn a_full_disk_during_any_operation_on_the_log_structured_engine_changes_nothing() {
     run(&Base::Engine(Engine::Lsm), scale(48, 300));
 }
 
 #[test]
-fn full_disk_in_the_middle_of_anything_on_value_logs_changes_nothing() {
+fn a_full_disk_during_any_operation_on_value_logs_changes_nothing() {
     run(&Base::Column, scale(16, 300));
 }
 
@@ -172,7 +172,7 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
 /// What checkpoints freed stays on disk for a while, to be reused: contents for which there is no
 /// space get that. (On the log-structured engine they do not find what runs hide.)
 #[test]
-fn contents_find_the_room_that_is_kept_to_be_used_again() {
+fn contents_reuse_retained_space() {
     let bytes = vec![1; 64 << 10];
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
@@ -315,12 +315,12 @@ fn removed_gives_room(engine: Engine) {
 }
 
 #[test]
-fn what_was_removed_gives_its_room_to_the_next_write() {
+fn removed_files_free_space_for_the_next_write() {
     removed_gives_room(Engine::Btree);
 }
 
 #[test]
-fn what_was_removed_gives_its_room_on_the_log_structured_engine_too() {
+fn removed_files_free_space_on_the_log_structured_engine() {
     removed_gives_room(Engine::Lsm);
 }
 
@@ -417,7 +417,7 @@ fn who_finds_no_room_on_a_medium_that_fails_is_told_soon(engine: Engine) {
 /// A thread that waited for the space of removed files did so without a message. (The
 /// log-structured engine keeps enough for that.)
 #[test]
-fn a_removal_that_waits_for_room_is_told_after_a_while_and_until_there_is_some() {
+fn a_removal_that_waits_for_space_is_reported_until_there_is_some() {
     let device = SimDevice::new(1);
     let mut options = options(Durability::Async);
     options.index = None;

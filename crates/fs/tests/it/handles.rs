@@ -70,7 +70,7 @@ fn stale(fs: &Fs, top: NodeId, node: NodeId) {
 }
 
 #[test]
-fn what_has_a_name_is_found_and_what_lost_its_last_one_is_not() {
+fn handles_find_named_files_and_no_removed_ones() {
     for engine in Engine::ALL {
         let (device, mut subject) = fresh(engine);
         let fs = subject.fs();
@@ -148,7 +148,7 @@ fn what_has_a_name_is_found_and_what_lost_its_last_one_is_not() {
 }
 
 #[test]
-fn snapshots_and_clones_have_their_own_and_nothing_from_outside() {
+fn handles_of_snapshots_and_clones_find_only_their_own_files() {
     for engine in Engine::ALL {
         let (device, subject) = fresh(engine);
         let fs = subject.fs();
@@ -187,7 +187,7 @@ fn snapshots_and_clones_have_their_own_and_nothing_from_outside() {
 }
 
 #[test]
-fn what_had_the_slot_before_is_told_by_the_generation() {
+fn generations_distinguish_subvolumes_of_one_slot() {
     for engine in Engine::ALL {
         let (device, subject) = fresh(engine);
         let base = subject.base().clone();

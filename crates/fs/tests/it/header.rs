@@ -137,7 +137,7 @@ fn a_header_that_is_gone_or_cut_off_is_repaired() {
 
 /// A volume that was made before there was a copy gets one when it is opened for writing.
 #[test]
-fn a_copy_that_is_not_there_is_made() {
+fn a_missing_copy_is_rebuilt() {
     let (device, right) = volume(Engine::Btree);
     device.delete(FILES[1]);
     assert_clean(&device, "before");
@@ -162,7 +162,7 @@ fn a_copy_that_is_not_there_is_made() {
 /// The store's own files say whose they are: what is another volume's is refused, and no header is
 /// written from it.
 #[test]
-fn the_header_of_another_volume_is_not_taken() {
+fn another_volumes_header_is_refused() {
     for engine in ENGINES {
         let (device, right) = volume(engine);
         let other = another(engine);
@@ -192,7 +192,7 @@ fn the_header_of_another_volume_is_not_taken() {
 }
 
 #[test]
-fn damage_of_both_is_told_of_both() {
+fn damage_of_both_is_reported_for_both() {
     let (device, right) = volume(Engine::Btree);
     let damaged = [&right[..30], b"?", &right[31..]].concat();
     for path in FILES {
@@ -272,7 +272,7 @@ fn enumerate(device: &SimDevice, engine: Engine, place: &'static str) -> (u64, u
 }
 
 #[test]
-fn half_a_volume_is_none() {
+fn half_a_volume_is_not_a_volume() {
     for engine in ENGINES {
         let device = SimDevice::new(5);
         let (points, volumes) = enumerate(&device, engine, "an empty medium");
@@ -293,7 +293,7 @@ fn put_away(device: &SimDevice, from: &str, to: &str) {
 
 /// The power goes at any operation of a repair: the next one ends it.
 #[test]
-fn a_repair_that_is_interrupted_is_done_again() {
+fn an_interrupted_repair_is_repeated() {
     let (device, right) = volume(Engine::Btree);
     for path in FILES {
         let hurt = device.copy();

@@ -49,7 +49,7 @@ fn file(fs: &Fs, name: &[u8], bytes: usize) -> FsResult<()> {
 /// Creations on a full disk of the log had the whole trash deleted, hour by hour, and were
 /// refused all the same.
 #[test]
-fn a_full_medium_of_the_log_takes_nothing_of_the_trash() {
+fn a_full_log_disk_purges_no_trash() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (device, fs) = volume(engine);
         let kept = listed(&fs, NodeId::ROOT);
@@ -93,7 +93,7 @@ fn a_quota_that_could_not_be_set_is_not_there(engine: Engine) {
 
 /// Space for contents is still reclaimed from the trash.
 #[test]
-fn a_full_medium_of_contents_takes_the_oldest_hour() {
+fn a_disk_full_of_contents_purges_the_oldest_hour() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (device, fs) = volume(engine);
         device.volume.set_capacity(Some(device.volume.used_bytes() + BYTES as u64 / 2));

@@ -22,17 +22,17 @@ fn run(base: &Base, seeds: u64) {
 }
 
 #[test]
-fn random_operations_on_the_engine_do_what_the_model_does() {
+fn random_operations_on_the_engine_agree_with_the_model() {
     run(&Base::Engine(Engine::Btree), scale(24, 400));
 }
 
 #[test]
-fn random_operations_on_the_log_structured_engine_do_what_the_model_does() {
+fn random_operations_on_the_log_structured_engine_agree_with_the_model() {
     run(&Base::Engine(Engine::Lsm), scale(24, 400));
 }
 
 #[test]
-fn random_operations_on_value_logs_do_what_the_model_does() {
+fn random_operations_on_value_logs_agree_with_the_model() {
     run(&Base::Column, scale(12, 400));
 }
 
@@ -53,11 +53,11 @@ fn run_nested(engine: Engine) {
 }
 
 #[test]
-fn random_copies_of_nested_subvolumes_do_what_the_model_does() {
+fn random_copies_of_nested_subvolumes_agree_with_the_model() {
     run_nested(Engine::Btree);
 }
 
 #[test]
-fn random_copies_of_nested_subvolumes_on_the_log_structured_engine_do_what_the_model_does() {
+fn random_copies_of_nested_subvolumes_on_the_log_structured_engine_agree_with_the_model() {
     run_nested(Engine::Lsm);
 }

@@ -84,7 +84,7 @@ fn directory(fs: &Fs) -> NodeId {
 }
 
 #[test]
-fn the_last_inode_is_made_and_the_next_is_refused() {
+fn the_last_inode_number_is_used_and_the_next_refused() {
     for engine in Engine::ALL {
         let place = format!("{engine:?}");
         let (device, base) = filled(engine);
@@ -129,7 +129,7 @@ fn the_last_inode_is_made_and_the_next_is_refused() {
 }
 
 #[test]
-fn the_last_subvolume_is_made_and_the_next_is_refused() {
+fn the_last_subvolume_number_is_used_and_the_next_refused() {
     for engine in Engine::ALL {
         let place = format!("{engine:?}");
         let (device, base) = filled(engine);
@@ -163,7 +163,7 @@ fn the_last_subvolume_is_made_and_the_next_is_refused() {
 /// Numbers go on where the slots end, and pass over slots that are occupied: on disk and by number
 /// each subvolume is itself, and is found by its slot after the next opening.
 #[test]
-fn slots_are_used_again_and_numbers_are_not() {
+fn slots_are_reused_and_numbers_are_not() {
     for engine in Engine::ALL {
         let place = format!("{engine:?}");
         let (device, base) = filled(engine);
@@ -216,7 +216,7 @@ fn slots_are_used_again_and_numbers_are_not() {
 
 /// A copy that was refused half-way used its numbers up until the volume was opened again.
 #[test]
-fn who_is_refused_uses_no_number_up() {
+fn a_refused_copy_uses_no_number() {
     for engine in Engine::ALL {
         let place = format!("{engine:?}");
         let (device, base) = filled(engine);
@@ -257,7 +257,7 @@ fn who_is_refused_uses_no_number_up() {
 
 /// A volume that is often opened and closed returns the reserved inode numbers.
 #[test]
-fn numbers_of_inodes_that_were_not_used_are_there_after_the_next_opening() {
+fn unused_inode_numbers_are_available_after_reopening() {
     for engine in Engine::ALL {
         let (device, base) = filled(engine);
         let free = |fs: &Fs| fs.statfs(NodeId::ROOT).expect("it tells").inodes_free;
@@ -295,7 +295,7 @@ fn numbers_of_inodes_that_were_not_used_are_there_after_the_next_opening() {
 /// An operation that was refused an inode number searched for space, as if the disk were full, and
 /// hour after hour of the trash was deleted for it.
 #[test]
-fn no_number_is_looked_for_in_the_trash() {
+fn inode_numbers_are_not_searched_in_the_trash() {
     for engine in Engine::ALL {
         let (device, base) = filled(engine);
         let subject = opened(&device, &base);

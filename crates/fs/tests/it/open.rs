@@ -75,7 +75,7 @@ fn an_empty_directory_of_the_log_is_used() {
 }
 
 #[test]
-fn a_format_that_was_interrupted_starts_over() {
+fn an_interrupted_format_starts_over() {
     let env = sim_env(3);
     Fs::format(&env.env(), &FormatOptions::default()).expect("an empty directory");
     env.device.rename("volume.pando", "volume.pando.new").expect("a file");
@@ -85,7 +85,7 @@ fn a_format_that_was_interrupted_starts_over() {
 }
 
 #[test]
-fn damage_and_newer_formats_are_told_apart() {
+fn damage_and_newer_formats_are_distinguished() {
     let env = sim_env(4);
     Fs::format(&env.env(), &FormatOptions::default()).expect("an empty directory");
     let files = ["volume.pando", "volume.copy"];
@@ -120,7 +120,7 @@ fn a_missing_file_of_the_engine_is_named() {
 }
 
 #[test]
-fn strange_options_are_refused() {
+fn unknown_options_are_refused() {
     let env = sim_env(6);
     for snapshot_dir in [&b""[..], b"a/b", b"..", &[b'x'; 65]] {
         let options =
@@ -136,7 +136,7 @@ fn strange_options_are_refused() {
 }
 
 #[test]
-fn a_volume_opened_read_only_takes_no_changes() {
+fn a_volume_opened_read_only_accepts_no_changes() {
     let env = sim_env(7);
     Fs::format(&env.env(), &FormatOptions::default()).expect("an empty directory");
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
@@ -149,7 +149,7 @@ fn a_volume_opened_read_only_takes_no_changes() {
 
 /// The error said that the volume was opened so, although it was not.
 #[test]
-fn what_keeps_a_volume_from_changes_is_told_to_who_would_make_one() {
+fn refused_changes_report_why_the_volume_is_read_only() {
     let env = sim_env(9);
     Fs::format(&env.env(), &FormatOptions::default()).expect("an empty directory");
     env.device.inject(Fault::io(FaultOn::Only(Op::Read), 0).forever().below("btree/super-1"));

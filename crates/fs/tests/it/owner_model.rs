@@ -503,7 +503,7 @@ fn run(seed: u64, engine: Engine) -> u32 {
 }
 
 #[test]
-fn everybody_is_charged_and_refused_as_the_model_says() {
+fn every_user_is_charged_and_refused_as_in_the_model() {
     let mut refused = 0;
     for seed in 0..scale(12, 400) {
         for engine in Engine::ALL {

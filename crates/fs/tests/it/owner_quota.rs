@@ -44,7 +44,7 @@ const ADA: Owner = Owner::User(7);
 const STAFF: Owner = Owner::Group(7);
 
 #[test]
-fn what_is_there_is_counted_and_limits_end_at_the_file_and_at_the_byte() {
+fn existing_files_are_counted_and_limits_are_exact() {
     let v = volume();
     let ada = user(7);
     let before = v.file_as(&ada, ROOT, "before", 0o644).unwrap().node;
@@ -75,7 +75,7 @@ fn what_is_there_is_counted_and_limits_end_at_the_file_and_at_the_byte() {
 }
 
 #[test]
-fn limits_do_not_hold_for_root_and_root_is_charged() {
+fn limits_do_not_apply_to_root_and_root_is_charged() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     limit(&v.fs, Owner::User(0), Some(1), Some(1));
@@ -114,7 +114,7 @@ fn a_change_of_group_moves_the_charge_or_is_refused() {
 }
 
 #[test]
-fn what_is_inherited_charges_nobody_and_only_who_was_charged_is_credited() {
+fn inherited_files_charge_nobody_and_credit_only_charged_users() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
@@ -151,7 +151,7 @@ fn what_is_inherited_charges_nobody_and_only_who_was_charged_is_credited() {
 }
 
 #[test]
-fn a_count_goes_on_beside_writers_and_is_exact() {
+fn a_count_beside_writers_is_exact() {
     let v = volume();
     let ada = user(7);
     let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
@@ -183,7 +183,7 @@ fn a_count_goes_on_beside_writers_and_is_exact() {
 }
 
 #[test]
-fn users_ask_for_themselves_and_only_root_sets() {
+fn users_read_their_own_quotas_and_only_root_sets_them() {
     let v = volume();
     let limits = QuotaLimits { files: Some(1), bytes: None };
     refused(v.fs.owner_quota_set(&user(7), ADA, limits), &FsError::NotPermitted(""));
@@ -197,7 +197,7 @@ fn users_ask_for_themselves_and_only_root_sets() {
 }
 
 #[test]
-fn wrong_charges_are_told_and_damaged_records_do_not_keep_the_volume_closed() {
+fn wrong_charges_are_reported_and_the_volume_opens_with_damaged_records() {
     let v = volume();
     v.file_as(&user(7), ROOT, "f", 0o644).unwrap();
     limit(&v.fs, ADA, Some(10), None);
@@ -221,7 +221,7 @@ fn wrong_charges_are_told_and_damaged_records_do_not_keep_the_volume_closed() {
 }
 
 #[test]
-fn what_is_inherited_shrinks_whatever_the_limits_and_stays_inherited() {
+fn inherited_files_shrink_under_any_limit_and_stay_inherited() {
     let v = volume();
     let ada = user(7);
     let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
@@ -246,7 +246,7 @@ fn what_is_inherited_shrinks_whatever_the_limits_and_stays_inherited() {
 }
 
 #[test]
-fn who_is_limited_takes_no_copies_that_nobody_is_charged_for() {
+fn users_with_a_limit_cannot_make_uncharged_copies() {
     let v = volume();
     let (ada, bob, not) = (user(7), user(8), FsError::NotPermitted(""));
     let snapshot = |who: &Caller, dir, name: &[u8]| v.fs.snapshot_create(who, dir, name).map(drop);
@@ -281,7 +281,7 @@ fn who_is_limited_takes_no_copies_that_nobody_is_charged_for() {
 
 /// Each roll-back restored data that is charged to no one, and each snapshot after it held more.
 #[test]
-fn turns_of_snapshots_and_roll_backs_pass_no_limit() {
+fn alternating_snapshots_and_rollbacks_exceed_no_limit() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     v.fs.mkdir(&ada, ROOT, b"home", 0o755).unwrap();
@@ -373,7 +373,7 @@ fn a_hard_link_that_was_inherited_and_changed_is_credited_with_its_last_name() {
 
 /// The way up from a hidden name is gone once for all names of an inode, and not for ever.
 #[test]
-fn looking_for_hidden_names_is_bounded_and_remembers_where_it_was() {
+fn searching_for_hidden_names_is_bounded_and_resumes() {
     for (depth, goes) in [(3000, true), (5000, false)] {
         let v = volume();
         let (root, ada) = (Caller::root(), user(7));
@@ -407,7 +407,7 @@ fn looking_for_hidden_names_is_bounded_and_remembers_where_it_was() {
 
 /// A clone that root put below a user's directory has a quota that begins elsewhere.
 #[test]
-fn who_is_limited_in_a_clone_takes_no_copy_around_it() {
+fn users_with_a_limit_in_a_clone_cannot_copy_a_directory_around_it() {
     let v = volume();
     let (root, ada, not) = (Caller::root(), user(7), FsError::NotPermitted(""));
     let source = v.dir(ROOT, "source").node;
@@ -436,7 +436,7 @@ fn who_is_limited_in_a_clone_takes_no_copy_around_it() {
 
 /// Of a clone itself, in which a directory is charged whose quota begins in what was cloned.
 #[test]
-fn who_is_limited_in_a_part_of_a_clone_takes_no_copy_of_it() {
+fn users_with_a_limit_in_part_of_a_clone_cannot_copy_it() {
     let v = volume();
     let (ada, not) = (user(7), FsError::NotPermitted(""));
     let source = v.fs.mkdir(&ada, ROOT, b"source", 0o755).unwrap().node;
@@ -454,7 +454,7 @@ fn who_is_limited_in_a_part_of_a_clone_takes_no_copy_of_it() {
 
 /// A quota does not prevent copies of its earlier directory.
 #[test]
-fn a_quota_that_was_removed_keeps_nobody_from_a_copy() {
+fn a_removed_quota_prevents_no_copy() {
     let v = volume();
     let ada = user(7);
     let home = v.fs.mkdir(&ada, ROOT, b"home", 0o755).unwrap().node;
@@ -467,7 +467,7 @@ fn a_quota_that_was_removed_keeps_nobody_from_a_copy() {
 }
 
 #[test]
-fn a_clone_in_which_no_limit_holds_is_not_put_where_one_does() {
+fn a_clone_without_a_quota_is_not_moved_under_one() {
     let v = volume();
     let root = Caller::root();
     let (free, quota) = (v.dir(ROOT, "free").node, v.dir(ROOT, "quota").node);
@@ -491,7 +491,7 @@ fn set_limit(fs: &Fs, dir: NodeId, files: Option<u64>) {
 }
 
 #[test]
-fn who_has_inodes_counted_is_told_how_far_it_is_and_may_end_it() {
+fn counting_inodes_reports_progress_and_can_be_cancelled() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
@@ -561,7 +561,7 @@ fn a_damaged_quota_of_a_directory_that_was_rolled_back_is_not_forgotten() {
 }
 
 #[test]
-fn charges_out_of_all_bounds_stop_nothing() {
+fn impossible_charges_stop_nothing() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -577,7 +577,7 @@ fn charges_out_of_all_bounds_stop_nothing() {
 }
 
 #[test]
-fn whose_own_group_is_limited_takes_no_copy_of_what_is_anothers() {
+fn users_with_a_limited_group_cannot_copy_others_files() {
     let v = volume();
     let bob = Caller { gid: 50, ..user(8) };
     let dir = v.fs.mkdir(&bob, ROOT, b"d", 0o755).unwrap().node;

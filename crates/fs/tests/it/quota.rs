@@ -83,7 +83,7 @@ fn a_quota_ends_at_the_file_and_at_the_byte() {
 }
 
 #[test]
-fn what_is_open_without_a_name_is_charged_until_it_is_gone() {
+fn an_open_nameless_file_is_charged_until_it_is_closed() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -113,7 +113,7 @@ fn what_is_open_without_a_name_is_charged_until_it_is_gone() {
 }
 
 #[test]
-fn nothing_moves_between_quotas() {
+fn renames_do_not_cross_quotas() {
     let v = volume();
     let root = Caller::root();
     let (one, two, plain) = (v.dir(ROOT, "1").node, v.dir(ROOT, "2").node, v.dir(ROOT, "p").node);
@@ -175,7 +175,7 @@ fn a_subvolume_does_not_move_between_quotas() {
 }
 
 #[test]
-fn root_lists_quotas_and_none_of_which_nothing_is_left() {
+fn root_lists_quotas_that_still_exist() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -196,7 +196,7 @@ fn root_lists_quotas_and_none_of_which_nothing_is_left() {
 }
 
 #[test]
-fn what_a_clone_inherits_charges_nobody() {
+fn inherited_subvolumes_charge_nobody() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -262,7 +262,7 @@ fn several_writers_do_not_pass_the_limit_together() {
 }
 
 #[test]
-fn random_operations_leave_what_a_count_finds() {
+fn counts_after_random_operations_are_exact() {
     for seed in 0..scale(30, 2000) {
         println!("seed {seed}");
         random(seed);
@@ -386,7 +386,7 @@ fn random(seed: u64) {
 }
 
 #[test]
-fn a_count_that_is_wrong_or_damaged_is_found_and_does_not_keep_the_volume_closed() {
+fn a_wrong_or_damaged_count_is_reported_and_the_volume_opens() {
     let v = volume();
     let dir = v.dir(ROOT, "d").node;
     set(&v.fs, dir, Some(10), None);

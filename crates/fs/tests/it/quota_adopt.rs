@@ -60,7 +60,7 @@ fn check(v: &Volume) {
 }
 
 #[test]
-fn what_is_in_a_directory_is_charged_when_it_gets_a_quota() {
+fn the_contents_of_a_directory_are_charged_to_its_new_quota() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -92,7 +92,7 @@ fn what_is_in_a_directory_is_charged_when_it_gets_a_quota() {
 }
 
 #[test]
-fn a_limit_below_what_is_there_keeps_it_from_growing() {
+fn a_limit_below_the_present_usage_stops_growth() {
     let v = volume();
     let dir = v.dir(ROOT, "d").node;
     let there = fill(&v.fs, dir, 1);
@@ -106,7 +106,7 @@ fn a_limit_below_what_is_there_keeps_it_from_growing() {
 }
 
 #[test]
-fn what_a_clone_inherited_is_in_its_quota_and_charged_to_nobody() {
+fn an_inherited_subvolume_is_in_the_clones_quota_and_uncharged() {
     let v = volume();
     let dir = v.dir(ROOT, "d").node;
     fill(&v.fs, dir, 1);
@@ -121,7 +121,7 @@ fn what_a_clone_inherited_is_in_its_quota_and_charged_to_nobody() {
 }
 
 #[test]
-fn what_a_clone_inherited_is_charged_to_nobody_when_it_is_renamed() {
+fn renaming_an_inherited_subvolume_charges_nobody() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -164,7 +164,7 @@ fn a_directory_of_the_trash_is_charged_when_it_replaces_another() {
 }
 
 #[test]
-fn writers_go_on_while_what_is_there_is_charged() {
+fn writers_continue_while_existing_files_are_charged() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -279,7 +279,7 @@ fn a_crash_while_contents_are_charged_leaves_exact_charges_and_the_rest_follows(
 
 /// A directory that the quota has not reached yet would be skipped behind one that it has.
 #[test]
-fn what_is_not_charged_yet_does_not_move_behind_what_is() {
+fn uncharged_directories_are_not_moved_behind_the_charged_ones() {
     let v = volume();
     let root = root_of();
     let dir = v.dir(ROOT, "d").node;

@@ -88,7 +88,7 @@ fn a_crash_at_every_write_and_sync_leaves_charges_in_step_with_the_files() {
 }
 
 #[test]
-fn what_finds_no_room_is_charged_to_nobody() {
+fn writes_without_space_charge_nobody() {
     let mut refused = 0;
     for seed in 0..scale(20, 300) {
         println!("seed {seed}");

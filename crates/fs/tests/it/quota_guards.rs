@@ -52,7 +52,7 @@ fn snapshot(v: &Volume, who: &Caller, dir: NodeId, name: &str) -> Result<(), FsE
 
 /// What a clone was charged goes with it, also when that was before the volume was opened.
 #[test]
-fn a_clone_that_was_charged_before_an_opening_gives_that_back() {
+fn a_clone_charged_before_a_reopen_is_credited() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -69,7 +69,7 @@ fn a_clone_that_was_charged_before_an_opening_gives_that_back() {
 }
 
 #[test]
-fn whoever_is_limited_in_any_way_takes_no_copy() {
+fn users_with_any_limit_cannot_copy() {
     let v = volume();
     let bob = Caller { groups: vec![50], ..user(8) };
     let dir = home(&v, &bob, ROOT, "bob");
@@ -90,7 +90,7 @@ fn whoever_is_limited_in_any_way_takes_no_copy() {
 /// The way up from a quota leads through the subvolumes that are mounted on it, and ends where one
 /// is gone.
 #[test]
-fn a_quota_in_a_subvolume_below_keeps_from_copies_while_it_is_there() {
+fn a_quota_in_a_nested_subvolume_prevents_copies() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let dir = home(&v, &ada, ROOT, "ada");
@@ -115,7 +115,7 @@ fn a_quota_in_a_subvolume_below_keeps_from_copies_while_it_is_there() {
 /// A user who clones a snapshot that root took could empty the quota's directory, fill it again,
 /// and hold the same amount once more, charged to no one.
 #[test]
-fn a_snapshot_around_a_quota_is_cloned_by_root_alone() {
+fn a_snapshot_around_a_quota_is_cloned_by_root_only() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let dir = home(&v, &ada, ROOT, "ada");
@@ -141,7 +141,7 @@ fn a_snapshot_around_a_quota_is_cloned_by_root_alone() {
 /// A limit that holds in what is mounted below, where it is no user's to copy, is no matter to
 /// root. Nor does a user get a copy by a roll-back to when it was there.
 #[test]
-fn what_is_mounted_below_is_copied_by_root_alone_and_not_brought_back() {
+fn nested_subvolumes_under_a_quota_are_copied_by_root_only_and_not_restored() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let source = home(&v, &ada, ROOT, "source");
@@ -162,7 +162,7 @@ fn what_is_mounted_below_is_copied_by_root_alone_and_not_brought_back() {
 
 /// What is charged in one part of a clone does not prevent copies of another.
 #[test]
-fn a_part_of_a_clone_in_which_nothing_is_charged_is_copied() {
+fn an_uncharged_part_of_a_clone_is_copied() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let source = home(&v, &ada, ROOT, "source");
@@ -233,7 +233,7 @@ fn limits_that_are_set_again_before_anything_is_charged_are_of_the_same_quota() 
 
 /// Its directory is removed, or all of its subvolume, before it was reached.
 #[test]
-fn a_quota_that_was_begun_ends_where_its_directory_goes() {
+fn an_unfinished_quota_ends_when_its_directory_is_removed() {
     for sub in [false, true] {
         let v = volume();
         let root = Caller::root();
@@ -257,7 +257,7 @@ fn a_quota_that_was_begun_ends_where_its_directory_goes() {
 
 /// Who holds a count up does not see charges from before it.
 #[test]
-fn a_count_that_was_ended_leaves_nothing_behind() {
+fn a_cancelled_count_leaves_nothing_behind() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let dir = home(&v, &ada, ROOT, "d");
@@ -287,7 +287,7 @@ fn a_count_that_was_ended_leaves_nothing_behind() {
 
 /// A clone that is removed while it is counted is charged to no one afterwards.
 #[test]
-fn what_goes_during_a_count_is_not_counted() {
+fn a_clone_removed_during_its_count_is_not_charged() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let dir = home(&v, &ada, ROOT, "d");
@@ -315,7 +315,7 @@ fn what_goes_during_a_count_is_not_counted() {
 
 /// Root may do everything to what is a user's whose limits are reached.
 #[test]
-fn limits_of_users_and_groups_hold_for_nothing_that_root_does() {
+fn limits_of_users_and_groups_do_not_apply_to_root() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     v.fs.trash_set(&root, ROOT, Some(86_400)).expect("a trash");
@@ -354,7 +354,7 @@ fn limits_of_users_and_groups_hold_for_nothing_that_root_does() {
 
 /// A limit that is passed keeps only that from growing which it limits.
 #[test]
-fn what_is_not_limited_grows_where_another_limit_is_passed() {
+fn an_exceeded_limit_stops_only_what_it_limits() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     let dir = home(&v, &ada, ROOT, "d");

@@ -342,7 +342,7 @@ fn check(volume: &Fs, source: &Source) {
 }
 
 #[test]
-fn a_scan_shows_what_it_was_told_and_further_ones_what_changed() {
+fn a_scan_shows_the_source_and_later_ones_the_changes() {
     for seed in 0..12 {
         let mut source = Source::new(seed);
         let Volume { fs, .. } = &volume();
@@ -358,7 +358,7 @@ fn a_scan_shows_what_it_was_told_and_further_ones_what_changed() {
 }
 
 #[test]
-fn names_of_one_hash_are_told_apart() {
+fn names_of_one_hash_are_distinguished() {
     for seed in 100..108 {
         let mut source = Source::new(seed);
         let Volume { fs, .. } = &weak_volume(2);
@@ -374,7 +374,7 @@ fn names_of_one_hash_are_told_apart() {
 }
 
 #[test]
-fn a_scan_that_is_given_up_shows_nothing_and_the_next_one_goes_on() {
+fn an_aborted_scan_shows_nothing_and_the_next_one_continues() {
     for seed in 200..210 {
         let mut source = Source::new(seed);
         let volume = volume();
@@ -406,7 +406,7 @@ fn a_scan_that_is_given_up_shows_nothing_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn single_changes_end_as_a_scan_does() {
+fn single_changes_agree_with_a_scan() {
     for seed in 300..310 {
         let mut source = Source::new(seed);
         let Volume { fs, .. } = &volume();
@@ -520,7 +520,7 @@ fn lists_of_the_source_decide_who_sees_what() {
 }
 
 #[test]
-fn an_index_in_a_root_with_a_quota_is_charged_what_the_root_was() {
+fn an_index_in_a_root_with_a_quota_is_charged_as_the_root() {
     let Volume { fs, .. } = &volume();
     let root = Caller::root();
     let limits = fs::QuotaLimits { files: Some(2), bytes: None };

@@ -60,7 +60,7 @@ fn fill(fs: &Fs) -> Vec<NodeId> {
 }
 
 #[test]
-fn bases_of_snapshots_are_read_where_they_differ() {
+fn bases_of_snapshots_are_read_only_where_they_differ() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let device = SimDevice::new(1);
         let subject =
@@ -96,7 +96,7 @@ fn bases_of_snapshots_are_read_where_they_differ() {
 
 /// A clone of a directory was searched through all that its source's base has.
 #[test]
-fn a_clone_of_a_directory_is_searched_without_what_lies_beside() {
+fn a_search_of_a_directory_clone_excludes_its_siblings() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let device = SimDevice::new(1);
         let subject =

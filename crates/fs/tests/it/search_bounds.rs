@@ -67,7 +67,7 @@ fn take(
 }
 
 #[test]
-fn the_first_match_is_given_out_before_the_others_are_looked_for() {
+fn the_first_match_is_returned_before_others_are_searched() {
     let v = filled();
     let indexed = |most| take(&v.fs, most, |request, emit| v.fs.search(request, emit));
     let walked = |most| take(&v.fs, most, |request, emit| v.fs.search_by_walking(request, emit));

@@ -99,7 +99,7 @@ fn check(fs: &Fs, cache_bytes: usize) {
 }
 
 #[test]
-fn clusters_in_memory_keep_their_budget_whatever_is_searched() {
+fn cached_clusters_stay_within_their_budget() {
     for engine in Engine::ALL {
         let (device, base) = medium(engine);
         let open = |bytes: usize| {

@@ -50,7 +50,7 @@ fn flushed(v: &Volume) -> (u64, u64) {
 }
 
 #[test]
-fn a_directory_that_claims_more_names_than_there_can_be_has_clusters_for_those_it_has() {
+fn a_directory_with_an_impossible_name_count_gets_clusters_for_its_real_names() {
     for entries in [i64::MAX - 1000, 1 << 40, 10_000_000] {
         let v = claiming(100, entries);
         let (clusters, rows) = flushed(&v);
@@ -67,7 +67,7 @@ fn a_directory_that_claims_more_names_than_there_can_be_has_clusters_for_those_i
 }
 
 #[test]
-fn a_directory_that_claims_fewer_names_than_it_has_is_divided_all_the_same() {
+fn a_directory_with_too_low_a_name_count_is_divided() {
     let v = claiming(100, 5);
     let (clusters, rows) = flushed(&v);
     assert_eq!(rows, 105);
@@ -75,7 +75,7 @@ fn a_directory_that_claims_fewer_names_than_it_has_is_divided_all_the_same() {
 }
 
 #[test]
-fn a_name_that_none_can_be_is_damage_that_the_index_reports() {
+fn an_impossible_name_is_damage_that_the_index_reports() {
     let v = claiming(30, 35);
     let tree = TreeId(key::FIRST_TREE);
     let mut batch = Batch::new();

@@ -181,7 +181,7 @@ pub(crate) fn ask(fs: &Fs, expr: &Expr) -> Outcome {
 }
 
 #[test]
-fn clusters_are_skipped_by_what_is_declared_once_they_are_written_again() {
+fn rewritten_clusters_are_skipped_by_declared_attributes() {
     let v = volume();
     let root = Caller::root();
     for number in 0..50_u8 {
@@ -213,7 +213,7 @@ fn clusters_are_skipped_by_what_is_declared_once_they_are_written_again() {
 }
 
 #[test]
-fn what_can_be_no_attribute_is_not_declared() {
+fn impossible_attribute_names_are_not_declared() {
     let v = volume();
     let declare = |name: &[u8]| v.fs.declare_searchable(&[b"user.good".to_vec(), name.to_vec()]);
     for name in [&b"user."[..], b"other", b"user.pando.rbytes", &[b'u'; 300]] {

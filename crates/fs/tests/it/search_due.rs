@@ -115,7 +115,7 @@ fn check(fs: &Fs, rows: u64, place: &str) {
 }
 
 #[test]
-fn a_base_comes_after_a_large_directory_was_removed() {
+fn a_base_is_built_after_a_large_directory_was_removed() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (_, subject) = volume(engine);
         let fs = subject.fs();
@@ -133,7 +133,7 @@ fn a_base_comes_after_a_large_directory_was_removed() {
 }
 
 #[test]
-fn a_base_comes_after_a_roll_back_to_what_no_base_had() {
+fn a_base_is_built_after_a_rollback_to_a_state_without_one() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (_, subject) = volume(engine);
         let (fs, root) = (subject.fs(), Caller::root());
@@ -195,7 +195,7 @@ fn scan(fs: &Fs, directories: u64, files: u64, size: u64) {
 }
 
 #[test]
-fn a_base_comes_after_a_scan_which_is_a_few_commits() {
+fn a_base_is_built_after_a_scan_of_few_commits() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (_, subject) = volume(engine);
         let fs = subject.fs();
@@ -241,7 +241,7 @@ fn what_is_changed_again_and_again_needs_no_base(engine: Engine) {
 /// As many changes as make a base due are counted by the log, also by the first look after opening:
 /// to compare trees takes as long as there are leaves in which something differs.
 #[test]
-fn what_differs_is_counted_without_comparing_trees() {
+fn the_difference_is_counted_without_comparing_trees() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (device, subject) = volume(engine);
         let fs = subject.fs();
@@ -323,7 +323,7 @@ fn two_rows_of_three_that_are_changed_again_and_again_need_no_base(engine: Engin
 
 /// Who lists a directory changes its record by a merge, and nothing else: its row differs.
 #[test]
-fn a_base_comes_after_many_directories_were_listed() {
+fn a_base_is_built_after_many_directories_were_listed() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (_, subject) = volume(engine);
         let (fs, root) = (subject.fs(), Caller::root());
@@ -377,7 +377,7 @@ fn the_log_is_not_read_for_each_of_many_subvolumes() {
 /// happened by then; a base that was younger at that look was never made again on a volume when
 /// idle.
 #[test]
-fn a_base_comes_by_age_where_nothing_happens_any_more() {
+fn a_base_is_built_by_age_without_further_changes() {
     for engine in [Engine::Btree, Engine::Lsm] {
         for opened_again in [false, true] {
             let place = format!("{engine:?}, opened again: {opened_again}");
@@ -441,7 +441,7 @@ fn a_base_of_a_clock_that_was_ahead_is_made_again() {
 /// A clock that is set back a little, as clocks are that are set right by the network, makes no
 /// base old at once, and keeps none from becoming old.
 #[test]
-fn a_clock_that_is_set_back_a_little_costs_no_base() {
+fn a_clock_set_back_a_little_rebuilds_no_base() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (device, subject) = volume(engine);
         subject.clock().be_ahead(300);
@@ -462,7 +462,7 @@ fn a_clock_that_is_set_back_a_little_costs_no_base() {
 
 /// What differs by less than is worth a base stays as it is, however old the base becomes.
 #[test]
-fn little_that_differs_for_long_needs_no_base() {
+fn a_long_lasting_small_difference_needs_no_base() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (device, subject) = volume(engine);
         make(subject.fs(), "a", 1000);
@@ -477,7 +477,7 @@ fn little_that_differs_for_long_needs_no_base() {
 
 /// Between any two steps files lose their last names: there is always one to be removed.
 #[test]
-fn a_base_comes_while_files_are_removed_all_the_time() {
+fn a_base_is_built_while_files_are_removed_continuously() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (_, subject) = volume(engine);
         let (fs, root) = (subject.fs(), Caller::root());

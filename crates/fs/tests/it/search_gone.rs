@@ -117,7 +117,7 @@ fn check_index(device: &SimDevice, fs: &Fs, place: &str) {
 }
 
 #[test]
-fn an_index_that_was_deleted_while_closed_comes_back() {
+fn an_index_deleted_while_closed_is_rebuilt() {
     for engine in Engine::ALL {
         for deleted in DELETED {
             let place = format!("{engine:?}, '{deleted}*' deleted while closed");
@@ -140,7 +140,7 @@ fn an_index_that_was_deleted_while_closed_comes_back() {
 }
 
 #[test]
-fn an_index_that_was_deleted_while_open_comes_back() {
+fn an_index_deleted_while_open_is_rebuilt() {
     for engine in Engine::ALL {
         for deleted in DELETED {
             let place = format!("{engine:?}, '{deleted}*' deleted while open");

@@ -98,7 +98,7 @@ fn check(sizes: &[(usize, u32)], limits: ClusterLimits, rows: u32) {
 }
 
 #[test]
-fn clusters_keep_the_limits_that_are_set_and_are_made_anew_by_others() {
+fn clusters_are_rebuilt_when_their_limits_change() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let device = SimDevice::new(1);
         let subject = FsSubject::format(&device, &options(), &Base::Engine(engine));

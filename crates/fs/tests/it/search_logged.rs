@@ -144,7 +144,7 @@ pub(crate) fn quiet() -> OpenOptions {
 }
 
 #[test]
-fn the_log_says_what_differs_from_a_base() {
+fn the_log_yields_the_difference_to_a_base() {
     for engine in [Engine::Btree, Engine::Lsm] {
         for seed in 0..4 {
             let device = SimDevice::new(seed);
@@ -164,7 +164,7 @@ fn the_log_says_what_differs_from_a_base() {
 /// A base that replaces another learns what to write from the log up to where it was begun, not
 /// from the trees.
 #[test]
-fn the_log_says_which_clusters_a_base_writes() {
+fn the_log_yields_the_clusters_that_a_base_writes() {
     for engine in [Engine::Btree, Engine::Lsm] {
         for seed in 20..24 {
             let device = SimDevice::new(seed);
@@ -182,7 +182,7 @@ fn the_log_says_which_clusters_a_base_writes() {
 }
 
 #[test]
-fn without_the_log_the_trees_say_what_differs() {
+fn without_the_log_the_trees_yield_the_difference() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let device = SimDevice::new(9);
         let subject = changed(&device, engine, 9, &quiet());
@@ -202,7 +202,7 @@ fn without_the_log_the_trees_say_what_differs() {
 /// Where what differs fits into its share of the memory, but not twice, it is put in order where it
 /// is, and answers are the same.
 #[test]
-fn the_log_is_read_where_what_differs_fits_once() {
+fn the_log_is_read_if_the_difference_fits_in_memory_once() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let seed = 6;
         let device = SimDevice::new(seed);

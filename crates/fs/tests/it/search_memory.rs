@@ -122,7 +122,7 @@ fn search(fs: &Fs) -> Outcome {
 }
 
 #[test]
-fn a_base_comes_when_what_differs_is_more_than_memory_holds() {
+fn a_base_is_built_when_differences_exceed_memory() {
     for engine in Engine::ALL {
         let mut volume = Volume::new(engine, SMALL);
         let before = volume.manifests();
@@ -138,7 +138,7 @@ fn a_base_comes_when_what_differs_is_more_than_memory_holds() {
 }
 
 #[test]
-fn a_base_comes_when_what_queries_hold_is_more_than_memory() {
+fn a_base_is_built_when_queries_hold_more_than_memory() {
     for engine in Engine::ALL {
         let mut volume = Volume::new(engine, SMALL);
         let before = volume.manifests();
@@ -155,7 +155,7 @@ fn a_base_comes_when_what_queries_hold_is_more_than_memory() {
 }
 
 #[test]
-fn no_base_comes_of_as_many_changes_where_memory_holds_them() {
+fn changes_that_fit_in_memory_trigger_no_base() {
     for engine in Engine::ALL {
         let mut volume = Volume::new(engine, 64 << 20);
         let before = volume.manifests();

@@ -163,14 +163,14 @@ fn in_memory(bits: u32) -> Volume<dyn Store> {
 }
 
 #[test]
-fn threads_that_meet_leave_a_whole_volume() {
+fn concurrent_threads_leave_a_whole_volume() {
     for (seed, bits) in [(1, 2), (2, 55), (3, 1)] {
         meet(&in_memory(bits), seed, None, step);
     }
 }
 
 #[test]
-fn threads_that_meet_over_a_trash_leave_a_whole_volume() {
+fn concurrent_threads_over_a_trash_leave_a_whole_volume() {
     for (seed, bits) in [(1, 55), (2, 3)] {
         meet(&in_memory(bits), seed, Some(3600), step_with_trash);
     }

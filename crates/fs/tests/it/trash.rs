@@ -123,7 +123,7 @@ fn plant(v: &Volume, parent: NodeId, name: &str) -> NodeId {
 }
 
 #[test]
-fn a_tree_that_rm_removed_comes_back_as_it_was() {
+fn a_tree_removed_by_rm_is_restored_unchanged() {
     let v = volume();
     on(&v, ROOT, DAY);
     let home = v.dir(ROOT, "home").node;
@@ -154,7 +154,7 @@ fn a_tree_that_rm_removed_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_tree_that_was_removed_over_the_end_of_an_hour_comes_back_whole() {
+fn a_tree_removed_across_the_end_of_an_hour_is_restored_whole() {
     let v = volume();
     on(&v, ROOT, DAY);
     let top = plant(&v, ROOT, "top");
@@ -183,7 +183,7 @@ fn a_tree_that_was_removed_over_the_end_of_an_hour_comes_back_whole() {
 }
 
 #[test]
-fn without_a_trash_and_outside_of_one_what_is_removed_is_gone() {
+fn removals_outside_a_trash_are_final() {
     let v = volume();
     let (dir, other) = (v.dir(ROOT, "d").node, v.dir(ROOT, "other").node);
     v.file(dir, "f");
@@ -216,7 +216,7 @@ fn without_a_trash_and_outside_of_one_what_is_removed_is_gone() {
 }
 
 #[test]
-fn what_is_removed_in_the_trash_is_deleted_and_nothing_is_made_there() {
+fn removals_in_the_trash_delete_and_nothing_is_created_there() {
     let v = volume();
     on(&v, ROOT, DAY);
     let root = Caller::root();
@@ -256,7 +256,7 @@ fn what_is_removed_in_the_trash_is_deleted_and_nothing_is_made_there() {
 }
 
 #[test]
-fn what_a_rename_replaces_and_every_version_of_a_name_are_kept() {
+fn files_replaced_by_rename_and_every_version_of_a_name_are_kept() {
     let v = volume();
     on(&v, ROOT, DAY);
     let root = Caller::root();
@@ -306,7 +306,7 @@ fn names_of_one_hash_are_kept_too() {
 }
 
 #[test]
-fn whole_hours_go_when_they_are_old() {
+fn old_hours_are_purged_whole() {
     let v = volume();
     on(&v, ROOT, 2 * 3600);
     let root = Caller::root();
@@ -328,7 +328,7 @@ fn whole_hours_go_when_they_are_old() {
 }
 
 #[test]
-fn a_tree_that_was_detached_comes_back_by_one_rename() {
+fn a_detached_tree_is_restored_by_one_rename() {
     let v = volume();
     on(&v, ROOT, DAY);
     let top = plant(&v, ROOT, "top");
@@ -363,7 +363,7 @@ fn a_tree_that_was_detached_comes_back_by_one_rename() {
 }
 
 #[test]
-fn who_might_not_look_there_may_not_look_in_the_trash() {
+fn the_trash_keeps_the_permissions_of_the_origin() {
     let v = volume();
     on(&v, ROOT, DAY);
     let (ada, bob) = (user(7), user(8));
@@ -392,7 +392,7 @@ fn who_might_not_look_there_may_not_look_in_the_trash() {
 }
 
 #[test]
-fn a_quota_is_charged_for_what_lies_in_the_trash() {
+fn a_quota_is_charged_for_trash() {
     let v = volume();
     let root = Caller::root();
     on(&v, ROOT, DAY);
@@ -435,7 +435,7 @@ fn a_quota_is_charged_for_what_lies_in_the_trash() {
 }
 
 #[test]
-fn snapshots_hold_the_trash_and_what_hangs_below_has_one_of_its_own() {
+fn snapshots_contain_the_trash_and_nested_subvolumes_have_their_own() {
     let v = volume();
     let root = Caller::root();
     on(&v, ROOT, DAY);
@@ -476,7 +476,7 @@ fn snapshots_hold_the_trash_and_what_hangs_below_has_one_of_its_own() {
 
 /// What was removed from then on was kept nowhere, and this was not reported.
 #[test]
-fn a_trash_is_not_rolled_back_by_itself() {
+fn a_trash_cannot_be_rolled_back_alone() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
@@ -497,7 +497,7 @@ fn a_trash_is_not_rolled_back_by_itself() {
 }
 
 #[test]
-fn a_file_that_is_held_goes_on_being_written() {
+fn a_held_file_accepts_writes() {
     let v = volume();
     let root = Caller::root();
     on(&v, ROOT, DAY);

@@ -11,7 +11,7 @@ const DAY: u64 = 86_400;
 
 /// It said that it was restored, and did nothing.
 #[test]
-fn an_empty_directory_whose_name_another_has_is_not_said_to_come_back() {
+fn an_empty_directory_whose_name_is_taken_is_not_listed_as_restorable() {
     let v = volume();
     let root = Caller::root();
     on(&v, ROOT, DAY);
@@ -31,7 +31,7 @@ fn an_empty_directory_whose_name_another_has_is_not_said_to_come_back() {
 }
 
 #[test]
-fn a_directory_of_which_all_came_back_has_nothing_more_in_the_trash() {
+fn a_fully_restored_directory_leaves_nothing_in_the_trash() {
     let v = volume();
     on(&v, ROOT, DAY);
     let dir = v.dir(ROOT, "d").node;
@@ -66,7 +66,7 @@ fn costs(what: &str, work: impl Fn(&Volume, &[NodeId])) {
 }
 
 #[test]
-fn a_deep_tree_goes_into_the_trash_at_a_cost_for_each_directory() {
+fn removing_a_deep_tree_into_the_trash_costs_a_constant_for_each_directory() {
     costs("rm -r", |v, all| {
         for dir in all[..all.len() - 1].iter().rev() {
             v.fs.rmdir(&Caller::root(), *dir, b"d").expect("it is empty");
@@ -76,7 +76,7 @@ fn a_deep_tree_goes_into_the_trash_at_a_cost_for_each_directory() {
 }
 
 #[test]
-fn a_deep_tree_gets_a_quota_at_a_cost_for_each_directory() {
+fn a_quota_on_a_deep_tree_costs_a_constant_for_each_directory() {
     costs("quota set", |v, all| {
         set(&v.fs, all[0], Some(1000), None);
         let charged = v.fs.quota_get(all[all.len() - 1]).expect("a node").expect("a quota");

@@ -74,7 +74,7 @@ fn take_room(engine: Engine, beside: bool) {
 }
 
 #[test]
-fn room_for_a_write_takes_the_oldest_hours_and_no_more() {
+fn a_write_without_space_purges_only_the_oldest_hours() {
     for beside in [false, true] {
         take_room(Engine::Btree, beside);
         take_room(Engine::Lsm, beside);
@@ -82,7 +82,7 @@ fn room_for_a_write_takes_the_oldest_hours_and_no_more() {
 }
 
 #[test]
-fn what_is_moved_back_over_its_own_empty_directory_is_charged_once() {
+fn a_tree_restored_over_its_empty_directory_is_charged_once() {
     let v = volume();
     let root = Caller::root();
     on(&v, ROOT);
@@ -106,7 +106,7 @@ fn what_is_moved_back_over_its_own_empty_directory_is_charged_once() {
 }
 
 #[test]
-fn whose_group_is_limited_takes_no_snapshot_through_a_mount() {
+fn users_with_a_limited_group_cannot_snapshot_through_a_mount() {
     let v = volume();
     let bob = Caller {
         uid: 7,
@@ -127,7 +127,7 @@ fn whose_group_is_limited_takes_no_snapshot_through_a_mount() {
 }
 
 #[test]
-fn what_others_remove_below_a_directory_charges_nobody_for_the_way() {
+fn removals_by_others_charge_nobody_for_parent_directories() {
     let v = volume();
     on(&v, ROOT);
     let (ada, bob) = (user(7), user(8));
@@ -158,7 +158,7 @@ fn what_others_remove_below_a_directory_charges_nobody_for_the_way() {
 }
 
 #[test]
-fn a_quota_that_is_set_below_a_trash_ends_nothing_of_it() {
+fn a_quota_set_below_a_trash_keeps_it() {
     let v = volume();
     let root = Caller::root();
     on(&v, ROOT);
@@ -180,7 +180,7 @@ fn a_quota_that_is_set_below_a_trash_ends_nothing_of_it() {
 }
 
 #[test]
-fn ways_that_leave_the_trash_are_charged() {
+fn moves_out_of_the_trash_are_charged() {
     let v = volume();
     let root = Caller::root();
     on(&v, ROOT);
@@ -206,7 +206,7 @@ fn ways_that_leave_the_trash_are_charged() {
 }
 
 #[test]
-fn a_trash_that_somebody_made_before_is_taken_over() {
+fn an_existing_trash_directory_is_reused() {
     let v = volume();
     let (ada, bob) = (user(7), user(8));
     let home = v.dir(ROOT, "shared").node;
@@ -258,7 +258,7 @@ fn a_name_that_is_removed_while_its_hour_is_purged_is_removed() {
 }
 
 #[test]
-fn nobody_makes_directories_of_others_by_restoring() {
+fn restoring_creates_no_directories_of_other_users() {
     let v = volume();
     on(&v, ROOT);
     let (ada, bob) = (user(7), user(8));

@@ -52,7 +52,7 @@ fn open_dir(v: &Volume) -> NodeId {
 }
 
 #[test]
-fn names_that_are_no_hours_stop_nothing() {
+fn names_that_are_not_hours_stop_nothing() {
     let v = volume();
     let ada = user(7);
     let dir = open_dir(&v);
@@ -72,7 +72,7 @@ fn names_that_are_no_hours_stop_nothing() {
 }
 
 #[test]
-fn nobody_makes_a_trash_of_his_own() {
+fn users_cannot_create_a_trash_themselves() {
     let v = volume();
     on(&v);
     let ada = user(7);
@@ -96,7 +96,7 @@ fn nobody_makes_a_trash_of_his_own() {
 }
 
 #[test]
-fn what_was_there_under_the_name_of_the_trash_is_no_trash() {
+fn an_existing_file_with_the_name_of_the_trash_is_no_trash() {
     let v = volume();
     let root = Caller::root();
     let [a, b] = [b"a", b"b"].map(|name| v.fs.subvolume_create(&root, ROOT, name, 0o755).unwrap());
@@ -110,7 +110,7 @@ fn what_was_there_under_the_name_of_the_trash_is_no_trash() {
 }
 
 #[test]
-fn asking_for_much_deletes_nobodys_trash() {
+fn a_huge_request_purges_no_trash() {
     let v = volume();
     on(&v);
     let (ada, bob) = (user(7), user(8));
@@ -131,7 +131,7 @@ fn asking_for_much_deletes_nobodys_trash() {
 }
 
 #[test]
-fn what_is_removed_after_a_directory_was_closed_is_closed() {
+fn files_removed_from_a_closed_directory_are_closed_in_the_trash() {
     let v = volume();
     on(&v);
     let (ada, bob) = (user(7), user(8));
@@ -184,7 +184,7 @@ fn two_owners_of_one_path_share_nothing() {
 }
 
 #[test]
-fn an_hour_keeps_so_many_versions_of_a_name_of_one_owner_and_what_others_remove() {
+fn an_hour_keeps_a_bounded_number_of_versions_of_a_name_per_owner() {
     let v = volume();
     on(&v);
     let (ada, bob) = (user(7), user(8));
@@ -220,7 +220,7 @@ fn lose_tree(v: &Volume, file: &str) {
 }
 
 #[test]
-fn two_directories_that_had_one_path_come_back_as_two() {
+fn two_directories_removed_from_one_path_are_restored_as_two() {
     let v = volume();
     on(&v);
     let root = Caller::root();
@@ -238,7 +238,7 @@ fn two_directories_that_had_one_path_come_back_as_two() {
 }
 
 #[test]
-fn what_was_in_another_directory_before_stays_in_the_trash() {
+fn files_from_another_directory_stay_in_the_trash() {
     let v = volume();
     on(&v);
     let root = Caller::root();
@@ -263,7 +263,7 @@ fn what_was_in_another_directory_before_stays_in_the_trash() {
 }
 
 #[test]
-fn a_directory_that_serves_as_a_lock_takes_one_place() {
+fn a_directory_used_as_a_lock_takes_one_slot() {
     let v = volume();
     on(&v);
     let root = Caller::root();
@@ -280,7 +280,7 @@ fn a_directory_that_serves_as_a_lock_takes_one_place() {
 }
 
 #[test]
-fn nobody_learns_what_is_where_he_may_not_search() {
+fn unsearchable_directories_reveal_nothing() {
     let v = volume();
     on(&v);
     let (ada, bob) = (user(7), user(8));
@@ -294,7 +294,7 @@ fn nobody_learns_what_is_where_he_may_not_search() {
 }
 
 #[test]
-fn nobody_restores_what_he_may_not_list() {
+fn restoring_needs_read_permission() {
     let v = volume();
     on(&v);
     let (ada, bob) = (user(7), user(8));
@@ -310,7 +310,7 @@ fn nobody_restores_what_he_may_not_list() {
 }
 
 #[test]
-fn nobody_restores_below_what_he_may_not_search() {
+fn restoring_needs_search_permission_on_the_way() {
     let v = volume();
     on(&v);
     let (ada, bob) = (user(7), user(8));

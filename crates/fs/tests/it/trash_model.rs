@@ -92,12 +92,12 @@ fn agree(engine: Engine, seeds: u64) {
 }
 
 #[test]
-fn who_does_not_look_into_the_trash_sees_what_he_would_see_without() {
+fn the_trash_is_invisible_to_operations() {
     agree(Engine::Btree, scale(16, 300));
 }
 
 #[test]
-fn who_does_not_look_into_the_trash_sees_the_same_on_the_log_structured_engine() {
+fn the_trash_is_invisible_to_operations_on_the_log_structured_engine() {
     agree(Engine::Lsm, scale(16, 300));
 }
 
@@ -266,11 +266,11 @@ fn full(engine: Engine) {
 }
 
 #[test]
-fn a_medium_is_not_full_while_there_is_anything_in_the_trash() {
+fn the_disk_is_not_full_while_the_trash_holds_anything() {
     full(Engine::Btree);
 }
 
 #[test]
-fn a_medium_of_the_log_structured_engine_is_not_full_for_the_trash() {
+fn the_disk_is_not_full_while_the_trash_holds_anything_on_the_log_structured_engine() {
     full(Engine::Lsm);
 }

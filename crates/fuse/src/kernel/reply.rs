@@ -184,7 +184,7 @@ mod tests {
     use inode::NodeId;
 
     #[test]
-    fn structures_have_the_lengths_of_the_protocol() {
+    fn structures_have_the_sizes_of_the_protocol() {
         let attr = Attr {
             node: NodeId(7),
             kind: Kind::File,

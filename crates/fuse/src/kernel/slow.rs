@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_all_threads_and_what_is_interrupted_is_given_up() {
+    fn no_user_takes_all_threads_and_interrupted_requests_are_cancelled() {
         let queue = Queue::default();
         for (unique, user) in [(2, 7), (4, 7), (6, 7), (8, 7), (10, 9)] {
             put(&queue, unique, user);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_that_overtakes_its_request_gives_it_up() {
+    fn an_interruption_that_overtakes_its_request_cancels_it() {
         let queue = Queue::default();
         let cancelled = |slow: &Slow| slow.cancel.load(Ordering::Relaxed);
         // Both threads of the user are busy: a cancelled request need not wait for them.

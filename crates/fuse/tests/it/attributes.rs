@@ -44,7 +44,7 @@ fn times_have_nanoseconds_and_reach_back_before_1970() {
 }
 
 #[test]
-fn times_out_of_range_harm_nobody() {
+fn times_out_of_range_are_harmless() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"x");
     for tv_sec in [i64::MIN, i64::MIN + 1, i64::MAX] {
@@ -163,7 +163,7 @@ fn set_id_bits_end_in_the_call_that_changes_the_file() {
 }
 
 #[test]
-fn room_is_shown() {
+fn space_is_shown() {
     let Some(rig) = mounted("") else { return };
     let room = rustix::fs::statvfs(rig.path("")).unwrap();
     assert_eq!((room.f_bsize, room.f_frsize, room.f_blocks), (4096, 4096, 1000));
@@ -173,7 +173,7 @@ fn room_is_shown() {
 
 /// Totals may take as long as a search of everything.
 #[test]
-fn totals_that_take_long_keep_nobody_from_the_mount() {
+fn long_totals_do_not_block_the_mount() {
     let Some(rig) = mounted("threads=2") else { return };
     rig.write("file", b"text");
     let root = rig.path("");

@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use crate::rig::{PATIENCE, mounted};
 
 #[test]
-fn what_is_written_is_read() {
+fn written_bytes_are_read_back() {
     let Some(rig) = mounted("") else { return };
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 % 251) as u8).collect();
     rig.write("big", &bytes);
@@ -128,7 +128,7 @@ fn a_file_that_is_replaced_while_it_is_open_keeps_its_contents() {
 
 #[test]
 #[expect(unsafe_code, reason = "a mapping is memory that the file system changes")]
-fn shared_mappings_reach_the_file_and_the_file_reaches_them() {
+fn shared_mappings_and_the_file_show_the_same() {
     const LENGTH: usize = 3 * 4096;
     let Some(rig) = mounted("") else { return };
     rig.write("mapped", &[b'.'; LENGTH]);
@@ -191,7 +191,7 @@ fn syncs_reach_the_file_system() {
 }
 
 #[test]
-fn damage_is_an_error_and_the_rest_goes_on() {
+fn damage_is_an_error_and_the_rest_works() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"bytes");
     let file = std::fs::File::options()
@@ -208,7 +208,7 @@ fn damage_is_an_error_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_is_not_offered_yet_falls_back() {
+fn unsupported_calls_fall_back() {
     let Some(rig) = mounted("") else { return };
     rig.write("from", &[5; 10_000]);
     assert_eq!(std::fs::copy(rig.path("from"), rig.path("to")).unwrap(), 10_000);

@@ -13,7 +13,7 @@ fn settle(rig: &Rig) {
 }
 
 #[test]
-fn a_name_that_changes_its_meaning_is_looked_up_again() {
+fn a_reused_name_is_looked_up_again() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"old");
     assert_eq!(rig.read("f"), b"old");
@@ -87,7 +87,7 @@ fn contents_and_attributes_that_change_are_read_again() {
 
 /// A link count changes while a file is read: its pages need not be read again.
 #[test]
-fn attributes_that_change_leave_contents_in_the_cache() {
+fn changing_attributes_keeps_cached_contents() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"old contents");
     assert_eq!(rig.read("f"), b"old contents");
@@ -107,7 +107,7 @@ fn attributes_that_change_leave_contents_in_the_cache() {
 }
 
 #[test]
-fn a_flood_of_names_becomes_all_names() {
+fn too_many_changed_names_become_a_full_invalidation() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"old");
     assert_eq!(rig.read("f"), b"old");
@@ -122,7 +122,7 @@ fn a_flood_of_names_becomes_all_names() {
 }
 
 #[test]
-fn when_the_root_is_another_directory_everything_below_is_looked_up_again() {
+fn replacing_the_root_directory_invalidates_everything_below() {
     let Some(rig) = mounted("") else { return };
     std::fs::create_dir(rig.path("d")).unwrap();
     rig.write("d/f", b"old");

@@ -46,7 +46,7 @@ fn a_listing_before_the_first_look_at_a_file_leaves_nothing_to_look_up() {
 
 /// An unreadable node is listed like the others; only accessing it fails.
 #[test]
-fn what_has_no_attributes_is_listed() {
+fn nodes_without_attributes_are_listed() {
     let mut fs = MemoryFs::new();
     fs.unreadable = Some(b"file-17");
     let Some(rig) = mounted_with("", fs) else { return };
@@ -84,7 +84,7 @@ fn an_error_in_the_middle_of_a_listing_comes_after_what_was_taken() {
 }
 
 #[test]
-fn names_of_a_large_directory_come_alone_until_they_are_looked_up() {
+fn names_of_a_large_directory_are_listed_without_attributes_until_looked_up() {
     let mut fs = MemoryFs::new();
     fs.root_entries_shown = Some(1 << 20);
     let Some(rig) = mounted_with("", fs) else { return };
@@ -106,7 +106,7 @@ fn names_of_a_large_directory_come_alone_until_they_are_looked_up() {
 }
 
 #[test]
-fn entries_that_stay_are_listed_while_others_come_and_go() {
+fn unchanged_entries_are_listed_while_others_change() {
     let Some(rig) = mounted("") else { return };
     for file in 0..5000 {
         rig.fs.put_behind(NodeId::ROOT, format!("stay-{file}").as_bytes(), b"");
@@ -128,7 +128,7 @@ fn entries_that_stay_are_listed_while_others_come_and_go() {
 }
 
 #[test]
-fn dots_show_the_numbers_of_their_directories() {
+fn dot_entries_show_the_numbers_of_their_directories() {
     let Some(rig) = mounted("") else { return };
     std::fs::create_dir_all(rig.path("d/e")).unwrap();
     let outer = std::fs::metadata(rig.path("d")).unwrap().ino();
@@ -156,7 +156,7 @@ fn dots_show_the_numbers_of_their_directories() {
 }
 
 #[test]
-fn an_own_change_shows_in_the_next_listing() {
+fn a_callers_own_change_shows_in_its_next_listing() {
     let Some(rig) = mounted("") else { return };
     let names = || std::fs::read_dir(rig.path("")).unwrap().count();
     assert_eq!(names(), 0);

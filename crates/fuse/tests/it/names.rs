@@ -83,7 +83,7 @@ fn errors_have_their_numbers() {
 }
 
 #[test]
-fn the_umask_of_the_caller_is_taken_away_once() {
+fn the_umask_of_the_caller_is_applied_once() {
     let Some(rig) = mounted("") else { return };
     let status = std::process::Command::new("sh")
         .args(["-c", "umask 027; touch f; mkdir d; mkfifo p; umask 0; touch g"])
@@ -110,7 +110,7 @@ fn a_file_that_appears_before_it_is_created_is_opened() {
 }
 
 #[test]
-fn look_ups_are_given_back() {
+fn look_ups_are_forgotten() {
     let Some(rig) = mounted("") else { return };
     for file in 0..200 {
         rig.write(&format!("f{file}"), b"");

@@ -84,7 +84,7 @@ fn snapshots_are_taken_read_and_deleted_through_the_mount() {
 }
 
 #[test]
-fn snapshots_taken_by_a_command_are_seen_at_once() {
+fn snapshots_taken_by_a_command_are_visible_at_once() {
     let Some(volume) = volume() else { return };
     std::fs::create_dir(volume.path("d")).unwrap();
     volume.write("d/f", "then");
@@ -144,7 +144,7 @@ fn a_volume_that_is_rolled_back_shows_its_past_at_once() {
 }
 
 #[test]
-fn clones_and_removed_trees_are_seen_at_once() {
+fn clones_and_removed_trees_are_visible_at_once() {
     let Some(volume) = volume() else { return };
     std::fs::create_dir_all(volume.path("d/e")).unwrap();
     volume.write("d/e/f", "source");

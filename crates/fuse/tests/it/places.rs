@@ -87,7 +87,7 @@ fn bad_places_are_refused_with_advice() {
 }
 
 #[test]
-fn a_place_is_taken_once() {
+fn a_directory_is_mounted_on_once() {
     let Some(rig) = mounted("") else { return };
     let directory = rig.path("").parent().unwrap().to_owned();
     let error = refused(&directory, "");
@@ -112,7 +112,7 @@ fn an_unmount_ends_the_threads() {
 }
 
 #[test]
-fn somebody_else_may_unmount() {
+fn another_user_may_unmount() {
     let Some(rig) = mounted("") else { return };
     let mount_point = rig.mount.mount_point().to_owned();
     assert!(std::process::Command::new("umount").arg(&mount_point).status().unwrap().success());
@@ -162,7 +162,7 @@ fn a_mount_that_is_in_use_for_a_moment_is_unmounted() {
 }
 
 #[test]
-fn a_dead_mount_of_the_same_volume_is_taken_away() {
+fn a_dead_mount_of_the_same_volume_is_unmounted() {
     let Some(directory) = places() else { return };
     // A killed server leaves a mount whose channel is closed.
     leave_dead(directory.path());

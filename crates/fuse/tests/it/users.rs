@@ -38,7 +38,7 @@ fn an_ordinary_user_mounts_through_the_helper() {
 }
 
 #[test]
-fn an_ordinary_user_is_told_what_is_missing() {
+fn an_ordinary_user_learns_what_is_missing() {
     let Some(directory) = places() else { return };
     let device = OpenDevice::new();
     let mnt = directory.path().join("mnt");
@@ -72,7 +72,7 @@ fn a_mount_is_closed_to_others_unless_it_is_opened() {
 
 /// Both ways of checking permissions give the same answers.
 #[test]
-fn permissions_hold_whoever_checks_them() {
+fn permissions_hold_for_either_checker() {
     for options in ["allow_other", "allow_other,no_default_permissions"] {
         let Some(rig) = mounted(options) else { return };
         std::fs::set_permissions(rig.path(""), Permissions::from_mode(0o755)).unwrap();

@@ -23,7 +23,7 @@ fn directory(mode: u32) -> Owned {
 }
 
 #[test]
-fn the_first_class_that_fits_decides() {
+fn the_first_matching_class_decides() {
     let owner = caller(10, 99, &[]);
     let group = caller(11, 20, &[]);
     let supplementary = caller(11, 99, &[7, 20]);
@@ -50,7 +50,7 @@ fn the_first_class_that_fits_decides() {
 }
 
 #[test]
-fn the_kernel_may_have_checked_the_bits() {
+fn the_kernel_may_have_checked_the_mode() {
     let trusted = Caller { enforce: Enforce::Kernel, ..caller(11, 99, &[]) };
     assert!(file(0).check(&trusted, 7, no_list).is_ok());
     assert_eq!(file(0).decide(&trusted, 4), Some(false));
@@ -59,7 +59,7 @@ fn the_kernel_may_have_checked_the_bits() {
 }
 
 #[test]
-fn a_sticky_directory_guards_names() {
+fn a_sticky_directory_protects_names() {
     for (uid, victim, mode, allowed) in [
         (11, 11, 0o1777, true),
         (11, 12, 0o1777, false),
@@ -74,7 +74,7 @@ fn a_sticky_directory_guards_names() {
 }
 
 #[test]
-fn attributes_change_for_those_who_may() {
+fn attributes_change_for_permitted_callers_only() {
     let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     let uid = |uid| SetAttr { uid: Some(uid), ..SetAttr::default() };
     let gid = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
@@ -159,7 +159,7 @@ fn of_the_manual(owned: &Owned, caller: &Caller, mask: u32, acl: &Acl) -> bool {
 }
 
 #[test]
-fn lists_are_asked_as_the_manual_has_it() {
+fn access_lists_are_evaluated_as_documented() {
     let mut random = fastrand::Rng::with_seed(1);
     for round in 0..200_000 {
         let mut named = || {

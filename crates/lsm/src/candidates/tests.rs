@@ -208,7 +208,7 @@ fn agrees(
 }
 
 #[test]
-fn it_is_what_a_look_at_all_trees_finds() {
+fn the_kept_state_equals_a_full_search() {
     testing::run::for_seeds("candidates", 60, 2000, |seed| {
         let mut world = World::new(seed);
         let policy = if seed % 4 == 0 { Policy::Full } else { Policy::Tiered };
@@ -275,7 +275,7 @@ fn clones(count: u64, rounds: u64) -> (Arc<LsmStore>, u64) {
 }
 
 #[test]
-fn what_a_look_costs_does_not_depend_on_how_many_trees_there_are() {
+fn choosing_a_merge_costs_the_same_with_any_number_of_trees() {
     let looks = |count: u64| {
         let (store, first) = clones(count, 1);
         while store.reclaim_step(100).expect("reclaim") {}
@@ -311,7 +311,7 @@ fn what_a_look_costs_does_not_depend_on_how_many_trees_there_are() {
 }
 
 #[test]
-fn of_many_trees_that_can_be_merged_one_is_looked_at() {
+fn choosing_a_merge_inspects_one_of_many_trees() {
     let (store, _) = clones(200, 4);
     let mut candidates = store.core.candidates.lock();
     assert_eq!(candidates.sized.len(), 200);

@@ -30,7 +30,7 @@ fn kinds(report: &CheckReport) -> Vec<String> {
 }
 
 #[test]
-fn what_a_manifest_says_falsely_is_found() {
+fn a_false_field_of_a_manifest_is_reported() {
     type Change = fn(&mut RunManifest);
     let falsehoods: [(Change, &str); 6] = [
         (|manifest| manifest.runs[0].entries += 1, "tombstones, not"),
@@ -100,7 +100,7 @@ fn stand_otherwise(manifest: &mut RunManifest) {
 
 /// A check looks for directories of four bytes in filters that were made for those of nine.
 #[test]
-fn what_a_filter_lacks_is_found() {
+fn a_filter_without_some_key_is_reported() {
     let (sim, store) = store(1);
     commit(&store, |batch| {
         for n in 0..2000_u32 {
@@ -137,7 +137,7 @@ fn a_run_that_was_ingested_is_checked_before_a_manifest_has_it() {
 
 /// The head of a blob that only the log names is damaged: a check finds that, and checks all else.
 #[test]
-fn a_damaged_head_of_an_ingested_run_is_found_beside_all_else() {
+fn a_damaged_head_of_an_ingested_run_is_reported() {
     let (sim, store) = store(3);
     commit(&store, |batch| batch.put(TREE, b"key", b"value"));
     assert!(store.checkpoint().expect("checkpoint"));
@@ -167,7 +167,7 @@ impl Replay for LinkOf {
 /// This engine never writes a record that names a run and continues: no part of such a record is
 /// silently ignored.
 #[test]
-fn a_link_that_does_not_stand_alone_is_damage() {
+fn a_run_record_with_other_operations_is_damage() {
     for more in [false, true] {
         let (sim, store) = store(4);
         commit(&store, |batch| batch.create_tree(TreeId(40)));

@@ -57,7 +57,7 @@ fn scattered(round: u32) -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn merges_copy_pointers_and_leave_rows_where_they_are() {
+fn merges_copy_pointers_and_do_not_move_rows() {
     let mut written = Vec::new();
     for options in [Options { small_log_bytes: 0, ..column() }, crate::util::options()] {
         let (_sim, store) = store_with(1, &options);
@@ -95,7 +95,7 @@ fn small_logs_are_merged_so_that_they_stay_few() {
 /// Overwritten rows are no longer live once they are merged; their log is emptied and deleted, but
 /// not before a clone and a pin that read from it are dropped.
 #[test]
-fn a_log_of_which_little_is_live_is_emptied_when_nobody_needs_it() {
+fn a_mostly_dead_log_is_emptied_once_unused() {
     let (sim, store) = store_with(3, &column());
     fill(&store, 0..500, 0);
     settle(&store);
@@ -134,7 +134,7 @@ fn a_log_of_which_little_is_live_is_emptied_when_nobody_needs_it() {
 
 /// The rows of an ingested run stay in its blob until a merge takes them out.
 #[test]
-fn what_was_ingested_goes_to_a_value_log_when_it_is_merged() {
+fn ingested_values_move_to_a_value_log_in_a_merge() {
     let (sim, store) = store_with(4, &column());
     for part in 0..4_u32 {
         let run = numbered(part * 1000..part * 1000 + 300, VALUE_BYTES);
@@ -162,7 +162,7 @@ fn closed() -> (SimEnv, String, String) {
 }
 
 #[test]
-fn damage_in_a_value_log_is_found_where_it_is_and_the_rest_is_read() {
+fn damage_in_a_value_log_is_located_and_the_rest_is_readable() {
     let (sim, run, log) = closed();
     assert!(inspected(&sim).is_clean());
     let offset = 30_000;
@@ -195,7 +195,7 @@ fn damage_in_a_value_log_is_found_where_it_is_and_the_rest_is_read() {
 }
 
 #[test]
-fn a_missing_value_log_is_told_and_the_runs_are_checked_all_the_same() {
+fn a_missing_value_log_is_reported_and_the_runs_are_still_checked() {
     let (sim, _, log) = closed();
     sim.device.delete(&log);
     let report = inspected(&sim);
@@ -215,7 +215,7 @@ fn a_missing_value_log_is_told_and_the_runs_are_checked_all_the_same() {
 }
 
 #[test]
-fn a_store_keeps_the_layout_that_it_was_made_with() {
+fn a_store_keeps_the_layout_it_was_created_with() {
     for made in [column(), crate::util::options()] {
         let (sim, store) = store_with(6, &made);
         store.close().expect("close");
@@ -249,7 +249,7 @@ fn a_false_total_of_a_value_log_is_found() {
 /// The check does not read a part of a log that nothing points to any more, but knows that it
 /// exists.
 #[test]
-fn a_false_total_of_a_log_that_is_live_in_part_is_found() {
+fn a_false_total_of_a_partly_live_log_is_reported() {
     let (sim, store) = store_with(8, &column());
     fill(&store, 0..200, 0);
     // Whole blocks of rows, less than half of which are deleted.
@@ -273,7 +273,7 @@ fn a_false_total_of_a_log_that_is_live_in_part_is_found() {
 
 /// The sum of the rows of too many runs overflows: the manifest is refused, without a panic.
 #[test]
-fn forged_sums_are_corruption() {
+fn false_sums_are_corruption() {
     let (sim, _, _) = closed();
     falsify(&sim, |manifest: &mut RunManifest| {
         let (run, log) = (manifest.runs[0], manifest.logs[0].log);

@@ -320,7 +320,7 @@ fn begin_merge(sim: &SimEnv, store: &LsmStore) {
 /// A merge does not start if it would take the space that a checkpoint needs, and is aborted if
 /// others take the space that it started for.
 #[test]
-fn merges_leave_the_room_that_checkpoints_need() {
+fn merges_leave_the_space_that_checkpoints_need() {
     let (sim, store, mut expected) = four_runs();
     leave(&sim, 100_000);
     settle(&store);
@@ -351,7 +351,7 @@ fn merges_leave_the_room_that_checkpoints_need() {
 
 /// A merge that no caller steps holds space: a checkpoint that finds none, and a commit, get it.
 #[test]
-fn a_checkpoint_takes_the_room_of_a_merge_that_waits() {
+fn a_checkpoint_takes_the_space_of_a_waiting_merge() {
     for dropped in [false, true] {
         let (sim, store, expected) = four_runs();
         commit(&store, |batch| {

@@ -131,7 +131,7 @@ fn four_more(store: &LsmStore, from: u32) {
 
 /// Otherwise a merge that fails would be the next merge after every manifest.
 #[test]
-fn what_is_damaged_keeps_nothing_else_from_being_merged() {
+fn a_damaged_run_does_not_block_other_merges() {
     for options in [options(), column()] {
         let (sim, store) = store_with(7, &options);
         commit(&store, |batch| batch.create_tree(OTHER));
@@ -163,7 +163,7 @@ fn what_is_damaged_keeps_nothing_else_from_being_merged() {
 }
 
 #[test]
-fn a_scan_goes_on_behind_a_damaged_block() {
+fn a_scan_continues_after_a_damaged_block() {
     for options in [options(), column()] {
         let (device, model) = closed(&options);
         let (mut lost, mut cases) = (Vec::new(), 0);
@@ -186,7 +186,7 @@ fn a_scan_goes_on_behind_a_damaged_block() {
 }
 
 #[test]
-fn a_blob_that_is_gone_or_short_keeps_from_what_was_in_it_alone() {
+fn a_missing_or_short_blob_blocks_only_its_own_content() {
     for options in [options(), column()] {
         let (device, model) = closed(&options);
         let mut all = 0;

@@ -65,7 +65,7 @@ fn next_manifest(far: &FarBlobs) -> String {
 /// Whatever the outcome of a manifest attempt, and whenever it arrives: it does not affect a later
 /// manifest, and the state is one of the two.
 #[test]
-fn what_becomes_of_a_manifest_does_no_harm_to_a_later_one() {
+fn no_outcome_of_a_manifest_affects_a_later_one() {
     let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late];
     let early = mishaps.into_iter().flat_map(|mishap| [(mishap, false), (mishap, true)]);
     let names_too = early.flat_map(|(m, early)| [(m, early, "manifest-"), (m, early, "copy-")]);
@@ -105,7 +105,7 @@ fn what_becomes_of_a_manifest_does_no_harm_to_a_later_one() {
 
 /// A process ends, and its last request is carried out when the next one is running.
 #[test]
-fn what_a_process_asked_for_last_may_come_in_the_time_of_the_next() {
+fn the_last_request_of_a_process_may_arrive_during_the_next_process() {
     for prefix in ["manifest-", "copy-", "run-"] {
         let far = FarBlobs::new();
         let (sim, store) = store_on(&far);
@@ -127,7 +127,7 @@ fn what_a_process_asked_for_last_may_come_in_the_time_of_the_next() {
 
 /// A request that is repeated on the way gets the answer of the second attempt.
 #[test]
-fn what_is_taken_by_the_same_bytes_is_made() {
+fn an_existing_object_with_the_same_bytes_counts_as_created() {
     for prefix in ["manifest-", "copy-", "run-"] {
         let far = FarBlobs::new();
         let (sim, store) = store_on(&far);
@@ -149,7 +149,7 @@ fn what_is_taken_by_the_same_bytes_is_made() {
 /// A foreign process makes what only this store could have made. The foreign file stays, and this
 /// store is read-only: it neither aborts the process nor continues to merge.
 #[test]
-fn what_another_made_stays_and_ends_the_commits() {
+fn another_process_files_are_kept_and_end_commits() {
     for (prefix, mishap) in [
         ("manifest-", None),
         ("manifest-", Some(Mishap::LostRequest)),
@@ -210,7 +210,7 @@ fn what_another_made_stays_and_ends_the_commits() {
 /// Two processes have opened one place, each with a copy of the volume's directory. Their numbers
 /// are far from each other; the first still finds the other's.
 #[test]
-fn two_that_opened_one_place_do_not_go_on_together() {
+fn of_two_daemons_on_one_prefix_one_continues() {
     let far = FarBlobs::new();
     let (sim, first) = store_on(&far);
     put(&first, TREE, 0);
@@ -232,7 +232,7 @@ fn two_that_opened_one_place_do_not_go_on_together() {
 
 /// If a manifest cannot even be checked, none is made over it, until it can.
 #[test]
-fn what_cannot_be_looked_at_is_looked_at_later() {
+fn an_uncheckable_manifest_is_checked_later() {
     let far = FarBlobs::new();
     let (sim, store) = store_on(&far);
     put(&store, TREE, 0);
@@ -253,7 +253,7 @@ fn what_cannot_be_looked_at_is_looked_at_later() {
 /// If a server has no space, nobody knows what it accepts later: nothing is deleted before a
 /// greater manifest has both copies.
 #[test]
-fn a_full_server_has_nothing_deleted_before_there_is_a_greater_manifest_twice() {
+fn on_a_full_server_nothing_is_deleted_before_two_newer_manifests_exist() {
     for full_of in ["manifest-", "copy-"] {
         let far = FarBlobs::new();
         let (sim, store) = store_on(&far);
@@ -308,7 +308,7 @@ fn a_full_server_has_nothing_deleted_before_there_is_a_greater_manifest_twice() 
 
 /// A manifest whose creation seemed to fail exists after a power cut: so does what it names.
 #[test]
-fn what_an_uncertain_manifest_names_stays() {
+fn files_named_by_an_uncertain_manifest_are_kept() {
     for run_fails in [false, true] {
         let far = FarBlobs::new();
         let (sim, store) = store_on(&far);
@@ -348,7 +348,7 @@ fn commit_if_possible(store: &LsmStore) {
 /// What cannot be freed costs space: the checkpoint was made, the rest is freed, and it is retried
 /// after the next.
 #[test]
-fn what_cannot_be_given_back_is_tried_again() {
+fn failed_frees_are_retried() {
     let far = FarBlobs::new();
     let (_sim, store) = store_on(&far);
     for tree in 40..44 {
@@ -385,7 +385,7 @@ fn what_cannot_be_given_back_is_tried_again() {
 /// Objects have no holes: live runs are moved out of a mostly dead object, so that it can be
 /// deleted.
 #[test]
-fn a_small_tree_does_not_hold_the_room_of_a_large_one_that_is_gone() {
+fn a_small_tree_does_not_keep_the_space_of_a_large_dropped_one() {
     let far = FarBlobs::new();
     let (sim, store) = store_on(&far);
     put(&store, OTHER, 0);
@@ -422,7 +422,7 @@ fn a_small_tree_does_not_hold_the_room_of_a_large_one_that_is_gone() {
 }
 
 #[test]
-fn a_place_where_a_store_is_is_refused() {
+fn a_directory_with_a_store_is_refused() {
     let far = FarBlobs::new();
     let (sim, store) = store_on(&far);
     put(&store, TREE, 0);
@@ -458,7 +458,7 @@ fn a_place_where_a_store_is_is_refused() {
 
 /// No merge makes a blob longer than the limit, and merging ends.
 #[test]
-fn blobs_are_no_longer_than_may_be() {
+fn blobs_stay_within_their_maximum_length() {
     let most = 200 << 10;
     let far = FarBlobs::with_bytes_max(most);
     let (sim, store) = store_on(&far);
@@ -510,7 +510,7 @@ impl SortedRun for Closing<'_> {
 }
 
 #[test]
-fn a_run_that_is_read_when_the_store_is_closed_is_read_no_further() {
+fn reading_a_run_stops_when_the_store_closes() {
     let far = FarBlobs::new();
     let (sim, store) = store_on(&far);
     let mut run = Closing { store: &store, given: 0, key: [0; 4] };
@@ -552,7 +552,7 @@ fn a_log_that_packs_well_is_emptied() {
 /// Whatever the outcome for a value log, or for the run beside it: the state is one of the two, and
 /// in the end no unneeded file exists.
 #[test]
-fn what_becomes_of_a_value_log_does_no_harm() {
+fn no_outcome_of_a_value_log_loses_data() {
     let mishaps = [Mishap::LostRequest, Mishap::LostAnswer, Mishap::Late, Mishap::Repeated];
     for (mishap, beside) in mishaps.into_iter().flat_map(|m| [(m, 1), (m, 2)]) {
         let far = FarBlobs::new();
@@ -589,7 +589,7 @@ fn what_becomes_of_a_value_log_does_no_harm() {
 /// Values of ingested runs go to the value log of the merge that meets them, and leave less space
 /// in it for rows of other logs.
 #[test]
-fn a_value_log_is_no_longer_than_may_be() {
+fn a_value_log_stays_within_its_maximum_length() {
     let most = 4 << 20;
     let far = FarBlobs::with_bytes_max(most);
     let sim = sim_env(1);

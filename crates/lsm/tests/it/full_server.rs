@@ -59,7 +59,7 @@ fn names(far: &FarBlobs, prefix: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_server_that_takes_nothing_is_read_and_the_log_goes_on() {
+fn a_server_that_accepts_no_writes_is_read_and_the_log_continues() {
     for why in [ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
         let far = FarBlobs::new();
         let sim = left_behind(&far);
@@ -103,7 +103,7 @@ fn a_server_that_takes_nothing_is_read_and_the_log_goes_on() {
 /// What is only in the log and in memory is bounded: at the bound commits are refused, and earlier
 /// commits stay.
 #[test]
-fn commits_that_find_no_room_are_refused_until_there_is_some() {
+fn commits_without_space_are_refused_until_there_is_some() {
     let far = FarBlobs::new();
     let sim = left_behind(&far);
     far.take_nothing(Some(ErrorKind::StorageFull));
@@ -186,7 +186,7 @@ fn late(prefix: &str, deliver_at: usize, between: impl Fn(&SimEnv)) {
 }
 
 #[test]
-fn what_a_process_asked_a_full_server_for_may_come_in_the_time_of_the_next() {
+fn a_late_request_to_a_full_server_may_arrive_during_the_next_process() {
     for prefix in ["manifest-", "copy-", "run-"] {
         for at in 0..5 {
             late(prefix, at, |_| {});
@@ -201,7 +201,7 @@ fn what_a_process_asked_a_full_server_for_may_come_in_the_time_of_the_next() {
 /// Two processes have opened one place, each with a copy of the volume's directory, and neither has
 /// a manifest of its own. The first to make one continues.
 #[test]
-fn two_that_opened_one_full_place_do_not_go_on_together() {
+fn of_two_daemons_on_one_full_server_one_continues() {
     for second_is_first in [false, true] {
         let far = FarBlobs::new();
         let sim = left_behind(&far);
@@ -248,7 +248,7 @@ fn rotten_behind(far: &Arc<FarBlobs>) -> SimEnv {
 }
 
 #[test]
-fn a_log_is_not_cut_off_where_the_server_takes_no_newer_state() {
+fn a_log_is_not_truncated_if_the_server_refuses_a_newer_state() {
     let far = FarBlobs::new();
     let sim = rotten_behind(&far);
     for why in [ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
@@ -265,7 +265,7 @@ fn a_log_is_not_cut_off_where_the_server_takes_no_newer_state() {
 /// The manifest that arrives after the log was truncated is older than the remaining state,
 /// whatever was committed since under the numbers of the lost records.
 #[test]
-fn a_log_is_cut_off_only_behind_a_state_that_is_newer_than_what_comes_late() {
+fn a_log_is_truncated_only_after_a_state_newer_than_late_requests() {
     let far = FarBlobs::new();
     let sim = rotten_behind(&far);
     cut_log(&sim.env(), &options(&far)).expect("it takes objects");

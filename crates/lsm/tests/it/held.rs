@@ -82,7 +82,7 @@ fn goes_on(sim: &SimEnv, store: &LsmStore, round: u32) {
 }
 
 #[test]
-fn nobody_waits_for_a_checkpoint() {
+fn no_request_waits_for_a_checkpoint() {
     let (sim, store) = store(1);
     let mut round = 0;
     loop {
@@ -117,7 +117,7 @@ fn runs(store: &LsmStore, count: u32) {
 }
 
 #[test]
-fn nobody_waits_for_a_merge() {
+fn no_request_waits_for_a_merge() {
     let (sim, store) = store(2);
     let mut round = 0;
     loop {
@@ -168,7 +168,7 @@ fn checkpoints_are_made_beside_the_end_of_a_merge() {
 /// A thread without space does not get the answer that nothing can be done while another thread is
 /// at a step of a merge that frees space.
 #[test]
-fn who_looks_for_room_waits_for_a_merge_that_gives_some() {
+fn a_thread_without_space_waits_for_a_merge_that_frees_some() {
     let (sim, store) = store(6);
     put(&store, TREE, 0..3000, 300);
     assert!(store.checkpoint().expect("checkpoint"));
@@ -190,7 +190,7 @@ fn who_looks_for_room_waits_for_a_merge_that_gives_some() {
 
 /// Many blobs that nothing needs any more do not make a checkpoint long.
 #[test]
-fn a_checkpoint_gives_back_a_bounded_number_of_blobs() {
+fn a_checkpoint_frees_a_bounded_number_of_blobs() {
     let (sim, store) = store(4);
     let trees = || (0..200).map(|n| TreeId(1000 + n));
     for tree in trees() {
@@ -212,7 +212,7 @@ fn a_checkpoint_gives_back_a_bounded_number_of_blobs() {
 /// Layers that a checkpoint writes as one run are not split meanwhile: a part would stay in memory,
 /// and be written again.
 #[test]
-fn what_is_being_written_is_not_written_again() {
+fn layers_being_written_are_not_written_again() {
     let (sim, store) = store(5);
     let first = store.pin().expect("pin");
     put(&store, TREE, 0..1000, 100);

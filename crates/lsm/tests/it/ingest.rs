@@ -102,7 +102,7 @@ fn a_run_is_not_deleted_while_the_log_names_it() {
 }
 
 #[test]
-fn whatever_is_cut_a_run_is_there_whole_or_not_at_all() {
+fn after_any_power_cut_a_run_is_whole_or_absent() {
     let (sim, store) = store(4);
     commit(&store, |batch| batch.put(TREE, &7_u32.to_be_bytes(), b"before"));
     store.sync(store.last_commit()).expect("sync");
@@ -182,7 +182,7 @@ fn a_run_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn runs_that_do_not_fit_leave_room_for_checkpoints() {
+fn runs_that_do_not_fit_leave_space_for_checkpoints() {
     let (sim, store) = store(6);
     ingest(&store, TREE, &numbered(0..20_000, 100));
     checked(&store);

@@ -67,7 +67,7 @@ fn next_process(left: &SimDevice, options: &Options, known: &Arc<Mutex<Known>>, 
 }
 
 #[test]
-fn nothing_is_given_up_for_what_a_killed_process_left_in_memory() {
+fn nothing_is_dropped_for_unsynced_state_of_a_killed_process() {
     for (what, mut options) in [("rows", options()), ("column", column())] {
         // So short that each checkpoint makes some superfluous.
         options.common.log_segment_bytes = 8 << 10;

@@ -131,7 +131,7 @@ fn a_short_scan_copies_nothing_beside_its_range() {
 }
 
 #[test]
-fn a_scan_passes_over_ranges_that_were_deleted_one_after_the_other() {
+fn a_scan_skips_adjacent_deleted_ranges() {
     let (_sim, store) = store(4);
     commit(&store, |batch| (0..4000).for_each(|key| batch.put(TREE, &value(key), b"")));
     store.checkpoint().unwrap();

@@ -114,7 +114,7 @@ fn opens_without_either(device: &SimDevice, model: &Model, place: &str) -> u32 {
 }
 
 #[test]
-fn either_manifest_is_enough_whenever_the_power_was_cut() {
+fn either_manifest_suffices_after_any_power_cut() {
     for_seeds("manifests", 2, 12, |seed| {
         let (sim, store) = store(seed);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -144,7 +144,7 @@ fn either_manifest_is_enough_whenever_the_power_was_cut() {
 
 /// An opening trims the log for a manifest that a crash left alone only when it has two copies.
 #[test]
-fn either_manifest_is_enough_when_the_power_is_cut_in_the_opening_after_a_cut() {
+fn either_manifest_suffices_after_a_power_cut_during_recovery() {
     let mut small = options();
     small.common.log_segment_bytes = 8 << 10;
     let sim = sim_env(6);
@@ -182,7 +182,7 @@ fn either_manifest_is_enough_when_the_power_is_cut_in_the_opening_after_a_cut() 
 
 /// Opening writes both copies again, and so does repair: a second damage finds a whole copy.
 #[test]
-fn a_manifest_that_rotted_is_written_again_by_opening_and_by_repairing() {
+fn a_damaged_manifest_is_rewritten_by_opening_and_by_repair() {
     let (sim, store) = store(3);
     let mut random = fastrand::Rng::with_seed(3);
     let mut model = Model::new();
@@ -216,7 +216,7 @@ fn a_manifest_that_rotted_is_written_again_by_opening_and_by_repairing() {
 
 /// If both rotted the store stays closed, and if the newest is another volume's, too.
 #[test]
-fn no_older_state_is_taken_for_the_newest() {
+fn no_older_state_is_mistaken_for_the_newest() {
     let (sim, store) = store(4);
     commit(&store, |batch| batch.put(TREE, b"key", b"value"));
     checked(&store);
@@ -248,7 +248,7 @@ fn no_older_state_is_taken_for_the_newest() {
 
 /// A full disk can be opened with one copy, and the next checkpoint makes two.
 #[test]
-fn one_manifest_is_enough_on_a_full_medium() {
+fn one_manifest_suffices_on_a_full_disk() {
     let (sim, store) = store(5);
     commit(&store, |batch| batch.put(TREE, b"key", b"value"));
     store.close().expect("close");
@@ -315,7 +315,7 @@ fn a_manifest_that_cannot_be_read_stays_and_the_other_is_the_state() {
 /// What cannot be read may be the newest, and whole: no older manifest is accepted, and nothing is
 /// changed.
 #[test]
-fn nothing_is_changed_where_no_manifest_can_be_read() {
+fn nothing_is_changed_if_no_manifest_is_readable() {
     let (sim, store) = store(8);
     commit(&store, |batch| batch.put(TREE, b"key", b"value"));
     checked(&store);
@@ -349,7 +349,7 @@ fn nothing_is_changed_where_no_manifest_can_be_read() {
 /// A copy for which there was no space is made once there is space, whether or not there is another
 /// checkpoint.
 #[test]
-fn a_copy_for_which_there_was_no_room_is_made_when_there_is() {
+fn a_copy_that_found_no_space_is_made_once_there_is() {
     // If there is no space for the first either, that of the previous state was given up for it.
     let full = [&["lsm/copy-"][..], &["lsm/copy-", "lsm/manifest-"]];
     for full_of in full {
@@ -377,7 +377,7 @@ fn a_copy_for_which_there_was_no_room_is_made_when_there_is() {
 
 /// The same for one that was missing when the store was opened.
 #[test]
-fn a_manifest_that_was_missing_at_opening_is_made_when_there_is_room() {
+fn a_manifest_missing_at_opening_is_written_once_there_is_space() {
     let (sim, store) = store(10);
     commit(&store, |batch| batch.put(TREE, b"key", b"value"));
     store.close().expect("close");
@@ -474,7 +474,7 @@ fn put(device: &SimDevice, bytes: &[u8], path: &str) {
 /// A copy made by another program under another number: it used to keep the store closed, and no
 /// message named the file.
 #[test]
-fn a_manifest_under_another_name_is_left_aside() {
+fn a_misnamed_manifest_is_ignored() {
     let (sim, store) = store(12);
     let mut random = fastrand::Rng::with_seed(12);
     let mut model = Model::new();
@@ -538,7 +538,7 @@ fn a_manifest_under_another_name_is_left_aside() {
 /// What may have had the name, or the number in the file, is not given up: the store stays closed,
 /// and the error names the file to remove, or its right name.
 #[test]
-fn no_older_state_is_taken_where_a_manifest_under_another_name_may_be_missed() {
+fn no_older_state_is_used_where_a_misnamed_manifest_may_be_newer() {
     let (sim, store) = store(13);
     let mut random = fastrand::Rng::with_seed(13);
     let mut model = Model::new();

@@ -70,7 +70,7 @@ fn merges_of_small_runs_share_manifests() {
 /// A merged run holds its inputs until a manifest lists it. That manifest is written before
 /// compaction goes idle, also if the disk has no space for the merge that follows.
 #[test]
-fn what_was_merged_gives_its_room_back_where_the_next_merge_is_given_up() {
+fn merged_runs_are_freed_when_the_next_merge_is_cancelled() {
     let (sim, store, model) = clones(1, 60);
     let large = TreeId(9000);
     commit(&store, |batch| batch.create_tree(large));

@@ -43,7 +43,7 @@ fn removed(policy: Policy, remove: impl FnOnce(&mut Batch)) -> (SimEnv, Arc<LsmS
 }
 
 #[test]
-fn a_step_is_bounded_where_all_is_deleted() {
+fn a_step_is_bounded_when_everything_is_deleted() {
     let (_sim, store) = removed(Policy::Tiered, |batch| {
         for n in 0..5000_u32 {
             batch.delete(TREE, &n.to_be_bytes());
@@ -58,7 +58,7 @@ fn a_step_is_bounded_where_all_is_deleted() {
 }
 
 #[test]
-fn a_step_is_bounded_where_many_ranges_are_deleted() {
+fn a_step_is_bounded_when_many_ranges_are_deleted() {
     let (_sim, store) = removed(Policy::Full, |batch| {
         for n in 0..5000_u32 {
             let from = n.to_be_bytes();
@@ -71,7 +71,7 @@ fn a_step_is_bounded_where_many_ranges_are_deleted() {
 
 /// A step continues behind what the previous one passed over, and leaves nothing out.
 #[test]
-fn what_is_left_of_many_deletions_is_all_there() {
+fn entries_between_many_deletions_are_all_kept() {
     let (_sim, store) = removed(Policy::Full, |batch| {
         for n in (0..5000_u32).filter(|n| n % 500 != 7) {
             batch.delete(TREE, &n.to_be_bytes());
@@ -124,13 +124,13 @@ fn empties(parts: u32) {
 /// No run hides much of what is below it, and there is no space to merge those runs with each
 /// other.
 #[test]
-fn what_is_removed_bit_by_bit_gives_its_room_back() {
+fn gradual_removals_free_space() {
     empties(10);
 }
 
 /// The same if the tree becomes so deep that the bytes its runs hide are not inspected before
 /// others.
 #[test]
-fn what_is_removed_bit_by_bit_gives_its_room_back_in_a_deep_tree() {
+fn gradual_removals_free_space_in_a_deep_tree() {
     empties(40);
 }

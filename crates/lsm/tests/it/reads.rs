@@ -58,7 +58,7 @@ fn reads<T>(sim: &SimEnv, act: impl FnOnce() -> T) -> (u64, T) {
 /// If the run has the key it is one read, and another for a row that is in a value log. The filters
 /// nearly always exclude the runs above it, which cost at most one read each.
 #[test]
-fn a_look_up_reads_at_most_a_block_of_each_run_that_it_asks() {
+fn a_look_up_reads_at_most_one_block_of_each_run() {
     for (options, of_the_run) in [(options(), 1), (column(), 2)] {
         let (sim, store) = cold(&options);
         let (mut all, mut least) = (0, u64::MAX);
@@ -81,7 +81,7 @@ fn a_look_up_reads_at_most_a_block_of_each_run_that_it_asks() {
 
 /// The first query of every create: whether the name exists.
 #[test]
-fn a_look_up_of_what_is_not_there_reads_nothing() {
+fn a_look_up_of_a_missing_key_reads_nothing() {
     let (sim, store) = cold(&options());
     let (mut misses, mut all) = (0, 0);
     for directory in 0..2 * DIRECTORIES {
@@ -100,7 +100,7 @@ fn a_look_up_of_what_is_not_there_reads_nothing() {
 
 /// Listing a directory that no run has a name of: the filters know directories, too.
 #[test]
-fn a_scan_of_a_directory_that_is_not_there_reads_nothing() {
+fn a_scan_of_a_missing_directory_reads_nothing() {
     let (sim, store) = cold(&options());
     let mut all = 0;
     for directory in (1..2 * DIRECTORIES).step_by(2) {
@@ -133,7 +133,7 @@ fn reads_of(sim: &SimEnv, trees: &[TreeId]) -> Vec<u64> {
 /// A clone shares runs, and its changes are in others: those are merged, or excluded by their
 /// filters.
 #[test]
-fn look_ups_beside_a_thousand_clones_cost_what_they_did() {
+fn look_ups_cost_the_same_beside_a_thousand_clones() {
     let (sim, store) = store_with(4, &options());
     for directory in 0..DIRECTORIES {
         commit(&store, |batch| {
@@ -173,7 +173,7 @@ fn look_ups_beside_a_thousand_clones_cost_what_they_did() {
 /// The store's creation fixes the bytes that name a directory, with whatever options it is opened.
 /// Otherwise scans would query filters for what is not in them, and omit existing keys.
 #[test]
-fn directories_are_found_whatever_the_store_is_opened_with() {
+fn directories_are_found_with_any_store_options() {
     let key = |n: u32| [&n.to_be_bytes()[..], b"a file's name"].concat();
     for (made, opened) in [(4, 9), (9, 4), (1, 9), (0, 9), (9, 0)] {
         let with = |prefix_bytes| Options { prefix_bytes, ..options() };

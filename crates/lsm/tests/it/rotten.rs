@@ -100,7 +100,7 @@ fn lives_with_it(sim: &SimEnv, store: &LsmStore, file: &str, trees: &Trees) -> u
 
 /// A bit of each place of the runs and value logs that a crashed store needs.
 #[test]
-fn a_rotten_block_under_a_merged_key_is_in_the_way_of_that_key_alone() {
+fn a_damaged_block_under_a_merged_key_blocks_that_key_only() {
     for options in [options(), column()] {
         let (left, right) = crashed(&options);
         let (mut read_only, mut in_part) = (0, 0);
@@ -137,7 +137,7 @@ fn a_rotten_block_under_a_merged_key_is_in_the_way_of_that_key_alone() {
 
 /// What is put, or deleted, after a merge that cannot be made is known all the same.
 #[test]
-fn a_value_that_the_log_sets_later_is_in_the_way_of_nothing() {
+fn a_damaged_value_that_the_log_replaces_blocks_nothing() {
     let (sim, store) = store_with(2, &options());
     commit(&store, |batch| batch.put(TREE, b"one", &value(0, 1)));
     commit(&store, |batch| batch.put(TREE, b"two", &value(0, 1)));

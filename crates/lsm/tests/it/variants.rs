@@ -39,7 +39,7 @@ mod tiny {
         power_may_be_cut_while_runs_are_ingested,
         a_flipped_bit_is_found_or_harmless,
         a_stale_or_misplaced_piece_is_found,
-        a_full_medium_at_every_operation_loses_nothing,
+        a_full_disk_at_every_operation_loses_nothing,
         a_failed_read_is_an_error_and_no_more,
     );
 }
@@ -80,7 +80,7 @@ mod far {
         a_flipped_bit_is_found_or_harmless,
         a_missing_or_short_file_is_found,
         a_stale_or_misplaced_piece_is_found,
-        a_full_medium_at_every_operation_loses_nothing,
+        a_full_disk_at_every_operation_loses_nothing,
         a_failed_operation_loses_nothing,
         a_failed_read_is_an_error_and_no_more,
     );

@@ -78,7 +78,7 @@ mod alone {
     testing::store_conformance_tests!(Alone:
         a_closed_store_opens_again,
         a_dropped_store_opens_again_with_what_was_synced,
-        a_dropped_tree_gives_its_room_back,
+        a_dropped_tree_frees_its_space,
         a_pin_outlives_the_trees_that_it_shows,
         a_log_record_is_never_written_before_its_barrier,
         conflicting_commits_are_applied_in_the_order_of_the_log,

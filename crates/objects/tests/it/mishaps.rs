@@ -42,7 +42,7 @@ fn passing() -> Vec<Mishap> {
 }
 
 #[test]
-fn what_passes_is_asked_for_again() {
+fn transient_errors_are_retried() {
     let (blobs, objects) = ordered();
     for mishap in passing() {
         for times in 1..4 {
@@ -70,7 +70,7 @@ fn what_passes_is_asked_for_again() {
 }
 
 #[test]
-fn what_does_not_pass_is_told_in_the_words_of_the_server() {
+fn permanent_server_errors_are_reported_with_the_servers_message() {
     let (blobs, objects) = ordered();
     let words = format!("<Code>Why</Code>{}", "x".repeat(10_000));
     for (status, tries) in [(400, 1), (403, 1), (404, 1), (409, 1), (501, 1), (507, 1), (503, 4)] {
@@ -97,7 +97,7 @@ fn what_does_not_pass_is_told_in_the_words_of_the_server() {
 /// A server that is full, or whose keys are for reading, is opened for what it has. That it heeds
 /// conditions is found out before the first object is made.
 #[test]
-fn a_server_that_takes_nothing_is_opened_for_what_it_has() {
+fn a_server_that_accepts_no_writes_is_opened_read_only() {
     for status in [403, 507] {
         let (endpoint, objects) = server::start_ordered();
         let place = Place { endpoint, ..place(&fresh_prefix()) };
@@ -124,7 +124,7 @@ fn a_server_that_takes_nothing_is_opened_for_what_it_has() {
 
 /// It took the first object of the probe, and refuses what follows.
 #[test]
-fn a_server_that_refuses_a_part_of_the_probe_is_opened_for_what_it_has() {
+fn a_server_that_refuses_part_of_the_probe_is_opened() {
     let (endpoint, objects) = server::start_ordered();
     let place = Place { endpoint, ..place(&fresh_prefix()) };
     objects.order("DELETE", Mishap::Status(403, String::new()));
@@ -137,7 +137,7 @@ fn a_server_that_refuses_a_part_of_the_probe_is_opened_for_what_it_has() {
 }
 
 #[test]
-fn an_answer_that_ends_early_is_asked_for_again() {
+fn a_short_answer_is_requested_again() {
     let (blobs, objects) = ordered();
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
     assert!(blobs.create("a", &bytes).unwrap());
@@ -157,7 +157,7 @@ fn an_answer_that_ends_early_is_asked_for_again() {
 
 /// All four answers are lost, and the first made it.
 #[test]
-fn of_what_was_made_it_is_known_whose_it_is() {
+fn an_object_is_attributed_to_its_writer_after_lost_answers() {
     let (blobs, objects) = ordered();
     for _ in 0..4 {
         objects.order("PUT", Mishap::LostAnswer);
@@ -175,7 +175,7 @@ fn of_what_was_made_it_is_known_whose_it_is() {
 
 /// A request that meets another for the same name, and what became of that one.
 #[test]
-fn a_conflict_is_not_the_last_word() {
+fn a_conflict_is_retried() {
     let (blobs, objects) = ordered();
     let conflict = "<Error><Code>ConditionalRequestConflict</Code></Error>";
     let meet = || objects.order("PUT", Mishap::Status(409, conflict.to_owned()));
@@ -192,7 +192,7 @@ fn a_conflict_is_not_the_last_word() {
 }
 
 #[test]
-fn what_is_changed_on_the_way_is_not_made() {
+fn an_object_altered_in_transit_is_not_created() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let device = LocalDevice::open(directory.path()).unwrap();
     let (blobs, objects) = ordered();
@@ -214,7 +214,7 @@ fn what_is_changed_on_the_way_is_not_made() {
 
 /// A server that takes a request and is silent is asked again.
 #[test]
-fn nobody_waits_for_ever() {
+fn no_wait_is_endless() {
     let (blobs, objects) = ordered_within(Duration::from_secs(2));
     objects.order("PUT", Mishap::Silence);
     assert!(blobs.create("a", b"0123456789").unwrap());
@@ -224,7 +224,7 @@ fn nobody_waits_for_ever() {
 }
 
 #[test]
-fn the_room_of_all_objects_is_one_request() {
+fn the_size_of_all_objects_takes_one_request() {
     let (blobs, objects) = ordered();
     for n in 0..20 {
         assert!(blobs.create(&format!("{n}"), &[1; 100]).unwrap());

@@ -6,7 +6,7 @@ use objects::Place;
 use super::{connect, fresh_prefix, open, place, server};
 
 #[test]
-fn an_object_is_made_once() {
+fn an_object_is_created_at_most_once() {
     let blobs = open(&fresh_prefix());
     assert_eq!(blobs.length("a").unwrap(), None);
     assert!(blobs.create("a", b"first").unwrap());
@@ -18,7 +18,7 @@ fn an_object_is_made_once() {
 }
 
 #[test]
-fn of_many_who_make_a_name_one_does() {
+fn of_many_creators_of_a_name_one_succeeds() {
     let blobs = open(&fresh_prefix());
     let made: usize = device::scope(|scope| {
         let threads: Vec<_> = (0..8_u8)
@@ -36,7 +36,7 @@ fn of_many_who_make_a_name_one_does() {
 }
 
 #[test]
-fn objects_are_read_in_ranges_and_end_where_they_end() {
+fn objects_are_read_in_ranges_up_to_their_end() {
     let blobs = open(&fresh_prefix());
     let bytes: Vec<u8> = (0..50_000_u32).map(|n| (n % 251) as u8).collect();
     assert!(blobs.create("a", &bytes).unwrap());
@@ -104,7 +104,7 @@ fn a_server_that_overwrites_is_refused() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error() {
+fn a_missing_server_is_an_error() {
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let place = Place { endpoint: format!("http://127.0.0.1:{port}"), ..place("x/") };
@@ -115,7 +115,7 @@ fn a_server_that_is_not_there_is_an_error() {
 
 /// Each finds out for itself whether the server heeds conditions.
 #[test]
-fn many_may_come_to_a_place_at_once() {
+fn many_clients_may_open_a_prefix_at_once() {
     let prefix = fresh_prefix();
     device::scope(|scope| {
         for _ in 0..8 {

@@ -16,7 +16,7 @@ mod tests {
     use super::median;
 
     #[test]
-    fn of_an_even_number_it_lies_between_the_two_in_the_middle() {
+    fn the_median_of_an_even_count_is_between_the_middle_two() {
         let check = |values: &[f64], expected: f64| {
             assert!((median(values.to_vec()) - expected).abs() < 1e-12, "{values:?}");
         };

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_done_again() {
+    fn a_batch_is_replayed() {
         let mut batch = Batch::new();
         batch.put(TreeId(32), b"a", b"1");
         batch.put(TreeId(32), b"b", b"2");

@@ -241,7 +241,7 @@ mod tests {
     use super::{Arguments, sort};
 
     #[test]
-    fn options_are_found_wherever_they_stand_but_not_behind_a_test() {
+    fn options_are_accepted_anywhere_before_a_test() {
         let words = ["--limit=3", "--json", "--help", "-name", "--quiet", "--sort", "size:desc"];
         let words: Vec<_> = words.iter().map(Into::into).collect();
         let taken = Arguments::parse(&words).unwrap();

@@ -202,7 +202,7 @@ mod tests {
     use super::{directory_name, file_name, general};
 
     #[test]
-    fn numbers_are_as_printf_has_them() {
+    fn numbers_are_formatted_as_by_printf() {
         for (value, text) in [
             (0.0, "0"),
             (1.0, "1"),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_divide_as_gnu_find_divides_them() {
+    fn paths_are_split_as_by_gnu_find() {
         for (path, directory, file) in [
             ("/", "", "/"),
             ("a//", "a/", "a/"),

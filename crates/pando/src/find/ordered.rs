@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_limit_no_more_than_so_many_are_kept_and_they_are_the_first() {
+    fn a_limit_keeps_only_the_first_rows() {
         let seed = 11;
         let mut random = fastrand::Rng::with_seed(seed);
         let start: Rc<[u8]> = b"/v"[..].into();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_beyond_the_bound_are_refused_with_what_to_do() {
+    fn rows_beyond_the_bound_are_refused_with_a_remedy() {
         let start: Rc<[u8]> = b"/v"[..].into();
         let sort = Sort { by: SortBy::Path, descending: true };
         let ordered = Ordered::new(sort, None);

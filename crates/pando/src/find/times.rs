@@ -150,7 +150,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     #[test]
-    fn points_in_time_are_read() {
+    fn points_in_time_are_parsed() {
         let now = 1_700_000_000 * SECOND;
         for (text, seconds) in [
             ("@5", 5),
@@ -174,7 +174,7 @@ mod tests {
 
     /// Like `date --date`, where summer time ended in between, and where a month is shorter.
     #[test]
-    fn months_are_counted_as_gnu_counts_them() {
+    fn months_are_computed_as_in_gnu_find() {
         let zone = TimeZone::get("America/New_York").unwrap();
         let nanos = |text: &str| {
             let time: jiff::Zoned = format!("{text}[America/New_York]").parse().unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_shown_as_gnu_find_shows_them() {
+    fn times_are_printed_as_by_gnu_find() {
         let time = 1_654_086_896 * SECOND + 123_456_789;
         let of = |letter| form(letter, time, &TimeZone::UTC);
         assert_eq!(of(b'@'), "1654086896.1234567890");

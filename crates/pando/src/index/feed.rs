@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_sent_in_messages_of_whole_items() {
+    fn collected_items_are_sent_in_messages_of_whole_items() {
         let mut items = Vec::new();
         for directory in 0..20_000 {
             push_scan_item(&ScanItem::Gone { directory, name: &[b'n'; 200] }, &mut items);

@@ -79,7 +79,7 @@ mod tests {
     use wire::Kind;
 
     #[test]
-    fn only_an_old_and_equal_time_vouches_for_names() {
+    fn names_are_trusted_only_with_an_old_equal_time() {
         let mut known = Known::new(100 * TICK);
         known.add(ScanDirectory {
             ino: 5,

@@ -549,7 +549,7 @@ mod tests {
     use super::split;
 
     #[test]
-    fn paths_divide_at_the_last_name() {
+    fn paths_are_split_at_the_last_name() {
         assert_eq!(split(b"/a/b//").unwrap(), (&b"/a/"[..], &b"b"[..]));
         assert_eq!(split(b"/a").unwrap(), (&b"/"[..], &b"a"[..]));
         for path in [&b"/"[..], b"", b"///", b"/a/..", b"/."] {

@@ -177,7 +177,7 @@ mod tests {
     use super::kept;
 
     #[test]
-    fn what_can_be_repaired_is_not_left_out_for_what_cannot() {
+    fn repairable_findings_are_not_dropped_for_others() {
         let sorts = [Other, Other, Repairable, Other, Repairable];
         assert_eq!(kept(&sorts, 9), [0, 1, 2, 3, 4]);
         assert_eq!(kept(&sorts, 3), [0, 2, 4]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_repair_from_repairing_is_told_before_what_it_would_repair() {
+    fn obstacles_to_a_repair_are_listed_before_repairable_findings() {
         let sorts = [Repairable, Other, Repairable, Medium, Medium];
         assert_eq!(kept(&sorts, 5), [0, 1, 2, 3, 4]);
         assert_eq!(kept(&sorts, 3), [0, 2, 3]);

@@ -434,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lists_all_snapshots_takes_the_turn_of_a_search() {
+    fn listing_all_snapshots_counts_as_a_search() {
         let (plain, marked) = (&b"/a/b"[..], &b"/a@monday/b"[..]);
         assert_eq!(load(&Call::SnapshotsOfVolume { removed: true }), Load::Search);
         for (path, expected) in [(plain, Load::Light), (marked, Load::Search)] {

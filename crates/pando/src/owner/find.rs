@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_path_to_search_from_is_longer_than_the_bound() {
+    fn both_search_paths_are_bounded() {
         let longest = vec![b'/'; FROM_BYTES_MAX];
         let longer = vec![b'/'; FROM_BYTES_MAX + 1];
         for (path, shown, taken) in

@@ -296,7 +296,7 @@ mod tests {
     /// A directory that is removed while it is listed is reported as a name that does not exist,
     /// and the others are listed.
     #[test]
-    fn a_directory_that_vanishes_meanwhile_is_no_such_directory() {
+    fn a_directory_removed_meanwhile_is_not_found() {
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
         let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
         let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default()).unwrap();
@@ -330,7 +330,7 @@ mod tests {
 
     /// Of a deep tree the path is in memory once, and of a wide tree only some names.
     #[test]
-    fn what_waits_to_be_listed_is_bounded() {
+    fn pending_directories_of_a_listing_are_bounded() {
         const DEEP: usize = 100;
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
         let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
@@ -369,7 +369,7 @@ mod tests {
     /// A name whose inode cannot be read is reported once, and hides no other name: neither those
     /// before it nor those behind it.
     #[test]
-    fn what_cannot_be_read_is_skipped_alone() {
+    fn an_unreadable_inode_hides_no_other_name() {
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
         let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
         let again = Arc::<MemStore>::clone(&store);

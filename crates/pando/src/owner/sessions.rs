@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_gets_a_part_and_all_users_leave_some_to_root() {
+    fn one_user_gets_a_share_and_all_users_leave_some_to_root() {
         let mut sessions = Sessions::default();
         for uid in 1..=4 {
             for _ in 0..64 {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_has_a_part_of_the_searches_that_are_under_way() {
+    fn one_user_gets_a_share_of_running_searches() {
         let mut sessions = Sessions::default();
         let mut begin = |uid, load| {
             let id = add(&mut sessions, uid, uid == 0).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_still_holds_nothing() {
+    fn a_stalled_session_holds_nothing() {
         let mut sessions = Sessions::default();
         let id = add(&mut sessions, 1, false).unwrap();
         sessions.set_busy(id, Some(IMPORT), NOW);

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_that_are_told_are_few_and_none_is_lost() {
+    fn reported_days_are_few_and_complete() {
         let mut found = Aggregate::default();
         let one = cluster_groups::Sums { files: 1, bytes: 2, allocated: 3 };
         for day in -100_000..100_000 {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_owners_is_told_in_parts_the_largest_first() {
+    fn any_number_of_owners_is_sent_in_parts_largest_first() {
         const OWNERS: u64 = 50_000;
         let mut groups = Groups::default();
         for owner in 0..OWNERS {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_directory_whose_path_is_too_long_is_told_of_and_no_other_is_left_out() {
+    fn a_large_directory_with_too_long_a_path_is_reported_and_hides_no_other() {
         let directory = |length: usize| LargeDirectory {
             path: [b"./", &b"n/".repeat(length / 2)[..]].concat(),
             depth: 1,

@@ -253,7 +253,7 @@ mod tests {
     /// A process that creates the directory of a log and does not get its lock leaves it to the
     /// holder.
     #[test]
-    fn a_log_is_removed_by_who_holds_it_alone() {
+    fn a_log_is_removed_only_by_its_exclusive_holder() {
         let place = tempfile::tempdir().unwrap();
         let log = place.path().join("log");
         let mut others = None;
@@ -277,7 +277,7 @@ mod tests {
 
     /// The lock of a directory that another process removed and created again is worthless.
     #[test]
-    fn a_log_that_was_removed_and_made_again_is_locked_again() {
+    fn a_recreated_log_is_locked_again() {
         let place = tempfile::tempdir().unwrap();
         let log = place.path().join("log");
         let mut tries = 0;
@@ -307,7 +307,7 @@ mod tests {
     /// A volume that was created stays, with its log, if its link back cannot be created.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "somebody else does it, in the middle")]
-    fn a_volume_that_stands_keeps_its_log() {
+    fn an_idle_volume_keeps_its_log() {
         let place = tempfile::tempdir().unwrap();
         let (voldir, log) = (place.path().join("volume"), place.path().join("log"));
         std::fs::create_dir(&voldir).unwrap();

@@ -304,7 +304,7 @@ mod tests {
     use wire::Sums;
 
     #[test]
-    fn classes_take_their_edges_and_nothing_falls_out() {
+    fn classes_include_their_bounds_and_cover_everything() {
         let one = Sums { files: 1, bytes: 1, allocated: 1 };
         let sizes = [0, 1, 12, 13, 20, 21, 64].map(|digits| (digits, one)).to_vec();
         let days = [101, 100, 99, 93, 92, -10_000].map(|day| (day, one)).to_vec();
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(files(by_age(&totals)), [1, 1, 2, 1, 0, 0, 0, 1]);
     }
     #[test]
-    fn what_is_not_told_is_told_of_exactly_beyond_64_bits_too() {
+    fn sums_of_omitted_owners_are_exact_beyond_64_bits() {
         let sums = |files, bytes| Sums { files, bytes, allocated: 0 };
         let totals = Totals { sums: sums(9, 7 << 64), owners_in_all: 4, ..Totals::default() };
         let owners = vec![(1, sums(2, 4 << 64)), (2, sums(3, 2 << 64))];

@@ -9,7 +9,7 @@ use crate::other_users::Nobody;
 use crate::world::{NOBODY, World, is_root, wait_until};
 
 #[test]
-fn the_socket_lets_in_whom_the_mount_lets_in() {
+fn the_socket_admits_the_same_users_as_the_mount() {
     if !is_root() {
         return;
     }

@@ -218,7 +218,7 @@ fn names_may_hold_any_byte() {
 }
 
 #[test]
-fn odd_paths_are_answered() {
+fn unusual_paths_are_answered() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/d")]);
     for same in ["d", "/d/", "//d//", "/d/.", "/d/../d"] {

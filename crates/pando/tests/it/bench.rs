@@ -61,7 +61,7 @@ fn every_workload_reports_its_fields() {
 }
 
 #[test]
-fn the_yardstick_does_the_same_in_the_same_run() {
+fn the_baseline_does_the_same_in_the_same_run() {
     for workload in ["create-deep", "stat", "list", "rename", "unlink"] {
         let line = bench(&[workload, "--files", "5000", "--yardstick"]);
         assert!(line["ratio"].as_f64().unwrap() > 0.0, "{line}");
@@ -109,7 +109,7 @@ fn clones_with_a_change_each_take_less_than_ten_kilobytes_of_the_index() {
 }
 
 #[test]
-fn the_mix_of_postmark_leaves_nothing() {
+fn the_postmark_workload_leaves_no_files() {
     let line = bench(&["postmark", "--files", "500", "--directories", "50"]);
     // 50 created and removed, 500 created in two calls, 100 transactions of three or four calls,
     // the rest.
@@ -185,7 +185,7 @@ fn the_experiments_of_the_paper_report_an_ideal_and_a_ratio() {
 }
 
 #[test]
-fn options_that_a_workload_would_not_heed_are_refused() {
+fn options_that_a_workload_ignores_are_refused() {
     let world = World::without_volume();
     world.fails(2, &["bench", "stat", "--in-memory-percent", "5"]);
     world.fails(2, &["bench", "rodeh-insert", "--mix", "modify"]);
@@ -231,7 +231,7 @@ fn every_workload_with_a_store_runs_on_the_other_engine() {
 }
 
 #[test]
-fn a_volume_of_another_engine_is_not_taken() {
+fn a_volume_of_another_engine_is_refused() {
     let world = World::without_volume();
     world.ok(&["format", world.vol(), "--engine", "lsm"]);
     world
@@ -241,7 +241,7 @@ fn a_volume_of_another_engine_is_not_taken() {
 }
 
 #[test]
-fn latencies_of_creates_are_told_apart_by_what_runs_beside() {
+fn create_latencies_are_separated_by_concurrent_work() {
     for engine in ["btree", "lsm"] {
         let arguments = ["create-latency", "--engine", engine, "--files", "5000", "--rounds", "1"];
         let line = bench(&arguments);

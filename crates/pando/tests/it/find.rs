@@ -434,7 +434,7 @@ fn paths_of_several_volumes_are_searched_once_each_in_the_order_typed() {
 }
 
 #[test]
-fn a_time_that_is_beyond_what_there_is_ends_no_command() {
+fn a_time_out_of_range_ends_no_command() {
     let world = World::new();
     let far = world.path().join("far");
     fs::write(&far, "x").unwrap();
@@ -483,7 +483,7 @@ fn declared_attributes_are_listed_and_searches_find_the_same() {
 }
 
 #[test]
-fn what_is_most_like_a_file_comes_first() {
+fn the_most_similar_file_comes_first() {
     let world = World::new();
     let source = world.path().join("source");
     fs::create_dir_all(&source).unwrap();

@@ -73,7 +73,7 @@ impl Scene {
 }
 
 #[test]
-fn paths_of_any_spelling_are_searched_as_gnu_find_searches_them() {
+fn paths_of_any_spelling_are_searched_as_by_gnu_find() {
     let Some(mut scene) = scene() else { return };
     for _ in 0..40 {
         let count = scene.random.usize(1..4);
@@ -142,7 +142,7 @@ fn files_that_actions_write_are_those_that_gnu_find_writes() {
 }
 
 #[test]
-fn commas_give_the_last_and_do_all() {
+fn a_comma_runs_all_and_returns_the_last() {
     let Some(mut scene) = scene() else { return };
     let start = [OsString::from(".")];
     // Findutils 4.9 puts cheap tests first, also across a comma: so the cheap one is first here.
@@ -167,7 +167,7 @@ fn commas_give_the_last_and_do_all() {
 }
 
 #[test]
-fn a_search_ends_where_it_is_told_to_from_any_number_of_paths() {
+fn a_search_stops_at_its_limit_from_any_number_of_paths() {
     let Some(mut scene) = scene() else { return };
     let split = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
     let records = |program: &[&OsStr], words: &[OsString], root: &Path| {

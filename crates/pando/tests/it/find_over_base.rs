@@ -371,7 +371,7 @@ fn as_nobody(scene: &mut Scene<'_>, nobody: &Nobody, seed: u64, place: &str) {
 }
 
 #[test]
-fn what_differs_from_a_base_is_found_as_gnu_find_finds_it() {
+fn searches_over_a_changed_base_agree_with_gnu_find() {
     // Directories are closed at random, and the test continues with them.
     if !is_root() {
         return;

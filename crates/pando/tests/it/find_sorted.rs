@@ -205,7 +205,7 @@ fn check_json(root: &Path, place: &str) {
 }
 
 #[test]
-fn orders_and_objects_tell_what_lstat_tells() {
+fn sorted_output_and_objects_agree_with_lstat() {
     let world = World::new();
     if !world.mount() {
         return;

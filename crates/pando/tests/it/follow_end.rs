@@ -11,7 +11,7 @@ use crate::world::World;
 /// An update under way is dropped: the next scan reports its changes. Regression: such a follower
 /// ended with an error.
 #[test]
-fn a_following_that_is_told_to_end_in_an_update_ends_well() {
+fn following_stops_cleanly_during_an_update() {
     let world = World::without_volume();
     let (source, tree) = (world.path().join("source"), world.path().join("tree"));
     fs::create_dir(&source).unwrap();

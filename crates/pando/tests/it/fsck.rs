@@ -347,7 +347,7 @@ fn a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection(engine: &str
 
 /// The command does not wait for space that cannot be reclaimed, and reports it with what to do.
 #[test]
-fn a_removal_that_is_waited_for_ends_where_damage_keeps_the_room() {
+fn waiting_for_a_removal_ends_when_damage_keeps_the_space() {
     let world = filled("btree");
     world.ok(&["subvolume", "create", &world.at("/three")]);
     let large = world.path().join("large");
@@ -403,7 +403,7 @@ fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
 /// Regression: the check reported that a repair would repair them, and that an existing one was
 /// missing.
 #[test]
-fn what_no_superblock_leads_to_is_not_told_as_repairable() {
+fn trees_that_no_superblock_points_to_are_not_reported_as_repairable() {
     let world = filled("btree");
     leave(&world);
     for name in ["btree/super-0", "btree/super-1"] {

@@ -168,7 +168,7 @@ fn a_mount_point_inside_the_volume_is_refused() {
 
 /// Regression: it waited forever without a message, and nothing reported why.
 #[test]
-fn a_removal_that_is_waited_for_ends_where_there_is_no_room_to_go_on() {
+fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
     let Some(medium) = Medium::of(40) else { return };
     let world = World::below(medium.path());
     world.format("btree");
@@ -197,7 +197,7 @@ fn a_removal_that_is_waited_for_ends_where_there_is_no_room_to_go_on() {
 
 /// Regression: the message reported that a file could not be written, and not what to do.
 #[test]
-fn a_volume_on_a_medium_that_takes_no_writes_is_refused_with_what_to_do() {
+fn a_volume_on_a_read_only_disk_is_refused_with_a_remedy() {
     let Some(medium) = Medium::of(40) else { return };
     let world = World::below(medium.path());
     world.format("btree");

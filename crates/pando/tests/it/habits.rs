@@ -22,7 +22,7 @@ fn filled() -> World {
 }
 
 #[test]
-fn ls_takes_what_ls_takes() {
+fn ls_accepts_the_options_of_ls() {
     let world = filled();
     let (d, e, a) = (world.at("/d"), world.at("/e"), world.at("/d/a"));
     let both = world.ok(&["ls", &e, &a, &d]);
@@ -65,7 +65,7 @@ fn ls_without_a_path_lists_the_current_directory() {
 }
 
 #[test]
-fn help_is_there_by_any_name() {
+fn help_exists_for_every_alias() {
     let world = World::without_volume();
     let help = world.ok(&["help"]);
     assert_eq!(help, world.ok(&["--help"]));
@@ -82,7 +82,7 @@ fn help_is_there_by_any_name() {
 
 /// Operating-system error numbers mean nothing to users.
 #[test]
-fn no_message_has_the_number_of_an_os_error() {
+fn messages_contain_no_os_error_numbers() {
     let world = filled();
     let (nope, at, volume) = ("/nope", world.at("/none"), world.vol().to_owned());
     let file = world.path().join("file");
@@ -123,7 +123,7 @@ fn no_message_has_the_number_of_an_os_error() {
 }
 
 #[test]
-fn a_roll_back_of_what_has_no_such_snapshot_suggests_the_clone() {
+fn a_rollback_without_that_snapshot_suggests_a_clone() {
     let world = filled();
     world.ok(&["snapshot", "create", &world.at("/d"), "monday"]);
     let sub = world.at("/d/sub");
@@ -196,7 +196,7 @@ fn figures_are_those_of_the_tree() {
 }
 
 #[test]
-fn what_an_index_says_of_directories_is_of_their_entries() {
+fn directory_sizes_in_an_index_count_their_entries() {
     let world = World::without_volume();
     let source = world.path().join("source");
     std::fs::create_dir_all(source.join("full")).unwrap();

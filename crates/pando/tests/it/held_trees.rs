@@ -68,7 +68,7 @@ fn tree(world: &World, name: &str) -> std::path::PathBuf {
 /// Regression: the kernel kept what was in use, and dropped it neither when the last process left
 /// nor later.
 #[test]
-fn a_tree_that_was_in_use_goes_when_its_last_user_leaves() {
+fn a_removed_tree_in_use_is_freed_when_its_last_user_leaves() {
     let world = World::new();
     if !world.mount_with(KEEPING) {
         return;
@@ -95,7 +95,7 @@ fn a_tree_that_was_in_use_goes_when_its_last_user_leaves() {
 }
 
 #[test]
-fn the_wait_for_one_removal_is_not_for_another_tree() {
+fn waiting_for_one_removal_does_not_wait_for_another() {
     let world = World::new();
     if !world.mount_with(KEEPING) {
         return;
@@ -119,7 +119,7 @@ fn the_wait_for_one_removal_is_not_for_another_tree() {
 
 /// The claims of docs/guide/crash-safety.md on a process that stays in the old tree of a rollback.
 #[test]
-fn what_is_made_in_an_old_tree_is_lost_and_a_bind_mount_shows_that_tree() {
+fn files_created_in_a_rolled_back_tree_are_lost_and_a_bind_mount_shows_it() {
     let world = World::new();
     if !is_root() || !world.mount_with(KEEPING) {
         return;

@@ -47,7 +47,7 @@ fn a_deep_chain_takes_no_memory_for_the_paths_above() {
 /// A daemon keeps the rows of a sorted search in bounded memory, however long their paths are, and
 /// the order is still right: from the index and by walking.
 #[test]
-fn an_order_of_long_paths_takes_bounded_memory() {
+fn sorting_long_paths_takes_bounded_memory() {
     const LEVELS: usize = 1600;
     const WANTED: usize = 1500;
     let world = World::without_volume();
@@ -76,7 +76,7 @@ fn an_order_of_long_paths_takes_bounded_memory() {
 }
 
 #[test]
-fn a_path_that_is_too_long_is_told_of_and_ends_nothing() {
+fn too_long_a_path_is_reported_and_ends_nothing() {
     let world = World::without_volume();
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -90,7 +90,7 @@ fn a_path_that_is_too_long_is_told_of_and_ends_nothing() {
 }
 
 #[test]
-fn long_targets_go_out_in_messages_that_are_not_too_long() {
+fn long_targets_are_sent_in_bounded_messages() {
     let world = World::new();
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -103,7 +103,7 @@ fn long_targets_go_out_in_messages_that_are_not_too_long() {
 }
 
 #[test]
-fn widths_beyond_what_can_be_printed_end_no_command() {
+fn unprintable_widths_end_no_command() {
     let world = World::new();
     for format in ["%.65535d", "%.65536d", "%.65536S", "%65536p"] {
         world.fails(2, &["find", &world.at("/"), "-printf", format]);
@@ -114,7 +114,7 @@ fn widths_beyond_what_can_be_printed_end_no_command() {
 }
 
 #[test]
-fn what_a_search_read_is_told_to_those_who_may_see_it() {
+fn read_counts_of_a_search_are_reported_to_root_only() {
     if !is_root() {
         return;
     }

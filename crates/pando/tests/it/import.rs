@@ -93,7 +93,7 @@ fn xattr(path: &Path) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn everything_is_kept() {
+fn everything_is_imported() {
     let world = World::new();
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -120,7 +120,7 @@ fn everything_is_kept() {
 /// As with `cp -a`: imported files have the access lists of their source, and none that they
 /// inherit.
 #[test]
-fn what_is_imported_has_the_lists_of_its_source_alone() {
+fn imported_files_have_only_their_sources_access_lists() {
     use format::acl::{ACCESS, Acl, DEFAULT};
     let world = World::new();
     let source = world.path().join("source");
@@ -166,7 +166,7 @@ fn what_is_imported_has_the_lists_of_its_source_alone() {
 
 /// Only a volume can be damaged: an unreadable source needs no repair of the volume.
 #[test]
-fn a_source_that_does_not_read_is_named_and_is_no_damage() {
+fn an_unreadable_source_is_named_and_is_no_damage() {
     let (from, world) = (World::new(), World::new());
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -217,7 +217,7 @@ fn one_file_is_imported_under_the_name_given() {
 }
 
 #[test]
-fn an_import_that_was_interrupted_goes_on() {
+fn an_interrupted_import_continues() {
     let world = World::new();
     let source = world.path().join("source");
     for directory in 0..40 {
@@ -273,7 +273,7 @@ fn a_tree_deeper_than_any_path_is_imported() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_the_rest_is_imported() {
+fn unreadable_files_are_reported_and_the_rest_is_imported() {
     if !is_root() {
         return;
     }
@@ -318,7 +318,7 @@ fn begun(world: &World, files: usize) -> (std::process::Child, std::path::PathBu
 }
 
 #[test]
-fn an_import_goes_on_to_its_end_when_the_mount_is_taken_away() {
+fn an_import_completes_after_an_unmount() {
     const FILES: usize = 4000;
     let world = World::new();
     if !world.mount() {
@@ -338,7 +338,7 @@ fn an_import_goes_on_to_its_end_when_the_mount_is_taken_away() {
 
 /// A stalled import keeps the volume from others for at most half a minute.
 #[test]
-fn an_import_that_stands_still_does_not_keep_the_volume() {
+fn a_stalled_import_does_not_hold_the_volume() {
     let world = World::new();
     if !world.mount() {
         return;

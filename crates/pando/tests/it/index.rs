@@ -293,7 +293,7 @@ fn a_refresh_after_random_changes_equals_a_fresh_scan() {
 }
 
 #[test]
-fn trusted_directories_are_not_read_and_their_names_are_right() {
+fn trusted_directories_are_not_reread_and_their_names_are_right() {
     let world = World::without_volume();
     let source = world.path().join("source");
     fs::create_dir_all(source.join("old/older")).unwrap();
@@ -329,7 +329,7 @@ fn trusted_directories_are_not_read_and_their_names_are_right() {
 }
 
 #[test]
-fn what_changes_while_it_is_scanned_is_no_failure() {
+fn changes_during_a_scan_are_no_failure() {
     let world = World::without_volume();
     let source = world.path().join("source");
     let mut changes = Changes::new(&source, 30);
@@ -347,7 +347,7 @@ fn what_changes_while_it_is_scanned_is_no_failure() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_counted_and_keeps_what_was_known() {
+fn unreadable_directories_are_reported_and_keep_their_last_state() {
     if !is_root() {
         return;
     }
@@ -377,7 +377,7 @@ fn what_cannot_be_read_is_told_counted_and_keeps_what_was_known() {
 }
 
 #[test]
-fn an_index_has_no_contents_and_takes_no_changes() {
+fn an_index_has_no_contents_and_accepts_no_changes() {
     let world = World::without_volume();
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -414,7 +414,7 @@ fn a_volume_with_files_of_its_own_and_a_missing_source_are_refused() {
 }
 
 #[test]
-fn the_volume_itself_and_other_file_systems_are_not_descended_into() {
+fn a_scan_does_not_enter_the_volume_or_other_file_systems() {
     let world = World::without_volume();
     // The volume is inside its own source.
     let source = world.path();
@@ -439,7 +439,7 @@ fn watches_of_directories_follow_random_changes() {
 /// A directory gets its watch after its attributes were read. An entry created in between causes
 /// no event, but changes the directory's times.
 #[test]
-fn directories_that_are_filled_while_they_are_met_show_their_times() {
+fn directories_filled_during_a_listing_show_their_times() {
     let world = World::without_volume();
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -465,7 +465,7 @@ fn directories_that_are_filled_while_they_are_met_show_their_times() {
 
 /// A directory that is gone when the scan comes to read it, and is back at the next check.
 #[test]
-fn directories_that_come_back_are_read() {
+fn reappearing_directories_are_read() {
     let world = World::without_volume();
     let source = world.path().join("source");
     fs::create_dir_all(source.join("one/below")).unwrap();
@@ -521,7 +521,7 @@ impl Follower {
 
 /// More than fits in a message, however few the names are.
 #[test]
-fn long_names_targets_and_many_directories_are_told_in_parts() {
+fn long_names_targets_and_many_directories_are_sent_in_parts() {
     let world = World::without_volume();
     let source = world.path().join("source");
     let name = |number: usize| format!("{number:0>240}");

@@ -32,7 +32,7 @@ fn counts(text: &str) -> Vec<u64> {
 }
 
 #[test]
-fn progress_is_counted_on_a_terminal_and_is_not_elsewhere() {
+fn progress_is_shown_on_a_terminal_only() {
     if Command::new("script").arg("--version").output().is_err() {
         return;
     }
@@ -71,7 +71,7 @@ fn progress_is_counted_on_a_terminal_and_is_not_elsewhere() {
 
 /// Files that are sent in several parts count once, and rates are whole numbers.
 #[test]
-fn progress_of_an_import_is_never_more_than_all() {
+fn progress_of_an_import_never_exceeds_its_total() {
     if Command::new("script").arg("--version").output().is_err() {
         return;
     }

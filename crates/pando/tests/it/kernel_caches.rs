@@ -50,7 +50,7 @@ fn a_file_that_a_command_removes_is_gone_and_its_other_name_has_a_link_less() {
 }
 
 #[test]
-fn what_a_removed_tree_had_a_name_of_has_a_link_less_when_that_is_reclaimed() {
+fn reclaiming_a_removed_tree_lowers_link_counts() {
     let world = World::new();
     if !world.mount_with(KEEPING) {
         return;
@@ -68,7 +68,7 @@ fn what_a_removed_tree_had_a_name_of_has_a_link_less_when_that_is_reclaimed() {
 }
 
 #[test]
-fn who_works_in_a_removed_tree_sees_its_names_go() {
+fn a_process_in_a_removed_tree_sees_its_names_disappear() {
     let world = World::new();
     if !world.mount_with(KEEPING) {
         return;
@@ -90,7 +90,7 @@ fn who_works_in_a_removed_tree_sees_its_names_go() {
 }
 
 #[test]
-fn a_roll_back_takes_a_link_of_what_has_a_name_elsewhere() {
+fn a_rollback_drops_one_link_of_files_named_elsewhere() {
     let world = World::new();
     if !world.mount_with(KEEPING) {
         return;
@@ -132,7 +132,7 @@ fn a_clone_counts_its_own_names_once_it_has_a_tree_of_its_own() {
 }
 
 #[test]
-fn what_lies_in_the_trash_is_a_link_until_it_is_deleted() {
+fn files_in_the_trash_count_as_links_until_deleted() {
     let world = World::new();
     if !is_root() || !world.mount_with(KEEPING) {
         return;
@@ -168,7 +168,7 @@ fn what_lies_in_the_trash_is_a_link_until_it_is_deleted() {
 }
 
 #[test]
-fn what_commands_make_and_remove_shows_in_names_and_links_of_the_directory_above() {
+fn changes_by_commands_update_names_and_link_counts_of_the_parent() {
     let world = World::new();
     if !world.mount_with(KEEPING) {
         return;

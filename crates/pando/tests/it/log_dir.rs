@@ -36,7 +36,7 @@ fn put(world: &World, name: &str) {
 /// Durable changes survive a crash through the log that is stored elsewhere; without the log the
 /// volume is not opened, and no new log is created.
 #[test]
-fn the_log_may_be_elsewhere() {
+fn the_log_may_be_on_another_disk() {
     for engine in ["btree", "lsm"] {
         let (world, place) = (World::without_volume(), elsewhere());
         let log = place.path().join("log-of-this");
@@ -73,7 +73,7 @@ fn the_log_may_be_elsewhere() {
 }
 
 #[test]
-fn a_log_is_not_put_where_something_is() {
+fn a_log_is_not_created_in_a_used_directory() {
     let (world, place) = (World::without_volume(), elsewhere());
     let log_dir = place.path().to_str().unwrap();
     std::fs::write(place.path().join("letter"), "dear").unwrap();
@@ -132,7 +132,7 @@ fn a_copy_does_not_get_the_log_of_the_first() {
 /// A check writes nothing to the log's directory, and no command writes into a directory without a
 /// log: the log's disk is not mounted.
 #[test]
-fn nothing_is_written_where_no_log_is() {
+fn nothing_is_written_if_there_is_no_log() {
     let (world, place) = (World::without_volume(), elsewhere());
     let log = place.path().join("log");
     world.ok(&["format", world.vol(), "--log-dir", log.to_str().unwrap()]);
@@ -156,7 +156,7 @@ fn nothing_is_written_where_no_log_is() {
 /// Of several processes that create volumes with one log at once, one gets it, and its volume is
 /// complete.
 #[test]
-fn one_of_many_gets_a_log() {
+fn one_of_many_openers_gets_a_log() {
     let (world, place) = (World::without_volume(), elsewhere());
     let log = place.path().join("log");
     let volumes: Vec<_> = (0..6).map(|n| world.path().join(format!("v{n}"))).collect();

@@ -163,7 +163,7 @@ fn stores_into_maps_are_data_and_no_holes() {
 
 /// The file is closed, and only the mapping remains.
 #[test]
-fn who_has_a_file_mapped_keeps_a_mount_and_is_named() {
+fn a_process_with_a_mapped_file_keeps_the_mount_and_is_named() {
     let world = World::new();
     if !world.mount() {
         return;

@@ -9,7 +9,7 @@ use crate::world::{World, wait_until};
 /// Regression: any user who stored more than their quota made everybody's clones and snapshots
 /// fail, as if the volume were damaged.
 #[test]
-fn clones_and_snapshots_of_others_are_made_whatever_is_refused_of_a_map() {
+fn a_refused_map_flush_does_not_prevent_others_clones_and_snapshots() {
     let world = World::new();
     if !world.mount() {
         return;
@@ -41,7 +41,7 @@ fn clones_and_snapshots_of_others_are_made_whatever_is_refused_of_a_map() {
 
 /// Regression: everybody could read it until the kernel dropped it.
 #[test]
-fn nobody_reads_what_was_stored_into_a_map_of_a_snapshot() {
+fn writes_into_a_map_of_a_snapshot_are_not_readable() {
     let world = World::new();
     if !world.mount() {
         return;

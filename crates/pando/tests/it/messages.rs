@@ -17,7 +17,7 @@ fn world() -> World {
 }
 
 #[test]
-fn verbs_that_read_take_a_snapshot_by_its_sign() {
+fn reading_verbs_accept_a_snapshot_by_its_at_sign() {
     let world = world();
     let at = |inner: &str| world.at(inner);
     assert_eq!(world.ok(&["ls", &at("/data@monday")]), "a.txt\ndeep\n");
@@ -38,7 +38,7 @@ fn verbs_that_read_take_a_snapshot_by_its_sign() {
 }
 
 #[test]
-fn verbs_that_write_say_that_a_snapshot_was_named() {
+fn writing_verbs_report_that_a_snapshot_was_named() {
     if !crate::world::is_root() {
         return;
     }
@@ -95,7 +95,7 @@ fn errors_name_the_path_that_was_typed() {
 }
 
 #[test]
-fn a_path_that_is_not_there_is_not_told_from_a_mount() {
+fn a_missing_path_looks_the_same_through_a_mount() {
     let world = world();
     let nope = world.path().join("nope");
     let nope = nope.to_str().unwrap();
@@ -112,7 +112,7 @@ fn a_path_that_is_not_there_is_not_told_from_a_mount() {
 }
 
 #[test]
-fn du_is_sorted_by_people_and_takes_files() {
+fn du_sorts_human_sizes_and_accepts_files() {
     let world = World::new();
     let source = world.path().join("source");
     for (name, bytes) in [("small", 5_000), ("middle", 200_000), ("large", 3_000_000)] {
@@ -186,7 +186,7 @@ fn every_help_has_an_example() {
 }
 
 #[test]
-fn info_says_what_holds_a_path_and_what_it_is_a_copy_of() {
+fn info_reports_the_subvolume_of_a_path_and_its_source() {
     let world = world();
     let told = |inner: &str| world.json(&["info", &world.at(inner)]).remove(0);
     let deep = told("/data/deep");
@@ -207,7 +207,7 @@ fn info_says_what_holds_a_path_and_what_it_is_a_copy_of() {
 }
 
 #[test]
-fn quotas_are_told_by_path() {
+fn quotas_are_listed_by_path() {
     if !crate::world::is_root() {
         return;
     }
@@ -226,7 +226,7 @@ fn quotas_are_told_by_path() {
 }
 
 #[test]
-fn what_is_missing_is_said_with_what_makes_it() {
+fn missing_things_are_reported_with_the_command_that_creates_them() {
     let world = World::new();
     let nope = world.path().join("nope");
     let nope = nope.to_str().unwrap();

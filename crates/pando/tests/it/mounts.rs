@@ -26,7 +26,7 @@ fn a_second_mount_names_the_first() {
 
 /// Backup programs compare the inode numbers of a snapshot with those of the previous one.
 #[test]
-fn a_file_has_a_number_in_each_snapshot_or_one_in_all_as_the_mount_says() {
+fn inode_numbers_of_snapshots_follow_the_mount_option() {
     let world = World::new();
     for (options, alike) in [("rw", false), ("snapshot-inodes=alike", true)] {
         if !world.mount_with(&["-o", options]) {
@@ -73,7 +73,7 @@ fn a_mount_over_another_is_refused() {
 }
 
 #[test]
-fn mount_points_that_cannot_be_are_named() {
+fn impossible_mount_points_are_reported() {
     let world = World::new();
     world.fails(3, &["mount", world.vol(), "/nowhere/at/all"]);
     let file = world.path().join("file");
@@ -88,7 +88,7 @@ fn mount_points_that_cannot_be_are_named() {
 
 /// A user who tries it out has not created a volume yet; the message explains how.
 #[test]
-fn a_volume_that_is_not_there_is_said_not_to_be() {
+fn a_missing_volume_is_reported() {
     let world = World::new();
     let none = world.path().join("none");
     let none = none.to_str().unwrap();
@@ -121,7 +121,7 @@ fn sigterm_and_sigint_unmount_cleanly() {
 }
 
 #[test]
-fn a_mount_in_the_foreground_stays_until_it_is_told() {
+fn a_foreground_mount_stays_until_it_is_ended() {
     if reason("SKIP_FUSE").is_some() {
         return;
     }
@@ -171,7 +171,7 @@ fn a_mount_in_use_stays_unless_asked_otherwise() {
 /// Regression: the kernel removed what others had mounted there, with everything that they had
 /// written.
 #[test]
-fn nothing_is_taken_away_below_which_something_is_mounted() {
+fn a_directory_above_a_mount_is_not_removed() {
     if reason("SKIP_ROOT").is_some() || !is_root() {
         return;
     }
@@ -226,7 +226,7 @@ fn nothing_is_taken_away_below_which_something_is_mounted() {
 }
 
 #[test]
-fn what_is_mounted_in_a_mount_that_stays_is_named() {
+fn mounts_that_keep_a_mount_busy_are_named() {
     let world = World::new();
     if !is_root() || !world.mount() {
         return;
@@ -259,7 +259,7 @@ fn a_mount_whose_server_died_is_mounted_again() {
 }
 
 #[test]
-fn the_helper_of_mount_8_takes_a_line_of_fstab() {
+fn the_mount_helper_accepts_an_fstab_line() {
     if reason("SKIP_FUSE").is_some() {
         return;
     }
@@ -294,7 +294,7 @@ fn a_mount_shows_a_directory_of_the_volume_or_nothing_to_write() {
 }
 
 #[test]
-fn what_commands_change_is_seen_through_the_mount_at_once() {
+fn changes_by_commands_are_visible_through_the_mount_at_once() {
     let world = World::new();
     if !world.mount() {
         return;
@@ -343,7 +343,7 @@ fn snapshots_are_taken_by_mkdir_and_deleted_by_rmdir() {
 
 /// Regression: both were given to the process that mounts, which refused the second.
 #[test]
-fn what_the_command_line_says_goes_before_the_environment() {
+fn the_command_line_overrides_the_environment() {
     let world = World::new();
     if !world.mount() {
         return;
@@ -429,7 +429,7 @@ fn no_verb_changes_anything_through_a_mount_that_became_read_only() {
 
 /// Regression: `ls` of a directory beside a mount showed a snapshot of the mount.
 #[test]
-fn what_is_called_like_a_snapshot_of_a_mount_is_not_one() {
+fn a_directory_named_like_a_snapshot_of_a_mount_is_not_one() {
     let world = World::new();
     if !world.mount() {
         return;

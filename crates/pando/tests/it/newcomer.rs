@@ -72,7 +72,7 @@ fn verbs_on_volumes_refuse_a_path_in_one() {
 }
 
 #[test]
-fn find_takes_json_before_the_verb() {
+fn find_accepts_json_before_the_verb() {
     let world = world();
     let at = world.at("/a/b/f");
     let before = world.ok(&["--json", "find", &at]);
@@ -127,7 +127,7 @@ fn another_volume_is_read_through_its_mount() {
 }
 
 #[test]
-fn a_variable_that_cannot_be_read_is_named() {
+fn an_unreadable_variable_is_named() {
     let world = World::new();
     for (variable, value) in
         [("PANDO_CACHE_SIZE", "much"), ("PANDO_INDEX_CACHE", "1M"), ("PANDO_IDLE_SECONDS", "-1")]
@@ -145,7 +145,7 @@ fn a_variable_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_is_meant() {
+fn wrong_usage_is_reported_with_a_suggestion() {
     let world = world();
     let outside = std::env::temp_dir().canonicalize().unwrap();
     let nope = outside.join("no-such/file");
@@ -189,7 +189,7 @@ fn what_is_wrong_is_said_with_what_is_meant() {
 }
 
 #[test]
-fn a_log_whose_medium_is_not_there_is_told() {
+fn a_missing_log_disk_is_reported() {
     let world = World::without_volume();
     let (log, away) = (world.path().join("medium/log"), world.path().join("away"));
     fs::create_dir(world.path().join("medium")).unwrap();
@@ -223,7 +223,7 @@ fn sizes_and_times_have_one_notation() {
 }
 
 #[test]
-fn a_verdict_is_an_object_and_no_list_is_one() {
+fn a_verdict_is_an_object_not_a_list() {
     let world = world();
     let checked = world.json(&["quota", "check", world.vol()]);
     assert_eq!((checked.len(), &checked[0]["clean"]), (1, &Value::Bool(true)));
@@ -231,7 +231,7 @@ fn a_verdict_is_an_object_and_no_list_is_one() {
 }
 
 #[test]
-fn what_was_done_is_told_of_the_path_that_was_typed() {
+fn results_name_the_typed_path() {
     if !is_root() {
         return;
     }
@@ -254,7 +254,7 @@ fn what_was_done_is_told_of_the_path_that_was_typed() {
 }
 
 #[test]
-fn the_trash_tells_paths_that_restore_takes() {
+fn trash_list_prints_paths_that_restore_accepts() {
     if !is_root() {
         return;
     }
@@ -278,7 +278,7 @@ fn the_trash_tells_paths_that_restore_takes() {
 }
 
 #[test]
-fn who_may_not_copy_is_told_one_reason() {
+fn a_refused_copy_states_one_reason() {
     if !is_root() {
         return;
     }
@@ -309,7 +309,7 @@ fn catches_interrupts(pid: u32) -> bool {
 
 /// The daemon is stopped meanwhile, so that no command ends before it is interrupted.
 #[test]
-fn who_interrupts_is_told_what_stands() {
+fn an_interrupted_command_reports_what_was_done() {
     let world = World::new();
     world.status();
     let owner = world.owner().unwrap();

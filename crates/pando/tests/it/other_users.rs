@@ -101,7 +101,7 @@ fn reading_follows_the_permission_bits() {
 }
 
 #[test]
-fn what_is_not_theirs_is_not_changed() {
+fn users_cannot_change_other_users_volumes() {
     let Some((world, nobody)) = volume() else { return };
     world.ok(&["status", world.vol()]);
     let file = world.path().join("file");
@@ -123,7 +123,7 @@ fn what_is_not_theirs_is_not_changed() {
 }
 
 #[test]
-fn what_is_theirs_is() {
+fn users_manage_their_own_volumes() {
     let Some((world, nobody)) = volume() else { return };
     world.ok(&["status", world.vol()]);
     let file = world.path().join("file");
@@ -141,7 +141,7 @@ fn what_is_theirs_is() {
 }
 
 #[test]
-fn a_directory_of_theirs_below_another_users_is_rolled_back_by_root_only() {
+fn a_users_directory_below_another_users_is_rolled_back_by_root_only() {
     let Some((world, nobody)) = volume() else { return };
     world.ok(&["snapshot", "create", &world.at("/v/own"), "s"]);
     // Another user's directory below: its owner must agree.
@@ -153,7 +153,7 @@ fn a_directory_of_theirs_below_another_users_is_rolled_back_by_root_only() {
 }
 
 #[test]
-fn volumes_of_others_are_neither_opened_nor_mounted_nor_made() {
+fn other_users_volumes_are_neither_opened_mounted_nor_created() {
     let Some((world, nobody)) = volume() else { return };
     // The daemon runs: a mount would have to replace it.
     world.ok(&["status", world.vol()]);
@@ -173,7 +173,7 @@ fn volumes_of_others_are_neither_opened_nor_mounted_nor_made() {
 }
 
 #[test]
-fn who_may_not_check_a_volume_is_told_who_may() {
+fn a_refused_check_names_who_may() {
     let Some((world, nobody)) = volume() else { return };
     let refused = |arguments: &[&str], words: &[&str]| {
         let answer = nobody.run(arguments);
@@ -217,7 +217,7 @@ fn who_may_not_check_a_volume_is_told_who_may() {
 /// Root has looked into a volume of the user nobody: that user need not wait until root's daemon
 /// is idle.
 #[test]
-fn an_owner_of_roots_gives_way_to_whose_the_volume_is() {
+fn roots_daemon_yields_to_the_volumes_user() {
     if !is_root() {
         return;
     }
@@ -240,7 +240,7 @@ fn an_owner_of_roots_gives_way_to_whose_the_volume_is() {
 
 /// Regression: the message to the volume's user was that only the volume's user may open it.
 #[test]
-fn a_file_of_somebody_else_in_a_volume_is_named_with_what_to_do() {
+fn a_foreign_file_in_a_volume_is_reported_with_a_remedy() {
     if !is_root() {
         return;
     }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use crate::world::{PATIENCE, World, answer, is_alive, signal, wait_until};
 
 #[test]
-fn commands_at_once_on_a_volume_without_owner_all_work() {
+fn concurrent_commands_on_a_volume_without_a_daemon_all_work() {
     for round in 0..5 {
         let world = World::new();
         let children: Vec<_> = (0..8)
@@ -27,7 +27,7 @@ fn commands_at_once_on_a_volume_without_owner_all_work() {
 }
 
 #[test]
-fn what_a_dead_owner_left_is_no_hindrance() {
+fn files_of_a_killed_daemon_block_nothing() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/s")]);
     world.kill_owner();
@@ -36,7 +36,7 @@ fn what_a_dead_owner_left_is_no_hindrance() {
 }
 
 #[test]
-fn an_idle_owner_leaves() {
+fn an_idle_daemon_ends() {
     let world = World::new();
     // It names its process: the daemon may end before the command does.
     let mut command = World::command(&["status", world.vol(), "--json"]);
@@ -50,7 +50,7 @@ fn an_idle_owner_leaves() {
 }
 
 #[test]
-fn an_owner_without_mount_makes_way_for_one() {
+fn a_daemon_without_a_mount_yields_to_a_mounting_one() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/s")]);
     let before = world.owner().unwrap();
@@ -64,7 +64,7 @@ fn an_owner_without_mount_makes_way_for_one() {
 }
 
 #[test]
-fn commands_meet_an_owner_while_mounts_come_and_go() {
+fn commands_reach_a_daemon_while_mounts_come_and_go() {
     let world = World::new();
     for _ in 0..5 {
         let children: Vec<_> = (0..4)
@@ -124,7 +124,7 @@ fn garbage_on_the_socket_harms_nobody() {
 }
 
 #[test]
-fn who_connects_and_says_nothing_is_sent_away() {
+fn a_silent_connection_is_closed() {
     use std::io::Read;
     let world = World::new();
     world.ok(&["ls", &world.at("/")]);
@@ -138,7 +138,7 @@ fn who_connects_and_says_nothing_is_sent_away() {
 /// daemon does not touch the new volume's socket, and its writes stay with its own volume.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a user moves a volume")]
-fn an_owner_leaves_a_volume_alone_that_was_made_in_the_place_of_its_own() {
+fn a_daemon_leaves_a_volume_alone_that_replaced_its_own() {
     for removed in [true, false] {
         let world = World::new();
         world.ok(&["subvolume", "create", &world.at("/old")]);
@@ -176,7 +176,7 @@ fn an_owner_leaves_a_volume_alone_that_was_made_in_the_place_of_its_own() {
 }
 
 #[test]
-fn an_owner_whose_socket_was_removed_is_found_soon() {
+fn a_daemon_whose_socket_was_removed_is_reachable_again_soon() {
     let world = World::new();
     world.ok(&["ls", &world.at("/")]);
     let pid = world.owner().unwrap();
@@ -206,7 +206,7 @@ fn an_owner_whose_socket_was_removed_is_found_soon() {
 /// A daemon with a long request under way continues for all clients, and a command that needs the
 /// volume exclusively reports that request.
 #[test]
-fn who_wants_the_volume_for_himself_hears_of_the_import_that_holds_it() {
+fn a_command_that_needs_the_volume_exclusively_reports_the_import_that_holds_it() {
     let world = World::new();
     let source = world.path().join("source");
     for directory in 0..40 {

@@ -71,7 +71,7 @@ fn root_runs(arguments: &[&str]) -> i32 {
 }
 
 #[test]
-fn nothing_of_roots_is_given_away_or_overwritten_through_a_volume_of_another() {
+fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
     if !is_root() {
         return;
     }
@@ -160,7 +160,7 @@ timeout 60 "$pando" umount "$theirs/m"
 /// Regression: a user's own FUSE mount that showed root's volume as its source directed verbs of
 /// root's on paths below it into that volume.
 #[test]
-fn a_mount_of_another_user_is_of_a_volume_only_if_its_daemon_says_so() {
+fn another_users_mount_counts_only_if_its_daemon_confirms_it() {
     if !is_root() || crate::world::reason("SKIP_FUSE").is_some() {
         return;
     }

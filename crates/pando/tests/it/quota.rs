@@ -69,7 +69,7 @@ fn limits_that_are_not_named_stay(world: &World, of: &[&str]) {
 }
 
 #[test]
-fn a_quota_is_set_shown_kept_to_and_checked() {
+fn a_quota_is_set_shown_enforced_and_checked() {
     if !is_root() {
         return;
     }

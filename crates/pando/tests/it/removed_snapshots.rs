@@ -71,7 +71,7 @@ fn a_snapshot_of_a_removed_directory_is_found_restored_and_deleted() {
 }
 
 #[test]
-fn through_a_mount_too() {
+fn snapshots_of_removed_directories_work_through_a_mount() {
     let world = World::new();
     let number = removed(&world);
     if !world.mount() {

@@ -26,7 +26,7 @@ fn below(printed: &str, start: &str) -> Vec<String> {
 }
 
 #[test]
-fn expressions_are_put_to_names_and_to_paths_as_they_are_printed() {
+fn expressions_match_names_and_paths_as_printed() {
     let world = volume();
     let start = world.at("/proj");
     let find = |query: &str| below(&world.ok(&["find", &start, query]), &start);

@@ -121,7 +121,7 @@ fn a_mount_of_a_directory_searches_what_it_shows() {
 }
 
 #[test]
-fn queries_are_not_listed_not_changed_and_told_when_wrong() {
+fn queries_are_unlisted_and_read_only_and_malformed_ones_are_reported() {
     let world = World::new();
     if !world.mount() {
         return;
@@ -144,7 +144,7 @@ fn queries_are_not_listed_not_changed_and_told_when_wrong() {
 }
 
 #[test]
-fn another_user_finds_what_he_may_see() {
+fn another_user_finds_only_readable_files() {
     let world = World::new();
     if !is_root() || !world.mount_with(&["-o", "allow_other"]) {
         return;

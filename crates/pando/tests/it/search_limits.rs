@@ -95,7 +95,7 @@ fn a_divided_directory_that_moved_is_found_below_where_it_is() {
 /// Clusters that shrink beside unchanged ones are merged: every flush affects one place, and no
 /// other cluster there is rewritten with it.
 #[test]
-fn clusters_that_shrank_one_after_the_other_are_put_together() {
+fn adjacent_shrunk_clusters_are_merged() {
     const DIRECTORIES: usize = 60;
     const FILES: usize = 20;
     const LIMIT: usize = 25;
@@ -131,7 +131,7 @@ fn clusters_that_shrank_one_after_the_other_are_put_together() {
 }
 
 #[test]
-fn limits_that_cannot_be_are_refused_and_only_the_owner_sets_them() {
+fn impossible_limits_are_refused_and_only_the_owner_sets_them() {
     let world = World::new();
     for (option, value) in
         [("--directories", "0"), ("--directories", "1000001"), ("--inodes", "9"), ("--inodes", "x")]

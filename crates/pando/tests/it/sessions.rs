@@ -57,7 +57,7 @@ fn begin_import(connection: &mut Connection, path: &[u8]) {
 }
 
 #[test]
-fn one_user_takes_a_part_of_the_connections_and_root_is_answered() {
+fn one_user_gets_a_share_of_connections_and_root_is_answered() {
     if !is_root() {
         return;
     }
@@ -85,7 +85,7 @@ fn one_user_takes_a_part_of_the_connections_and_root_is_answered() {
 }
 
 #[test]
-fn a_session_that_asks_for_nothing_ends_by_itself() {
+fn an_idle_session_ends_by_itself() {
     let world = World::new();
     world.ok(&["ls", &world.at("/")]);
     let mut silent = connect(&world.volume).unwrap();
@@ -96,7 +96,7 @@ fn a_session_that_asks_for_nothing_ends_by_itself() {
 
 /// Asks repeatedly whether all work is done, without sending any.
 #[test]
-fn an_import_that_does_nothing_holds_no_volume() {
+fn an_idle_import_session_holds_no_volume() {
     if !is_root() {
         return;
     }
@@ -163,7 +163,7 @@ fn goes_on(mut import: Connection, ended: &AtomicBool) -> String {
 }
 
 #[test]
-fn root_ends_the_session_of_anybody_and_the_volume_is_used_meanwhile() {
+fn root_ends_any_session_while_the_volume_is_in_use() {
     if !is_root() {
         return;
     }
@@ -256,7 +256,7 @@ fn searches_of_one_user_leave_some_to_others() {
 
 /// Regression: a path of many names and `@` signs was tried as a snapshot at each directory above.
 #[test]
-fn a_long_path_with_signs_of_snapshots_is_answered_soon() {
+fn a_long_path_with_many_at_signs_is_resolved_quickly() {
     let world = World::new();
     world.ok(&["subvolume", "create", &world.at("/d")]);
     let path = format!("/{}x@y{}", "d/../".repeat(6000), "@z".repeat(100));
@@ -270,7 +270,7 @@ fn a_long_path_with_signs_of_snapshots_is_answered_soon() {
 
 /// Errors deep in an import are reported in a message of limited size.
 #[test]
-fn errors_deep_in_an_import_take_little() {
+fn errors_deep_in_an_import_take_little_memory() {
     let world = open_to_all();
     let mut import = connect(&world.volume).unwrap();
     begin_import(&mut import, b"/open/copy");

@@ -62,7 +62,7 @@ fn a_mount_shows_what_its_directory_was_rolled_back_to() {
 }
 
 #[test]
-fn what_a_mount_shows_is_not_removed_under_it() {
+fn a_mounted_directory_is_not_removed() {
     let world = World::new();
     let source = world.path().join("source");
     fs::create_dir_all(source.join("deep/d")).unwrap();

@@ -31,7 +31,7 @@ fn all(world: &World) -> Child {
 }
 
 #[test]
-fn matches_stream_wait_for_a_slow_reader_and_end_with_him() {
+fn matches_are_streamed_and_end_with_their_reader() {
     let world = World::without_volume();
     let arguments =
         ["bench", "search", "--files", FILES, "--queries", "1", "--volume", world.vol()];

@@ -16,7 +16,7 @@ const GROUP: u32 = 3_500_000_000;
 const SIZE: u64 = 1 << 40;
 
 #[test]
-fn fifty_thousand_owners_are_all_told() {
+fn fifty_thousand_owners_are_all_listed() {
     if !is_root() {
         return;
     }
@@ -58,7 +58,7 @@ fn fifty_thousand_owners_are_all_told() {
 }
 
 #[test]
-fn sizes_beyond_64_bits_are_told_as_they_are() {
+fn sizes_beyond_64_bits_are_exact() {
     const GREATEST: u64 = (1 << 63) - 1;
     let world = World::new();
     if !world.mount() {
@@ -95,7 +95,7 @@ fn sizes_beyond_64_bits_are_told_as_they_are() {
 
 /// The target of a link does not count as nothing if it cannot be read.
 #[test]
-fn a_link_that_leads_where_the_caller_may_not_go_is_refused() {
+fn a_link_to_an_inaccessible_target_is_refused() {
     if !is_root() {
         return;
     }
@@ -113,7 +113,7 @@ fn a_link_that_leads_where_the_caller_may_not_go_is_refused() {
 
 /// Like GNU du: counts the link itself. A path where there is no link is an error.
 #[test]
-fn a_link_that_leads_nowhere_is_counted_itself() {
+fn a_dangling_link_is_counted_itself() {
     let world = World::new();
     let source = world.path().join("source");
     fs::create_dir(&source).unwrap();

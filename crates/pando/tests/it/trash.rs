@@ -55,7 +55,7 @@ fn trash(world: &World) {
 }
 
 #[test]
-fn what_was_removed_is_listed_restored_and_emptied() {
+fn trash_is_listed_restored_and_emptied() {
     if !is_root() {
         return;
     }
@@ -63,7 +63,7 @@ fn what_was_removed_is_listed_restored_and_emptied() {
 }
 
 #[test]
-fn what_was_removed_comes_back_on_a_mount() {
+fn removed_files_are_restored_on_a_mount() {
     let world = World::new();
     if !is_root() || !world.mount() {
         return;
@@ -74,7 +74,7 @@ fn what_was_removed_comes_back_on_a_mount() {
 
 /// Damage to a clone is reported only where the clone is requested.
 #[test]
-fn the_trash_of_a_directory_is_listed_beside_a_clone_that_is_damaged() {
+fn the_trash_of_a_directory_is_listed_beside_a_damaged_clone() {
     const NAME: &str = "only-in-the-trash-of-the-clone";
     let world = World::on("btree");
     let file = world.path().join("put");

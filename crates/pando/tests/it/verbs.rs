@@ -48,7 +48,7 @@ fn format_makes_a_volume_once() {
 
 /// Each daemon that ends leaves a run of its changes; the next ones merge these runs.
 #[test]
-fn status_tells_what_is_merged() {
+fn status_reports_merges() {
     let world = World::without_volume();
     world.ok(&["format", "--engine", "lsm", world.vol()]);
     let merges = || world.status()["merges"].clone();
@@ -76,7 +76,7 @@ fn status_tells_what_is_merged() {
 }
 
 #[test]
-fn status_tells_what_there_is() {
+fn status_reports_usage() {
     both_ways(|world| {
         fill(world);
         world.ok(&["snapshot", "create", &world.at("/d"), "s"]);
@@ -126,7 +126,7 @@ fn ls_stat_info_and_cat_show_what_was_imported() {
 }
 
 #[test]
-fn paths_below_a_mount_mean_the_same() {
+fn paths_below_a_mount_resolve_the_same() {
     let world = World::new();
     if !world.mount() {
         return;
@@ -150,7 +150,7 @@ fn paths_below_a_mount_mean_the_same() {
 }
 
 #[test]
-fn a_snapshot_stays_what_it_was() {
+fn a_snapshot_does_not_change() {
     both_ways(|world| {
         fill(world);
         world.ok(&["snapshot", "create", &world.at("/d"), "monday"]);
@@ -172,7 +172,7 @@ fn a_snapshot_stays_what_it_was() {
 }
 
 #[test]
-fn a_clone_and_its_source_are_strangers() {
+fn a_clone_and_its_source_are_independent() {
     both_ways(|world| {
         fill(world);
         world.ok(&["clone", &world.at("/d"), &world.at("/c")]);
@@ -189,7 +189,7 @@ fn a_clone_and_its_source_are_strangers() {
 }
 
 #[test]
-fn a_roll_back_brings_back_what_was() {
+fn a_rollback_restores_the_snapshot() {
     both_ways(|world| {
         fill(world);
         world.ok(&["snapshot", "create", &world.at("/d"), "good"]);
@@ -205,7 +205,7 @@ fn a_roll_back_brings_back_what_was() {
 }
 
 #[test]
-fn rmr_removes_and_gives_room_back() {
+fn rmr_removes_and_frees_space() {
     both_ways(|world| {
         fill(world);
         put(world, "/file", "x");
@@ -222,7 +222,7 @@ fn rmr_removes_and_gives_room_back() {
 /// Regression: `rmr --wait` returned, and `status` reported no background work, when the trees
 /// were gone, seconds before the space of their contents was free.
 #[test]
-fn nothing_is_said_to_be_done_before_the_room_of_contents_is_back() {
+fn a_removal_is_reported_done_only_after_its_space_is_free() {
     const MEBIBYTE: usize = 1 << 20;
     let world = World::new();
     let source = world.path().join("source");
@@ -266,7 +266,7 @@ fn a_subvolume_is_made_and_synced() {
 
 /// Regression: the caller's umask was applied although the directory has a default access list.
 #[test]
-fn a_subvolume_has_the_rights_that_mkdir_gives() {
+fn a_subvolume_gets_the_mode_that_mkdir_gives() {
     use format::acl::{Acl, DEFAULT};
     use std::os::unix::fs::PermissionsExt;
     let world = World::new();
@@ -313,7 +313,7 @@ fn wrong_usage_and_help() {
 }
 
 #[test]
-fn history_tells_when_a_path_came_changed_and_went() {
+fn history_reports_creation_change_and_removal_of_a_path() {
     both_ways(|world| {
         fill(world);
         world.ok(&["snapshot", "create", &world.at("/d"), "one"]);
@@ -351,7 +351,7 @@ fn history_tells_when_a_path_came_changed_and_went() {
 }
 
 #[test]
-fn du_and_summary_tell_what_there_is_without_a_walk() {
+fn du_and_summary_need_no_walk() {
     both_ways(|world| {
         fill(world);
         put(world, "/d/sub/table.h5", &"x".repeat(100_000));

@@ -143,7 +143,7 @@ mod tests {
     use super::extension;
 
     #[test]
-    fn extensions_are_what_people_mean() {
+    fn extensions_follow_convention() {
         for (name, want) in [
             (&b"a.h5"[..], &b"h5"[..]),
             (b"A.TXT", b"txt"),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packed_search_finds_what_single_names_meet() {
+    fn packed_search_equals_matching_single_names() {
         let mut random = fastrand::Rng::with_seed(31);
         for _ in 0..3000 {
             let name = |random: &mut fastrand::Rng, most| -> Vec<u8> {

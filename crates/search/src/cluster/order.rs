@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_all_alike_are_left_as_they_are() {
+    fn equal_rows_keep_their_order() {
         let constant = vec![7; 1000];
         let mut rows: Vec<u32> = (0..1000).collect();
         balance(&mut rows, &by_numbers(&[&constant]), 100);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_an_attribute_lie_together_and_all_stay_once() {
+    fn rows_with_an_attribute_are_grouped_and_none_is_lost() {
         for seed in 0..40 {
             let mut random = fastrand::Rng::with_seed(seed);
             let count = random.u32(150..10_000);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_an_attribute_are_cut_where_they_end() {
+    fn values_of_an_attribute_are_compared_up_to_their_end() {
         // 40 blocks: 1 takes half, 2 and 3 a quarter each.
         let tag: Vec<u64> = (0..4000).map(|row| [1, 2, 1, 3][row % 4]).collect();
         let mut rows: Vec<u32> = (0..4000).collect();

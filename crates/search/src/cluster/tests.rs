@@ -255,7 +255,7 @@ fn sorted(mut rows: Vec<RowBuf>) -> Vec<RowBuf> {
 }
 
 #[test]
-fn all_rows_come_back_whole() {
+fn all_rows_round_trip() {
     let mut random = fastrand::Rng::with_seed(41);
     for (count, block_rows) in [(1, 16), (2, 256), (17, 16), (512, 512), (3000, 100)] {
         let rows: Vec<RowBuf> = (0..count).map(|n| random_row(&mut random, n)).collect();
@@ -271,7 +271,7 @@ fn all_rows_come_back_whole() {
 }
 
 #[test]
-fn random_searches_find_what_a_list_finds() {
+fn random_searches_agree_with_a_list() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -302,7 +302,7 @@ fn random_searches_find_what_a_list_finds() {
 }
 
 #[test]
-fn a_search_ends_when_told() {
+fn a_search_can_be_cancelled() {
     let mut random = fastrand::Rng::with_seed(43);
     let rows: Vec<RowBuf> = (0..1000).map(|n| random_row(&mut random, n)).collect();
     let cluster = open(build(&rows, 64));
@@ -316,7 +316,7 @@ fn a_search_ends_when_told() {
 }
 
 #[test]
-fn summaries_skip_what_is_not_there() {
+fn summaries_skip_absent_values() {
     let mut random = fastrand::Rng::with_seed(44);
     let rows: Vec<RowBuf> = (0..2000).map(|n| random_row(&mut random, n)).collect();
     let cluster = open(build(&rows, 256));
@@ -336,7 +336,7 @@ fn summaries_skip_what_is_not_there() {
 }
 
 #[test]
-fn ranges_of_sizes_and_times_skip_where_bounds_do_not() {
+fn size_and_time_ranges_skip_blocks_that_bounds_cannot() {
     let mut random = fastrand::Rng::with_seed(45);
     let mut rows: Vec<RowBuf> = Vec::new();
     for n in 0..2000 {
@@ -362,7 +362,7 @@ fn ranges_of_sizes_and_times_skip_where_bounds_do_not() {
 /// A checksum covers every column, the head and the summary: a read returns what was written, or an
 /// error that names the file.
 #[test]
-fn no_flipped_bit_is_ever_believed() {
+fn no_flipped_bit_goes_undetected() {
     let mut random = fastrand::Rng::with_seed(46);
     let rows: Vec<RowBuf> = (0..400).map(|n| random_row(&mut random, n)).collect();
     let good = build(&rows, 64).bytes;
@@ -383,7 +383,7 @@ fn no_flipped_bit_is_ever_believed() {
 
 /// Under a right checksum, any bytes must do no harm.
 #[test]
-fn columns_of_any_bytes_do_no_harm() {
+fn columns_of_any_bytes_decode_or_fail_without_panic() {
     let mut random = fastrand::Rng::with_seed(47);
     let rows: Vec<RowBuf> = (0..300).map(|n| random_row(&mut random, n)).collect();
     let good = build(&rows, 64).bytes;
@@ -439,7 +439,7 @@ fn only_columns_of_the_query_are_read() {
 }
 
 #[test]
-fn a_cluster_that_lies_in_memory_counts_the_bytes_that_it_is_read_from() {
+fn a_cluster_in_memory_counts_its_encoded_bytes() {
     let mut random = fastrand::Rng::with_seed(50);
     let rows: Vec<RowBuf> = (0..3000).map(|n| random_row(&mut random, n)).collect();
     let built = build(&rows, 256);
@@ -449,7 +449,7 @@ fn a_cluster_that_lies_in_memory_counts_the_bytes_that_it_is_read_from() {
 }
 
 #[test]
-fn nearest_rows_are_those_of_a_list() {
+fn nearest_rows_equal_those_of_a_sorted_list() {
     let mut random = fastrand::Rng::with_seed(49);
     let rows: Vec<RowBuf> = (0..3000).map(|n| random_row(&mut random, n)).collect();
     let cluster = open(build(&rows, 64));
@@ -498,7 +498,7 @@ impl Source for Asked {
 
 /// A column was given as much memory as its head claims: up to 4 GiB with every checksum correct.
 #[test]
-fn a_column_that_claims_to_be_long_is_not_believed() {
+fn a_false_column_length_is_refused() {
     let mut random = fastrand::Rng::with_seed(52);
     let rows: Vec<RowBuf> = (0..500).map(|n| random_row(&mut random, n)).collect();
     let good = build(&rows, 64).bytes;
@@ -525,7 +525,7 @@ fn a_column_that_claims_to_be_long_is_not_believed() {
 /// Rows at given places, in directories with many such places and in others with one, and places
 /// without a row.
 #[test]
-fn rows_are_found_by_where_they_are() {
+fn rows_are_found_by_position() {
     for seed in 0..60 {
         let mut random = fastrand::Rng::with_seed(seed);
         let block_rows = [16, 64, 256][random.usize(..3)];

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_cut_to_what_can_be() {
+    fn bounds_are_clamped_to_the_possible() {
         assert_eq!(code_range(Attribute::Size, -5, 7), Some((0, 7)));
         assert_eq!(code_range(Attribute::Size, -5, -1), None);
         assert_eq!(code_range(Attribute::Size, 7, i128::MAX), Some((7, u64::MAX)));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_columns_match() {
+    fn positions_and_columns_match() {
         for (place, attribute) in ATTRIBUTES.into_iter().enumerate() {
             assert_eq!(place_of(attribute), place);
             assert!((column_of(attribute) as usize) < NUMBERS);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_goes_first_and_the_budget_is_kept() {
+    fn the_least_recently_used_cluster_is_evicted_within_the_budget() {
         let cache = ClusterCache::new();
         assert!(search(&cache, 0, usize::MAX));
         let one = cache.memory_bytes();
@@ -204,7 +204,7 @@ mod tests {
     /// Searches that each read more than fits, in the same order. Unless they read cached clusters
     /// first, each cluster is evicted before its turn.
     #[test]
-    fn what_is_held_is_read_first() {
+    fn cached_clusters_are_read_first() {
         let cache = ClusterCache::new();
         search(&cache, 0, usize::MAX);
         let budget = cache.memory_bytes() * 5 + 1;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_in_the_place_of_another_counts_once() {
+    fn a_cluster_that_replaces_another_counts_once() {
         let cache = ClusterCache::new();
         for _ in 0..3 {
             cache.put((1, 2), Arc::new(cluster(100)));

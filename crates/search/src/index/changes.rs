@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_change_of_each_place_counts() {
+    fn the_last_change_at_each_position_counts() {
         for seed in 0..200 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut changes, mut model) = (Changes::default(), BTreeMap::new());

@@ -122,7 +122,7 @@ mod tests {
     use super::{cluster_name, manifest_name, owner_of};
 
     #[test]
-    fn names_tell_their_owner() {
+    fn names_encode_their_owner() {
         assert_eq!(owner_of(&manifest_name(77)), Some(77));
         assert_eq!(owner_of(&cluster_name((u64::MAX, 3))), Some(u64::MAX));
         for strange in ["manifest-", "cluster-12", "other", "manifest-zzzzzzzzzzzzzzzz"] {

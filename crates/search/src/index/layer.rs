@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_together_are_a_map() {
+    fn stacked_layers_behave_as_a_map() {
         for seed in 0..40 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut model: BTreeMap<(u64, u64), Option<RowBuf>> = BTreeMap::new();
@@ -455,7 +455,7 @@ mod tests {
     /// The base's row at a place is known once, whenever it was looked up, and is not looked up
     /// again.
     #[test]
-    fn what_the_base_had_is_known_once_for_each_place() {
+    fn the_base_row_of_each_position_is_looked_up_once() {
         for seed in 0..60 {
             let mut random = fastrand::Rng::with_seed(seed);
             let plain = row(&mut random, b"a.txt");

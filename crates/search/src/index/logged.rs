@@ -405,7 +405,7 @@ mod tests {
     use super::whole;
 
     #[test]
-    fn the_ends_of_directories_are_told_whatever_their_numbers_end_with() {
+    fn key_prefixes_yield_the_end_of_any_directory() {
         for ino in [0, 1, 16, 254, 255, 256, 511, 0xff_feff, 0xff_ffff, 0x00ff_00ff, INO_MAX] {
             let prefix = key::directory_prefix(ino);
             let end = store::prefix_end(&prefix).expect("a tag is below 255");

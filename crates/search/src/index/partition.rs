@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_directory_is_divided_evenly_and_a_false_count_divides_nothing() {
+    fn a_large_directory_is_divided_evenly_and_a_false_count_is_ignored() {
         let limits = ClusterLimits { directories: 4, rows: 10 };
         let of = |rows| super::rows_of_one(&[unit(2, 2, rows)], limits);
         assert_eq!([of(0), of(20)], [20, 20]);

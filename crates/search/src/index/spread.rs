@@ -60,7 +60,7 @@ mod tests {
     use crate::Error;
 
     #[test]
-    fn each_piece_is_done_once_and_given_in_order() {
+    fn each_part_is_done_once_and_returned_in_order() {
         for (threads, count) in [(1, 0), (1, 5), (4, 0), (4, 1), (4, 3), (3, 100)] {
             let calls = AtomicUsize::new(0);
             let made = spread((threads, "piece"), count, &AtomicBool::new(false), &|at| {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_and_ends_it() {
+    fn a_failing_part_is_reported_and_ends_the_work() {
         let calls = AtomicUsize::new(0);
         let made = spread((1, "piece"), 10, &AtomicBool::new(false), &|at| {
             calls.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_where_nobody_waits() {
+    fn cancelled_work_is_not_begun() {
         let (cancel, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
         let made = spread((1, "piece"), 10, &cancel, &|at| {
             calls.fetch_add(1, Ordering::Relaxed);

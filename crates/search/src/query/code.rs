@@ -221,7 +221,7 @@ mod bounds {
     }
 
     #[test]
-    fn an_expression_of_too_many_actions_is_out_of_bounds() {
+    fn an_expression_of_too_many_actions_is_refused() {
         let of = |count: usize| Expr::List(vec![Expr::Action(0); count]);
         assert!(of(ACTIONS_MAX).within_bounds());
         assert!(!of(ACTIONS_MAX + 1).within_bounds());

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_is_taken_apart() {
+    fn a_printf_format_is_parsed() {
         let (found, warned) = pieces("a%%\\n\\0%-10.3p\\061%TY\\cz");
         assert_eq!(warned, 0);
         let [Piece::Text(first), Piece::Directive(path), Piece::Text(one), rest @ ..] = &found[..]
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_stands_as_it_is() {
+    fn unknown_escapes_are_printed_unchanged() {
         let (found, warned) = pieces("%q\\q");
         assert_eq!((found, warned), (vec![Piece::Text(b"%q\\q".to_vec())], 2));
         for wrong in ["%", "\\", "%T", "%T?", "%Z", "%99999999p"] {

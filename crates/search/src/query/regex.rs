@@ -447,7 +447,7 @@ mod tests {
 
     /// As in GNU find 4.9: the Emacs dialects take a class as the letters that it is written with.
     #[test]
-    fn classes_are_of_dialects_that_have_them() {
+    fn character_classes_follow_the_dialect() {
         for dialect in [Dialect::Emacs, Dialect::Findutils] {
             check(dialect, "[[:digit:]]", &["d]", ":]", "[]"], &["1", "d"]);
             check(dialect, "[[:d]]", &["d]"], &["d"]);
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn malformed_expressions_are_refused() {
         for pattern in ["*a", "(a", "a{", "[a", "a\\", "(a)\\1", "a{1,99999999}"] {
             let made = Regex::new(pattern.as_bytes(), Dialect::Extended, false, Letters::Utf8);
             assert!(made.is_err(), "{pattern}");
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_any_kind_match() {
+    fn arbitrary_bytes_match() {
         let regex = Regex::new(b"\xff.", Dialect::Findutils, false, Letters::Bytes).unwrap();
         assert!(regex.matches(b"\xff\xfe"));
         let regex = Regex::new(b"[\xf0-\xff]", Dialect::Findutils, false, Letters::Bytes).unwrap();

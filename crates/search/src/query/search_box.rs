@@ -412,7 +412,7 @@ mod tests {
     use super::{is_query, meant_key};
 
     #[test]
-    fn a_word_that_is_misspelt_is_known() {
+    fn a_misspelt_word_gets_a_suggestion() {
         for (typed, meant) in [
             ("siez", Some("size")),
             ("sizes", Some("size")),
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_told_from_paths() {
+    fn queries_are_distinguished_from_paths() {
         for query in ["owner:alice", "a b", "*.h5", "!type:dir", "name:~x"] {
             assert!(is_query(query.as_bytes()), "{query}");
         }

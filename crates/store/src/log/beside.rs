@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_durable_is_read_and_damage_of_it_is_told_with_its_place() {
+    fn durable_records_are_read_and_damage_is_located() {
         let sim = testing::sim_env(1);
         let log = log(&sim);
         append(&log, 1000);
@@ -141,7 +141,7 @@ mod tests {
     /// No later event made the segment that was in use unnecessary: after the next close, nothing
     /// opened.
     #[test]
-    fn what_is_damaged_is_superfluous_behind_the_next_checkpoint() {
+    fn a_damaged_segment_is_not_needed_after_the_next_checkpoint() {
         let strikes: [fn(&testing::SimEnv, &str); 5] = [
             |sim, path| sim.device.overwrite(path, RECORDS_START + 2000, &[0; 1024]),
             |sim, path| sim.device.overwrite(path, 0, &[0; 8192]),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_is_given_up_meanwhile_is_no_damage() {
+    fn a_segment_freed_meanwhile_is_no_damage() {
         let sim = testing::sim_env(2);
         let log = log(&sim);
         log.keep(&[]).unwrap();

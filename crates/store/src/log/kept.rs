@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_can_be_read_after_it_was_trimmed_and_opened_again() {
+    fn requested_records_are_readable_after_trim_and_reopening() {
         let sim = testing::sim_env(1);
         let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
         append(&log, 100);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_allowed_and_nothing_of_what_is_incomplete() {
+    fn kept_segments_are_bounded_and_complete() {
         let sim = testing::sim_env(2);
         let log = Log::create(&sim.env(), "log", VOLUME, &options(64 << 10)).unwrap();
         log.keep(&[Lsn(0), Lsn(1000)]).unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_before_anybody_is_refused() {
+    fn kept_segments_are_freed_before_a_commit_is_refused() {
         let sim = testing::sim_env(3);
         let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
         append(&log, 1000);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_where_the_log_has_a_medium_of_its_own() {
+    fn kept_segments_are_freed_when_the_log_has_its_own_disk() {
         let sim = testing::sim_env(8);
         let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
         append(&log, 1000);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_segment_that_is_damaged_or_gone_is_told() {
+    fn a_damaged_or_missing_kept_segment_is_reported() {
         let sim = testing::sim_env(4);
         let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
         append(&log, 1000);
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(open(&sim, 1 << 20, 1000).last(), Lsn(1000));
     }
     #[test]
-    fn what_is_kept_does_not_lead_to_a_state_that_was_given_up() {
+    fn kept_segments_do_not_restore_a_dropped_state() {
         let sim = testing::sim_env(5);
         let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
         append(&log, 1000);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_segment_that_is_lost_is_no_clean_end() {
+    fn a_lost_last_segment_is_not_a_clean_end() {
         let sim = testing::sim_env(6);
         let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
         append(&log, 1000);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_a_crash_left_their_name_are_kept_under_the_other() {
+    fn segments_that_kept_their_name_in_a_crash_are_renamed() {
         let sim = testing::sim_env(7);
         let log = Log::create(&sim.env(), "log", VOLUME, &options(1 << 20)).unwrap();
         append(&log, 1000);

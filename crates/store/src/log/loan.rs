@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_told_by_its_lower_bits_and_one_near_by() {
+    fn a_number_is_recovered_from_its_lower_bits_and_a_nearby_number() {
         for near in
             [1, 2, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, u64::from(u32::MAX), 1 << 40]
         {

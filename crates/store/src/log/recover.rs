@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_found_wherever_they_stand() {
+    fn records_are_found_at_any_offset() {
         let mut random = fastrand::Rng::with_seed(4);
         for _ in 0..200 {
             let mut rest = vec![0; random.usize(0..3000)];
@@ -566,7 +566,7 @@ mod tests {
     /// Files in which nearly every offset looks like the header of a long record. Summing each of
     /// them would read 4 MiB more than a hundred thousand times.
     #[test]
-    fn what_users_write_does_not_make_a_search_long() {
+    fn user_data_does_not_slow_the_search_for_records() {
         const BYTES: usize = 6 << 20;
         // At every sixteenth byte a length of 4 MiB and the number 1, and others in between.
         let like = [0, 0, 0x40, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -201,7 +201,7 @@ mod tests {
     /// Records of random threads, taken and written in random portions, come out in order and
     /// once each.
     #[test]
-    fn records_of_all_stages_come_out_in_the_order_of_their_numbers() {
+    fn records_of_all_stages_are_merged_by_number() {
         for seed in 0..50 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (stages, mut buffers) = (Stages::default(), Buffers::default());
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bursts_of_all_threads_took_is_given_up() {
+    fn buffers_grown_by_bursts_are_released() {
         let (stages, mut buffers) = (Stages::default(), Buffers::default());
         for lsn in 1..=STAGES as u64 * 1000 {
             let at = lsn as usize % STAGES;

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_of_parts_are_those_of_their_bytes() {
+    fn partial_checksums_equal_those_of_their_bytes() {
         let mut random = fastrand::Rng::with_seed(1);
         for length in [0, 1, 255, 256, 257, 70_000] {
             let bytes: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();

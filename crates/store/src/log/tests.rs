@@ -47,7 +47,7 @@ fn append(log: &Log, count: u64) {
 }
 
 #[test]
-fn records_come_back_in_order_over_many_segments_and_reopens() {
+fn records_replay_in_order_over_many_segments_and_reopens() {
     let dir = tempfile::tempdir().unwrap();
     append(&create(dir.path()), 0);
     let mut total = 0;
@@ -111,7 +111,7 @@ fn flush_waits_for_the_interval() {
 }
 
 #[test]
-fn trimmed_segments_are_used_again_and_their_records_stay_gone() {
+fn trimmed_segments_are_reused_without_their_records() {
     let dir = tempfile::tempdir().unwrap();
     let log = create(dir.path());
     for _ in 0..20 {
@@ -251,7 +251,7 @@ fn log_of_another_volume_is_refused() {
 }
 
 #[test]
-fn commits_are_durable_when_the_one_who_syncs_waits_for_others() {
+fn commits_are_durable_when_the_syncing_thread_waits_for_others() {
     let dir = tempfile::tempdir().unwrap();
     let window = Duration::from_millis(2);
     let options = LogOptions { durability: Durability::Sync, window, ..options() };
@@ -286,7 +286,7 @@ fn names(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_log_that_begins_behind_the_state_is_not_cut_off() {
+fn a_log_that_begins_after_the_state_is_not_truncated() {
     let dir = tempfile::tempdir().unwrap();
     let log = create(dir.path());
     append(&log, 1500);
@@ -304,7 +304,7 @@ fn a_log_that_begins_behind_the_state_is_not_cut_off() {
 }
 
 #[test]
-fn a_log_without_the_next_record_is_cut_off_only_behind_a_certain_state() {
+fn a_log_without_the_next_record_is_truncated_only_after_a_verified_state() {
     let dir = tempfile::tempdir().unwrap();
     let log = create(dir.path());
     append(&log, 5);
@@ -323,7 +323,7 @@ fn a_log_without_the_next_record_is_cut_off_only_behind_a_certain_state() {
 
 /// A spare's old records have the numbers that follow a cut, and state that they are durable.
 #[test]
-fn no_spare_survives_a_cut() {
+fn no_spare_segment_survives_truncation() {
     let dir = tempfile::tempdir().unwrap();
     let log = create(dir.path());
     append(&log, 300);
@@ -357,7 +357,7 @@ fn fill_one_segment(log: &Log, most: u64) -> (u64, u64) {
 /// Ending a segment syncs it. A commit in async mode waited for that, behind everything that a
 /// checkpoint was writing to the disk: 0.2 s.
 #[test]
-fn a_committer_leaves_the_end_of_a_segment_to_whoever_drives_the_log() {
+fn a_committer_leaves_the_end_of_a_segment_to_the_log_writer() {
     let options = LogOptions { buffer_bytes_max: 64 << 10, ..options() };
     let sim = testing::sim_env(1);
     let log = Log::create(&sim.env(), "log", VOLUME, &options).unwrap();
@@ -388,7 +388,7 @@ fn a_committer_leaves_the_end_of_a_segment_to_whoever_drives_the_log() {
 
 /// The busier committers are, the sooner `flush_if_due` is due again.
 #[test]
-fn who_drives_a_log_is_told_to_come_back_before_much_is_left() {
+fn the_log_writer_is_due_before_much_is_buffered() {
     let sim = testing::sim_env(1);
     let options = LogOptions { buffer_bytes_max: 64 << 10, ..options() };
     let log = Log::create(&sim.env(), "log", VOLUME, &options).unwrap();
@@ -417,7 +417,7 @@ fn full() -> (testing::SimEnv, Log) {
 }
 
 #[test]
-fn what_was_kept_back_is_for_records_that_delete_to_its_end() {
+fn reserved_space_is_for_records_that_delete() {
     let (sim, log) = full();
     let bytes = vec![7; 1000];
     let mut normal = 0;
@@ -443,7 +443,7 @@ fn what_was_kept_back_is_for_records_that_delete_to_its_end() {
 }
 
 #[test]
-fn what_is_left_of_what_was_kept_back_is_kept_by_the_next_opening() {
+fn unused_reserved_space_is_reserved_again_after_reopening() {
     let (sim, log) = full();
     let bytes = vec![7; 1000];
     while log.append(&bytes, Room::Normal).is_ok() {}
@@ -470,7 +470,7 @@ fn what_is_left_of_what_was_kept_back_is_kept_by_the_next_opening() {
 }
 
 #[test]
-fn threads_that_add_do_not_take_the_room_that_was_made_for_one_that_deletes() {
+fn adding_threads_do_not_take_space_made_for_a_deleting_one() {
     let (_sim, log) = full();
     let bytes = vec![7; 1000];
     while log.append(&bytes, Room::Normal).is_ok() {}
@@ -499,7 +499,7 @@ fn threads_that_add_do_not_take_the_room_that_was_made_for_one_that_deletes() {
 /// must survive a power cut too, although the kernel considered them written. The same where they
 /// are made durable during a replay.
 #[test]
-fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
+fn data_of_a_failed_sync_is_durable_after_reopening() {
     let mut lost = 0;
     for (seed, settles) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
         let sim = testing::sim_env(seed);
@@ -541,7 +541,7 @@ fn what_a_failed_sync_left_is_durable_once_it_was_opened() {
 }
 
 #[test]
-fn what_was_appended_before_the_engine_failed_is_written() {
+fn records_appended_before_an_engine_failure_are_written() {
     for close in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let log = create(dir.path());
@@ -558,7 +558,7 @@ fn what_was_appended_before_the_engine_failed_is_written() {
 }
 
 #[test]
-fn a_log_whose_place_is_anothers_writes_nothing_any_more() {
+fn a_log_whose_directory_another_uses_writes_nothing_more() {
     let dir = tempfile::tempdir().unwrap();
     let log = create(dir.path());
     append(&log, 3);
@@ -574,7 +574,7 @@ fn a_log_whose_place_is_anothers_writes_nothing_any_more() {
 }
 
 #[test]
-fn a_log_that_was_closed_is_opened_without_writing_it_again() {
+fn a_cleanly_closed_log_is_opened_without_rewriting_it() {
     let sim = testing::sim_env(1);
     let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
     append(&log, 20);
@@ -592,7 +592,7 @@ fn a_log_that_was_closed_is_opened_without_writing_it_again() {
 /// Threads append while another takes the lock for various reasons: each number is assigned once,
 /// none is skipped, and the counters equal what was appended.
 #[test]
-fn numbers_that_were_lent_are_given_once_and_without_gaps() {
+fn reserved_numbers_are_assigned_once_and_without_gaps() {
     const THREADS: u64 = 4;
     const RECORDS: u64 = 2000;
     for seed in 0..4 {

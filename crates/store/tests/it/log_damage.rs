@@ -89,7 +89,7 @@ fn segment_path(device: &SimDevice) -> String {
 }
 
 #[test]
-fn torn_tail_is_reported_and_does_not_come_back() {
+fn a_torn_tail_is_reported_and_stays_dropped() {
     let device = SimDevice::new(5);
     let log = create(&device);
     for lsn in 1..=10 {
@@ -121,7 +121,7 @@ fn torn_tail_is_reported_and_does_not_come_back() {
 }
 
 #[test]
-fn damage_before_a_synced_record_is_not_taken_for_a_torn_tail() {
+fn damage_before_a_synced_record_is_not_a_torn_tail() {
     let device = SimDevice::new(6);
     let log = create(&device);
     for lsn in 1..=6 {
@@ -139,7 +139,7 @@ fn damage_before_a_synced_record_is_not_taken_for_a_torn_tail() {
 }
 
 #[test]
-fn a_mark_in_what_users_wrote_proves_nothing() {
+fn a_mark_in_user_data_proves_nothing() {
     let device = SimDevice::new(1);
     let log = create(&device);
     log.append(&payload(1, 1), Room::Normal).unwrap();

@@ -9,7 +9,7 @@ use testing::{CrashPolicy, SimDevice};
 use crate::log_script::{check_records, create, open, promises, run};
 
 #[test]
-fn full_medium_is_answered_when_appending_and_never_when_writing() {
+fn a_full_disk_is_reported_by_append_and_never_by_write() {
     let device = SimDevice::new(1);
     let log = create(&device);
     device.set_capacity(Some(device.used_bytes() + (16 << 10)));
@@ -50,7 +50,7 @@ fn full_medium_is_answered_when_appending_and_never_when_writing() {
 }
 
 #[test]
-fn every_size_of_medium_loses_nothing_that_was_synced() {
+fn no_disk_size_loses_synced_data() {
     let used = {
         let device = SimDevice::new(0);
         drop(create(&device));

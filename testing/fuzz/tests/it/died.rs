@@ -17,7 +17,7 @@ fn dying(place: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_workers_ran_that_died_is_counted_by_target() {
+fn cases_of_crashed_workers_are_counted_by_target() {
     let place = tempfile::tempdir().unwrap();
     let run = Run {
         part: Part::Operations,

@@ -16,7 +16,7 @@ const BROKEN: Target = Target {
 };
 
 #[test]
-fn a_panic_is_a_finding_and_nothing_else_is() {
+fn only_a_panic_is_a_finding() {
     worker::note_panics();
     assert_eq!(worker::run(&BROKEN, &[1]), Ok(true));
     let (place, what) = worker::run(&BROKEN, &[77]).unwrap_err();

@@ -57,7 +57,7 @@ fn every_decoder_and_layout_is_in_a_target() {
 }
 
 #[test]
-fn a_decoder_that_is_added_is_seen() {
+fn a_new_decoder_without_a_target_is_reported() {
     let source = "pub const NEW_LAYOUT: &[Field] = &[\n];\npub fn decode(b: &[u8]) -> \
                   Result<New, Malformed> {\n}\npub fn other() {\n}\n#[cfg(test)]\nmod t {}";
     assert_eq!(items("new", source), ["new::decode", "new::NEW_LAYOUT"]);

@@ -4,7 +4,7 @@
 use fuzz::target::Part;
 
 #[test]
-fn what_is_made_is_understood() {
+fn generated_cases_decode() {
     println!("seeds 0 to 200");
     for target in fuzz::targets().iter().filter(|target| target.part == Part::Decoders) {
         let mut refused = 0;

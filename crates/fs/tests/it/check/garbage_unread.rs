@@ -101,7 +101,7 @@ fn index_files(device: &SimDevice) -> BTreeSet<String> {
 const BASES: [Base; 3] = [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm), Base::Column];
 
 #[test]
-fn a_read_that_fails_deletes_nothing_that_is_named_and_is_told() {
+fn a_failed_read_is_reported_and_deletes_nothing_that_is_named() {
     for (seed, base) in (40..).zip(BASES) {
         let littered = littered(seed, &base);
         let named = index_files(&littered.device);
@@ -149,7 +149,7 @@ fn a_read_that_fails_deletes_nothing_that_is_named_and_is_told() {
 }
 
 #[test]
-fn files_of_the_index_that_no_base_names_go_and_none_else() {
+fn only_index_files_that_no_base_names_are_deleted() {
     for (seed, base) in (43..).zip(BASES) {
         let littered = littered(seed, &base);
         let named = index_files(&littered.device);
@@ -168,7 +168,7 @@ fn files_of_the_index_that_no_base_names_go_and_none_else() {
 }
 
 #[test]
-fn nothing_of_the_index_goes_where_a_manifest_cannot_be_read() {
+fn an_unreadable_manifest_prevents_deletion_of_index_files() {
     for (seed, base) in (46..).zip(BASES) {
         let littered = littered(seed, &base);
         let named = index_files(&littered.device);

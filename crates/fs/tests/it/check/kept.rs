@@ -73,7 +73,7 @@ fn below<'d>(
 }
 
 #[test]
-fn all_that_has_no_name_any_more_is_in_lost_and_found_with_its_contents() {
+fn everything_nameless_is_in_lost_and_found_with_its_contents() {
     for base in [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm), Base::Column] {
         let made = made_on(41, &base);
         let (device, mut lost, mut deep) = (made.device.copy(), Vec::new(), 0);
@@ -165,7 +165,7 @@ fn extents_of(store: &dyn Store, ino: u64) -> Records {
 }
 
 #[test]
-fn extents_that_overlap_are_told_and_both_stay() {
+fn overlapping_extents_are_reported_and_both_kept() {
     for base in [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm)] {
         let made = made_on(42, &base);
         let (device, ino, extents) = overlap(&made);
@@ -243,7 +243,7 @@ fn share(made: &Made, with_flag: [bool; 2]) -> SimDevice {
 
 /// Removing one of the two freed what the other has.
 #[test]
-fn pages_that_two_inodes_have_are_told_and_are_not_freed_with_one() {
+fn pages_of_two_inodes_are_reported_and_not_freed_with_one() {
     for base in [Base::Engine(Engine::Btree), Base::Engine(Engine::Lsm)] {
         let made = made_on(43, &base);
         for with_flag in [[false, false], [true, false], [false, true], [true, true]] {

@@ -78,7 +78,7 @@ fn a_refused_cut_leaves_superblocks_as_they_are() {
 /// It ended in "the volume's records are damaged", and said that this repair would repair it; the
 /// counts had been written again.
 #[test]
-fn a_superblock_that_stays_unreadable_is_told_with_what_to_do() {
+fn a_permanently_unreadable_superblock_is_reported_with_a_remedy() {
     let made = made(Engine::Btree, 33);
     for path in SUPERBLOCKS {
         for calls in [&[Op::Read][..], &[Op::Read, Op::Write], &[Op::Read, Op::Sync]] {
@@ -125,7 +125,7 @@ fn another(seed: u64) -> SimDevice {
 
 /// It closed the volume, and nothing was said to repair it.
 #[test]
-fn a_superblock_of_another_volume_is_as_a_torn_one() {
+fn another_volumes_superblock_is_treated_as_torn() {
     let (made, other) = (made(Engine::Btree, 34), another(35));
     for path in SUPERBLOCKS {
         let device = made.crashed.copy();
@@ -160,26 +160,26 @@ fn is_left_alone(paths: &[&str]) {
 }
 
 #[test]
-fn superblocks_of_another_volume_are_never_written_over() {
+fn another_volumes_superblocks_are_never_overwritten() {
     is_left_alone(&SUPERBLOCKS);
 }
 
 /// The superblocks do not identify the volume then.
 #[test]
-fn nothing_is_written_where_each_header_has_a_superblock() {
+fn nothing_is_rewritten_if_a_header_and_a_superblock_are_damaged() {
     is_left_alone(&["volume.pando", "btree/super-0"]);
 }
 
 /// All that says whose the volume is, but for one superblock.
 #[test]
-fn a_superblock_is_not_written_over_by_one_that_leads_nowhere() {
+fn nothing_is_rewritten_if_only_one_superblock_names_the_volume() {
     is_left_alone(&["volume.pando", "volume.copy", "btree/super-0"]);
 }
 
 /// It was said that a repair repairs both, and that one that was there was missing; where one was
 /// not, an empty one was left.
 #[test]
-fn nothing_is_promised_or_made_where_no_superblock_leads_to_a_state() {
+fn without_a_valid_superblock_repair_promises_and_changes_nothing() {
     let made = made(Engine::Btree, 38);
     for gone in [None, Some(0), Some(1)] {
         let device = made.device.copy();
@@ -206,7 +206,7 @@ fn nothing_is_promised_or_made_where_no_superblock_leads_to_a_state() {
 
 /// Each repair reported that it had repaired the same space, which it keeps.
 #[test]
-fn room_that_a_repair_keeps_is_not_told_as_repaired() {
+fn space_that_a_repair_keeps_is_not_reported_as_repaired() {
     let made = made(Engine::Btree, 39);
     let whole = made.device.read_file("btree/nodes");
     let is_leaf = |at: &usize| {

@@ -60,7 +60,7 @@ fn change(v: &Volume, dirs: &[NodeId], n: usize) {
 }
 
 #[test]
-fn a_thousand_snapshots_cost_what_differs_in_them() {
+fn a_thousand_snapshots_cost_only_their_differences() {
     let (v, dirs) = filled();
     let alone = look(&v.fs);
     assert!(alone.is_clean(), "{:?}", alone.problems);
@@ -81,7 +81,7 @@ fn a_thousand_snapshots_cost_what_differs_in_them() {
 }
 
 #[test]
-fn clones_cost_what_differs_in_them() {
+fn clones_cost_only_their_differences() {
     let (v, dirs) = filled();
     let alone = look(&v.fs);
     let root = Caller::root();
@@ -128,12 +128,12 @@ fn found(v: &Volume, clones: bool, wrong: impl FnOnce(TreeId, &mut Batch)) -> Vo
 }
 
 #[test]
-fn what_is_wrong_in_a_snapshot_alone_is_found_there() {
+fn damage_in_a_snapshot_only_is_reported_there() {
     wrong_in_one(false);
 }
 
 #[test]
-fn what_is_wrong_in_a_clone_alone_is_found_there() {
+fn damage_in_a_clone_only_is_reported_there() {
     wrong_in_one(true);
 }
 

@@ -6,7 +6,7 @@ use inode::{Caller, Enforce, FsError};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
-fn access_follows_the_bits_even_where_the_kernel_enforces() {
+fn access_follows_the_mode_even_if_the_kernel_enforces_it() {
     let v = volume();
     let file = v.file_as(&user(7), ROOT, "f", 0o640).expect("a file");
     let member = Caller { groups: vec![7], ..user(8) };

@@ -69,7 +69,7 @@ fn found(v: &Volume, who: &Caller, path: &str, expr: &Expr) -> (Vec<String>, Out
 }
 
 #[test]
-fn the_mode_and_the_list_say_the_same() {
+fn the_mode_and_the_access_list_agree() {
     let v = volume();
     let file = v.file_as(&user(10), NodeId::ROOT, "f", 0o2640).unwrap().node;
     set(&v, &user(10), file, ACCESS, &list(&[(11, 6)], &[], Some(7), 0o640)).unwrap();
@@ -90,7 +90,7 @@ fn the_mode_and_the_list_say_the_same() {
 }
 
 #[test]
-fn who_sets_a_list_and_of_what() {
+fn only_owners_set_access_lists_and_only_where_allowed() {
     let v = volume();
     let file = v.file_as(&user(10), NodeId::ROOT, "f", 0o666).unwrap().node;
     let acl = list(&[(11, 6)], &[], Some(7), 0o640);
@@ -114,7 +114,7 @@ fn who_sets_a_list_and_of_what() {
 }
 
 #[test]
-fn a_default_list_is_handed_down_in_place_of_the_umask() {
+fn a_default_list_is_inherited_instead_of_the_umask() {
     let v = volume();
     let maker = Caller { umask: 0o077, ..user(10) };
     let dir = v.fs.mkdir(&maker, NodeId::ROOT, b"d", 0o777).unwrap();
@@ -143,7 +143,7 @@ fn a_default_list_is_handed_down_in_place_of_the_umask() {
 }
 
 #[test]
-fn the_list_decides_who_reads_writes_and_searches() {
+fn the_access_list_decides_who_reads_writes_and_searches() {
     let v = volume();
     let dir = v.fs.mkdir(&user(10), NodeId::ROOT, b"d", 0o700).unwrap().node;
     let file = v.file_as(&user(10), dir, "f", 0o600).unwrap().node;
@@ -208,7 +208,7 @@ fn a_list_that_the_kernel_could_not_read_is_refused() {
 }
 
 #[test]
-fn look_ups_while_lists_come_and_go_are_let_in_or_are_not() {
+fn look_ups_during_access_list_changes_succeed_or_are_refused() {
     let v = volume();
     let dir = v.fs.mkdir(&user(10), NodeId::ROOT, b"d", 0o700).unwrap().node;
     v.file_as(&user(10), dir, "f", 0o600).unwrap();
@@ -284,7 +284,7 @@ fn a_search_that_begins_at_a_file_asks_its_list() {
 }
 
 #[test]
-fn one_bad_list_closes_its_directory_and_fails_no_search() {
+fn a_malformed_list_closes_its_directory_and_fails_no_search() {
     let v = volume();
     let top = v.fs.mkdir(&user(10), NodeId::ROOT, b"top", 0o755).unwrap().node;
     let tree = TreeId(key::FIRST_TREE);

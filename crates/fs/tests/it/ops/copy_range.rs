@@ -41,7 +41,7 @@ fn copies_of_every_length_show_the_source() {
 }
 
 #[test]
-fn a_long_copy_takes_no_room_of_its_own() {
+fn a_long_copy_takes_no_space_of_its_own() {
     let v = volume();
     let (from, to) = (v.file(ROOT, "from"), v.file(ROOT, "to"));
     v.write(from.node, 0, &vec![5; 8 << 20]);
@@ -54,7 +54,7 @@ fn a_long_copy_takes_no_room_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_ranges_are_refused() {
     let v = volume();
     let root = Caller::root();
     let (from, to) = (v.file(ROOT, "from"), v.file(ROOT, "to"));
@@ -70,7 +70,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_copy_takes_the_target_s_set_id_bits_but_for_root() {
+fn a_copy_clears_the_targets_set_id_bits_except_for_root() {
     let v = volume();
     let armed = SetAttr { mode: Some(0o6755), ..SetAttr::default() };
     // Few bytes are copied, many are shared.

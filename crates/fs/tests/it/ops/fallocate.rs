@@ -6,7 +6,7 @@ use inode::{Caller, FsError, SetAttr};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
-fn holes_and_zeros_keep_what_is_beside_them() {
+fn holes_and_zeros_keep_neighbouring_bytes() {
     for length in [100, 4096, 300_000] {
         let v = volume();
         let file = v.file(ROOT, "f");
@@ -38,7 +38,7 @@ fn holes_and_zeros_keep_what_is_beside_them() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_ranges_are_refused() {
     let v = volume();
     let file = v.file(ROOT, "f");
     let allocate = |caller: &Caller, range, mode| v.fs.fallocate(caller, file.node, range, mode);
@@ -52,7 +52,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn allocation_takes_set_id_bits_but_for_root() {
+fn allocation_clears_set_id_bits_except_for_root() {
     let v = volume();
     let file = v.file_as(&user(7), ROOT, "f", 0o755).expect("a file").node;
     let armed = SetAttr { mode: Some(0o6755), ..SetAttr::default() };

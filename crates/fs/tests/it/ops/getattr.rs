@@ -6,7 +6,7 @@ use inode::{Caller, FsError, Ino, Kind, NodeId, SubvolId};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
-fn attributes_are_those_of_the_node_wherever_it_goes() {
+fn attributes_follow_their_node() {
     let v = volume();
     let file = v.file(ROOT, "f");
     v.write(file.node, 0, b"12345");

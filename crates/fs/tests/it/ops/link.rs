@@ -9,7 +9,7 @@ use store::{Batch, Read, Store};
 use crate::support::{ROOT, refused, volume, weak_volume};
 
 #[test]
-fn all_names_lead_to_one_inode_until_the_last_is_gone() {
+fn all_names_point_to_one_inode_until_the_last_is_removed() {
     for bits in [1, 55] {
         let v = weak_volume(bits);
         let file = v.file(ROOT, "a");
@@ -52,7 +52,7 @@ fn directories_and_taken_names_are_refused() {
 
 /// A million names are not made here: the record says that they are there.
 #[test]
-fn an_inode_has_as_many_names_as_there_may_be_and_not_one_more() {
+fn an_inode_has_at_most_the_maximum_of_names() {
     let v = volume();
     let file = v.file(ROOT, "a");
     v.fs.link(&Caller::root(), file.node, ROOT, b"b").expect("a name");

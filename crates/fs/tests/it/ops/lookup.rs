@@ -6,7 +6,7 @@ use inode::{Caller, FsError, Kind, NodeId};
 use crate::support::{ROOT, refused, user, volume, weak_volume};
 
 #[test]
-fn a_name_leads_to_what_was_made_under_it() {
+fn a_name_resolves_to_the_created_file() {
     let v = volume();
     let dir = v.dir(ROOT, "d");
     let file = v.file(dir.node, "f");
@@ -19,7 +19,7 @@ fn a_name_leads_to_what_was_made_under_it() {
 }
 
 #[test]
-fn dots_lead_to_the_directory_and_the_one_above() {
+fn dot_entries_resolve_to_the_directory_and_its_parent() {
     let v = volume();
     let a = v.dir(ROOT, "a");
     let b = v.dir(a.node, "b");
@@ -56,7 +56,7 @@ fn searching_needs_the_right_to_search() {
 }
 
 #[test]
-fn colliding_names_are_told_apart_through_every_change() {
+fn colliding_names_are_distinguished_through_every_change() {
     let v = weak_volume(2);
     let names: Vec<_> = (0..40).map(|n| format!("name-{n}")).collect();
     for name in &names {

@@ -18,7 +18,7 @@ fn a_directory_is_empty_and_counts_in_its_parent() {
 }
 
 #[test]
-fn directories_may_be_nested_as_deep_as_one_likes() {
+fn directories_may_be_nested_without_limit() {
     let v = volume();
     let mut at = ROOT;
     let mut path = Vec::new();

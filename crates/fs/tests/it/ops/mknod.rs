@@ -6,7 +6,7 @@ use inode::{Caller, FsError, Kind, SetAttr};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
-fn a_file_belongs_to_its_maker_and_is_born_now() {
+fn a_file_gets_the_callers_ids_and_the_present_birth_time() {
     let v = volume();
     let now = v.tick();
     let attr = v.file_as(&user(7), ROOT, "f", 0o640).expect("a file").attr;
@@ -31,7 +31,7 @@ fn an_existing_name_and_reserved_names_are_refused() {
 }
 
 #[test]
-fn making_needs_the_right_to_write() {
+fn creating_needs_the_right_to_write() {
     let v = volume();
     let dir = v.dir(ROOT, "d");
     refused(v.file_as(&user(7), dir.node, "f", 0o600), &FsError::AccessDenied);
@@ -60,7 +60,7 @@ fn devices_are_made_by_root_and_keep_their_number() {
 }
 
 #[test]
-fn a_set_group_id_directory_hands_its_group_down() {
+fn a_set_group_id_directory_passes_its_group_on() {
     let v = volume();
     let dir = v.dir(ROOT, "d");
     let changes = SetAttr { mode: Some(0o2777), gid: Some(50), ..SetAttr::default() };

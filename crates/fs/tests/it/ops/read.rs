@@ -23,7 +23,7 @@ fn reading_stops_at_the_end_and_holes_are_zeros() {
 }
 
 #[test]
-fn only_files_are_read_by_those_who_may() {
+fn only_files_are_read_by_permitted_callers() {
     let v = volume();
     let file = v.file_as(&user(7), ROOT, "f", 0o600).expect("a file");
     let dir = v.dir(ROOT, "d");
@@ -33,7 +33,7 @@ fn only_files_are_read_by_those_who_may() {
 }
 
 #[test]
-fn the_time_of_reading_is_kept_as_relatime_has_it() {
+fn access_times_follow_relatime() {
     let v = volume();
     let file = v.file(ROOT, "f");
     let atime = || v.fs.getattr(&Caller::root(), file.node).expect("the file").atime.0;

@@ -11,7 +11,7 @@ use store::{Batch, Store, TreeId};
 use crate::support::{ROOT, Volume, refused, user, volume};
 
 #[test]
-fn a_listing_goes_on_from_any_cookie() {
+fn a_listing_continues_from_any_cookie() {
     let v = volume();
     let names: BTreeSet<_> = (0..100).map(|n| format!("f{n}")).collect();
     for name in &names {
@@ -40,7 +40,7 @@ fn a_listing_goes_on_from_any_cookie() {
 }
 
 #[test]
-fn removal_of_listed_names_does_not_disturb_the_rest() {
+fn removing_listed_names_does_not_disturb_a_listing() {
     let v = volume();
     for n in 0..50 {
         v.file(ROOT, &format!("f{n}"));
@@ -90,7 +90,7 @@ fn readdirplus_gives_attributes_and_counts_look_ups() {
 
 /// One inode that cannot be read hides no other name, and nothing is held of it.
 #[test]
-fn readdirplus_gives_what_cannot_be_read_without_attributes() {
+fn readdirplus_lists_unreadable_inodes_without_attributes() {
     let v = volume();
     let linked = v.file(ROOT, "linked");
     v.fs.link(&Caller::root(), linked.node, ROOT, b"again").expect("a link");
@@ -180,7 +180,7 @@ fn is_entry(parsed: &Parsed) -> bool {
 
 /// A name whose inode is lost is there, and so are the others.
 #[test]
-fn a_name_that_leads_nowhere_is_listed() {
+fn a_dangling_name_is_listed() {
     let v = volume();
     let linked = v.file(ROOT, "linked");
     v.fs.link(&Caller::root(), linked.node, ROOT, b"again").expect("a link");
@@ -209,7 +209,7 @@ fn a_name_that_leads_nowhere_is_listed() {
 /// A clone, and a snapshot, whose own records are lost or damaged: their names are listed, alone
 /// too, and so are those behind them.
 #[test]
-fn a_subvolume_that_cannot_be_read_hides_no_name() {
+fn an_unreadable_subvolume_hides_no_name() {
     let v = volume();
     let root = Caller::root();
     let dir = v.dir(ROOT, "d");
@@ -255,7 +255,7 @@ fn a_subvolume_that_cannot_be_read_hides_no_name() {
 }
 
 #[test]
-fn a_place_behind_every_name_lists_nothing() {
+fn a_cookie_after_the_last_name_lists_nothing() {
     let v = volume();
     v.file(ROOT, "f");
     for place in [(1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX] {
@@ -270,7 +270,7 @@ fn a_place_behind_every_name_lists_nothing() {
 }
 
 #[test]
-fn only_directories_are_listed_by_those_who_may() {
+fn only_directories_are_listed_by_permitted_callers() {
     let v = volume();
     let file = v.file(ROOT, "f");
     let take = &mut |_: &fs::DirEntry<'_>| WalkControl::Continue;

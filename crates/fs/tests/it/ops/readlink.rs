@@ -19,7 +19,7 @@ fn a_target_is_read_back_and_only_from_links() {
 }
 
 #[test]
-fn the_time_of_reading_is_kept_as_relatime_has_it() {
+fn access_times_follow_relatime() {
     let root = Caller::root();
     for mode in [Atime::Relative, Atime::Never] {
         let options = OpenOptions { atime: mode, ..OpenOptions::default() };

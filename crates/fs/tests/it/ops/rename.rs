@@ -29,7 +29,7 @@ fn a_file_moves_with_its_contents_and_times() {
 }
 
 #[test]
-fn what_is_replaced_lives_on_while_it_is_held() {
+fn a_replaced_file_exists_while_it_is_open() {
     let v = volume();
     let old = v.file(ROOT, "old");
     v.write(old.node, 0, b"old");
@@ -82,7 +82,7 @@ fn a_directory_that_moves_finds_its_new_parent_and_never_itself() {
 }
 
 #[test]
-fn exchange_swaps_whatever_the_two_are() {
+fn exchange_swaps_any_two_kinds() {
     let v = volume();
     let a = v.dir(ROOT, "a");
     let b = v.dir(ROOT, "b");
@@ -159,7 +159,7 @@ fn a_whiteout_stays_where_the_name_was() {
 }
 
 #[test]
-fn a_whiteout_belongs_to_who_renames_and_to_nobody_else_s_directory() {
+fn a_whiteout_belongs_to_the_caller_of_rename() {
     let v = volume();
     let dir = v.dir(ROOT, "d").node;
     let changes = SetAttr { mode: Some(0o2777), gid: Some(50), ..SetAttr::default() };
@@ -267,7 +267,7 @@ fn permissions_of_both_directories_count_and_the_sticky_bit() {
 }
 
 #[test]
-fn renames_that_together_would_make_a_loop_exclude_one_another() {
+fn concurrent_renames_cannot_create_a_loop() {
     let v = volume();
     let a = v.dir(ROOT, "a");
     let b = v.dir(ROOT, "b");

@@ -6,7 +6,7 @@ use inode::{Caller, FsError, Kind};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
-fn paths_are_walked_through_links_and_dots() {
+fn paths_are_resolved_through_links_and_dots() {
     let v = volume();
     let a = v.dir(ROOT, "a");
     let file = v.file(a.node, "f");
@@ -27,7 +27,7 @@ fn paths_are_walked_through_links_and_dots() {
 }
 
 #[test]
-fn links_in_a_circle_end() {
+fn cyclic_links_terminate() {
     let v = volume();
     v.fs.symlink(&Caller::root(), ROOT, b"a", b"b").expect("a link");
     v.fs.symlink(&Caller::root(), ROOT, b"b", b"a").expect("a link");

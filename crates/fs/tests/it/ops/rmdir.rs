@@ -6,7 +6,7 @@ use inode::{Caller, FsError};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
-fn only_empty_directories_go() {
+fn only_empty_directories_are_removed() {
     let v = volume();
     let dir = v.dir(ROOT, "d");
     v.file(dir.node, "f");

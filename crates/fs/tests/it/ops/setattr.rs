@@ -9,7 +9,7 @@ use store::{Batch, KeyRange, Read, Store, TreeId};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
-fn attributes_change_together_and_only_those_named() {
+fn only_the_named_attributes_change_together() {
     let v = volume();
     let file = v.file(ROOT, "f");
     let now = v.tick();
@@ -80,7 +80,7 @@ fn files_are_cut_and_grown_through_every_size() {
 
 /// Whatever changes the contents: in the batch that does, so that no crash comes in between.
 #[test]
-fn rights_end_with_the_change_of_contents_and_in_its_batch() {
+fn set_id_bits_end_in_the_batch_of_the_change() {
     let capability = b"security.capability";
     let root = Caller::root();
     let bare = Caller { ends: Ends { set_id: true, capabilities: true }, ..Caller::root() };

@@ -6,7 +6,7 @@ use inode::Caller;
 use crate::support::{ROOT, volume};
 
 #[test]
-fn room_is_the_mediums_and_inodes_are_counted() {
+fn free_space_is_the_disks_and_inodes_are_counted() {
     let v = volume();
     let before = v.fs.statfs(ROOT).expect("room");
     v.file(ROOT, "f");
@@ -18,7 +18,7 @@ fn room_is_the_mediums_and_inodes_are_counted() {
 }
 
 #[test]
-fn a_quota_directory_shows_its_limits_and_what_they_leave() {
+fn statfs_below_a_quota_shows_its_limits_and_the_remainder() {
     let v = volume();
     let dir = v.dir(ROOT, "d").node;
     let limits = QuotaLimits { files: Some(10), bytes: Some(1 << 20) };

@@ -15,7 +15,7 @@ fn a_link_has_the_length_of_its_target_and_any_bytes() {
 }
 
 #[test]
-fn empty_long_and_taken_are_refused() {
+fn empty_long_and_existing_names_are_refused() {
     let v = volume();
     let make =
         |name: &str, target: &[u8]| v.fs.symlink(&Caller::root(), ROOT, name.as_bytes(), target);

@@ -34,7 +34,7 @@ fn a_file_without_a_name_gets_one_by_link() {
 }
 
 #[test]
-fn one_that_gets_no_name_leaves_nothing() {
+fn an_unnamed_file_leaves_nothing() {
     let v = volume();
     let small = v.fs.tmpfile(&Caller::root(), ROOT, 0o600).expect("a file");
     v.write(small.node, 0, b"few");
@@ -46,7 +46,7 @@ fn one_that_gets_no_name_leaves_nothing() {
 
 /// Who holds files without names would fill memory with their attributes, which no limit counts.
 #[test]
-fn large_attributes_of_what_has_no_name_are_not_kept_in_memory() {
+fn large_attributes_of_nameless_inodes_are_not_kept_in_memory() {
     let v = volume();
     let (root, ada) = (Caller::root(), user(7));
     limit(&v.fs, Owner::User(7), Some(10), None);

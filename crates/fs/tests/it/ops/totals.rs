@@ -38,7 +38,7 @@ fn totals_follow_every_operation_and_count_links_once() {
 }
 
 #[test]
-fn only_what_the_caller_may_see_counts() {
+fn totals_count_only_what_the_caller_may_see() {
     let v = volume();
     let top = v.dir(NodeId::ROOT, "top").node;
     let closed = v.dir(top, "closed").node;
@@ -67,7 +67,7 @@ fn totals_are_neither_set_nor_listed_and_only_directories_have_them() {
 }
 
 #[test]
-fn totals_that_nobody_waits_for_are_given_up() {
+fn totals_without_a_waiting_caller_are_cancelled() {
     let v = volume();
     v.file(NodeId::ROOT, "f");
     let cancel = Arc::new(AtomicBool::new(true));

@@ -6,7 +6,7 @@ use inode::{Caller, FsError, SetAttr};
 use crate::support::{ROOT, refused, user, volume};
 
 #[test]
-fn a_name_goes_and_its_counts_with_it() {
+fn removing_a_name_updates_its_counts() {
     let v = volume();
     let file = v.file(ROOT, "f");
     v.write(file.node, 0, b"bytes");
@@ -22,7 +22,7 @@ fn a_name_goes_and_its_counts_with_it() {
 }
 
 #[test]
-fn a_held_file_lives_on_without_a_name() {
+fn an_open_file_outlives_its_name() {
     let v = volume();
     let file = v.file(ROOT, "f");
     v.write(file.node, 0, b"before");
@@ -42,7 +42,7 @@ fn a_held_file_lives_on_without_a_name() {
 }
 
 #[test]
-fn directories_and_sticky_directories_refuse() {
+fn unlink_refuses_directories_and_sticky_directories() {
     let v = volume();
     v.dir(ROOT, "d");
     refused(v.fs.unlink(&Caller::root(), ROOT, b"d"), &FsError::IsDirectory);

@@ -22,7 +22,7 @@ fn length_and_times_follow_the_bytes() {
 }
 
 #[test]
-fn contents_leave_the_tree_when_they_grow() {
+fn grown_contents_move_out_of_the_tree() {
     let v = volume();
     for (first, at, second) in
         [(10, 4090, 10), (4096, 4096, 1), (5, 1 << 20, 100), (0, 0, 70_000), (100, 50, 9000)]
@@ -55,7 +55,7 @@ fn a_long_write_is_done_in_pieces() {
 }
 
 #[test]
-fn writing_takes_set_id_bits_and_needs_the_right() {
+fn writing_clears_set_id_bits_and_needs_the_right() {
     let v = volume();
     let file = v.file_as(&user(7), ROOT, "f", 0o6777).expect("a file");
     v.fs.write(&user(8), file.node, 0, b"x").expect("everybody may");
@@ -69,7 +69,7 @@ fn writing_takes_set_id_bits_and_needs_the_right() {
 
 /// The kernel runs a program with the rights that it knows of, and asks for none after a write.
 #[test]
-fn a_call_that_ends_set_id_bits_tells_of_it_before_it_returns() {
+fn a_call_that_clears_set_id_bits_notifies_before_it_returns() {
     let v = volume();
     let file = v.file_as(&user(7), ROOT, "f", 0o6777).expect("a file");
     let source = v.file(ROOT, "source");

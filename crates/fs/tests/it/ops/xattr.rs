@@ -50,7 +50,7 @@ fn sizes_are_bounded() {
 }
 
 #[test]
-fn spaces_have_rules_of_their_own() {
+fn attribute_namespaces_have_their_own_rules() {
     let v = volume();
     let file = v.file_as(&user(7), ROOT, "f", 0o600).expect("a file");
     let link = v.fs.symlink(&Caller::root(), ROOT, b"l", b"f").expect("a link");

@@ -62,7 +62,7 @@ fn deleting_either_never_harms_the_other() {
 }
 
 #[test]
-fn the_root_is_cloned_into_itself_without_the_clone() {
+fn a_clone_of_the_root_inside_itself_excludes_the_clone() {
     let v = volume();
     filled(&v, home(), "d", 2);
     let copy = clone(&v, home(), "self");
@@ -88,7 +88,7 @@ fn a_directory_inside_a_snapshot_is_cloned() {
 }
 
 #[test]
-fn nested_subvolumes_are_cloned_along() {
+fn nested_subvolumes_are_cloned_too() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     let inner = v.fs.subvolume_create(&root(), dir, b"inner", 0o755).expect("a subvolume").node;
@@ -175,7 +175,7 @@ fn hard_links_stay_links_in_a_clone() {
 
 /// Else what is written into the next clone, before its commit returns, is taken for damage.
 #[test]
-fn a_copy_that_found_no_room_ends_no_epoch() {
+fn a_copy_without_space_ends_no_epoch() {
     let v = volume();
     let dir = filled(&v, home(), "d", 1);
     let stored = |key: &[u8]| {

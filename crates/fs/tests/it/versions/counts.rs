@@ -20,7 +20,7 @@ fn counts(v: &Volume) -> (u64, u64) {
 }
 
 #[test]
-fn a_clone_counts_what_it_began_with_and_what_changed_since() {
+fn a_clone_counts_its_initial_state_and_later_changes() {
     let v = volume();
     let (files, bytes) = counts(&v);
     let dir = filled(&v, home(), "d", 5);
@@ -45,7 +45,7 @@ fn a_clone_counts_what_it_began_with_and_what_changed_since() {
 }
 
 #[test]
-fn a_rollback_counts_what_is_there_again_and_snapshots_do_not_count() {
+fn a_rollback_recounts_the_restored_files_without_snapshots() {
     let v = volume();
     let dir = filled(&v, home(), "d", 5);
     let before = counts(&v);
@@ -60,7 +60,7 @@ fn a_rollback_counts_what_is_there_again_and_snapshots_do_not_count() {
 
 /// Three sparse files of 4 EiB are more than 63 bits, and anybody may make them.
 #[test]
-fn sizes_beyond_what_can_be_counted_stop_nothing() {
+fn uncountable_sizes_stop_nothing() {
     let v = volume();
     let dir = filled(&v, home(), "d", 0);
     for name in ["one", "two", "three"] {

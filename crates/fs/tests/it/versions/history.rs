@@ -22,7 +22,7 @@ fn snapshot(v: &Volume, dir: inode::NodeId, name: &str) {
 }
 
 #[test]
-fn a_history_tells_when_a_file_came_changed_and_went() {
+fn history_reports_creation_change_and_removal_of_a_file() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     snapshot(&v, dir, "before");
@@ -53,7 +53,7 @@ fn a_history_tells_when_a_file_came_changed_and_went() {
 }
 
 #[test]
-fn a_file_that_is_gone_and_a_directory_itself_have_histories() {
+fn history_covers_removed_files_and_directories() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     v.file(dir, "f");
@@ -79,7 +79,7 @@ fn a_file_that_is_gone_and_a_directory_itself_have_histories() {
 /// A user who kept snapshots of a directory and then removed it got the answer that it never
 /// existed.
 #[test]
-fn the_snapshots_of_a_removed_directory_tell_of_its_path() {
+fn history_covers_the_path_of_a_removed_directory_with_snapshots() {
     let v = volume();
     let above = v.dir(home(), "a").node;
     let dir = v.dir(above, "d").node;
@@ -110,7 +110,7 @@ fn the_snapshots_of_a_removed_directory_tell_of_its_path() {
 }
 
 #[test]
-fn what_another_may_not_see_is_not_told() {
+fn history_reveals_nothing_unreadable() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     let mode = inode::SetAttr { mode: Some(0o700), ..Default::default() };

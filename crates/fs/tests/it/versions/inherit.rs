@@ -84,7 +84,7 @@ fn doubling_clones_are_each_one_commit(engine: Engine) {
 }
 
 #[test]
-fn what_changes_below_a_clone_s_source_is_given_to_the_clone_first() {
+fn a_change_below_a_clones_source_copies_to_the_clone_first() {
     let v = volume();
     let dir = with_nested(&v, "d", 3);
     let nested = |at: usize| v.find(dir, &format!("n{at}")).expect("it is there").node;
@@ -116,7 +116,7 @@ fn what_changes_below_a_clone_s_source_is_given_to_the_clone_first() {
 }
 
 #[test]
-fn a_clone_into_what_it_inherits_has_that_as_it_was() {
+fn a_clone_into_its_own_inherited_part_has_the_earlier_state() {
     let v = volume();
     let dir = with_nested(&v, "d", 2);
     let nested = v.find(dir, "n0").expect("it is there").node;
@@ -154,7 +154,7 @@ fn a_listing_shows_what_a_look_up_finds() {
 }
 
 #[test]
-fn a_clone_that_is_removed_before_it_was_looked_at_copies_nothing() {
+fn an_unvisited_clone_copies_nothing_when_removed() {
     let v = volume();
     let dir = with_nested(&v, "d", 50);
     let commits = v.store.stats().commits;
@@ -167,7 +167,7 @@ fn a_clone_that_is_removed_before_it_was_looked_at_copies_nothing() {
 }
 
 #[test]
-fn what_is_inherited_outlives_a_crash_and_what_it_is_inherited_from() {
+fn inherited_subvolumes_outlive_a_crash_and_their_source() {
     let v = volume();
     let dir = with_nested(&v, "d", 3);
     v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
@@ -204,7 +204,7 @@ fn an_inherited_subvolume_is_renamed_and_removed_in_the_clone_alone() {
 }
 
 #[test]
-fn what_a_volume_that_takes_no_changes_inherits_cannot_be_looked_at_and_says_why() {
+fn an_inherited_subvolume_of_a_read_only_volume_is_refused_with_the_reason() {
     let v = volume();
     let dir = with_nested(&v, "d", 2);
     v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
@@ -277,7 +277,7 @@ fn a_held_directory_of_a_clone_never_shows_the_source_after_a_rollback() {
 
 /// The clone itself is rolled back: what it still inherited is not found in the previous one.
 #[test]
-fn a_held_clone_that_was_rolled_back_does_not_lead_to_its_source() {
+fn a_held_rolled_back_clone_does_not_show_its_source() {
     let v = volume();
     let dir = with_nested(&v, "d", 1);
     v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");

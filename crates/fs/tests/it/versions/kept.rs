@@ -80,7 +80,7 @@ fn a_snapshot_of_a_removed_directory_is_listed_cloned_and_deleted() {
 
 /// The kernel keeps names that anybody looked up, and would let others in who may not.
 #[test]
-fn the_kernel_finds_nothing_by_number() {
+fn the_kernel_cannot_look_up_snapshots_by_number() {
     let v = volume();
     let dir = filled(&v, home(), "d", 1);
     let taken = v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
@@ -92,7 +92,7 @@ fn the_kernel_finds_nothing_by_number() {
 }
 
 #[test]
-fn what_a_roll_back_leaves_is_listed() {
+fn snapshots_orphaned_by_a_rollback_are_listed() {
     let v = volume();
     let dir = filled(&v, home(), "d", 2);
     v.fs.snapshot_create(&root(), dir, b"before").expect("a snapshot");
@@ -123,7 +123,7 @@ fn what_a_roll_back_leaves_is_listed() {
 }
 
 #[test]
-fn a_directory_of_a_clone_had_its_path_there_and_a_moved_one_is_not_removed() {
+fn a_removed_directory_of_a_clone_has_its_path_there_and_a_moved_one_is_not_removed() {
     let v = volume();
     let above = v.dir(home(), "a").node;
     let dir = filled(&v, above, "d", 1);
@@ -144,7 +144,7 @@ fn a_directory_of_a_clone_had_its_path_there_and_a_moved_one_is_not_removed() {
 }
 
 #[test]
-fn who_owns_what_it_shows_has_a_snapshot_of_a_removed_directory() {
+fn the_owner_of_its_contents_manages_a_removed_directorys_snapshot() {
     let v = volume();
     let public = v.fs.mkdir(&root(), home(), b"public", 0o711).expect("a directory").node;
     let dir = v.dir(public, "d").node;
@@ -178,7 +178,7 @@ fn who_owns_what_it_shows_has_a_snapshot_of_a_removed_directory() {
 /// By number a user reaches no more than by the names while the directory exists: not the snapshot,
 /// not the present contents of the directory, and nothing is deleted.
 #[test]
-fn a_number_leads_nobody_past_a_closed_directory() {
+fn an_inode_number_bypasses_no_closed_directory() {
     let v = volume();
     let private = v.fs.mkdir(&root(), home(), b"private", 0o755).expect("a directory").node;
     let dir = v.dir(private, "d").node;
@@ -218,7 +218,7 @@ fn a_number_leads_nobody_past_a_closed_directory() {
 /// Directories above that were removed as well, and subvolumes: what their owners closed stays
 /// closed, and what was the caller's own stays open.
 #[test]
-fn the_removal_of_what_is_above_opens_nothing() {
+fn removing_parent_directories_grants_no_access() {
     let owner = user(1000);
     for (above, open) in [(1000, true), (1001, false), (0, false)] {
         let v = volume();
@@ -249,7 +249,7 @@ fn the_removal_of_what_is_above_opens_nothing() {
 
 /// A user who deletes what is listed as removed would have lost snapshots of what exists.
 #[test]
-fn what_is_renamed_is_not_told_as_removed() {
+fn renamed_directories_are_not_listed_as_removed() {
     const TURNS: usize = 3000;
     let v = volume();
     let (a, b) = (v.dir(home(), "a").node, v.dir(home(), "b").node);
@@ -280,7 +280,7 @@ fn what_is_renamed_is_not_told_as_removed() {
 }
 
 #[test]
-fn a_removal_can_say_how_many_snapshots_it_leaves() {
+fn a_removal_can_report_how_many_snapshots_remain() {
     let v = volume();
     let above = v.dir(home(), "a").node;
     let dir = filled(&v, above, "d", 1);

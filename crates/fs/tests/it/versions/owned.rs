@@ -98,20 +98,20 @@ fn walk_time(v: &Volume, top: NodeId) -> Duration {
 }
 
 #[test]
-fn rmr_takes_nothing_away_that_another_user_made_meanwhile() {
+fn rmr_keeps_other_users_concurrent_files() {
     let v = volume();
     race(&v, |_| (), |name, _| v.fs.rmr(&user(OWNER), home(), name.as_bytes()).map(|_| ()));
 }
 
 #[test]
-fn rmr_into_the_trash_takes_nothing_away_that_another_user_made_meanwhile() {
+fn rmr_into_the_trash_keeps_other_users_concurrent_files() {
     let v = volume();
     v.fs.trash_set(&root(), home(), Some(3600)).expect("a trash");
     race(&v, |_| (), |name, _| v.fs.rmr(&user(OWNER), home(), name.as_bytes()).map(|_| ()));
 }
 
 #[test]
-fn rollback_takes_nothing_away_that_another_user_made_meanwhile() {
+fn rollback_keeps_other_users_concurrent_files() {
     let v = volume();
     let snapshot = |top| {
         v.fs.snapshot_create(&user(OWNER), top, b"one").expect("its own");
@@ -122,7 +122,7 @@ fn rollback_takes_nothing_away_that_another_user_made_meanwhile() {
 /// A directory that belongs to the caller comes into the tree with one below that does not, and a
 /// subvolume is mounted in it: both are looked at whole.
 #[test]
-fn what_is_moved_into_a_tree_is_looked_at_whole() {
+fn a_directory_moved_into_a_tree_is_checked_whole() {
     let v = volume();
     let top = open_tree(&v, "tree");
     let outside = filled(&v, home(), "outside", 1);

@@ -22,7 +22,7 @@ fn records(v: &Volume, node: NodeId) -> usize {
 }
 
 #[test]
-fn a_snapshot_gives_up_a_sibling_that_was_removed() {
+fn a_snapshot_releases_a_removed_sibling() {
     let v = pruning();
     let dir = filled(&v, home(), "d", 10);
     let big = filled(&v, home(), "big", 500);
@@ -43,7 +43,7 @@ fn a_snapshot_gives_up_a_sibling_that_was_removed() {
 /// It was looked at again only after as many commits as could have made it due by what they
 /// change: on an idle volume what its source had was kept for ever.
 #[test]
-fn a_clone_gives_up_what_its_source_had_when_that_is_gone() {
+fn a_clone_frees_shared_space_after_its_source_is_gone() {
     let v = volume();
     let source = v.fs.subvolume_create(&root(), home(), b"source", 0o755).expect("a name").node;
     let dir = filled(&v, source, "d", 10);
@@ -114,7 +114,7 @@ fn a_clone_that_changed_meanwhile_is_pruned_and_keeps_its_changes() {
 }
 
 #[test]
-fn a_directory_that_leaves_or_enters_while_a_clone_is_pruned_is_right_after() {
+fn a_directory_moved_while_a_clone_is_pruned_is_right_afterwards() {
     let v = pruning();
     let dir = filled(&v, home(), "d", 40);
     let leaves = filled(&v, dir, "leaves", 30);
@@ -185,7 +185,7 @@ fn settle_through_errors(v: &Volume) {
 /// Pruning went on after a read error without what it had been about to copy, and then gave up
 /// the only tree that was whole: files of a snapshot read as zeros.
 #[test]
-fn a_read_error_anywhere_loses_nothing_and_holds_nothing_up() {
+fn a_read_error_anywhere_loses_nothing_and_blocks_nothing() {
     let mut counts = None;
     // The first round meets no error: no volume makes so many scans.
     for scans in std::iter::once(u64::MAX).chain(0..) {
@@ -240,7 +240,7 @@ fn extents(v: &Volume, node: NodeId) -> usize {
 /// Only records were counted: contents of any size were kept for ever by a snapshot or clone of
 /// something else, if they were those of few files.
 #[test]
-fn a_copy_gives_up_large_contents_of_few_files_beside_it() {
+fn a_copy_releases_large_contents_of_few_removed_files() {
     let fill = |v: &Volume, node: NodeId, byte: u8| {
         let megabyte = vec![byte; 1 << 20];
         (0..24).for_each(|at| v.write(node, at << 20, &megabyte));

@@ -18,7 +18,7 @@ fn deep(v: &Volume) {
 }
 
 #[test]
-fn a_tree_goes_at_once_and_its_room_comes_back() {
+fn a_tree_is_removed_at_once_and_its_space_is_reclaimed() {
     let v = volume();
     let kept = filled(&v, home(), "kept", 3);
     let before = contents(&v, kept);
@@ -61,7 +61,7 @@ fn reclaiming_resumes_after_a_crash_at_any_step() {
 }
 
 #[test]
-fn links_from_elsewhere_stay_and_count_right() {
+fn links_from_elsewhere_stay_and_are_counted() {
     let v = volume();
     let dir = filled(&v, home(), "d", 2);
     let file = v.find(dir, "f0").expect("the file").node;
@@ -79,7 +79,7 @@ fn links_from_elsewhere_stay_and_count_right() {
 }
 
 #[test]
-fn a_held_file_lives_on() {
+fn an_open_file_outlives_its_removal() {
     let v = volume();
     let dir = filled(&v, home(), "d", 1);
     let small = v.find(dir, "f0").expect("the file").node;
@@ -112,7 +112,7 @@ fn nothing_is_made_in_a_removed_directory() {
 }
 
 #[test]
-fn what_is_moved_out_of_a_removed_tree_stays() {
+fn files_moved_out_of_a_removed_tree_are_kept() {
     for steps in 0..4 {
         let v = volume();
         let safe = v.dir(home(), "safe").node;
@@ -145,7 +145,7 @@ fn what_is_moved_out_of_a_removed_tree_stays() {
 }
 
 #[test]
-fn subvolumes_go_with_what_is_mounted_in_them() {
+fn removing_a_subvolume_removes_its_nested_ones() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     let sub = v.fs.subvolume_create(&root(), dir, b"s", 0o755).expect("a subvolume").node;
@@ -167,7 +167,7 @@ fn subvolumes_go_with_what_is_mounted_in_them() {
 }
 
 #[test]
-fn only_who_owns_every_directory_below_removes_a_tree() {
+fn only_the_owner_of_every_directory_below_removes_a_tree() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     give(&v, dir, 1000);

@@ -7,7 +7,7 @@ use super::{Told, contents, filled, forget, give, home, root, settle};
 use crate::support::{refused, user, volume};
 
 #[test]
-fn a_directory_goes_back_and_keeps_its_snapshots() {
+fn a_rolled_back_directory_keeps_its_snapshots() {
     let v = volume();
     let dir = filled(&v, home(), "d", 4);
     let before = contents(&v, dir);
@@ -30,7 +30,7 @@ fn a_directory_goes_back_and_keeps_its_snapshots() {
 }
 
 #[test]
-fn who_holds_the_old_tree_keeps_it() {
+fn holders_of_the_old_tree_keep_it() {
     let v = volume();
     let dir = filled(&v, home(), "d", 2);
     let file = v.find(dir, "f0").expect("the file").node;
@@ -53,7 +53,7 @@ fn who_holds_the_old_tree_keeps_it() {
 }
 
 #[test]
-fn a_subvolume_goes_back_where_it_is_mounted() {
+fn a_subvolume_rollback_happens_in_place() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     let sub = v.fs.subvolume_create(&root(), dir, b"s", 0o755).expect("a subvolume").node;
@@ -73,7 +73,7 @@ fn a_subvolume_goes_back_where_it_is_mounted() {
 }
 
 #[test]
-fn the_volume_goes_back_and_every_name_is_told() {
+fn a_rollback_of_the_volume_invalidates_every_name() {
     let v = volume();
     let held = filled(&v, home(), "d", 2);
     v.fs.snapshot_create(&root(), home(), b"one").expect("a snapshot");
@@ -101,7 +101,7 @@ fn the_volume_goes_back_and_every_name_is_told() {
 }
 
 #[test]
-fn only_who_owns_every_directory_below_rolls_back() {
+fn only_the_owner_of_every_directory_below_rolls_back() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     give(&v, dir, 1000);
@@ -119,7 +119,7 @@ fn only_who_owns_every_directory_below_rolls_back() {
 }
 
 #[test]
-fn nested_subvolumes_go_back_too() {
+fn nested_subvolumes_are_rolled_back_too() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     let sub = v.fs.subvolume_create(&root(), dir, b"s", 0o755).expect("a subvolume").node;

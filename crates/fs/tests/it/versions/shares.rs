@@ -60,7 +60,7 @@ fn a_user_has_a_share_of_the_subvolumes_and_root_has_no_bound() {
 }
 
 #[test]
-fn what_a_user_has_is_counted_after_the_next_opening() {
+fn a_users_subvolumes_are_counted_after_reopening() {
     let v = bounded(BOUNDS);
     let dir = of_user(&v, 1000);
     for name in [&b"1"[..], b"2", b"3"] {
@@ -77,7 +77,7 @@ fn what_a_user_has_is_counted_after_the_next_opening() {
 }
 
 #[test]
-fn a_user_makes_so_many_in_a_second_and_the_owner_of_the_volume_more() {
+fn a_user_creates_a_bounded_number_per_second_and_the_volumes_user_more() {
     let bounds = SubvolumeBounds { at_once: 2, ..SubvolumeBounds::default() };
     let v = bounded(SubvolumeBounds { each_second: 1, ..bounds });
     let dir = of_user(&v, 1000);

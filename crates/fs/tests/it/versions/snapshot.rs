@@ -9,7 +9,7 @@ use super::{contents, filled, forget, give, home, root, settle, snapshot_root};
 use crate::support::{refused, user, volume};
 
 #[test]
-fn a_snapshot_shows_what_was_there_whatever_happened_since() {
+fn a_snapshot_shows_its_state_after_any_later_change() {
     let v = volume();
     let dir = filled(&v, home(), "d", 5);
     let large = v.file(dir, "large").node;
@@ -98,7 +98,7 @@ fn only_the_owner_and_root_take_and_delete_snapshots() {
 }
 
 #[test]
-fn a_snapshot_keeps_what_could_not_be_read_unreadable() {
+fn a_snapshot_keeps_unreadable_data_unreadable() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     give(&v, dir, 1000);
@@ -169,7 +169,7 @@ fn ten_thousand_snapshots_of_one_directory_work() {
 
 /// Records may be damaged with every checksum right.
 #[test]
-fn a_snapshot_of_a_number_that_none_can_have_is_damage() {
+fn a_snapshot_with_an_impossible_number_is_damage() {
     let v = volume();
     v.fs.snapshot_create(&root(), NodeId::ROOT, b"monday").expect("a snapshot");
     let tree = TreeId(key::VOLUME_TREE);

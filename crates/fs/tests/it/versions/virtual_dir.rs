@@ -27,7 +27,7 @@ fn snapshots_are_made_listed_renamed_and_removed_as_directories() {
 }
 
 #[test]
-fn nothing_else_is_done_in_it() {
+fn the_snapshot_directory_allows_nothing_else() {
     let v = volume();
     let dir = filled(&v, home(), "d", 1);
     let virtual_dir = v.find(dir, ".snapshots").expect("always there").node;
@@ -51,7 +51,7 @@ fn nothing_else_is_done_in_it() {
 }
 
 #[test]
-fn it_is_its_directorys_owners() {
+fn the_snapshot_directory_belongs_to_its_directorys_owner() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     give(&v, dir, 1000);

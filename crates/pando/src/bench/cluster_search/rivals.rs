@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_find_the_same() {
+    fn all_searches_find_the_same() {
         let mut random = fastrand::Rng::with_seed(51);
         let rows: Vec<Key> =
             (0..500).map(|_| std::array::from_fn(|n| random.u64(0..3 + n as u64 * 9))).collect();

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_have_one_operation_and_keys_in_a_row() {
+    fn runs_have_one_operation_and_adjacent_keys() {
         let mut draws = Draws::new(work(Mix::Search80, 100), 1);
         for _ in 0..10 {
             let (op, first, begins) = draws.next();

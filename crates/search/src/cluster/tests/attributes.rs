@@ -48,7 +48,7 @@ fn blocks_are_skipped_by_declared_attributes() {
 /// An attribute that is not declared, or that no row has, costs nothing: no bytes and no change of
 /// order.
 #[test]
-fn a_cluster_without_attributes_is_as_it_was() {
+fn a_cluster_without_attributes_keeps_the_old_format() {
     let mut random = fastrand::Rng::with_seed(54);
     let rows: Vec<RowBuf> = (0..3000).map(|n| bare(&random_row(&mut random, n))).collect();
     let built = |turn: u8, carried: &[&[u8]]| {
@@ -72,7 +72,7 @@ fn a_cluster_without_attributes_is_as_it_was() {
 
 /// Ranks without a value, and columns of attributes that are not listed, are damage.
 #[test]
-fn columns_of_attributes_that_do_not_fit_are_damage() {
+fn mismatched_attribute_columns_are_damage() {
     let mut random = fastrand::Rng::with_seed(55);
     let rows: Vec<RowBuf> = (0..2000).map(|n| random_row(&mut random, n)).collect();
     let good = build(&rows, 64).bytes;
@@ -110,7 +110,7 @@ fn columns_of_attributes_that_do_not_fit_are_damage() {
 /// Whatever is carried, and however rows are ordered by it, a search finds the same as a list;
 /// values are both shorter and longer than a column carries.
 #[test]
-fn searches_find_what_a_list_finds_by_any_number_of_attributes() {
+fn searches_by_any_number_of_attributes_agree_with_a_list() {
     for seed in 0..12 {
         let mut random = fastrand::Rng::with_seed(seed);
         let declared: Vec<Vec<u8>> =

@@ -33,7 +33,7 @@ fn patterns_match_as_fnmatch_does() {
 }
 
 #[test]
-fn letters_are_bytes_or_characters() {
+fn patterns_match_bytes_or_characters() {
     let text = "\u{e9}".as_bytes();
     assert!(!Glob::new(b"?", false, Letters::Bytes).unwrap().matches(text));
     assert!(Glob::new(b"??", false, Letters::Bytes).unwrap().matches(text));
@@ -78,7 +78,7 @@ fn sets_ignore_the_case_of_ranges_and_not_of_what_is_named() {
 }
 
 #[test]
-fn sets_that_are_never_closed_are_read_once() {
+fn unclosed_sets_are_scanned_once() {
     for (piece, end) in [("[", ""), ("[:", ""), ("[", "[.].]"), ("[a-", ""), ("[!", "]")] {
         let source = super::Source {
             pattern: [piece.repeat(4000).as_bytes(), end.as_bytes()].concat(),
@@ -112,7 +112,7 @@ fn a_literal_is_quoted() {
 /// Patterns and texts for which backtracking after each letter takes the square of their length:
 /// with it this takes minutes.
 #[test]
-fn what_is_hard_to_match_is_matched_in_time_that_grows_with_the_text() {
+fn hard_patterns_match_in_linear_time() {
     let text = "a".repeat(400_000);
     for set in ["b", "[!a]", "[b-z]"] {
         let pattern = format!("*{}{set}*c", "[a-x]".repeat(4000));
@@ -127,7 +127,7 @@ fn what_is_hard_to_match_is_matched_in_time_that_grows_with_the_text() {
 
 /// Both algorithms agree on random patterns and texts.
 #[test]
-fn patterns_match_alike_in_both_manners() {
+fn both_matchers_agree_on_patterns() {
     let mut rng = fastrand::Rng::with_seed(17);
     let pieces = ["a", "b", "\u{e9}", "*", "*", "?", "[ab]", "[!a]", "[[:upper:]]"];
     let (mut yes, mut all) = (0, 0);

@@ -92,7 +92,7 @@ fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
 }
 
 #[test]
-fn what_matches_meets_all_conditions() {
+fn matches_meet_all_conditions() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);

@@ -65,7 +65,7 @@ fn error(words: &str) -> String {
 }
 
 #[test]
-fn operators_bind_as_gnu_find_has_them() {
+fn operators_bind_as_in_gnu_find() {
     let same = |one: &str, other: &str| assert_eq!(expr(one), expr(other), "{one} and {other}");
     same("-true -o -false -empty", "-true -o ( -false -empty )");
     same("-true -a -not -false", "-true ! -false");
@@ -91,7 +91,7 @@ fn print_is_implied_unless_there_is_an_action() {
 }
 
 #[test]
-fn rows_reach_actions_as_the_operators_let_them() {
+fn operators_decide_which_rows_reach_actions() {
     let fires = |words: &str| expr(words).fires();
     assert_eq!(fires("-empty -print -o -nouser -print0"), fires("-empty -o -nouser"));
     assert_eq!(fires("-print -empty"), Expr::yes());
@@ -249,7 +249,7 @@ fn regex_matches(word: &str, text: &str) -> bool {
 }
 
 #[test]
-fn an_expression_of_a_search_box_matches_a_part_unless_it_is_anchored() {
+fn a_search_box_expression_matches_a_part_unless_anchored() {
     for key in ["name", "path"] {
         for (regex, yes, no) in [
             ("port", &["port", "report.txt", "ports"][..], &["prt", ""][..]),

@@ -163,7 +163,7 @@ fn cluster(random: &mut fastrand::Rng) -> Cluster {
 }
 
 #[test]
-fn columns_tell_what_expressions_say_of_each_row() {
+fn column_tests_agree_with_row_tests() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -208,7 +208,7 @@ fn columns_tell_what_expressions_say_of_each_row() {
 }
 
 #[test]
-fn what_no_column_has_is_left_to_others() {
+fn conditions_without_a_column_are_left_to_row_tests() {
     let glob = || Glob::new(b"*a", false, Letters::Bytes).expect("a pattern");
     for test in [
         Test::Path(glob()),
@@ -270,7 +270,7 @@ impl Accounts for Leaving {
 }
 
 #[test]
-fn counting_a_cluster_ends_where_nobody_waits() {
+fn counting_a_cluster_ends_when_cancelled() {
     let mut options = ClusterOptions::new(NameHash::new([9; 16]));
     options.block_rows = 64;
     let mut builder = ClusterBuilder::new(options);

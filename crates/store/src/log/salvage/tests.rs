@@ -114,7 +114,7 @@ fn a_shortened_segment_keeps_what_it_still_has() {
 
 /// A file that lost only zeros, or became longer, costs no record.
 #[test]
-fn a_segment_of_another_length_with_all_its_records_costs_nothing() {
+fn a_segment_of_another_length_with_all_its_records_loses_nothing() {
     let (whole, segments) = made(2);
     for (at, (first, path)) in segments.iter().enumerate() {
         let used = ends(*first, next_of(&segments, at)).last().unwrap().0;
@@ -133,7 +133,7 @@ fn a_segment_of_another_length_with_all_its_records_costs_nothing() {
 }
 
 #[test]
-fn what_is_given_up_behind_a_damaged_record_is_told() {
+fn records_lost_behind_damage_are_reported() {
     let (whole, segments) = made(3);
     let (first, path) = &segments[1];
     let ends = ends(*first, next_of(&segments, 1));
@@ -154,7 +154,7 @@ fn what_is_given_up_behind_a_damaged_record_is_told() {
 
 /// If any read fails, of kept or of discarded data, nothing is changed.
 #[test]
-fn nothing_of_a_log_is_changed_where_it_cannot_be_read() {
+fn an_unreadable_log_is_not_changed() {
     let (whole, segments) = made(4);
     whole.truncate(&segments[1].1, 30 << 10);
     for on in [Op::Read, Op::Look, Op::Open] {
@@ -178,7 +178,7 @@ fn nothing_of_a_log_is_changed_where_it_cannot_be_read() {
 }
 
 #[test]
-fn a_cut_that_the_power_ends_is_made_again_and_comes_to_the_same() {
+fn a_truncation_interrupted_by_a_power_cut_repeats_with_the_same_result() {
     let (whole, segments) = made(5);
     for (at, length) in [(1, 30 << 10), (0, 20 << 10), (2, 3000)] {
         let hurt = whole.copy();
@@ -203,7 +203,7 @@ fn a_cut_that_the_power_ends_is_made_again_and_comes_to_the_same() {
 
 /// Removals became durable in any order, so later segments alone were left, as if of a later state.
 #[test]
-fn a_cut_of_all_segments_that_the_power_ends_is_made_again() {
+fn a_power_cut_in_the_truncation_of_all_segments_is_repeated() {
     let (whole, segments) = made(6);
     // The numbers of what it does begin again.
     let hurt = whole.copy();
@@ -226,7 +226,7 @@ fn a_cut_of_all_segments_that_the_power_ends_is_made_again() {
 
 /// No missing bytes were reported for a segment that lost even its header, nor for a discarded one.
 #[test]
-fn what_a_segment_lacks_that_goes_is_told() {
+fn bytes_missing_from_a_discarded_segment_are_reported() {
     let (whole, segments) = made(7);
     let (first, path) = segments.last().unwrap();
     let before = &segments[segments.len() - 2];
@@ -245,7 +245,7 @@ fn what_a_segment_lacks_that_goes_is_told() {
 
 /// Bytes missing from a segment counted although the next one shows that it had lost no record.
 #[test]
-fn what_lost_only_zeros_lacks_nothing() {
+fn a_segment_that_lost_only_zeros_is_complete() {
     let (device, segments) = made(8);
     let (next, path) = (segments[2].0, &segments[1].1);
     let used = ends(segments[1].0, next).last().unwrap().0;
@@ -259,7 +259,7 @@ fn what_lost_only_zeros_lacks_nothing() {
 
 /// A file with a number in its name that no record can reach ended the process.
 #[test]
-fn a_name_that_no_segment_has_says_nothing_of_records() {
+fn a_file_name_that_is_no_segments_proves_nothing_about_records() {
     for number in [u64::MAX, u64::MAX - 1, COUNTED_MAX + 1] {
         let (device, _) = made(9);
         let file = env(&device).device.create(&format!("log/{number:016x}.log")).unwrap();
@@ -273,7 +273,7 @@ fn a_name_that_no_segment_has_says_nothing_of_records() {
 /// Damage to a record that the state contains, which is not needed, discarded everything after the
 /// state.
 #[test]
-fn damage_that_the_state_has_costs_nothing() {
+fn a_damaged_record_already_in_the_state_loses_nothing() {
     for also in [false, true] {
         let (whole, segments) = made(10);
         let hurt = whole.copy();
@@ -321,7 +321,7 @@ fn damage_that_the_state_has_costs_nothing() {
 
 /// A file that was missing as a whole left no evidence, so nothing seemed to be lost.
 #[test]
-fn what_was_in_a_file_that_is_gone_is_not_known() {
+fn records_of_a_missing_file_count_as_unknown() {
     let (whole, segments) = made(11);
     let usual = options().segment_bytes;
     // All of them, with and without the directory, also before records that the state contains.
@@ -356,7 +356,7 @@ fn what_was_in_a_file_that_is_gone_is_not_known() {
 
 /// The name of a file that is no segment counted as if all records before it had existed.
 #[test]
-fn a_name_alone_does_not_say_what_was_given_up() {
+fn a_file_name_alone_proves_no_lost_records() {
     let (device, segments) = made(12);
     let file = env(&device).device.create(&format!("log/{:016x}.log", 1_u64 << 40)).unwrap();
     file.write_at(&[7; 8000], 0).unwrap();

@@ -51,7 +51,7 @@ fn opened(device: &SimDevice, from: u64) -> Result<u64> {
 /// An empty file with a valid name kept the volume from being opened, and the recommended cut
 /// discarded the whole log, unread.
 #[test]
-fn what_is_no_segment_costs_nothing_beside_a_log_that_is_whole() {
+fn files_that_are_no_segments_do_not_harm_a_whole_log() {
     let (whole, segments) = made(71);
     for (what, bytes) in contents(&segments) {
         for (at, &(first, _)) in segments.iter().enumerate() {
@@ -86,7 +86,7 @@ fn what_is_no_segment_costs_nothing_beside_a_log_that_is_whole() {
 
 /// A destroyed segment is not such a file: the one before it ends where it began.
 #[test]
-fn a_segment_that_was_destroyed_is_missed() {
+fn a_destroyed_segment_is_reported_missing() {
     let (whole, segments) = made(72);
     for (what, bytes) in contents(&segments) {
         for (at, (first, path)) in segments.iter().enumerate() {
@@ -121,7 +121,7 @@ fn a_segment_that_was_destroyed_is_missed() {
 /// A file whose contents confirm its name is trusted; but what was before it is not discarded
 /// unread.
 #[test]
-fn a_cut_gives_up_nothing_that_is_left_nowhere() {
+fn truncation_drops_nothing_that_exists_nowhere_else() {
     let (whole, segments) = made(73);
     let next = segments[1].0;
     for (name, from) in [(2, 1), (20, 19), (20, 40), (next - 1, next - 2)] {
@@ -149,7 +149,7 @@ fn a_cut_gives_up_nothing_that_is_left_nowhere() {
 
 /// The last segment, overwritten with a copy of another one, was skipped with all its records.
 #[test]
-fn a_copy_in_the_place_of_the_last_segment_is_missed() {
+fn an_old_copy_of_the_last_segment_is_reported() {
     let (whole, segments) = made(74);
     let (last, path) = segments.last().unwrap();
     for (_, other) in &segments[..segments.len() - 1] {

@@ -72,7 +72,7 @@ fn a_damaged_header_costs_no_record() {
 /// An intact header is trusted, and without the first record nothing shows that the file is what
 /// its name says.
 #[test]
-fn a_header_is_written_anew_only_where_all_it_says_is_known() {
+fn a_header_is_rewritten_only_if_all_its_fields_are_known() {
     let (whole, segments) = made(22);
     let (first, path) = segments[1].clone();
     let refused = |hurt: &dyn Fn(&SimDevice), what: &str| {
@@ -133,7 +133,7 @@ fn a_newer_header_stays_refused() {
 }
 
 #[test]
-fn headers_are_written_anew_wherever_the_power_goes() {
+fn headers_are_rewritten_despite_any_power_cut() {
     let (whole, segments) = made(24);
     // The numbers of what it does begin again.
     let hurt = whole.copy();
@@ -159,7 +159,7 @@ fn headers_are_written_anew_wherever_the_power_goes() {
 
 /// With both, a cut keeps what is before the damaged record.
 #[test]
-fn a_cut_behind_a_damaged_header_keeps_what_is_whole() {
+fn truncation_behind_a_damaged_header_keeps_whole_records() {
     let (whole, segments) = made(25);
     let (first, path) = &segments[1];
     // The numbers of what it does begin again.
@@ -192,7 +192,7 @@ fn copy(device: &SimDevice, from: &str, to: u64) -> String {
 
 /// A copy beside the log kept it from being opened, and a cut discarded intact records.
 #[test]
-fn a_copy_under_another_name_is_left_aside() {
+fn a_misnamed_copy_is_ignored() {
     let (whole, segments) = made(26);
     let of_none = [5, segments[1].0 + 3, COUNT + 2, COUNT + 700];
     for (_, path) in &segments {
@@ -217,7 +217,7 @@ fn a_copy_under_another_name_is_left_aside() {
 
 /// What can be reported of it, and what cannot (`docs/format/log.md`).
 #[test]
-fn an_old_copy_of_a_segment_is_told_where_another_file_or_the_state_has_more() {
+fn an_old_copy_of_a_segment_is_reported_if_another_file_or_the_state_has_more() {
     let sim = testing::sim_env(29);
     let log = Log::create(&sim.env(), "log", VOLUME, &options()).unwrap();
     let append = |upto: u64| {
@@ -246,7 +246,7 @@ fn an_old_copy_of_a_segment_is_told_where_another_file_or_the_state_has_more() {
 
 /// A renamed segment is not discarded, and not taken for what its name says.
 #[test]
-fn a_segment_under_another_name_is_asked_for() {
+fn a_misnamed_segment_is_reported() {
     let (whole, segments) = made(27);
     for (first, path) in &segments {
         let device = whole.copy();
@@ -272,7 +272,7 @@ fn a_segment_under_another_name_is_asked_for() {
 /// If the file of its name is damaged, a copy may be all that is left: the report advised removing
 /// it, and a cut removed it.
 #[test]
-fn a_copy_beside_a_damaged_segment_is_kept_for_who_decides() {
+fn a_copy_beside_a_damaged_segment_is_kept_for_the_administrator() {
     let (whole, segments) = made(28);
     for (first, path) in &segments {
         let device = whole.copy();

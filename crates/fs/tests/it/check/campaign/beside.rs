@@ -63,7 +63,7 @@ fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<Place>
 }
 
 #[test]
-fn what_only_an_opening_reads_is_checked_beside_a_volume_in_use() {
+fn files_read_only_at_opening_are_checked_in_use() {
     for (seed, base) in (150..).zip(&BASES) {
         let (media, fs, found) = in_use(seed, base);
         let report = checked(&fs);
@@ -89,7 +89,7 @@ fn what_only_an_opening_reads_is_checked_beside_a_volume_in_use() {
 }
 
 #[test]
-fn a_volume_that_would_not_open_any_more_is_not_clean_beside_who_has_it_open() {
+fn an_unopenable_volume_is_not_clean_while_a_daemon_has_it_open() {
     for (seed, base) in (153..).zip(&BASES) {
         let (media, fs, found) = in_use(seed, base);
         let twice = ["superblock", "manifest", "copy of the manifest"];
@@ -126,7 +126,7 @@ fn segments(media: &Media) -> BTreeSet<String> {
 /// A user who followed the check's advice got a volume that did not open: nothing made the segment
 /// unnecessary that the process had open.
 #[test]
-fn a_damaged_log_is_superfluous_after_a_change_and_closing() {
+fn a_damaged_log_is_not_needed_after_a_change_and_a_close() {
     for (seed, base) in (159..).zip(&BASES) {
         for how in 0..5 {
             let (media, fs, found) = in_use(seed, base);
@@ -157,7 +157,7 @@ fn a_damaged_log_is_superfluous_after_a_change_and_closing() {
 }
 
 #[test]
-fn nothing_is_found_while_others_write_and_make_checkpoints() {
+fn a_check_beside_writes_and_checkpoints_reports_nothing() {
     for (seed, base) in (156..).zip(&BASES) {
         let media = made(seed, base, false).closed;
         let (fs, store) = opened(&media);

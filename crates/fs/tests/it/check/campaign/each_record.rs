@@ -47,7 +47,7 @@ fn each_record(seed: u64, base: &Base) {
 }
 
 #[test]
-fn a_crash_before_any_record_leaves_a_state_that_there_was() {
+fn a_crash_before_any_record_leaves_an_earlier_state() {
     let bases = [Base::Engine(Engine::Btree), Base::Column, Base::Engine(Engine::Lsm)];
     for (seed, base) in (140..).zip(&bases).take(scale(1, 3) as usize) {
         each_record(seed, base);

@@ -142,18 +142,18 @@ fn at_each_change(engine: Engine, base: &Base) {
 }
 
 #[test]
-fn a_repair_of_a_b_tree_that_is_cut_off_leaves_nothing_worse() {
+fn an_interrupted_repair_of_a_b_tree_makes_nothing_worse() {
     at_each_change(Engine::Btree, &Base::Engine(Engine::Btree));
 }
 
 #[test]
-fn a_repair_of_the_other_engine_that_is_cut_off_leaves_nothing_worse() {
+fn an_interrupted_repair_of_the_log_structured_engine_makes_nothing_worse() {
     at_each_change(Engine::Lsm, &Base::Column);
 }
 
 /// One of the two trees of the volume's records is damaged where the log has changes of it.
 #[test]
-fn a_repair_of_records_under_the_log_that_is_cut_off_leaves_nothing_worse() {
+fn an_interrupted_repair_of_records_under_the_log_makes_nothing_worse() {
     for base in [Base::Engine(Engine::Btree), Base::Column] {
         let volume = made(51, &base, false);
         let all = places(&volume.crashed);

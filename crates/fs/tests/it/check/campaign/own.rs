@@ -165,7 +165,7 @@ pub(super) fn struck(
 }
 
 #[test]
-fn whatever_of_either_tree_is_damaged_the_volume_opens_and_is_repaired() {
+fn any_damage_of_either_mirrored_tree_is_repaired() {
     for (seed, base) in (70..).zip(&BASES) {
         println!("seed {seed}");
         let volume = made(seed, base, false);
@@ -182,7 +182,7 @@ fn whatever_of_either_tree_is_damaged_the_volume_opens_and_is_repaired() {
 }
 
 #[test]
-fn the_two_trees_share_no_place() {
+fn the_mirrored_trees_share_no_disk_block() {
     for (seed, base) in (75..).zip(&BASES) {
         let volume = made(seed, base, false);
         let all = places(&volume.closed);
@@ -202,7 +202,7 @@ fn the_two_trees_share_no_place() {
 
 /// A volume whose trees are both damaged reports both, does not open, and is not changed.
 #[test]
-fn where_both_are_damaged_both_are_named_and_nothing_is_changed() {
+fn damage_of_both_is_reported_and_nothing_changed() {
     for (seed, base) in (80..).zip(&BASES) {
         let volume = made(seed, base, false);
         let hurt = volume.closed.copy();
@@ -236,7 +236,7 @@ fn where_both_are_damaged_both_are_named_and_nothing_is_changed() {
 /// Where the volume opens nevertheless, for places of both are damaged that opening does not read,
 /// a repair says of both that they are, and not that a repair writes them again.
 #[test]
-fn a_repair_that_can_do_nothing_for_both_does_not_point_to_itself() {
+fn an_impossible_repair_does_not_recommend_itself() {
     let mut opened = 0;
     for (seed, base) in (95..).zip(&BASES) {
         let volume = made(seed, base, false);
@@ -267,7 +267,7 @@ fn a_repair_that_can_do_nothing_for_both_does_not_point_to_itself() {
 
 /// What was changed while the copies were damaged is in the copies that a repair makes.
 #[test]
-fn damaged_copies_keep_nobody_from_changes_and_are_not_believed_after() {
+fn damaged_copies_block_no_changes_and_are_not_trusted_afterwards() {
     for (seed, base) in (85..).zip(&BASES) {
         let volume = made(seed, base, false);
         let hurt = volume.closed.copy();
@@ -324,7 +324,7 @@ pub(super) fn options() -> OpenOptions {
 }
 
 #[test]
-fn a_volume_of_before_opens_and_gets_copies_whenever_the_power_goes() {
+fn a_volume_of_an_older_version_gets_copies_despite_power_cuts() {
     for (seed, base) in (90..).zip(&BASES) {
         let volume = made(seed, base, false);
         let before = without_copies(&volume.closed);
@@ -364,7 +364,7 @@ fn a_volume_of_before_opens_and_gets_copies_whenever_the_power_goes() {
 
 /// Snapshots, clones, roll-backs and removals, each with the power going at each change.
 #[test]
-fn both_trees_say_the_same_whenever_the_power_goes() {
+fn both_trees_agree_after_any_power_cut() {
     for (seed, base) in (95..).zip(&BASES) {
         let media = Media::new(seed, false);
         let subject = FsSubject::format_on(media.device(), &opened_with(Durability::Async), base);
@@ -404,7 +404,7 @@ fn both_trees_say_the_same_whenever_the_power_goes() {
 
 /// A program that wrote one of both differently is reported, and the volume's own tree is right.
 #[test]
-fn copies_that_differ_are_told_and_written_anew() {
+fn differing_copies_are_reported_and_rewritten() {
     let volume = made(100, &Base::Engine(Engine::Btree), false);
     let wrong = volume.closed.copy();
     let store = engine(&wrong.env());
@@ -427,7 +427,7 @@ fn copies_that_differ_are_told_and_written_anew() {
 
 /// What the log takes for each of some changes, and what of that is for the copies.
 #[test]
-fn a_small_file_that_is_made_writes_no_copy() {
+fn creating_a_small_file_writes_no_copy() {
     for base in &BASES[..2] {
         let media = Media::new(110, false);
         drop(FsSubject::format_on(media.device(), &opened_with(Durability::Async), base));

@@ -67,7 +67,7 @@ pub(super) fn leaf_of(media: &Media, tree: TreeId, lost: &[u8], whole: &[u8]) ->
 }
 
 #[test]
-fn copies_that_were_given_up_are_not_believed_when_the_other_rots() {
+fn dropped_copies_are_not_trusted_after_later_damage() {
     let (before, last, _) = with_snapshots(120, Engine::Btree);
     let counter = key::counter(Counter::Root);
     let struck = leaf_of(&before, COPY, &last, &counter);
@@ -102,7 +102,7 @@ fn copies_that_were_given_up_are_not_believed_when_the_other_rots() {
 }
 
 #[test]
-fn copies_are_not_given_up_while_something_can_be_read_from_them_only() {
+fn copies_are_kept_while_they_are_the_only_readable_source() {
     let (hurt, last, middle) = with_snapshots(121, Engine::Btree);
     let (own, copy) =
         (leaf_of(&hurt, VOLUME, &middle, &last), leaf_of(&hurt, COPY, &last, &middle));
@@ -122,7 +122,7 @@ fn copies_are_not_given_up_while_something_can_be_read_from_them_only() {
 }
 
 #[test]
-fn a_sector_that_does_not_read_is_answered_from_the_copy_and_nothing_is_removed() {
+fn an_unreadable_sector_is_read_from_the_copy_and_nothing_is_removed() {
     for (seed, base) in (122..).zip(&BASES[..2]) {
         let volume = made(seed, base, false);
         let own = places(&volume.closed).into_iter().filter(is_of_own);
@@ -164,7 +164,7 @@ fn cuts(hurt: &Media) -> Vec<Media> {
 }
 
 #[test]
-fn a_volume_gets_its_copies_wherever_their_repair_was_cut_off() {
+fn a_volume_gets_its_copies_wherever_their_repair_was_interrupted() {
     for (seed, base) in (125..).zip(&BASES[..2]) {
         let volume = made(seed, base, false);
         let hurt = volume.closed.copy();
@@ -184,7 +184,7 @@ fn a_volume_gets_its_copies_wherever_their_repair_was_cut_off() {
 }
 
 #[test]
-fn counts_that_were_lost_are_told_until_a_repair_has_counted_anew() {
+fn lost_counts_are_reported_until_a_repair_has_recounted() {
     for (seed, base) in (128..).zip(&BASES[..2]) {
         let volume = made(seed, base, false);
         let hurt = volume.closed.copy();

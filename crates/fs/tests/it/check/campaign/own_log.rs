@@ -21,7 +21,7 @@ use super::run::{check, repair};
 use crate::check::told;
 
 #[test]
-fn damage_of_either_tree_under_the_log_is_repaired_with_what_the_log_has() {
+fn damage_of_either_tree_under_the_log_is_repaired_from_the_log() {
     for (seed, base) in (130..).zip(&BASES) {
         println!("seed {seed}");
         let volume = made(seed, base, false);
@@ -121,7 +121,7 @@ fn no_sector_holds_leaves_of_both_trees() {
 /// A leaf of either tree that the log changes, and takes away after that with the subvolume that
 /// its records were of.
 #[test]
-fn a_tree_that_misses_nothing_any_more_takes_changes() {
+fn a_tree_that_is_complete_again_accepts_changes() {
     let (made, ..) = with_snapshots(138, Engine::Btree);
     let orphan = |n: u64| key::orphan(5000, n);
     let both = |fill: &dyn Fn(&mut Batch, store::TreeId)| {

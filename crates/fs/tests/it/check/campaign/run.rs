@@ -455,24 +455,24 @@ fn every_structure(engine: Engine, base: &Base) {
 }
 
 #[test]
-fn every_kind_of_damage_of_a_b_tree_comes_to_what_it_may() {
+fn every_kind_of_damage_of_a_b_tree_has_a_permitted_outcome() {
     every_structure(Engine::Btree, &Base::Engine(Engine::Btree));
 }
 
 #[test]
-fn every_kind_of_damage_of_the_other_engine_comes_to_what_it_may() {
+fn every_kind_of_damage_of_the_log_structured_engine_has_a_permitted_outcome() {
     every_structure(Engine::Lsm, &Base::Column);
 }
 
 /// A repair of a volume that opens read-only, because the log adds to what cannot be read, ended in
 /// an error about the volume's records.
 #[test]
-fn what_opens_for_reading_only_is_told_and_not_changed() {
+fn a_volume_that_opens_read_only_is_reported_and_not_changed() {
     read_only(34, Engine::Lsm, "block of a run");
 }
 
 #[test]
-fn what_of_a_b_tree_opens_for_reading_only_is_told_and_nothing_of_it_is_given_up() {
+fn a_b_tree_that_opens_read_only_is_reported_and_kept() {
     read_only(35, Engine::Btree, "leaf");
 }
 
@@ -527,7 +527,7 @@ fn read_only(seed: u64, engine: Engine, structure: &str) {
 
 /// Records of scans, and the tree of one that was given up.
 #[test]
-fn damage_of_an_index_of_another_file_system_comes_to_what_it_may() {
+fn damage_of_an_index_of_another_file_system_has_a_permitted_outcome() {
     for (engine, base) in
         [(Engine::Btree, Base::Engine(Engine::Btree)), (Engine::Lsm, Base::Column)]
     {

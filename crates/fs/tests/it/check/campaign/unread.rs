@@ -62,7 +62,7 @@ fn bytes(media: &Media) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn what_the_medium_does_not_give_is_told_and_the_rest_is_checked() {
+fn read_errors_are_reported_and_the_rest_is_checked() {
     for (seed, base) in (140..).zip(&BASES) {
         let volume = made(seed, base, false);
         for media in [&volume.closed, &volume.crashed] {
@@ -103,7 +103,7 @@ fn of<'a>(all: &'a [Place], structure: &'static str) -> impl DoubleEndedIterator
 }
 
 #[test]
-fn damage_beside_a_sector_that_does_not_read_is_found_and_is_not_repaired() {
+fn damage_beside_an_unreadable_sector_is_reported_and_not_repaired() {
     for (seed, base) in (143..).zip(&BASES) {
         let volume = made(seed, base, false);
         let media = volume.closed.copy();
@@ -137,7 +137,7 @@ fn damage_beside_a_sector_that_does_not_read_is_found_and_is_not_repaired() {
 }
 
 #[test]
-fn a_volume_in_use_tells_what_the_medium_does_not_give() {
+fn a_volume_in_use_reports_read_errors() {
     for (seed, base) in (146..).zip(&BASES) {
         let volume = made(seed, base, false);
         let of_contents = |place: &Place| place.structure == "contents in a sealed segment";
@@ -162,7 +162,7 @@ fn a_volume_in_use_tells_what_the_medium_does_not_give() {
 
 /// All that there is to collect was written while everything could be read.
 #[test]
-fn a_volume_in_use_collects_nothing_where_the_medium_does_not_give_who_has_it() {
+fn a_volume_in_use_collects_nothing_after_a_read_error_in_ownership_records() {
     for (seed, base) in (149..).zip(&BASES) {
         let littered = made(seed, base, false).closed;
         crate::check::garbage::lose(&littered.volume);
@@ -203,7 +203,7 @@ fn a_volume_in_use_collects_nothing_where_the_medium_does_not_give_who_has_it() 
 /// The report about a superblock does not depend on the reader: the other one leads to the state,
 /// and both are rewritten.
 #[test]
-fn a_superblock_that_does_not_read_is_told_alike_in_use_and_not() {
+fn an_unreadable_superblock_is_reported_alike_in_use_and_not() {
     for (seed, base) in (152..).zip(&BASES) {
         let volume = made(seed, base, false);
         let all = places(&volume.closed);

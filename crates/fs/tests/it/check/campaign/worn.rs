@@ -85,11 +85,11 @@ fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
 }
 
 #[test]
-fn an_old_block_put_back_in_a_b_tree_is_found() {
+fn an_old_block_restored_in_a_b_tree_is_reported() {
     worn(Engine::Btree, &Base::Engine(Engine::Btree), OLD_BTREE);
 }
 
 #[test]
-fn an_old_block_put_back_in_the_other_engine_is_found() {
+fn an_old_block_restored_in_the_log_structured_engine_is_reported() {
     worn(Engine::Lsm, &Base::Column, OLD_LSM);
 }
