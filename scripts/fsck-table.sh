@@ -13,7 +13,7 @@ grep '^| ' "$log" | LC_ALL=C sort --stable --field-separator='|' --key=2,2 > "$r
 awk -v table="$rows" '
   /^<!-- table -->/ {
     print
-    print "| volume | structure | damage | harmless | repaired | told | lost in part | last changes lost | all lost | struck with it |"
+    print "| volume | structure | damage | harmless | repaired | reported | lost in part | last changes lost | all lost | struck with it |"
     print "|---|---|---|---:|---:|---:|---:|---:|---:|---|"
     while ((getline line < table) > 0) print line
     skip = 1
