@@ -96,7 +96,7 @@ impl Core {
             && let Err(error) = self.relieve(false)
         {
             // The batch is committed; the next commit gets the error.
-            tracing::warn!(%error, "what a large batch changed stays in memory");
+            tracing::warn!(%error, "cannot evict what a large batch changed");
         }
         self.evict_to_budget();
     }

@@ -110,7 +110,7 @@ impl Core {
         }
         let first = self.lost_trees.lock().insert(tree.id, Arc::clone(damage)).is_none();
         if first {
-            tracing::error!(%damage, tree = tree.id.0, "what the log changes cannot be read");
+            tracing::error!(%damage, tree = tree.id.0, "cannot read a node that the log changes");
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl Core {
             self.lost_trees.lock().clear();
             return;
         }
-        let why = format!("what the log changes cannot be read: {damage}");
+        let why = format!("cannot read a node that the log changes: {damage}");
         tracing::error!(why, "the volume is opened read-only");
         self.log().fail(&why);
         self.read_only = Some(Arc::from(why));

@@ -122,7 +122,7 @@ impl<'a> Replayer<'a> {
         }
         self.settle()?;
         let Err(error) = self.write(early, due) else { return Ok(()) };
-        tracing::warn!(%error, "what is replayed stays in memory");
+        tracing::warn!(%error, "cannot evict replayed changes");
         if error.is_no_space() && core.check_log().is_ok() {
             let dirty = core.dirty();
             self.dirty_max = dirty + dirty / 4;
@@ -152,7 +152,7 @@ impl<'a> Replayer<'a> {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "what is replayed stays in memory");
+                    tracing::warn!(%error, "cannot evict replayed changes");
                     self.writes = false;
                     break;
                 }

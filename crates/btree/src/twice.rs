@@ -31,7 +31,7 @@ impl Nodes {
     pub(crate) fn second_copy(&self, pointer: Pointer, error: &Error) -> Option<Vec<u8>> {
         // The read may have failed because of the second copy alone.
         let bytes = self.halves(pointer)?.into_iter().find_map(Result::ok)?;
-        tracing::error!(%error, "a node of the catalog is read from its second copy");
+        tracing::error!(%error, "read a catalog node from its second copy");
         Some(bytes)
     }
 

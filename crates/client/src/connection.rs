@@ -111,7 +111,7 @@ impl Connection {
         encode(&Request { id: self.last_id, call }, &mut self.sent);
         let length = self.sent.len() - 4;
         if length > wire::FRAME_BYTES_MAX {
-            let message = format!("a request of {length} bytes is too long to be sent");
+            let message = format!("a request of {length} bytes is too long");
             return Err(Failure::new(FailureKind::Invalid, message));
         }
         self.sent[..4].copy_from_slice(&(length as u32).to_le_bytes());
@@ -144,7 +144,7 @@ impl Connection {
                 Ok(()) => match decode::<Reply>(&self.received) {
                     Ok(Reply { id: 0, body: Body::Failed(failure) }) => return failure,
                     Ok(Reply { body: Body::Leaving, .. }) => {
-                        let message = "the daemon of the volume is leaving";
+                        let message = "the daemon of the volume is ending";
                         return Failure::new(FailureKind::Leaving, message);
                     }
                     Ok(_) => {}
@@ -188,7 +188,7 @@ impl Connection {
 }
 
 fn not_ours(error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::Protocol, format!("the daemon's answer is not understood: {error}"))
+    Failure::new(FailureKind::Protocol, format!("cannot parse the daemon's answer: {error}"))
 }
 
 fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {
@@ -201,7 +201,7 @@ fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {
     let failure = Failure::new(kind, message);
     match kind {
         FailureKind::Permission => {
-            failure.hint("it takes the right to search each directory that leads there")
+            failure.hint("search permission is needed on each directory of the path")
         }
         _ => failure,
     }

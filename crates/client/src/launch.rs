@@ -37,7 +37,7 @@ impl<W: Write> LaunchReport<W> {
             encode(launch, &mut bytes);
             let told = write_frame(&mut to, &bytes).and_then(|()| to.flush());
             if let Err(error) = told {
-                tracing::debug!(%error, "nobody reads the launch report");
+                tracing::debug!(%error, "no process reads the launch report");
             }
         }
     }

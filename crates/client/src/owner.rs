@@ -52,7 +52,7 @@ pub fn connect_or_spawn(
                 PATIENCE.as_secs()
             );
             return Err(Failure::new(FailureKind::Busy, message)
-                .hint("the file owner.lock in the volume holds its process ID"));
+                .hint("its process ID is in the file owner.lock of the volume"));
         }
         clock.sleep(pause);
         pause = (pause * 2).min(PAUSE.1);

@@ -50,7 +50,7 @@ impl Data {
 
     /// Remembers the first failed sync.
     pub(crate) fn latch(&self, error: device::Error) -> device::Error {
-        tracing::error!(%error, "a sync of file data failed: no more data is taken");
+        tracing::error!(%error, "a sync of file data failed: refusing further writes");
         self.failed.lock().get_or_insert(error).clone()
     }
 

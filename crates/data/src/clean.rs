@@ -194,7 +194,7 @@ impl Data {
             match sealed() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(error) => return tracing::debug!(%error, "a segment is not sealed"),
+                Err(error) => return tracing::debug!(%error, "cannot seal a segment"),
             }
         }
     }

@@ -427,7 +427,7 @@ impl Data {
             if let Err(error) = self.clean_segment(store, pick) {
                 // The cleaner has them, and will retry: the segments that follow do not wait for
                 // that.
-                tracing::warn!(%error, segment, "pages that nothing names were not freed");
+                tracing::warn!(%error, segment, "unreferenced pages were not freed");
                 break;
             }
             // Only an attempt shows that the disk cannot punch.

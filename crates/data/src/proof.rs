@@ -157,7 +157,7 @@ impl Segments {
     /// Records that a file is not proven to be its segment.
     pub(crate) fn doubt(&self, segment: u64, bad: &Corruption) {
         if self.doubts.lock().insert(segment, bad.clone()).is_none() {
-            tracing::warn!(%bad, "nothing of a data segment is given back");
+            tracing::warn!(%bad, "not freeing any page of a data segment");
         }
     }
 

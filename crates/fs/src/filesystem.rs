@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The error for an attempt to change the result of a query.
-const REFUSED: FsError = FsError::NotPermitted("a query is only looked at");
+const REFUSED: FsError = FsError::NotPermitted("a query directory is read-only");
 
 impl FileSystem for Fs {
     fn find_by_number(&self, top: NodeId, node: NodeId) -> FsResult<Entry> {

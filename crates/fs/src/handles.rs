@@ -56,7 +56,7 @@ pub(crate) fn find(fs: &Fs, top: NodeId, node: NodeId) -> FsResult<Entry> {
             Found::Moved => {}
         }
     }
-    Err(FsError::Busy("the file is renamed all the time"))
+    Err(FsError::Busy("the file is being renamed continuously; try again"))
 }
 
 /// The target of a handle is gone, whichever part of it is missing.

@@ -316,7 +316,7 @@ pub struct TrashSetting {
 /// An object in the trash that [`crate::Fs::restore`] restores as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
-    /// Where it was, relative to the directory that has the trash.
+    /// The former path, relative to the directory that has the trash.
     pub path: Vec<Vec<u8>>,
     /// When it was removed, in nanoseconds since 1970.
     pub removed: i64,

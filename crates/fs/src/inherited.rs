@@ -89,7 +89,7 @@ impl Ways {
                 Ok(_) => return false,
                 Err(error) => {
                     // The error concerns a reader of it, not the removal of a name elsewhere.
-                    tracing::warn!(%error, directory = at, "a way up cannot be read");
+                    tracing::warn!(%error, directory = at, "cannot read a parent directory");
                     return false;
                 }
             };

@@ -77,7 +77,7 @@ impl Numbers {
                 return Ok(());
             }
             if limit >= NUMBERS_END {
-                return Err(FsError::LimitReached("all numbers of inodes were handed out"));
+                return Err(FsError::LimitReached("all inode numbers were used"));
             }
             let next = limit.saturating_add(RANGE).min(NUMBERS_END);
             let mut batch = Batch::new();

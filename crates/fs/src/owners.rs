@@ -349,7 +349,7 @@ impl Fs {
             Owner::Group(group) => caller.in_group(group),
         };
         if !caller.is_root() && !own {
-            return Err(FsError::RootOnly("only root asks for the quotas of others"));
+            return Err(FsError::RootOnly("only root reads the quotas of others"));
         }
         self.quotas.check_known()?;
         if !self.quotas.owners.is_counted() {

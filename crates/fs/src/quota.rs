@@ -193,8 +193,9 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
 }
 
 /// Why a copy is refused.
-const COPIED: FsError =
-    FsError::RootOnly("a quota holds here, and a copy is charged to nobody: only root takes it");
+const COPIED: FsError = FsError::RootOnly(
+    "a quota applies here, and a copy is charged to nobody: only root may make one",
+);
 
 impl Fs {
     /// Refuses a snapshot or a clone to a user whom it would let hold more than a limit allows:

@@ -180,7 +180,7 @@ impl Fs {
                 }
             }
             let purged = self.purge_for_room(until).unwrap_or_else(|error| {
-                tracing::warn!(%error, "the trash could not be emptied for room");
+                tracing::warn!(%error, "cannot purge the trash for space");
                 Purged::Nothing
             });
             search.exhausted = purged == Purged::Empty;
@@ -246,7 +246,7 @@ impl Fs {
         // What the dropped trees shared: that takes longest, or other threads are long at it. A
         // collection rests after a read error.
         let collected = self.collect_until(until).unwrap_or_else(|error| {
-            tracing::debug!(%error, "what nothing names any more could not be collected");
+            tracing::debug!(%error, "cannot collect unreferenced data");
             Reclaimed::default()
         });
         let given = given.and(collected);
@@ -289,7 +289,7 @@ impl Fs {
                     failures += 1;
                     // What was freed until now may be the space that removing takes.
                     if let (FsError::NoSpace, Err(error)) = (&error, self.sync()) {
-                        tracing::debug!(%error, "no room to remove what room would come of");
+                        tracing::debug!(%error, "no space for the removals that would free space");
                     }
                 }
             }
@@ -307,7 +307,7 @@ fn went_on<T>(done: FsResult<T>) -> bool {
     match done {
         Ok(_) | Err(FsError::NoSpace) => true,
         Err(error) => {
-            tracing::warn!(%error, "looking for room failed");
+            tracing::warn!(%error, "cannot search for space to free");
             false
         }
     }

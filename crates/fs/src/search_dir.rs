@@ -355,7 +355,7 @@ impl Searches {
         let questions = self.questions.lock().clone().ok_or(FsError::NotFound)?;
         let expr = questions.parse(text).map_err(|error| {
             let text = String::from_utf8_lossy(text);
-            tracing::info!(%text, %error, "a directory of .search is no query");
+            tracing::info!(%text, %error, "a directory below .search is not a query");
             FsError::InvalidArgument("not a query")
         })?;
         let mut inner = self.inner.lock();

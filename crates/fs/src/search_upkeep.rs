@@ -176,7 +176,12 @@ fn begin(fs: &Fs, work: &mut Work, id: u64) -> FsResult<()> {
     if let Some((base, record)) = search_bases::begin(fs, id)? {
         work.changes.begun(base.tree, given, record.tree);
         let flush = Flush::new(base.tree, record.clone());
-        tracing::debug!(subvolume = id, base = base.tree, old = record.base, "a base is begun");
+        tracing::debug!(
+            subvolume = id,
+            base = base.tree,
+            old = record.base,
+            "building an index base"
+        );
         work.job = Some(Job { base, before: record, flush });
     }
     Ok(())
@@ -208,10 +213,10 @@ fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     work.swept = None;
     let (base, rows) = (job.base.tree, job.flush.rows());
     if matches!(placed, Ok(true)) {
-        tracing::debug!(base, rows, "a base was made");
+        tracing::debug!(base, rows, "an index base is complete");
         return Ok(());
     }
-    tracing::debug!(base, error = ?placed.as_ref().err(), "a base was given up");
+    tracing::debug!(base, error = ?placed.as_ref().err(), "an index base was abandoned");
     let id = job.base.record.subvolume;
     work.resting.insert(id, fs.env.clock.monotonic() + REST_AFTER_FAILURE);
     let removed = search_bases::remove(fs, job.base.tree);
@@ -262,7 +267,7 @@ fn sweep(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
     let bases = search_bases::all(fs)?;
     let kept: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
     if let Err(error) = index.sweep(&kept) {
-        tracing::warn!(%error, "files of the index that are not needed stay");
+        tracing::warn!(%error, "cannot delete unneeded index files");
     }
     fs.store.keep_log(&search_bases::wanted_of_log(fs)?).map_err(from_store)
 }

@@ -137,7 +137,9 @@ pub(crate) fn rename(
     mode: RenameMode,
 ) -> FsResult<()> {
     if mode.leaves_whiteout() {
-        return Err(FsError::InvalidArgument("a snapshot leaves no whiteout"));
+        return Err(FsError::InvalidArgument(
+            "the renamed name is a snapshot, which leaves no whiteout",
+        ));
     }
     if from.0 != to.0 {
         return Err(FsError::CrossSubvolume("a snapshot stays with its directory"));

@@ -258,7 +258,7 @@ pub(crate) fn read_record(store: &dyn Store, id: SubvolId) -> FsResult<Option<Su
     let Some(bytes) = bytes else { return Ok(None) };
     let record = SubvolumeRecord::decode(&bytes).map_err(|error| malformed(VOLUME, &error))?;
     if !key::can_be_subvolume(id.0) || Ino(record.root) > Ino::MAX {
-        return Err(inconsistent(VOLUME, "a subvolume that none can be", id.0));
+        return Err(inconsistent(VOLUME, "an impossible subvolume number", id.0));
     }
     Ok(Some(record))
 }

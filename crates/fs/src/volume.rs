@@ -173,7 +173,7 @@ impl Fs {
             && !search_bases::any(&fs).map_err(damaged)?
             && let Err(error) = fs.store.keep_log(&[])
         {
-            tracing::warn!(%error, "what the log keeps for nobody cannot be given up");
+            tracing::warn!(%error, "cannot drop log records that no index needs");
         }
         Ok(Arc::new(fs))
     }
@@ -246,7 +246,7 @@ impl Fs {
             // footer, nothing more is made durable.
             self.sync()?;
             if let Err(error) = self.numbers.give_back(&*self.store) {
-                tracing::debug!(%error, "numbers of inodes that were lent are not given back");
+                tracing::debug!(%error, "cannot return reserved inode numbers");
             }
             self.data.seal_all();
         }
@@ -586,7 +586,7 @@ fn relief(store: &Arc<dyn Store>) -> data::Relief {
     let store = Arc::downgrade(store);
     Box::new(move || {
         if let Some(Err(error)) = store.upgrade().map(|store| store.give_back()) {
-            tracing::warn!(%error, "free room could not be given back");
+            tracing::warn!(%error, "cannot free space yet");
         }
     })
 }

@@ -15,7 +15,7 @@ pub enum MountError {
     Options(#[from] OptionError),
     /// The kernel offers no FUSE.
     #[error(
-        "/dev/fuse is not there: load the module with `modprobe fuse`; in a container, start it \
+        "/dev/fuse does not exist: load the module with `modprobe fuse`; in a container, start it \
          with `--device /dev/fuse --cap-add SYS_ADMIN`"
     )]
     NoFuse,
@@ -60,7 +60,7 @@ pub enum MountError {
     },
     /// Something else is mounted there.
     #[error(
-        "{} is in use: {source_name} (type {kind}) is mounted there; take it away with \
+        "{} is in use: {source_name} (type {kind}) is mounted there; unmount it with \
          `umount {}` or choose another mount point",
         mount_point.display(), mount_point.display()
     )]
@@ -77,7 +77,7 @@ pub enum MountError {
     Busy(PathBuf),
     /// The mount there has no server any more, and is not ours to remove.
     #[error(
-        "{} is a dead mount (its server is gone): take it away with `fusermount3 -uz {}`, or as \
+        "{} is a dead mount (its server is gone): unmount it with `fusermount3 -uz {}`, or as \
          root with `umount -l {}`",
         .0.display(), .0.display(), .0.display()
     )]
@@ -105,7 +105,7 @@ pub enum MountError {
         mount_point: PathBuf,
     },
     /// `subdir=` does not point to a directory.
-    #[error("subdir {}: {error}", subdir.display())]
+    #[error("cannot mount subdir={}: {error}", subdir.display())]
     Subdir {
         /// The requested directory.
         subdir: PathBuf,

@@ -67,7 +67,7 @@ pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, M
         Ok(mount) => Ok(mount),
         Err(error) => {
             if let Err(error) = detach::detach_lazily(&mount_point) {
-                tracing::warn!(%error, "a mount that could not be served stays behind");
+                tracing::warn!(%error, "cannot unmount a mount without a server");
             }
             Err(error)
         }

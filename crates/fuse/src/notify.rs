@@ -274,7 +274,7 @@ impl Queue {
             // The kernel has no inode, and so no pages, or the mount is gone.
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_unmounted(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, number, "the kernel did not write back stores into maps");
+                tracing::warn!(%error, number, "the kernel did not write back a shared mapping");
             }
         }
     }
@@ -334,7 +334,7 @@ impl Invalidate for Queue {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_unmounted(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, ?node, "the kernel keeps attributes that changed");
+                tracing::warn!(%error, ?node, "cannot invalidate changed attributes in the kernel");
             }
         }
     }

@@ -53,7 +53,7 @@ fn clear(mount_point: &Path, record: &Record, options: &MountOptions) -> Result<
         (true, true) => {
             tracing::warn!(
                 mount_point = %mount_point.display(),
-                "an earlier mount of this volume lost its server; it is taken away"
+                "unmounting a dead mount of this volume"
             );
             detach::detach_lazily(mount_point).map_err(|_| MountError::Dead(mount_point.to_owned()))
         }

@@ -65,7 +65,7 @@ pub enum FsError {
     #[error("no such attribute")]
     NoAttribute,
     /// ENODATA: the file belongs to an index, which has no contents.
-    #[error("contents are not here: this is an index of another file system")]
+    #[error("no contents: this is an index of another file system")]
     Elsewhere,
     /// EOPNOTSUPP.
     #[error("not supported: {0}")]
@@ -77,7 +77,7 @@ pub enum FsError {
     #[error("stale handle")]
     Stale,
     /// ENXIO: there is no data, or nothing at all, from that offset on.
-    #[error("nothing from there to the end of the file")]
+    #[error("no data or hole at or after this offset")]
     PastEnd,
     /// EINTR: the caller cancelled.
     #[error("interrupted")]

@@ -173,14 +173,16 @@ impl Owned {
     ) -> Result<(), FsError> {
         if let Some(uid) = changes.uid {
             if !(caller.is_root() || caller.uid == self.uid && uid == self.uid) {
-                return Err(FsError::NotPermitted("only root gives files away"));
+                return Err(FsError::NotPermitted("only root changes the owner"));
             }
             after.uid = uid;
         }
         if let Some(gid) = changes.gid {
             let member = caller.uid == self.uid && (gid == self.gid || caller.may_be_in(gid));
             if !caller.is_root() && !member {
-                return Err(FsError::NotPermitted("the owner gives to groups of its own only"));
+                return Err(FsError::NotPermitted(
+                    "the owner may set only groups that it is a member of",
+                ));
             }
             after.gid = gid;
         }

@@ -120,7 +120,7 @@ impl Appender {
                 let own = !blobs.answers_may_be_lost()
                     || self.compare(&name).is_ok_and(|found| found == Found::Same);
                 if own && let Err(error) = blobs.delete(&name) {
-                    tracing::warn!(name, %error, "an unfinished blob stays");
+                    tracing::warn!(name, %error, "cannot delete an unfinished blob");
                 }
                 return Err(error.into());
             }
@@ -143,7 +143,7 @@ impl Drop for Appender {
             && let Err(error) = self.device.remove(&self.path)
             && !error.is_not_found()
         {
-            tracing::warn!(path = self.path, %error, "an unfinished blob stays");
+            tracing::warn!(path = self.path, %error, "cannot delete an unfinished blob");
         }
     }
 }

@@ -296,7 +296,7 @@ impl BlobWriter {
                 if let Some(log) = log {
                     let name = blob_name(log.blob.number);
                     if let Err(error) = self.files.blobs.delete(&name) {
-                        tracing::warn!(name, %error, "a value log that nothing names stays");
+                        tracing::warn!(name, %error, "cannot delete an unreferenced value log");
                     }
                 }
                 Err(error)

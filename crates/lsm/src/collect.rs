@@ -66,7 +66,7 @@ impl Core {
         let whole: Vec<u64> = state.blobs.keys().copied().filter(goes).collect();
         for &blob in whole.iter().take(most) {
             if let Err(error) = self.files.blobs.delete(&blob_name(blob)) {
-                tracing::warn!(%error, blob, "a blob that nobody needs stays");
+                tracing::warn!(%error, blob, "cannot delete an unneeded blob");
                 state.stuck.blobs.insert(blob);
             } else {
                 state.blobs.remove(&blob);
@@ -83,7 +83,7 @@ impl Core {
                 // The runs that are needed are rewritten when that pays (`hollow`).
                 Ok(false) => *dead.entry(blob).or_default() += to - from,
                 Err(error) => {
-                    tracing::warn!(%error, blob, "a part of a blob that nobody needs stays");
+                    tracing::warn!(%error, blob, "a part of cannot delete an unneeded blob");
                     stuck.gaps.push((blob, from, to));
                 }
             }
@@ -108,7 +108,7 @@ impl Core {
                 Ok(())
             });
             if let Err(error) = deleted {
-                tracing::warn!(%error, name, "a blob that nothing names stays");
+                tracing::warn!(%error, name, "cannot delete an unreferenced blob");
             }
         }
     }

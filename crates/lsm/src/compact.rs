@@ -186,7 +186,7 @@ impl Core {
         let Some(mut merging) = self.merging.try_lock() else { return false };
         let job = merging.job.take_if(|job| for_checkpoint || !job.returns);
         if job.is_some() {
-            tracing::info!("a merge is given up for the room that it takes");
+            tracing::info!("merge cancelled: its space is needed");
             // A checkpoint may have been made for that space just now.
             let number = self.durable.try_lock().map(|state| state.number);
             merging.rested = number.unwrap_or(merging.planned);
@@ -312,7 +312,7 @@ impl Core {
                 Ok(false) => return,
                 Err(error) => {
                     // The checkpoint succeeds all the same.
-                    tracing::warn!(%error, "runs could not be merged");
+                    tracing::warn!(%error, "cannot merge runs");
                     return;
                 }
             }

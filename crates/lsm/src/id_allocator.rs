@@ -137,7 +137,7 @@ fn read(device: &dyn Device, volume: [u8; 16]) -> Result<Noted> {
                 return Err(Error::NewerFormat { file: path(NAME), found, known: VERSION });
             }
             Ok(Decoded::Numbers(_)) | Err(_) => {
-                tracing::warn!(place, "one of two notes of numbers is damaged");
+                tracing::warn!(place, "one of two records of assigned numbers is damaged");
             }
         }
     }

@@ -309,7 +309,7 @@ impl Core {
         match done {
             Ok(()) => self.keep_merged(),
             // The run is there all the same, and the next checkpoint reports the error again.
-            Err(error) => tracing::warn!(%error, "no checkpoint of a deep tree"),
+            Err(error) => tracing::warn!(%error, "cannot checkpoint a deep tree"),
         }
     }
 }

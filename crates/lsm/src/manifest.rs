@@ -90,7 +90,7 @@ pub(crate) fn delete_damaged(files: &Files, damaged: &[Corruption]) {
     for bad in damaged {
         let name = bad.file.rsplit('/').next().unwrap_or_default();
         if let Err(error) = files.blobs.delete(name) {
-            tracing::warn!(%error, name, "a damaged manifest stays");
+            tracing::warn!(%error, name, "cannot delete a damaged manifest");
         }
     }
 }
@@ -205,7 +205,7 @@ impl Core {
             Ok(Err(Failed::Not(error))) => match self.files.blobs.delete(&first) {
                 Ok(()) => return Err(error),
                 Err(stays) => {
-                    tracing::warn!(error = %stays, name = first, "a manifest alone stays");
+                    tracing::warn!(error = %stays, name = first, "cannot delete a single manifest");
                     Failed::Perhaps(error)
                 }
             },
@@ -239,7 +239,7 @@ impl Core {
             match delete_both(&self.files, attempt.number, &[]) {
                 Ok(()) => attempt.there = false,
                 Err(error) => {
-                    tracing::warn!(%error, number = attempt.number, "a manifest in vain stays");
+                    tracing::warn!(%error, number = attempt.number, "an unused manifest stays");
                 }
             }
         }
@@ -293,7 +293,7 @@ impl Core {
         match self.make(&alone.name, &alone.bytes) {
             Ok(()) => {}
             Err(Failed::Not(error) | Failed::Perhaps(error)) => {
-                tracing::warn!(%error, "there is one manifest, and no room for its copy");
+                tracing::warn!(%error, "no space for the second copy of the manifest");
                 state.alone = Some(alone);
             }
             // And this store is read-only from now on.
@@ -374,7 +374,7 @@ impl Core {
         for number in seen.chain([old]).filter(|number| *number > 0) {
             for name in both_names(number).iter().filter(|name| !unread.contains(name)) {
                 if let Err(error) = self.files.blobs.delete(name) {
-                    tracing::warn!(%error, name, "an old manifest stays");
+                    tracing::warn!(%error, name, "cannot delete an old manifest");
                 }
             }
         }

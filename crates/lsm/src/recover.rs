@@ -133,14 +133,16 @@ pub(crate) fn repair(env: &Env, options: &Options) -> Result<()> {
 /// is the newest.
 fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     for (name, error) in &newest.unread {
-        tracing::warn!(%error, name, "a manifest cannot be read; the other says all");
+        tracing::warn!(%error, name, "cannot read one manifest; using its copy");
     }
     for stray in &newest.strays {
         tracing::warn!(stray = %stray.told(), "ignoring a misplaced manifest");
     }
     may_pass_over(files, newest)?;
     match complete(files, newest) {
-        Err(error) if error.is_no_space() => tracing::warn!(%error, "one manifest is all"),
+        Err(error) if error.is_no_space() => {
+            tracing::warn!(%error, "only one copy of the manifest exists")
+        }
         completed => completed?,
     }
     Ok(())
@@ -272,11 +274,11 @@ fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
         Ok(()) => delete_damaged(&core.files, &newest.damaged),
         // Files on a full disk can be removed, and then there is space.
         Err(error) if !late && error.is_no_space() => {
-            tracing::warn!(%error, "one manifest is all");
+            tracing::warn!(%error, "only one copy of the manifest exists");
             state.alone = newest.alone();
         }
         Err(error @ (Error::Device(_) | Error::NoSpace(_))) if state.allocator.is_some() => {
-            tracing::warn!(%error, "the server takes no manifest; opened with that of before");
+            tracing::warn!(%error, "the server accepts no manifest; opened the previous state");
         }
         Err(error) => return Err(error),
     }
@@ -299,14 +301,14 @@ fn clean(core: &Core, state: &Durable, manifest: &RunManifest, found: &[u64]) ->
         if is_own(&core.files, *number) {
             delete_both(&core.files, *number, &[])?;
         } else {
-            tracing::warn!(number, "an old manifest stays, for it cannot be read");
+            tracing::warn!(number, "not deleting an old manifest, because it cannot be read");
         }
     }
     // Those of the manifest, and those that the log has linked since.
     for number in found.iter().filter(|number| !state.blobs.contains_key(number)) {
         match core.files.check_head(*number) {
             Ok(()) => blobs.delete(&blob_name(*number))?,
-            Err(error) => tracing::warn!(%error, "a blob that nothing names stays"),
+            Err(error) => tracing::warn!(%error, "cannot delete an unreferenced blob"),
         }
     }
     Ok(())

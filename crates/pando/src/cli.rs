@@ -36,7 +36,7 @@ use crate::{cache_size, index_cache};
 /// A time from the command line.
 fn duration(text: &str) -> Result<Duration, String> {
     inode::parse_duration(text)
-        .ok_or_else(|| "a number with s, m, h, d, w or y is wanted, such as 90m or 7d".to_owned())
+        .ok_or_else(|| "expected a number with s, m, h, d, w or y, such as 90m or 7d".to_owned())
 }
 
 const PATHS: &str = "\
@@ -53,7 +53,7 @@ Exit codes:
   3  no such path, volume or snapshot
   4  permission denied
   5  damaged data, or an I/O error
-  6  in the way: exists, not empty, busy, mounted, of another kind
+  6  conflict: exists, not empty, busy, mounted, of another kind
   7  no space, or read-only
   8  not a volume, or of a newer format
   130 interrupted";
@@ -75,7 +75,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Make a volume in a directory that is empty or not there
+    /// Create a volume in an empty or new directory
     #[command(after_help = "Example:\n  pando format /data/vol")]
     Format(FormatArgs),
     /// Mount a volume
@@ -88,10 +88,10 @@ pub(crate) enum Verb {
     /// Show the state of a volume and of its daemon
     #[command(after_help = "Examples:\n  pando status /data/vol\n  pando status /mnt/vol --json")]
     Status(VolumeArg),
-    /// Who uses a volume through its daemon, and ending that
+    /// List the sessions of a volume's daemon, and end them
     #[command(subcommand, after_help = session::HELP)]
     Session(SessionVerb),
-    /// Show what is known of a path: subvolume, snapshots, attributes
+    /// Show details of a path: subvolume, snapshots, attributes
     #[command(after_help = "Example:\n  pando info /mnt/vol/project")]
     Info(PathArg),
     /// List directories, or files
@@ -99,7 +99,7 @@ pub(crate) enum Verb {
     Ls(LsArgs),
     /// Find files by name, size, owner, time and more: GNU find's expressions, or a search box's
     Find(FindArgs),
-    /// Say what the index for searches holds, how it is divided, and when it is written
+    /// Set what the search index holds, its cluster sizes, and flush it
     #[command(subcommand, after_help = search::HELP)]
     Search(SearchVerb),
     /// Show the attributes of paths
@@ -108,10 +108,10 @@ pub(crate) enum Verb {
     /// Write the contents of files to standard output
     #[command(after_help = "Example:\n  pando cat /data/vol:/project/a.txt")]
     Cat(PathsArg),
-    /// Copy a tree, or a file, into a volume: DST becomes what SRC is
+    /// Copy a file or a tree into a volume: DST becomes a copy of SRC
     #[command(after_help = IMPORT_HELP)]
     Import(ImportArgs),
-    /// Keep an index of an existing tree, of any file system: attributes without contents
+    /// Index an existing tree of any file system: attributes without contents
     #[command(after_help = index::HELP)]
     Index(IndexArgs),
     /// Snapshots of a directory
@@ -120,7 +120,7 @@ pub(crate) enum Verb {
     /// Clone a directory: writable, in constant time whatever its size
     #[command(after_help = snapshot::CLONE_HELP)]
     Clone(CloneArgs),
-    /// Make a directory again what one of its snapshots holds
+    /// Roll a directory back to one of its snapshots
     #[command(after_help = ROLLBACK_HELP)]
     Rollback(RollbackArgs),
     /// Show how much directories hold, without walking them
@@ -132,7 +132,7 @@ pub(crate) enum Verb {
     /// Show in which snapshots a path existed, and when it changed or vanished
     #[command(after_help = HISTORY_HELP)]
     History(HistoryArgs),
-    /// Remove a tree: detached at once, its room reclaimed in the background
+    /// Remove a tree: detached at once, its space reclaimed in the background
     #[command(
         after_help = "Examples:\n  pando rmr /mnt/vol/old\n  pando rmr --wait /data/vol:/old"
     )]
@@ -143,19 +143,19 @@ pub(crate) enum Verb {
     /// Limits on what directories hold
     #[command(subcommand, after_help = quota::HELP)]
     Quota(QuotaVerb),
-    /// Directories that keep what is removed in them
+    /// Directories that keep removed files for a while
     #[command(subcommand, after_help = trash::HELP)]
     Trash(TrashVerb),
-    /// Bring back what was removed, out of the trash
+    /// Restore removed files from the trash
     #[command(after_help = trash::RESTORE_HELP)]
     Restore(RestoreArgs),
     /// Make everything in a volume durable
     #[command(after_help = "Example:\n  pando sync /data/vol")]
     Sync(VolumeArg),
-    /// Check all that a volume has on disk, and repair it
+    /// Verify everything that a volume stores, and repair it
     #[command(after_help = check::FSCK_HELP)]
     Fsck(FsckArgs),
-    /// Find what nothing names, and delete it
+    /// Find unreferenced data, and delete it
     #[command(after_help = check::GC_HELP)]
     Gc(GcArgs),
     /// Measure, in process and without a mount; one JSON object a line
@@ -164,7 +164,7 @@ pub(crate) enum Verb {
     /// Serve a volume as its daemon (started by other verbs)
     #[command(hide = true)]
     Owner(OwnerArgs),
-    /// Write man pages and completions of shells below a directory
+    /// Write man pages and shell completions below a directory
     #[command(hide = true)]
     Generate(GenerateArgs),
 }
@@ -174,18 +174,18 @@ Options for -o, comma-separated:
   ro, rw                    read-only or not
   allow_other, noallow_other  let other users in (the default for root's mounts)
   default_permissions       let the kernel check permissions (the default)
-  no_default_permissions    check them here; the kernel keeps no names then
-  noatime, relatime         when reading sets the time of last read
+  no_default_permissions    check them in the daemon; the kernel then caches no names
+  noatime, relatime         whether reading updates the access time
   subdir=PATH               mount a directory of the volume instead of its root
   attr-timeout=SECONDS      how long the kernel keeps attributes
   entry-timeout=SECONDS     how long the kernel keeps names
-  negative-timeout=SECONDS  how long the kernel keeps that there is no such name
+  negative-timeout=SECONDS  how long the kernel keeps that a name does not exist
   sync, dirsync             every write, or every change of a directory, is durable
                             when it returns
   suid, dev, exec           as for every mount, and nosuid, nodev (the default), noexec
-  remount                   change ro, suid, dev, exec, sync of a mount that is there
+  remount                   change ro, suid, dev, exec, sync of an existing mount
   cache-size=SIZE           like --cache-size
-  merge-rate=SIZE           most bytes a second that merges of --engine lsm write
+  merge-rate=SIZE           most bytes per second that merges of --engine lsm write
   threads=N                 threads that serve requests, 1 to 64
   clone_fd                  a channel to the kernel for each thread
   snapshot-inodes=alike     a file has one inode number in all snapshots (`unique`: one in each)
@@ -240,7 +240,7 @@ pub(crate) struct FormatArgs {
     /// How --engine lsm lays records out (default rows)
     #[arg(long, value_enum)]
     pub(crate) layout: Option<LayoutArg>,
-    /// Directory of the log, on a disk of its own; empty, or not there (default: in VOLDIR)
+    /// Directory of the log, on a separate disk; empty or new (default: in VOLDIR)
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,
 }
@@ -291,10 +291,10 @@ pub(crate) struct MountArgs {
     /// Stay in the foreground
     #[arg(long, short)]
     pub(crate) foreground: bool,
-    /// Memory for cached nodes of the volume, such as 512M; default is a quarter of all memory
+    /// Memory for cached nodes of the volume, such as 512M; default: a quarter of all memory
     #[arg(long, value_name = "SIZE", value_parser = cache_size::parse, env = CACHE_SIZE)]
     pub(crate) cache_size: Option<u64>,
-    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk
+    /// Memory for the search index, such as 80M; 0: no index, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
     /// Mount options, comma-separated
@@ -306,7 +306,7 @@ pub(crate) struct MountArgs {
 pub(crate) struct UmountArgs {
     /// Mount point, or directory of the volume
     pub(crate) path: PathBuf,
-    /// Take it out of sight also while it is in use; the volume is closed when the last user leaves
+    /// Detach it even while it is in use; the volume is closed when the last user leaves
     #[arg(short, long)]
     pub(crate) lazy: bool,
 }
@@ -343,7 +343,7 @@ pub(crate) struct FindArgs {
 pub(crate) struct ImportArgs {
     /// What to copy
     pub(crate) src: PathBuf,
-    /// What it is to become: a path below a mount, or VOLDIR:/inner/path
+    /// The new path: a path below a mount, or VOLDIR:/inner/path
     pub(crate) dst: PathBuf,
 }
 
@@ -414,8 +414,8 @@ pub(crate) struct RmrArgs {
     /// What to remove
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Wait until the room of the contents is given back, and show how far that is; the little
-    /// that names take follows with the next checkpoints
+    /// Wait until the space of the contents is free, and show progress; the small space of names
+    /// follows with the next checkpoints
     #[arg(long)]
     pub(crate) wait: bool,
 }
@@ -446,7 +446,7 @@ pub(crate) struct OwnerArgs {
     /// Memory for cached nodes; default is a quarter of all memory
     #[arg(long, value_name = "SIZE", value_parser = cache_size::parse, env = CACHE_SIZE)]
     pub(crate) cache_size: Option<u64>,
-    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk
+    /// Memory for the search index, such as 80M; 0: no index, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
     /// Mount it there, and stay until it is unmounted

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub(crate) const DU_HELP: &str = "\
-Prints for every directory, after those below it, the room that all below it takes, in KiB, and
-its path, as du does. An inode with several names counts once. The figures are of the moment of
-the call. What you may not look into is not counted, and said; the exit code is 1 then. DIR@SNAPSHOT
-means a snapshot. There is no -a: for files one by one `pando find DIR -printf '%k\\t%p\\n'`.
+Prints for every directory, after those below it, the space used below it, in KiB, and its path,
+as du does. An inode with several names counts once. The figures are of the moment of the call.
+Directories that you may not read are not counted but reported; the exit code is then 1.
+DIR@SNAPSHOT means a snapshot. There is no -a: list single files by
+`pando find DIR -printf '%k\\t%p\\n'`.
 
 Examples:
   pando du -sh /mnt/vol/project
@@ -46,13 +47,13 @@ pub(crate) struct DuArgs {
     /// Only the directories named
     #[arg(long, short, conflicts_with = "max_depth")]
     pub(crate) summarize: bool,
-    /// Only directories so deep below those named
+    /// Only directories at most this deep below those named
     #[arg(long, short = 'd', value_name = "N")]
     pub(crate) max_depth: Option<u32>,
     /// Sizes as people read them, and `sort -h`: 4.0K, 22M
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
-    /// Lengths of files instead of the room they take
+    /// Lengths of files instead of the space they use
     #[arg(long)]
     pub(crate) apparent_size: bool,
     /// Lengths of files, in bytes
@@ -70,7 +71,7 @@ pub(crate) struct DuArgs {
 pub(crate) struct SummaryArgs {
     /// The directory
     pub(crate) path: PathBuf,
-    /// So many owners, extensions and directories, at most 1000
+    /// Number of owners, extensions and directories to print, at most 1000
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(..=i64::from(wire::DIRECTORIES_MAX)))]
     pub(crate) top: u32,

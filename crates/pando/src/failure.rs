@@ -41,7 +41,7 @@ pub(crate) fn source(doing: &str, path: &Path, error: &io::Error) -> Failure {
         return failure;
     }
     Failure { kind: FailureKind::Other, ..failure }
-        .hint("what is to be read does not read: that is no fault of the volume")
+        .hint("the source cannot be read; the volume is not at fault")
 }
 
 /// The kind of an operating-system error.
@@ -79,9 +79,8 @@ pub(crate) fn device(volume: &Path, error: &device::Error) -> Failure {
     );
     match failure.kind {
         // The device layer refused it, not the operating system.
-        FailureKind::Permission if error.os.is_none() => failure.hint(
-            "somebody put it into the directory of the volume: look what it is, and remove it",
-        ),
+        FailureKind::Permission if error.os.is_none() => failure
+            .hint("it does not belong into the directory of the volume: inspect it, and remove it"),
         FailureKind::Permission => {
             let hint = of_another(volume, &error.path);
             failure.hint(hint.unwrap_or_else(|| ONLY_ITS_USER.to_owned()))

@@ -47,7 +47,7 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     let message: Vec<_> = message.lines().map(str::trim).collect();
     let usage = paragraphs.find(|part| part.starts_with("Usage:"));
     let failure = Failure::new(FailureKind::Invalid, message.join(" "))
-        .hint(usage.unwrap_or("`pando --help` shows what there is"));
+        .hint(usage.unwrap_or("`pando --help` lists the verbs"));
     Output::new(true, false).failure(&failure);
     exit::code(failure.kind)
 }

@@ -52,5 +52,5 @@ fn not_confirmed(found: &MountInfo) -> Failure {
          it"
     );
     Failure::new(FailureKind::Permission, message)
-        .hint(format!("where you mean that volume, say {volume}:/path"))
+        .hint(format!("if you mean that volume, use {volume}:/path"))
 }

@@ -188,7 +188,7 @@ impl Place {
 pub(crate) fn refuse_path(argument: &Path, verb: &str) -> Result<()> {
     match split(argument) {
         Some((volume, inner)) if inner.iter().any(|&byte| byte != b'/') => {
-            let message = format!("`{verb}` takes the directory of a volume, and no path in it");
+            let message = format!("`{verb}` needs the directory of a volume, not a path in it");
             let failure = Failure::new(FailureKind::Invalid, message);
             Err(failure
                 .hint(format!("say {}", volume.display()))
@@ -223,7 +223,7 @@ pub(crate) fn both(one: Place, other: Place) -> Result<(Place, Place)> {
             other.volume.display()
         );
         Err(Failure::new(FailureKind::Invalid, message).hint(
-            "to copy from one volume to another, mount the first and have `pando import` read \
+            "to copy between volumes, mount the first and let `pando import` read \
                  the directory there",
         ))
     }
@@ -308,7 +308,7 @@ fn closed(path: &Path) -> Option<Failure> {
     let error = path.symlink_metadata().err()?;
     (error.kind() == ErrorKind::PermissionDenied).then(|| {
         failure::io("look at", path, &error)
-            .hint("it takes the right to search each directory that leads there")
+            .hint("search permission is needed on each directory of the path")
     })
 }
 
@@ -318,10 +318,9 @@ fn not_a_volume(directory: &Path) -> Failure {
     }
     if directory.join("btree").is_dir() && directory.join("log").is_dir() {
         let message = format!("{} is missing from the volume", directory.join(FILE).display());
-        return Failure::new(FailureKind::Damaged, message)
-            .hint("restore the file from a copy of the volume");
+        return Failure::new(FailureKind::Damaged, message).hint("restore the file from a backup");
     }
-    let message = format!("{} is not a volume: there is no {FILE} in it", directory.display());
+    let message = format!("{} is not a volume: it contains no {FILE}", directory.display());
     Failure::new(FailureKind::NotVolume, message).hint("`pando format` makes a volume")
 }
 
@@ -361,7 +360,7 @@ fn elsewhere(argument: &Path) -> String {
             // Strips trailing slashes.
             let volume: PathBuf = volume.components().collect();
             let what = if inner.as_os_str().is_empty() { "the root of" } else { "that path in" };
-            format!("for {what} this volume say {}:/{}", volume.display(), inner.display())
+            format!("for {what} this volume use {}:/{}", volume.display(), inner.display())
         }
         _ => "say VOLDIR:/path for a path in a volume that is not mounted".to_owned(),
     }

@@ -106,8 +106,5 @@ pub(crate) fn perform(target: &(impl Target + ?Sized), call: &Call<'_>) -> Resul
 pub(crate) fn unexpected(answer: &Answer) -> Failure {
     let mut text = format!("{answer:?}");
     text.truncate(text.find(['(', ' ', '{']).unwrap_or(text.len()));
-    Failure::new(
-        FailureKind::Protocol,
-        format!("the daemon gave an answer of another kind: {text}"),
-    )
+    Failure::new(FailureKind::Protocol, format!("the daemon sent an unexpected answer: {text}"))
 }

@@ -14,7 +14,7 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] device::Error),
     /// There is no space for the commit; nothing was changed. Space may be freed later.
-    #[error("no room left for {0}")]
+    #[error("no space left for {0}")]
     NoSpace(&'static str),
     /// A write or sync failed earlier, so the on-disk state is not known. The store serves reads,
     /// and must be opened again before it takes writes.
@@ -54,7 +54,7 @@ pub enum Error {
     },
     /// The addresses of a run's leaves do not fit one log record, or its index is longer than its
     /// length field allows.
-    #[error("the run is too long to be ingested as one: give it in parts")]
+    #[error("the run is too long to ingest at once: split it")]
     RunTooLong,
     /// A diff was requested of two pinned states of different stores.
     #[error("the two pinned states are of different stores")]

@@ -57,7 +57,7 @@ fn cell(
         }
         Node::Interior(interior) => {
             if level != interior.level {
-                found(report, id, &format!("level {level} lies"));
+                found(report, id, &format!("level {level} is wrong"));
                 return !clean;
             }
             let entries = &interior.keys;

@@ -110,7 +110,7 @@ pub(super) fn newest(
         if let Some(error) = unread {
             return Err(error.into());
         }
-        let what = "no superblock leads to a state".to_owned();
+        let what = "no superblock points to a valid state".to_owned();
         let (kind, file) = (FindingKind::Unreadable, SUPERBLOCK_FILES[0].to_owned());
         found.push(Finding::new(kind, file, 0, what));
     }

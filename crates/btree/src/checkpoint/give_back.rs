@@ -159,7 +159,7 @@ impl Core {
             punch(space, file, part)
         });
         if let Err(error) = result {
-            tracing::warn!(%error, "free room could not be given back");
+            tracing::warn!(%error, "cannot free space yet");
         }
     }
 
@@ -180,7 +180,7 @@ impl Core {
             punch_round(&mut state.space, file, Part::all(TIGHT_BYTES_MIN))
         });
         if let Err(error) = result {
-            tracing::warn!(%error, "free room could not be given back");
+            tracing::warn!(%error, "cannot free space yet");
         }
     }
 
@@ -191,7 +191,7 @@ impl Core {
         }
         let file = self.nodes.file.as_ref();
         if let Err(error) = punch_round(&mut state.space, file, Part::all(REST_BYTES_MIN)) {
-            tracing::warn!(%error, "free room could not be given back");
+            tracing::warn!(%error, "cannot free space yet");
         }
     }
 
@@ -231,7 +231,7 @@ impl Core {
         let part = Part { least: REST_BYTES_MIN, punches: REST_PUNCHES, looks: REST_LOOKS };
         if let Err(error) = punch_round(&mut state.space, self.nodes.file.as_ref(), part) {
             // It is listed again: a caller that gets `true` would call again and again.
-            tracing::warn!(%error, "free room could not be given back");
+            tracing::warn!(%error, "cannot free space yet");
             return false;
         }
         true

@@ -154,7 +154,7 @@ impl Core {
             Err(Failed { error, whole: true })
                 if error.is_no_space() && !frugal && self.check_log().is_ok() =>
             {
-                tracing::debug!(%error, "a checkpoint is written once more, into less room");
+                tracing::debug!(%error, "retrying the checkpoint without moving nodes");
                 let attempt = Attempt { moves: Map::default(), frugal: true };
                 self.try_write_state(state, frozen, most, attempt)
             }

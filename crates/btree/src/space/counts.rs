@@ -138,7 +138,7 @@ impl Counts {
                 return Err(too_low(unit, before, change).into());
             }
             if after >= i64::from(COUNT_MAX) {
-                tracing::warn!(unit, "a node has too many references to be counted: it stays");
+                tracing::warn!(unit, "too many references: the node stays");
             }
             work.set_count(unit, u32::try_from(after).map_or(COUNT_MAX, |n| n.min(COUNT_MAX)))?;
         }
@@ -171,7 +171,7 @@ fn children(work: &Work<'_>, death: Death) -> Result<Vec<Death>> {
         Ok(pointers) => pointers,
         Err(Error::Corrupt(damage)) => {
             let (file, offset) = (damage.file.as_str(), damage.offset);
-            tracing::warn!(file, offset, %damage, "a dead node is damaged: room below it is lost");
+            tracing::warn!(file, offset, %damage, "a dead node is damaged: losing space below it");
             return Ok(Vec::new());
         }
         Err(error) => return Err(error),

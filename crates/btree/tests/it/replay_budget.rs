@@ -144,7 +144,7 @@ fn replay_does_not_write_where_a_later_record_has_a_run() {
     }
 }
 
-/// A volume opens however full its medium is: then what is replayed stays in memory.
+/// A volume opens however full its medium is: replayed changes then stay in memory.
 #[test]
 fn a_long_log_is_replayed_on_a_full_disk() {
     let load = Load { entries: 20_000, step: 131, long: Some(20) };

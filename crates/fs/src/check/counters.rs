@@ -33,7 +33,7 @@ impl Checker<'_, '_> {
             }
         }
         for (key, (known, next), of) in wrong {
-            let what = format!("the next number of a {of} is said to be {known}, and is {next}");
+            let what = format!("the recorded next {of} number is {known}, but must be {next}");
             let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
             let fix = Fix::Edits("set the counter", edits);
             self.found(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix));
@@ -63,7 +63,7 @@ impl Checker<'_, '_> {
             return;
         }
         let next = greatest + 1;
-        let what = format!("the next number of an inode is said to be {known}, and is {next}");
+        let what = format!("the recorded next inode number is {known}, but must be {next}");
         let edits = vec![Edit::Put(VOLUME, key.to_vec(), next.to_le_bytes().to_vec())];
         let fix = Fix::Edits("set the counter", edits);
         self.found(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix));
@@ -80,7 +80,7 @@ impl Checker<'_, '_> {
         if !self.table.lost.is_empty() || known >= least || least >= COUNT_MAX {
             return;
         }
-        let what = format!("the epoch is said to be {known}, and is {least}");
+        let what = format!("the recorded epoch is {known}, but must be at least {least}");
         let edits = vec![Edit::Put(VOLUME, key.to_vec(), least.to_le_bytes().to_vec())];
         let fix = Fix::Edits("set the counter", edits);
         self.found(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix));

@@ -100,7 +100,7 @@ impl Checker<'_, '_> {
             self.two_of(tree, named.ino, "a directory and of a file beside its name");
         }
         if !new {
-            let what = format!("inode {} stands beside another name, too", named.ino);
+            let what = format!("inode {} is also stored beside another name", named.ino);
             let fix = Fix::Join(tree.subvol, tree.id, named.ino);
             let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             let problem = self.at(problem, (tree.subvol, dir.ino), &named.name)?;
@@ -229,7 +229,7 @@ impl Checker<'_, '_> {
         let key = key::linked(named.ino, Part::Attributes);
         let inode = match look::get(self.pin, tree.id, &key, LinkedRecord::decode)? {
             Look::Absent => {
-                let what = "the inode that the name leads to does not exist";
+                let what = "the inode that the name points to does not exist";
                 return Ok(Some(Self::dangling(tree, dir, cookie, named, what)));
             }
             Look::Unknown => return Ok(Some(unreadable("the inode"))),
@@ -239,7 +239,7 @@ impl Checker<'_, '_> {
             self.count(tree, dir.reach, &inode);
         }
         if inode.kind != kind {
-            let what = format!("the name says {kind:?}, the inode {:?}", inode.kind);
+            let what = format!("the name has kind {kind:?}, the inode {:?}", inode.kind);
             let entry = Named { target: Target::Linked(inode.kind), ..named.clone() };
             let key = key::entry(dir.ino, cookie, Part::Attributes).to_vec();
             let edits = vec![Edit::Put(tree.id, key, entry.encode())];
@@ -248,7 +248,7 @@ impl Checker<'_, '_> {
         }
         let back = key::back_reference(named.ino, dir.ino, cookie);
         if look::exists(self.pin, tree.id, &back)? == Look::Absent {
-            let what = "the inode does not know this name".to_owned();
+            let what = "the inode has no back reference to this name".to_owned();
             let edits = vec![Edit::Put(tree.id, back.to_vec(), Vec::new())];
             let fix = Fix::Edits("add it to its names", edits);
             return Ok(Some(Problem::new(ProblemKind::Name, what).repaired_by(fix)));
@@ -269,11 +269,11 @@ impl Checker<'_, '_> {
                 let prefix = key::directory_prefix(named.ino);
                 let mut below = look::Scan::new(self.pin, tree.id, &prefix)?;
                 if !below.advance()? && below.lost.is_empty() {
-                    let what = "the directory that the name leads to does not exist";
+                    let what = "the directory that the name points to does not exist";
                     return Ok(Some(Self::dangling(tree, dir, cookie, named, what)));
                 }
                 tree.remade.insert(named.ino);
-                let what = "the record of the directory is gone, its names are there".to_owned();
+                let what = "the record of the directory is missing; its names exist".to_owned();
                 let fix = Fix::Directory(tree.id, named.ino, (dir.ino, cookie));
                 return Ok(Some(Problem::new(ProblemKind::Name, what).repaired_by(fix)));
             }
@@ -292,7 +292,7 @@ impl Checker<'_, '_> {
                 Look::Found(other)
                     if other.ino == named.ino && other.target == Target::Directory =>
                 {
-                    let what = "the directory has another name, too";
+                    let what = "the directory has a second name";
                     return Ok(Some(Self::dangling(tree, dir, cookie, named, what)));
                 }
                 Look::Found(_) | Look::Absent => {}
@@ -301,7 +301,7 @@ impl Checker<'_, '_> {
         let what = if right {
             "the directory says that it was removed".to_owned()
         } else {
-            format!("the directory says that it is in directory {}", record.parent)
+            format!("the directory names directory {} as its parent", record.parent)
         };
         let value = format::directory_record::DirectoryRecord {
             parent: dir.ino,
@@ -365,18 +365,18 @@ impl Checker<'_, '_> {
             match elsewhere {
                 Look::Unknown => return Ok(Some(unreadable("its other place"))),
                 Look::Found(entry) if entry.target == Target::Subvolume(id) => {
-                    let what = format!("subvolume {id} is somewhere else, too");
+                    let what = format!("subvolume {id} is also mounted elsewhere");
                     return Ok(Some(Self::dangling(tree, dir, cookie, named, &what)));
                 }
                 Look::Found(_) | Look::Absent => {}
             }
-            let what = format!("subvolume {id} says that it is somewhere else");
+            let what = format!("subvolume {id} names another place as its mount point");
             let value = SubvolumeRecord { parent: place, ..record }.encode();
             let edits = vec![Edit::Put(VOLUME, key.to_vec(), value)];
             let fix = Fix::Edits("set its place to this one", edits);
             return Ok(Some(Problem::new(ProblemKind::Subvolume, what).repaired_by(fix)));
         }
-        let what = format!("the name leads to inode {}, not to its root", named.ino);
+        let what = format!("the name points to inode {}, not to its root", named.ino);
         let entry = Named { ino: record.root, ..named.clone() };
         let key = key::entry(dir.ino, cookie, Part::Attributes).to_vec();
         let fix = Fix::Edits("lead it to the root", vec![Edit::Put(tree.id, key, entry.encode())]);
@@ -409,7 +409,7 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let name = owner.as_ref().map(|(named, _)| named.name.clone()).unwrap_or_default();
-        let unknown = || format!("a record of {part:?} that the inode does not know of");
+        let unknown = || format!("an unexpected {part:?} record: the inode has no such flag");
         let problem = match owner {
             _ if malformed.is_some() => {
                 let what = malformed.map(|malformed| malformed.to_string()).unwrap_or_default();
@@ -491,7 +491,8 @@ impl Checker<'_, '_> {
             let problem = if hidden {
                 unreadable(what)
             } else {
-                let problem = Problem::new(ProblemKind::Contents, format!("its {what} are gone"));
+                let problem =
+                    Problem::new(ProblemKind::Contents, format!("its {what} are missing"));
                 let how = "note that there are none";
                 let less = if part == Part::Bulk {
                     let wrong = self.small_contents(tree.id, attached.named.ino, &inode, None)?;

@@ -36,7 +36,11 @@ impl Fs {
             return Ok(());
         };
         if view.linked(ino)?.is_some() {
-            return Err(inconsistent(tree, "an inode under its own number and beside names", ino));
+            return Err(inconsistent(
+                tree,
+                "an inode is stored twice: under its own number and beside a name",
+                ino,
+            ));
         }
         let beside = |place: &Place, part| {
             self.store.get(tree, &key::entry(place.dir, place.cookie, part)).map_err(from_store)

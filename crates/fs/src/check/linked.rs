@@ -120,7 +120,7 @@ impl Checker<'_, '_> {
             }
             Look::Found(_) | Look::Absent => {}
         }
-        let what = format!("inode {} names an entry that is not there", inode.ino);
+        let what = format!("inode {} refers to a missing entry", inode.ino);
         let edits = vec![Edit::Delete(tree.id, key.to_vec())];
         let fix = Fix::Edits("forget that name", edits);
         let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
@@ -194,7 +194,8 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         if inode.names > 0 {
-            let what = format!("it says {} links and has {} names", record.nlink, inode.names);
+            let what =
+                format!("its link count is {}, but it has {} names", record.nlink, inode.names);
             let right = LinkedRecord { nlink: inode.names, ..*record };
             let fix = put(tree, ino, &right, "set the count of links");
             let problem = Problem::new(ProblemKind::Links, what).repaired_by(fix);
@@ -204,7 +205,7 @@ impl Checker<'_, '_> {
             if !tree.whole || tree.is_unsure() {
                 return Ok(());
             }
-            let what = format!("inode {ino} says {} links and has no name", record.nlink);
+            let what = format!("inode {ino} has a link count of {} and no name", record.nlink);
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::Linked(ino));
             let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             return self.about(tree, ino, problem);
@@ -218,7 +219,7 @@ impl Checker<'_, '_> {
         if !tree.original || look::exists(self.pin, VOLUME, &note)? != Look::Absent {
             return Ok(());
         }
-        let what = format!("inode {ino} was unlinked, and nothing removes it");
+        let what = format!("inode {ino} was unlinked, but is not queued for removal");
         let edits = vec![Edit::Put(VOLUME, note.to_vec(), Vec::new())];
         let fix = Fix::Edits("have it removed", edits);
         self.about(tree, ino, Problem::new(ProblemKind::Name, what).repaired_by(fix))
@@ -251,7 +252,7 @@ impl Checker<'_, '_> {
         if inode.xattrs == says.has_xattrs {
             return Ok(true);
         }
-        let what = "attributes are gone, or not known of".to_owned();
+        let what = "attributes are missing, or unexpected".to_owned();
         let mut right = *record;
         right.inode.has_xattrs = inode.xattrs;
         if !inode.xattrs {
@@ -273,12 +274,12 @@ impl Checker<'_, '_> {
             if !tree.whole || tree.is_unsure() {
                 return Ok(());
             }
-            let what = format!("contents of inode {}, which is gone", inode.ino);
+            let what = format!("contents of inode {}, which is missing", inode.ino);
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::LinkedBulk(inode.ino));
             let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             return self.about(tree, inode.ino, problem);
         }
-        let what = format!("attributes of inode {}, which is gone", inode.ino);
+        let what = format!("attributes of inode {}, which is missing", inode.ino);
         let key = key::linked(inode.ino, Part::Xattrs).to_vec();
         let fix = Fix::Edits("remove them", vec![Edit::Delete(tree.id, key)]);
         self.about(tree, inode.ino, Problem::new(ProblemKind::Name, what).repaired_by(fix))
@@ -309,19 +310,19 @@ impl Checker<'_, '_> {
             let problem = match linked {
                 Look::Unknown => continue,
                 Look::Found(record) => {
-                    let what = "it does not know that it has extents".to_owned();
+                    let what = "it has extents, but no flag for them".to_owned();
                     let mut right = record;
                     right.inode.has_extents = true;
                     let fix = put(tree, ino, &right, "note that it has");
                     Problem::new(ProblemKind::Contents, what).repaired_by(fix)
                 }
                 Look::Absent if tree.embedded.contains(ino) => {
-                    let what = format!("inode {ino} does not know that it has extents");
+                    let what = format!("inode {ino} has extents, but no flag for them");
                     let fix = Fix::Extended(tree.id, ino);
                     Problem::new(ProblemKind::Contents, what).repaired_by(fix)
                 }
                 Look::Absent => {
-                    let what = format!("extents of inode {ino}, which is gone");
+                    let what = format!("extents of inode {ino}, which is missing");
                     let fix = Fix::Keep(tree.subvol, tree.id, Stray::Extents(ino));
                     Problem::new(ProblemKind::Contents, what).repaired_by(fix)
                 }

@@ -28,7 +28,7 @@ pub(super) fn lacks_list(mode: u32, listed: bool) -> bool {
 
 /// Reports that it does.
 pub(super) fn problem() -> Problem {
-    let what = "its access list is gone, or is none".to_owned();
+    let what = "its access list is missing or malformed".to_owned();
     Problem::new(ProblemKind::Structure, what)
 }
 

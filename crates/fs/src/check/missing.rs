@@ -44,9 +44,9 @@ pub(super) fn gone(key: &[u8], copy: &[u8]) -> Problem {
         _ => 0,
     };
     let what = if subvolume == 0 {
-        format!("the volume's record {key:02x?} is gone, and its copy is there")
+        format!("the volume's record {key:02x?} is missing; its copy exists")
     } else {
-        format!("the record of subvolume {subvolume} is gone, and its copy is there")
+        format!("the record of subvolume {subvolume} is missing; its copy exists")
     };
     let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(put_back(key, copy));
     Problem { subvolume, ..problem }

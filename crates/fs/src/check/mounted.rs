@@ -110,7 +110,7 @@ impl Fs {
                 return Ok(at == id);
             }
         }
-        Err(FsError::LimitReached("subvolumes that are in one another"))
+        Err(FsError::LimitReached("too many levels of nested subvolumes"))
     }
 
     /// Whether a tree belongs to a subvolume.

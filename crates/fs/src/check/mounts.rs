@@ -110,12 +110,12 @@ impl Checker<'_, '_> {
                 let value = SubvolumeRecord { detached: false, ..record.clone() }.encode();
                 let edits = vec![Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)];
                 let fix = Fix::Edits("say that it was not", edits);
-                (format!("subvolume {id} says that it was removed, and has its name"), fix)
+                (format!("subvolume {id} is marked as removed, but has its name"), fix)
             }
             Look::Absent => {
                 let fix = DetachedRecord::Subvolume { subvolume: id };
                 let fix = self.table.wait("have it reclaimed", fix);
-                (format!("subvolume {id} was removed, and nothing reclaims it"), fix)
+                (format!("subvolume {id} was removed, but is not queued for reclaim"), fix)
             }
         };
         self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).repaired_by(fix))
@@ -173,7 +173,7 @@ impl Checker<'_, '_> {
         for (&id, record) in &self.table.subvolumes {
             let unsure = touches(&self.table.lost, &format::inherited_record::inherited(id));
             if record.inherits && !self.table.inherited.contains_key(&id) && !unsure {
-                let what = format!("subvolume {id} inherits, and nothing says what");
+                let what = format!("subvolume {id} inherits, but no record says from where");
                 let value = SubvolumeRecord { inherits: false, ..record.clone() }.encode();
                 wrong.push((id, what, Edit::Put(VOLUME, key::subvolume(id).to_vec(), value)));
             }
@@ -182,7 +182,7 @@ impl Checker<'_, '_> {
             let known = self.table.subvolumes.get(&id);
             let unsure = known.is_none() && touches(&self.table.lost, &key::subvolume(id));
             if !unsure && known.is_none_or(|record| !record.inherits) {
-                let what = format!("subvolume {id} says that it inherits nothing, and has homes");
+                let what = format!("subvolume {id} is marked as inheriting nothing, but has homes");
                 wrong.push((
                     id,
                     what,
@@ -241,7 +241,7 @@ impl Checker<'_, '_> {
         for circle in circles {
             let least = circle.iter().copied().min().unwrap_or(0);
             let count = circle.len();
-            let what = format!("{count} subvolumes lie in one another, and not below the root");
+            let what = format!("{count} subvolumes contain each other, and not below the root");
             let fix = Fix::Keep(self.table.root, above, Stray::Subvolume(least));
             let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
             self.about_subvolume(least, problem)?;

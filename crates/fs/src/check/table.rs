@@ -104,7 +104,7 @@ impl Table {
         while scan.advance()? {
             let is_lost = scan.key >= lost.from && lost.to.as_ref().is_none_or(|to| scan.key < *to);
             if is_lost && let Err(malformed) = self.take(&scan.key, &scan.value) {
-                tracing::debug!(%malformed, "the copy of a record does not decode");
+                tracing::debug!(%malformed, "cannot decode the copy of a record");
             }
         }
         Ok(())
@@ -326,7 +326,7 @@ impl Checker<'_, '_> {
             }
         }
         for (sequence, subvolume, how) in wrong {
-            let what = format!("something of subvolume {subvolume} waits to be reclaimed {how}");
+            let what = format!("part of subvolume {subvolume} is queued for reclaim {how}");
             let edits = vec![Edit::Delete(VOLUME, key::detached(sequence).to_vec())];
             let fix = Fix::Edits("forget that", edits);
             let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);

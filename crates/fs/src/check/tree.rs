@@ -170,9 +170,9 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let what = if record.detached {
-            "its root directory says that it was removed".to_owned()
+            "its root directory is marked as removed".to_owned()
         } else {
-            format!("its root directory says that it is in directory {}", record.parent)
+            format!("its root directory names directory {} as its parent", record.parent)
         };
         let (parent, parent_cookie) =
             if is_elsewhere { (of.root, 0) } else { (record.parent, record.parent_cookie) };
@@ -320,7 +320,7 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let what = format!(
-            "{} directories lie in one another, and not below the root",
+            "{} directories contain each other, and not below the root",
             chain.len() - start
         );
         let fix = Fix::Keep(tree.subvol, tree.id, Stray::Directory(least));
@@ -359,7 +359,7 @@ impl Checker<'_, '_> {
             }
         };
         if !leads_here {
-            let what = format!("no entry leads to directory {}", dir.ino);
+            let what = format!("no entry points to directory {}", dir.ino);
             let fix = Fix::Keep(tree.subvol, tree.id, Stray::Directory(dir.ino));
             let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
             let problem = self.at(problem, (tree.subvol, dir.ino), b"")?;
@@ -374,7 +374,7 @@ impl Checker<'_, '_> {
         if !tree.original || self.table.waits(tree.subvol, dir.ino) {
             return;
         }
-        let what = format!("directory {} was removed, and nothing reclaims it", dir.ino);
+        let what = format!("directory {} was removed, but is not queued for reclaim", dir.ino);
         let fix = self.table.detach(tree.subvol, dir.ino);
         let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
         self.found(Problem { subvolume: tree.subvol, ino: dir.ino, ..problem });
@@ -389,7 +389,7 @@ impl Checker<'_, '_> {
         if let Err(malformed) = decoded {
             problem = Some(Problem::new(ProblemKind::Structure, malformed.to_string()));
         } else if dir.record.is_some() && !flagged && tree.concerns(dir.reach) {
-            let what = "attributes that the directory does not know of".to_owned();
+            let what = "unexpected attributes: the directory has no such flag".to_owned();
             let fix = dir.record.map(|record| {
                 let value = DirectoryRecord { has_xattrs: true, ..record }.encode();
                 let key = key::directory(dir.ino, Part::Attributes).to_vec();
@@ -413,7 +413,7 @@ impl Checker<'_, '_> {
         let partial = dir.partial || touches(lost, &key::directory_prefix(dir.ino));
         let Some(record) = dir.record else { return self.without_record(tree, &dir, partial) };
         if dir.record.is_some_and(|record| record.has_xattrs) && !dir.xattrs && !partial {
-            let what = "its attributes are gone".to_owned();
+            let what = "its attributes are missing".to_owned();
             let mode = without_lost_list(record.mode);
             let value = DirectoryRecord { has_xattrs: false, mode, ..record }.encode();
             let key = key::directory(dir.ino, Part::Attributes).to_vec();

@@ -35,7 +35,7 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         for tree in unnamed_trees(&self.table, self.pin, Damage::IsPassed)? {
-            let what = format!("tree {tree} exists, and no record names it");
+            let what = format!("tree {tree} exists, but no record names it");
             let root = self.table.subvolumes.get(&self.table.root).map(|record| record.tree);
             let fix = match (top_of(&self.table, self.pin, tree)?, root) {
                 (Look::Found(top), Some(above)) => {

@@ -26,7 +26,7 @@ pub(crate) fn fallocate(
     mode: Allocate,
 ) -> FsResult<()> {
     if length == 0 {
-        return Err(FsError::InvalidArgument("a range of no bytes"));
+        return Err(FsError::InvalidArgument("an empty range"));
     }
     let end = offset
         .checked_add(length)

@@ -30,7 +30,7 @@ pub(crate) fn mknod(
 ) -> FsResult<Entry> {
     match new.kind {
         Kind::Directory | Kind::Symlink => {
-            return Err(FsError::InvalidArgument("directories and links have calls of their own"));
+            return Err(FsError::InvalidArgument("mknod does not create directories or links"));
         }
         Kind::CharDevice | Kind::BlockDevice if !caller.is_root() && !whiteout::is_one(new) => {
             return Err(FsError::RootOnly("only root makes devices"));

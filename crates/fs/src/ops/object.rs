@@ -47,7 +47,7 @@ impl Object {
     pub(crate) fn load(view: View<'_>, dir: u64, found: &Found) -> FsResult<Object> {
         if found.is_directory() {
             let record = view.directory(found.ino)?;
-            let damage = || inconsistent(view.tree, "a name leads nowhere", found.ino);
+            let damage = || inconsistent(view.tree, "a name points to nothing", found.ino);
             return Ok(Object::Directory(record.ok_or_else(damage)?));
         }
         let (inode, nlink) = inode_of(view, found)?;

@@ -173,7 +173,7 @@ impl Rename<'_> {
         if let Way::Away(ino) = self.way
             && ino != seen.from.ino
         {
-            return Err(FsError::Busy("the name changed meanwhile"));
+            return Err(FsError::Busy("the name was changed concurrently; try again"));
         }
         let keeping = self.keeping(&seen)?;
         let mut wanted = self.locks(&seen);
@@ -281,7 +281,7 @@ impl Rename<'_> {
             at = record.parent;
             above.push(at);
             if above.len() > DEPTH_MAX {
-                return Err(inconsistent(self.view.tree, "directories in a circle", dir));
+                return Err(inconsistent(self.view.tree, "directories form a cycle", dir));
             }
         }
         Ok(above)
@@ -590,7 +590,7 @@ fn is_subvolume(found: &Found) -> bool {
 /// Whether an object may go to where all of `above` is above it.
 fn check_loop(found: &Found, object: &Object, above: &[u64]) -> FsResult<()> {
     if object.is_directory() && above.contains(&found.ino) {
-        return Err(FsError::InvalidArgument("a directory would be below itself"));
+        return Err(FsError::InvalidArgument("a directory cannot be moved below itself"));
     }
     Ok(())
 }

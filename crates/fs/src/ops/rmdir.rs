@@ -60,9 +60,9 @@ pub(crate) fn rmdir(
             }
             _ => return Err(FsError::NotDirectory),
         }
-        let victim = view
-            .directory(seen)?
-            .ok_or_else(|| crate::error::inconsistent(view.tree, "a name leads nowhere", seen))?;
+        let victim = view.directory(seen)?.ok_or_else(|| {
+            crate::error::inconsistent(view.tree, "a name points to nothing", seen)
+        })?;
         permit::removal(view, dir, &directory, caller, victim.uid)?;
         if victim.entries != 0 {
             return Err(FsError::NotEmpty);

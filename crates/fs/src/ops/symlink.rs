@@ -19,7 +19,7 @@ pub(crate) fn symlink(
         return Err(FsError::NameTooLong);
     }
     if target.contains(&0) {
-        return Err(FsError::InvalidArgument("a target has no NUL"));
+        return Err(FsError::InvalidArgument("a link target must not contain NUL"));
     }
     let new = NewNode { kind: Kind::Symlink, mode: 0o777, rdev: 0 };
     super::mknod::make(fs, caller, parent, name, &new, Some(target))

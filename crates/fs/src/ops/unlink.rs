@@ -101,7 +101,7 @@ pub(crate) fn inode_of(view: View<'_>, found: &Found) -> FsResult<(InodeRecord, 
         Target::Embedded(inode) => Ok((*inode, 1)),
         Target::Linked(_) => {
             let record = view.linked(found.ino)?.ok_or_else(|| {
-                crate::error::inconsistent(view.tree, "a name leads nowhere", found.ino)
+                crate::error::inconsistent(view.tree, "a name points to nothing", found.ino)
             })?;
             Ok((record.inode, record.nlink))
         }

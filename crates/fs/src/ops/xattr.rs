@@ -73,7 +73,7 @@ pub(crate) fn setxattr(
         return Err(FsError::NotPermitted("a directory of snapshots"));
     }
     if Total::of(name).is_some() {
-        return Err(FsError::NotPermitted("totals of directories are not set"));
+        return Err(FsError::NotPermitted("totals of directories cannot be set"));
     }
     let space = space_of(name)?;
     if value.len() > VALUE_BYTES_MAX {
@@ -107,7 +107,7 @@ pub(crate) fn removexattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -
         return Err(FsError::NotPermitted("a directory of snapshots"));
     }
     if Total::of(name).is_some() {
-        return Err(FsError::NotPermitted("totals of directories are not set"));
+        return Err(FsError::NotPermitted("totals of directories cannot be set"));
     }
     let space = space_of(name)?;
     edit(fs, node, |edit| {
@@ -251,7 +251,9 @@ fn check_set(edit: &Edit<'_>, caller: &Caller, space: Space) -> FsResult<()> {
     match space {
         Space::User => {
             if !bears_user(&owned) {
-                return Err(FsError::NotPermitted("only files and directories have user.*"));
+                return Err(FsError::NotPermitted(
+                    "only files and directories have user.* attributes",
+                ));
             }
             let sticky = owned.kind == Kind::Directory && owned.mode & STICKY != 0;
             if sticky && !owned.is_owner(caller) {

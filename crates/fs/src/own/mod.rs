@@ -54,7 +54,7 @@ impl Own {
             self.noted.gave_up(error);
         } else if self.noted.has_copies() {
             // The store itself reports what it cannot make durable.
-            tracing::warn!(%error, "the copies of the volume's records are not durable yet");
+            tracing::warn!(%error, "cannot sync the copies of the volume's records yet");
         } else {
             self.noted.not_made(error);
         }

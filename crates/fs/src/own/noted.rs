@@ -69,7 +69,7 @@ impl Noted {
         if places.contains(&what) || places.len() >= PLACES_MAX {
             return;
         }
-        tracing::error!(what, "a record of the volume is read from its copy");
+        tracing::error!(what, "read a record of the volume from its copy");
         places.push(what);
     }
 
@@ -98,15 +98,15 @@ impl Noted {
     /// Notes that the copies are no longer maintained.
     #[cold]
     pub(super) fn gave_up(&self, error: &Error) {
-        tracing::error!(%error, "the copies of the volume's records are given up");
+        tracing::error!(%error, "dropping the copies of the volume's records");
         *self.given_up.lock() = Some(format!("{error}; {DO}"));
     }
 
     /// Notes that missing copies could not be created.
     #[cold]
     pub(super) fn not_made(&self, error: &Error) {
-        tracing::error!(%error, "the copies of the volume's records could not be made");
-        let why = format!("{error}; they are made when the volume is opened again with some room");
+        tracing::error!(%error, "cannot create the copies of the volume's records");
+        let why = format!("{error}; the next opening with free space creates them");
         *self.given_up.lock() = Some(why);
     }
 

@@ -95,7 +95,11 @@ impl Emptying {
         };
         if self.is_in_use(fs, &subvol)? {
             let directory = self.path.first().map_or(0, |level| level.directory);
-            tracing::warn!(subvolume = self.subvol, directory, "said to be removed, and in use");
+            tracing::warn!(
+                subvolume = self.subvol,
+                directory,
+                "a tree that is marked as removed is in use"
+            );
             return self.end_early(fs);
         }
         let (mut done, mut looks) = (0, 0);

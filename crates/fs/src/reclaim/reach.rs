@@ -53,7 +53,7 @@ impl Reach {
                 break known;
             }
             if chain.len() > DEPTH_MAX {
-                return Err(inconsistent(self.tree, "directories lie in one another", at));
+                return Err(inconsistent(self.tree, "directories contain each other", at));
             }
             chain.push(at);
             match record_of(store, self.tree, at)? {

@@ -30,7 +30,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     };
     if !record.detached {
         // Damage: nothing is removed for it.
-        tracing::warn!(subvolume = id, "said to be removed, and in use");
+        tracing::warn!(subvolume = id, "a tree that is marked as removed is in use");
         txn.commit()?;
         return Ok((1, true));
     }
@@ -70,7 +70,7 @@ pub(super) fn remove_tree(fs: &Fs, sequence: u64, tree: u64) -> FsResult<u64> {
     txn.batch().delete(VOLUME, &key::detached(sequence));
     if is_named(fs, tree)? {
         // Damage: nothing is removed for it.
-        tracing::warn!(tree, "said to be removed, and in use");
+        tracing::warn!(tree, "a tree that is marked as removed is in use");
     } else if fs.store.tree_exists(TreeId(tree)).map_err(crate::error::from_store)? {
         txn.batch().drop_tree(TreeId(tree));
     }

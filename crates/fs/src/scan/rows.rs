@@ -144,7 +144,7 @@ impl Scan<'_> {
         let mut order: Vec<(u64, u32)> = Vec::with_capacity(names.len());
         for (index, listed) in names.iter().enumerate() {
             if Name::new(listed.name).is_err() {
-                return Err(FsError::InvalidArgument("a name that no directory holds"));
+                return Err(FsError::InvalidArgument("a reserved name"));
             }
             order.push((hash.hash(listed.name), index as u32));
         }

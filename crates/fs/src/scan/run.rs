@@ -105,7 +105,7 @@ impl Fs {
         match &known {
             Some(known) if known.source != options.source => return Err(FsError::Exists),
             None if record.index => {
-                return Err(inconsistent(VOLUME, "an index without its scans", record.root));
+                return Err(inconsistent(VOLUME, "an index without its scan record", record.root));
             }
             None => self.check_vacant(&subvol)?,
             Some(_) => {}
@@ -212,7 +212,7 @@ impl<'a> Scan<'a> {
     /// the source could not be read; `ended` the time, by the clock that gave `started`.
     pub fn finish(mut self, ended: i64, unread: u64) -> FsResult<ScanDone> {
         if self.open != 0 {
-            return Err(FsError::InvalidArgument("directories that were not told of"));
+            return Err(FsError::InvalidArgument("unannounced directories"));
         }
         self.sweep_links()?;
         self.flush()?;

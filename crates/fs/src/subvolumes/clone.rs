@@ -218,7 +218,7 @@ impl Fs {
                 return Ok(true);
             }
             if !seen.insert(at) {
-                return Err(inconsistent(VOLUME, "subvolumes lie in one another", at));
+                return Err(inconsistent(VOLUME, "subvolumes contain each other", at));
             }
             at = above;
         }

@@ -63,7 +63,7 @@ pub(crate) fn plan(
     let from = &source.record;
     let homes = homes_of(fs, ledger, source.subvol.id.0, purpose.same_lineage)?;
     if homes.len() > HOMES_MAX {
-        return Err(FsError::LimitReached("copies of copies, with subvolumes mounted in each"));
+        return Err(FsError::LimitReached("too many copies of copies with nested subvolumes"));
     }
     let id = ledger.new_subvolume(fs)?;
     let tree = ledger.new_tree();

@@ -129,7 +129,7 @@ impl Fs {
         let mut at = subvol.id.0;
         while let Some((above, _)) = ledger.place(self, at)? {
             if chain.iter().any(|(id, _)| *id == at) {
-                return Err(inconsistent(VOLUME, "subvolumes lie in one another", at));
+                return Err(inconsistent(VOLUME, "subvolumes contain each other", at));
             }
             chain.push((at, above));
             at = above;
@@ -148,7 +148,7 @@ impl Fs {
                     Ok(None) => {}
                     // Damage in a snapshot does not stop writes to its source.
                     Err(error @ FsError::Io(_)) => {
-                        tracing::warn!(%error, heir, subvolume = id, "cannot copy for a copy");
+                        tracing::warn!(%error, heir, subvolume = id, "cannot copy for a clone");
                     }
                     Err(error) => return Err(error),
                 }
@@ -354,12 +354,12 @@ impl Fs {
                 Ok(_) => {}
                 // One that is damaged keeps nobody from making others.
                 Err(error @ (FsError::Io(_) | FsError::Stale)) => {
-                    tracing::warn!(%error, heir, "cannot be given what it inherits");
+                    tracing::warn!(%error, heir, "cannot copy what a subvolume inherits");
                     damaged.insert(heir);
                 }
                 Err(error @ (FsError::ReadOnly(_) | FsError::NoSpace)) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, heir, "cannot be given what it inherits");
+                    tracing::warn!(%error, heir, "cannot copy what a subvolume inherits");
                     let what = "32 snapshots and clones of one subvolume still inherit what is \
                                 mounted in it, and the maker of the oldest may have no more; \
                                 remove some";
@@ -405,7 +405,7 @@ impl Fs {
                 Ok(0) => return,
                 Ok(_) => {}
                 Err((heir, error)) => {
-                    tracing::debug!(%error, heir, "a search walks what is inherited");
+                    tracing::debug!(%error, heir, "a search walks inherited subvolumes");
                     return;
                 }
             }

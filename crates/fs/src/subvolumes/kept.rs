@@ -106,7 +106,7 @@ impl Fs {
     ) -> FsResult<Option<NodeId>> {
         match self.standing_directory(record.lineage, record.root, caller)? {
             Some(There { path: None, .. }) if !caller.is_root() => {
-                Err(FsError::NotPermitted("the path to its directory is closed"))
+                Err(FsError::NotPermitted("the path to its directory is not searchable"))
             }
             None if !caller.is_root() && !Standing::read(self)?.was_open(id, record, caller)? => {
                 Err(FsError::NotPermitted(
@@ -142,7 +142,7 @@ impl Fs {
                 found => return found,
             }
         }
-        Err(FsError::Busy("the directory moves all the time"))
+        Err(FsError::Busy("the directory is being renamed continuously; try again"))
     }
 
     /// How many snapshots there are of the directory that a name leads to and of all below it:
@@ -297,7 +297,7 @@ impl Standing<'_> {
         loop {
             let Some(record) = self.live.get(&subvol) else { return Ok(None) };
             if !passed.insert(subvol) {
-                return Err(inconsistent(VOLUME, "subvolumes lie in one another", record.root));
+                return Err(inconsistent(VOLUME, "subvolumes contain each other", record.root));
             }
             let root = record.root;
             let above = self.names_above(subvol, dir, caller, |ino| ino == root)?;
@@ -364,7 +364,7 @@ impl Standing<'_> {
                 None => at = above,
             }
         }
-        Err(inconsistent(VOLUME, "directories lie in one another", record.root))
+        Err(inconsistent(VOLUME, "directories contain each other", record.root))
     }
 
     fn searchable(&self, subvol: u64, dir: u64, caller: &Caller) -> FsResult<bool> {
@@ -404,7 +404,7 @@ impl Standing<'_> {
                     return Ok(None);
                 }
                 if found.names.len() > DEPTH_MAX {
-                    return Err(inconsistent(tree, "directories lie in one another", at));
+                    return Err(inconsistent(tree, "directories contain each other", at));
                 }
                 found.names.push(name.as_bytes().to_vec());
                 found.top = record.parent;

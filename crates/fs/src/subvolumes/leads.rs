@@ -81,7 +81,7 @@ impl Leads {
                 (subvol, dir) = (above, directory);
             }
         }
-        Err(inconsistent(VOLUME, "directories lie in one another", ino))
+        Err(inconsistent(VOLUME, "directories contain each other", ino))
     }
 
     fn directory(&self, tree: TreeId, ino: u64) -> FsResult<Option<DirectoryRecord>> {

@@ -266,7 +266,7 @@ impl Ledger {
         self.shares.get_mut().check(fs)?;
         for _ in 0..=key::SLOT_MAX + 1 {
             if self.next_subvolume > SubvolId::MAX.0 {
-                return Err(FsError::LimitReached("all numbers of subvolumes were given out"));
+                return Err(FsError::LimitReached("all subvolume numbers were used"));
             }
             let number = self.next_subvolume;
             self.next_subvolume += 1;
@@ -279,7 +279,7 @@ impl Ledger {
                 return Ok(number);
             }
         }
-        Err(FsError::LimitReached("as many subvolumes exist as can at one time; remove some"))
+        Err(FsError::LimitReached("the maximum number of subvolumes exists; remove some"))
     }
 
     /// Adds to a batch that another subvolume is the volume's root.

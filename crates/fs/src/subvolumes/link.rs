@@ -44,7 +44,7 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
     let view_of = |tree| View::new(&*fs.store, tree);
     let seen = view_of(subvol.tree()).find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
     let Found { target: Target::Subvolume(_), cookie, .. } = seen else {
-        return Err(FsError::Busy("the name changed meanwhile"));
+        return Err(FsError::Busy("the name was changed concurrently; try again"));
     };
     let child = fs.nested_with(&mut ledger, &subvol, (dir, cookie))?;
     let quiet = [fs.subvol(SubvolId(child))?];
@@ -58,7 +58,7 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
     let directory = parent_directory(fs, &subvol, view, caller, dir)?;
     let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
     if found.target != Target::Subvolume(child) {
-        return Err(FsError::Busy("the name changed meanwhile"));
+        return Err(FsError::Busy("the name was changed concurrently; try again"));
     }
     let root = view_of(quiet[0].tree()).directory(quiet[0].root)?.ok_or(FsError::Stale)?;
     permit::removal(view, dir, &directory, caller, root.uid)?;

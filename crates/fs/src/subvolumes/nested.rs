@@ -45,7 +45,7 @@ pub(crate) fn below(
     let mut next = 0;
     while next < found.len() {
         if !seen.insert(found[next].subvol.id.0) {
-            let what = "subvolumes lie in one another";
+            let what = "subvolumes contain each other";
             return Err(inconsistent(VOLUME, what, found[next].record.root));
         }
         let (above, root) = (Arc::clone(&found[next].subvol), found[next].record.root);

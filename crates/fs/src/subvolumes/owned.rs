@@ -109,7 +109,7 @@ impl<'a> OwnedTree<'a> {
         let Some(watch) = self.watch else { return Ok(()) };
         self.attempts += 1;
         if self.attempts > ATTEMPTS_MAX {
-            return Err(FsError::Busy("directories below it change all the time"));
+            return Err(FsError::Busy("directories below it are changing continuously; try again"));
         }
         let arrived = self.fs.arrivals.take(watch);
         // A change is noted before it is committed. Its thread holds the gate until then, so
@@ -213,7 +213,11 @@ impl<'a> OwnedTree<'a> {
                 if (place != (above, cookie) || (id, dir) == start)
                     && leads_to(fs, (above, cookie), (id, dir))?
                 {
-                    return Err(inconsistent(tree, "a directory is not where it says", dir));
+                    return Err(inconsistent(
+                        tree,
+                        "a directory is not in its recorded parent",
+                        dir,
+                    ));
                 }
             }
             if !directories_in(fs, (id, tree), dir, (&mut left, &mut *budget))? {

@@ -83,7 +83,7 @@ pub(crate) fn rename_across(
         return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
     };
     if child.is_none_or(|child| child.id.0 != id) {
-        return Err(FsError::Busy("the name changed meanwhile"));
+        return Err(FsError::Busy("the name was changed concurrently; try again"));
     }
     let child = id;
     if mode.leaves_whiteout() {
@@ -182,5 +182,5 @@ fn check_no_loop(fs: &Fs, child: u64, target: &Side<'_>) -> FsResult<()> {
             record => at = SubvolId(record.parent.0),
         }
     }
-    Err(inconsistent(VOLUME, "subvolumes lie in one another", at.0))
+    Err(inconsistent(VOLUME, "subvolumes contain each other", at.0))
 }

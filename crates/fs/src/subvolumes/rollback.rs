@@ -42,7 +42,7 @@ impl Fs {
         let dir = self.real(dir);
         let (subvol, ino) = self.place(dir)?;
         if subvol.read_only {
-            return Err(FsError::ReadOnly("a snapshot is not rolled back".to_owned()));
+            return Err(FsError::ReadOnly("a snapshot cannot be rolled back".to_owned()));
         }
         directory_of(self, &subvol, ino)?;
         let mut owned = OwnedTree::check(self, caller, subvol.id, ino)?;
@@ -174,7 +174,7 @@ impl Fs {
         let (view, mut name) = (View::new(&*self.store, tree), NameBuf::empty());
         let found = view.entry_at(dir, cookie, &mut name)?;
         let found = found.filter(|found| found.ino == copied.record.root).ok_or_else(|| {
-            inconsistent(tree, "a directory is not where it says", copied.record.root)
+            inconsistent(tree, "a directory is not in its recorded parent", copied.record.root)
         })?;
         crate::trash::check_name(self, &above, view, (dir, name.as_bytes()))?;
         let entry = EntryRecord {

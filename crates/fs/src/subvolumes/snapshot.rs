@@ -243,7 +243,9 @@ impl Fs {
 /// Commits a change of subvolumes with the ledger's counters.
 pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
     ledger.write(txn.batch());
-    txn.batch().check().map_err(|_| FsError::LimitReached("changes of one commit: 16 MiB"))?;
+    txn.batch()
+        .check()
+        .map_err(|_| FsError::LimitReached("the changes of one commit exceed 16 MiB"))?;
     let done = txn.commit().map(|_| ());
     if !matches!(done, Err(FsError::NoSpace)) {
         // Of any other error it is not known what became of the batch.
@@ -271,7 +273,7 @@ pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>, id: u64) -
 fn owned_directory(fs: &Fs, caller: &Caller, dir: NodeId) -> FsResult<(Arc<Subvol>, u64)> {
     let (subvol, ino) = fs.place(dir)?;
     if subvol.read_only {
-        return Err(FsError::ReadOnly("a snapshot has no snapshots".to_owned()));
+        return Err(FsError::ReadOnly("a snapshot cannot have snapshots".to_owned()));
     }
     let record = directory_of(fs, &subvol, ino)?;
     if !crate::attributes::owned_directory(&record).is_owner(caller) {
@@ -285,7 +287,9 @@ fn check_name(name: &[u8]) -> FsResult<()> {
         return Err(FsError::NameTooLong);
     }
     if snapdir::number(name).is_some() {
-        return Err(FsError::InvalidArgument("`#` and a number mean the snapshot of that number"));
+        return Err(FsError::InvalidArgument(
+            "a name of `#` and digits is reserved for snapshots by number",
+        ));
     }
     inode::Name::new(name).map(|_| ())
 }

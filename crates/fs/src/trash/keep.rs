@@ -318,5 +318,5 @@ pub(crate) fn keep_tree(
             Err(error) => return Err(error),
         }
     }
-    Err(FsError::Busy("directories of the trash come and go"))
+    Err(FsError::Busy("directories of the trash are changing continuously; try again"))
 }

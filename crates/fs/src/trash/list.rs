@@ -30,14 +30,12 @@ impl Whence {
                     path.iter().map(|(_, name)| name.as_bytes().to_vec()).collect();
                 names.extend_from_slice(rest);
                 if names.first().is_some_and(|name| name == super::NAME) {
-                    return Err(FsError::InvalidArgument("name the place where it was"));
+                    return Err(FsError::InvalidArgument("name the path that it had"));
                 }
                 Ok(Whence { subvol, home, path: names })
             }
-            Climb::Inside => Err(FsError::InvalidArgument("name the place where it was")),
-            Climb::Off => {
-                Err(FsError::InvalidArgument("nothing that is removed there is kept in a trash"))
-            }
+            Climb::Inside => Err(FsError::InvalidArgument("name the path that it had")),
+            Climb::Off => Err(FsError::InvalidArgument("no trash keeps what is removed there")),
         }
     }
 }

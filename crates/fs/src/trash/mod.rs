@@ -205,7 +205,7 @@ impl Fs {
     /// `None`: it has none from now on, and what is in it stays, as ordinary files. Only root may.
     pub fn trash_set(&self, caller: &Caller, dir: NodeId, keep: Option<u64>) -> FsResult<()> {
         if !caller.is_root() {
-            return Err(FsError::RootOnly("only root says what has a trash"));
+            return Err(FsError::RootOnly("only root turns a trash on or off"));
         }
         let (subvol, ino) = self.place(self.real(dir))?;
         directory_of(self, &subvol, ino)?;

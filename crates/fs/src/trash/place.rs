@@ -90,7 +90,7 @@ pub(crate) fn check_name(
     let is_home =
         || Ok(matches!(climb(fs, subvol, view, dir)?, Climb::Home { home, .. } if home == dir));
     if name == NAME && fs.trash.is_on() && is_home()? {
-        return Err(FsError::NotPermitted("the name is that of the trash"));
+        return Err(FsError::NotPermitted("the name is reserved for the trash"));
     }
     Ok(())
 }
@@ -114,7 +114,7 @@ fn refuse_inside(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult
             Climb::Home { .. } => false,
         },
     };
-    if inside { Err(FsError::NotPermitted("nothing is made in the trash")) } else { Ok(()) }
+    if inside { Err(FsError::NotPermitted("nothing can be created in the trash")) } else { Ok(()) }
 }
 
 /// Where what is removed from a directory goes at a time. `version`: what is counted where that
@@ -164,7 +164,7 @@ pub(crate) fn place_of(
         remember(fs, of, place, generation);
         return Ok(place);
     }
-    Err(FsError::Busy("directories of the trash come and go"))
+    Err(FsError::Busy("directories of the trash are changing continuously; try again"))
 }
 
 fn remember(fs: &Fs, of: (u64, u64), place: Place, generation: u64) {
@@ -235,7 +235,7 @@ pub(crate) fn climb(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsRes
         }
         device::yield_now();
     }
-    Err(FsError::Busy("directories above move all the time"))
+    Err(FsError::Busy("directories above it are being renamed continuously; try again"))
 }
 
 /// As `climb`. `None`: a directory moved meanwhile.
@@ -286,7 +286,7 @@ fn climb_within(
         }
         path.push((at, name));
         if path.len() > DEPTH_MAX {
-            return Err(inconsistent(view.tree, "directories in a circle", dir));
+            return Err(inconsistent(view.tree, "directories form a cycle", dir));
         }
         at = record.parent;
     }
@@ -440,7 +440,7 @@ pub(super) fn adopt(fs: &Fs, subvol: &Subvol, home: u64) -> FsResult<()> {
     let _making = fs.trash.making.lock();
     let trash = mirror::make(fs, subvol, view, (home, NAME), home)?.ok_or(FsError::Exists)?;
     if is_foreign(view, trash)? {
-        return Err(FsError::InvalidArgument("'.trash' in it is something else"));
+        return Err(FsError::InvalidArgument("its entry '.trash' is not a trash"));
     }
     mirror::take_over(fs, subvol, view, home, trash)
 }

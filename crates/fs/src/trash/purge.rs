@@ -111,7 +111,7 @@ impl Fs {
         let (subvol, ino) = self.place(self.real(dir))?;
         let view = View::new(&*self.store, subvol.tree());
         let Climb::Home { home, keep, .. } = place::climb(self, &subvol, view, ino)? else {
-            return Err(FsError::InvalidArgument("nothing that is removed there is kept"));
+            return Err(FsError::InvalidArgument("no trash keeps what is removed there"));
         };
         let record = view.directory(home)?.ok_or(FsError::NotFound)?;
         if !crate::attributes::owned_directory(&record).is_owner(caller) {

@@ -81,7 +81,7 @@ fn users_cannot_create_a_trash_themselves() {
     let t = v.fs.mkdir(&ada, s, b"t", 0o755).expect("made").node;
     let file = v.file_as(&ada, s, "f", 0o644).expect("made").node;
     v.fs.mkdir(&ada, t, b".trash", 0o755).expect("that is no home");
-    let name = FsError::NotPermitted("the name is that of the trash");
+    let name = FsError::NotPermitted("the name is reserved for the trash");
     refused(v.fs.rename(&ada, (s, b"t"), (s, b".trash"), RenameMode::Replace), &name);
     refused(v.fs.mkdir(&ada, s, b".trash", 0o755), &name);
     refused(v.fs.link(&ada, file, s, b".trash"), &name);

@@ -22,7 +22,7 @@ pub(super) fn serve(
     let answer = match request.opcode {
         op::FORGET | op::BATCH_FORGET => {
             if names::forget(adapter, request).is_err() {
-                tracing::error!("a request to forget that is too short");
+                tracing::error!("a FORGET request is too short");
             }
             return None;
         }

@@ -320,7 +320,7 @@ pub(super) fn answer(
     send: impl FnOnce(&mut Reply, u64, i32, &[u8]),
 ) {
     let Some(mut request) = Request::parse(message) else {
-        tracing::error!(length = message.len(), "a message that is no request");
+        tracing::error!(length = message.len(), "ignoring a message that is not a request");
         return;
     };
     request.features = features;
@@ -370,7 +370,7 @@ fn send_built(channel: &OwnedFd, reply: &mut Reply, unique: u64, error: i32, bod
     match sent {
         // ENOENT: the caller was interrupted. ENODEV: unmounted meanwhile.
         Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
-        Err(error) => tracing::error!(%error, unique, "an answer was not taken"),
+        Err(error) => tracing::error!(%error, unique, "the kernel did not accept an answer"),
     }
 }
 

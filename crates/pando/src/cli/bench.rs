@@ -188,7 +188,7 @@ pub(crate) struct BenchArgs {
     /// What the namespace of cluster-search and search is like
     #[arg(long, value_enum, default_value = "home")]
     pub(crate) profile: Profile,
-    /// Memory for the index of searches, such as 80M; 0: none is kept, and searches walk; the
+    /// Memory for the search index, such as 80M; 0: no index, and searches walk; the
     /// search workload takes ten bytes a file unless told
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse)]
     pub(crate) index_cache: Option<u64>,

@@ -8,10 +8,10 @@ pub(super) const HELP: &str = "\
 VOLDIR is a volume that holds nothing else; it is made where there is none. It answers the
 same queries as any volume. DIR is read with your rights; other file systems mounted below it
 are not, unless --cross-mounts says so (those of the kernel's own, like /proc, never are).
-What the volume knew of something that cannot be read stays.
+What cannot be read keeps its last known state.
 
-Queries see the state that the last complete scan found. After Ctrl-C or a crash that is the
-old one, and the same command goes on. The next scan writes only what differs.
+Queries see the state of the last complete scan. After Ctrl-C or a crash that is the old one,
+and the same command continues. The next scan writes only what differs.
 
 Levels of --refresh:
   full          reads everything, and finds every change
@@ -39,20 +39,20 @@ pub(crate) struct IndexArgs {
     /// The volume that the index is
     #[arg(long, value_name = "VOLDIR")]
     pub(crate) into: PathBuf,
-    /// How much to read again
+    /// How much of the tree to read again
     #[arg(long, value_enum, default_value = "full")]
     pub(crate) refresh: Refresh,
-    /// Index what is mounted below DIR too; later scans do so by themselves
+    /// Also index file systems mounted below DIR; later scans do so by themselves
     #[arg(long)]
     pub(crate) cross_mounts: bool,
-    /// Keep extended attributes too; later scans do so by themselves
+    /// Also index extended attributes; later scans do so by themselves
     #[arg(long)]
     pub(crate) xattrs: bool,
-    /// After the scan, keep following what changes until interrupted
+    /// After the scan, follow changes until interrupted
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "auto")]
     #[arg(require_equals = true)]
     pub(crate) watch: Option<Watch>,
-    /// Threads that read; default is one a processor, 2 to 32
+    /// Threads that read; default: one per processor, 2 to 32
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
 }
@@ -80,6 +80,6 @@ pub(crate) enum Refresh {
 fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(threads @ 1..=256) => Ok(threads),
-        _ => Err("a number from 1 to 256 is wanted".to_owned()),
+        _ => Err("expected a number from 1 to 256".to_owned()),
     }
 }

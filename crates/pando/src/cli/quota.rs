@@ -38,10 +38,10 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuotaVerb {
-    /// Set the limits of a directory, a user or a group
+    /// Set limits for a directory, a user or a group
     #[command(after_help = SET_HELP)]
     Set(QuotaSetArgs),
-    /// Show the quota that a path, a user or a group is charged to
+    /// Show the quota and usage of a path, a user or a group
     #[command(after_help = GET_HELP)]
     Get {
         /// The path; with --user or --group a volume, or a path in one
@@ -55,7 +55,7 @@ pub(crate) enum QuotaVerb {
         /// A volume, or a path in one
         path: PathBuf,
     },
-    /// Count again what is charged to each quota, and compare
+    /// Recount the usage of each quota, and compare
     #[command(after_help = "Example:\n  pando quota check /mnt/vol")]
     Check {
         /// A volume, or a path in one
@@ -76,7 +76,7 @@ pub(crate) struct QuotaSetArgs {
     /// Most bytes, such as 500M or 1.5G, in powers of 1024
     #[arg(long, value_name = "SIZE|none", value_parser = bytes, group = "limits")]
     bytes: Option<LimitChange>,
-    /// No limits, as with `none` for both: what is there is still counted
+    /// No limits, as with `none` for both; usage is still counted
     #[arg(long, conflicts_with_all = ["files", "bytes"], group = "limits")]
     unlimited: bool,
 }

@@ -51,7 +51,7 @@ pub(crate) enum SearchVerb {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<OsString>,
     },
-    /// Take that back
+    /// Withdraw a declaration
     #[command(after_help = "Example:\n  pando search undeclare /mnt/vol user.sample")]
     Undeclare {
         /// Directory of the volume, or a path below its mount
@@ -61,7 +61,7 @@ pub(crate) enum SearchVerb {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<OsString>,
     },
-    /// Show how large clusters of the index become, and set it
+    /// Show or set the maximum size of index clusters
     #[command(after_help = LIMITS_HELP)]
     Limits {
         /// Directory of the volume, or a path below its mount

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 pub(super) const HELP: &str = "\
-A session is a connection of a command to the daemon of a volume. Root and the user whose the
-volume is see and end all of them; others see and end their own. What an ended session has done
-stays; an import that is run again goes on where it was.
+A session is a connection of a command to the daemon of a volume. Root and the user of the
+volume see and end all of them; others see and end their own. What an ended session has done
+stays; an import that is run again continues where it stopped.
 
 Examples:
   pando session list /data/vol
@@ -23,7 +23,7 @@ pub(crate) enum SessionVerb {
         #[arg(value_name = "VOLUME")]
         path: PathBuf,
     },
-    /// End sessions: what they are in the middle of is given up
+    /// End sessions and cancel their current requests
     #[command(after_help = "Example:\n  pando session end /data/vol 17 18")]
     End {
         /// Directory of the volume, or a path below its mount

@@ -1,7 +1,7 @@
 //! The `--help` texts of the verbs on snapshots.
 
 pub(super) const LIST_HELP: &str = "\
-Snapshots of a directory stay when the directory is removed, and hold their room. --removed
+Snapshots of a directory stay when the directory is removed, and keep their space. --removed
 lists them: number, name, files and bytes, and the path that the directory had when the
 snapshot was taken, where that is still known. What is in one is found at
 VOLDIR:/.snapshots/#N: `pando clone` makes a directory of it again.
@@ -15,7 +15,7 @@ Examples:
 pub(super) const DELETE_HELP: &str = "\
 Examples:
   pando snapshot delete /mnt/vol/project monday
-  pando snapshot delete /data/vol --number 17     (as `snapshot list --all` tells it)";
+  pando snapshot delete /data/vol --number 17     (from `snapshot list --all`)";
 
 pub(super) const CLONE_HELP: &str = "\
 Examples:

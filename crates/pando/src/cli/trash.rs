@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 pub(crate) const RESTORE_HELP: &str = "\
-PATH is where it was: nothing need be there any more. The newest comes back, a tree with all
-below it. Nothing is overwritten: what finds its name taken stays in the trash.
+PATH is the former path, which need not exist any more. The newest removal is restored, a tree
+with all below it. Nothing is overwritten: a file whose name is taken stays in the trash.
 
 Examples:
   pando restore /mnt/vol/report.txt
@@ -21,7 +21,7 @@ Examples:
   pando trash on /mnt/vol/home --keep 30d";
 
 const LIST_HELP: &str = "\
-PATH is a directory that has a trash or is below one, or where something was in one.
+PATH is a directory that has a trash or is below one, or a former path in one.
 
 Examples:
   pando trash list /mnt/vol/home/ada
@@ -35,7 +35,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrashVerb {
-    /// Keep what is removed in a directory and below: unlink, rmdir, rename over it, pando rmr
+    /// Keep what is removed in and below a directory by unlink, rmdir, rename or pando rmr
     #[command(after_help = ON_HELP)]
     On {
         /// The directory; the root for the whole volume
@@ -44,7 +44,7 @@ pub(crate) enum TrashVerb {
         #[arg(long, value_name = "TIME", default_value = "7d", value_parser = super::duration)]
         keep: Duration,
     },
-    /// Delete what is removed from now on; what is in .trash stays, as ordinary files
+    /// Delete removed files from now on; what is in .trash stays as ordinary files
     #[command(after_help = "Example:\n  pando trash off /mnt/vol/home")]
     Off {
         /// The directory
@@ -53,10 +53,10 @@ pub(crate) enum TrashVerb {
     /// Show what can be restored
     #[command(after_help = LIST_HELP)]
     List {
-        /// The directory, or where something was
+        /// The directory, or a former path
         path: PathBuf,
     },
-    /// Delete all that is in the trash
+    /// Delete everything in the trash
     #[command(after_help = "Example:\n  pando trash empty /mnt/vol")]
     Empty {
         /// The directory
@@ -66,9 +66,9 @@ pub(crate) enum TrashVerb {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// Where it was
+    /// The former path
     pub(crate) path: PathBuf,
-    /// Restore to there instead
+    /// Restore to this path instead
     #[arg(long, value_name = "PATH")]
     pub(crate) to: Option<PathBuf>,
     /// What was removed at TIME or before: as `pando find -newermt` reads it

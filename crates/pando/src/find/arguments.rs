@@ -129,11 +129,11 @@ impl Arguments {
             }
             // The order of tests has no effect on the results.
             b"--" | b"-O0" | b"-O1" | b"-O2" | b"-O3" => {}
-            b"-D" => return Err(wrong("-D is not supported".into()).hint("--stats tells more")),
+            b"-D" => return Err(wrong("-D is not supported".into()).hint("--stats prints more")),
             _ if name.starts_with(b"--") => {
                 let name = name.escape_ascii();
                 return Err(wrong(format!("there is no option {name}"))
-                    .hint("`pando find --help` lists what there is"));
+                    .hint("`pando find --help` lists the options"));
             }
             _ => return Ok(false),
         }
@@ -191,8 +191,8 @@ fn place(typed: &Path, others: bool) -> Result<Place> {
     let plain = || typed.components().count() == 1 && typed.symlink_metadata().is_err();
     match found {
         Err(failure) if others && plain() && failure.kind == FailureKind::NotFound => {
-            let message = format!("there is no {word}, and a word alone is a path");
-            let hint = format!("for names that contain it say name:{word}");
+            let message = format!("{word} does not exist; a single word is a path");
+            let hint = format!("for names that contain it use name:{word}");
             Err(Failure::new(FailureKind::NotFound, message).hint(hint))
         }
         found => found,
@@ -206,9 +206,9 @@ fn meant(typed: &Path) -> Option<Failure> {
     let colon = word.iter().position(|&byte| byte == b':')?;
     let (key, value) = (&word[..colon], &word[colon..]);
     let meant = meant_key(key).filter(|_| typed.symlink_metadata().is_err())?;
-    let message = format!("there is no '{}:' to search by", key.escape_ascii());
+    let message = format!("unknown search field '{}:'", key.escape_ascii());
     let said = [&bytes[..bytes.len() - word.len()], meant.as_bytes(), value].concat();
-    Some(wrong(message).hint(format!("say '{}', if that is meant", said.escape_ascii())))
+    Some(wrong(message).hint(format!("use '{}', if you mean that", said.escape_ascii())))
 }
 
 fn sort(text: &[u8]) -> Result<Sort> {

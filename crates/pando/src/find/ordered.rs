@@ -88,8 +88,8 @@ impl Ordered {
 
     fn too_many(&self) -> Failure {
         let rows = output::number(self.kept.len() as u64);
-        let message = format!("{rows} rows are too many to be ordered in memory");
-        let hint = "take the first ones by --limit, search fewer by a narrower query, or pipe what \
+        let message = format!("{rows} rows are too many to sort in memory");
+        let hint = "limit the rows with --limit, narrow the query, or pipe what \
                     -printf prints to sort, which orders in files";
         Failure::new(FailureKind::Invalid, message).hint(hint)
     }
@@ -191,7 +191,7 @@ mod tests {
         });
         let refused = refused.expect("ten thousand rows are more than a mebibyte");
         assert_eq!(refused.kind, FailureKind::Invalid);
-        assert!(refused.message.contains("too many to be ordered"), "{}", refused.message);
+        assert!(refused.message.contains("too many to sort"), "{}", refused.message);
         assert!(refused.hint.contains("--limit"), "{}", refused.hint);
     }
 }

@@ -31,8 +31,10 @@ pub(crate) fn refuse(source: &Path, destination: &Place) -> Result<()> {
     if !within {
         return Ok(());
     }
-    let message =
-        format!("cannot copy a directory into itself: {} is, or holds, it", source.display());
+    let message = format!(
+        "cannot copy a directory into itself: {} is, or contains, the destination",
+        source.display()
+    );
     Err(Failure::new(FailureKind::Invalid, message).at(destination.typed()))
 }
 

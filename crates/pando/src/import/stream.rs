@@ -146,14 +146,16 @@ impl Stream {
         let reply = self.connection.receive()?;
         let Some((id, count)) = self.open.pop_front() else { return Ok(()) };
         if reply.id != id {
-            let message = "the daemon's answers are out of order";
+            let message = "the daemon's answers are out of sequence";
             return Err(Failure::new(FailureKind::Protocol, message));
         }
         self.bar.inc(count);
         match reply.body {
             Body::Done(answer) => self.note(answer),
             Body::Failed(failure) => Err(failure),
-            _ => Err(Failure::new(FailureKind::Protocol, "an answer in parts to a flush")),
+            _ => {
+                Err(Failure::new(FailureKind::Protocol, "an unexpected partial answer to a flush"))
+            }
         }
     }
 

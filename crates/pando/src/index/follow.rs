@@ -110,12 +110,13 @@ impl Follower {
             // the source's, and it has none of the source's files.
             if identity(index.source)? != self.source {
                 let message = format!(
-                    "{} is not the directory any more that is followed: it was unmounted, or \
+                    "{} is no longer the followed directory: it was unmounted, or \
                      another one is in its place",
                     index.source.display()
                 );
-                return Err(Failure::new(FailureKind::NotFound, message)
-                    .hint("the index is as it was before; run the command again when it is back"));
+                return Err(Failure::new(FailureKind::NotFound, message).hint(
+                    "the index is unchanged; run the command again when the source is back",
+                ));
             }
             let Some(gathered) = taken else { continue };
             match self.take_in(index, &gathered, interrupted, output) {

@@ -210,7 +210,7 @@ impl Index<'_> {
         let reply = connection.receive()?;
         let Some((id, count)) = open.pop_front() else { return Ok(()) };
         if reply.id != id {
-            let message = "the daemon's answers are out of order";
+            let message = "the daemon's answers are out of sequence";
             return Err(Failure::new(FailureKind::Protocol, message));
         }
         match reply.body {
@@ -220,7 +220,7 @@ impl Index<'_> {
                 Ok(())
             }
             Body::Failed(failure) => Err(failure),
-            _ => Err(Failure::new(FailureKind::Protocol, "an answer of another kind to a flush")),
+            _ => Err(Failure::new(FailureKind::Protocol, "an unexpected answer to a flush")),
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn check(server: &Server, caller: &Caller, call: &Call<'_>) -> Answer
         None => Ok(()),
         Some(closed) => refused(
             format!("the volume is mounted below {}, which is closed to you", closed.display()),
-            "it takes the right to search each directory above the mount point",
+            "search permission is needed on each directory above the mount point",
         ),
     }
 }

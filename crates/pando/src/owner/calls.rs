@@ -23,7 +23,7 @@ const READ_BYTES: usize = 256 << 10;
 
 const WHO_CLONES: &str = "only the owner of the directory, or root, takes snapshots and clones";
 const WHO_REMOVES: &str =
-    "only root does, or who owns every directory below and may write where it stands";
+    "only root may, or a user who owns every directory below and may write its parent";
 
 /// Answers one request.
 pub(super) fn answer(
@@ -133,7 +133,7 @@ fn from_trash(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
         Call::Restore { path, to, at, since } => {
             trash::restore(fs, caller, (path, to), &fs::RestoreOptions { at, since })
         }
-        _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
+        _ => Err(Failure::new(FailureKind::Protocol, "an unexpected request")),
     }
 }
 
@@ -181,7 +181,7 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
             fs.forget(made.node, 1);
             Ok(())
         }),
-        _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
+        _ => Err(Failure::new(FailureKind::Protocol, "an unexpected request")),
     }
 }
 
@@ -361,7 +361,7 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
                 lasts.as_secs()
             );
             let end = format!("`pando session end {} {session}`", server.volume().display());
-            let hint = format!("try again when that has ended, or end it with {end}");
+            let hint = format!("try again when it has ended, or end it with {end}");
             Err(Failure::new(FailureKind::Busy, message).hint(hint))
         }
     }
@@ -393,7 +393,7 @@ impl<'a> Held<'a> {
         let entry = found.map_err(|error| {
             let failure = about(error, path);
             if failure.kind == FailureKind::NotFound && path.contains(&b'@') {
-                return failure.hint("`pando snapshot list DIR` shows what DIR@SNAPSHOT there is");
+                return failure.hint("`pando snapshot list DIR` lists its snapshots");
             }
             failure
         })?;
@@ -454,7 +454,7 @@ pub(super) fn below<T>(
         if failure.kind == FailureKind::NotFound
             && find_from::in_snapshot(fs, caller, path, Follow::No).is_some()
         {
-            return failure.hint("there is a snapshot of that name, in which nothing is changed");
+            return failure.hint("that is a snapshot, which is read-only");
         }
         failure
     })
@@ -467,7 +467,7 @@ pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
     let name = &path[start..end];
     if matches!(name, b"" | b"." | b"..") {
         let message = if end == 0 {
-            "that is the root of the volume; what is wanted is a path in it"
+            "that is the root of the volume; expected a path in it"
         } else {
             "the path must end with a name"
         };
@@ -494,7 +494,7 @@ pub(super) fn about(error: FsError, path: &[u8]) -> Failure {
 fn called(failure: Failure, snapshot: &[u8]) -> Failure {
     let name = snapshot.escape_ascii();
     let message = match failure.kind {
-        FailureKind::Exists => format!("it has a snapshot {name} already"),
+        FailureKind::Exists => format!("it already has a snapshot {name}"),
         FailureKind::Invalid => format!("a snapshot cannot be called {name}: {failure}"),
         _ => return failure,
     };

@@ -43,7 +43,8 @@ pub(super) fn only_for_owner(caller: &Caller, what: &str) -> Result<()> {
     let message = format!("only root, or the user whose daemon has the volume open, {what}");
     let who = rustix::process::geteuid().as_raw();
     let who = if who == 0 { "root's".to_owned() } else { format!("of the user {who}") };
-    Err(Failure::new(FailureKind::Permission, message).hint(format!("that process is {who}")))
+    Err(Failure::new(FailureKind::Permission, message)
+        .hint(format!("process {who} has it mounted")))
 }
 
 /// The same, but also allows the user that owns the volume's directory: that user may do it anyway

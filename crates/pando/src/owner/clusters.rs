@@ -20,7 +20,7 @@ pub(super) fn set(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer>
             set_limits(fs, caller, (directories, inodes))
         }
         Call::IndexFlush { path } => flush(fs, caller, path).map(|()| Answer::Nothing),
-        _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
+        _ => Err(Failure::new(FailureKind::Protocol, "an unexpected request")),
     }
 }
 
@@ -31,10 +31,9 @@ fn declare(fs: &Fs, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answe
     let done =
         if searchable { fs.declare_searchable(&names) } else { fs.undeclare_searchable(&names) };
     done.map_err(|error| match error {
-        FsError::NotFound => Failure::new(
-            FailureKind::NotFound,
-            "not all of these are declared; none was taken back",
-        ),
+        FsError::NotFound => {
+            Failure::new(FailureKind::NotFound, "not all of these are declared; none was withdrawn")
+        }
         error => Failure::from(error),
     })
 }
@@ -63,7 +62,8 @@ fn flush(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
     check::only_for_owner(caller, "has the index written")?;
     if fs.index_stats().map_err(Failure::from)?.is_none() {
         let message = "the daemon of the volume keeps no index for searches";
-        let hint = "end it, and give the next one memory for it (PANDO_INDEX_CACHE, --index-cache)";
+        let hint =
+            "end it, and start it with memory for the index (PANDO_INDEX_CACHE, --index-cache)";
         return Err(Failure::new(FailureKind::NotSupported, message).hint(hint));
     }
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;

@@ -66,7 +66,7 @@ impl Replies {
         self.id = 0;
         let failure = Failure::new(FailureKind::Other, message);
         self.send(Body::Failed(match work.import {
-            Some(_) => failure.hint("the same import, run again, goes on where it was"),
+            Some(_) => failure.hint("run the same import again to continue"),
             None => failure,
         }))?;
         self.writer.flush()

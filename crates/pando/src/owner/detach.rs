@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags};
 pub(crate) fn leave_session() {
     // It fails only for the leader of a process group, which was started as a session of its own.
     if let Err(error) = rustix::process::setsid() {
-        tracing::debug!(%error, "no session of its own");
+        tracing::debug!(%error, "cannot start a session of its own");
     }
 }
 
@@ -16,6 +16,6 @@ pub(crate) fn close_report() {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let closed = null.and_then(|null| rustix::stdio::dup2_stdout(&null));
     if let Err(error) = closed {
-        tracing::warn!(%error, "standard output stays open");
+        tracing::warn!(%error, "cannot close standard output");
     }
 }

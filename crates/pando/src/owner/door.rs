@@ -64,7 +64,7 @@ impl Door {
     pub(super) fn release(&self) {
         let Some(lock) = self.lock.lock().take() else { return };
         if let Err(error) = lock.describe("") {
-            tracing::debug!(%error, "the lock file keeps our number");
+            tracing::debug!(%error, "cannot clear the process ID in the lock file");
         }
     }
 }

@@ -115,7 +115,7 @@ fn ask_to_leave(
                 crate::verbs::umount::named(&copies)
             );
             let hint = format!(
-                "`pando umount --lazy {}` closes it: those mounts answer no more",
+                "`pando umount --lazy {}` closes it; those mounts then fail",
                 volume.display()
             );
             return Err(Failure::new(FailureKind::Busy, message).hint(hint));

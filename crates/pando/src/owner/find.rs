@@ -60,7 +60,7 @@ pub(super) fn find(
 ) -> Result<Answer, Failure> {
     bounded(&find.from)?;
     if find.order.is_some() && find.limit.is_none_or(|limit| limit > wire::ORDERED_MAX) {
-        let message = format!("no more than {} rows are ordered", wire::ORDERED_MAX);
+        let message = format!("at most {} rows can be sorted", wire::ORDERED_MAX);
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
@@ -305,7 +305,7 @@ impl Taker<'_, '_> {
             return Ok(None);
         }
         if found.path.len() > PATH_BYTES_MAX {
-            let message = format!("a path of {} bytes is not told", found.path.len());
+            let message = format!("a path of {} bytes is too long to report", found.path.len());
             let failure = Failure::new(FailureKind::Invalid, message);
             let mut sending = self.sending.lock();
             sending.flush();

@@ -99,7 +99,7 @@ pub(super) fn places<'a>(
                 None if path.contains(&b'@') => {
                     return Err(Failure::new(FailureKind::NotFound, "no such path or snapshot")
                         .at(shown)
-                        .hint("`pando snapshot list DIR` shows what there is"));
+                        .hint("`pando snapshot list DIR` lists its snapshots"));
                 }
                 // It may be in snapshots still.
                 None if find.snapshots == Snapshots::All => {}

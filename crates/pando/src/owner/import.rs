@@ -40,8 +40,8 @@ const HELD_MAX: usize = 1 << 20;
 const MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 
-const TOO_DEEP: &str = "an import goes 65,536 directories deep and no deeper";
-const TOO_MANY_HELD: &str = "an import follows the names of 1,048,576 files with several links";
+const TOO_DEEP: &str = "an import is at most 65,536 directories deep";
+const TOO_MANY_HELD: &str = "an import keeps the links of at most 1,048,576 files";
 
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 
@@ -133,7 +133,7 @@ impl<'a> Import<'a> {
             match item {
                 Ok(item) => self.item(&item),
                 Err(DecodeError::Malformed(_) | DecodeError::Trailing(_)) => {
-                    self.failed(b"", &FsError::InvalidArgument("an item that is not understood"));
+                    self.failed(b"", &FsError::InvalidArgument("an unknown item"));
                     return;
                 }
             }
@@ -148,7 +148,7 @@ impl<'a> Import<'a> {
     ) -> Result<bool, Failure> {
         let parent = self.levels.last().filter(|_| self.left_out == 0).map(|level| level.node);
         let Some(parent) = parent else {
-            return Err(Failure::new(FailureKind::Protocol, "there is no directory to enter from"));
+            return Err(Failure::new(FailureKind::Protocol, "no directory to restore into"));
         };
         if self.levels.len() >= LEVELS_MAX {
             return Err(about(FsError::InvalidArgument(TOO_DEEP), name));
@@ -193,7 +193,7 @@ impl<'a> Import<'a> {
                 self.fs.forget(entry.node, 1);
                 if entry.attr.kind == Kind::Directory {
                     return Err(about(FsError::IsDirectory, path)
-                        .hint("end the destination with the name that the copy is to have"));
+                        .hint("end the destination with the name of the copy"));
                 }
                 let listed =
                     ListEntry { name: name.into(), attr: (&entry.attr).into(), target: None };
@@ -278,7 +278,9 @@ impl<'a> Import<'a> {
             Item::Link { name, held } => {
                 self.finish(name, 0, |import, name| {
                     let Some(&target) = import.held.get(held) else {
-                        return Err(FsError::InvalidArgument("the first of its links failed"));
+                        return Err(FsError::InvalidArgument(
+                            "the import of its first link failed",
+                        ));
                     };
                     let parent = import.parent();
                     import.may_link(target)?;

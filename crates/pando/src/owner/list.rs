@@ -109,7 +109,7 @@ impl<'a> Walk<'a> {
         }
         self.path.extend_from_slice(&name);
         let listed = if self.path.len() > PATH_BYTES_MAX {
-            let message = format!("a path of {} bytes is not listed", self.path.len());
+            let message = format!("a path of {} bytes is too long to list", self.path.len());
             Err(Failure::new(FailureKind::Invalid, message))
         } else {
             self.enter(node, &name, replies)

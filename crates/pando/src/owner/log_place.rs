@@ -130,13 +130,13 @@ fn is_theirs(volume: &Path, log: &Path, found: &Metadata) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the link `{}` in {} leads to {}, which is not the volume's owner's",
+        "the link `{}` in {} points to {}, which does not belong to the volume's owner",
         fs::LOG_DIRECTORY,
         volume.display(),
         log.display()
     );
     Err(Failure::new(FailureKind::Permission, message)
-        .hint("only if you put the log there: give that directory to the owner of the volume"))
+        .hint("if you put the log there, make the volume's owner the owner of that directory"))
 }
 
 /// What is at a path, if anything. An error does not mean that nothing is there: the daemon would

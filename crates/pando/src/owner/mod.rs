@@ -200,7 +200,7 @@ fn unmount(server: &Server) {
         Ok(fuse::Unmounted::Clean) => {}
         Ok(fuse::Unmounted::Lazy) => {
             if mount.wait_for(LAZY_PATIENCE).is_none() {
-                tracing::warn!("open files lose the mount: the daemon was told to end");
+                tracing::warn!("unmounting with open files: the daemon received a signal to end");
             }
         }
         Err(error) => tracing::warn!(%error, "not unmounted"),

@@ -70,7 +70,7 @@ fn refuse_where(
     if above.is_some_and(|above| is_below(server.fs(), above, &is_it)) {
         let seen = mount.mount_point().display();
         let message = format!("it is mounted at {seen}, or a directory in it is");
-        return Err(Failure::new(FailureKind::Busy, message).at(path).hint("unmount that first"));
+        return Err(Failure::new(FailureKind::Busy, message).at(path).hint("unmount it first"));
     }
     let mounted = mount.mounted_below();
     match mounted.iter().find(|(inner, _)| is_below(server.fs(), inner, &is_it)) {
@@ -80,7 +80,7 @@ fn refuse_where(
             format!("{} is a mount point of another file system", seen.display()),
         )
         .at(path)
-        .hint("unmount that first")),
+        .hint("unmount it first")),
     }
 }
 

@@ -108,7 +108,7 @@ pub(super) fn set(
             let mut progress = |done, _| progress(done, 0);
             at(fs, caller, path, |node| fs.quota_set_telling(caller, node, change, &mut progress))
         }
-        _ => Err(Failure::new(FailureKind::Protocol, "not a request of this kind")),
+        _ => Err(Failure::new(FailureKind::Protocol, "an unexpected request")),
     };
     if let Some(gone) = gone {
         return Err(gone);

@@ -230,17 +230,17 @@ fn refuse(server: &Server, error: FsError) -> Failure {
         FsError::NotEmpty => {
             let message = "the volume holds files of its own";
             Failure::new(FailureKind::NotEmpty, message)
-                .hint("an index takes a volume of its own: name a directory that is not there yet")
+                .hint("an index needs its own volume: name a new directory")
         }
         FsError::Exists => {
             let info = server.fs().scan_info().ok().flatten();
             let source = info.map(|info| info.source).unwrap_or_default();
             let message = format!("the volume is an index of {}", source.escape_ascii());
             Failure::new(FailureKind::Exists, message)
-                .hint("an index is of one directory; name another volume for another one")
+                .hint("a volume indexes one directory; use another volume for another directory")
         }
         FsError::Busy(why) => Failure::new(FailureKind::Busy, why)
-            .hint("another `pando index` is at it; wait for its end, or end it"),
+            .hint("another `pando index` is running; wait for it, or end it"),
         other => other.into(),
     }
 }

@@ -154,7 +154,7 @@ impl Server {
         if let Some(mount) = self.mount()
             && !mount.catch_up(&*self.clock, SETTLE_PATIENCE)
         {
-            tracing::warn!("requests of the kernel take long");
+            tracing::warn!("requests of the kernel take too long");
         }
     }
 
@@ -224,8 +224,8 @@ impl Server {
             }
         }
         if registry.sessions.get(id).is_some() {
-            let message = format!("session {id} ends with the request that it is in the middle of");
-            return Err(Failure::new(FailureKind::Busy, message).hint("look again in a while"));
+            let message = format!("session {id} ends with its current request");
+            return Err(Failure::new(FailureKind::Busy, message).hint("try again later"));
         }
         Ok(())
     }
@@ -258,9 +258,9 @@ impl Server {
         match self.door.restore() {
             Ok(None) => {}
             Ok(Some(listening)) => {
-                tracing::warn!("somebody removed the socket: it was made again");
+                tracing::warn!("the socket was removed: created it again");
                 if let Err(error) = self.listen(listening) {
-                    tracing::warn!(%error, "no thread for connections");
+                    tracing::warn!(%error, "cannot start a thread for connections");
                 }
             }
             Err(error) => tracing::debug!(%error, "the socket is gone"),
@@ -276,7 +276,7 @@ impl Server {
             match accepted {
                 Ok(stream) => self.admit(stream),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     self.clock.sleep(Duration::from_millis(50));
                 }
             }
@@ -285,7 +285,7 @@ impl Server {
 
     fn admit(self: &Arc<Server>, stream: UnixStream) {
         if let Err(error) = self.try_admit(stream) {
-            tracing::warn!(%error, "a connection was not accepted");
+            tracing::warn!(%error, "cannot accept a connection");
         }
     }
 
@@ -422,7 +422,7 @@ impl Server {
         self.door
             .close()
             .map_err(|error| failure::io("remove the socket of", &self.volume, &error))
-            .unwrap_or_else(|failure| tracing::warn!(%failure, "the socket stays"));
+            .unwrap_or_else(|failure| tracing::warn!(%failure, "cannot remove the socket"));
         self.changed.notify_all();
         for (idle_only, patience) in [(true, SHORT), (false, LAZY_PATIENCE)] {
             // A request that is already on its way is still read, and answered with a notice that
@@ -438,7 +438,7 @@ impl Server {
             }
         }
         if !registry.sessions.is_empty() {
-            tracing::warn!(open = registry.sessions.len(), "requests are cut off");
+            tracing::warn!(open = registry.sessions.len(), "ending requests that take too long");
         }
     }
 

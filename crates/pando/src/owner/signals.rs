@@ -13,7 +13,7 @@ pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     device::spawn("signals", move || {
         for signal in signals.forever() {
-            tracing::info!(signal, "told to end");
+            tracing::info!(signal, "received a signal to end");
             if events.send(Event::Signal).is_err() {
                 return;
             }

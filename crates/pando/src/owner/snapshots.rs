@@ -14,8 +14,8 @@ const PART_BYTES: usize = 64 << 10;
 /// Approximate bytes of one snapshot without its path.
 const SNAPSHOT_BYTES: usize = 400;
 
-const WHO_DELETES: &str =
-    "only root deletes it, or the owner of its directory, and of what it shows where that is gone";
+const WHO_DELETES: &str = "only root, or the owner of its directory, deletes it; if that \
+                           directory is gone, the owner of what the snapshot holds";
 
 /// Sends the snapshots of a directory.
 pub(super) fn send(snapshots: &[SnapshotInfo], replies: &mut Replies) -> Result<(), Failure> {
@@ -84,7 +84,7 @@ pub(super) fn delete(fs: &Fs, caller: &Caller, number: u64) -> Result<(), Failur
             FailureKind::NotFound => {
                 let message = format!("no snapshot has the number {number}");
                 Failure { message, ..failure }
-                    .hint("`pando snapshot list VOLUME --all` shows what there is")
+                    .hint("`pando snapshot list VOLUME --all` lists all snapshots")
             }
             FailureKind::Permission => failure.hint(WHO_DELETES),
             _ => failure,

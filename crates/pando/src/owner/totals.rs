@@ -205,7 +205,7 @@ fn largest(found: &[LargeDirectory], replies: &mut Replies) -> Result<(), Failur
         let told = large_directory(one);
         let length = told.path.0.len() + DIRECTORY_BYTES;
         if length > find::PATH_BYTES_MAX {
-            let message = format!("a path of {} bytes is not told", one.path.len());
+            let message = format!("a path of {} bytes is too long to report", one.path.len());
             let failure = Failure::new(FailureKind::Invalid, message);
             parts.replies.part(Body::Skipped(failure.at(find::last_bytes(&one.path))))?;
             continue;

@@ -74,7 +74,7 @@ pub(super) fn not_its_own(fs: &Fs, caller: &Caller, node: NodeId) -> Failure {
     let Some(path) = seen else {
         return Failure::new(
             FailureKind::NotFound,
-            "it has no trash, nor has a directory above it",
+            "neither it nor a directory above it has a trash",
         )
         .hint("`pando trash on` turns one on");
     };
@@ -82,7 +82,7 @@ pub(super) fn not_its_own(fs: &Fs, caller: &Caller, node: NodeId) -> Failure {
     let message =
         format!("it has no trash of its own: what is removed there goes to that of {path}");
     Failure::new(FailureKind::NotFound, message)
-        .hint(format!("`pando trash off` of {path} turns that off, for all that is below it"))
+        .hint(format!("`pando trash off` on {path} turns that off for everything below it"))
 }
 
 /// Directories below this one that have a trash of their own (optionally only those with something
@@ -116,7 +116,7 @@ fn none_but(failure: Failure, below: &[Bytes]) -> Failure {
             format!("{more} directories below have one, such as {} in the volume", first.lossy())
         }
     };
-    failure.hint(format!("{have}: name that"))
+    failure.hint(format!("{have}: use that name"))
 }
 
 /// Empties the trash of a directory.
@@ -132,7 +132,9 @@ fn no_trash(error: FsError, path: &[u8]) -> Failure {
     if failure.kind != FailureKind::Invalid {
         return failure;
     }
-    failure.hint("name a directory with a trash, or a path below; `pando find` -name .trash tells")
+    failure.hint(
+        "name a directory with a trash, or a path below; find them with `pando find -name .trash`",
+    )
 }
 
 /// Restores what was removed at a path.
@@ -155,11 +157,13 @@ pub(super) fn restore(
     let restored = restored.map_err(|failure| match failure.kind {
         FailureKind::NotFound if about_source(&failure) => {
             let message = "it is not in the trash".to_owned();
-            Failure { message, ..failure }.at(path).hint(
-                "`pando trash list` shows what is; --since brings back what was removed earlier",
-            )
+            Failure { message, ..failure }
+                .at(path)
+                .hint("`pando trash list` lists the trash; --since restores earlier removals")
         }
-        FailureKind::Exists => failure.hint("nothing is overwritten; choose another place, --to"),
+        FailureKind::Exists => {
+            failure.hint("nothing is overwritten; choose another path with --to")
+        }
         _ => failure,
     })?;
     Ok(Answer::Restored { names: restored.names, left: restored.left })
@@ -170,7 +174,7 @@ fn split<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>, Ve
     let mut names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
     names.retain(|name| !name.is_empty() && *name != b".");
     if names.contains(&&b".."[..]) {
-        let message = "a path to what is not there has no '..'";
+        let message = "a path that does not exist must not contain '..'";
         return Err(Failure::new(FailureKind::Invalid, message).at(path));
     }
     for length in (0..=names.len()).rev() {

@@ -19,7 +19,7 @@ pub(super) fn cannot(error: &std::io::Error) -> Failure {
 
 /// The answer of work that was cut off.
 pub(super) fn cut_off() -> Failure {
-    let message = "the search was cut off: the daemon is ending, or the caller left";
+    let message = "the search was cancelled: the daemon is ending, or the caller disconnected";
     Failure::new(FailureKind::Interrupted, message)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn while_heard<T>(
                 match poll(&mut descriptors, Some(&TICK)) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "a search goes on without a watch");
+                        tracing::warn!(%error, "cannot watch the client of a search; continuing");
                         return;
                     }
                 }

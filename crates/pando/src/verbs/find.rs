@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &[OsString], output: &mut Output) -> Result<()> {
         output.stats(&total);
     }
     match failed {
-        Some(kind) => Err(Failure::new(kind, "not every path could be searched")),
+        Some(kind) => Err(Failure::new(kind, "some paths could not be searched")),
         None => Ok(()),
     }
 }
@@ -96,7 +96,7 @@ fn check(arguments: &Arguments, command: &Command) -> Result<()> {
     let plain = |what: &What| matches!(what, What::Print | What::Count);
     let all_plain = command.actions.iter().all(|action| plain(&action.what));
     if arguments.json && !all_plain {
-        return wrong("--json prints objects: it does not go with -print0, -printf or -ls");
+        return wrong("--json prints objects: it cannot be combined with -print0, -printf or -ls");
     }
     if arguments.sort.is_some() && arguments.like.is_some() {
         return wrong("--sort and --like ask for different orders");
@@ -252,7 +252,7 @@ impl FindPath {
         if failure.kind != FailureKind::NotFound || !failure.hint.is_empty() || !word {
             return failure;
         }
-        failure.hint(format!("for names that contain it say name:{}", self.typed.display()))
+        failure.hint(format!("for names that contain it use name:{}", self.typed.display()))
     }
 
     /// The device that `stat` reports, and the type of the file system.

@@ -24,7 +24,7 @@ const TRIES: usize = 1000;
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     let engine = Engine::from(args.engine);
     if args.layout.is_some() && engine != Engine::Lsm {
-        return Err(Failure::new(FailureKind::Invalid, "--layout belongs to --engine lsm"));
+        return Err(Failure::new(FailureKind::Invalid, "--layout requires --engine lsm"));
     }
     let layout = args.layout.map(Layout::from).unwrap_or_default();
     refuse_path(&args.voldir, "format")?;
@@ -58,7 +58,7 @@ fn check_name(snapshot_dir: &[u8]) -> Result<()> {
     }
     let name = output::printable(snapshot_dir);
     let message = format!("--snapshot-dir takes one name, without a slash: not '{name}'");
-    Err(Failure::new(FailureKind::Invalid, message).hint("such as .snapshots, or .zfs"))
+    Err(Failure::new(FailureKind::Invalid, message).hint("for example .snapshots or .zfs"))
 }
 
 /// How to create a volume.
@@ -176,7 +176,7 @@ fn link_to_empty(link: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
     synced.map_err(|error| failure::device(directory, &error))?;
     std::os::unix::fs::symlink(&log_dir, link).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => {
-            let message = format!("{} is there already", link.display());
+            let message = format!("{} already exists", link.display());
             Failure::new(FailureKind::NotEmpty, message).hint("choose an empty directory")
         }
         _ => failure::io("create", link, &error),
@@ -234,7 +234,7 @@ fn not_made(directory: &Path, error: &std::io::Error) -> Failure {
     let failure = failure::io("create", directory, error);
     match directory.parent().filter(|above| !above.as_os_str().is_empty()) {
         Some(above) if error.kind() == ErrorKind::NotFound => {
-            failure.hint(format!("`mkdir -p {}` makes what it is to be in", above.display()))
+            failure.hint(format!("create its parent first: `mkdir -p {}`", above.display()))
         }
         _ => failure,
     }

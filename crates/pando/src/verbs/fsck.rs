@@ -139,7 +139,7 @@ fn repair(
         Fs::repair(env, how, &mut progress).map_err(|error| failure::open(volume, &error))?;
     if repaired.before.stopped || repaired.after.stopped {
         return Err(stopped("what was repaired until then stays so")
-            .hint("run the same command again to go on"));
+            .hint("run the same command again to continue"));
     }
     Ok(repaired)
 }
@@ -400,7 +400,7 @@ fn report_repair(volume: &Path, repaired: &RepairReport, output: &mut Output) ->
     // A repair that has just failed would fail again.
     let failed = repaired.after.problems.iter().filter(failed).count() as u64;
     let hint = if repaired.failed.iter().any(is_refused) {
-        "nothing was cut off the log, and nothing else repaired: why is said above".to_owned()
+        "the log was not truncated, and nothing else was repaired, for the reason above".to_owned()
     } else if failed > 0 && failed >= after.repairable_count && !after.unread {
         "what can be repaired was tried: why that failed is said above".to_owned()
     } else {

@@ -63,7 +63,7 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
     ))?;
     if outcome.interrupted {
         return Err(Failure::new(FailureKind::Interrupted, "interrupted; what was imported stays")
-            .hint("run the same command again to go on"));
+            .hint("run the same command again to continue"));
     }
     match outcome.failed {
         0 => Ok(()),

@@ -23,7 +23,8 @@ const THREADS_MAX: usize = 32;
 
 pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
     if args.watch.is_some() && args.refresh == Refresh::Directories {
-        let message = "--watch reads everything first: --refresh directories does not go with it";
+        let message =
+            "--watch reads everything first: it cannot be combined with --refresh directories";
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     let source = match &args.source {
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
         (None, None) => {
             let message = format!("{} is not an index yet", volume.display());
             return Err(Failure::new(FailureKind::Invalid, message)
-                .hint("name the directory that it is to be of: pando index DIR --into VOLDIR"));
+                .hint("name the directory to index: pando index DIR --into VOLDIR"));
         }
     };
     if info.is_none() {
@@ -159,7 +160,7 @@ fn report(source: &Path, volume: &Path, outcome: &Outcome, output: &mut Output) 
     if outcome.interrupted {
         let message = "interrupted; the index is as it was before";
         return Err(Failure::new(FailureKind::Interrupted, message)
-            .hint("run the same command again; what was written already is not written again"));
+            .hint("run the same command again; it skips what was already written"));
     }
     let rate = outcome.names as f64 / outcome.seconds.max(1e-9);
     output.line(&format!(
@@ -176,7 +177,7 @@ fn report(source: &Path, volume: &Path, outcome: &Outcome, output: &mut Output) 
         unread => {
             let message = format!("{} could not be read", output::number(unread));
             Err(Failure::new(FailureKind::Other, message)
-                .hint("the index holds all else, and what it knew of them before"))
+                .hint("the index holds everything else, and keeps the last known state of these"))
         }
     }
 }

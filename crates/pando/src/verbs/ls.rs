@@ -47,7 +47,7 @@ pub(crate) fn run(args: &LsArgs, output: &mut Output) -> Result<()> {
         }
     }
     match listing.failed {
-        Some(kind) => Err(Failure::new(kind, "not everything could be listed")),
+        Some(kind) => Err(Failure::new(kind, "some entries could not be listed")),
         None => Ok(()),
     }
 }

@@ -30,8 +30,8 @@ fn declare(path: &Path, names: &[OsString], searchable: bool, output: &mut Outpu
     let volume = Place::volume_to_change(path)?;
     let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
     if let Some(name) = names.iter().find(|name| !name.contains(&b'.')) {
-        let what = format!("{} is no name of an extended attribute", printable(name));
-        let hint = "say what it belongs to as well, such as user.project";
+        let what = format!("{} is not the name of an extended attribute", printable(name));
+        let hint = "include the namespace, such as user.project";
         return Err(Failure::new(FailureKind::Invalid, what).hint(hint));
     }
     session::perform(&volume, &Call::Declare { names: names.clone(), searchable })?;

@@ -58,7 +58,7 @@ pub(crate) fn run(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
 /// Refuses an invalid snapshot name.
 fn check_name(name: &[u8]) -> Result<()> {
     if matches!(name, b"" | b"." | b"..") {
-        let message = format!("'{}' is no name for a snapshot", printable(name));
+        let message = format!("'{}' is not a valid snapshot name", printable(name));
         return Err(Failure::new(FailureKind::Invalid, message));
     }
     Ok(())

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &SummaryArgs, output: &mut Output) -> Result<()> {
 }
 
 fn not_all(kind: FailureKind) -> Failure {
-    Failure::new(kind, "not every directory could be told")
+    Failure::new(kind, "some directories could not be listed")
 }
 
 impl Summary {

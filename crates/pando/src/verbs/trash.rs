@@ -80,10 +80,9 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
         return output.line(&format!("restored {path}{to}"));
     }
     output.line(&format!("restored {names} names of {path}"))?;
-    let message =
-        format!("{left} names stay in the trash: there is something else in their places");
+    let message = format!("{left} names stay in the trash, because their paths are taken");
     Err(Failure::new(FailureKind::Exists, message)
-        .hint("move that away and restore again, or restore to another place with --to"))
+        .hint("move that file and restore again, or restore to another path with --to"))
 }
 
 /// What is in the trash of a place, newest first.
@@ -115,9 +114,10 @@ fn explain(failure: Failure, place: &Place, at: Option<i64>) -> Failure {
     let (removed, at) = (output::time_local(first), output::time_local(at));
     let message = format!("it was removed at {removed}, which is after {at}");
     let typed = place.typed();
-    Failure::new(FailureKind::NotFound, message)
-        .at(typed)
-        .hint(format!("`pando restore --list {}` shows what was removed when", printable(typed)))
+    Failure::new(FailureKind::NotFound, message).at(typed).hint(format!(
+        "`pando restore --list {}` lists what was removed, and when",
+        printable(typed)
+    ))
 }
 
 fn list(place: &Place, output: &mut Output) -> Result<()> {
@@ -163,8 +163,8 @@ fn time(text: Option<&str>) -> Result<Option<i64>> {
     let now = SystemClock::new().now().0;
     match crate::find::parse_time(text, now, &TimeZone::system()) {
         Some(time) => Ok(Some(time)),
-        None => Err(Failure::new(FailureKind::Invalid, format!("'{text}' is no time"))
-            .hint("say 2026-11-22, '2026-11-22 13:05', '2 hours ago', or @SECONDS")),
+        None => Err(Failure::new(FailureKind::Invalid, format!("'{text}' is not a time"))
+            .hint("use a time such as 2026-11-22, '2026-11-22 13:05', '2 hours ago' or @SECONDS")),
     }
 }
 

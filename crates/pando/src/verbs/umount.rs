@@ -137,8 +137,8 @@ fn refused(error: &MountError) -> Failure {
         named.join(", ")
     };
     let hint = match mounts {
-        0 => "end what works there or has files open",
-        _ => "unmount what is mounted there and end what has files open",
+        0 => "end the processes that work there or have files open",
+        _ => "unmount what is mounted there, and end the processes with open files",
     };
     let hint = format!(
         "{hint}, or use --lazy: it goes out of sight at once, and the volume is closed when the \
@@ -249,7 +249,7 @@ fn wait_for_end(
         if waited > PATIENCE {
             let message = format!("unmounted, but its daemon (pid {pid}) still works");
             return Err(Failure::new(FailureKind::Busy, message)
-                .hint("the volume is closed when the process is gone"));
+                .hint("the volume is closed when that process has ended"));
         }
         clock.sleep(Duration::from_millis(5));
     }
@@ -273,7 +273,7 @@ fn held_by(volume: &Path, pid: u32, session: &Session) -> Failure {
         session::text(session)
     );
     let hint = format!(
-        "the volume is closed when that has ended; `pando session end {} {}` ends it",
+        "the volume is closed when it has ended; `pando session end {} {}` ends it",
         volume.display(),
         session.id
     );

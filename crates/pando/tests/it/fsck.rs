@@ -412,7 +412,7 @@ fn trees_that_no_superblock_points_to_are_not_reported_as_repairable() {
     for how in [&["fsck", world.vol()][..], &["fsck", "--repair", world.vol()]] {
         let said = world.run(how);
         assert_eq!(said.code, 5, "{}", said.err);
-        assert!(said.out.contains("no superblock leads to a state"), "{}", said.out);
+        assert!(said.out.contains("no superblock points to a valid state"), "{}", said.out);
         assert!(!said.out.contains("is missing") && !said.err.contains("repairs"), "{said:?}");
     }
 }

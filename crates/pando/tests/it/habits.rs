@@ -218,7 +218,7 @@ fn a_trash_is_turned_off_where_it_was_turned_on() {
     }
     let world = filled();
     let none = world.fails(3, &["trash", "off", &world.at("/d")]);
-    assert!(none.contains("it has no trash, nor has a directory above"), "{none}");
+    assert!(none.contains("neither it nor a directory above it has a trash"), "{none}");
     world.ok(&["trash", "on", &world.at("/d")]);
     let below = world.fails(3, &["trash", "off", &world.at("/d/sub")]);
     assert!(below.contains("what is removed there goes to that of /d"), "{below}");

@@ -62,7 +62,7 @@ fn verbs_on_volumes_refuse_a_path_in_one() {
         &["index", "/etc", "--into", &inner],
     ] {
         let said = world.fails(2, arguments);
-        assert!(said.contains(&inner) && said.contains("no path in it"), "{said}");
+        assert!(said.contains(&inner) && said.contains("not a path in it"), "{said}");
     }
     for arguments in [["status", &world.at("/")], ["fsck", &world.at("/")]] {
         world.ok(&arguments);
@@ -167,11 +167,11 @@ fn wrong_usage_is_reported_with_a_suggestion() {
     }
     for name in ["..", ".", ""] {
         let create = world.fails(2, &["snapshot", "create", &world.at("/a"), name]);
-        assert!(create.contains("is no name for a snapshot"), "{create}");
+        assert!(create.contains("is not a valid snapshot name"), "{create}");
     }
     world.ok(&["snapshot", "create", &world.at("/a"), "one"]);
     let renamed = world.fails(2, &["snapshot", "rename", &world.at("/a"), "one", ".."]);
-    assert!(renamed.contains("is no name for a snapshot"), "{renamed}");
+    assert!(renamed.contains("is not a valid snapshot name"), "{renamed}");
     let word = world.fails(2, &["find", &world.at("/"), "siez:>1G"]);
     assert!(word.contains("no 'siez:'") && word.contains("size:>1G"), "{word}");
     let words = world.fails(2, &["find", &world.at("/"), "siez:>1G *.h5"]);
@@ -293,7 +293,7 @@ fn a_refused_copy_states_one_reason() {
     world.ok(&["quota", "set", world.vol(), "--user", "65534", "--files", "100"]);
     let limited = nobody.run(&["snapshot", "create", &own, "s"]);
     assert_eq!(limited.code, 4, "{}", limited.err);
-    assert!(limited.err.contains("a quota holds here"), "{}", limited.err);
+    assert!(limited.err.contains("a quota applies here"), "{}", limited.err);
     assert!(!limited.err.contains("only the owner"), "{}", limited.err);
     let others = nobody.run(&["snapshot", "create", &world.at("/a"), "s"]);
     assert!(others.err.contains("only the owner of the directory, or root"), "{}", others.err);

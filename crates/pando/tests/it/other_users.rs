@@ -197,7 +197,7 @@ fn a_refused_check_names_who_may() {
     refused(&["fsck", "--repair", "--dry-run", vol], &by_user);
     assert_eq!(world.owner(), pid, "none is started for it");
     let mode = |mode| fs::set_permissions(vol, PermissionsExt::from_mode(mode)).unwrap();
-    let above = ["Permission denied", "search each directory"];
+    let above = ["Permission denied", "search permission"];
     mode(0o700);
     refused(&["fsck", vol], &above);
     refused(&["ls", &world.at("/")], &above);

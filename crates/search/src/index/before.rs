@@ -310,7 +310,7 @@ impl Index {
         let read = read.inspect_err(|error| {
             // Clusters have their own checksums, so they decide which rows count.
             let subvolume = view.subvolume;
-            tracing::warn!(%error, subvolume, "what a base had is not known: rows are counted");
+            tracing::warn!(%error, subvolume, "cannot look up rows of the base: counting rows");
             self.note_gone(error);
         });
         read.ok().flatten()?;

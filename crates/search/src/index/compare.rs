@@ -68,7 +68,7 @@ impl Index {
         let bytes = pinned.logged_bytes(behind);
         let is_less = bytes.is_some_and(|bytes| bytes <= most);
         if !is_less {
-            tracing::debug!(tree = tree.0, bytes, most, "the log is not read for what differs");
+            tracing::debug!(tree = tree.0, bytes, most, "not reading the difference from the log");
         }
         let clusters = Clusters { index: self, base, count: &self.merged };
         let clusters = (!subvolume.index).then_some(clusters);

@@ -81,7 +81,7 @@ impl Ground {
                     let records = scope.records();
                     return Err(Error::Inconsistent {
                         tree: records.tree,
-                        what: "directories lie in one another",
+                        what: "directories contain each other",
                         ino,
                     });
                 }

@@ -145,7 +145,7 @@ impl Merged {
             }
             if let Err(error) = self.cluster(index, base, number, is_known, &mut rows) {
                 // Searching the cluster rebuilds it. The remaining rows are read from the tree.
-                tracing::debug!(%error, number, "rows of directories are read from the tree");
+                tracing::debug!(%error, number, "reading rows of directories from the tree");
             }
         }
         count.fetch_add(rows.len() as u64, Ordering::Relaxed);

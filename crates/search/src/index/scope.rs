@@ -140,7 +140,7 @@ impl<'a> Scope<'a> {
                 break Standing::OUTSIDE;
             }
             if chain.len() > DEPTH_MAX {
-                return Err(self.records.inconsistent("directories lie in one another", at));
+                return Err(self.records.inconsistent("directories contain each other", at));
             }
             let found = self.view.place(self.records, at)?;
             chain.push((at, found.map(|(_, owned)| owned)));
@@ -214,7 +214,7 @@ impl<'a> Scope<'a> {
             names.push((at, name));
             at = parent;
             if names.len() > DEPTH_MAX {
-                return Err(self.records.inconsistent("directories lie in one another", at));
+                return Err(self.records.inconsistent("directories contain each other", at));
             }
         }
         for (below, (ino, name)) in names.into_iter().enumerate().rev() {

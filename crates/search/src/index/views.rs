@@ -91,7 +91,7 @@ impl Index {
         let delta_and_base = match delta_and_base {
             // Damage of the namespace in one place must not prevent results elsewhere.
             Err(error @ (Error::Malformed { .. } | Error::Inconsistent { .. })) => {
-                tracing::warn!(%error, subvolume, "walked, for its records are damaged");
+                tracing::warn!(%error, subvolume, "walking instead: index records are damaged");
                 None
             }
             known => known?,
@@ -163,7 +163,14 @@ impl Index {
         };
         let rows = delta.as_ref().map(Delta::len);
         let took = self.clock.monotonic().saturating_sub(asked);
-        tracing::debug!(tree = tree.0, base_tree, ?root, rows, ?took, "found out what differs");
+        tracing::debug!(
+            tree = tree.0,
+            base_tree,
+            ?root,
+            rows,
+            ?took,
+            "computed the difference to a base"
+        );
         let older = slot.known.as_ref().is_none_or(|known| known.commit <= commit);
         if older {
             slot.known = Some(Known {

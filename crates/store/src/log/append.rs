@@ -386,7 +386,7 @@ impl Log {
     /// Frees segments that are only kept; returns whether there were any. Logs errors.
     fn gives_up_what_is_kept(&self) -> bool {
         self.keep_nothing().unwrap_or_else(|error| {
-            tracing::warn!(%error, "segments that are only kept cannot be given up");
+            tracing::warn!(%error, "cannot drop retained log segments");
             false
         })
     }

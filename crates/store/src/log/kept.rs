@@ -174,7 +174,7 @@ impl Log {
                 Ok(true) => {}
                 Ok(false) => return true,
                 Err(error) => {
-                    tracing::debug!(%error, "a segment that was kept cannot be read");
+                    tracing::debug!(%error, "cannot read a retained log segment");
                     return false;
                 }
             }

@@ -155,7 +155,7 @@ impl Log {
             match self.files.make_spare(self.options.reserve_bytes()) {
                 Ok(spare) => self.state.lock().spares.push(spare),
                 Err(Error::NoSpace(_)) => {
-                    tracing::warn!("no room for the log's reserve");
+                    tracing::warn!("no space for the reserve of the log");
                     self.state.lock().in_reserve = true;
                 }
                 Err(error) => return Err(error),
@@ -188,7 +188,7 @@ impl Log {
 fn leave_strays(files: &Files, firsts: &mut Vec<u64>, from: Lsn) -> Result<Vec<Stray>> {
     let strays = set_aside(files, firsts, from, |_| Ok(()))?;
     for Stray { path, is, .. } in &strays {
-        tracing::warn!(path, ?is, "a file of the log is not what its name says");
+        tracing::warn!(path, ?is, "a log file does not match its name");
     }
     Ok(strays)
 }
@@ -374,7 +374,7 @@ impl<'a> Scan<'a> {
         }
         if found.stale > 0 {
             self.recovery.torn_bytes = found.stale as u64;
-            tracing::info!(path, end, torn = found.stale, "the log's tail was torn");
+            tracing::info!(path, end, torn = found.stale, "truncated a torn tail of the log");
         }
         Ok(end + found.stale)
     }

@@ -95,7 +95,7 @@ impl Log {
         let files = Files::new(Arc::clone(&env.device), directory, volume, options.key);
         let cut = cut_off(&files, options, from, certain)?;
         let Cut { last, known, bytes, missing, .. } = cut;
-        tracing::warn!(last = last.0, known = known.0, bytes, missing, "the log was cut off");
+        tracing::warn!(last = last.0, known = known.0, bytes, missing, "truncated the log");
         Ok(cut)
     }
 }
@@ -472,7 +472,7 @@ fn of_later_state(file: String, from: Lsn, found: String) -> Corruption {
 }
 
 fn tell(damage: &Corruption) {
-    tracing::warn!(%damage, "the log is cut off before this segment");
+    tracing::warn!(%damage, "truncating the log before this segment");
 }
 
 #[cfg(test)]

@@ -199,7 +199,7 @@ impl Log {
                 self.durable.store(state.durable, Ordering::Release);
             }
             Err(error) => {
-                tracing::error!(%error, "the log is read-only from here on");
+                tracing::error!(%error, "the log is read-only from now on");
                 state.failed.get_or_insert_with(|| Arc::from(error.to_string()));
             }
         }
@@ -213,7 +213,7 @@ impl Log {
             // that needs the space reports the error.
             let made = state.unlocked(|| self.prepare(1));
             if let Err(error) = made {
-                tracing::debug!(%error, "no spare log segment");
+                tracing::debug!(%error, "cannot allocate a spare log segment");
             }
         }
     }

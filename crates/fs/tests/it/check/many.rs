@@ -26,7 +26,7 @@ fn what_can_be_repaired_is_repaired_behind_any_number_of_others(engine: Engine) 
         batch.put(VOLUME, &key::counter(Counter::NextIno), &3_u64.to_le_bytes());
         store.commit(&batch).expect("there is room");
     });
-    let is_it = |problem: &fs::Problem| problem.what.contains("next number of an inode");
+    let is_it = |problem: &fs::Problem| problem.what.contains("next inode number");
     let report = check(&device);
     assert!(report.problems_count > 10_050, "{}", report.problems_count);
     assert!(report.problems.iter().any(is_it), "it is not among those that are kept");

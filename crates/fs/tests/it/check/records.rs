@@ -614,7 +614,7 @@ fn nothing_is_taken_for_unlinked_beside_a_record_that_does_not_decode(engine: En
     });
     let before = check(&device);
     assert!(!before.is_clean());
-    assert!(!told(&before).contains("nothing removes it"), "{}", told(&before));
+    assert!(!told(&before).contains("not queued for removal"), "{}", told(&before));
     repair(&device);
     let mut kept = false;
     falsify(&device, |store| {

@@ -193,7 +193,7 @@ fn without_a_valid_superblock_repair_promises_and_changes_nothing() {
         let before = files(&device);
         let repaired = repair_with(&device, Repair::Do);
         let words = told(&repaired.after);
-        assert!(words.contains("no superblock leads to a state"), "{words}");
+        assert!(words.contains("no superblock points to a valid state"), "{words}");
         assert_eq!(repaired.after.remedies_count, 0, "{words}");
         assert!(
             repaired.repaired.is_empty() && repaired.failed.is_empty(),

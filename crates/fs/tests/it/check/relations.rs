@@ -85,7 +85,7 @@ fn subvolumes_that_are_in_one_another_come_back(engine: Engine) {
         let (entries, subdirectories) = (below.entries + 1, below.subdirectories + 1);
         batch.put(tree, &own, &DirectoryRecord { entries, subdirectories, ..below }.encode());
     });
-    repairs("a circle", &device, "2 subvolumes lie in one another");
+    repairs("a circle", &device, "2 subvolumes contain each other");
     is_as_it_was(&made, &device, "a circle");
     let subject = open(&device).expect("it opens");
     let fs = subject.fs();
@@ -149,8 +149,8 @@ fn the_root_of_a_subvolume_is_not_removed(engine: Engine) {
         let parent = named(store, "deep").ino;
         put_directory(batch, 2, &DirectoryRecord { parent, ..directory(store, 2) });
     });
-    for (what, device) in [("was removed", removed), ("is in directory", elsewhere)] {
-        repairs(what, &device, &format!("its root directory says that it {what}"));
+    for (what, device) in [("is marked as removed", removed), ("names directory", elsewhere)] {
+        repairs(what, &device, &format!("its root directory {what}"));
         is_as_it_was(&made, &device, what);
     }
 }
@@ -170,7 +170,7 @@ fn the_epoch_is_behind_all_that_was_written(engine: Engine) {
         batch.put(TREE, &at, &value);
     });
     for (what, device) in [("before a clone", before), ("before an extent", later)] {
-        repairs(what, &device, "the epoch is said to be");
+        repairs(what, &device, "the recorded epoch is");
         is_as_it_was(&made, &device, what);
         let subject = open(&device).expect("it opens");
         let new = file(subject.fs(), NodeId::ROOT, "new", &[1; 9000]);

@@ -222,7 +222,7 @@ fn an_inherited_subvolume_of_a_read_only_volume_is_refused_with_the_reason() {
     refused(v.find(copy, "n0"), &FsError::ReadOnly(String::new()));
     assert_eq!(v.sorted(v.find(dir, "n0").expect("the source").node), ["f"]);
     let commits = v.store.stats().commits;
-    assert_eq!(found_below(&v, copy, b"f"), 2, "a search walks what is inherited");
+    assert_eq!(found_below(&v, copy, b"f"), 2, "a search walks inherited subvolumes");
     assert_eq!(v.store.stats().commits, commits, "a search writes nothing");
 }
 

@@ -288,7 +288,7 @@ fn unknown(word: &[u8]) -> super::ParseError {
             error(format!("{name} is not supported"))
         }
         _ if word.starts_with(b"-") => error(format!("there is no test, option or action {name}"))
-            .hint("`pando find --help` lists what there is"),
+            .hint("`pando find --help` lists the options"),
         _ => error(format!("'{name}' is a path, and stands behind the expression"))
             .hint("paths stand before the expression; quote patterns"),
     }

@@ -44,7 +44,7 @@ const OTHER_ANY: &[&str] = &[
 
 /// Why a volume opens for reading only.
 const READ_ONLY: [&str; 2] =
-    ["what the log adds to cannot be read", "what the log changes cannot be read"];
+    ["what the log adds to cannot be read", "cannot read a node that the log changes"];
 
 pub(super) fn check(media: &Media) -> VolumeReport {
     let mut go_on = |_, _| ControlFlow::Continue(());
