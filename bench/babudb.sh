@@ -2,7 +2,7 @@
 # The experiments of J. Stender et al., "BabuDB: Fast and Efficient File System Metadata Storage":
 # Table I (latency of creates, normally, during a checkpoint and during a snapshot) with
 # `pando bench create-latency`, and Fig. 4 (creating 1,000 to 1,000,000 files in one directory, and
-# listing it, warm and with caches dropped) through real mounts, with ext4 and btrfs in turns.
+# listing it, warm and with caches dropped) through real mounts, with ext4 and btrfs alternately.
 # Everything of Fig. 4 is on a loop device of its own: the peers directly, our volumes on ext4.
 # Appends a line of JSON for each measurement to OUT and prints the tables of docs/benchmarks/babudb.md.
 #   bench/babudb.sh [SCRATCH]     needs root, /dev/fuse, loop devices, btrfs-progs (else it takes xfs)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A small snapshot in a large volume: how long the commands take on the mounted volume, and until
-# the room of a removed sibling tree is back although the snapshot was taken of the same tree.
+# the space of a removed sibling tree is back although the snapshot was taken of the same tree.
 #   bench/prune.sh [SCRATCH]      FILES=1000000 REMOVED=900000
 set -eu
 cd "$(dirname "$0")/.."

@@ -23,7 +23,7 @@ search() {
 }
 
 search --index-cache 4G
-# The budget that an owner has when nothing is said.
+# The budget that an owner has by default.
 search --index-cache 256M
 search
 search --cold --queries 100

@@ -93,7 +93,7 @@ say "mounting"
 "$pando" mount "$volume" "$mounted" >&2
 (cd "$mounted" && "$pando" find . -type f -print0) |
   shuf -z -n "$((changes + 1))" --random-source=<(yes) >"$list.all"
-# One that stays as it is, to be asked for.
+# One that stays as it is, to be requested.
 name=$(tail -z -n 1 "$list.all" | tr -d '\0')
 name=${name##*/}
 head -z -n -1 "$list.all" >"$list"

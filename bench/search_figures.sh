@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The paper's figures that are not query times: 3 (one cluster), 4 (creates against the size of the system),
 # 5 (size of clusters), 6 and Table 3 (Postmark), and clones. One JSON object a line; each run is taken ROUNDS
-# times in turns.
+# times alternately.
 #   bench/search_figures.sh [SCRATCH]   SIZES="100000 250000 500000"   SWEEP=200000   ROUNDS=1
 #     CLONES=10000   ROWS=200000
 set -eu

@@ -5,7 +5,7 @@ with FTS=1, one of three letters each for parts of names; warm.
 search_peers.py tree LIST DIR: a real tree of (sparse) files, searched by find, fd, bfs and plocate,
 as far as they are installed; owners are set when root runs it.
 
-search_peers.py commands LIST DIR VOLUME: whole commands for exact names and parts of names, in turns: plocate on
+search_peers.py commands LIST DIR VOLUME: whole commands for exact names and parts of names, alternately: plocate on
 a database of the same paths, and `pando find` on VOLUME, which `pando bench search` filled; then totals and counts.
 
 LIST is what `pando bench search --list` wrote, LIST.sample.json what queries are drawn from. Prints
@@ -202,7 +202,7 @@ def plocate(database):
 
 
 def commands(listing, scratch, sample, volume):
-    """plocate and `pando find` in turns, on the same names; the first round is not counted."""
+    """plocate and `pando find` alternately, on the same names; the first round is not counted."""
     paths, database = os.path.join(scratch, "paths"), os.path.join(scratch, "plocate.db")
     start = time.monotonic()
     with open(listing, encoding="utf-8") as lines, open(paths, "w", encoding="utf-8") as out:

@@ -6,7 +6,7 @@
 Reads user.pando.rbytes of the root 50 times and of 500 random directories, each once unmeasured
 before, and runs `pando du -s`, `pando du -d 1`, `pando summary` and counts by `pando find` of the root
 ten times as whole commands. Prints one JSON object for each who asks and what is asked; `value` is what
-the root comes to.
+the root reaches.
 """
 import json
 import os

@@ -17,7 +17,7 @@ export PANDO=${PANDO:-$PWD/target/release/pando} PANDO_IDLE_SECONDS=3
 PANDO=$(realpath "$PANDO")
 volume=$(realpath -m "$1") files=${FILES:-1000000} changes=${CHANGES:-30000}
 mounted=${2:-$(mktemp -d "${TMPDIR:-/var/tmp}/pando-totals.XXXXXX")}
-# Others come to it, and to the program.
+# Other users can reach it, and the program.
 chmod a+rx "$mounted"
 program=$(mktemp -d "${TMPDIR:-/var/tmp}/pando-program.XXXXXX")
 cleanup() {

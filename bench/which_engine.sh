@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which engine when: the same workloads on both engines, in turns, in process. Appends a line of JSON
+# Which engine when: the same workloads on both engines, alternately, in process. Appends a line of JSON
 # for each run to OUT and prints the table of docs/benchmarks/which-engine.md. At the default size on
 # two processors it takes less than ten minutes.
 #   bench/which_engine.sh [SCRATCH]    FILES=400000 CLONES=1000 ROUNDS=3 OUT=target/which-engine.jsonl

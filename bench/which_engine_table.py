@@ -64,7 +64,7 @@ def main():
         ratio = (lsm / btree) ** better
         by = f"lsm {ratio:.2f}" if ratio >= 1 else f"btree {1 / ratio:.2f}"
         print(f"| {title} | {shown(found['btree'])} | {shown(found['lsm'])} | {by} |")
-    print(f"\nMedians of {rounds} rounds, engines in turns.")
+    print(f"\nMedians of {rounds} rounds, engines alternately.")
 
 
 main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Calls that must come to the same here and on ext4: prints what each came to (run by beside.sh).
+"""Calls that must have the same result here and on ext4: prints each result (run by beside.sh).
 
     beside.py DIRECTORY      a directory of a mounted file system, as root
 """
@@ -53,7 +53,7 @@ def as_user(uid, act):
 
 
 def show(top):
-    """All names below a directory, with what they lead to."""
+    """All names below a directory, with what they point to."""
     for place, directories, files in os.walk(top):
         directories.sort()
         for name in [""] + sorted(directories + files):

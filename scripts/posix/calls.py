@@ -105,7 +105,7 @@ def holes():
     fallocate(fd, PUNCH | KEEP, 4096, 65536)
     check("a hole is zeros", os.pread(fd, 65536, 4096) == bytes(65536))
     check("beside a hole", os.pread(fd, 4096, 0) == b"a" * 4096)
-    check("a hole takes no room", os.fstat(fd).st_blocks <= before - 128)
+    check("a hole takes no space", os.fstat(fd).st_blocks <= before - 128)
     fallocate(fd, ZERO | KEEP, 1090000, 100000)
     check("zeros within the file", os.fstat(fd).st_size == 1100000)
     fallocate(fd, ZERO, 1090000, 100000)

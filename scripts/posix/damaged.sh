@@ -15,7 +15,7 @@ python3 "$script" fill "$mnt" "$pando" "$work/known" || fail "the volume is not 
 cp -a --sparse=always "$volume" "$work/pristine"
 
 python3 "$script" cases "$volume" "$work/pristine" "$pando" "$mnt" "$work/known" "$@" ||
-  fail "damage does not come to what it should"
+  fail "damage has an unexpected outcome"
 [ $# -eq 0 ] || exit 0
 
 # The daemon dies, so that the log has data that is nowhere else.
@@ -28,4 +28,4 @@ kill -9 "$pid"
 umount -l "$mnt"
 cp -a --sparse=always "$volume" "$work/crashed"
 python3 "$script" log "$volume" "$work/crashed" "$pando" "$mnt" "$work/late" ||
-  fail "a damaged log does not come to what it should"
+  fail "a damaged log has an unexpected outcome"

@@ -76,7 +76,7 @@ def fill():
         os.unlink(f"f{n}")
     end = time.monotonic() + 120
     while full(lambda: write("again", contents(77))):
-        check("there is no room after removals", time.monotonic() < end)
+        check("there is no space after removals", time.monotonic() < end)
         time.sleep(0.1)
     return whole, made
 

@@ -37,7 +37,7 @@ first_lane() {
   suite beside.sh
   suite acl.sh "$acl" "${ACL_SEED:-1}"
   suite trash.sh
-  # shellcheck disable=SC2086 # none, where nothing is said
+  # shellcheck disable=SC2086 # none by default
   suite limits.sh $limits
 }
 

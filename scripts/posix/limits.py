@@ -220,7 +220,7 @@ def forget_names():
 
 
 def become():
-    """Goes on as the user, in a child; the parent stays root and does what it is asked for."""
+    """Continues as the user, in a child; the parent stays root and does what it is requested."""
     global root
     account = pwd.getpwnam(user)
     mine, root = socket.socketpair()

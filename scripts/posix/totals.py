@@ -67,7 +67,7 @@ def walk(top):
 
 
 def everywhere(top):
-    """The directories that a user comes to."""
+    """The directories that a user can reach."""
     found = [top]
     for place in found:
         try:
@@ -114,7 +114,7 @@ def as_user(uid, gid, act):
 
 
 class Tree:
-    """Directories and files that change at random, and all that a name can lead to."""
+    """Directories and files that change at random, and all that a name can point to."""
 
     def __init__(self, seed):
         self.random, self.names = random.Random(seed), 0

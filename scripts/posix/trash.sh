@@ -64,7 +64,7 @@ mkdir -m 777 "$mnt/open" && as 4001 "$pando" subvolume create "$mnt/open/s" >/de
   as 4001 bash -c "mkdir -p '$mnt/open/s/t/1969-01-01T-9223372036854775808' && mv -T '$mnt/open/s/t' '$mnt/open/s/.trash'" \
     2>/dev/null && fail "a directory is renamed to a trash"
 as 4001 bash -c "fallocate -l 1T '$mnt/home/ada/much'" 2>/dev/null && fail "more is allocated than there is"
-as 4001 cat "$mnt"/.trash/*/home/ada/shut/open >/dev/null || fail "asking for room deletes the trash"
+as 4001 cat "$mnt"/.trash/*/home/ada/shut/open >/dev/null || fail "asking for space deletes the trash"
 
 # The same by one call, and to another place.
 "$pando" rmr "$mnt/home/ada/project" >/dev/null

@@ -5,7 +5,7 @@ the same mount (run by under_load.sh).
     under_load.py run MOUNT PANDO SEED CALLS MANIFEST     four writers, two of them as nobody
     under_load.py verify MOUNT MANIFEST                   all they left, by checksum
 
-Each writer makes CALLS calls at least, and goes on until both commands have run often enough; it
+Each writer makes CALLS calls at least, and continues until both commands have run often enough; it
 reads back what it wrote, out of snapshots, clones and files without a name too.
 """
 import collections

@@ -178,7 +178,7 @@ impl FarBlobs {
         match mishap {
             Some(Mishap::LostRequest) => return Err(lost("create", name)),
             Some(Mishap::Full) => {
-                let full = io::Error::new(io::ErrorKind::StorageFull, "no room");
+                let full = io::Error::new(io::ErrorKind::StorageFull, "no space");
                 return Err(Error::new("create", name, full));
             }
             Some(Mishap::Late) => {

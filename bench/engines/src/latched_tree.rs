@@ -269,12 +269,12 @@ impl Coupled {
         let mut leaf = self.leaves.at(node.children[at]).write();
         if !leaf.is_full() {
             drop(node);
-            assert!(leaf.put(key, value), "there is room");
+            assert!(leaf.put(key, value), "there is space");
         } else if !leaf.put(key, value) {
             let (mut left, mut right) = leaf.halves();
             let between = right.keys[0];
             let half = if between <= *key { &mut right } else { &mut left };
-            assert!(half.put(key, value), "a half has room");
+            assert!(half.put(key, value), "a half has space");
             *leaf = left;
             node.insert_child(at, between, self.leaves.add(right));
         }
@@ -381,7 +381,7 @@ impl Ours {
             let (mut left, mut right) = leaf.halves();
             let between = right.keys[0];
             let half = if between <= *key { &mut right } else { &mut left };
-            assert!(half.put(key, value), "a half has room");
+            assert!(half.put(key, value), "a half has space");
             *leaf = left;
             interiors[node].insert_child(at, between, self.leaves.add(right));
         }

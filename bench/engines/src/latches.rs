@@ -2,8 +2,8 @@
 //! nothing else differs (`latched_tree`).
 //!
 //! A round, for each layout of the keys: with a tree a thread, and with one tree, each way of
-//! latching in turns, two threads insert, then change, then look up, in random orders; and once a
-//! round one thread does so alone. The ratio of a round is the rate of two threads in one tree
+//! latching alternately, two threads insert, then change, then look up, in random orders; and once
+//! a round one thread does so alone. The ratio of a round is the rate of two threads in one tree
 //! over that of two with a tree each. Who comes first changes from round to round. The first round
 //! only warms up.
 
@@ -19,7 +19,7 @@ use crate::engine::Result;
 use crate::keys::{self, Kind, Shuffle};
 use crate::latched_tree::{Scheme, Tree, key_of};
 
-/// What is asked for.
+/// What is requested.
 #[derive(Clone, Copy)]
 struct Options {
     /// Entries of a thread.
@@ -246,7 +246,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     print_table("one tree to a tree each", |set, work, scheme| {
         ratio(set, work, scheme).map(|ratio| ratio.text(1.0))
     });
-    println!("Median (least to greatest) of {} rounds, in turns.", options.rounds);
+    println!("Median (least to greatest) of {} rounds, alternately.", options.rounds);
     Ok(())
 }
 

@@ -43,7 +43,7 @@ engines: btree lsm redb redb-1 fjall rocksdb map
 latches: two threads in one tree in memory, by ways to latch it
   --entries N     entries of each thread (1000000)
   --operations N  changes, and look-ups, of each thread (2000000)
-  --rounds N      rounds, in turns (9)";
+  --rounds N      rounds, alternately (9)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -18,7 +18,7 @@ const TREE: TreeId = TreeId(32);
 const NAP: Duration = Duration::from_millis(10);
 const RECLAIM_NODES: usize = 1000;
 
-/// Keys begin with eight bytes of parent: what a filter of directories is asked for.
+/// Keys begin with eight bytes of parent, which filters of directories are queried with.
 const PREFIX_BYTES: usize = 8;
 
 pub(crate) struct Ours<S> {

@@ -26,13 +26,13 @@ pub(crate) fn written_bytes() -> Result<u64> {
     Ok(number.ok_or("no write_bytes in /proc/self/io")?.parse()?)
 }
 
-/// Room that the files below a directory occupy, in bytes.
+/// Space that the files below a directory occupy, in bytes.
 pub(crate) fn disk_bytes(path: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
-        // What background work has removed meanwhile takes no room.
+        // What background work has removed meanwhile takes no space.
         let Ok(found) = entry.metadata() else { continue };
         bytes += if found.is_dir() { disk_bytes(&entry.path())? } else { found.blocks() * 512 };
     }

@@ -227,7 +227,7 @@ fn doubt(bad: &Bad, slot: usize, in_turns: bool) -> Option<String> {
         Bad::Damaged(error) => Some(format!(
             "{other} is damaged, and may have been newer ({error}): an older program wrote \
              {}, of whose state room may be in use again; copy the volume, then have \
-             `pando fsck --repair` go on from that state",
+             `pando fsck --repair` continue from that state",
             SUPERBLOCK_FILES[slot]
         )),
     }
@@ -242,7 +242,7 @@ fn damaged(file: &str, expected: String, found: String) -> Corruption {
 pub(crate) fn no_state() -> Corruption {
     damaged(
         SUPERBLOCK_FILES[0],
-        "one that leads to a state".to_owned(),
+        "one that points to a state".to_owned(),
         "none of the two".to_owned(),
     )
 }

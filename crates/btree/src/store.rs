@@ -147,7 +147,7 @@ impl Store for BtreeStore {
     }
 
     fn set_waker(&self, wake: Waker) {
-        // Another thread will make checkpoints, so committers may go on for longer.
+        // Another thread will make checkpoints, so committers may continue for longer.
         self.core.dirty_max.store(self.core.options.dirty_bytes_alone(), Ordering::Relaxed);
         self.core.journal.set_waker(wake);
     }

@@ -21,7 +21,7 @@ fn short_path(directory: BorrowedFd<'_>) -> PathBuf {
 /// Connects to the daemon of a volume; `None` when no process listens.
 pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
     let directory = open_directory(volume)?;
-    // A link that the directory's owner placed there would lead to the daemon of another volume,
+    // A link that the directory's owner placed there would point to the daemon of another volume,
     // which would execute requests meant for this one.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let socket = match rustix::fs::openat(&directory, SOCKET, flags, Mode::empty()) {

@@ -402,7 +402,7 @@ mod tests {
         let sim = testing::sim_env(1);
         let segment =
             OpenSegment::new(1, sim.env().device.create("segment").expect("a file"), true);
-        segment.file.write_at(&[1; 100], 0).expect("there is room");
+        segment.file.write_at(&[1; 100], 0).expect("there is space");
         segment.wrote(100);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
         segment.sync().expect_err("the disk fails");

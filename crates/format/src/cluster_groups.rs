@@ -268,7 +268,7 @@ fn count(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let count = reader.varint()?;
     // Every item takes four bytes or more.
     if count > wide(reader.remaining()) / 4 {
-        return Err(reader.malformed("as many items as there is room for", count.to_string()));
+        return Err(reader.malformed("as many items as fit", count.to_string()));
     }
     Ok(count)
 }

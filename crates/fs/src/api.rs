@@ -265,7 +265,7 @@ pub trait FileSystem: Send + Sync {
         length: u64,
     ) -> FsResult<u64>;
 
-    /// Makes a node durable, and with it the names that lead to it.
+    /// Makes a node durable, and with it the names that point to it.
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()>;
 
     /// Makes everything durable.
@@ -327,7 +327,7 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Whether the node that a name in a directory leads to is held.
+    /// Whether the node that a name in a directory points to is held.
     fn holds_name(&self, _directory: NodeId, _name: &[u8]) -> bool {
         false
     }
@@ -340,10 +340,10 @@ pub trait FileSystem: Send + Sync {
 /// Notifications for a front end that caches: a snapshot, a roll-back, a clone, or another client
 /// changed something. Calls return at once; they are made with no lock held.
 pub trait Invalidate: Send + Sync {
-    /// A name in a directory now leads to something else, or to nothing.
+    /// A name in a directory now points to something else, or to nothing.
     fn entry(&self, parent: NodeId, name: &[u8]);
 
-    /// A name is unchanged, but the front end should drop the node that it leads to if it is
+    /// A name is unchanged, but the front end should drop the node that it points to if it is
     /// unused.
     fn let_go(&self, parent: NodeId, name: &[u8]) {
         self.entry(parent, name);
@@ -366,6 +366,6 @@ pub trait Invalidate: Send + Sync {
     /// in either.
     fn root(&self, _old: NodeId, _new: NodeId) {}
 
-    /// Any name may now lead to something else: too many changed to announce each.
+    /// Any name may now point to something else: too many changed to announce each.
     fn all_names(&self);
 }

@@ -330,12 +330,12 @@ mod tests {
         while !fs.store.checkpoint_due() {
             let name = format!("f{number}");
             let made = fs.mknod(&Caller::root(), NodeId::ROOT, name.as_bytes(), &new);
-            made.expect("room");
+            made.expect("space");
             number += 1;
             assert!(number < 10_000, "a checkpoint is never due");
         }
         let turn = fs.queue.turn.load(Ordering::Relaxed);
-        assert!(fs.background_step(64).expect("there is room").more);
+        assert!(fs.background_step(64).expect("there is space").more);
         assert!(!fs.store.checkpoint_due(), "it was made");
         assert_eq!(fs.queue.turn.load(Ordering::Relaxed), turn);
     }

@@ -1,12 +1,12 @@
 //! Finds an inode by its number alone: for handles that a program or an NFS server kept while the
 //! kernel forgot the inode, or across a remount.
 //!
-//! 1. The slot leads to the subvolume that has it now. Its generation is in the handle, and the
+//! 1. The slot points to the subvolume that has it now. Its generation is in the handle, and the
 //!    kernel compares it.
 //! 2. A directory and an inode with several names have records under their own numbers. All others
 //!    are in the entry of their only name, which a search finds: the index knows the least and the
 //!    greatest inode of each cluster, and what differs from it, so it is never out of date.
-//! 3. The result counts only if the mount shows it: names lead to it from the mount's root. What
+//! 3. The result counts only if the mount shows it: names point to it from the mount's root. What
 //!    was removed and waits to be reclaimed has no such name, and is gone.
 
 use std::ops::ControlFlow;

@@ -11,7 +11,7 @@ use crate::{Fs, FsResult};
 const DEPTH_MAX: usize = 1 << 16;
 
 impl Fs {
-    /// The path of a directory from the volume's root; `None` if none leads to it, for example if
+    /// The path of a directory from the volume's root; `None` if none points to it, for example if
     /// it was removed or is being moved. The path may contain names that a user may not see: a
     /// caller that answers a user must first resolve the path with that user's rights.
     pub fn path_of(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {

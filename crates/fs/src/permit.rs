@@ -59,7 +59,7 @@ pub(crate) fn unlocked_directory(
     }
 }
 
-/// Checks whether a caller may remove a name from a directory that leads to an object of
+/// Checks whether a caller may remove a name from a directory that points to an object of
 /// `victim_uid`.
 #[inline]
 pub(crate) fn removal(

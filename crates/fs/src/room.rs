@@ -387,8 +387,8 @@ mod tests {
         fn file(&self, name: &str, bytes: usize) -> NodeId {
             let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
             let made = self.fs.mknod(&Caller::root(), ROOT, name.as_bytes(), &new);
-            let node = made.expect("there is room").node;
-            self.write(node, bytes).expect("there is room");
+            let node = made.expect("there is space").node;
+            self.write(node, bytes).expect("there is space");
             node
         }
 
@@ -417,7 +417,7 @@ mod tests {
         let root = Caller::root();
         v.fs.trash_set(&root, ROOT, Some(86_400)).expect("a trash");
         let node = v.file("f", 100_000);
-        v.fs.mkdir(&root, ROOT, b"d", 0o755).expect("there is room");
+        v.fs.mkdir(&root, ROOT, b"d", 0o755).expect("there is space");
         v.fs.forget(node, 1);
         v.device.set_capacity(Some(v.device.used_bytes() + (2 << 20)));
         let full = (0..100_000).any(|n| {
@@ -456,7 +456,7 @@ mod tests {
             scope.spawn(|| tell.send(v.write(other, 65_536)));
             let written = told.recv_timeout(Duration::from_secs(100));
             drop(collecting);
-            written.expect("it waits for the collection").expect("there is room");
+            written.expect("it waits for the collection").expect("there is space");
         });
     }
 
@@ -492,7 +492,7 @@ mod tests {
         v.fs.queue.request_collection();
         assert!(v.fs.may_come(), "what comes of it is not known");
         v.clock.step(Duration::from_millis(10));
-        v.write(other, 65_536).expect("it is asked for, nothing comes of it, and the trash goes");
+        v.write(other, 65_536).expect("a collection frees nothing, and the trash is purged");
         assert_eq!(removed(), 0);
     }
 
@@ -500,7 +500,7 @@ mod tests {
     fn the_background_leaves_the_trash_where_enough_waits_to_be_punched() {
         let v = volume();
         let root = Caller::root();
-        let dir = v.fs.mkdir(&root, ROOT, b"dir", 0o755).expect("there is room").node;
+        let dir = v.fs.mkdir(&root, ROOT, b"dir", 0o755).expect("there is space").node;
         v.fs.trash_set(&root, dir, Some(30 * 86_400)).expect("a trash");
         let (big, kept) = (v.file("big", 8 << 20), v.file("kept", 8192));
         v.fs.rename(&root, (ROOT, b"kept"), (dir, b"kept"), RenameMode::Replace).expect("moves");
@@ -536,7 +536,7 @@ mod tests {
         v.fill();
         // Removing the first hour takes longer than a search.
         v.clock.step(Duration::from_millis(700));
-        v.write(new, 65_536).expect("an hour makes room");
+        v.write(new, 65_536).expect("an hour makes space");
         let mut left = Vec::new();
         let mut take = |removed: Removed| {
             left.push(removed.path.concat());
@@ -556,7 +556,7 @@ mod tests {
         let (subvol, ino) = v.fs.place(bad).expect("it is there");
         let mut batch = Batch::new();
         batch.put(subvol.tree(), &key::extent(ino, 0), b"\x01junk");
-        v.fs.store.commit(&batch).expect("there is room");
+        v.fs.store.commit(&batch).expect("there is space");
         v.fill();
         v.remove("bad", bad);
         let refused = || matches!(v.write(other, 65_536), Err(FsError::NoSpace));

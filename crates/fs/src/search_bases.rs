@@ -297,7 +297,7 @@ mod tests {
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let make = |number: u32| {
             let name = format!("f{number}");
-            fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("room").node
+            fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("space").node
         };
         let files: Vec<NodeId> = (0..300).map(make).collect();
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");
@@ -340,7 +340,7 @@ mod tests {
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let make = |number: u32| {
             let name = format!("f{number}");
-            fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("room");
+            fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("space");
         };
         (0..300).for_each(make);
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");
@@ -384,18 +384,18 @@ mod tests {
         let fs = Fs::open(env.clone(), &options).expect("it was made just now");
         let root = Caller::root();
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-        let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("room").node;
+        let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("space").node;
         for number in 0..300 {
             let name = format!("f{number}");
-            fs.mknod(&root, one, name.as_bytes(), &new).expect("room");
+            fs.mknod(&root, one, name.as_bytes(), &new).expect("space");
         }
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");
         for number in 0..20 {
-            fs.snapshot_create(&root, one, format!("s{number}").as_bytes()).expect("room");
+            fs.snapshot_create(&root, one, format!("s{number}").as_bytes()).expect("space");
         }
         assert!(!all(&fs).expect("they are listed").is_empty(), "{engine:?}");
         fs.sync().expect("it is written");
-        while !fs.store.checkpoint().expect("there is room") {}
+        while !fs.store.checkpoint().expect("there is space") {}
         device.set_capacity(Some(device.used_bytes() + (1 << 20)));
         let is_full = (0..100_000).any(|number| {
             let made = fs.mknod(&root, one, format!("{number:0200}").as_bytes(), &new);

@@ -36,7 +36,7 @@ impl Fs {
             check_name(name)?;
             if totals::is_total(name) {
                 return Err(FsError::InvalidArgument(
-                    "totals are computed when they are asked for",
+                    "totals are computed when they are requested",
                 ));
             }
         }

@@ -1,7 +1,7 @@
 //! The links of one query of `.search`: what the last search found, with the names and numbers that
 //! links keep from one search to the next.
 //!
-//! * A number never leads to another path: the kernel caches its target.
+//! * A number never points to another path: the kernel caches its target.
 //! * A path that still matches keeps its number and its name.
 //! * Links are listed by their numbers, so a listing that is interrupted by another search
 //!   continues where it was: what stays is listed once.

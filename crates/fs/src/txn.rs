@@ -193,7 +193,7 @@ impl<'a> Txn<'a> {
             return Ok(());
         }
         self.scratch.batch.delete(view.tree, &key::entry(dir, cookie, Part::Attributes));
-        // Marks before it that now lead to nothing go as well.
+        // Marks before it that now point to nothing go as well.
         let mut before = cookie;
         while before & 0xff != 0 {
             before -= 1;

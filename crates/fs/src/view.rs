@@ -32,12 +32,12 @@ pub(crate) struct Found {
     pub(crate) chained: bool,
     /// The inode.
     pub(crate) ino: u64,
-    /// What it leads to; never a tombstone.
+    /// What it points to; never a tombstone.
     pub(crate) target: Target,
 }
 
 impl Found {
-    /// Whether it leads to a directory, of this subvolume or another.
+    /// Whether it points to a directory, of this subvolume or another.
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self.target, Target::Directory | Target::Subvolume(_))
     }

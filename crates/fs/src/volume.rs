@@ -123,7 +123,7 @@ impl Fs {
         let numbers = Numbers::open(&*store).map_err(damaged)?;
         let root = read_root(&*store).map_err(damaged)?.subvolume;
         if !key::can_be_subvolume(root) {
-            let what = format!("the root is said to be subvolume {root}");
+            let what = format!("the recorded root is subvolume {root}");
             return Err(OpenError::Inconsistent(what.into()));
         }
         let admin = Admin::open(&*store).map_err(damaged)?;
@@ -325,7 +325,7 @@ impl Fs {
                 files => format!(", and {} others", files - 1),
             };
             format!(
-                "room is not given back of a file that may be another's{more}: {first}; \
+                "space of a file that may be another's is not freed{more}: {first}; \
                  `pando fsck` says what to do"
             )
         })
@@ -511,7 +511,7 @@ impl Fs {
         NodeId::new(SubvolId(subvol), Ino(ino))
     }
 
-    /// Notifies front ends that a name leads to something else now. Code that changes the volume
+    /// Notifies front ends that a name points to something else now. Code that changes the volume
     /// besides a front end that caches calls this after an ordinary change; snapshots, clones and
     /// the like do it by themselves.
     pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) {
@@ -521,7 +521,7 @@ impl Fs {
         }
     }
 
-    /// Makes front ends drop what a name leads to, if it is unused.
+    /// Makes front ends drop what a name points to, if it is unused.
     pub(crate) fn let_go(&self, parent: NodeId, name: &[u8]) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             invalidate.let_go(parent, name);
@@ -562,7 +562,7 @@ impl Fs {
         }
     }
 
-    /// Notifies front ends that any name may lead to something else now.
+    /// Notifies front ends that any name may point to something else now.
     pub(crate) fn invalidate_all_names(&self) {
         if let Some(invalidate) = self.invalidate.read().clone() {
             invalidate.all_names();

@@ -22,7 +22,7 @@ pub enum Unmounted {
     /// The mount is gone, and its server has finished.
     Clean,
     /// The mount is out of sight, but open files and working directories keep it alive: its server
-    /// goes on until the last one closes.
+    /// continues until the last one closes.
     Lazy,
 }
 

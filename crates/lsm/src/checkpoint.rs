@@ -12,11 +12,11 @@
 //! checkpoint is done there (the blob of a merge, freeing many blobs). Commits wait for the next
 //! checkpoint if too much is in memory.
 //!
-//! Commits go on, except during the freeze. Adjacent layers that the same trees share are written
-//! as one run. A crash before step 4 is durable leaves the log, which was not trimmed, and a blob
-//! that nothing names, which the next opening deletes. A failure at any step leaves the old state:
-//! what was exchanged is equivalent, and what was frozen is written again. A manifest that may
-//! exist in spite of the failure is a state too, and what it needs stays (`manifest`).
+//! Commits continue, except during the freeze. Adjacent layers that the same trees share are
+//! written as one run. A crash before step 4 is durable leaves the log, which was not trimmed, and
+//! a blob that nothing names, which the next opening deletes. A failure at any step leaves the old
+//! state: what was exchanged is equivalent, and what was frozen is written again. A manifest that
+//! may exist in spite of the failure is a state too, and what it needs stays (`manifest`).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

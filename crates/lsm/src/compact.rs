@@ -305,7 +305,7 @@ impl Core {
     pub(crate) fn keep_merged(&self) {
         while self.depth.load(Ordering::Relaxed) > DEPTH_MAX {
             // Waits for another thread that is merging: a thread that makes runs faster than they
-            // are merged must not go on doing so.
+            // are merged must not continue doing so.
             let mut merging = self.merging.lock();
             match self.step(&mut merging, STEP_NODES) {
                 Ok(true) => {}

@@ -1,8 +1,9 @@
 //! Cursors: a position in a range of keys of a tree, or of a pinned state's.
 //!
 //! A cursor holds no lock between its moves. It merges a chunk of entries at a time. It first
-//! copies the part of the active tree that it needs, so that commits go on while it reads blocks.
-//! It seeks to its position again where the chunk ends. A chunk grows while a scan goes on.
+//! copies the part of the active tree that it needs, so that commits continue while it reads
+//! blocks. It seeks to its position again where the chunk ends. A chunk grows while a scan
+//! continues.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! A tree that is pinned repeatedly while it is written gets a layer at each freeze that had too
 //! much to copy while no commit is running (`tree`). The pinning thread merges these layers here,
-//! and so does the background: commits go on, except during the exchange.
+//! and so does the background: commits continue, except during the exchange.
 //!
 //! A merged layer becomes part of one that is at least half as large again, so an entry is copied a
 //! few times before a checkpoint writes it.

@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(picked(&[], u64::MAX), None);
         assert_eq!(picked(&[(7, 2 * MIB)], u64::MAX), None, "a manifest for each is too much");
         assert_eq!(picked(&[(7, 3 * MIB)], u64::MAX), Some(1));
-        assert_eq!(picked(&[(7, 3 * MIB)], MIB - 1), None, "there is no room");
+        assert_eq!(picked(&[(7, 3 * MIB)], MIB - 1), None, "no space is left");
         assert_eq!(picked(&[(7, 2 * MIB), (8, 2 * MIB)], u64::MAX), Some(3));
         assert_eq!(picked(&[(9, 9 * MIB)], u64::MAX), None, "only pinned states hold it");
         assert_eq!(picked(&[(8, DEAD_BYTES_MIN - 1)], u64::MAX), None);

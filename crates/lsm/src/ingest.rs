@@ -2,7 +2,7 @@
 //! of its content.
 //!
 //! 1. The engine writes entries to the blocks of a new blob while it reads the run. Neither the log
-//!    nor memory holds them, and commits and checkpoints go on.
+//!    nor memory holds them, and commits and checkpoints continue.
 //! 2. The blob becomes durable under its name. Nothing points to it yet.
 //! 3. With the durable state locked and the gate held exclusively, it checks that the range holds
 //!    no key, and appends a record that names the run. It freezes the tree's active part and adds

@@ -321,7 +321,8 @@ impl Core {
             }
             (Err(error), _) | (Ok(_), Err(error)) => error,
             (Ok(_), Ok(Found::Nothing)) => {
-                let gone = std::io::Error::other("it is said to be there, and is not");
+                let gone =
+                    std::io::Error::other("the server reports that it exists, but it does not");
                 device::Error::new("create", &path(name), gone)
             }
         };

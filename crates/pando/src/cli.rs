@@ -202,7 +202,7 @@ Examples:
 const IMPORT_HELP: &str = "\
 Keeps modes, times, owners (as root), extended attributes, hard links, symbolic links, holes
 and special files. SRC is read with your rights. What is already in DST with the same size and
-time is not copied again, so that an import which was interrupted (Ctrl-C) goes on when the
+time is not copied again, so that an import which was interrupted (Ctrl-C) continues when the
 same command is run again. Nothing that DST has beyond SRC is removed.
 
 Examples:

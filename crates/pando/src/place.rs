@@ -352,7 +352,7 @@ fn nowhere(argument: &Path) -> Failure {
 /// meant to be inside that volume.
 fn elsewhere(argument: &Path) -> String {
     if argument.is_symlink() && fuse::find_mount(argument).is_some() {
-        return format!("it is a link: say {}/ for what that leads to", argument.display());
+        return format!("it is a link: say {}/ for what that points to", argument.display());
     }
     match argument.ancestors().find(|above| is_volume(above)) {
         Some(volume) if !volume.as_os_str().is_empty() => {

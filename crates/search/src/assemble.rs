@@ -152,7 +152,7 @@ impl<'a> Records<'a> {
         self.of_tree(VOLUME).decode(&key::subvolume(id), SubvolumeRecord::decode)
     }
 
-    /// Whether a subvolume is mounted at an entry (subvolume, directory, cookie) that leads to it,
+    /// Whether a subvolume is mounted at an entry (subvolume, directory, cookie) that points to it,
     /// or inherited there.
     pub fn is_nested(
         &self,
@@ -203,7 +203,7 @@ impl<'a> Records<'a> {
             }
             Target::Linked(_) => {
                 let record = self.linked(ino)?;
-                let damage = || self.inconsistent("a name leads to no inode", ino);
+                let damage = || self.inconsistent("a name points to no inode", ino);
                 let LinkedRecord { nlink, inode } = record.ok_or_else(damage)?;
                 if inode.has_xattrs {
                     self.xattrs(&key::linked(ino, Part::Xattrs), xattrs)?;
@@ -212,7 +212,7 @@ impl<'a> Records<'a> {
             }
             Target::Directory => self.directory_row(ino, xattrs)?,
             Target::Subvolume(id) => {
-                let damage = || self.inconsistent("a name leads to no subvolume", ino);
+                let damage = || self.inconsistent("a name points to no subvolume", ino);
                 let record = self.subvolume(id)?.ok_or_else(damage)?;
                 let nested = self.of_tree(TreeId(record.tree));
                 let row = nested.directory_row(record.root, xattrs)?;
@@ -225,7 +225,7 @@ impl<'a> Records<'a> {
 
     /// The row of a directory by its number, without a name or a place.
     pub fn directory_row(&self, ino: u64, xattrs: &mut Vec<u8>) -> Result<Row<'static>> {
-        let damage = || self.inconsistent("a name leads to no directory", ino);
+        let damage = || self.inconsistent("a name points to no directory", ino);
         let record = self.directory(ino)?.ok_or_else(damage)?;
         xattrs.clear();
         if record.has_xattrs {

@@ -135,7 +135,7 @@ impl Walk<'_> {
                 (tree, subvolume)
             } else {
                 let nested = records.subvolume(row.subvolume)?;
-                let damage = || records.inconsistent("a name leads to no subvolume", entry.ino);
+                let damage = || records.inconsistent("a name points to no subvolume", entry.ino);
                 let nested = nested.ok_or_else(damage)?;
                 if !records.is_nested((subvolume, directory, cookie), &nested)? {
                     continue;

@@ -87,6 +87,6 @@ mod tests {
         let refused = write_frame(&mut out, &vec![0; FRAME_BYTES_MAX + 1]);
         assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::InvalidData));
         assert!(out.is_empty());
-        write_frame(&mut out, &vec![0; FRAME_BYTES_MAX]).expect("room");
+        write_frame(&mut out, &vec![0; FRAME_BYTES_MAX]).expect("space");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Threads work in a directory each or share one. All threads of a phase start together, and a
 //! phase lasts until the last one is done. Server time is what the kernel counted for all threads
-//! of the server's process, so background work counts too. Attributes are asked for by `lstat`, not
+//! of the server's process, so background work counts too. Attributes are requested by `lstat`, not
 //! by the library's `metadata`: that wants the birth time, which no listing brings along.
 
 use std::fmt::Write as _;

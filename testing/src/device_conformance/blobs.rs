@@ -81,7 +81,7 @@ pub fn a_file_becomes_an_object<D: DeviceUnderTest>() {
     let blobs = blobs(&device);
     device.create_dir("open").expect("create");
     for path in ["open/a", "top"] {
-        device.create(path).expect("the file is new").write_at(b"bytes", 0).expect("room");
+        device.create(path).expect("the file is new").write_at(b"bytes", 0).expect("space");
     }
     assert!(blobs.adopt("a", &*device, "open/a").expect("adopt"));
     assert_eq!(read_all(&blobs, "a"), b"bytes");
@@ -98,7 +98,7 @@ pub fn a_half_written_object_is_never_listed<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let blobs = blobs(&device);
     let staged = device.create("objects/a.staged").expect("the file is new");
-    staged.write_at(b"half", 0).expect("there is room");
+    staged.write_at(b"half", 0).expect("there is space");
     assert!(blobs.list("").expect("list").is_empty());
     assert!(blobs.create("a", b"whole").expect("create"));
     assert_eq!(read_all(&blobs, "a"), b"whole");

@@ -17,7 +17,7 @@ pub(super) fn read_all(file: &dyn File) -> Vec<u8> {
 
 fn write(device: &dyn Device, path: &str, bytes: &[u8]) {
     let file = device.create(path).expect("the file is new");
-    file.write_at(bytes, 0).expect("there is room");
+    file.write_at(bytes, 0).expect("there is space");
 }
 
 /// `create` rejects an existing name, `open` a missing one.
@@ -27,7 +27,7 @@ pub fn a_file_is_created_once_and_opened_where_it_is<D: DeviceUnderTest>() {
     assert_eq!(device.metadata("a").expect("known"), None);
     let file = device.create("a").expect("the file is new");
     assert!(file.is_empty().expect("known"));
-    file.write_at(b"hello", 0).expect("there is room");
+    file.write_at(b"hello", 0).expect("there is space");
     file.sync_data().expect("sync");
     device.sync_dir("").expect("sync");
     let again = device.create("a").err().expect("it exists");
@@ -42,7 +42,7 @@ pub fn a_file_is_created_once_and_opened_where_it_is<D: DeviceUnderTest>() {
 pub fn reads_end_where_the_file_ends<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
-    file.write_at(&[7; 10_000], 0).expect("there is room");
+    file.write_at(&[7; 10_000], 0).expect("there is space");
     let mut buffer = [0; 100];
     assert_eq!(file.read_at(&mut buffer, 9950).expect("readable"), 50);
     assert_eq!(buffer[..50], [7; 50]);
@@ -57,20 +57,20 @@ pub fn reads_end_where_the_file_ends<D: DeviceUnderTest>() {
 pub fn a_gap_reads_as_zero<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
-    file.write_at(b"a", 0).expect("there is room");
-    file.write_at(b"z", 100_000).expect("there is room");
+    file.write_at(b"a", 0).expect("there is space");
+    file.write_at(b"z", 100_000).expect("there is space");
     let mut expected = vec![0; 100_001];
     expected[0] = b'a';
     expected[100_000] = b'z';
     assert_eq!(read_all(&*file), expected);
-    assert!(file.disk_bytes().expect("known") < 64 << 10, "a gap takes no room");
+    assert!(file.disk_bytes().expect("known") < 64 << 10, "a gap takes no space");
 }
 
 /// What `set_len` cuts off reads as zero when the file grows again.
 pub fn a_cut_file_forgets_what_was_cut<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
-    file.write_at(&vec![9; 20_000], 0).expect("there is room");
+    file.write_at(&vec![9; 20_000], 0).expect("there is space");
     file.set_len(5000).expect("cut");
     assert_eq!(file.len().expect("known"), 5000);
     file.set_len(20_000).expect("grown");
@@ -85,12 +85,12 @@ pub fn a_cut_file_forgets_what_was_cut<D: DeviceUnderTest>() {
 pub fn reserved_space_is_allocated_and_reads_as_zero<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
-    file.write_at(b"here", 0).expect("there is room");
-    file.allocate(0, 1 << 20).expect("there is room");
+    file.write_at(b"here", 0).expect("there is space");
+    file.allocate(0, 1 << 20).expect("there is space");
     assert_eq!(file.len().expect("known"), 1 << 20);
     assert!(file.disk_bytes().expect("known") >= 1 << 20);
     assert_eq!(read_all(&*file)[..5], *b"here\0");
-    file.allocate(100, 100).expect("there is room");
+    file.allocate(100, 100).expect("there is space");
     assert_eq!(file.len().expect("known"), 1 << 20);
     assert!(file.allocate(0, 0).is_err());
 }
@@ -99,7 +99,7 @@ pub fn reserved_space_is_allocated_and_reads_as_zero<D: DeviceUnderTest>() {
 pub fn a_punched_range_reads_as_zero_and_is_free<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
-    file.write_at(&vec![5; 1 << 20], 0).expect("there is room");
+    file.write_at(&vec![5; 1 << 20], 0).expect("there is space");
     file.sync_data().expect("sync");
     let before = file.disk_bytes().expect("known");
     if !file.punch(1000, 900_000).expect("punch") {
@@ -113,7 +113,7 @@ pub fn a_punched_range_reads_as_zero_and_is_free<D: DeviceUnderTest>() {
     assert!(file.disk_bytes().expect("known") + 800_000 < before);
     assert!(file.punch((1 << 20) - 100, 1 << 20).expect("punch"), "across the end");
     assert_eq!(file.len().expect("known"), 1 << 20);
-    file.write_at(&[6; 10], 5000).expect("there is room");
+    file.write_at(&[6; 10], 5000).expect("there is space");
     expected[5000..5010].fill(6);
     let end = expected.len();
     expected[end - 100..].fill(0);
@@ -125,7 +125,7 @@ pub fn a_punched_range_reads_as_zero_and_is_free<D: DeviceUnderTest>() {
 pub fn holes_are_told<D: DeviceUnderTest>() {
     let (device, _guard) = D::create();
     let file = device.create("a").expect("the file is new");
-    file.write_at(&vec![5; 1 << 20], 0).expect("there is room");
+    file.write_at(&vec![5; 1 << 20], 0).expect("there is space");
     let occupied = |offset, length| file.occupied(offset, length).expect("known");
     assert_eq!(occupied(0, 1 << 20), 1 << 20);
     assert_eq!(occupied((1 << 20) - 4096, 8192), 4096, "across the end");
@@ -134,7 +134,7 @@ pub fn holes_are_told<D: DeviceUnderTest>() {
         assert_eq!(occupied(65_536, 131_072), 0);
         assert_eq!(occupied(0, 1 << 20), (1 << 20) - 131_072);
         assert_eq!(occupied(61_440, 8192), 4096);
-        file.write_at(&[6; 4096], 131_072).expect("there is room");
+        file.write_at(&[6; 4096], 131_072).expect("there is space");
         assert_eq!(occupied(65_536, 131_072), 4096);
     }
 }
@@ -177,7 +177,7 @@ pub fn a_rename_replaces_and_keeps_handles<D: DeviceUnderTest>() {
     assert_eq!(device.list("").expect("list"), ["d"]);
     assert_eq!(device.list("d").expect("list"), ["b"]);
     assert_eq!(read_all(&*device.open("d/b").expect("open")), b"new");
-    new.write_at(b"er", 3).expect("there is room");
+    new.write_at(b"er", 3).expect("there is space");
     assert_eq!(read_all(&*device.open("d/b").expect("open")), b"newer");
     assert_eq!(read_all(&*old), b"old");
     device.rename("d/b", "d/b").expect("onto itself");
@@ -197,7 +197,7 @@ pub fn a_removed_file_stays_while_it_is_open<D: DeviceUnderTest>() {
     assert!(device.remove("a").is_err_and(|error| error.is_not_found()));
     write(&*device, "a", b"another");
     assert_eq!(read_all(&*file), b"old");
-    file.write_at(b"er", 3).expect("there is room");
+    file.write_at(b"er", 3).expect("there is space");
     file.sync_data().expect("sync");
     assert_eq!(read_all(&*file), b"older");
     assert_eq!(read_all(&*device.open("a").expect("open")), b"another");
@@ -246,7 +246,7 @@ pub fn files_are_shared_by_threads<D: DeviceUnderTest>() {
             scope.spawn(move || {
                 for round in 1..20_u8 {
                     let bytes = vec![round; 10_000];
-                    file.write_at(&bytes, thread * 10_000).expect("there is room");
+                    file.write_at(&bytes, thread * 10_000).expect("there is space");
                     let mut back = vec![0; 10_000];
                     let read = file.read_at(&mut back, thread * 10_000).expect("readable");
                     assert!(read == back.len() && back == bytes);

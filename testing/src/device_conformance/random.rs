@@ -22,7 +22,7 @@ pub fn random_operations_agree_with_a_vector<D: DeviceUnderTest>() {
             match random.u8(0..10) {
                 0..4 => {
                     let bytes = vec![random.u8(..); length as usize];
-                    file.write_at(&bytes, offset).expect("there is room");
+                    file.write_at(&bytes, offset).expect("there is space");
                     expected.resize(expected.len().max(to), 0);
                     expected[from..to].copy_from_slice(&bytes);
                 }
@@ -31,7 +31,7 @@ pub fn random_operations_agree_with_a_vector<D: DeviceUnderTest>() {
                     expected.resize(from, 0);
                 }
                 5 => {
-                    file.allocate(offset, length).expect("there is room");
+                    file.allocate(offset, length).expect("there is space");
                     expected.resize(expected.len().max(to), 0);
                 }
                 6 => {

@@ -192,11 +192,11 @@ impl FsModel {
     }
 
     pub(super) fn inode(&self, key: Key) -> &Inode {
-        self.inodes.get(&key).expect("invariant: keys lead to inodes")
+        self.inodes.get(&key).expect("invariant: keys point to inodes")
     }
 
     pub(super) fn inode_mut(&mut self, key: Key) -> &mut Inode {
-        self.inodes.get_mut(&key).expect("invariant: keys lead to inodes")
+        self.inodes.get_mut(&key).expect("invariant: keys point to inodes")
     }
 
     pub(super) fn subvol_of(&self, key: Key) -> &Subvol {

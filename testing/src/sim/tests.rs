@@ -93,7 +93,7 @@ fn space_is_accounted_by_blocks() {
     file.write_at(&[1; 100], 5000).unwrap();
     assert_eq!(device.space().unwrap().free_bytes, 4096);
     device.remove("a").unwrap();
-    assert_eq!(device.used_bytes(), 3 * 4096, "an open file keeps its room");
+    assert_eq!(device.used_bytes(), 3 * 4096, "an open file keeps its space");
     drop(file);
     assert_eq!(device.used_bytes(), 0);
 }

@@ -392,5 +392,5 @@ pub fn space_runs_out_beside_writers_clones_and_runs<E: EngineUnderTest>() {
             cut::<E>(sim, shared, seed + 1);
         });
     }
-    assert!(refused > 20, "room never ran out");
+    assert!(refused > 20, "space never ran out");
 }

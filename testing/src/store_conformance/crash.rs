@@ -50,7 +50,7 @@ fn go_on<E: EngineUnderTest>(
     batch.create_tree(tree);
     batch.put(tree, b"after", b"the crash");
     let token = store.commit(&batch).expect("a recovered store takes commits");
-    assert_eq!(token.0, Lsn(found.0 + 1), "numbers go on");
+    assert_eq!(token.0, Lsn(found.0 + 1), "numbers continue");
     store.sync(token).expect("sync");
     if found.0.is_multiple_of(2) {
         assert!(store.checkpoint().expect("checkpoint"));

@@ -50,7 +50,7 @@ fn settle(
         }
         Err(error) => {
             if error.is_no_space() {
-                assert!(store.last_commit() < token, "without room, nothing happens");
+                assert!(store.last_commit() < token, "without space, nothing happens");
             }
             if store.last_commit() < token {
                 history.pop();

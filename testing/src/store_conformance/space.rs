@@ -55,7 +55,7 @@ fn commit_patiently(store: &dyn Store, history: &History, batch: &Batch) {
             }
         }
     }
-    panic!("there is no room for deleting");
+    panic!("no space is left for deleting");
 }
 
 /// A store on a disk that it has filled.
@@ -105,7 +105,7 @@ pub fn a_full_disk_stays_readable_and_recovers<E: EngineUnderTest>() {
     store.close().expect("close");
     drop(store);
     let store = open::<E>(&sim, Durability::Async);
-    assert_eq!(store.get(TREE, b"more").expect("read").as_deref(), Some(&b"room"[..]));
+    assert_eq!(store.get(TREE, b"more").expect("read").as_deref(), Some(&b"space"[..]));
 }
 
 /// The reserve of a full disk is for batches that declare themselves removals, and not for those
@@ -122,10 +122,10 @@ pub fn what_is_kept_for_removing_is_for_batches_that_say_so<E: EngineUnderTest>(
         store.commit(&batch)
     };
     let small = (0..100_000).find(|&n| commit(n, false, Need::Adds).is_err());
-    let small = small.expect("no room was kept");
+    let small = small.expect("no space was kept");
     for n in small..small + 500 {
         let refused = commit(n, true, Need::Adds);
         assert!(matches!(&refused, Err(error) if error.is_no_space()), "{n}: {refused:?}");
     }
-    commit(small, true, Need::Removes).expect("room is kept for removing");
+    commit(small, true, Need::Removes).expect("space is kept for removing");
 }

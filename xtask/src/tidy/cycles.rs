@@ -1,7 +1,7 @@
 //! Import cycles inside a crate: which files can only be understood together.
 //!
 //! A file imports another one where a path in it (`use`, or `crate::`, `super::` and child modules
-//! in code) leads to an item of that file, through re-exports. Files that import each other, over
+//! in code) points to an item of that file, through re-exports. Files that import each other, over
 //! however many others, form a cycle. The cycles that are left are counted in [`LEFT`]; the counts
 //! may only shrink: more is a problem, and fewer is one until the table says so.
 
@@ -182,7 +182,7 @@ fn expand(prefix: &str, tree: &str, leaves: &mut Vec<String>) {
     expand(&prefix, &inner[start..], leaves);
 }
 
-/// A path of code in a module, from the crate's root on; `None` where it leads to another crate.
+/// A path of code in a module, from the crate's root on; `None` where it points to another crate.
 fn absolute(paths: &BTreeSet<Path>, at: &Path, path: &str) -> Option<Path> {
     let mut parts = path.split("::").map(str::trim).filter(|part| !part.is_empty()).peekable();
     let mut base = match *parts.peek()? {

@@ -33,7 +33,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// Relative links lead to files.
+/// Relative links point to files.
 fn links(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
     for rest in text.split("](").skip(1) {
         let target = rest.split([')', '#', ' ']).next().unwrap_or_default();
@@ -47,7 +47,7 @@ fn links(tree: &Tree, path: &str, text: &str, problems: &mut Vec<String>) {
     }
 }
 
-/// The path that a relative link in a document leads to.
+/// The path that a relative link in a document points to.
 fn resolve(document: &str, target: &str) -> String {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();

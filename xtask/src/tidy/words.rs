@@ -5,7 +5,7 @@
 use super::Tree;
 
 /// A word or phrase, and what to write instead.
-const REFUSED: [(&str, &str); 16] = [
+const REFUSED: [(&str, &str); 32] = [
     ("the medium", "disk, storage device, or object store: which one"),
     ("whoever", "the caller, a thread, the daemon: who"),
     ("anew", "again; rebuilt, recomputed"),
@@ -22,6 +22,22 @@ const REFUSED: [(&str, &str); 16] = [
     ("in the way of", "blocks"),
     ("for want of", "because there is no"),
     ("to be had", "available"),
+    ("asked for", "requested"),
+    ("come to", "reach, become"),
+    ("comes to", "reaches, becomes"),
+    ("came to", "reached, became"),
+    ("comes about", "happens"),
+    ("go on", "continue"),
+    ("goes on", "continues"),
+    ("is said", "is printed, is recorded: where"),
+    ("lead to", "point to"),
+    ("leads to", "points to"),
+    ("there is no room", "no space is left"),
+    ("no room", "no space"),
+    ("written early", "pre-flushed"),
+    ("lent numbers", "reserved LSNs"),
+    ("hollow blob", "sparse blob"),
+    ("light node", "underfull node"),
 ];
 
 /// This file holds the words.

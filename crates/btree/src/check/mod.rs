@@ -7,9 +7,9 @@
 //! memory, for the same structure (`memory`).
 //!
 //! There are three entry points: [`check`] for tests, which blocks checkpoints;
-//! [`Core::check_beside`], which pins the state and lets commits and checkpoints go on; [`inspect`]
-//! for a store that no process has open, which changes nothing, not even a torn log. [`repair()`]
-//! rebuilds the counts.
+//! [`Core::check_beside`], which pins the state and lets commits and checkpoints continue;
+//! [`inspect`] for a store that no process has open, which changes nothing, not even a torn log.
+//! [`repair()`] rebuilds the counts.
 
 mod beside;
 mod counts;
@@ -36,7 +36,7 @@ use crate::pin::Pin;
 use counts::Pages;
 use walk::{Roots, Walk};
 
-/// Checks a store, nodes in memory too. Commits may go on; checkpoints wait.
+/// Checks a store, nodes in memory too. Commits may continue; checkpoints wait.
 pub fn check(store: &BtreeStore) -> Result<CheckReport> {
     let core = &store.core;
     let mut state = core.checkpoint.lock();

@@ -100,7 +100,7 @@ pub(super) fn newest(
     let best = best.filter(|(_, best)| best.generation > 0);
     if best.is_some() {
         for bad in &mut bad {
-            bad.what.push_str("; the other one leads to the state");
+            bad.what.push_str("; the other one points to the state");
             bad.remedy = Remedy::Rebuild;
         }
     }

@@ -197,7 +197,7 @@ mod tests {
         for _ in 0..2 {
             let mut work = Work::new(&nodes, &mut space, 1, false);
             for taken in 0..20 {
-                let unit = work.alloc(8).expect("there is room elsewhere");
+                let unit = work.alloc(8).expect("there is space elsewhere");
                 assert_eq!(unit, GROUP_UNITS as u64 + taken * 8);
             }
         }

@@ -60,7 +60,7 @@ impl Space {
             let malformed = Malformed {
                 structure: "ingested leaf",
                 at: 0,
-                expected: "a node in room of a group that no other record gave away",
+                expected: "a node in space of a group that no other record assigned",
                 found: format!("units {unit} to {end}"),
             };
             // The log adds the place of the record.
@@ -139,10 +139,10 @@ mod tests {
         // Across the end of the group, and behind that of the file.
         let outside = [leaf(group - 3, &[]), leaf(group, &[]), leaf(40, &[1 << 47])];
         for bad in twice.iter().chain(&outside).chain(&[leaf(40, &[42]), leaf(40, &[40])]) {
-            let error = space.hold_replayed(bad, 1).expect_err("no room of its own");
+            let error = space.hold_replayed(bad, 1).expect_err("no space of its own");
             assert!(matches!(error, Error::Corrupt(_)), "{bad:?}: {error:?}");
         }
         assert_eq!((space.uncounted, space.groups.len()), (8, 1), "nothing of it is held");
-        space.hold_replayed(&leaf(24, &[32, group - 4]), 1).expect("other room");
+        space.hold_replayed(&leaf(24, &[32, group - 4]), 1).expect("other space");
     }
 }

@@ -353,7 +353,7 @@ mod tests {
         let mut space = Space::empty();
         space.groups = vec![Entry { free: 0, ..Entry::empty() }];
         let mut work = Work::new(&nodes, &mut space, 1, false);
-        work.set(8, 8, 1).expect("there is room");
+        work.set(8, 8, 1).expect("there is space");
         assert_eq!(usize::from(work.groups[0].free), GROUP_UNITS - 8);
         let beyond = 5 * GROUP_UNITS as u64;
         for changed in [work.set(beyond, 8, 1), work.set_count(beyond, 2)] {

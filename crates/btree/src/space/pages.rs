@@ -93,7 +93,7 @@ impl Space {
                     file: NODES_FILE.to_owned(),
                     offset: unit_offset(unit),
                     structure: "space map directory",
-                    expected: format!("room of its own for the page of group {group}"),
+                    expected: format!("a separate page for group {group}"),
                     found: format!("unit {unit}"),
                 };
                 return Err(damage.into());
@@ -295,7 +295,7 @@ mod tests {
     fn overlapping_or_empty_pages_are_damage() {
         let group = GROUP_UNITS as u32;
         let mut whole = space(&[0, 16, group - 16, 5 * group - 16, group]);
-        whole.hold_pages().expect("each has room of its own");
+        whole.hold_pages().expect("each has space of its own");
         assert_eq!((whole.page_units, whole.held.len()), (5 * 16, 5));
         for twice in [[40, 40], [40, 55], [55, 40]] {
             let error = space(&twice).hold_pages().expect_err("two have it");
@@ -303,7 +303,7 @@ mod tests {
         }
         // Across the end of a group, and behind the end of the file.
         for unit in [group - 15, 4 * group - 1, 4 * group, u32::MAX] {
-            let error = space(&[unit]).hold_pages().expect_err("no room of the file");
+            let error = space(&[unit]).hold_pages().expect_err("no space of the file");
             assert!(matches!(error, Error::Corrupt(_)), "{unit}: {error:?}");
         }
     }
@@ -328,9 +328,9 @@ mod tests {
         let file = device.create("file").expect("a file");
         let mut runs = Runs { file: file.as_ref(), at: 0, run: Vec::new(), bytes: 0, writes: 0 };
         for (offset, byte) in [(0, 1_u8), (10, 2), (30, 3), (40, 4)] {
-            runs.put(offset, &[byte; 10]).expect("there is room");
+            runs.put(offset, &[byte; 10]).expect("there is space");
         }
-        runs.flush().expect("there is room");
+        runs.flush().expect("there is space");
         assert_eq!((runs.writes, runs.bytes), (2, 40));
         let mut all = [9; 50];
         assert_eq!(file.read_at(&mut all, 0).expect("it is read"), 50);

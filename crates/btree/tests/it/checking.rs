@@ -128,7 +128,7 @@ fn damage_is_found_and_named_by_file_and_offset() {
                 assert_eq!((finding.file.as_str(), finding.offset), ("btree/nodes", offset));
                 named += 1;
             } else {
-                // Nothing leads to it any more.
+                // Nothing points to it any more.
                 assert!(report.is_clean(), "{:#?}", report.findings);
             }
             flip(&sim, "btree/nodes", offset + HEADER_BYTES as u64 + 9);

@@ -68,7 +68,7 @@ fn reopened() -> (SimEnv, Arc<BtreeStore>) {
     (sim, store)
 }
 
-/// Checkpoints and checks; all that may be found is room that nothing leads to. Returns how many
+/// Checkpoints and checks; all that may be found is space that nothing points to. Returns how many
 /// bytes of it.
 fn leaked(store: &BtreeStore) -> u64 {
     assert!(store.checkpoint().expect("checkpoint"));
@@ -140,7 +140,7 @@ fn long_values() -> (SimEnv, Arc<BtreeStore>) {
     (sim, store)
 }
 
-/// Gives the entry of key 2 another long value and deletes that of key 4, and uses their old room
+/// Gives the entry of key 2 another long value and deletes that of key 4, and uses their old space
 /// for something else.
 fn rewrite(store: &BtreeStore) {
     commit(store, |batch| {

@@ -62,7 +62,7 @@ fn a_difference_reads_only_what_differs() {
     let cost = reads() - before;
     assert!(cost <= 12, "{cost} reads");
     let asked = sim.device.counts().prefetched.len() - asked_before;
-    assert!(asked <= 8, "asked for what both have: {asked}");
+    assert!(asked <= 8, "requested what both have: {asked}");
     drop(store);
     let store = again();
     let (old, new) = (store.pin().expect("pin"), store.pin().expect("pin"));
@@ -106,15 +106,15 @@ fn scattered_differences_are_read_ahead() {
         found.iter().map(|(key, ..)| u32::from_be_bytes(key[..].try_into().expect("4"))).collect();
     assert_eq!(keys, want);
     assert!(found.iter().all(|(.., new)| new.is_none() || new.as_deref() == Some(&[2; 90])));
-    // Each leaf that is not in both was asked for, on either side, once; and of those that are in
+    // Each leaf that is not in both was requested, on either side, once; and of those that are in
     // both hardly one.
     let mut asked = sim.device.counts().prefetched.split_off(before);
     asked.sort_by_key(|(_, offset, _)| *offset);
-    assert!(asked.windows(2).all(|two| two[0].1 + two[0].2 <= two[1].1), "asked for twice");
+    assert!(asked.windows(2).all(|two| two[0].1 + two[0].2 <= two[1].1), "requested twice");
     let bytes: u64 = asked.iter().map(|(_, _, length)| length).sum();
     let differing = 2 * u64::from(KEYS - 20_000) * 94;
-    assert!(bytes > differing * 9 / 10, "{bytes} bytes were asked for, {differing} differ");
-    assert!(bytes < differing * 3 / 2, "{bytes} bytes were asked for, {differing} differ");
+    assert!(bytes > differing * 9 / 10, "{bytes} bytes were requested, {differing} differ");
+    assert!(bytes < differing * 3 / 2, "{bytes} bytes were requested, {differing} differ");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Changed leaves are written early where a checkpoint would write little, and where only pins see
+//! Changed leaves are pre-flushed where a checkpoint would write little, and where only pins see
 //! them.
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ fn scattered_changes_behind_a_small_cache_need_few_checkpoints() {
     assert_eq!(entries(&*store, TREE), model);
     checked(&store);
     assert_eq!(entries(&*store, TREE), model);
-    // What was written early and not in a checkpoint is not there after a crash; the log is.
+    // What was pre-flushed and not in a checkpoint is not there after a crash; the log is.
     for n in 0..500 {
         put(&store, &mut model, [random.u32(..KEYS)].into_iter(), n as u8);
     }
@@ -71,7 +71,7 @@ fn scattered_changes_behind_a_small_cache_need_few_checkpoints() {
 
 #[test]
 fn nodes_visible_only_to_pins_stay_within_the_budget() {
-    // Behind a small cache leaves are written early in any case, behind a large one for pins only.
+    // Behind a small cache leaves are pre-flushed in any case, behind a large one for pins only.
     for (cache_bytes, keys, rounds) in [(8 << 20, KEYS / 2, 8), (32 << 20, KEYS * 2, 5)] {
         pins_keep_the_budget(cache_bytes, keys, rounds);
     }
@@ -212,7 +212,7 @@ fn power_may_be_cut_while_leaves_are_pre_flushed() {
     checked(&store);
 }
 
-/// A leaf that cannot be written early stays in memory, or the store says that it takes no more; in
+/// A leaf that cannot be pre-flushed stays in memory, or the store says that it takes no more; in
 /// any case what was durable is there.
 #[test]
 fn pre_flushing_a_leaf_may_fail() {

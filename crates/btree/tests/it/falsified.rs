@@ -1,5 +1,6 @@
 //! Structures that were falsified and sealed again, by somebody who can write to the volume's
-//! directory: a repair takes memory and room for what the files hold, not for what a pointer names.
+//! directory: a repair takes memory and space for what the files hold, not for what a pointer
+//! names.
 
 use btree::{BtreeStore, repair};
 use format::Pointer;
@@ -21,7 +22,7 @@ fn made() -> SimDevice {
     let (sim, store) = store(1, CACHE_BYTES);
     commit(&store, |batch| batch.put(TREE, b"key", b"value"));
     assert!(store.checkpoint().expect("checkpoint"));
-    store.close().expect("there is room");
+    store.close().expect("there is space");
     sim.device
 }
 
@@ -41,7 +42,7 @@ fn write(device: &SimDevice, superblock: &Superblock) {
 /// Repairs, and looks at how long the file of nodes is then.
 fn repaired(device: &SimDevice) {
     let before = device.read_file(NODES).len();
-    repair(&SimEnv::on(device.clone(), 1).env(), &options(CACHE_BYTES)).expect("there is room");
+    repair(&SimEnv::on(device.clone(), 1).env(), &options(CACHE_BYTES)).expect("there is space");
     let after = device.read_file(NODES).len();
     assert!(after <= before + (16 << 20), "{before} bytes before, {after} after");
 }

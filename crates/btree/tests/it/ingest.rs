@@ -135,7 +135,7 @@ fn a_run_that_fails_leaves_nothing() {
 }
 
 /// The system tells one sync of bytes that it could not write, and not the next; those may be of
-/// leaves that were written early. So no later checkpoint may count on them.
+/// leaves that were pre-flushed. So no later checkpoint may count on them.
 #[test]
 fn a_failed_sync_of_nodes_ends_all_allocation() {
     let (sim, store) = store(1, CACHE_BYTES);
@@ -185,7 +185,7 @@ fn a_run_that_does_not_fit_takes_no_space_and_leaves_some_for_checkpoints() {
     checked(&store);
     let space = sim.env().device.space().expect("space");
     let used = space.total_bytes - space.free_bytes;
-    // Room for a checkpoint, and for some runs.
+    // Space for a checkpoint, and for some runs.
     sim.device.set_capacity(Some(used + (12 << 20)));
     let free = || sim.env().device.space().expect("space").free_bytes;
     let mut taken = 20_000;
@@ -199,7 +199,7 @@ fn a_run_that_does_not_fit_takes_no_space_and_leaves_some_for_checkpoints() {
     };
     assert!(refused.0.is_no_space(), "{:?}", refused.0);
     assert!(free() + (256 << 10) > refused.1, "{} of {} bytes are free", free(), refused.1);
-    // Smaller runs fill it until there is room for checkpoints only, which then is there.
+    // Smaller runs fill it until there is space for checkpoints only, which then is there.
     loop {
         let entries = run(taken..taken + 2000);
         match store.ingest(TREE, &mut SliceRun::new(&entries)) {
@@ -211,9 +211,9 @@ fn a_run_that_does_not_fit_takes_no_space_and_leaves_some_for_checkpoints() {
     assert!(taken > 22_000, "nothing fitted");
     let (from, to) = (1000_u32.to_be_bytes(), 19_000_u32.to_be_bytes());
     commit(&store, |batch| batch.delete_range(TREE, &from, &to));
-    assert!(store.checkpoint().expect("room is kept for it"));
+    assert!(store.checkpoint().expect("space is kept for it"));
     while store.reclaim_step(1000).expect("reclaim") {}
-    // Which makes room for more.
+    // Which makes space for more.
     ingest(&store, TREE, &run(taken..taken + 2000));
     let report = checked(&store);
     assert_eq!(report.entries, u64::from(taken) + 2000 - 18_000 + 1);

@@ -19,8 +19,8 @@ pub(crate) struct Load {
     pub(crate) entries: u64,
     /// How far commits lie apart that follow each other. Odd, and no divisor of `entries`.
     pub(crate) step: u64,
-    /// One in so many values is in an overflow node, where there are any: no leaf that leads to
-    /// such a one is written early.
+    /// One in so many values is in an overflow node, where there are any: no leaf that points to
+    /// such a one is pre-flushed.
     pub(crate) long: Option<u64>,
 }
 

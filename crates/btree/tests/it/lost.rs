@@ -1,6 +1,6 @@
 //! What a replay passes over because a node is damaged, and nodes that lie twice, where the disk
-//! fails in other ways than by rot: a sector that does not read, a byte that reads wrong once, room
-//! of a lost node that is used again.
+//! fails in other ways than by rot: a sector that does not read, a byte that reads wrong once,
+//! space of a lost node that is used again.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn a_leaf_misread_once_is_not_shown_without_its_log_records() {
     for n in 0..200 {
         commit(&whole, |batch| batch.put(TREE, &key(n), &[1; 300]));
     }
-    assert!(whole.checkpoint().expect("there is room"));
+    assert!(whole.checkpoint().expect("there is space"));
     commit(&whole, |batch| batch.put(TREE, &key(7), &[2; 300]));
     whole.sync(whole.last_commit()).expect("it is written");
     let left = sim.device.after_crash(CrashPolicy::LoseAll, 1);
@@ -78,8 +78,8 @@ fn a_leaf_misread_once_is_not_shown_without_its_log_records() {
     assert!(passed_over >= 4, "{passed_over}");
 }
 
-/// A tree whose leaves are damaged under the log is dropped by the log, which goes on with so much
-/// that checkpoints come in the same replay, and use the room of the leaves again.
+/// A tree whose leaves are damaged under the log is dropped by the log, which continues with so
+/// much that checkpoints come in the same replay, and use the space of the leaves again.
 #[test]
 fn space_of_lost_nodes_is_reused() {
     let value = |n: u32, round: u32| testing::noise(u64::from(n * 1000 + round), 300);
@@ -93,7 +93,7 @@ fn space_of_lost_nodes_is_reused() {
             batch.put(OTHER, &n.to_be_bytes(), &value(n, 0));
         });
     }
-    assert!(whole.checkpoint().expect("there is room"));
+    assert!(whole.checkpoint().expect("there is space"));
     for n in (0..4000u32).step_by(5) {
         commit(&whole, |batch| batch.put(TREE, &n.to_be_bytes(), &[2; 300]));
     }
@@ -132,7 +132,7 @@ fn damage_that_later_log_records_remove_is_not_reported() {
         (0..600).for_each(|n| batch.put(TREE, &key(n), &[1; 300]));
         batch.put(TREE, &key(50), &[1; 4000]);
     });
-    assert!(whole.checkpoint().expect("there is room"));
+    assert!(whole.checkpoint().expect("there is space"));
     let bytes = sim.device.read_file(NODES);
     let inside = |&&(first, last, _): &&(u32, u32, usize)| 201 < first && last < 399;
     let leaves = leaf_keys(&bytes);
@@ -172,7 +172,7 @@ fn damage_that_later_log_records_remove_is_not_reported() {
         let opened = BtreeStore::open(&sim.env(), &options(CACHE_BYTES)).expect("it opens");
         assert!([TREE, OTHER].map(|tree| entries(&*opened, tree)) == right);
         while opened.reclaim_step(100).expect("it goes") {}
-        assert!(opened.checkpoint().expect("there is room"));
+        assert!(opened.checkpoint().expect("there is space"));
         assert!(btree::check(&opened).expect("it is looked at").is_clean());
     }
 }

@@ -11,7 +11,7 @@ use crate::util::{TREE, checked, commit, options};
 
 const ENTRIES: u32 = 100_000;
 
-/// Far from the other bounds, and room for everything in memory.
+/// Far from the other bounds, and space for everything in memory.
 fn patient(replay_max: Duration) -> Options {
     let mut options = Options { replay_max, ..options(1 << 30) };
     options.common.checkpoint_bytes = 1 << 30;
@@ -63,7 +63,7 @@ fn a_failed_checkpoint_keeps_the_estimate() {
     fill(&store);
     change_until_due(&store, 331);
     sim.device.set_capacity(Some(sim.device.used_bytes()));
-    store.checkpoint().expect_err("no room");
+    store.checkpoint().expect_err("no space");
     assert!(store.checkpoint_due());
     sim.device.set_capacity(None);
     checked(&store);

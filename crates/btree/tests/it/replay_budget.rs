@@ -21,7 +21,7 @@ fn patient() -> Options {
 
 #[test]
 fn a_log_of_more_than_the_cache_is_replayed_within_the_budget() {
-    // Leaves written early; those that cannot be; and a cache with which none is.
+    // Leaves pre-flushed; those that cannot be; and a cache with which none is.
     for (load, changes, cache_bytes) in [
         (Load { entries: 60_000, step: 331, long: None }, 3000, 1 << 20),
         (Load { entries: 20_000, step: 131, long: Some(20) }, 3000, 2 << 20),
@@ -116,7 +116,7 @@ fn power_may_be_cut_while_a_long_log_is_replayed() {
     checked(&store);
 }
 
-/// What a record names that comes later in the log lies in room that the map calls free.
+/// What a record names that comes later in the log lies in space that the map calls free.
 #[test]
 fn replay_does_not_write_where_a_later_record_has_a_run() {
     const OTHER: TreeId = TreeId(33);
@@ -157,7 +157,7 @@ fn a_long_log_is_replayed_on_a_full_disk() {
     sim.device.set_capacity(Some(sim.device.used_bytes()));
     let store = BtreeStore::open(&sim.env(), &options(2 << 20)).expect("open");
     let cache = store.cache();
-    assert!(cache.peak > cache.budget, "there was room to write: {cache:?}");
+    assert!(cache.peak > cache.budget, "there was space to write: {cache:?}");
     assert_eq!(load.whole(&store, "full"), 2000);
     sim.device.set_capacity(None);
     load.change(&store, 2001);
@@ -178,9 +178,9 @@ fn long_log(load: Load, changes: u64) -> SimEnv {
 }
 
 /// Whatever call fails while a long log is replayed, once or from then on, by refusal or for want
-/// of room: nothing is lost by it, neither to who goes on with what was opened nor to who comes
-/// after a kill or a power cut. A superblock that could not be written means that nobody knows
-/// which state is on disk, also where the reason was room.
+/// of space: nothing is lost by it, neither for a process that continues with what was opened nor
+/// for one that comes after a kill or a power cut. A superblock that could not be written means
+/// that nobody knows which state is on disk, also where the reason was space.
 #[test]
 fn any_call_may_fail_while_a_long_log_is_replayed() {
     const CHANGES: u64 = 800;
@@ -208,7 +208,7 @@ fn any_call_may_fail_while_a_long_log_is_replayed() {
                 device.clear_faults();
                 if let Ok(store) = store {
                     assert_eq!(load.whole(&store, &place), CHANGES, "{place}");
-                    // What goes on writes where it believes that there is room.
+                    // A process that continues writes where it believes space to be free.
                     while last < CHANGES + 200 && put(load, &store, last + 1) {
                         last += 1;
                     }

@@ -129,7 +129,7 @@ fn lives_with_it(device: &SimDevice, store: &BtreeStore, place: &str) {
     assert_eq!(device.files(), files, "{place}: nothing is written or deleted");
 }
 
-/// Who has what is not known elsewhere drops it, and goes on.
+/// A caller that has what is not known elsewhere drops it, and continues.
 fn goes_on_without(device: SimDevice, model: &Model, place: &str) {
     let sim = SimEnv::on(device, 2);
     let options = options(CACHE_BYTES);

@@ -236,11 +236,11 @@ fn goes_on(device: &SimDevice, env: &Env, cache: usize, mut model: Model, place:
     let more: BTreeMap<_, _> = (0..300).map(|n| (key(n).to_vec(), vec![7; 300])).collect();
     model.insert(TreeId(6000), more);
     for _ in 0..2 {
-        assert!(store.checkpoint().expect("there is room"), "{place}");
+        assert!(store.checkpoint().expect("there is space"), "{place}");
         while store.reclaim_step(100).expect("it goes") {}
     }
     ask(&*store, &model, place);
-    store.close().expect("there is room");
+    store.close().expect("there is space");
     drop(store);
     ask(&*BtreeStore::open(&sim.env(), &options).expect("it opens"), &model, place);
     is_read_only

@@ -47,7 +47,7 @@ fn scattered(seed: u64, changes: usize) -> (u64, f64) {
 
 #[test]
 fn scattered_changes_are_written_in_runs() {
-    // Nodes that were written where there was room came to 13 and 18 KiB a write.
+    // Nodes written where space was free took 13 and 18 KiB a write.
     for (changes, least) in [(200, 320 << 10), (1000, 512 << 10)] {
         let (mean, share) = scattered(1, changes);
         println!("{changes} changes: {mean} bytes a write, {share:.2} of the nodes on disk");

@@ -1,4 +1,4 @@
-//! What is dropped gives its room back to the disk, whenever the power fails.
+//! What is dropped gives its space back to the disk, whenever the power fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 const OTHER: TreeId = TreeId(TREE.0 + 1);
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Fills two trees in turns, so that their nodes lie between each other's.
+/// Fills two trees alternately, so that their nodes lie between each other's.
 fn fill(store: &BtreeStore, chunks: u32) {
     fill_with(store, chunks, |n| n.to_be_bytes().to_vec());
 }
@@ -190,14 +190,14 @@ fn nothing_is_freed_after_a_failed_superblock_write() {
     }
 }
 
-/// What a checkpoint took that found no room is free again, also where it lies right behind leaves
+/// What a checkpoint took that found no space is free again, also where it lies right behind leaves
 /// that the map does not know of yet; and those stay.
 #[test]
 fn a_failed_checkpoint_beside_ingested_leaves_frees_only_its_own_space() {
     let (sim, store) = store(9, CACHE_BYTES);
     fill(&store, 40);
     reclaim_all(&store);
-    // In room of their own at the end of the file, which the checkpoint goes on with.
+    // In space of their own at the end of the file, which the checkpoint continues with.
     let run: Vec<_> =
         (1_000_000..1_020_000_u32).map(|n| (n.to_be_bytes().to_vec(), vec![7; 100])).collect();
     store.ingest(TREE, &mut SliceRun::new(&run)).expect("the range is empty");
@@ -211,7 +211,7 @@ fn a_failed_checkpoint_beside_ingested_leaves_frees_only_its_own_space() {
     let fault = Fault::no_space(FaultOn::Only(Op::Write), 2).below("btree/nodes").forever();
     sim.device.inject(fault);
     let writes = sim.device.counts().of(Op::Write);
-    store.checkpoint().expect_err("there is no room");
+    store.checkpoint().expect_err("no space left");
     let writes = sim.device.counts().of(Op::Write) - writes;
     assert!(writes > 2, "{writes} writes: nothing was written");
     sim.device.clear_faults();

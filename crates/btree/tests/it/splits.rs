@@ -115,7 +115,7 @@ fn clone(store: &BtreeStore, done: &AtomicBool, seed: u64) {
     }
 }
 
-/// What goes on beside the writers.
+/// What runs beside the writers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     /// Readers only: nobody else has a node, so leaves are split with their tree shared.

@@ -106,7 +106,7 @@ fn either_superblock_suffices_after_any_power_cut() {
             });
             assert!(store.checkpoint().expect("checkpoint"));
             sim.device.unwatch();
-            // Freed room goes back to the disk, when nobody has committed for a while.
+            // Freed space goes back to the disk, when nobody has committed for a while.
             reclaim_all(&store);
             checked(&store);
             let place = format!("seed {seed}, after round {round}");

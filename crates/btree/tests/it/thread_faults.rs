@@ -1,4 +1,4 @@
-//! Two writers and a thread that makes checkpoints, on a disk that fails: room runs out, a write
+//! Two writers and a thread that makes checkpoints, on a disk that fails: space runs out, a write
 //! or a sync fails, bits flip. Faults are of a seed; how the threads meet is not, so what is
 //! asserted holds however they do.
 
@@ -24,7 +24,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// What a writer has come to, for the others to see.
+/// The progress of a writer, for the others to see.
 #[derive(Default)]
 struct Progress {
     durable: AtomicU64,
@@ -41,12 +41,12 @@ fn counted(store: &BtreeStore, tree: TreeId, key: &[u8]) -> u64 {
     value.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes")))
 }
 
-/// Refusals that a writer sees before there is room again.
+/// Refusals that a writer sees before there is space again.
 const REFUSALS: u64 = 12;
 /// Batches that it commits then.
 const MORE: u64 = 150;
 
-/// Commits until there was no room for a while, and was again; returns how many batches there are.
+/// Commits until there was no space for a while, and was again; returns how many batches there are.
 fn write_into_little_room(
     store: &BtreeStore,
     writer: u64,
@@ -55,7 +55,7 @@ fn write_into_little_room(
 ) -> u64 {
     let (mut count, mut more) = (0, 0);
     while more < MORE {
-        // What begins when there is room again is not refused.
+        // What begins when there is space again is not refused.
         let has_room = room.load(Ordering::SeqCst);
         match store.commit(&batch_of(writer, count + 1)) {
             Ok(token) => {
@@ -157,7 +157,7 @@ fn space_runs_out_and_is_reclaimed_beside_two_writers() {
 /// Batches of a writer in a run in which something fails.
 const BATCHES: u64 = 250;
 
-/// What a run in which something fails came to.
+/// The outcome of a run in which something fails.
 #[derive(Debug, Default)]
 struct Outcome {
     /// Batches of each writer that were acknowledged.
@@ -177,7 +177,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Lets the thread that makes checkpoints come to one, however little it gets to run.
+    /// Lets the checkpoint thread reach one, however little it gets to run.
     fn wait_for_a_round(&self) {
         let round = self.rounds.load(Ordering::SeqCst) + 2;
         while self.rounds.load(Ordering::SeqCst) < round && !self.stop.load(Ordering::SeqCst) {
@@ -291,7 +291,7 @@ fn fail_one(seed: u64, durability: Durability, fault: Fault) -> bool {
             assert!(*found <= acknowledged + 1, "{place}, {when}: {found}, {outcome:?}");
         }
     };
-    whole(&store, &outcome.acknowledged, "as it goes on");
+    whole(&store, &outcome.acknowledged, "while it runs");
     for policy in CrashPolicy::ALL {
         let cut = SimEnv::on(sim.device.after_crash(policy, seed), seed);
         let store = BtreeStore::open(&cut.env(), &options).expect(&place);
@@ -304,7 +304,7 @@ fn fail_one(seed: u64, durability: Durability, fault: Fault) -> bool {
     sim.device.clear_faults();
     let store = BtreeStore::open(&sim.env(), &options).expect(&place);
     whole(&store, &outcome.durable, "opened again");
-    commit(&store, |batch| batch.put(TREE, b"more", b"goes on"));
+    commit(&store, |batch| batch.put(TREE, b"more", b"continues"));
     store.sync(store.last_commit()).expect(&place);
     let cut = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, seed), seed);
     let store = BtreeStore::open(&cut.env(), &options).expect(&place);

@@ -177,7 +177,7 @@ fn cut_power_while_two_threads_write(seed: u64) -> u64 {
     let (watched, points) = (Arc::clone(&durable), Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&points);
     // What was acknowledged when the last watch ended was so before this image was taken; while
-    // it is looked at, other threads go on.
+    // it is looked at, other threads continue.
     let mut before = vec![0; WRITERS as usize];
     sim.device.watch(move |image, op| {
         if op.is_multiple_of(STRIDE) {

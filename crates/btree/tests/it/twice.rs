@@ -28,7 +28,7 @@ pub(crate) fn made() -> SimDevice {
         });
     }
     assert!(store.checkpoint().expect("checkpoint"));
-    store.close().expect("there is room");
+    store.close().expect("there is space");
     drop(store);
     sim.device
 }
@@ -111,7 +111,7 @@ fn either_copy_of_a_catalog_node_suffices() {
                 let store = BtreeStore::open(&opened.env(), &options).expect("it opens");
                 is_whole(&store, &place);
                 // Repaired, and the power goes.
-                repair(&sim.env(), &options).expect("there is room");
+                repair(&sim.env(), &options).expect("there is space");
                 let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, seed), seed);
                 let report = looked_at(&sim);
                 assert!(report.is_clean(), "{place}: {:#?}", report.findings);

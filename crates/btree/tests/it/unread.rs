@@ -107,7 +107,7 @@ fn a_volume_with_an_unreadable_superblock_opens_read_only_after_any_power_cut() 
     });
 }
 
-/// A store with some checkpoints, each of which gave up room of the one before, and changes in the
+/// A store with some checkpoints, each of which gave up space of the one before, and changes in the
 /// log. With the superblocks of the last but one.
 fn aged(seed: u64) -> (SimDevice, Model, [Vec<u8>; 2]) {
     let (sim, store) = store(seed, CACHE_BYTES);
@@ -137,7 +137,7 @@ fn repair_rewrites_an_unreadable_superblock() {
     }
 }
 
-/// A superblock as programs wrote it that wrote them in turns.
+/// A superblock as programs wrote it that wrote them alternately.
 fn in_turns(superblock: &[u8]) -> Vec<u8> {
     let mut bytes = superblock[..SUPERBLOCK_BYTES].to_vec();
     bytes[8..12].copy_from_slice(&1_u32.to_le_bytes());
@@ -146,7 +146,7 @@ fn in_turns(superblock: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A disk on which the superblocks were written in turns, the newer one as `newer` of the two.
+/// A disk on which the superblocks were written alternately, the newer one as `newer` of the two.
 fn written_in_turns(device: &SimDevice, before: &[Vec<u8>; 2], newer: usize) -> SimDevice {
     let device = device.copy();
     device.overwrite(PATHS[newer], 0, &in_turns(&device.read_file(PATHS[newer])));
@@ -155,7 +155,7 @@ fn written_in_turns(device: &SimDevice, before: &[Vec<u8>; 2], newer: usize) -> 
 }
 
 /// Once, opening wrote the older superblock over the newer one in which a bit had flipped, although
-/// room of the older state had been used again.
+/// space of the older state had been used again.
 #[test]
 fn a_damaged_superblock_is_not_replaced_by_an_older_one_that_was_written_alternately() {
     let mut read = 0;

@@ -40,7 +40,7 @@ pub(crate) fn checked(store: &BtreeStore) -> CheckReport {
 
 /// Reclaims all that was dropped.
 pub(crate) fn reclaim_all(store: &BtreeStore) {
-    // The second time it is seen that nobody commits: all free room goes back to the disk.
+    // The second time it is seen that nobody commits: all free space goes back to the disk.
     for _ in 0..2 {
         while store.reclaim_step(500).expect("reclaim") {}
     }

@@ -1,5 +1,5 @@
 //! Power cuts before every write, sync, rename and removal of random scripts: what the store kept
-//! durable reads back whole, in every tree, and the volume goes on. The same when a process was
+//! durable reads back whole, in every tree, and the volume continues. The same when a process was
 //! killed there, and power is cut when the next one has made more durable.
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn opened(volume: &Volume, sim: SimEnv) -> Volume {
     again
 }
 
-/// Opens what a crash left. The volume goes on: new data disturbs nothing, and cleaning finds
+/// Opens what a crash left. The volume continues: new data disturbs nothing, and cleaning finds
 /// nothing live dead.
 fn check_crash(volume: &Volume, cut: &testing::SimDevice, policy: CrashPolicy, seed: u64) {
     let mut again = opened(volume, SimEnv::on(cut.after_crash(policy, seed), seed));

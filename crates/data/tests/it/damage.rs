@@ -225,7 +225,8 @@ fn a_change_of_overlapping_extents_loses_none() {
         all.into_iter().filter(|(key, _)| key.starts_with(&own)).collect::<Vec<_>>()
     };
     let before = extents(&volume);
-    // What would be left of both lies behind the same byte; or one begins where the other goes on.
+    // What would be left of both lies behind the same byte; or one begins where the other
+    // continues.
     for (at, length) in [(12_000, 3_000), (5_000, 10_000), (9_000, 1_000)] {
         let refused = volume.write(32, 20, at, &pattern(3, length)).unwrap_err();
         assert!(matches!(refused, Error::Corrupt(_)), "{at}: {refused}");

@@ -51,7 +51,7 @@ fn filled(punches: bool) -> Volume {
     volume
 }
 
-/// All that gives room back, whatever it comes to.
+/// Everything that frees space, whatever its result.
 fn give_back(volume: &mut Volume) {
     let clone = volume.clone_tree(32).unwrap();
     for ino in [2, 5, 7, 9, 12, 13, 19, 20, 22].into_iter().chain(24..36) {
@@ -187,7 +187,7 @@ fn an_open_segment_outlives_a_file_with_its_name_that_is_not_it() {
             let told = volume.data.held_back();
             assert!(told.iter().any(|bad| bad.file == sealed(0)), "{told:?}");
             assert!(volume.sim.device.read_file(&sealed(0)) == *junk);
-            // Taken away, all goes on.
+            // Taken away, all continues.
             volume.sim.device.delete(&sealed(0));
             volume.reopen().unwrap();
             volume.clean(true).unwrap();

@@ -16,7 +16,7 @@ use crate::support::{Volume, open_hooked, pattern};
 fn a_full_disk_at_any_write_leaves_everything_readable() {
     for_seeds("no space", 4, 40, |seed| {
         for after in 0..40 {
-            let _context = Context::new(format!("no room from change {after} on"));
+            let _context = Context::new(format!("no space from change {after} on"));
             let mut volume = Volume::new(seed);
             let mut random = fastrand::Rng::with_seed(seed);
             for _ in 0..20 {

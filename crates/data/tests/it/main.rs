@@ -1,5 +1,5 @@
 //! Tests of file contents against a model, under crashes, faults and damage.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue stops")]
 
 mod crash;
 mod damage;

@@ -1,4 +1,4 @@
-//! Opening: what is found goes on where it stopped.
+//! Opening: what is found continues where it stopped.
 
 use data::Options;
 use format::segment::{MARK_BYTES, PAGES_MAX};

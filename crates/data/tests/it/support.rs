@@ -43,7 +43,7 @@ pub(crate) struct Volume {
 /// Called when a blob is to be punched, or deleted; whether that is punched.
 pub(crate) type Hook = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Blobs that ask before they give room back; as an object store has them, they cannot be punched.
+/// Blobs that ask before they give space back; as an object store has them, they cannot be punched.
 pub(crate) struct HookedBlobs(pub(crate) LocalBlobs, pub(crate) Hook);
 
 impl Blobs for HookedBlobs {

@@ -1,5 +1,5 @@
 //! What lies below an overlay shows through it, and nothing that is done to it gets there. It is no
-//! medium: room, and what directories refuse, are not those of one.
+//! medium: space, and what directories refuse, are not those of one.
 
 use std::sync::Arc;
 

@@ -97,7 +97,7 @@ impl Checker<'_, '_> {
         }
         if whole && covered != inode.allocated {
             let what = format!(
-                "the inode says that {} bytes have room, and {covered} do",
+                "the inode counts {} allocated bytes, but extents cover {covered}",
                 inode.allocated
             );
             let problem = Problem::new(ProblemKind::Contents, what);
@@ -202,6 +202,6 @@ impl Checker<'_, '_> {
             let key = key::entry(dir, cookie, Part::Attributes).to_vec();
             (key, Named { target: Target::Embedded(inode), ..entry }.encode())
         };
-        Ok(Some(Fix::Edits("set the room", vec![Edit::Put(tree.id, key, value)])))
+        Ok(Some(Fix::Edits("set the allocated bytes", vec![Edit::Put(tree.id, key, value)])))
     }
 }

@@ -1,4 +1,4 @@
-//! Entries of a directory: each is stored where a look-up of its name searches, and leads to
+//! Entries of a directory: each is stored where a look-up of its name searches, and points to
 //! something that leads back.
 
 use format::entry_record::{EntryRecord, Target};
@@ -173,7 +173,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// What an entry leads to.
+    /// What an entry points to.
     fn target(
         &mut self,
         tree: &mut Tree,
@@ -205,7 +205,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// Removes the entry: what it leads to is proven to be gone.
+    /// Removes the entry: what it points to is proven to be gone.
     fn dangling(tree: &Tree, dir: &Directory, cookie: u64, named: &Named, what: &str) -> Problem {
         let key = key::entry(dir.ino, cookie, Part::Attributes).to_vec();
         let edit = if named.chained {

@@ -263,7 +263,7 @@ impl Checker<'_, '_> {
         Ok(false)
     }
 
-    /// Names, contents or attributes of an inode whose record is gone. Entries that lead to it are
+    /// Names, contents or attributes of an inode whose record is gone. Entries that point to it are
     /// reported, and removed, in their directories. Contents are kept, as those beside an entry
     /// are.
     fn leftovers(&mut self, tree: &Tree, inode: &Linked) -> FsResult<()> {

@@ -99,7 +99,7 @@ impl Checker<'_, '_> {
         self.report.add(problem);
     }
 
-    /// Counts work; returns whether to go on.
+    /// Counts work; returns whether to continue.
     pub(super) fn did(&mut self, bytes: u64) -> bool {
         self.done += bytes;
         let total = self.total.max(self.done);

@@ -1,4 +1,4 @@
-//! The records of subvolumes: each has its tree, and its place or its name, which lead to it.
+//! The records of subvolumes: each has its tree, and its place or its name, which point to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,7 +121,7 @@ impl Checker<'_, '_> {
         self.about_subvolume(id, Problem::new(ProblemKind::Subvolume, what).repaired_by(fix))
     }
 
-    /// Whether a name leads to a subvolume where its record says, and is itself reachable. What is
+    /// Whether a name points to a subvolume where its record says, and is itself reachable. What is
     /// above it may be repaired first.
     fn leads_to(&mut self, id: u64, record: &SubvolumeRecord) -> FsResult<Look<()>> {
         let if_so = |is: bool| if is { Look::Found(()) } else { Look::Absent };
@@ -249,7 +249,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// A subvolume that nothing leads to, as far as its own record shows.
+    /// A subvolume that nothing points to, as far as its own record shows.
     fn homeless(&mut self, id: u64, how: &str) -> FsResult<()> {
         let what = format!("subvolume {id} {how}");
         let (root, tree) = match self.table.subvolumes.get(&self.table.root) {

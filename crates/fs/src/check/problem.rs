@@ -22,7 +22,7 @@ pub enum ProblemKind {
     Count,
     /// Space is in use to which nothing points. It holds no data that has a name.
     Lost,
-    /// A name leads to nothing, or an object has no name, or is in a loop.
+    /// A name points to nothing, or an object has no name, or is in a loop.
     Name,
     /// A count of links or of entries is wrong.
     Links,
@@ -217,7 +217,7 @@ pub(crate) enum Stray {
     Entries(u64),
     /// An entry that is stored where its name cannot be found: directory and cookie.
     Entry(u64, u64),
-    /// A subvolume that no entry leads to, or that is in a loop.
+    /// A subvolume that no entry points to, or that is in a loop.
     Subvolume(u64),
     /// A tree that no record names, as a subvolume: tree and its topmost directory.
     Tree(u64, u64),
@@ -228,7 +228,7 @@ pub(crate) enum Stray {
 pub(crate) enum Fix {
     /// Changes of records, with a description of their effect.
     Edits(&'static str, Vec<Edit>),
-    /// Rebuilds the record of a directory from what is in it and what leads to it: tree, inode,
+    /// Rebuilds the record of a directory from what is in it and what points to it: tree, inode,
     /// directory above and cookie there.
     Directory(TreeId, u64, (u64, u64)),
     /// Gives an object a name, in `lost+found` if it has none: subvolume, tree.

@@ -3,7 +3,7 @@
 //!
 //! A relation between two records can be wrong only if one of them differs. So everything related
 //! to a differing record is checked again, by the same checks as in a whole tree: the directories
-//! whose records or entries differ, those that differing entries lead to or differing records are
+//! whose records or entries differ, those that differing entries point to or differing records are
 //! in, the inodes under their own number, and the extents of files. The granule is a directory: one
 //! that differs in an entry is walked.
 //!
@@ -76,7 +76,7 @@ impl Differing {
                         };
                         places.insert(record.map(place));
                     }
-                    // If it is in the same place, the entry that leads to it is still right.
+                    // If it is in the same place, the entry that points to it is still right.
                     if places.len() > 1 {
                         let above = places.into_iter().flatten().map(|(parent, ..)| parent);
                         self.directories.extend(above);
@@ -165,7 +165,7 @@ impl Checker<'_, '_> {
             return Ok(false);
         }
         let Some(base) = self.base_of(&tree, record) else { return Ok(false) };
-        // No other check finds it missing: no entry leads to it.
+        // No other check finds it missing: no entry points to it.
         if !matches!(look::directory(self.pin, tree.id, tree.root)?, Look::Found(_)) {
             return Ok(false);
         }
@@ -199,8 +199,8 @@ impl Checker<'_, '_> {
         for &ino in &differing.linked {
             let prefix = key::linked_prefix(ino);
             self.linked_inodes(tree, &prefix)?;
-            // Entries that lead to it do not differ when only its record is gone: the notes of them
-            // are left.
+            // Entries that point to it do not differ when only its record is gone: the notes of
+            // them are left.
             let key = key::linked(ino, Part::Attributes);
             if look::exists(self.pin, tree.id, &key)? != Look::Found(())
                 && Scan::new(self.pin, tree.id, &prefix)?.advance()?

@@ -1,7 +1,7 @@
 //! One subvolume's tree: its directories in the order of their numbers, each with its entries.
 //!
-//! Each relation is checked from both ends: an entry leads to a directory whose record leads back,
-//! and a record leads to an entry that leads to it. A copy of a directory that was not pruned
+//! Each relation is checked from both ends: an entry points to a directory whose record leads back,
+//! and a record points to an entry that points to it. A copy of a directory that was not pruned
 //! shares its source's whole tree; unreachable records are normal there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
 use crate::subvol::VOLUME;
 
-/// Most directories that are remembered to lead to the root.
+/// Most directories that are remembered to point to the root.
 const REMEMBERED_MAX: usize = 1 << 20;
 
 /// Where the parents of a directory lead.
@@ -330,7 +330,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// The record of a directory: an entry leads to it.
+    /// The record of a directory: an entry points to it.
     fn own_record(&mut self, tree: &mut Tree, dir: &mut Directory, value: &[u8]) -> FsResult<()> {
         let record = match DirectoryRecord::decode(value) {
             Ok(record) => record,
@@ -508,7 +508,7 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let what = format!(
-            "it is said to hold {} inodes and {} bytes; there are {} and {}",
+            "its record counts {} inodes and {} bytes; it holds {} and {}",
             usage.files, usage.bytes, tree.files, tree.bytes
         );
         let value = UsageRecord { files: tree.files, bytes: tree.bytes, counted: true }.encode();

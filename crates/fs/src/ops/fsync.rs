@@ -1,4 +1,4 @@
-//! `fsync`: makes a node durable, and with it the names that lead to it.
+//! `fsync`: makes a node durable, and with it the names that point to it.
 
 use inode::NodeId;
 

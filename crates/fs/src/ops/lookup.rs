@@ -41,7 +41,7 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
     }
 }
 
-/// The subvolume that a name leads to, if that is not mounted there.
+/// The subvolume that a name points to, if that is not mounted there.
 #[inline]
 fn mounted_elsewhere(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsResult<Option<u64>> {
     match found.target {
@@ -52,7 +52,7 @@ fn mounted_elsewhere(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsRes
     }
 }
 
-/// Whether the node that a name leads to is held. A node that cannot be read is not held.
+/// Whether the node that a name points to is held. A node that cannot be read is not held.
 pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
     let node = || -> FsResult<Option<NodeId>> {
         if snapdir::is_virtual(directory) {
@@ -86,8 +86,8 @@ impl Fs {
         }
         let (subvol, dir) = self.place(dir)?;
         let hash = self.hash.hash(name);
-        // The name may lead to another inode between the reads of its record and of the inode: then
-        // the inode is gone, and the name is looked up again.
+        // The name may point to another inode between the reads of its record and of the inode:
+        // then the inode is gone, and the name is looked up again.
         loop {
             let result = subvol.read(|tree| {
                 let view = View::new(&*self.store, tree);
@@ -217,7 +217,7 @@ pub(crate) fn missing(fs: &Fs, subvol: &Subvol, dir: u64) -> FsError {
     }
 }
 
-/// The attributes of what a name leads to, and where it lies.
+/// The attributes of what a name points to, and where it lies.
 #[inline]
 pub(crate) fn attributes_of(
     fs: &Fs,

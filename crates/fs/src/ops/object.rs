@@ -1,5 +1,5 @@
-//! What a name leads to, with everything that moves along when the name does: for `rename`, and for
-//! moves into the trash and out of it.
+//! What a name points to, with everything that moves along when the name does: for `rename`, and
+//! for moves into the trash and out of it.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
@@ -13,7 +13,7 @@ use crate::error::inconsistent;
 use crate::txn::{Attached, Txn};
 use crate::view::{Found, View};
 
-/// What a name leads to.
+/// What a name points to.
 pub(crate) enum Object {
     /// A directory.
     Directory(DirectoryRecord),
@@ -43,7 +43,7 @@ pub(crate) struct EntrySlot<'a> {
 }
 
 impl Object {
-    /// Reads what an entry of a directory leads to.
+    /// Reads what an entry of a directory points to.
     pub(crate) fn load(view: View<'_>, dir: u64, found: &Found) -> FsResult<Object> {
         if found.is_directory() {
             let record = view.directory(found.ino)?;

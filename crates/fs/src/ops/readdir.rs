@@ -208,7 +208,7 @@ impl Walk<'_> {
         Ok(is_there && read_record(&*self.fs.store, SubvolId(id))?.is_none())
     }
 
-    /// The attributes of what a name leads to.
+    /// The attributes of what a name points to.
     #[inline]
     fn look(&self, view: View<'_>, name: &[u8], mut found: Found) -> FsResult<Look> {
         loop {
@@ -218,7 +218,7 @@ impl Walk<'_> {
                 Err(FsError::Io(_)) => return Ok(Look::Unreadable),
                 Err(error) => return Err(error),
             }
-            // The inode is not there: the name leads to another one since it was read, or it leads
+            // The inode is not there: the name points to another one since it was read, or it leads
             // nowhere.
             let mut now = NameBuf::empty();
             match view.entry_at(self.dir, found.cookie, &mut now) {

@@ -1,7 +1,7 @@
 //! `rename`: moves a name, atomically, over what is at the target, or swaps the two; or leaves a
 //! whiteout behind.
 //!
-//! 1. Read, without locks, what the two names lead to, and everything above the target when a
+//! 1. Read, without locks, what the two names point to, and everything above the target when a
 //!    directory changes its parent.
 //! 2. Lock both names, both inodes, and the places of everything above the target (shared) and of
 //!    the directory that moves (exclusively): two renames that together would make a loop exclude
@@ -346,7 +346,7 @@ impl Rename<'_> {
     ) -> FsResult<Attempt> {
         let mut txn = Txn::new(self.fs);
         // Both in one chain, the new one later: the old place stays marked, also as the one that
-        // leads to the new one.
+        // points to the new one.
         let followed = self.from.dir == self.to.dir
             && vacancy.cookie >> 8 == from.cookie >> 8
             && vacancy.cookie > from.cookie;

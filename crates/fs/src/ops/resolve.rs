@@ -14,7 +14,7 @@ impl Fs {
     /// Walks a path from the root, with permission checks and symbolic links (absolute targets
     /// start at the root as well). Takes one look-up of what it finds.
     ///
-    /// `/.snapshots/#17` leads to the snapshot of that number, of any directory, for root and the
+    /// `/.snapshots/#17` points to the snapshot of that number, of any directory, for root and the
     /// owner of what it shows: it reaches snapshots of removed directories. The kernel has no such
     /// name: it would admit any user where another user was before.
     pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {

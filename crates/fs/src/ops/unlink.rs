@@ -95,7 +95,7 @@ pub(crate) fn unlink(
     }
 }
 
-/// The attributes of what an entry leads to that is not a directory, and how many names it has.
+/// The attributes of what an entry points to that is not a directory, and how many names it has.
 pub(crate) fn inode_of(view: View<'_>, found: &Found) -> FsResult<(InodeRecord, u32)> {
     match &found.target {
         Target::Embedded(inode) => Ok((*inode, 1)),

@@ -100,9 +100,9 @@ fn collect(store: &dyn Store, trees: Trees, limit: usize) -> FsResult<Option<Vec
 /// What happened to a file whose entry changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// An entry that can be reached no longer leads to it.
+    /// An entry that can be reached no longer points to it.
     Lost,
-    /// An entry that can be reached leads to it.
+    /// An entry that can be reached points to it.
     Kept,
 }
 

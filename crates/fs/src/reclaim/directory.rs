@@ -62,7 +62,7 @@ impl Level {
 /// The least cookie of a name.
 const FIRST: u64 = 1;
 
-/// Whether what a name leads to is a directory that says it is there. One that was detached by
+/// Whether what a name points to is a directory that says it is there. One that was detached by
 /// itself has a record of its own to go by.
 fn hangs_in(view: View<'_>, directory: u64, below: u64) -> FsResult<bool> {
     let record = view.directory(below)?;
@@ -162,7 +162,7 @@ impl Emptying {
         }
         Err(crate::error::inconsistent(
             view.tree,
-            "a name of a removed directory leads to none that is in it",
+            "a name of a removed directory points to none that is in it",
             below.ino,
         ))
     }

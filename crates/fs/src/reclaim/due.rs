@@ -201,7 +201,7 @@ struct Outside {
     reach: Reach,
     /// Inodes outside that were shown: no more than what was shown weighs.
     inodes: Set<u64>,
-    /// The inode of several names that was asked for last, and whether all of them are outside.
+    /// The inode of several names that was requested last, and whether all of them are outside.
     linked: Option<(u64, bool)>,
 }
 

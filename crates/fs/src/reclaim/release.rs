@@ -5,7 +5,7 @@
 //! open file, it keeps with all directories above, and it does not drop them when the process
 //! leaves: their names are in its cache as any others are. So the names of what is still held are
 //! invalidated one by one. A name that was invalidated while it was in use is dropped with its last
-//! use. A process that goes on in the tree has names cached again, so this is repeated until
+//! use. A process that continues in the tree has names cached again, so this is repeated until
 //! nothing is held.
 
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ impl Release {
 }
 
 /// A round: collects names that are in the trees that wait, and no others. A mount on what a name
-/// leads to goes with the name.
+/// points to goes with the name.
 struct Round<'a> {
     fs: &'a Fs,
     /// Of subvolumes, whether a tree that waits is in them or in one that they are mounted in.

@@ -20,7 +20,7 @@ pub struct Outside {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names that lead to it.
+    /// Names that point to it.
     pub nlink: u32,
     /// Device number of a device node.
     pub rdev: u32,
@@ -47,7 +47,7 @@ pub struct Outside {
 pub struct Listed<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// What it leads to.
+    /// What it points to.
     pub attr: Outside,
     /// Target of a symbolic link; empty for all else.
     pub target: &'a [u8],
@@ -134,7 +134,7 @@ impl Listed<'_> {
         self.xattrs.hash(hasher);
     }
 
-    /// Whether other names may lead to the same inode.
+    /// Whether other names may point to the same inode.
     pub(super) fn is_linked(&self) -> bool {
         self.attr.nlink > 1
     }

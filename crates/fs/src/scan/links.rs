@@ -1,5 +1,5 @@
 //! Inodes with several names: which number of ours represents which inode of the other file system,
-//! so that all its names lead to one record.
+//! so that all its names point to one record.
 //!
 //! Kept in memory while the volume is open, some 40 bytes each, and read from the tree once.
 

@@ -131,7 +131,7 @@ impl Scan<'_> {
         dir.attr = Some((*attr, record_of(xattrs)));
     }
 
-    /// Receives names of a directory. `child` gets, for each name that leads to a directory, its
+    /// Receives names of a directory. `child` gets, for each name that points to a directory, its
     /// index in `names` and the directory, whose names are to be passed in turn. A name that was
     /// passed before is left out.
     pub fn names(

@@ -31,7 +31,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Removes a name and everything that only it leads to.
+    /// Removes a name and everything that only it points to.
     pub(super) fn erase(&mut self, dir: u64, found: &Found) -> FsResult<()> {
         if found.target == Target::Directory {
             self.erase_tree(found.ino)?;

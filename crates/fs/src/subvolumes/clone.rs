@@ -48,7 +48,7 @@ impl<'a> Mount<'a> {
         ]
     }
 
-    /// Room for the name, if the caller may make it. The locks are held.
+    /// Space for the name, if the caller may make it. The locks are held.
     pub(super) fn vacancy(&self, fs: &Fs, caller: &Caller) -> FsResult<Vacancy> {
         let record = directory_of(fs, &self.subvol, self.dir)?;
         let view = self.view(fs);

@@ -1,6 +1,6 @@
 //! What a copy inherits: subvolumes that are mounted in what it was copied from.
 //!
-//! A copy shares its source's tree, so its names lead to the subvolumes that are mounted in the
+//! A copy shares its source's tree, so its names point to the subvolumes that are mounted in the
 //! source. They are not copied with it: the cost of a copy does not depend on how many there are.
 //! The copy records its **homes**, the subvolumes whose children it inherits, and is their
 //! **heir**.
@@ -64,7 +64,7 @@ pub(crate) type Slot = (u64, u64);
 /// Why a copy is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// It is due. There must be room, and the share of the heir's maker bounds it.
+    /// It is due. There must be space, and the share of the heir's maker bounds it.
     Due,
     /// Somebody looks at it. The share bounds that; what is kept of a full disk may be used.
     Look,
@@ -75,16 +75,16 @@ enum Need {
 
 /// What became of an entry.
 enum Nested {
-    /// It leads to a subvolume that is mounted there.
+    /// It points to a subvolume that is mounted there.
     Own(u64),
-    /// It led to an inherited one, and leads to a copy now.
+    /// It led to an inherited one, and points to a copy now.
     Given(u64),
-    /// It leads to none, or to one of which the heir has no part any more.
+    /// It points to none, or to one of which the heir has no part any more.
     Gone,
 }
 
 impl Fs {
-    /// The subvolume that an entry leads to: `id` where that is mounted at the entry. Where it is
+    /// The subvolume that an entry points to: `id` where that is mounted at the entry. Where it is
     /// inherited, this makes a copy and returns that. Otherwise the result is `NotFound`, for
     /// `id` is mounted elsewhere and must not be reached through this entry. No gate and no lock
     /// is held.
@@ -109,7 +109,7 @@ impl Fs {
         }
     }
 
-    /// Whether a subvolume exists and is mounted at the entry that leads to it. If not, it may be
+    /// Whether a subvolume exists and is mounted at the entry that points to it. If not, it may be
     /// inherited there.
     pub(crate) fn is_mounted_at(&self, above: &Subvol, slot: Slot, id: u64) -> FsResult<bool> {
         let record = crate::subvol::read_record(&*self.store, SubvolId(id))?;
@@ -182,7 +182,7 @@ impl Fs {
         shows.collect()
     }
 
-    /// Copies what an entry of an heir leads to, where that is inherited.
+    /// Copies what an entry of an heir points to, where that is inherited.
     fn give(
         &self,
         ledger: &mut Ledger,

@@ -2,7 +2,7 @@
 //! each one's directory has, or had.
 //!
 //! A snapshot is named under the lineage and number of its directory. The directory is there as
-//! long as a live subvolume of the lineage leads to it. No record says where a removed one was:
+//! long as a live subvolume of the lineage points to it. No record says where a removed one was:
 //! the snapshot's own tree does, which is a copy of the source's tree with all that was above the
 //! directory, until it is pruned.
 
@@ -118,7 +118,7 @@ impl Fs {
         }
     }
 
-    /// Whether names lead to a directory, in a state that is read once.
+    /// Whether names point to a directory, in a state that is read once.
     fn lead_to(&self, leads: &mut Option<Leads>, lineage: u64, ino: u64) -> FsResult<bool> {
         let leads = match leads {
             Some(leads) => leads,
@@ -145,7 +145,7 @@ impl Fs {
         Err(FsError::Busy("the directory is being renamed continuously; try again"))
     }
 
-    /// How many snapshots there are of the directory that a name leads to and of all below it:
+    /// How many snapshots there are of the directory that a name points to and of all below it:
     /// what a removal leaves.
     pub fn snapshots_of_tree(&self, parent: NodeId, name: &[u8]) -> FsResult<u64> {
         let (above, dir) = self.place(parent)?;
@@ -246,7 +246,7 @@ impl Standing<'_> {
         Ok(None)
     }
 
-    /// Subvolumes of a lineage that names lead to, by their roots.
+    /// Subvolumes of a lineage that names point to, by their roots.
     fn roots(&self, lineage: u64) -> FsResult<BTreeMap<u64, u64>> {
         let mut roots = BTreeMap::new();
         for &id in self.by_lineage.get(&lineage).into_iter().flatten() {
@@ -378,7 +378,7 @@ impl Standing<'_> {
     }
 
     /// The names above a directory of a subvolume, up to one that is sought; `None` when they do
-    /// not lead to one.
+    /// not point to one.
     fn names_above(
         &self,
         subvol: u64,

@@ -1,4 +1,4 @@
-//! Whether names lead to a directory, in one pinned state of the volume. Read one after another,
+//! Whether names point to a directory, in one pinned state of the volume. Read one after another,
 //! records of what is renamed meanwhile may lead nowhere, however often one looks.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Leads {
         record.map_err(|error| malformed(tree, &error))
     }
 
-    /// What the entry at a place leads to.
+    /// What the entry at a place points to.
     fn target(&self, tree: TreeId, dir: u64, cookie: u64) -> FsResult<Option<(u64, Target)>> {
         let value = self.pin.get(tree, &key::entry(dir, cookie, Part::Attributes));
         let Some(value) = value.map_err(from_store)? else { return Ok(None) };

@@ -230,7 +230,7 @@ impl Admin {
     }
 
     /// Adds to a batch that the present epoch ends with it, and returns that epoch. Where the batch
-    /// is not committed it goes on. `ledger` is locked until the next one has begun.
+    /// is not committed it continues. `ledger` is locked until the next one has begun.
     pub(crate) fn end_epoch(&self, _ledger: &Ledger, batch: &mut Batch) -> u64 {
         let ended = self.epoch();
         batch.put(VOLUME, &key::counter(Counter::Epoch), &(ended + 1).to_le_bytes());
@@ -251,7 +251,7 @@ impl Ledger {
         self.shares.get_mut().begin_as(fs, maker, is_bound)
     }
 
-    /// Goes on for the caller.
+    /// Continues for the caller.
     pub(super) fn end_as(&mut self, caller: Makes) {
         self.shares.get_mut().end_as(caller);
     }

@@ -273,7 +273,7 @@ fn directories_in(
     Ok(true)
 }
 
-/// Whether an entry of a directory leads to a directory.
+/// Whether an entry of a directory points to a directory.
 fn leads_to(
     fs: &Fs,
     ((id, dir), cookie): ((SubvolId, u64), u64),
@@ -290,7 +290,7 @@ fn leads_to(
 }
 
 /// The directory that a directory is in, and the cookie of its entry there, as its record says, or
-/// as that of its subvolume does where it was come to from another.
+/// as that of its subvolume does when it was reached from another.
 fn place_of(
     fs: &Fs,
     (id, dir): (SubvolId, u64),
@@ -305,7 +305,7 @@ fn place_of(
     if mounted.root != dir {
         return Err(inconsistent(
             VOLUME,
-            "a subvolume has another root than its name leads to",
+            "a subvolume has another root than its name points to",
             dir,
         ));
     }

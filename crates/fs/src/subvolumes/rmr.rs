@@ -1,4 +1,4 @@
-//! `rmr`: takes a directory away with all below it, in one commit; its room comes back in the
+//! `rmr`: takes a directory away with all below it, in one commit; its space comes back in the
 //! background.
 
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::{Fs, FsResult, RmrInfo, permit};
 /// How an attempt to remove a directory ended.
 enum Removal {
     Done(RmrInfo),
-    /// The name leads to another directory by now.
+    /// The name points to another directory by now.
     Another,
     /// So much changed below that who owns it is to be checked first.
     Changed,
 }
 
 impl Fs {
-    /// Removes a directory with all below it, at once; its room is given back later, or it moves
+    /// Removes a directory with all below it, at once; its space is given back later, or it moves
     /// into the trash where that is on. Root may, and a user who may remove the name and owns every
     /// directory below. Snapshots of directories below stay, and are found by
     /// [`Fs::snapshot_list_all`].
@@ -185,7 +185,7 @@ impl Fs {
         Ok((found, owned))
     }
 
-    /// The record of the directory that an entry leads to, and the subvolume that it is the
+    /// The record of the directory that an entry points to, and the subvolume that it is the
     /// root of.
     fn root_record(
         &self,

@@ -1,7 +1,7 @@
 //! `rollback`: puts a directory back to one of its snapshots, in one commit.
 //!
 //! A writable copy of the snapshot takes the directory's place: where a plain directory was, its
-//! entry leads to the copy from now on; where a subvolume was mounted, the copy is mounted; in
+//! entry points to the copy from now on; where a subvolume was mounted, the copy is mounted; in
 //! place of the volume's root, the copy is the root; a mount that shows the directory as its root
 //! shows the copy. What was there waits to be reclaimed until nobody holds it: open files and
 //! working directories keep the old tree.
@@ -81,7 +81,7 @@ impl Fs {
         };
         let mut quiet = vec![std::sync::Arc::clone(&subvol)];
         quiet.extend(owned.members());
-        // Where a plain directory was, its own subvolume gets the name that leads to the copy.
+        // Where a plain directory was, its own subvolume gets the name that points to the copy.
         let changed = if is_root { above.as_ref() } else { quiet.first() };
         let gates = Gates::pass(self, &mut ledger, &quiet, changed)?;
         if !owned.holds()? {

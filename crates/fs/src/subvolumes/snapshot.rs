@@ -159,7 +159,7 @@ impl Fs {
         self.delete_snapshot(&key, Some(snapshot.0))
     }
 
-    /// Deletes the snapshot that a key leads to, if it is the one that is meant.
+    /// Deletes the snapshot that a key points to, if it is the one that is meant.
     fn delete_snapshot(&self, key: &[u8], meant: Option<u64>) -> FsResult<()> {
         let mut ledger = self.admin.lock();
         let id = self.snapshot_id(key)?.filter(|id| meant.is_none_or(|meant| meant == *id));
@@ -213,7 +213,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The snapshot that a key of a name leads to.
+    /// The snapshot that a key of a name points to.
     pub(crate) fn snapshot_id(&self, key: &[u8]) -> FsResult<Option<u64>> {
         let value = self.store.get(VOLUME, key).map_err(crate::error::from_store)?;
         value.map(|bytes| number(&bytes)).transpose()
@@ -294,7 +294,7 @@ fn check_name(name: &[u8]) -> FsResult<()> {
     inode::Name::new(name).map(|_| ())
 }
 
-/// The subvolume that the name of a snapshot leads to.
+/// The subvolume that the name of a snapshot points to.
 pub(super) fn number(value: &[u8]) -> FsResult<u64> {
     let number = <[u8; 8]>::try_from(value).map(u64::from_le_bytes);
     let number = number.map_err(|_| inconsistent(VOLUME, "a number has 8 bytes", 0))?;
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::{FileSystem, Follow, FormatOptions, OpenOptions};
 
-    /// A number leads to the snapshot that has it, whatever another one was called before such
+    /// A number points to the snapshot that has it, whatever another one was called before such
     /// names were refused.
     #[test]
     fn no_name_hides_the_number_of_another_snapshot() {
@@ -329,8 +329,8 @@ mod tests {
         Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
         let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
         let (root, dir) = (Caller::root(), NodeId::ROOT);
-        let plain = fs.snapshot_create(&root, dir, b"plain").expect("there is room");
-        let other = fs.snapshot_create(&root, dir, b"other").expect("there is room");
+        let plain = fs.snapshot_create(&root, dir, b"plain").expect("there is space");
+        let other = fs.snapshot_create(&root, dir, b"other").expect("there is space");
         let name = snapdir::name_of_number(other.subvol);
         fs.rename_unchecked(&root, dir, b"plain", &name).expect("nothing is called so");
         for meant in [plain.subvol, other.subvol] {

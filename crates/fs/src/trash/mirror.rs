@@ -245,7 +245,7 @@ fn model_of(
     Ok((record, xattrs))
 }
 
-/// Notifies front ends that a name of the trash leads to something else now, if they can know it.
+/// Notifies front ends that a name of the trash points to something else now, if they can know it.
 pub(super) fn changed(fs: &Fs, subvol: &Subvol, parent: u64, name: &[u8]) {
     let node = subvol.node(parent);
     if node == fs.root() || fs.nodes.is_held(node) {

@@ -277,7 +277,7 @@ fn climb_within(
         let mut name = NameBuf::empty();
         let entry = view.entry_at(record.parent, record.parent_cookie, &mut name)?;
         if entry.is_none_or(|entry| entry.ino != at) {
-            // It moved, or went, since its record was read, or nothing leads to it.
+            // It moved, or went, since its record was read, or nothing points to it.
             let same = |now: DirectoryRecord| {
                 (now.parent, now.parent_cookie) == (record.parent, record.parent_cookie)
             };
@@ -401,7 +401,7 @@ pub(super) fn some_batches(
     Ok(found)
 }
 
-/// Calls `take` with a directory's names behind a cookie, and what they lead to, until it returns
+/// Calls `take` with a directory's names behind a cookie, and what they point to, until it returns
 /// that it has enough. Returns the cookie of the last one, if there may be more.
 pub(super) fn names_of(
     view: View<'_>,

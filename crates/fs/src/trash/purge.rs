@@ -168,7 +168,7 @@ fn homes(fs: &Fs) -> FsResult<Vec<Home>> {
             directories.push(subvol.root);
         }
         for directory in directories {
-            // The tree may hold directories that nothing in it leads to any more.
+            // The tree may hold directories that nothing in it points to any more.
             if let Climb::Home { home, keep, .. } = place::climb(fs, &subvol, view, directory)?
                 && home == directory
             {

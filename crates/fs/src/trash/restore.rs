@@ -266,7 +266,7 @@ impl Work<'_> {
     }
 
     /// Moves one name back, or recreates a directory that is charged to no one, with others in it,
-    /// into which its contents are to be merged. Returns what the name leads to now.
+    /// into which its contents are to be merged. Returns what the name points to now.
     fn bring(
         &self,
         from: (u64, &[u8]),

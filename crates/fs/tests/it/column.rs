@@ -74,7 +74,7 @@ fn contents(fs: &Fs, node: NodeId) -> Result<Vec<u8>, FsError> {
 }
 
 /// A path is looked up, with the permissions of every directory on it and the attributes of what it
-/// leads to, and directories are listed with the attributes of all that is in them, from the runs
+/// points to, and directories are listed with the attributes of all that is in them, from the runs
 /// alone: every row of the value logs is unreadable. What contents there are is in those.
 #[test]
 fn paths_are_looked_up_without_value_logs() {

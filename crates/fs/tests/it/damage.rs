@@ -11,7 +11,7 @@ use testing::model::{Dump, Effect, ErrorKind, Op, OpPath, Subject, Target, show_
 use crate::script::{SNAPSHOTS, Script, Step, options, scale};
 use crate::subject::{Base, FsSubject};
 
-/// What a look at a damaged volume came to.
+/// The outcome of reading a damaged volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Harmless,

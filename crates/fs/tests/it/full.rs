@@ -61,7 +61,7 @@ fn run(base: &Base, seeds: u64) {
             }
         }
         script.compare();
-        println!("{refused} operations found no room; latched: {latched}");
+        println!("{refused} operations found no space; latched: {latched}");
 
         // A full volume opens, after a crash too.
         let medium = device.after_crash(CrashPolicy::LoseAll, seed);
@@ -75,7 +75,7 @@ fn run(base: &Base, seeds: u64) {
         device.set_capacity(None);
         if !latched {
             for _ in 0..40 {
-                assert_eq!(script.step(), Step::Done, "seed {seed}: there is room again");
+                assert_eq!(script.step(), Step::Done, "seed {seed}: there is space again");
             }
             script.compare();
         }
@@ -88,7 +88,7 @@ fn fill_with_names(fs: &Fs, clock: &SetClock, random: &mut fastrand::Rng, name: 
     let root = Caller::root();
     let directory = match fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755) {
         Ok(made) => made.node,
-        Err(error) => panic!("{name}: no room for one directory: {error}"),
+        Err(error) => panic!("{name}: no space for one directory: {error}"),
     };
     for made in 0..100_000 {
         // No engine can pack what it is made of.
@@ -145,7 +145,7 @@ fn what_a_full_medium_holds_can_be_removed_again_and_again_beside_an_index(engin
             first = if round == 0 { made } else { first };
             // The first time there may be no base of the index yet, with which names take two to
             // three times as much; runs that wait to be merged take some as well. How much is left
-            // on so small a disk varies by a factor of eight from seed to seed: that the room
+            // on so small a disk varies by a factor of eight from seed to seed: that the space
             // itself comes back is asked below.
             assert!(made * 10 > first, "round {round}: {made} directories, {first} at first");
             fs.rmr(&Caller::root(), NodeId::ROOT, name.as_bytes()).expect("removing goes always");
@@ -182,13 +182,13 @@ fn contents_reuse_retained_space() {
     let root = Caller::root();
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let make = |name: &str| {
-        fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("there is room").node
+        fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("there is space").node
     };
     let files: Vec<NodeId> = (0..5000).map(|n| make(&format!("f{n}"))).collect();
     let (contents, more) = (make("contents"), make("more"));
     for byte in 0..4 {
         for &file in &files {
-            fs.write(&root, file, 0, &[byte; 200]).expect("there is room");
+            fs.write(&root, file, 0, &[byte; 200]).expect("there is space");
         }
         let made = || fs.status().expect("it tells").checkpoints;
         let before = made();
@@ -200,9 +200,9 @@ fn contents_reuse_retained_space() {
     let kept = used.div_ceil(15);
     device.set_capacity(Some((used + kept) / 4096 * 4096 - 4096));
     let written = fs.write(&root, contents, 0, &bytes);
-    written.expect("there is room that is kept to be used again");
+    written.expect("there is space that is kept to be used again");
     assert!(device.used_bytes() < used - (1 << 20), "{} of {used} bytes", device.used_bytes());
-    // Where nothing is kept any more, that is said.
+    // If nothing is kept any more, that is reported.
     let used = device.used_bytes();
     device.set_capacity(Some(used + used / 16));
     let refused = fs.write(&root, more, 0, &bytes);
@@ -210,7 +210,7 @@ fn contents_reuse_retained_space() {
 }
 
 /// A name more of a file deletes the record that it had as one with a single name. That was taken
-/// for removing, and went on into the room that is kept for what removes.
+/// for removing, and went on into the space that is kept for what removes.
 fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them(engine: Engine) {
     const FILES: usize = 4000;
     let device = SimDevice::new(1);
@@ -223,11 +223,11 @@ fn further_names_of_files_leave_the_room_that_is_kept_for_removing_them(engine: 
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let files: Vec<NodeId> = (0..FILES)
         .map(|n| fs.mknod(&root, NodeId::ROOT, format!("f{n}").as_bytes(), &new))
-        .map(|made| made.expect("there is room").node)
+        .map(|made| made.expect("there is space").node)
         .collect();
     // Contents are stored beside the name, and move elsewhere with the first further name.
     for &file in &files {
-        fs.write(&root, file, 0, &[1; 100]).expect("there is room");
+        fs.write(&root, file, 0, &[1; 100]).expect("there is space");
     }
     let settle = || {
         for _ in 0..50 {
@@ -299,13 +299,13 @@ fn removed_gives_room(engine: Engine) {
     let free = space.blocks_free * u64::from(space.block_bytes);
     assert!(free + (2 << 20) >= first, "{free} bytes are free of {first}");
 
-    let dir = fs.mkdir(&root, NodeId::ROOT, b"tree", 0o755).expect("there is room").node;
+    let dir = fs.mkdir(&root, NodeId::ROOT, b"tree", 0o755).expect("there is space").node;
     assert!(fill(dir, b"f") + (2 << 20) >= first, "what waits for its age");
     fs.forget(dir, 1);
     fs.rmr(&root, NodeId::ROOT, b"tree").expect("it goes");
     assert!(fill(NodeId::ROOT, b"third") + (2 << 20) >= first, "after a tree that was removed");
 
-    fs.snapshot_create(&root, NodeId::ROOT, b"s").expect("there is room");
+    fs.snapshot_create(&root, NodeId::ROOT, b"s").expect("there is space");
     fs.unlink(&root, NodeId::ROOT, b"third").expect("it goes");
     let held = fill(NodeId::ROOT, b"held");
     assert!(held <= 1 << 20, "{held} bytes beside a snapshot that holds all");
@@ -332,7 +332,7 @@ fn a_write_to_a_full_medium_is_refused_without_a_sync_each(engine: Engine) {
     let (fs, root) = (subject.fs(), Caller::root());
     device.set_capacity(Some(device.used_bytes() + (12 << 20)));
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-    let file = fs.mknod(&root, NodeId::ROOT, b"f", &new).expect("there is room").node;
+    let file = fs.mknod(&root, NodeId::ROOT, b"f", &new).expect("there is space").node;
     let bytes = vec![7; 1 << 20];
     let mut at = 0;
     while fs.write(&root, file, at, &bytes).is_ok() {
@@ -355,9 +355,9 @@ fn a_write_that_is_refused_though_room_is_told_of_ends_soon(engine: Engine) {
     let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
     let (fs, root) = (subject.fs(), Caller::root());
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-    let file = fs.mknod(&root, NodeId::ROOT, b"f", &new).expect("there is room").node;
+    let file = fs.mknod(&root, NodeId::ROOT, b"f", &new).expect("there is space").node;
     let bytes = vec![7; 64 << 10];
-    fs.write(&root, file, 0, &bytes).expect("there is room");
+    fs.write(&root, file, 0, &bytes).expect("there is space");
     device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).forever().below("data/"));
     let before = device.ops();
     device.watch(move |_, op| assert!(op < before + 200, "one write tries on and on"));
@@ -365,7 +365,7 @@ fn a_write_that_is_refused_though_room_is_told_of_ends_soon(engine: Engine) {
     device.unwatch();
     assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
     device.clear_faults();
-    fs.write(&root, file, 64 << 10, &bytes).expect("there is room again");
+    fs.write(&root, file, 64 << 10, &bytes).expect("there is space again");
 }
 
 /// Everything that would free space fails: the log, the engine's files, contents, or all of it.
@@ -382,13 +382,13 @@ fn who_finds_no_room_on_a_medium_that_fails_is_told_soon(engine: Engine) {
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
         let make = |name: String| fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new);
         for n in 0..400 {
-            let node = make(format!("f{n}")).expect("there is room").node;
-            fs.write(&root, node, 0, &[7; 9000]).expect("there is room");
+            let node = make(format!("f{n}")).expect("there is space").node;
+            fs.write(&root, node, 0, &[7; 9000]).expect("there is space");
             fs.forget(node, 1);
         }
-        let last = make("last".to_owned()).expect("there is room").node;
+        let last = make("last".to_owned()).expect("there is space").node;
         fs.sync().expect("it is written");
-        while fs.background_step(64).expect("there is room").more {}
+        while fs.background_step(64).expect("there is space").more {}
         device.set_capacity(Some(device.used_bytes() + (128 << 10)));
         let bytes = vec![7; 1 << 16];
         let write = |n: u64| fs.write(&root, last, n << 16, &bytes);
@@ -423,19 +423,19 @@ fn a_removal_that_waits_for_space_is_reported_until_there_is_some() {
     options.index = None;
     let subject = FsSubject::format(&device, &options, &Base::Engine(Engine::Btree));
     let (fs, clock, root) = (subject.fs(), subject.clock(), Caller::root());
-    let dir = fs.mkdir(&root, NodeId::ROOT, b"tree", 0o755).expect("there is room").node;
+    let dir = fs.mkdir(&root, NodeId::ROOT, b"tree", 0o755).expect("there is space").node;
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let mut random = fastrand::Rng::with_seed(1);
     for n in 0..1500 {
         let file = fs.mknod(&root, dir, format!("f{n}").as_bytes(), &new);
-        let file = file.expect("there is room").node;
+        let file = file.expect("there is space").node;
         // No engine can pack it.
         let bytes: Vec<u8> = (0..2000).map(|_| random.u8(..)).collect();
-        fs.write(&root, file, 0, &bytes).expect("there is room");
+        fs.write(&root, file, 0, &bytes).expect("there is space");
         fs.forget(file, 1);
     }
     fs.forget(dir, 1);
-    fs.sync().expect("there is room");
+    fs.sync().expect("there is space");
     fs.rmr(&root, NodeId::ROOT, b"tree").expect("it goes");
     device.set_capacity(Some(device.used_bytes()));
     let wait = |seconds: u32| {
@@ -445,7 +445,7 @@ fn a_removal_that_waits_for_space_is_reported_until_there_is_some() {
         }
     };
     wait(5);
-    assert!(fs.stuck().is_none(), "others may make room yet");
+    assert!(fs.stuck().is_none(), "others may make space yet");
     wait(15);
     let stuck = fs.stuck();
     assert!(matches!(stuck, Some((1.., FsError::NoSpace))), "{stuck:?}");

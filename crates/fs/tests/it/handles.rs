@@ -37,15 +37,15 @@ fn all_of(fs: &Fs, node: NodeId) {
 }
 
 fn dir(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
-    let node = fs.mkdir(&root(), parent, name.as_bytes(), 0o755).expect("room").node;
+    let node = fs.mkdir(&root(), parent, name.as_bytes(), 0o755).expect("space").node;
     all_of(fs, node);
     node
 }
 
 /// A file whose contents are its name.
 fn file(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
-    let node = fs.mknod(&root(), parent, name.as_bytes(), &FILE).expect("room").node;
-    fs.write(&root(), node, 0, name.as_bytes()).expect("room");
+    let node = fs.mknod(&root(), parent, name.as_bytes(), &FILE).expect("space").node;
+    fs.write(&root(), node, 0, name.as_bytes()).expect("space");
     all_of(fs, node);
     node
 }
@@ -80,7 +80,7 @@ fn handles_find_named_files_and_no_removed_ones() {
         let linked = file(fs, one, "linked");
         for name in [&b"again"[..], b"third"] {
             let held = fs.lookup(&root(), one, b"linked").expect("it is there").node;
-            fs.link(&root(), held, two, name).expect("room");
+            fs.link(&root(), held, two, name).expect("space");
             all_of(fs, held);
         }
         let many: Vec<_> = (0..300).map(|at| file(fs, two, &format!("f{at}"))).collect();
@@ -155,10 +155,10 @@ fn handles_of_snapshots_and_clones_find_only_their_own_files() {
         let top = dir(fs, NodeId::ROOT, "top");
         let inside = dir(fs, top, "inside");
         let (here, outside) = (file(fs, inside, "here"), file(fs, NodeId::ROOT, "outside"));
-        let snapshot = fs.snapshot_create(&root(), top, b"s").expect("room").subvol;
+        let snapshot = fs.snapshot_create(&root(), top, b"s").expect("space").subvol;
         // Clones that are mounted in one another have the same inodes.
-        let clone = fs.clone_dir(&root(), top, NodeId::ROOT, b"clone").expect("room").subvol;
-        let nested = fs.clone_dir(&root(), top, inside, b"nested").expect("room").subvol;
+        let clone = fs.clone_dir(&root(), top, NodeId::ROOT, b"clone").expect("space").subvol;
+        let nested = fs.clone_dir(&root(), top, inside, b"nested").expect("space").subvol;
         fs.unlink(&root(), inside, b"here").expect("it is there");
         let subject = reopened(&device, subject);
         let fs = subject.fs();
@@ -194,7 +194,7 @@ fn generations_distinguish_subvolumes_of_one_slot() {
         let fs = subject.fs();
         let top = dir(fs, NodeId::ROOT, "top");
         let inside = file(fs, top, "inside");
-        let old = fs.snapshot_create(&root(), top, b"old").expect("room").subvol;
+        let old = fs.snapshot_create(&root(), top, b"old").expect("space").subvol;
         let handle = NodeId::new(old, inside.ino());
         assert_eq!((old, fs.generation(handle)), (SubvolId(2), 0));
         fs.snapshot_delete(&root(), top, b"old").expect("it is there");
@@ -212,7 +212,7 @@ fn generations_distinguish_subvolumes_of_one_slot() {
         let options = options(Durability::Async);
         let subject = FsSubject::open(&device, &options, &base).expect("it opens");
         stale(subject.fs(), NodeId::ROOT, handle);
-        let new = subject.fs().snapshot_create(&root(), top, b"new").expect("room").subvol;
+        let new = subject.fs().snapshot_create(&root(), top, b"new").expect("space").subvol;
         assert_eq!(new, SubvolId((1 << key::SLOT_BITS) + 2));
         let subject = reopened(&device, subject);
         // The number is the same, the generation is not: the kernel answers ESTALE.

@@ -32,8 +32,8 @@ fn volume(engine: Engine) -> (SimDevice, Vec<u8>) {
     format(&device, engine).expect("an empty medium");
     let fs = open(&device).expect("it was made just now");
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-    let file = fs.mknod(&Caller::root(), NodeId::ROOT, b"f", &new).expect("there is room").node;
-    fs.write(&Caller::root(), file, 0, b"dear").expect("there is room");
+    let file = fs.mknod(&Caller::root(), NodeId::ROOT, b"f", &new).expect("there is space").node;
+    fs.write(&Caller::root(), file, 0, b"dear").expect("there is space");
     fs.close().expect("it is written");
     let header = device.read_file(FILES[0]);
     assert_eq!(device.read_file(FILES[1]), header);

@@ -28,13 +28,13 @@ fn volume(engine: Engine) -> (SplitDevice, Arc<Fs>) {
     fs.trash_set(&root, NodeId::ROOT, Some(86_400)).expect("a trash");
     for hour in 0..5 {
         let name = format!("f{hour}");
-        file(&fs, name.as_bytes(), BYTES).expect("there is room");
+        file(&fs, name.as_bytes(), BYTES).expect("there is space");
         if hour < 4 {
             fs.unlink(&root, NodeId::ROOT, name.as_bytes()).expect("it is kept");
             sim.clock.advance(std::time::Duration::from_secs(3600));
         }
     }
-    fs.sync().expect("there is room");
+    fs.sync().expect("there is space");
     (device, fs)
 }
 
@@ -67,7 +67,7 @@ fn a_full_log_disk_purges_no_trash() {
         let there = listed(&fs, NodeId::ROOT).len() + usize::from(removed.is_err());
         assert_eq!(there, kept.len() + 1, "{engine:?}: {removed:?}");
         device.log.set_capacity(None);
-        file(&fs, b"room", 0).unwrap_or_else(|error| panic!("{engine:?}: {error}"));
+        file(&fs, b"space", 0).unwrap_or_else(|error| panic!("{engine:?}: {error}"));
     }
 }
 
@@ -75,7 +75,7 @@ fn a_full_log_disk_purges_no_trash() {
 fn a_quota_that_could_not_be_set_is_not_there(engine: Engine) {
     let (device, fs) = volume(engine);
     let root = Caller::root();
-    let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("there is room").node;
+    let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("there is space").node;
     device.log.set_capacity(Some(device.log.used_bytes()));
     let refused = (0..100_000).find_map(|n| file(&fs, format!("n{n}").as_bytes(), 0).err());
     assert!(matches!(refused, Some(FsError::NoSpace)), "{refused:?}");
@@ -87,7 +87,7 @@ fn a_quota_that_could_not_be_set_is_not_there(engine: Engine) {
     for n in 0..2 {
         fs.mkdir(&root, dir, format!("n{n}").as_bytes(), 0o755).expect("no quota holds");
     }
-    fs.quota_set(&root, dir, limits).expect("there is room");
+    fs.quota_set(&root, dir, limits).expect("there is space");
     assert_eq!(fs.quota_list(&root).expect("a list").len(), 1);
 }
 

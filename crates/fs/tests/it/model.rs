@@ -37,7 +37,7 @@ fn random_operations_on_value_logs_agree_with_the_model() {
 }
 
 /// Clones of clones, snapshots and roll-backs of directories with subvolumes in one another, which
-/// are inherited: what is asked for, and what changes, has them copied at every moment.
+/// are inherited: what is requested, and what changes, has them copied at every moment.
 #[expect(clippy::print_stdout, reason = "a failure is found again by its seed")]
 fn run_nested(engine: Engine) {
     for seed in 0..scale(24, 400) {

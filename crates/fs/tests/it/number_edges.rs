@@ -25,10 +25,10 @@ fn filled(engine: Engine) -> (SimDevice, Base) {
     let device = SimDevice::new(1);
     let subject = FsSubject::format(&device, &options(Durability::Async), &Base::Engine(engine));
     let (fs, root) = (subject.fs(), Caller::root());
-    let directory = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("room").node;
+    let directory = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("space").node;
     for name in [b"one", b"two"] {
-        let file = fs.mknod(&root, directory, name, &FILE).expect("room").node;
-        fs.write(&root, file, 0, name).expect("room");
+        let file = fs.mknod(&root, directory, name, &FILE).expect("space").node;
+        fs.write(&root, file, 0, name).expect("space");
         fs.forget(file, 1);
     }
     fs.snapshot_create(&root, directory, b"s").expect("a snapshot");
@@ -97,7 +97,7 @@ fn the_last_inode_number_is_used_and_the_next_refused() {
         for name in ["last but two", "last but one", "last"] {
             let made = fs.mknod(&root, inside, name.as_bytes(), &FILE).expect("a number");
             assert!(made.node.0 & Ino::MAX.0 < INODES_END, "{place}");
-            fs.write(&root, made.node, 0, b"contents").expect("room");
+            fs.write(&root, made.node, 0, b"contents").expect("space");
             fs.forget(made.node, 1);
         }
         assert_eq!(free(fs), 0, "{place}");
@@ -139,11 +139,11 @@ fn the_last_subvolume_number_is_used_and_the_next_refused() {
         let inside = directory(fs);
         fs.snapshot_create(&root, inside, b"last but two").expect("there are numbers");
         fs.subvolume_create(&root, inside, b"last but one", 0o755).expect("there are numbers");
-        let other = fs.mkdir(&root, NodeId::ROOT, b"other", 0o755).expect("room").node;
+        let other = fs.mkdir(&root, NodeId::ROOT, b"other", 0o755).expect("space").node;
         let last = fs.clone_dir(&root, other, NodeId::ROOT, b"last").expect("the last number").root;
         assert_eq!(last.slot(), SubvolId::MAX.slot(), "{place}");
-        let file = fs.mknod(&root, last, b"in the last", &FILE).expect("room").node;
-        fs.write(&root, file, 0, b"contents").expect("room");
+        let file = fs.mknod(&root, last, b"in the last", &FILE).expect("space").node;
+        fs.write(&root, file, 0, b"contents").expect("space");
         fs.forget(file, 1);
         let before = Dump::collect(&mut subject, SNAPSHOTS);
         check_no_subvolume(subject.fs(), inside, &place);
@@ -160,8 +160,8 @@ fn the_last_subvolume_number_is_used_and_the_next_refused() {
     }
 }
 
-/// Numbers go on where the slots end, and pass over slots that are occupied: on disk and by number
-/// each subvolume is itself, and is found by its slot after the next opening.
+/// Numbers continue where the slots end, and pass over slots that are occupied: on disk and by
+/// number each subvolume is itself, and is found by its slot after the next opening.
 #[test]
 fn slots_are_reused_and_numbers_are_not() {
     for engine in Engine::ALL {
@@ -178,11 +178,11 @@ fn slots_are_reused_and_numbers_are_not() {
         let first = fs.snapshot_create(&root, inside, b"first").expect("a snapshot");
         assert_eq!(first.subvol, SubvolId((1 << key::SLOT_BITS) + 3), "{place}");
         let clone = fs.clone_dir(&root, inside, NodeId::ROOT, b"clone").expect("a clone");
-        let made = fs.subvolume_create(&root, NodeId::ROOT, b"made", 0o755).expect("room").node;
+        let made = fs.subvolume_create(&root, NodeId::ROOT, b"made", 0o755).expect("space").node;
         assert_eq!(clone.root.slot().0, 4, "{place}");
         assert_eq!(fs.subvolume_of(made).expect("it is there").0, (1 << key::SLOT_BITS) + 5);
-        let file = fs.mknod(&root, clone.root, b"file", &FILE).expect("room").node;
-        fs.write(&root, file, 0, b"contents").expect("room");
+        let file = fs.mknod(&root, clone.root, b"file", &FILE).expect("space").node;
+        fs.write(&root, file, 0, b"contents").expect("space");
         fs.forget(file, 1);
         let before = Dump::collect(&mut subject, SNAPSHOTS);
         closed(subject);
@@ -222,7 +222,7 @@ fn a_refused_copy_uses_no_number() {
         let (device, base) = filled(engine);
         let subject = opened(&device, &base);
         let (fs, root) = (subject.fs(), Caller::root());
-        let above = fs.mkdir(&root, NodeId::ROOT, b"above", 0o755).expect("room").node;
+        let above = fs.mkdir(&root, NodeId::ROOT, b"above", 0o755).expect("space").node;
         for name in [b"1", b"2", b"3"] {
             fs.subvolume_create(&root, above, name, 0o755).expect("a subvolume");
         }

@@ -18,7 +18,7 @@ fn open(env: &SimEnv) -> Result<(), OpenError> {
 
 fn put(env: &SimEnv, path: &str, bytes: &[u8]) {
     let file = env.device.create(path).expect("a new file");
-    file.write_at(bytes, 0).expect("room");
+    file.write_at(bytes, 0).expect("space");
     file.sync_data().expect("a sync");
 }
 
@@ -92,7 +92,7 @@ fn damage_and_newer_formats_are_distinguished() {
     let files = files.map(|path| env.device.open(path).expect("the header"));
     let put = |at: u64, byte: u8| {
         for file in &files {
-            file.write_at(&[byte], at).expect("room");
+            file.write_at(&[byte], at).expect("space");
         }
     };
     put(8, 9);

@@ -259,7 +259,7 @@ impl Run<'_> {
         }
     }
 
-    /// A random name in a directory that leads to the requested kind.
+    /// A random name in a directory that points to the requested kind.
     fn pick(&mut self, dir: usize, wanted: fn(&Body) -> bool) -> Option<(String, usize)> {
         let Body::Directory(entries) = &self.model.object(dir).body else { return None };
         let fits: Vec<(String, usize)> = entries

@@ -60,7 +60,7 @@ fn existing_files_are_counted_and_limits_are_exact() {
     v.fs.link(&ada, before, dir, b"again").expect("a name is no file");
     v.fs.write(&ada, before, 5000, &[1; 4994]).unwrap();
     refused(v.fs.write(&ada, before, 9994, b"x"), &FsError::QuotaExceeded);
-    v.fs.write(&ada, before, 0, &[2; 9994]).expect("what is overwritten makes room for itself");
+    v.fs.write(&ada, before, 0, &[2; 9994]).expect("what is overwritten makes space for itself");
     assert_eq!(used(&v.fs, ADA), (3, 10_000));
     assert_eq!(used(&v.fs, STAFF), (3, 10_000));
     v.file_as(&user(8), ROOT, "of another", 0o644).expect("the limit is of one user");
@@ -170,8 +170,8 @@ fn a_count_beside_writers_is_exact() {
                     let name = format!("f{}", 2 * n + thread);
                     fs.unlink(ada, dir, name.as_bytes()).expect("it is there");
                     let name = format!("{thread}-{n}");
-                    let made = fs.mknod(ada, dir, name.as_bytes(), &new).expect("room");
-                    fs.write(ada, made.node, 0, b"xy").expect("room");
+                    let made = fs.mknod(ada, dir, name.as_bytes(), &new).expect("space");
+                    fs.write(ada, made.node, 0, b"xy").expect("space");
                 }
             });
         }
@@ -204,7 +204,7 @@ fn wrong_charges_are_reported_and_the_volume_opens_with_damaged_records() {
     let put = |key: &[u8], value: &[u8]| {
         let mut batch = Batch::new();
         batch.put(TreeId(key::VOLUME_TREE), key, value);
-        v.store.commit(&batch).expect("room");
+        v.store.commit(&batch).expect("space");
     };
     put(&key::owner_charges(1, ADA), &Charged { files: -3, bytes: 0 }.encode());
     let found = v.fs.quota_check().expect("a count");
@@ -232,7 +232,7 @@ fn inherited_files_shrink_under_any_limit_and_stay_inherited() {
     limit(&v.fs, ADA, Some(2), Some(20_000));
     let clone = v.fs.clone_dir(&Caller::root(), dir, ROOT, b"clone").unwrap().root;
     let inherited = v.find(clone, "f").unwrap().node;
-    v.fs.fallocate(&ada, inherited, (0, 8192), fs::Allocate::Punch).expect("room comes of it");
+    v.fs.fallocate(&ada, inherited, (0, 8192), fs::Allocate::Punch).expect("space comes of it");
     let cut = |size| SetAttr { size: Some(size), ..SetAttr::default() };
     v.fs.setattr(&ada, inherited, &cut(9000)).expect("and of that");
     v.fs.setattr(&ada, inherited, &cut(0)).expect("and of that");
@@ -535,7 +535,7 @@ fn counting_inodes_reports_progress_and_can_be_cancelled() {
 fn put(v: &Volume, key: &[u8], value: &[u8]) {
     let mut batch = Batch::new();
     batch.put(TreeId(key::VOLUME_TREE), key, value);
-    v.store.commit(&batch).expect("room");
+    v.store.commit(&batch).expect("space");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn a_quota_ends_at_the_file_and_at_the_byte() {
     write(100, 9_900).unwrap();
     assert_eq!(used(&v.fs, file), (2, 10_000));
     refused(write(10_000, 1), &FsError::QuotaExceeded);
-    write(0, 10_000).expect("what is overwritten makes room for itself");
+    write(0, 10_000).expect("what is overwritten makes space for itself");
     assert_eq!(v.find(dir, "f").unwrap().attr.size, 10_000);
     let sub = v.fs.mkdir(&root, dir, b"s", 0o755).unwrap().node;
     refused(v.fs.symlink(&root, sub, b"l", b"target"), &FsError::QuotaExceeded);
@@ -130,7 +130,7 @@ fn renames_do_not_cross_quotas() {
     refused(v.fs.link(&root, file, plain, b"f"), &across);
     rename((one, b"f"), (one, b"h"), RenameMode::Replace).unwrap();
     let before = used(&v.fs, one).0;
-    rename((one, b"h"), (one, b"i"), RenameMode::Whiteout).expect("room for a whiteout");
+    rename((one, b"h"), (one, b"i"), RenameMode::Whiteout).expect("space for a whiteout");
     assert_eq!(used(&v.fs, one).0, before + 1, "a whiteout is charged");
     set(&v.fs, one, Some(before + 1), Some(1 << 20));
     for name in [b"h", b"j"] {
@@ -269,7 +269,7 @@ fn counts_after_random_operations_are_exact() {
     }
 }
 
-/// What random operations go on with.
+/// What random operations continue with.
 pub(crate) struct Work {
     random: fastrand::Rng,
     dirs: Vec<NodeId>,
@@ -396,7 +396,7 @@ fn a_wrong_or_damaged_count_is_reported_and_the_volume_opens() {
     for value in [Charged { files: 5, bytes: 1 }, Charged { files: -3, bytes: 0 }] {
         let mut batch = Batch::new();
         batch.put(TreeId(format::key::VOLUME_TREE), &key, &value.encode());
-        v.store.commit(&batch).expect("room");
+        v.store.commit(&batch).expect("space");
         let found = v.fs.quota_check().expect("a count");
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].of, found[0].found), (QuotaOf::Directory(id), (2, 0)));

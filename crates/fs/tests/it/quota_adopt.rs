@@ -23,7 +23,7 @@ fn make(fs: &Fs, dir: NodeId, name: &str, bytes: usize) -> NodeId {
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let made = fs.mknod(&Caller::root(), dir, name.as_bytes(), &new).expect("a new file").node;
     if bytes > 0 {
-        fs.write(&Caller::root(), made, 0, &vec![1; bytes]).expect("room");
+        fs.write(&Caller::root(), made, 0, &vec![1; bytes]).expect("space");
     }
     fs.forget(made, 1);
     made

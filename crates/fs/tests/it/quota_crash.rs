@@ -137,7 +137,7 @@ fn a_wrong_charge_is_repaired_and_the_limit_holds_again(engine: Engine) {
         falsify(&device, |store| {
             let mut batch = Batch::new();
             batch.put(TreeId(key::VOLUME_TREE), &charges, &wrong.encode());
-            store.commit(&batch).expect("there is room");
+            store.commit(&batch).expect("there is space");
         });
         let report = check(&device);
         assert_eq!(report.problems.len(), 1, "{}", told(&report));
@@ -173,7 +173,7 @@ fn limits_that_do_not_decode_are_told_and_the_quota_begins_again_without(engine:
         batch.put(TreeId(key::VOLUME_TREE), &key::owner_limits(Owner::User(7)), b"");
         batch.put(TreeId(key::VOLUME_TREE), &[b'U', 9, 0, 0, 0, 1], b"");
         batch.put(TreeId(key::VOLUME_TREE), &[b'Y', 1], b"");
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
     });
     let report = check(&device);
     assert_eq!(report.problems.len(), 4, "{}", told(&report));

@@ -202,7 +202,7 @@ fn begun(v: &Volume, dir: NodeId) -> (Arc<Fs>, u64) {
     };
     let mut batch = Batch::new();
     batch.put(TreeId(key::VOLUME_TREE), &key::quota(id), &record.encode());
-    v.store.commit(&batch).expect("room");
+    v.store.commit(&batch).expect("space");
     (v.reopened(), id)
 }
 
@@ -251,7 +251,7 @@ fn an_unfinished_quota_ends_when_its_directory_is_removed() {
         assert_eq!(fs.quota_list(&root).expect("a list"), []);
         let other = fs.mkdir(&root, ROOT, b"other", 0o755).unwrap().node;
         set(&fs, other, Some(2), None);
-        assert_eq!(used(&fs, other), Some((1, 0)), "and others go on");
+        assert_eq!(used(&fs, other), Some((1, 0)), "and others continue");
     }
 }
 

@@ -19,16 +19,16 @@ const EXTENTS: u64 = 3 * BATCH + 100;
 fn file(fs: &Fs, name: &str, extents: u64) -> NodeId {
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let root = Caller::root();
-    let node = fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("there is room").node;
+    let node = fs.mknod(&root, NodeId::ROOT, name.as_bytes(), &new).expect("there is space").node;
     for n in 0..extents {
         // With a hole behind each.
-        fs.write(&root, node, n * 16_384, &[7; 5000]).expect("there is room");
+        fs.write(&root, node, n * 16_384, &[7; 5000]).expect("there is space");
     }
     node
 }
 
 fn settle(fs: &Fs) {
-    while fs.background_step(64).expect("there is room").more {}
+    while fs.background_step(64).expect("there is space").more {}
 }
 
 /// A file of many extents was one step, in which nothing else of the background was done: with
@@ -41,7 +41,7 @@ fn a_large_file_that_was_held_open_goes_in_steps(engine: Engine) {
     let fs: Arc<Fs> = Fs::open(env.env(), &options).expect("it was made just now");
     let root = Caller::root();
     let (large, small) = (file(&fs, "large", EXTENTS), file(&fs, "small", 2));
-    fs.sync().expect("there is room");
+    fs.sync().expect("there is space");
     settle(&fs);
     for name in [&b"large"[..], b"small"] {
         fs.unlink(&root, NodeId::ROOT, name).expect("it goes");
@@ -53,7 +53,7 @@ fn a_large_file_that_was_held_open_goes_in_steps(engine: Engine) {
     let (mut steps, mut removed) = (0, 0);
     loop {
         let before = fs.status().expect("it is there").commits;
-        let progress = fs.background_step(1).expect("there is room");
+        let progress = fs.background_step(1).expect("there is space");
         let commits = fs.status().expect("it is there").commits - before;
         assert!(commits <= 1, "a step of {commits} batches");
         if !progress.more {
@@ -86,11 +86,11 @@ fn names_made_where_a_removed_directory_was_emptied_go_too(engine: Engine) {
     let root = Caller::root();
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let make = |dir: NodeId, name: &str| {
-        let node = fs.mknod(&root, dir, name.as_bytes(), &new).expect("there is room").node;
+        let node = fs.mknod(&root, dir, name.as_bytes(), &new).expect("there is space").node;
         fs.forget(node, 1);
     };
     let sub = |dir: NodeId, name: &str| {
-        fs.mkdir(&root, dir, name.as_bytes(), 0o755).expect("there is room").node
+        fs.mkdir(&root, dir, name.as_bytes(), 0o755).expect("there is space").node
     };
     let files = || fs.status().expect("it is there").files;
     let dir = sub(NodeId::ROOT, "dir");
@@ -107,7 +107,7 @@ fn names_made_where_a_removed_directory_was_emptied_go_too(engine: Engine) {
     let all = files();
     fs.rmr(&root, NodeId::ROOT, b"dir").expect("it goes");
     while files() + 100 > all {
-        fs.background_step(32).expect("there is room");
+        fs.background_step(32).expect("there is space");
     }
     assert!(files() > 100, "{} of {all} files are left", files());
     // As many as went, and more: some have places before those that are still there.

@@ -259,7 +259,7 @@ fn scan(fs: &Fs, source: &Source, mut budget: usize, part: usize) -> bool {
     let mut scan = fs.scan_begin(&options(5)).expect("an index of this source");
     let top = &source.nodes[&TOP];
     let root = scan.root(&top.attr, &top.xattrs()).expect("a root");
-    let complete = tell(&mut scan, source, root, TOP, &mut budget, part).expect("room");
+    let complete = tell(&mut scan, source, root, TOP, &mut budget, part).expect("space");
     if complete {
         scan.finish(6, 0).expect("all directories were told of");
     }
@@ -437,20 +437,20 @@ fn follow(fs: &Fs, before: &Source, after: &Source) {
         for (name, child) in &node.children {
             let listed = after.nodes[child].listed(name);
             let names = std::slice::from_ref(&listed);
-            scan.names(&mut dir, names, &mut |_, made| below.push((*child, made))).expect("room");
+            scan.names(&mut dir, names, &mut |_, made| below.push((*child, made))).expect("space");
         }
         for name in old.into_iter().flat_map(|old| old.children.keys()) {
             if !node.children.contains_key(name) {
-                scan.remove(&mut dir, name).expect("room");
+                scan.remove(&mut dir, name).expect("space");
             }
         }
-        scan.close(dir, Names::Some).expect("room");
+        scan.close(dir, Names::Some).expect("space");
         for (number, child) in below {
             let all = child.is_new() || child.was().is_none_or(|(_, was, _)| was != number);
             if all {
-                tell(&mut scan, after, child, number, &mut usize::MAX.clone(), 5).expect("room");
+                tell(&mut scan, after, child, number, &mut usize::MAX.clone(), 5).expect("space");
             } else {
-                scan.close(child, Names::Some).expect("room");
+                scan.close(child, Names::Some).expect("space");
             }
         }
     }
@@ -618,7 +618,7 @@ fn a_base_is_put_in_place_though_scans_swap_the_tree_while_it_is_made(engine: En
         source.change();
     }
     assert!(scan(fs, &source, usize::MAX, 40));
-    fs.index_request(NodeId::ROOT).expect("it is asked for");
+    fs.index_request(NodeId::ROOT).expect("it is requested");
     for _ in 0..40 {
         // Fewer than a base takes: each scan leaves a tree to be removed, which goes before.
         for _ in 0..20 {

@@ -167,7 +167,7 @@ pub(crate) fn caller(random: &mut fastrand::Rng) -> Caller {
     }
 }
 
-/// Some directories with the paths that lead to them, snapshots too.
+/// Some directories with the paths that point to them, snapshots too.
 pub(crate) fn directories(fs: &Fs) -> Vec<(NodeId, Vec<u8>)> {
     let root = Caller::root();
     let mut found = vec![(NodeId::ROOT, b"/mnt".to_vec())];
@@ -517,8 +517,8 @@ fn attributes_that_the_caller_may_not_read_are_not_guessed_by_searching() {
     let root = Caller::root();
     let file = v.file_as(&root, ROOT, "f", 0o600).expect("a file").node;
     let any = fs::SetXattr::Any;
-    v.fs.setxattr(&root, file, b"user.color", b"crimson", any).expect("room");
-    v.fs.setxattr(&root, file, b"trusted.t", b"secret", any).expect("room");
+    v.fs.setxattr(&root, file, b"user.color", b"crimson", any).expect("space");
+    v.fs.setxattr(&root, file, b"trusted.t", b"secret", any).expect("space");
     let found = |caller: &Caller, name: &[u8]| {
         let (subvolume, directory) = v.fs.search_place(ROOT).expect("the root");
         let expr = Expr::Test(Test::Xattr(name.to_vec(), None));

@@ -23,7 +23,7 @@ const DIRECTORIES: usize = 200;
 const SNAPSHOTS: usize = 12;
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
-/// Searches a directory for a name; what the search came to.
+/// Searches a directory for a name; returns the outcome.
 fn search(fs: &Fs, node: NodeId, name: &[u8]) -> Outcome {
     let (subvolume, directory) = fs.search_place(node).expect("a directory");
     let request = Request {
@@ -51,9 +51,9 @@ fn fill(fs: &Fs) -> Vec<NodeId> {
     let mut files = Vec::new();
     for number in 0..DIRECTORIES {
         let name = format!("d{number}");
-        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node;
+        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node;
         for file in [&b"one"[..], b"two"] {
-            files.push(fs.mknod(&root, made, file, &FILE).expect("room").node);
+            files.push(fs.mknod(&root, made, file, &FILE).expect("space").node);
         }
     }
     files
@@ -127,10 +127,10 @@ fn what_is_copied_of_a_removed_subvolume_names_no_base_that_went(engine: Engine)
     let (fs, root) = (subject.fs(), Caller::root());
     for is_early in [false, true] {
         let made = fs.subvolume_create(&root, NodeId::ROOT, b"subvolume", 0o755);
-        let held = made.expect("room").node;
+        let held = made.expect("space").node;
         for number in 0..20 {
             let name = format!("f{number}");
-            fs.mknod(&root, held, name.as_bytes(), &FILE).expect("room");
+            fs.mknod(&root, held, name.as_bytes(), &FILE).expect("space");
         }
         fs.index_flush(held).expect("a flush goes well");
         fs.rmr(&root, NodeId::ROOT, b"subvolume").expect("it is removed");

@@ -25,7 +25,7 @@ on_each_engine!(
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
-/// Bases come when they are asked for.
+/// Bases come when they are requested.
 fn options() -> OpenOptions {
     let mut options = script::options(Durability::Async);
     (options.cache_bytes, options.checkpoint_bytes) = (8 << 20, 4 << 20);
@@ -55,13 +55,13 @@ impl Changing {
         let subject = FsSubject::format(&device, &options(), &Base::Engine(engine));
         let random = fastrand::Rng::with_seed(seed);
         let top = subject.fs().mkdir(&Caller::root(), NodeId::ROOT, b"top", 0o755);
-        let top = top.expect("room").node;
+        let top = top.expect("space").node;
         let mut changing = Changing { subject, random, next: 0, top };
         let mut made = vec![top];
         while made.len() < directories {
             let (parent, name) = (made[changing.random.usize(..made.len())], changing.name());
             let entry = changing.fs().mkdir(&Caller::root(), parent, &name, 0o755);
-            made.push(entry.expect("room").node);
+            made.push(entry.expect("space").node);
         }
         for directory in made {
             (0..6).for_each(|_| changing.file(directory));
@@ -83,7 +83,7 @@ impl Changing {
         self.subject.clock().sleep(Duration::from_millis(10));
         let (name, size) = (self.name(), Some(self.random.u64(..100_000)));
         let uid = Some(self.random.u32(998..1003));
-        let made = self.fs().mknod(&Caller::root(), parent, &name, &FILE).expect("room");
+        let made = self.fs().mknod(&Caller::root(), parent, &name, &FILE).expect("space");
         let set = SetAttr { size, uid, ..SetAttr::default() };
         self.fs().setattr(&Caller::root(), made.node, &set).expect("a file");
     }
@@ -128,14 +128,14 @@ impl Changing {
         let (parent, old, kind, node) = below[self.random.usize(..below.len())].clone();
         match self.random.u32(..9) {
             0 => {
-                let made = self.fs().mkdir(&root, to, &name, 0o755).expect("room").node;
+                let made = self.fs().mkdir(&root, to, &name, 0o755).expect("space").node;
                 self.file(made);
             }
             1 if kind == Kind::File => {
                 self.fs().unlink(&root, parent, &old).expect("it is there");
             }
             2 if kind == Kind::File => {
-                self.fs().link(&root, node, to, &name).expect("room");
+                self.fs().link(&root, node, to, &name).expect("space");
             }
             3 => {
                 let mode = Some([0o700, 0o755][self.random.usize(..2)]);
@@ -227,13 +227,13 @@ fn moved_out(engine: Engine, has_plain: bool) {
     changing.file(node);
     let top = changing.fs().clone_dir(&root, node, NodeId::ROOT, b"clone").expect("a clone").root;
     let fs = changing.subject.fs();
-    let file = fs.mknod(&root, top, b"file", &FILE).expect("room").node;
-    let d = fs.mkdir(&root, top, b"d", 0o755).expect("room").node;
-    let y = fs.mkdir(&root, d, b"y", 0o755).expect("room").node;
-    let x = fs.mkdir(&root, y, b"x", 0o755).expect("room").node;
-    fs.link(&root, file, x, b"linked").expect("room");
+    let file = fs.mknod(&root, top, b"file", &FILE).expect("space").node;
+    let d = fs.mkdir(&root, top, b"d", 0o755).expect("space").node;
+    let y = fs.mkdir(&root, d, b"y", 0o755).expect("space").node;
+    let x = fs.mkdir(&root, y, b"x", 0o755).expect("space").node;
+    fs.link(&root, file, x, b"linked").expect("space");
     if has_plain {
-        fs.mknod(&root, x, b"plain", &FILE).expect("room");
+        fs.mknod(&root, x, b"plain", &FILE).expect("space");
     }
     fs.rmr(&root, top, b"d").expect("it goes");
     changing.compare(&[top], "it is removed");

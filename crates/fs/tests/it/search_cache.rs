@@ -26,7 +26,7 @@ const FILES: usize = 100;
 fn options(cache_bytes: usize) -> OpenOptions {
     let mut options = script::options(Durability::Async);
     options.checkpoint_bytes = 4 << 20;
-    // What the disk is asked for is asked by the index.
+    // All disk reads are the index's.
     options.cache_bytes = 64 << 20;
     let index = options.index.as_mut().expect("an index");
     index.limits = ClusterLimits { directories: 2, rows: FILES as u32 + 50 };
@@ -41,10 +41,10 @@ fn medium(engine: Engine) -> (SimDevice, Base) {
     let (fs, root) = (subject.fs(), Caller::root());
     for number in 0..DIRECTORIES {
         let name = format!("d{number}");
-        let directory = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node;
+        let directory = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node;
         for file in 0..FILES {
             let name = format!("file{number}-{file}");
-            let made = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("room");
+            let made = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("space");
             fs.forget(made.node, 1);
         }
     }

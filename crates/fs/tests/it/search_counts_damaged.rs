@@ -96,7 +96,7 @@ fn counts_are_those_of_a_walk_where_the_index_is_damaged(engine: Engine) {
         for number in 0..60 {
             let parent = all[random.usize(..all.len())].2;
             let name = format!("d{number}").into_bytes();
-            let made = fs.mkdir(&root, parent, &name, 0o755).expect("room").node;
+            let made = fs.mkdir(&root, parent, &name, 0o755).expect("space").node;
             all.push((parent, name, made));
         }
         (0..3000).for_each(|_| change(&subject, &mut random, &mut all));

@@ -187,7 +187,7 @@ fn rewritten_clusters_are_skipped_by_declared_attributes() {
     for number in 0..50_u8 {
         let file = v.file_as(&root, ROOT, &format!("f{number}"), 0o600).expect("a file").node;
         let value = format!("value{number}");
-        v.fs.setxattr(&root, file, b"user.tag", value.as_bytes(), SetXattr::Any).expect("room");
+        v.fs.setxattr(&root, file, b"user.tag", value.as_bytes(), SetXattr::Any).expect("space");
     }
     let fs = &v.fs;
     fs.index_flush(NodeId::ROOT).expect("a flush");
@@ -236,7 +236,7 @@ fn set_some(fs: &Fs, random: &mut fastrand::Rng, directory: NodeId, count: u32) 
             drop(fs.removexattr(&root, file, attribute));
         } else {
             let value = value(random);
-            fs.setxattr(&root, file, attribute, &value, SetXattr::Any).expect("room");
+            fs.setxattr(&root, file, attribute, &value, SetXattr::Any).expect("space");
         }
         fs.forget(file, 1);
     }

@@ -74,16 +74,16 @@ fn manifests(device: &SimDevice) -> Vec<String> {
 
 fn make(fs: &Fs, directory: &str, files: u64) -> NodeId {
     let root = Caller::root();
-    let made = fs.mkdir(&root, NodeId::ROOT, directory.as_bytes(), 0o755).expect("room").node;
+    let made = fs.mkdir(&root, NodeId::ROOT, directory.as_bytes(), 0o755).expect("space").node;
     for number in 0..files {
         let name = format!("file{number}");
-        let file = fs.mknod(&root, made, name.as_bytes(), &FILE).expect("room");
+        let file = fs.mknod(&root, made, name.as_bytes(), &FILE).expect("space");
         fs.forget(file.node, 1);
     }
     made
 }
 
-/// What a first query reads: rows that differ from the base, and what it came to.
+/// What a first query reads: rows that differ from the base, and its outcome.
 fn first_query(fs: &Fs) -> (u64, Outcome) {
     let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
     let request = Request {
@@ -182,14 +182,14 @@ fn scan(fs: &Fs, directories: u64, files: u64, size: u64) {
         .map(|directory| row(Kind::Directory, directory, 2 + directory as u64))
         .collect();
     let mut below = Vec::new();
-    scan.names(&mut root, &rows, &mut |index, child| below.push((index, child))).expect("room");
-    scan.close(root, Names::All).expect("room");
+    scan.names(&mut root, &rows, &mut |index, child| below.push((index, child))).expect("space");
+    scan.close(root, Names::All).expect("space");
     for (directory, mut child) in below {
         let first = 1000 + directory as u64 * files;
         let rows: Vec<_> =
             (0..files as usize).map(|file| row(Kind::File, file, first + file as u64)).collect();
-        scan.names(&mut child, &rows, &mut |_, _| {}).expect("room");
-        scan.close(child, Names::All).expect("room");
+        scan.names(&mut child, &rows, &mut |_, _| {}).expect("space");
+        scan.close(child, Names::All).expect("space");
     }
     scan.finish(6, 0).expect("all directories were told of");
 }
@@ -276,7 +276,7 @@ fn names_that_are_gone_again_need_no_base(engine: Engine) {
     let before = manifests(&device);
     for number in 0..4000_u32 {
         let name = format!("temporary {number}");
-        let file = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("room");
+        let file = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("space");
         fs.unlink(&root, directory, name.as_bytes()).expect("it is there");
         fs.forget(file.node, 1);
         if number % 20 == 0 {
@@ -329,7 +329,7 @@ fn a_base_is_built_after_many_directories_were_listed() {
         let (fs, root) = (subject.fs(), Caller::root());
         let make = |number: u32| {
             let name = format!("d{number}");
-            fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node
+            fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node
         };
         let made: Vec<NodeId> = (0..2000).map(make).collect();
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");
@@ -355,10 +355,10 @@ fn the_log_is_not_read_for_each_of_many_subvolumes() {
         for number in 0..32 {
             let name = format!("home{number}");
             let home = fs.subvolume_create(&root, NodeId::ROOT, name.as_bytes(), 0o755);
-            let home = home.expect("room").node;
+            let home = home.expect("space").node;
             for number in 0..300 {
                 let name = format!("f{number}");
-                let file = fs.mknod(&root, home, name.as_bytes(), &FILE).expect("room");
+                let file = fs.mknod(&root, home, name.as_bytes(), &FILE).expect("space");
                 fs.forget(file.node, 1);
             }
             fs.index_flush(home).expect("a flush goes well");
@@ -485,13 +485,13 @@ fn a_base_is_built_while_files_are_removed_continuously() {
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");
         settle(&subject);
         make(fs, "more", 1000);
-        let passing = fs.mkdir(&root, NodeId::ROOT, b"passing", 0o755).expect("room").node;
+        let passing = fs.mkdir(&root, NodeId::ROOT, b"passing", 0o755).expect("space").node;
         for number in 0..400 {
             for turn in 0..2 {
                 let name = format!("file{number}.{turn}");
-                let file = fs.mknod(&root, passing, name.as_bytes(), &FILE).expect("room");
+                let file = fs.mknod(&root, passing, name.as_bytes(), &FILE).expect("space");
                 // It has extents, which are removed in the background.
-                fs.write(&root, file.node, 0, &vec![7; 20_000]).expect("there is room");
+                fs.write(&root, file.node, 0, &vec![7; 20_000]).expect("there is space");
                 fs.unlink(&root, passing, name.as_bytes()).expect("it is there");
                 fs.forget(file.node, 1);
             }
@@ -518,7 +518,7 @@ fn a_clone_is_no_older_than_itself() {
         assert_eq!(seen.len(), 1, "{engine:?}");
         for number in 0..200 {
             let name = format!("more{number}");
-            let file = fs.mknod(&root, kept, name.as_bytes(), &FILE).expect("room");
+            let file = fs.mknod(&root, kept, name.as_bytes(), &FILE).expect("space");
             fs.forget(file.node, 1);
         }
         fs.clone_dir(&root, kept, NodeId::ROOT, b"clone").expect("a clone");

@@ -258,7 +258,7 @@ impl Shared<'_> {
     }
 }
 
-/// Files that writers made, by writer; how many of the others were found; and what it came to.
+/// Files that writers made, by writer; how many of the others were found; and the outcome.
 fn search(fs: &Fs, expr: &Expr) -> ([State; WRITERS], usize, Outcome) {
     let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
     let request = Request {

@@ -34,10 +34,10 @@ fn filled(engine: Engine) -> (SimDevice, FsSubject) {
     let (fs, root) = (subject.fs(), Caller::root());
     for number in 0..DIRECTORIES {
         let name = format!("d{number}");
-        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node;
+        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node;
         for number in 0..FILES {
             let name = format!("f{number}");
-            let file = fs.mknod(&root, made, name.as_bytes(), &FILE).expect("room");
+            let file = fs.mknod(&root, made, name.as_bytes(), &FILE).expect("space");
             fs.forget(file.node, 1);
         }
         if number == DIRECTORIES - 2 {

@@ -39,17 +39,17 @@ fn options() -> OpenOptions {
 fn fill(fs: &Fs) {
     let root = Caller::root();
     let file = |parent: NodeId, number: usize| {
-        let made = fs.mknod(&root, parent, format!("f{number}").as_bytes(), &FILE).expect("room");
+        let made = fs.mknod(&root, parent, format!("f{number}").as_bytes(), &FILE).expect("space");
         fs.forget(made.node, 1);
     };
     let mut made = vec![NodeId::ROOT];
     for number in 0..DIRECTORIES {
         let (above, name) = (made[number / 4], format!("d{number}"));
-        let directory = fs.mkdir(&root, above, name.as_bytes(), 0o755).expect("room").node;
+        let directory = fs.mkdir(&root, above, name.as_bytes(), 0o755).expect("space").node;
         (0..3).for_each(|number| file(directory, number));
         made.push(directory);
     }
-    let large = fs.mkdir(&root, NodeId::ROOT, b"large", 0o755).expect("room").node;
+    let large = fs.mkdir(&root, NodeId::ROOT, b"large", 0o755).expect("space").node;
     (0..LARGE).for_each(|number| file(large, number));
 }
 
@@ -152,7 +152,7 @@ fn reopened(device: &SimDevice, subject: &FsSubject, limits: ClusterLimits) {
     assert!(after != before && after.intersection(&before).count() + 4 > before.len());
     for number in LARGE..2 * LARGE {
         let made = fs.mknod(&root, large, format!("f{number}").as_bytes(), &FILE);
-        fs.forget(made.expect("room").node, 1);
+        fs.forget(made.expect("space").node, 1);
     }
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
     check(&sizes(&copy, fs), limits, ROWS + LARGE as u32);

@@ -29,7 +29,7 @@ fn make(fs: &Fs) -> Namespace {
     let mut made = Namespace { directories: Vec::new(), files: BTreeMap::new() };
     for number in 0..DIRECTORIES {
         let name = format!("d{number}");
-        let directory = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node;
+        let directory = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node;
         for file in 0..FILES {
             made.add(fs, directory, format!("f{file}"));
         }
@@ -40,7 +40,7 @@ fn make(fs: &Fs) -> Namespace {
 
 impl Namespace {
     fn add(&mut self, fs: &Fs, directory: NodeId, name: String) {
-        let made = fs.mknod(&Caller::root(), directory, name.as_bytes(), &FILE).expect("room");
+        let made = fs.mknod(&Caller::root(), directory, name.as_bytes(), &FILE).expect("space");
         let at = self.directories.iter().position(|other| *other == directory);
         self.files.insert((at.unwrap_or(self.directories.len()), name), made.node);
     }
@@ -80,12 +80,12 @@ impl Namespace {
             }
             90..95 => self.add(fs, into, new),
             95..97 => {
-                let made = fs.mkdir(&root, into, new.as_bytes(), 0o711).expect("room").node;
+                let made = fs.mkdir(&root, into, new.as_bytes(), 0o711).expect("space").node;
                 self.directories.push(made);
                 self.add(fs, made, String::from("first"));
             }
             97..99 => {
-                let made = fs.mkdir(&root, into, new.as_bytes(), 0o711).expect("room");
+                let made = fs.mkdir(&root, into, new.as_bytes(), 0o711).expect("space");
                 fs.forget(made.node, 1);
                 fs.rmdir(&root, into, new.as_bytes()).expect("it is empty");
             }
@@ -122,7 +122,7 @@ fn changed(device: &SimDevice, engine: Engine, seed: u64, options: &OpenOptions)
             let node = *namespace.files.values().nth(file).expect("a file");
             let value = [number as u8; 10_000];
             let set = fs.setxattr(&Caller::root(), node, b"user.long", &value, SetXattr::Any);
-            set.expect("room");
+            set.expect("space");
         }
         if number % 300 == 299 {
             // A checkpoint among other things, and no base: nothing is due before time passes.

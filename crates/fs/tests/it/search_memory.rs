@@ -55,10 +55,10 @@ impl Volume {
         let mut files = Vec::new();
         for number in 0..FILES / 100 {
             let name = format!("d{number}");
-            let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node;
+            let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node;
             for number in 0..100 {
                 let name = format!("f{number}");
-                files.push(fs.mknod(&root, made, name.as_bytes(), &FILE).expect("room").node);
+                files.push(fs.mknod(&root, made, name.as_bytes(), &FILE).expect("space").node);
             }
         }
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");

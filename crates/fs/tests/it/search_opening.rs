@@ -25,10 +25,10 @@ fn closed(engine: Engine, files: usize) -> (SimDevice, Base) {
     let (fs, root) = (subject.fs(), Caller::root());
     for number in 0..files / 100 {
         let name = format!("d{number}");
-        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node;
+        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node;
         for number in 0..100 {
             let name = format!("f{number}");
-            let file = fs.mknod(&root, made, name.as_bytes(), &FILE).expect("room");
+            let file = fs.mknod(&root, made, name.as_bytes(), &FILE).expect("space");
             fs.forget(file.node, 1);
         }
     }

@@ -148,7 +148,7 @@ fn based(device: &SimDevice, engine: Engine, random: &mut fastrand::Rng) -> FsSu
     let subject = FsSubject::format(device, &open(), &Base::Engine(engine));
     let fs = subject.fs();
     for number in 0..12 {
-        make_directory(fs, NodeId::ROOT, &format!("d{number}"), 30).expect("room");
+        make_directory(fs, NodeId::ROOT, &format!("d{number}"), 30).expect("space");
     }
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
     for _ in 0..200 {
@@ -221,7 +221,7 @@ fn raw(device: &SimDevice, plan: impl FnOnce(&dyn Store, TreeId, &mut Batch)) {
     let tree = TreeId(SubvolumeRecord::decode(&record).expect("a record").tree);
     let mut batch = Batch::new();
     plan(&*store, tree, &mut batch);
-    store.commit(&batch).expect("room");
+    store.commit(&batch).expect("space");
     store.close().expect("it closes");
 }
 
@@ -328,7 +328,7 @@ fn the_log_ends_with_the_tree_that_it_is_of(engine: Engine) {
     let (device, mut random) = (SimDevice::new(4), fastrand::Rng::with_seed(4));
     let subject = based(&device, engine, &mut random);
     let (fs, root) = (subject.fs(), Caller::root());
-    fs.snapshot_create(&root, NodeId::ROOT, b"before").expect("room");
+    fs.snapshot_create(&root, NodeId::ROOT, b"before").expect("space");
     for _ in 0..100 {
         change(fs, &mut random).unwrap_or_default();
     }

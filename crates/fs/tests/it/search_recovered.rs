@@ -51,7 +51,7 @@ fn varied(random: &mut fastrand::Rng) -> OpenOptions {
     index.cache_bytes = pick(random, &[256 << 20, 256 << 20, 64 << 10, 16 << 10]);
     index.rows_without_base = pick(random, &[20, 1000]);
     if random.bool() {
-        // Only what is asked for.
+        // Only what is requested.
         index.flush.rows_min = usize::MAX / 2;
         index.flush.interval = Duration::from_secs(1 << 20);
     }

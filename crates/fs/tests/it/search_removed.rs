@@ -23,7 +23,7 @@ on_each_engine!(
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
-/// No base is made but those that are asked for.
+/// No base is made but those that are requested.
 fn options() -> OpenOptions {
     let mut options = script::options(Durability::Async);
     let index = options.index.as_mut().expect("an index");
@@ -33,14 +33,14 @@ fn options() -> OpenOptions {
 }
 
 fn directory(fs: &Fs, parent: NodeId, name: &[u8]) -> NodeId {
-    fs.mkdir(&Caller::root(), parent, name, 0o755).expect("there is room").node
+    fs.mkdir(&Caller::root(), parent, name, 0o755).expect("there is space").node
 }
 
 fn files(fs: &Fs, directories: &[NodeId], count: u32) {
     for number in 0..count {
         let name = format!("f{number}");
         for &directory in directories {
-            fs.mknod(&Caller::root(), directory, name.as_bytes(), &FILE).expect("there is room");
+            fs.mknod(&Caller::root(), directory, name.as_bytes(), &FILE).expect("there is space");
         }
     }
 }
@@ -106,8 +106,8 @@ fn what_was_rolled_back_beside_a_snapshot_is_found_there(engine: Engine) {
         let clone = fs.clone_dir(&root, source, NodeId::ROOT, b"clone").expect("a clone").root;
         let held = fs.lookup(&root, clone, b"within").expect("it is there").node;
         fs.lookup(&root, held, b"below").expect("it is there");
-        fs.snapshot_create(&root, held, b"before").expect("there is room");
-        fs.snapshot_create(&root, clone, b"all").expect("there is room");
+        fs.snapshot_create(&root, held, b"before").expect("there is space");
+        fs.snapshot_create(&root, clone, b"all").expect("there is space");
         for number in 0..300 {
             fs.unlink(&root, beside, format!("f{number}").as_bytes()).expect("it is there");
         }

@@ -34,7 +34,7 @@ const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 const DIRECTORIES: usize = 40;
 const FILES: usize = 25;
 
-/// Bases come when they are asked for.
+/// Bases come when they are requested.
 fn options(cache_bytes: usize) -> OpenOptions {
     let mut options = script::options(Durability::Async);
     (options.cache_bytes, options.checkpoint_bytes) = (8 << 20, 4 << 20);
@@ -318,14 +318,14 @@ fn a_directory_that_only_gained_names_is_told_with_all_that_it_holds(engine: Eng
     let subject = FsSubject::format(&device, &options, &Base::Engine(engine));
     let fs = subject.fs();
     let file = |directory, name: &str, size| {
-        let made = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("room").node;
+        let made = fs.mknod(&root, directory, name.as_bytes(), &FILE).expect("space").node;
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         fs.setattr(&root, made, &set).expect("a file");
     };
     let mut made = Vec::new();
     for number in 0..200 {
         let name = format!("d{number}");
-        made.push(fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node);
+        made.push(fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node);
     }
     // The smallest is in a cluster with many others, not with the root.
     for (number, directory) in made.iter().enumerate() {
@@ -365,7 +365,7 @@ fn the_largest_are_those_of_a_walk_whatever_changed(engine: Engine) {
         for number in 0..180 {
             let parent = all[random.usize(..all.len().min(9))].0;
             let name = format!("d{number}").into_bytes();
-            let made = fs.mkdir(&root, parent, &name, 0o755).expect("room").node;
+            let made = fs.mkdir(&root, parent, &name, 0o755).expect("space").node;
             (0..random.u32(..4)).for_each(|_| put(&mut random, made));
             all.push((parent, name, made));
         }
@@ -413,11 +413,11 @@ fn where_the_largest_shrank_the_next_are_told(engine: Engine) {
     let fs = subject.fs();
     let mut large = Vec::new();
     for (above, least) in [(&b"a"[..], 1000), (b"b", 10)] {
-        let above = fs.mkdir(&root, NodeId::ROOT, above, 0o755).expect("room").node;
+        let above = fs.mkdir(&root, NodeId::ROOT, above, 0o755).expect("space").node;
         for number in 0..60 {
             let name = format!("d{number}");
-            let made = fs.mkdir(&root, above, name.as_bytes(), 0o755).expect("room").node;
-            let file = fs.mknod(&root, made, b"f", &FILE).expect("room").node;
+            let made = fs.mkdir(&root, above, name.as_bytes(), 0o755).expect("space").node;
+            let file = fs.mknod(&root, made, b"f", &FILE).expect("space").node;
             let set = SetAttr { size: Some(least + number), ..SetAttr::default() };
             fs.setattr(&root, file, &set).expect("a file");
             large.push(made);
@@ -434,7 +434,7 @@ fn where_the_largest_shrank_the_next_are_told(engine: Engine) {
     }
 }
 
-/// However many subvolumes are asked for: what is known of all, rows and what was there before.
+/// However many subvolumes are requested: what is known of all, rows and what was there before.
 fn what_bases_had_is_kept_in_the_memory_for_differences(engine: Engine) {
     let mut kept = 0;
     for cache_bytes in (64 << 10..=160 << 10).step_by(16 << 10) {
@@ -443,10 +443,10 @@ fn what_bases_had_is_kept_in_the_memory_for_differences(engine: Engine) {
         options.index.as_mut().expect("an index").limits.rows = 1000;
         let subject = FsSubject::format(&SimDevice::new(1), &options, &Base::Engine(engine));
         let fs = subject.fs();
-        let source = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("room").node;
+        let source = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("space").node;
         for number in 0..200 {
             let name = format!("f{number}");
-            fs.mknod(&root, source, name.as_bytes(), &FILE).expect("room");
+            fs.mknod(&root, source, name.as_bytes(), &FILE).expect("space");
         }
         fs.index_flush(NodeId::ROOT).expect("a flush goes well");
         let mut clones = Vec::new();

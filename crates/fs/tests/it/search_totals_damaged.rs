@@ -44,10 +44,10 @@ fn closed(engine: Engine) -> (SimDevice, Base) {
     let mut files = Vec::new();
     for directory in 0..DIRECTORIES {
         let name = format!("d{directory}");
-        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("room").node;
+        let made = fs.mkdir(&root, NodeId::ROOT, name.as_bytes(), 0o755).expect("space").node;
         for file in 0..FILES {
             let name = format!("f{file}");
-            files.push(fs.mknod(&root, made, name.as_bytes(), &FILE).expect("room").node);
+            files.push(fs.mknod(&root, made, name.as_bytes(), &FILE).expect("space").node);
         }
     }
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");

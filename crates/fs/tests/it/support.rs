@@ -145,7 +145,7 @@ impl<S: ?Sized> Volume<S> {
 
     /// Writes a file's contents, as root.
     pub(crate) fn write(&self, node: NodeId, offset: u64, bytes: &[u8]) {
-        self.fs.write(&Caller::root(), node, offset, bytes).expect("room for the bytes");
+        self.fs.write(&Caller::root(), node, offset, bytes).expect("space for the bytes");
     }
 
     /// A file's first 64 KiB, as root.

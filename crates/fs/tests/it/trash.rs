@@ -95,7 +95,7 @@ fn shape(v: &Volume, dir: NodeId) -> BTreeMap<String, String> {
     all
 }
 
-/// A tree with everything in it that a name can lead to.
+/// A tree with everything in it that a name can point to.
 fn plant(v: &Volume, parent: NodeId, name: &str) -> NodeId {
     let root = Caller::root();
     let top = v.dir(parent, name).node;
@@ -168,7 +168,7 @@ fn a_tree_removed_across_the_end_of_an_hour_is_restored_whole() {
     let restored = restore(&v, "top").expect("it was kept");
     assert_eq!(restored, Restored { names: 4, left: 0 });
     assert_eq!(shape(&v, v.find(ROOT, "top").unwrap().node), before);
-    // What was removed longer ago comes back when it is asked for.
+    // What was removed longer ago comes back when it is requested.
     let top = v.find(ROOT, "top").unwrap().node;
     v.fs.unlink(&Caller::root(), top, b"f0").unwrap();
     let removed_at = v.fs.now().0;

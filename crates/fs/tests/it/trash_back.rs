@@ -25,7 +25,7 @@ fn an_empty_directory_whose_name_is_taken_is_not_listed_as_restorable() {
     let elsewhere = Some((ROOT, &b"elsewhere"[..]));
     let restored =
         v.fs.restore(&root, (ROOT, &path("/old")), elsewhere, &RestoreOptions::default());
-    assert_eq!(restored.expect("there is room"), Restored { names: 1, left: 0 });
+    assert_eq!(restored.expect("there is space"), Restored { names: 1, left: 0 });
     assert_eq!(v.sorted(v.find(ROOT, "elsewhere").expect("it came back").node), [""; 0]);
     refused(restore(&v, "/old"), &FsError::NotFound);
 }
@@ -50,7 +50,7 @@ fn nested(v: &Volume, depth: usize) -> Vec<NodeId> {
     all
 }
 
-/// What something costs in a tree that is so deep, in keys that are asked for; and that it is for
+/// What something costs in a tree that is so deep, in keys that are requested; and that it is for
 /// each directory much the same.
 fn costs(what: &str, work: impl Fn(&Volume, &[NodeId])) {
     let gets = |depth| {

@@ -44,8 +44,8 @@ fn take_room(engine: Engine, beside: bool) {
     let bytes = vec![7; 2 << 20];
     for hour in 0..6 {
         let name = format!("f{hour}").into_bytes();
-        let file = fs.mknod(&root, NodeId::ROOT, &name, &new).expect("there is room").node;
-        fs.write(&root, file, 0, &bytes).expect("there is room");
+        let file = fs.mknod(&root, NodeId::ROOT, &name, &new).expect("there is space").node;
+        fs.write(&root, file, 0, &bytes).expect("there is space");
         fs.forget(file, 1);
         fs.unlink(&root, NodeId::ROOT, &name).expect("it goes");
         device::Clock::sleep(subject.clock(), std::time::Duration::from_secs(3600));
@@ -54,7 +54,7 @@ fn take_room(engine: Engine, beside: bool) {
     subject.background(1000).expect("background work");
     device.set_capacity(Some(device.used_bytes() + (1 << 20)));
     let (done, file) = (AtomicBool::new(false), fs.mknod(&root, NodeId::ROOT, b"new", &new));
-    let file = file.expect("there is room for a name").node;
+    let file = file.expect("there is space for a name").node;
     device::scope(|scope| {
         if beside {
             for _ in 0..2 {
@@ -67,7 +67,7 @@ fn take_room(engine: Engine, beside: bool) {
         }
         let written = fs.write(&root, file, 0, &bytes[..1 << 20]);
         done.store(true, Ordering::Release);
-        written.expect("an hour makes room");
+        written.expect("an hour makes space");
     });
     let left = listed(fs, NodeId::ROOT);
     assert!(left.len() >= 4, "of six hours {left:?} are left");
@@ -139,7 +139,7 @@ fn removals_by_others_charge_nobody_for_parent_directories() {
         lose(&v, &bob, dir, "x");
     }
     assert_eq!(used(&v.fs, Owner::User(7)), before);
-    let file = v.file_as(&ada, dir, "hers", 0o644).expect("she has room").node;
+    let file = v.file_as(&ada, dir, "hers", 0o644).expect("she has space").node;
     v.fs.forget(file, 1);
     assert_eq!(v.fs.quota_check().expect("a count"), []);
     // Nor does a directory that goes, or comes back, count twice.

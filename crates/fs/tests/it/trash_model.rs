@@ -45,7 +45,7 @@ fn start(device: &SimDevice, engine: Engine) -> (FsSubject, FsModel) {
     let mut subject = FsSubject::format(device, &options(Durability::Async), &base);
     let root = Caller::root();
     let fs = subject.fs();
-    fs.mkdir(&root, NodeId::ROOT, b"m", 0o755).expect("there is room");
+    fs.mkdir(&root, NodeId::ROOT, b"m", 0o755).expect("there is space");
     fs.trash_set(&root, NodeId::ROOT, Some(KEEP)).expect("a trash");
     subject.start_in(vec![b"m".to_vec()]);
     let mut model = FsModel::new(Timestamp(START), SNAPSHOTS);
@@ -104,12 +104,12 @@ fn the_trash_is_invisible_to_operations_on_the_log_structured_engine() {
 /// Files with contents that identify them, of two sizes.
 fn plant(fs: &Fs, count: usize) {
     let root = Caller::root();
-    let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("there is room").node;
+    let dir = fs.mkdir(&root, NodeId::ROOT, b"d", 0o755).expect("there is space").node;
     for n in 0..count {
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-        let file = fs.mknod(&root, dir, &[b'a' + n as u8], &new).expect("there is room").node;
+        let file = fs.mknod(&root, dir, &[b'a' + n as u8], &new).expect("there is space").node;
         let bytes = vec![n as u8; if n % 2 == 0 { 10 } else { 9000 }];
-        fs.write(&root, file, 0, &bytes).expect("there is room");
+        fs.write(&root, file, 0, &bytes).expect("there is space");
         fs.forget(file, 1);
     }
     fs.forget(dir, 1);
@@ -236,7 +236,7 @@ fn fill(engine: Engine, keep: Option<u64>) -> (usize, u64) {
         }
     }
     let kept = if keep.is_some() { listed(fs, NodeId::ROOT).len() } else { 0 };
-    let file = fs.mknod(&root, NodeId::ROOT, b"last", &new).expect("there is room").node;
+    let file = fs.mknod(&root, NodeId::ROOT, b"last", &new).expect("there is space").node;
     let mut at = 0;
     let error = loop {
         match fs.write(&root, file, at, &bytes) {
@@ -250,13 +250,13 @@ fn fill(engine: Engine, keep: Option<u64>) -> (usize, u64) {
         assert_eq!(listed(fs, NodeId::ROOT).len(), 0, "it was refused for the trash");
     }
     let size = SetAttr { size: Some(0), ..SetAttr::default() };
-    fs.setattr(&root, file, &size).expect("there is room for less");
+    fs.setattr(&root, file, &size).expect("there is space for less");
     (kept, at)
 }
 
 /// No write and no removal is refused while there is anything in the trash, and its contents take
 /// no space from the rest.
-#[expect(clippy::print_stdout, reason = "tells how much there was room for")]
+#[expect(clippy::print_stdout, reason = "tells how much there was space for")]
 fn full(engine: Engine) {
     let (kept, with) = fill(engine, Some(KEEP));
     let (_, without) = fill(engine, None);

@@ -14,7 +14,7 @@ const BLOCK_BYTES: u32 = 4096;
 const DIRENT_BYTES: usize = 24;
 const ENTRY_BYTES: usize = 128;
 
-/// An answer that is being built; begins with room for its header.
+/// An answer that is being built; begins with space for its header.
 #[derive(Default)]
 pub(super) struct Reply {
     bytes: Vec<u8>,

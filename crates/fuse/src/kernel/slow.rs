@@ -1,7 +1,7 @@
 //! Requests that may take as long as a search: look-ups in `.search`, and totals of directories.
-//! They have threads of their own, so that the threads that serve all other requests go on. No user
-//! has more than a few of them at a time, one is reserved for root, and an interrupted request is
-//! cancelled.
+//! They have threads of their own, so that the threads that serve all other requests continue. No
+//! user has more than a few of them at a time, one is reserved for root, and an interrupted request
+//! is cancelled.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -188,7 +188,7 @@ fn a_run_record_with_other_operations_is_damage() {
             batch.put(TREE, b"key", b"value");
             record.extend_from_slice(batch.as_bytes());
         }
-        let lsn = log.append(&record, Room::Normal).expect("there is room");
+        let lsn = log.append(&record, Room::Normal).expect("there is space");
         log.sync(lsn).expect("sync");
         log.close().expect("close");
         let opened = LsmStore::open(&sim.env(), &options());

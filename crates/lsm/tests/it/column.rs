@@ -201,7 +201,7 @@ fn a_missing_value_log_is_reported_and_the_runs_are_still_checked() {
     let report = inspected(&sim);
     assert_eq!(report.entries, 200);
     assert!(!report.is_clean() && report.findings.iter().all(|found| found.file == log));
-    // Each look-up in it reports the damage, and the rest goes on.
+    // Each look-up in it reports the damage, and the rest continues.
     let store = LsmStore::open(&sim.env(), &column()).expect("it opens");
     fill(&store, 200..300, 0);
     settle(&store);

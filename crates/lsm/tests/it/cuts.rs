@@ -118,8 +118,8 @@ fn rest(cursor: &mut dyn Cursor) -> Vec<(Vec<u8>, Vec<u8>)> {
     rest
 }
 
-/// Merges and drops go on while pins, clones and cursors see older states. With next to no cache,
-/// these read files that nothing else needs.
+/// Merges and drops continue while pins, clones and cursors see older states. With next to no
+/// cache, these read files that nothing else needs.
 #[test]
 fn no_file_is_deleted_that_a_pin_a_clone_or_a_cursor_needs() {
     for options in [options(), column()] {
@@ -181,7 +181,7 @@ fn deletes_nothing_that_is_needed(options: Options) {
     assert!(blobs(&sim.device).is_empty(), "{:?}", blobs(&sim.device));
 }
 
-/// A merge that has to wait goes on when time has passed, and a deep tree does not wait.
+/// A merge that has to wait continues when time has passed, and a deep tree does not wait.
 #[test]
 fn merges_keep_to_their_rate() {
     let sim = sim_env(2);
@@ -306,7 +306,7 @@ fn change(store: &LsmStore, n: u8) {
         batch.mark(store::Need::Removes);
         batch.put(TREE, b"more", &[n]);
     });
-    assert!(store.checkpoint().expect("a checkpoint has its room"));
+    assert!(store.checkpoint().expect("a checkpoint has its space"));
 }
 
 /// Starts a merge, and stops in the middle of it, when part of it is on disk.
@@ -367,7 +367,7 @@ fn a_checkpoint_takes_the_space_of_a_waiting_merge() {
             batch.mark(store::Need::Removes);
             batch.drop_tree(TreeId(50));
             batch.delete_range(TREE, &400_u64.to_be_bytes(), &[0xff; 8]);
-            store.commit(&batch).expect("there is room to remove");
+            store.commit(&batch).expect("there is space to remove");
             settle(&store);
             assert_eq!(store.stats().dropping, 0);
         } else {
@@ -393,9 +393,9 @@ fn a_checkpoint_that_failed_is_due_again() {
     }
     assert!(store.checkpoint_due(), "by the length of the log");
     sim.device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).below("lsm/"));
-    assert!(store.checkpoint().expect_err("there is no room").is_no_space());
+    assert!(store.checkpoint().expect_err("no space left").is_no_space());
     assert!(!sim.device.faults_left() && store.checkpoint_due(), "it was not made");
-    assert!(store.checkpoint().expect("there is room again"));
+    assert!(store.checkpoint().expect("there is space again"));
     assert!(!store.checkpoint_due());
 }
 

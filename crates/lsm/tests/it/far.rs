@@ -279,10 +279,10 @@ fn on_a_full_server_nothing_is_deleted_before_two_newer_manifests_exist() {
         store.sync(store.last_commit()).expect("sync");
         fill(&far);
         for _ in 0..3 {
-            let refused = store.checkpoint().expect_err("there is no room");
+            let refused = store.checkpoint().expect_err("no space left");
             assert!(refused.is_no_space(), "{full_of}: {refused}");
             stays(&far, "a checkpoint");
-            store.reclaim_step(100).expect_err("there is no room");
+            store.reclaim_step(100).expect_err("no space left");
             stays(&far, "reclaiming");
         }
         drop(store);
@@ -297,7 +297,8 @@ fn on_a_full_server_nothing_is_deleted_before_two_newer_manifests_exist() {
         stays(&objects, "closing");
         drop(opened);
         objects.take_back();
-        let store = LsmStore::open(&SimEnv::on(device, 1).env(), &options(&objects)).expect("room");
+        let store =
+            LsmStore::open(&SimEnv::on(device, 1).env(), &options(&objects)).expect("space");
         assert_eq!(entries(&*store, TREE).len(), 200, "{full_of}");
         assert!(store.checkpoint().expect("checkpoint"));
         settle(&store);

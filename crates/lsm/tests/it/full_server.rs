@@ -128,7 +128,7 @@ fn commits_without_space_are_refused_until_there_is_some() {
     assert_eq!(entries(&*store, TREE).len(), there);
     far.take_nothing(None);
     put(&store, 200_000);
-    assert!(store.checkpoint().expect("there is room"));
+    assert!(store.checkpoint().expect("there is space"));
     settle(&store);
     assert_eq!(found(&sim, &far), there + 100);
 }
@@ -218,7 +218,7 @@ fn of_two_daemons_on_one_full_server_one_continues() {
         let refused = ends.checkpoint();
         assert!(matches!(refused, Err(Error::ReadOnly(_))), "{refused:?}");
         put(goes_on, 3000);
-        assert!(goes_on.checkpoint().expect("it goes on"));
+        assert!(goes_on.checkpoint().expect("it continues"));
         settle(goes_on);
         assert_eq!(found(if second_is_first { &copy } else { &sim }, &far), 300);
     }
@@ -322,7 +322,7 @@ fn manifests_that_have_no_copy_do_not_fill_a_server() {
         }
         assert_eq!(found(&sim, &far), there);
     }
-    assert!(store.checkpoint().expect("there is room"));
+    assert!(store.checkpoint().expect("there is space"));
     settle(&store);
     assert_eq!(names(&far, "manifest-").len(), 1);
     assert_eq!(found(&sim, &far), 600);

@@ -1,5 +1,5 @@
 //! Slow calls block nothing else: at whatever call of a checkpoint or of a merge the disk is,
-//! commits, reads and the log go on.
+//! commits, reads and the log continue.
 
 use device::sync;
 use std::time::Duration;

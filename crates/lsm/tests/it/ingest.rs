@@ -199,7 +199,7 @@ fn runs_that_do_not_fit_leave_space_for_checkpoints() {
     commit(&store, |batch| {
         batch.delete_range(TREE, &1000_u32.to_be_bytes(), &taken.to_be_bytes());
     });
-    assert!(store.checkpoint().expect("room is kept for it"));
+    assert!(store.checkpoint().expect("space is kept for it"));
     settle(&store);
     assert!(store.checkpoint().expect("checkpoint"));
     settle(&store);
@@ -207,7 +207,7 @@ fn runs_that_do_not_fit_leave_space_for_checkpoints() {
     assert_eq!(entries(&*store, TREE).len(), 21_000);
 }
 
-/// Writers, clones, pins, checkpoints and merges go on while runs are built and linked.
+/// Writers, clones, pins, checkpoints and merges continue while runs are built and linked.
 #[test]
 fn runs_are_ingested_beside_everything_else() {
     const RUNS: u32 = 30;

@@ -364,7 +364,7 @@ fn a_copy_that_found_no_space_is_made_once_there_is() {
         let made = store.checkpoint();
         assert_eq!(made.is_ok(), full_of.len() == 1, "{place}: {made:?}");
         settle(&store);
-        assert_eq!(newest(&sim.device).len(), 1, "{place}: there is no room yet");
+        assert_eq!(newest(&sim.device).len(), 1, "{place}: no space is left yet");
         sim.device.clear_faults();
         assert!(!store.reclaim_step(100).expect("reclaim"), "{place}");
         assert_eq!(newest(&sim.device).len(), 2, "{place}");

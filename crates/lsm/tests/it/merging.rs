@@ -95,7 +95,7 @@ fn empties(parts: u32) {
         store.commit(&batch)
     };
     for n in 0..KEYS {
-        put(n).expect("there is room");
+        put(n).expect("there is space");
     }
     assert!(store.checkpoint().expect("checkpoint"));
     settle(&store);
@@ -117,7 +117,7 @@ fn empties(parts: u32) {
     let left = sim.device.used_bytes();
     assert!(left < full / 8, "{full} bytes, then {left}, in {parts} parts");
     assert_eq!(entries(&*store, TREE).len(), 0);
-    put(0).expect("there is room again");
+    put(0).expect("there is space again");
     checked(&store);
 }
 

@@ -104,7 +104,7 @@ fn copied(blobs: &S3Blobs) -> Arc<S3Blobs> {
 }
 
 /// Cut before any request, the store opens with whole commits only, and with all that was synced;
-/// and it goes on.
+/// and it continues.
 #[test]
 fn power_may_be_cut_at_every_request() {
     let sim = sim_env(1);

@@ -1,6 +1,6 @@
 //! The suite of every engine on the log-structured one, with its runs and manifests on a server.
 //!
-//! Twice, for a store is asked for what it has in two ways. [`Alone`] has a prefix of the server
+//! Twice, for a store is asked what it has in two ways. [`Alone`] has a prefix of the server
 //! for itself, and lists, makes, reads and deletes there: what needs no power cut runs so. For the
 //! others the server would have to go back to what it had when the power was cut, with another
 //! store still at it; there the simulated medium has the names of what was there at each moment
@@ -11,7 +11,7 @@
 //! * `store_conformance_damaged`: the bytes are the server's, and a test cannot flip one of them;
 //!   what comes of that is tested where the disk has them (`far_suite` of the engine), and of
 //!   bytes that change on their way in `mishaps`.
-//! * `store_conformance_bounded`: how much room there is a test says of the disk, and a server
+//! * `store_conformance_bounded`: how much space there is a test says of the disk, and a server
 //!   has as much as it has. One that says that it is full, at each request in turn, is among the
 //!   rest.
 //!
@@ -93,7 +93,7 @@ mod cut {
 
     impl Cut {
         fn options(sim: &SimEnv, durability: Durability) -> Options {
-            /// All keys are different, so one prefix has room for all.
+            /// All keys are different, so one prefix has space for all.
             static SERVER: OnceLock<Arc<dyn Blobs>> = OnceLock::new();
             let server = SERVER.get_or_init(|| open(&fresh_prefix()));
             options(durability, SimObjects::on(&sim.device, "far", Arc::clone(server)))

@@ -1,4 +1,4 @@
-//! Requests that go wrong, on the way and on the server: what may be asked for again is, and of
+//! Requests that go wrong, on the way and on the server: what may be repeated is, and of
 //! what was made it is known whose it is.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn ordered_within(silence: Duration) -> (S3Blobs, Arc<Objects>) {
 const WITH_WORDS: [(u16, &str); 3] =
     [(400, "RequestTimeout"), (409, "ConditionalRequestConflict"), (409, "OperationAborted")];
 
-/// What passes: it is asked for again, and then it is done.
+/// Transient errors: the request is repeated, and succeeds.
 fn passing() -> Vec<Mishap> {
     let mut all: Vec<Mishap> =
         [408, 429, 500, 502, 503, 504].map(|status| Mishap::Status(status, String::new())).into();

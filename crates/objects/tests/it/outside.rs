@@ -12,7 +12,7 @@ use rusty_s3::{Bucket, Credentials, UrlStyle};
 
 use ::objects as objects_crate;
 
-/// Those that are used where they are installed. `moto_server` has to be asked for: it takes
+/// Those that are used where they are installed. `moto_server` has to be requested: it takes
 /// milliseconds for a request, and the tests make many thousands.
 const LOOKED_FOR: [&str; 1] = ["versitygw"];
 /// How often it is asked whether it is there, and the pause between.
@@ -25,7 +25,7 @@ const UNTIL_THE_END: &str =
     r#""$@" & server=$!; cat; kill "$server"; wait "$server"; rm -rf "$SERVED""#;
 
 /// Starts a server, with a bucket, and answers what it is called and where it is. None where none
-/// is installed, or `own` is asked for; one that is asked for must come.
+/// is installed, or `own` is requested; one that is requested must come.
 pub(crate) fn start(asked: Option<&str>, place: &Place) -> Option<(String, String)> {
     if asked == Some("own") {
         return None;

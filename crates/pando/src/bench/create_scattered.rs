@@ -3,7 +3,7 @@
 //! work.
 //!
 //! The volume is filled first, directory by directory. Then each round creates as many files in
-//! order as scattered, in turns; the result is the median of the rounds' ratios.
+//! order as scattered, alternately; the result is the median of the rounds' ratios.
 
 use std::time::Duration;
 

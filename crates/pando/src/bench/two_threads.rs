@@ -5,7 +5,7 @@
 //! range. In another their keys alternate, so that the threads share leaves. In a third each
 //! thread has a tree in the one store, which leaves out the tree's latch. All data is in memory
 //! that was touched before, so that no round pays for the kernel's allocation of pages. Each round
-//! does the same on one store and on one store per thread, in turns. The ratio of a round is the
+//! does the same on one store and on one store per thread, alternately. The ratio of a round is the
 //! rate on one store over the rate on many; the medians are reported.
 //!
 //! Insertions begin with empty stores, new ones for each round, so that a round may be as long as
@@ -107,7 +107,7 @@ enum Side {
 }
 
 impl Side {
-    /// Both, in turns: the side that runs first in one round runs second in the next.
+    /// Both, alternately: the side that runs first in one round runs second in the next.
     fn both(round: u64) -> [Side; 2] {
         if round.is_multiple_of(2) {
             [Side::Apart, Side::Together]

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Names that changed, by their directories (absolute paths). An empty name is the directory.
 pub(super) type Changes = BTreeMap<PathBuf, BTreeSet<Vec<u8>>>;
 
-/// Directories that were already reported, and were gone when the scan came to read them: the
+/// Directories that were already reported, and were gone when the scan wanted to read them: the
 /// index has them without names. A directory that comes back under its old name would look as if
 /// it had been read.
 #[derive(Debug, Default)]

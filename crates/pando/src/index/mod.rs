@@ -56,7 +56,7 @@ pub(crate) struct Index<'a> {
     pub(crate) bar: &'a ProgressBar,
     /// Watches that are set on directories as they are read, if the source is followed by inotify.
     pub(crate) inotify: Option<Arc<events::Inotify>>,
-    /// Directories that were gone when the scan came to read them.
+    /// Directories that were gone when the scan wanted to read them.
     pub(crate) vanished: Arc<events::Vanished>,
 }
 

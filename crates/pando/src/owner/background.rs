@@ -141,7 +141,7 @@ mod tests {
 
     fn make(fs: &Fs, name: &[u8]) {
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-        fs.mknod(&Caller::root(), ROOT, name, &new).expect("there is room");
+        fs.mknod(&Caller::root(), ROOT, name, &new).expect("there is space");
     }
 
     /// Whether a file would survive a power cut.

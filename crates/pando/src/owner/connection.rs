@@ -29,7 +29,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// How long an import may send nothing: its source may be slow, but not without end.
 const SILENT_IMPORT_MAX: Duration = Duration::from_secs(300);
 
-/// How soon the other side has to read what it asked for: a pager that is left open must not keep
+/// How soon the other side has to read what it requested: a pager that is left open must not keep
 /// the volume from being mounted for ever.
 const READ_WITHIN: Duration = Duration::from_secs(300);
 
@@ -286,7 +286,7 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
     }
 }
 
-/// What is asked for, for people; `None` of what is not waited for when the owner is to leave.
+/// What is requested, for people; `None` of what is not waited for when the owner is to leave.
 fn name(call: &Call<'_>) -> Option<&'static str> {
     Some(match call {
         Call::HandOver | Call::ServesMount { .. } | Call::Sessions | Call::SessionEnd { .. } => {

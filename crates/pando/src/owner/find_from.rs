@@ -124,7 +124,7 @@ pub(super) fn places<'a>(
 }
 
 /// Whether a symbolic link at the end of a path is followed. As with GNU find's `-H`, of one that
-/// leads to nothing the search finds the link itself.
+/// points to nothing the search finds the link itself.
 pub(super) fn follow(fs: &Fs, caller: &Caller, path: &[u8], find: &Find) -> Follow {
     let nothing = || matches!(node(fs, caller, path, Follow::Yes), Err(FsError::NotFound));
     if find.follow && !nothing() { Follow::Yes } else { Follow::No }
@@ -180,7 +180,7 @@ pub(super) fn in_snapshot(
         left = left.checked_sub(names + 1)?;
         Some(node(fs, caller, &candidate, follow).is_ok().then_some(candidate))
     };
-    // Asked for once: there may be any number.
+    // Requested once: there may be any number.
     let mut all_removed: Option<Vec<KeptSnapshot>> = None;
     for (at, _) in signs.take(SIGNS_MAX) {
         let behind = &path[at + 1..];

@@ -225,7 +225,7 @@ fn check(volume: &Path, log: &Path, number: u64, path: &Path) -> Result<()> {
     let link = log.join(format!("{BACK}{number}"));
     Err(Failure::new(FailureKind::Busy, message).hint(format!(
         "a copy needs a copy of the log: copy that directory without {BACK}{number}, and have \
-         `log` lead to it; if this is the volume itself, moved to another file system, remove {}",
+         `log` point to it; if this is the volume itself, moved to another file system, remove {}",
         link.display()
     )))
 }

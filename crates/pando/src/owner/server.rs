@@ -357,7 +357,7 @@ impl Server {
         }
     }
 
-    /// Gives up the turn of a connection whose request goes on and searches nothing more.
+    /// Gives up the turn of a connection whose request continues and searches nothing more.
     pub(super) fn end_turn(&self, id: u64) {
         self.registry.lock().sessions.end_turn(id);
         self.changed.notify_all();

@@ -264,14 +264,14 @@ fn hint(found: &Checked, cut: Option<&CutCost>) -> String {
     }
     let discards = find(CheckAction::DiscardLog).is_some();
     if discards && matches!(cut, Some(Err(_))) {
-        return "the log is damaged, and would not be cut off: why is said above; nothing else is \
-                repaired before that is put right"
+        return "the log is damaged and would not be truncated, for the reason above; nothing else \
+                is repaired before that"
             .to_owned();
     }
     if discards {
-        return "the log is damaged, and nothing else is repaired before it is cut off: `pando fsck \
-                --repair --discard-log` does that, and gives up what was changed behind the \
-                damage, also what was acknowledged"
+        return "the log is damaged, and nothing else is repaired before it is truncated: \
+                `pando fsck --repair --discard-log` does that; later changes are lost, even \
+                acknowledged ones"
             .to_owned();
     }
     let repairable = found.repairable_count;
@@ -402,7 +402,7 @@ fn report_repair(volume: &Path, repaired: &RepairReport, output: &mut Output) ->
     let hint = if repaired.failed.iter().any(is_refused) {
         "the log was not truncated, and nothing else was repaired, for the reason above".to_owned()
     } else if failed > 0 && failed >= after.repairable_count && !after.unread {
-        "what can be repaired was tried: why that failed is said above".to_owned()
+        "repairs were tried: the reasons why they failed are printed above".to_owned()
     } else {
         hint(&after, repaired.after.log_cut.as_ref())
     };

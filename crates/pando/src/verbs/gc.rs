@@ -17,7 +17,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
     let volume = place(&args.path)?;
     let bar = output.progress("bytes");
     let stands = if args.delete {
-        "what was deleted stays deleted, and the daemon may go on with the rest"
+        "what was deleted stays deleted, and the daemon may continue with the rest"
     } else {
         "nothing was deleted"
     };
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &GcArgs, output: &mut Output) -> Result<()> {
             (false, Some(_)) => "noted",
             (false, None) => "found",
         };
-        let room = if found.bytes > 0 { size(found.bytes) } else { "shared room".to_owned() };
+        let room = if found.bytes > 0 { size(found.bytes) } else { "shared space".to_owned() };
         output.line(&format!("{state}: {} {}, {room}", found.kind, found.name))?;
     }
     output.object(&json!({

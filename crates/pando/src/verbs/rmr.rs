@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RmrArgs, output: &mut Output) -> Result<()> {
         if snapshots > 0 {
             let volume = place.volume.display();
             output.remark(&format!(
-                "snapshots of it stay, and hold their room: {}\n  \
+                "its snapshots remain, and keep their space: {}\n  \
                  `pando snapshot list {volume} --removed` lists them; \
                  `pando snapshot delete {volume} --number N` deletes one",
                 output::number(snapshots)
@@ -112,10 +112,10 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
         );
     }
     let (trees, hold) = match trees {
-        1 => ("a tree that was removed cannot be reclaimed".to_owned(), "it holds its room"),
+        1 => ("a tree that was removed cannot be reclaimed".to_owned(), "it keeps its space"),
         more => (
             format!("{} trees that were removed cannot be reclaimed", output::number(more)),
-            "they hold their room",
+            "they keep their space",
         ),
     };
     let message = format!("{trees}, and {hold}: {}", failure.message);
@@ -139,7 +139,7 @@ fn wait(removals: Removals, output: &mut Output) -> Result<()> {
     let clock = SystemClock::new();
     let bar = output.progress("records reclaimed");
     interrupt::says(
-        "what was removed stays removed, and its room comes back by itself",
+        "what was removed stays removed; its space is reclaimed in the background",
         &format!("`pando status {}` shows how far that is", volume.display()),
         &bar,
         output,

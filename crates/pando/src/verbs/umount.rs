@@ -92,7 +92,7 @@ fn elsewhere(volume: &Path, pid: u32, lazy: bool, output: &mut Output) -> Result
 /// Reports that a daemon continues, and for which mounts.
 fn say_copies(volume: &Path, pid: u32, copies: &[fuse::Copy], output: &mut Output) {
     output.remark(&format!(
-        "it is mounted elsewhere still: {}; its daemon (pid {pid}) goes on until that is gone, or \
+        "still mounted elsewhere: {}; its daemon (pid {pid}) runs until that is unmounted, or \
          `pando umount --lazy {}` ends it",
         named(copies),
         volume.display()

@@ -463,7 +463,7 @@ fn directories_filled_during_a_listing_show_their_times() {
     follower.end();
 }
 
-/// A directory that is gone when the scan comes to read it, and is back at the next check.
+/// A directory that is gone when the scan wants to read it, and is back at the next check.
 #[test]
 fn reappearing_directories_are_read() {
     let world = World::without_volume();

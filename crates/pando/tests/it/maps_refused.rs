@@ -25,7 +25,7 @@ fn a_refused_map_flush_does_not_prevent_others_clones_and_snapshots() {
         fs::File::options().write(true).open(&file).unwrap().set_len(LENGTH as u64).unwrap();
         let mut map = Map::of(&file);
         map.store(7);
-        // Closed, and nobody asked for the result of the write-back.
+        // Closed, and nobody requested the result of the write-back.
         drop(map);
         let (from, to) = (other.to_str().unwrap(), world.at(&format!("/c{n}")));
         let said = match verb {

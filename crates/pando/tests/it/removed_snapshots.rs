@@ -14,7 +14,7 @@ fn removed(world: &World) -> u64 {
     world.ok(&["snapshot", "create", &world.at("/inc"), "monday"]);
     let answer = world.run(&["rmr", &world.at("/inc")]);
     assert_eq!(answer.code, 0, "{}", answer.err);
-    assert!(answer.err.contains("snapshots of it stay"), "{}", answer.err);
+    assert!(answer.err.contains("its snapshots remain"), "{}", answer.err);
     let listing = format!("`pando snapshot list {} --removed`", world.vol());
     assert!(answer.err.contains(&listing) && answer.err.contains("--number"), "{}", answer.err);
     let listed = world.json(&["snapshot", "list", world.vol(), "--removed"]);

@@ -240,7 +240,7 @@ fn a_removal_is_reported_done_only_after_its_space_is_free() {
     let filled = on_disk();
     assert!(filled > before + 40 * MEBIBYTE as u64, "{before} to {filled}");
     world.ok(&["rmr", &world.at("/one")]);
-    crate::world::wait_until("the work is said to be done", || {
+    crate::world::wait_until("the work is reported as done", || {
         world.status()["background"]["idle"] == true
     });
     let halved = on_disk();

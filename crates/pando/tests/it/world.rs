@@ -165,7 +165,7 @@ impl World {
     }
 
     /// The same, with options.
-    #[expect(clippy::print_stdout, reason = "what is not tested is said")]
+    #[expect(clippy::print_stdout, reason = "prints what is not tested")]
     pub(crate) fn mount_with(&self, options: &[&str]) -> bool {
         if let Some(reason) = reason("SKIP_FUSE") {
             println!("not tested through a mount: SKIP_FUSE={reason}");
@@ -275,7 +275,7 @@ pub(crate) fn copy_program(to: &Path) {
 }
 
 /// Whether tests may become other users and mount.
-#[expect(clippy::print_stdout, reason = "what is not tested is said")]
+#[expect(clippy::print_stdout, reason = "prints what is not tested")]
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

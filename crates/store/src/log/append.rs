@@ -169,7 +169,7 @@ impl State {
     /// Counts records that have numbers.
     #[inline]
     pub(super) fn taken(&mut self, records: u64, bytes: u64) {
-        assert!(bytes <= self.room, "no more is taken than there is room for");
+        assert!(bytes <= self.room, "no more is taken than there is space for");
         self.next += records;
         self.room -= bytes;
         self.buffered += bytes as usize;

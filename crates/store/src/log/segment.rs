@@ -143,7 +143,7 @@ impl Writer {
         if bytes.is_empty() {
             return Ok(());
         }
-        assert!(bytes.len() as u64 <= self.room(), "records were given room when appended");
+        assert!(bytes.len() as u64 <= self.room(), "records were given space when appended");
         self.unsynced = true;
         self.file.write_at(bytes, self.offset)?;
         self.offset += bytes.len() as u64;

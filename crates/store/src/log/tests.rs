@@ -424,7 +424,7 @@ fn reserved_space_is_for_records_that_delete() {
     while log.append(&bytes, Room::Normal).is_ok() {
         normal += 1;
     }
-    assert!(normal > 0, "a segment has room for some");
+    assert!(normal > 0, "a segment has space for some");
     let mut kept = 0;
     while log.append(&bytes, Room::Reserve).is_ok() {
         kept += 1;
@@ -546,7 +546,7 @@ fn records_appended_before_an_engine_failure_are_written() {
         let dir = tempfile::tempdir().unwrap();
         let log = create(dir.path());
         append(&log, 3);
-        log.fail("the engine cannot go on");
+        log.fail("the engine cannot continue");
         let refused = log.append(b"more", Room::Reserve).unwrap_err();
         assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
         assert!(log.check().is_err());

@@ -13,7 +13,7 @@ const SEEDS: std::ops::Range<u64> = 0..12;
 /// Ways in which one crash may tear what was not synced, beside losing and keeping all.
 const TEARS: u64 = 3;
 
-/// Recovers, goes on with other records, crashes again and recovers again.
+/// Recovers, continues with other records, crashes again and recovers again.
 fn check_crash(medium: &SimDevice, op: u64, promises: &Promises) {
     let from = promises.checkpoint.load(Ordering::SeqCst);
     let synced = promises.synced.load(Ordering::SeqCst);

@@ -1,5 +1,5 @@
 //! A full disk: answered when a record is appended, before anything is applied; the reserve
-//! lets deletions go on; room that comes back is used.
+//! lets deletions continue; space that comes back is used.
 
 use std::sync::atomic::Ordering;
 
@@ -26,10 +26,10 @@ fn a_full_disk_is_reported_by_append_and_never_by_write() {
             }
         }
     }
-    assert!(last > 60, "two more segments had room: {last}");
+    assert!(last > 60, "two more segments had space: {last}");
     log.sync(Lsn(last)).unwrap();
 
-    // Deletions go on with the reserve, and end with the same answer.
+    // Deletions continue with the reserve, and end with the same answer.
     let mut deleted = 0;
     while let Ok(lsn) = log.append(&[1, 2, 3], Room::Reserve) {
         assert_eq!(lsn.0, last + deleted + 1);
@@ -39,7 +39,7 @@ fn a_full_disk_is_reported_by_append_and_never_by_write() {
     assert!(deleted > 100, "{deleted}");
     log.check().unwrap();
 
-    // A full volume opens; a checkpoint gives its room back.
+    // A full volume opens; a checkpoint gives its space back.
     drop(log);
     let opened = open(&device.after_crash(CrashPolicy::LoseAll, 1), 0).unwrap();
     assert_eq!(opened.records.len() as u64, last + deleted);

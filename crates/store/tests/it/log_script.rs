@@ -10,7 +10,7 @@ use testing::{SimDevice, SimEnv};
 /// The volume of all these logs.
 pub(crate) const VOLUME: [u8; 16] = [0x5a; 16];
 
-/// Segments with room for 4 KiB of records, so that a short script fills several.
+/// Segments with space for 4 KiB of records, so that a short script fills several.
 pub(crate) fn options() -> LogOptions {
     LogOptions {
         segment_bytes: 8 << 10,

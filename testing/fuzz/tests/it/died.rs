@@ -11,7 +11,7 @@ fn dying(place: &Path) -> std::path::PathBuf {
     let file = place.join("dying");
     let worker = env!("CARGO_BIN_EXE_pando-fuzz");
     let script = format!("#!/bin/sh\n'{worker}' \"$@\" > /dev/null\nexit 134\n");
-    std::fs::write(&file, script).expect("there is room");
+    std::fs::write(&file, script).expect("there is space");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o700)).expect("it is there");
     file
 }

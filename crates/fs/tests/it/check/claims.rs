@@ -124,7 +124,7 @@ fn no_number_of_an_inode_is_given_out_twice(engine: Engine) {
     assert_eq!(twice, numbers(&made.device.copy()).0, "only hard links have a number twice");
     let subject = open(&device).expect("it opens");
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-    let made = subject.fs().mknod(&Caller::root(), NodeId::ROOT, b"new", &new).expect("room");
+    let made = subject.fs().mknod(&Caller::root(), NodeId::ROOT, b"new", &new).expect("space");
     assert!(!known.contains(&made.node.ino().0), "{:?} was taken", made.node);
 }
 
@@ -219,7 +219,7 @@ fn a_removed_directory_that_leads_round_in_circles_is_not_followed(engine: Engin
         let subject = open(&made.device).expect("it opens");
         let mut above = NodeId::ROOT;
         for name in [&b"round"[..], b"and", b"again"] {
-            above = subject.fs().mkdir(&root, above, name, 0o755).expect("there is room").node;
+            above = subject.fs().mkdir(&root, above, name, 0o755).expect("there is space").node;
         }
         subject.fs().close().expect("it is written");
     }
@@ -234,7 +234,7 @@ fn a_removed_directory_that_leads_round_in_circles_is_not_followed(engine: Engin
         let told = (0..2000).any(|_| {
             device::Clock::sleep(subject.clock(), std::time::Duration::from_secs(1));
             let error = subject.fs().background_step(64).err().map(|error| error.to_string());
-            error.is_some_and(|error| error.contains("leads to none that is in it"))
+            error.is_some_and(|error| error.contains("points to none that is in it"))
         });
         assert!(told, "{name}");
         drop(subject.fs().close());
@@ -251,7 +251,7 @@ fn who_owns_all_of_a_circle_is_not_looked_for_for_ever(engine: Engine) {
         let own = SetAttr { uid: Some(1000), ..SetAttr::default() };
         let mut above = NodeId::ROOT;
         for name in [&b"of its own"[..], b"round", b"and", b"again"] {
-            above = fs.mkdir(&root, above, name, 0o755).expect("there is room").node;
+            above = fs.mkdir(&root, above, name, 0o755).expect("there is space").node;
             fs.setattr(&root, above, &own).expect("it is there");
         }
         let top = fs.lookup(&root, NodeId::ROOT, b"of its own").expect("it is there").node;
@@ -312,7 +312,7 @@ fn subvolumes_in_a_circle_are_not_followed(engine: Engine) {
         let subject = open(&made.device).expect("it opens");
         let fs = subject.fs();
         for name in [&b"moved"[..], b"outer", b"inner"] {
-            let entry = fs.subvolume_create(&root, above, name, 0o755).expect("there is room");
+            let entry = fs.subvolume_create(&root, above, name, 0o755).expect("there is space");
             numbers.push(entry.node.slot().0);
             if name != b"moved" {
                 above = entry.node;

@@ -72,7 +72,7 @@ fn work(fs: &Fs) {
         // What fails is tried again.
         fs.background_step(64).ok();
     }
-    fs.sync().expect("there is room");
+    fs.sync().expect("there is space");
 }
 
 /// That all of a volume answers.
@@ -120,7 +120,7 @@ fn a_collection_of_files_whose_names_were_exchanged_ends_and_names_one(engine: E
     let error = fs.gc(Gc::Delete { grace: Duration::ZERO }, &mut go_on).expect_err("it ends");
     let said = error.to_string();
     assert!(pairs.iter().flatten().any(|path| said.contains(path.as_str())), "{said}");
-    fs.close().expect("there is room");
+    fs.close().expect("there is space");
     assert!(contents(&device, &pairs) == before);
     exchange_all(&device, &pairs);
     assert_answers(&device, &right, "exchanged back");
@@ -137,21 +137,21 @@ fn background_work_gives_nothing_back_of_files_whose_names_were_exchanged(engine
     let before = contents(&device, &pairs);
     let fs = mounted(&device);
     let (root, top) = (Caller::root(), NodeId::ROOT);
-    fs.clone_dir(&root, top, top, b"again").expect("there is room");
+    fs.clone_dir(&root, top, top, b"again").expect("there is space");
     for name in [&b"again"[..], b"clone", b"one"] {
         fs.rmr(&root, top, name).expect("it is there");
         work(&fs);
     }
     let told = fs.status().expect("it answers").damaged.expect("the damage is reported");
     assert!(pairs.iter().flatten().any(|path| told.contains(path.as_str())), "{told}");
-    fs.close().expect("there is room");
+    fs.close().expect("there is space");
     assert!(contents(&device, &pairs) == before);
     exchange_all(&device, &pairs);
     assert_clean(&device, "exchanged back");
     let fs = mounted(&device);
     work(&fs);
     assert_eq!(fs.status().expect("it answers").damaged, None);
-    fs.close().expect("there is room");
+    fs.close().expect("there is space");
     assert_clean(&device, "given back");
 }
 
@@ -164,10 +164,10 @@ fn a_second_file_of_a_segment_is_told_and_both_are_kept(engine: Engine) {
     let (path, _) = files.iter().find(|(path, _)| path.starts_with("data/open/")).expect("one");
     let twin = path.replace("open", "sealed");
     let put = |device: &SimDevice, path: &str, bytes: &[u8]| {
-        let file = device.create(path).expect("there is room");
-        file.write_at(bytes, 0).expect("there is room");
-        file.sync_data().expect("there is room");
-        device.sync_dir("data/sealed").expect("there is room");
+        let file = device.create(path).expect("there is space");
+        file.write_at(bytes, 0).expect("there is space");
+        file.sync_data().expect("there is space");
+        device.sync_dir("data/sealed").expect("there is space");
     };
     put(&crashed, &twin, b"");
     let closed = made.device.copy();
@@ -179,7 +179,7 @@ fn a_second_file_of_a_segment_is_told_and_both_are_kept(engine: Engine) {
         let report = check(&device);
         let told = report.problems.iter().find(|found| found.file == twin);
         let told = told.unwrap_or_else(|| panic!("{twin} is not told"));
-        assert!(told.what.contains("take the one away"), "{}", told.what);
+        assert!(told.what.contains("remove the one"), "{}", told.what);
         assert_answers(&device, &made.right, &twin);
         let repaired = repair(&device);
         assert_eq!(repaired.after.problems_count, 1, "{:?}", repaired.after.problems);

@@ -68,7 +68,7 @@ pub(super) fn lose(device: &SimDevice) {
         batch.clone_prefixes(TREE, TreeId(key::FIRST_TREE + 50), &[&key::EXTENTS_PREFIX]);
         let next = key::FIRST_TREE + 51;
         batch.put(VOLUME, &key::counter(Counter::NextTree), &next.to_le_bytes());
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
     });
 }
 
@@ -142,7 +142,7 @@ fn what_is_told_to_be_deleted_came_free_and_is_told_once(engine: Engine) {
     fs.close().unwrap();
 }
 
-/// Bytes of what holds records or leads to them: in nodes of the B-tree, or runs.
+/// Bytes of what holds records or points to them: in nodes of the B-tree, or runs.
 fn records(device: &SimDevice, engine: Engine) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     for (path, length) in device.files() {
@@ -292,11 +292,11 @@ fn unnamed(device: &SimDevice, is_copy_left: bool) -> (SimDevice, u64) {
         let (id, record) = subvolumes(store).into_iter().find(is_it).expect("there is one");
         let mut batch = Batch::new();
         batch.delete(VOLUME, &key::subvolume(id));
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
         if is_copy_left {
             let mut batch = Batch::new();
             batch.put(TreeId(COPY_TREE), &key::subvolume(id), &record.encode());
-            store.commit(&batch).expect("there is room");
+            store.commit(&batch).expect("there is space");
         }
         tree = record.tree;
     });

@@ -55,11 +55,11 @@ fn littered(seed: u64, base: &Base) -> Littered {
     let files = device.files();
     for (kind, path) in ["index/cluster-", "index/manifest-"].iter().zip(UNNAMED) {
         let (other, _) = files.iter().find(|(path, _)| path.starts_with(kind)).expect("one");
-        let file = device.create(path).expect("there is room");
-        file.write_at(&device.read_file(other), 0).expect("there is room");
-        file.sync_data().expect("there is room");
+        let file = device.create(path).expect("there is space");
+        file.write_at(&device.read_file(other), 0).expect("there is space");
+        file.sync_data().expect("there is space");
     }
-    device.sync_dir("index").expect("there is room");
+    device.sync_dir("index").expect("there is space");
     let mut subject = open(&device.copy()).expect("it opens");
     let right = Dump::collect(&mut subject, SNAPSHOTS);
     let answers = answers(subject.fs());
@@ -67,7 +67,7 @@ fn littered(seed: u64, base: &Base) -> Littered {
     let collected = device.copy();
     let fs = volume(&collected);
     gc(&fs).expect("all can be read");
-    fs.close().expect("there is room");
+    fs.close().expect("there is space");
     Littered { problems: problems(&collected), device, right, answers }
 }
 
@@ -162,7 +162,7 @@ fn only_index_files_that_no_base_names_are_deleted() {
         let is_one = |found: &fs::Garbage| UNNAMED.iter().any(|path| path.ends_with(&found.name));
         assert!(told.iter().all(|found| found.deleted && found.bytes > 0 && is_one(found)));
         assert_eq!(index_files(&device), named, "{base:?}");
-        fs.close().expect("there is room");
+        fs.close().expect("there is space");
         littered.assert_same(&device, &format!("{base:?}"));
     }
 }
@@ -192,7 +192,7 @@ fn an_unreadable_manifest_prevents_deletion_of_index_files() {
                     Ok(_) => assert!(path.contains("cluster"), "{what}: not told"),
                 }
                 assert!(index_files(&hurt).is_superset(&named), "{what}");
-                fs.close().expect("there is room");
+                fs.close().expect("there is space");
             }
         }
         assert!(given_up > 0, "{base:?}");

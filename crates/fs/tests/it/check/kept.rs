@@ -81,7 +81,7 @@ fn everything_nameless_is_in_lost_and_found_with_its_contents() {
             let mut batch = Batch::new();
             deep = named(store, "deep").ino;
             lost = unname(store, &mut batch);
-            store.commit(&batch).expect("there is room");
+            store.commit(&batch).expect("there is space");
         });
         let before = check(&device);
         assert!(!before.is_clean());
@@ -148,7 +148,7 @@ fn overlap(made: &Made) -> (SimDevice, u64, Records) {
         let mut batch = Batch::new();
         batch.put(TREE, &key::extent(ino, 4096), &value);
         batch.put(TREE, &there, &value);
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
         extents = extents_of(store, ino);
     });
     (device, ino, extents)
@@ -236,7 +236,7 @@ fn share(made: &Made, with_flag: [bool; 2]) -> SimDevice {
         }
         let epoch = key::counter(key::Counter::Epoch);
         batch.put(store::TreeId(key::VOLUME_TREE), &epoch, &(1_u64 << 20).to_le_bytes());
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
     });
     device
 }

@@ -24,7 +24,7 @@ fn what_can_be_repaired_is_repaired_behind_any_number_of_others(engine: Engine) 
         }
         // This is looked at last.
         batch.put(VOLUME, &key::counter(Counter::NextIno), &3_u64.to_le_bytes());
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
     });
     let is_it = |problem: &fs::Problem| problem.what.contains("next inode number");
     let report = check(&device);

@@ -119,7 +119,7 @@ fn another(seed: u64) -> SimDevice {
     let env = SimEnv::on(device.clone(), seed).env();
     Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
     let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
-    fs.close().expect("there is room");
+    fs.close().expect("there is space");
     device
 }
 

@@ -55,7 +55,7 @@ fn subvolumes_that_are_in_one_another_come_back(engine: Engine) {
         let subject = open(&made.device).expect("it opens");
         let mut above = NodeId::ROOT;
         for name in [&b"outer"[..], b"inner"] {
-            let made = subject.fs().subvolume_create(&root, above, name, 0o755).expect("room");
+            let made = subject.fs().subvolume_create(&root, above, name, 0o755).expect("space");
             above = made.node;
             numbers.push(above.slot().0);
         }
@@ -269,7 +269,7 @@ fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
     // Beside it is another one, which nothing says is a part of any quota.
     let beside = made.device.copy();
     let subject = open(&beside).expect("it opens");
-    let plain = subject.fs().mkdir(&root, NodeId::ROOT, b"plain", 0o755).expect("there is room");
+    let plain = subject.fs().mkdir(&root, NodeId::ROOT, b"plain", 0o755).expect("there is space");
     subject.fs().close().expect("it is written");
     drop(subject);
     let cases: [(&str, Falsify<'_>); 4] = [
@@ -322,12 +322,12 @@ fn a_quota_whose_directory_is_in_a_trash_is_no_finding(engine: Engine) {
     let fs = subject.fs();
     let limits = QuotaLimits { files: Some(100_000), bytes: None };
     let (new, small) = (fs.mkdir(&root, NodeId::ROOT, b"new", 0o755), b"some small contents");
-    let new = new.expect("there is room").node;
+    let new = new.expect("there is space").node;
     fs.quota_set(&root, new, limits).expect("a quota is set");
     fs.trash_set(&root, NodeId::ROOT, Some(86_400)).expect("a trash");
     let kind = fs::NewNode { kind: inode::Kind::File, mode: 0o644, rdev: 0 };
-    let file = fs.mknod(&root, new, b"file", &kind).expect("there is room").node;
-    fs.write(&root, file, 0, small).expect("there is room");
+    let file = fs.mknod(&root, new, b"file", &kind).expect("there is space").node;
+    fs.write(&root, file, 0, small).expect("there is space");
     fs.unlink(&root, new, b"file").expect("it goes");
     fs.rmdir(&root, NodeId::ROOT, b"new").expect("it is empty");
     super::volume::settle(fs);

@@ -188,8 +188,8 @@ fn a_copy_beside_the_log_costs_nothing(engine: Engine) {
         if device.files().iter().any(|(path, _)| *path == copy) {
             continue;
         }
-        let file = env_of(&device).device.create(&copy).expect("there is room");
-        file.write_at(&device.read_file(&path), 0).expect("there is room");
+        let file = env_of(&device).device.create(&copy).expect("there is space");
+        file.write_at(&device.read_file(&path), 0).expect("there is space");
         let place = format!("{engine:?}, {path} as {copy}");
         let repaired = repair(&device, Repair::DoAndCutLog);
         assert!(repaired.cut.is_none() && repaired.failed.is_empty(), "{place}: {repaired:?}");

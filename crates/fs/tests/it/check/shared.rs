@@ -118,7 +118,7 @@ fn found(v: &Volume, clones: bool, wrong: impl FnOnce(TreeId, &mut Batch)) -> Vo
     let record = SubvolumeRecord::decode(&record.expect("it is there")).expect("a record");
     let mut batch = Batch::new();
     wrong(TreeId(record.tree), &mut batch);
-    v.store.commit(&batch).expect("there is room");
+    v.store.commit(&batch).expect("there is space");
     let report = look(&v.fs);
     assert!(!report.is_clean(), "nothing was found in {of:?}");
     for problem in &report.problems {
@@ -145,9 +145,9 @@ fn wrong_in_one(clones: bool) {
         for n in 0..6 {
             let (root, name) = (Caller::root(), format!("s{n}").into_bytes());
             if clones {
-                v.fs.clone_dir(&root, top, ROOT, &name).map(drop).expect("room");
+                v.fs.clone_dir(&root, top, ROOT, &name).map(drop).expect("space");
             } else {
-                v.fs.snapshot_create(&root, top, &name).map(drop).expect("room");
+                v.fs.snapshot_create(&root, top, &name).map(drop).expect("space");
             }
             change(&v, &dirs, n);
         }

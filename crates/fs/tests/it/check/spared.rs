@@ -59,10 +59,10 @@ fn a_record_of_a_subvolume_comes_back_from_its_copy(engine: Engine) {
                     None => batch.delete(VOLUME, &key::subvolume(id)),
                     Some(left) => batch.put(VOLUME, &key::subvolume(id), left),
                 }
-                store.commit(&batch).expect("there is room");
+                store.commit(&batch).expect("there is space");
                 let mut batch = Batch::new();
                 batch.put(COPY, &key::subvolume(id), &record.encode());
-                store.commit(&batch).expect("there is room");
+                store.commit(&batch).expect("there is space");
             });
             comes_back(&made, &format!("{what}, {left:?}"), &device);
         }

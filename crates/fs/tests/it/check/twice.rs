@@ -89,7 +89,7 @@ fn contents_of_three_names_are_all_kept(engine: Engine) {
     });
 }
 
-/// Whether the inode that the names lead to has these contents.
+/// Whether the inode that the names point to has these contents.
 fn is_at_the_inode(store: &dyn Store, bytes: &[u8]) -> bool {
     let ino = named(store, "small 9").ino;
     let bulk = store.get(TREE, &key::linked(ino, Part::Bulk)).expect("read");

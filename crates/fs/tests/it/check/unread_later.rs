@@ -47,10 +47,10 @@ fn hurt(made: &Made) -> SimDevice {
         let (id, record) = subvolumes(store).into_iter().find(snapshot).expect("there is one");
         let mut batch = Batch::new();
         batch.delete(VOLUME, &key::subvolume(id));
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
         let mut batch = Batch::new();
         batch.put(TreeId(COPY_TREE), &key::subvolume(id), &record.encode());
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
     });
     device
 }

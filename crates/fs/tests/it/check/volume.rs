@@ -133,7 +133,7 @@ pub(crate) fn falsified(
     falsify(&device, |store| {
         let mut batch = Batch::new();
         change(store, &mut batch);
-        store.commit(&batch).expect("there is room");
+        store.commit(&batch).expect("there is space");
     });
     device
 }
@@ -155,7 +155,7 @@ pub(crate) fn falsify(device: &SimDevice, change: impl FnOnce(&dyn Store)) {
     fs.close().expect("it is there");
 }
 
-/// What a look at a volume came to.
+/// The outcome of a check of a volume.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Looked {
     /// Answers that were right.

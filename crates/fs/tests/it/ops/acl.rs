@@ -123,7 +123,7 @@ fn a_default_list_is_inherited_instead_of_the_umask() {
     set(&v, &maker, dir.node, DEFAULT, &acl).unwrap();
     assert_eq!(attr(&v, dir.node).mode, 0o700);
     let file = v.file_as(&maker, dir.node, "f", 0o666).unwrap();
-    assert_eq!(file.attr.mode, 0o660, "asked for 666; the list gives 7, 6 and 0");
+    assert_eq!(file.attr.mode, 0o660, "requested 666; the list gives 7, 6 and 0");
     let got = get(&v, file.node, ACCESS).unwrap();
     assert_eq!((got.owner, got.mask, got.group, got.other), (6, Some(6), 5, 0));
     assert_eq!(get(&v, file.node, DEFAULT), None);

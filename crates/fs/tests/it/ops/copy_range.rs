@@ -29,7 +29,7 @@ fn copies_of_every_length_show_the_source() {
             let mut model = contents(&v, to.node);
             let copied =
                 v.fs.copy_range(&Caller::root(), (from.node, 3), (to.node, 5), 1 << 40)
-                    .expect("room");
+                    .expect("space");
             assert_eq!(copied, u64::from(source) - 3);
             model.resize(model.len().max(5 + bytes.len() - 3), 0);
             model[5..5 + bytes.len() - 3].copy_from_slice(&bytes[3..]);
@@ -47,7 +47,7 @@ fn a_long_copy_takes_no_space_of_its_own() {
     v.write(from.node, 0, &vec![5; 8 << 20]);
     let before = v.fs.status().expect("a status").disk_bytes;
     let copied =
-        v.fs.copy_range(&Caller::root(), (from.node, 0), (to.node, 0), 8 << 20).expect("room");
+        v.fs.copy_range(&Caller::root(), (from.node, 0), (to.node, 0), 8 << 20).expect("space");
     assert_eq!(copied, 8 << 20);
     assert_eq!(blocks(&v, from.node), blocks(&v, to.node));
     assert_eq!(v.fs.status().expect("a status").disk_bytes, before);
@@ -85,7 +85,7 @@ fn a_copy_clears_the_targets_set_id_bits_except_for_root() {
                 v.fs.setattr(&Caller::root(), node, &armed).expect("root may");
             }
             let copied = v.fs.copy_range(&caller, (from.node, from_at), (to.node, 0), 1 << 30);
-            assert_eq!(copied.expect("room"), length as u64 - from_at);
+            assert_eq!(copied.expect("space"), length as u64 - from_at);
             let mode = |node| v.fs.getattr(&Caller::root(), node).expect("a file").mode;
             assert_eq!(mode(to.node), left, "{length} bytes from {from_at} by {}", caller.uid);
             assert_eq!(mode(from.node), 0o6755, "the source is only read");

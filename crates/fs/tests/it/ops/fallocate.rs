@@ -30,7 +30,7 @@ fn holes_and_zeros_keep_neighbouring_bytes() {
             (Allocate::Grow, end + 90),
         ] {
             let length = if mode == Allocate::Grow { 100 } else { 60 };
-            v.fs.fallocate(&Caller::root(), file.node, (end - 10, length), mode).expect("room");
+            v.fs.fallocate(&Caller::root(), file.node, (end - 10, length), mode).expect("space");
             let attr = v.fs.getattr(&Caller::root(), file.node).expect("the file");
             assert_eq!(attr.size, size, "{mode:?}");
         }
@@ -61,7 +61,7 @@ fn allocation_clears_set_id_bits_except_for_root() {
     {
         for (caller, left) in [(user(7), 0o755), (Caller::root(), 0o6755)] {
             v.fs.setattr(&Caller::root(), file, &armed).expect("root may");
-            v.fs.fallocate(&caller, file, (10, 50), mode).expect("room");
+            v.fs.fallocate(&caller, file, (10, 50), mode).expect("space");
             let attr = v.fs.getattr(&Caller::root(), file).expect("the file");
             assert_eq!(attr.mode, left, "{mode:?} by {}", caller.uid);
         }

@@ -14,7 +14,7 @@ fn all_names_point_to_one_inode_until_the_last_is_removed() {
         let v = weak_volume(bits);
         let file = v.file(ROOT, "a");
         v.write(file.node, 0, b"contents");
-        v.fs.setxattr(&Caller::root(), file.node, b"user.x", b"1", SetXattr::Any).expect("room");
+        v.fs.setxattr(&Caller::root(), file.node, b"user.x", b"1", SetXattr::Any).expect("space");
         let dir = v.dir(ROOT, "d");
         let now = v.tick();
         let linked = v.fs.link(&Caller::root(), file.node, dir.node, b"b").expect("a name");

@@ -46,7 +46,7 @@ fn devices_are_made_by_root_and_keep_their_number() {
     refused(v.fs.mknod(&user(7), ROOT, b"null", &new), &FsError::NotPermitted(""));
     let made = v.fs.mknod(&Caller::root(), ROOT, b"null", &new).expect("a device");
     assert_eq!((made.attr.kind, made.attr.rdev), (Kind::CharDevice, 0x103));
-    // A whiteout leads to no device.
+    // A whiteout points to no device.
     let whiteout = NewNode { kind: Kind::CharDevice, mode: 0, rdev: 0 };
     let made = v.fs.mknod(&user(7), ROOT, b"whiteout", &whiteout).expect("a whiteout");
     assert_eq!((made.attr.kind, made.attr.rdev, made.attr.uid), (Kind::CharDevice, 0, 7));

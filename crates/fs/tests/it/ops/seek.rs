@@ -22,7 +22,7 @@ fn data_and_holes_are_found() {
     assert_eq!(seek(1 << 20, Seek::Hole).expect("the end"), end);
     refused(seek(end, Seek::Hole), &FsError::PastEnd);
     let changes = inode::SetAttr { size: Some(end + 5000), ..inode::SetAttr::default() };
-    v.fs.setattr(&root, file.node, &changes).expect("room");
+    v.fs.setattr(&root, file.node, &changes).expect("space");
     assert_eq!(seek(1 << 20, Seek::Hole).expect("a hole"), end);
     refused(seek(end, Seek::Data), &FsError::PastEnd);
 }

@@ -67,7 +67,7 @@ fn files_are_cut_and_grown_through_every_size() {
         } else {
             model.resize(size, 0);
             let changes = SetAttr { size: Some(size as u64), ..SetAttr::default() };
-            let attr = v.fs.setattr(&Caller::root(), file.node, &changes).expect("room");
+            let attr = v.fs.setattr(&Caller::root(), file.node, &changes).expect("space");
             assert_eq!(attr.size, size as u64);
             assert!(attr.blocks <= (size as u64).div_ceil(512), "{} blocks", attr.blocks);
         }

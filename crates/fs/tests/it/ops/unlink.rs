@@ -26,7 +26,7 @@ fn an_open_file_outlives_its_name() {
     let v = volume();
     let file = v.file(ROOT, "f");
     v.write(file.node, 0, b"before");
-    v.fs.setxattr(&Caller::root(), file.node, b"user.a", b"1", fs::SetXattr::Any).expect("room");
+    v.fs.setxattr(&Caller::root(), file.node, b"user.a", b"1", fs::SetXattr::Any).expect("space");
     v.fs.unlink(&Caller::root(), ROOT, b"f").expect("the name");
     let attr = v.fs.getattr(&Caller::root(), file.node).expect("a held file");
     assert_eq!((attr.nlink, attr.size), (0, 6));

@@ -79,7 +79,7 @@ fn a_call_that_clears_set_id_bits_notifies_before_it_returns() {
     let calls: [(&str, &dyn Fn()); 5] = [
         ("write", &|| v.fs.write(&user(8), file.node, 0, b"x").expect("a write")),
         ("fallocate", &|| {
-            v.fs.fallocate(&user(8), file.node, (0, 10), Allocate::Keep).expect("room");
+            v.fs.fallocate(&user(8), file.node, (0, 10), Allocate::Keep).expect("space");
         }),
         ("a copy", &|| {
             let (from, to) = ((source.node, 0), (file.node, 0));

@@ -13,11 +13,11 @@ fn attributes_are_set_replaced_listed_and_removed() {
     let root = Caller::root();
     for node in [file.node, dir.node, ROOT] {
         let set = |name: &[u8], value: &[u8], mode| v.fs.setxattr(&root, node, name, value, mode);
-        set(b"user.b", b"1", SetXattr::Any).expect("room");
+        set(b"user.b", b"1", SetXattr::Any).expect("space");
         refused(set(b"user.b", b"2", SetXattr::Create), &FsError::Exists);
-        set(b"user.b", b"", SetXattr::Replace).expect("room");
+        set(b"user.b", b"", SetXattr::Replace).expect("space");
         refused(set(b"user.c", b"2", SetXattr::Replace), &FsError::NoAttribute);
-        set(b"trusted.a", &vec![7; 65536], SetXattr::Create).expect("room");
+        set(b"trusted.a", &vec![7; 65536], SetXattr::Create).expect("space");
         assert_eq!(v.fs.getxattr(&root, node, b"user.b").expect("set"), b"");
         assert_eq!(v.fs.getxattr(&root, node, b"trusted.a").expect("set"), vec![7; 65536]);
         assert_eq!(v.fs.listxattr(&root, node).expect("names"), b"trusted.a\0user.b\0");
@@ -43,10 +43,10 @@ fn sizes_are_bounded() {
     refused(set(b"user.a", 65537), &FsError::Range);
     refused(set(&[b'u'; 256], 1), &FsError::Range);
     for name in [&b"user.1"[..], b"user.2", b"user.3"] {
-        set(name, 65536).expect("room");
+        set(name, 65536).expect("space");
     }
     refused(set(b"user.4", 65536), &FsError::NoSpace);
-    set(b"user.4", 65000).expect("room");
+    set(b"user.4", 65000).expect("space");
 }
 
 #[test]

@@ -190,9 +190,9 @@ fn a_copy_without_space_ends_no_epoch() {
         refused(v.fs.snapshot_create(&root(), dir, b"s"), &FsError::NoSpace);
     }
     v.store.set_full(false);
-    v.fs.subvolume_create(&root(), home(), b"other", 0o755).expect("room again");
+    v.fs.subvolume_create(&root(), home(), b"other", 0o755).expect("space again");
     assert_eq!(epoch(), before.to_le_bytes());
-    let copy = v.fs.clone_dir(&root(), dir, home(), b"c").expect("room again");
+    let copy = v.fs.clone_dir(&root(), dir, home(), b"c").expect("space again");
     let record = SubvolumeRecord::decode(&stored(&key::subvolume(copy.subvol.0)));
     assert_eq!(record.expect("a record").last_clone_epoch, before);
     assert_eq!(epoch(), (before + 1).to_le_bytes());

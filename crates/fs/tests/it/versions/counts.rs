@@ -31,7 +31,7 @@ fn a_clone_counts_its_initial_state_and_later_changes() {
     let one = (files + 9, bytes + 7 * each);
     assert_eq!(counts(&v), one);
     let copy = clone(&v, dir, "c");
-    // Before the background step came to it, the clone changes.
+    // Before the background step reached it, the clone changes.
     v.fs.unlink(&root(), copy, b"f1").expect("a file");
     let more = v.file(copy, "more").node;
     v.write(more, 0, &[7; 100]);

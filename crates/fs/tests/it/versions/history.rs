@@ -135,7 +135,7 @@ fn a_link_has_a_history_of_its_own() {
     v.file(dir, "f");
     for (name, target) in [("dangling", "nowhere"), ("to", "d/f"), ("way", "d")] {
         let made = v.fs.symlink(&root(), home(), name.as_bytes(), target.as_bytes());
-        forget(&v, made.expect("room").node);
+        forget(&v, made.expect("space").node);
     }
     snapshot(&v, home(), "one");
     let all = |name: &str, change| (name.to_owned(), change);

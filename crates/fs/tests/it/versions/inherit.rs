@@ -25,7 +25,7 @@ fn with_nested<S: ?Sized>(v: &Volume<S>, name: &str, nested: usize) -> NodeId {
     let dir = v.dir(home(), name).node;
     for at in 0..nested {
         let name = format!("n{at}");
-        let made = v.fs.subvolume_create(&root(), dir, name.as_bytes(), 0o755).expect("room").node;
+        let made = v.fs.subvolume_create(&root(), dir, name.as_bytes(), 0o755).expect("space").node;
         let file = v.file(made, "f").node;
         v.write(file, 0, b"before");
     }
@@ -45,10 +45,10 @@ fn a_copy_costs_the_same_over_any_number_of_subvolumes(engine: Engine) {
     let (few, many) = (with_nested(&v, "few.", 2), with_nested(&v, "many", 2000));
     let costs = [few, many].map(|dir| {
         let clone = cost(&v, || {
-            v.fs.clone_dir(&root(), dir, home(), format!("c{}", dir.0).as_bytes()).expect("room");
+            v.fs.clone_dir(&root(), dir, home(), format!("c{}", dir.0).as_bytes()).expect("space");
         });
         let snapshot = cost(&v, || {
-            v.fs.snapshot_create(&root(), dir, b"s").expect("room");
+            v.fs.snapshot_create(&root(), dir, b"s").expect("space");
         });
         let rollback = cost(&v, || v.fs.rollback(&root(), dir, b"s").expect("a snapshot"));
         [clone, snapshot, rollback]
@@ -64,11 +64,11 @@ fn a_copy_costs_the_same_over_any_number_of_subvolumes(engine: Engine) {
 /// Each clone of a directory in itself has twice as many subvolumes below it as the one before.
 fn doubling_clones_are_each_one_commit(engine: Engine) {
     let v = volume_on(engine, inode::NameHash::BITS);
-    let top = v.fs.subvolume_create(&root(), home(), b"top", 0o755).expect("room").node;
+    let top = v.fs.subvolume_create(&root(), home(), b"top", 0o755).expect("space").node;
     v.file(top, "f");
     for round in 0..16 {
         let (commits, bytes) = cost(&v, || {
-            v.fs.clone_dir(&root(), top, top, format!("c{round}").as_bytes()).expect("room");
+            v.fs.clone_dir(&root(), top, top, format!("c{round}").as_bytes()).expect("space");
         });
         assert_eq!(commits, 1);
         assert!(bytes < 2048, "round {round}: {bytes} bytes");
@@ -88,7 +88,7 @@ fn a_change_below_a_clones_source_copies_to_the_clone_first() {
     let v = volume();
     let dir = with_nested(&v, "d", 3);
     let nested = |at: usize| v.find(dir, &format!("n{at}")).expect("it is there").node;
-    let deep = v.fs.subvolume_create(&root(), nested(0), b"deep", 0o755).expect("room").node;
+    let deep = v.fs.subvolume_create(&root(), nested(0), b"deep", 0o755).expect("space").node;
     v.file(deep, "f");
     v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
     v.fs.snapshot_create(&root(), dir, b"s").expect("a snapshot");
@@ -120,7 +120,7 @@ fn a_clone_into_its_own_inherited_part_has_the_earlier_state() {
     let v = volume();
     let dir = with_nested(&v, "d", 2);
     let nested = v.find(dir, "n0").expect("it is there").node;
-    let deep = v.fs.subvolume_create(&root(), nested, b"deep", 0o755).expect("room").node;
+    let deep = v.fs.subvolume_create(&root(), nested, b"deep", 0o755).expect("space").node;
     v.fs.clone_dir(&root(), dir, deep, b"c").expect("a clone");
     refused(v.fs.clone_dir(&root(), dir, deep, b"c"), &FsError::Exists);
     let copy = v.find(deep, "c").expect("the clone").node;
@@ -189,7 +189,7 @@ fn inherited_subvolumes_outlive_a_crash_and_their_source() {
 fn an_inherited_subvolume_is_renamed_and_removed_in_the_clone_alone() {
     let v = volume();
     let dir = with_nested(&v, "d", 2);
-    let empty = v.fs.subvolume_create(&root(), dir, b"empty", 0o755).expect("room").node;
+    let empty = v.fs.subvolume_create(&root(), dir, b"empty", 0o755).expect("space").node;
     v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
     let copy = v.find(home(), "c").expect("the clone").node;
     v.fs.rename(&root(), (copy, b"n0"), (home(), b"out"), RenameMode::Replace).expect("a move");
@@ -253,7 +253,7 @@ fn a_held_directory_of_a_clone_never_shows_the_source_after_a_rollback() {
     let v = volume();
     let dir = v.dir(home(), "d").node;
     let below = v.dir(dir, "x").node;
-    let nested = v.fs.subvolume_create(&root(), below, b"n", 0o755).expect("room").node;
+    let nested = v.fs.subvolume_create(&root(), below, b"n", 0o755).expect("space").node;
     let original = v.file(nested, "f").node;
     v.write(original, 0, b"before");
     v.fs.clone_dir(&root(), dir, home(), b"c").expect("a clone");
@@ -301,11 +301,11 @@ fn the_heirs_of_a_home_are_few_through_generations() {
     let dir = with_nested(&v, "d", 2);
     for first in 0..40 {
         let name = format!("s{first}");
-        v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("room");
+        v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("space");
         let snapshot = snapshot_root(&v, dir, &name);
         for second in 0..2 {
             let name = format!("c{first}.{second}");
-            v.fs.clone_dir(&root(), snapshot, home(), name.as_bytes()).expect("room");
+            v.fs.clone_dir(&root(), snapshot, home(), name.as_bytes()).expect("space");
         }
     }
     let nested = v.find(dir, "n0").expect("it is there").node;
@@ -350,7 +350,7 @@ fn changes_beside_clones_are_in_them_in_their_order(engine: Engine) {
         });
         let bounds = (0..CLONES).map(|at| {
             let before = ended.load(Ordering::SeqCst);
-            v.fs.clone_dir(&root(), dir, home(), format!("c{at}").as_bytes()).expect("room");
+            v.fs.clone_dir(&root(), dir, home(), format!("c{at}").as_bytes()).expect("space");
             // The next step may have ended in part.
             (before, ended.load(Ordering::SeqCst) + 1)
         });
@@ -379,11 +379,11 @@ fn the_heirs_of_a_nested_home_are_few_too() {
     let v = volume();
     let dir = with_nested(&v, "d", 1);
     let nested = v.find(dir, "n0").expect("it is there").node;
-    let deep = v.fs.subvolume_create(&root(), nested, b"deep", 0o755).expect("room").node;
+    let deep = v.fs.subvolume_create(&root(), nested, b"deep", 0o755).expect("space").node;
     let (outer, inner) = (v.find(nested, "f").expect("a file").node, v.file(deep, "f").node);
     for round in 0..200_u64 {
         let name = format!("s{round}");
-        v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("room");
+        v.fs.snapshot_create(&root(), dir, name.as_bytes()).expect("space");
         v.write(outer, 0, &round.to_le_bytes());
     }
     let commits = v.store.stats().commits;

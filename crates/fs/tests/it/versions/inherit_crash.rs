@@ -24,8 +24,8 @@ fn at(fs: &Fs, parent: NodeId, name: &[u8]) -> NodeId {
 
 fn file(fs: &Fs, parent: NodeId) -> NodeId {
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-    let made = fs.mknod(&root(), parent, b"f", &new).expect("room").node;
-    fs.write(&root(), made, 0, b"before").expect("room");
+    let made = fs.mknod(&root(), parent, b"f", &new).expect("space").node;
+    fs.write(&root(), made, 0, b"before").expect("space");
     made
 }
 
@@ -72,10 +72,10 @@ fn a_crash_leaves_what_a_clone_inherits(engine: Engine) {
     let format = FormatOptions { engine, ..FormatOptions::default() };
     Fs::format(&env, &format).expect("an empty medium");
     let fs = Fs::open(env, &options(Durability::Async)).expect("it was made just now");
-    let dir = fs.mkdir(&root(), home(), b"d", 0o755).expect("room").node;
+    let dir = fs.mkdir(&root(), home(), b"d", 0o755).expect("space").node;
     let nested = NESTED.map(|name| {
-        let nested = fs.subvolume_create(&root(), dir, name, 0o755).expect("room").node;
-        let deep = fs.subvolume_create(&root(), nested, b"deep", 0o755).expect("room").node;
+        let nested = fs.subvolume_create(&root(), dir, name, 0o755).expect("space").node;
+        let deep = fs.subvolume_create(&root(), nested, b"deep", 0o755).expect("space").node;
         (file(&fs, nested), file(&fs, deep), deep)
     });
     fs.sync_all().expect("a sync");
@@ -85,13 +85,13 @@ fn a_crash_leaves_what_a_clone_inherits(engine: Engine) {
         counted.fetch_add(1, Ordering::SeqCst);
         check(medium, op, seen.load(Ordering::SeqCst));
     });
-    fs.clone_dir(&root(), dir, home(), b"c").expect("room");
+    fs.clone_dir(&root(), dir, home(), b"c").expect("space");
     fs.sync_all().expect("a sync");
     durable.store(true, Ordering::SeqCst);
     // The deepest first; beside it; a move; a removal of one that has another in it.
-    fs.write(&root(), nested[0].1, 0, b"after.").expect("room");
+    fs.write(&root(), nested[0].1, 0, b"after.").expect("space");
     fs.sync_all().expect("a sync");
-    fs.write(&root(), nested[0].0, 0, b"after.").expect("room");
+    fs.write(&root(), nested[0].0, 0, b"after.").expect("space");
     fs.unlink(&root(), nested[1].2, b"f").expect("a file");
     fs.sync_all().expect("a sync");
     fs.rename(&root(), (dir, b"n2"), (home(), b"moved"), RenameMode::Replace).expect("a move");

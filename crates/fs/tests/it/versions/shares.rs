@@ -55,7 +55,7 @@ fn a_user_has_a_share_of_the_subvolumes_and_root_has_no_bound() {
     v.fs.rmr(&ada, dir, b"clone").expect("it is there");
     names_limit(&v.fs.snapshot_create(&ada, dir, b"3"), "this user");
     settle(&v);
-    v.fs.snapshot_create(&ada, dir, b"3").expect("there is room");
+    v.fs.snapshot_create(&ada, dir, b"3").expect("there is space");
     names_limit(&v.fs.snapshot_create(&ada, dir, b"4"), "this user");
 }
 
@@ -73,7 +73,7 @@ fn a_users_subvolumes_are_counted_after_reopening() {
     names_limit(&again.snapshot_create(&user(1000), dir, b"4"), "this user");
     again.snapshot_delete(&user(1000), dir, b"1").expect("it is there");
     while again.background_step(100).expect("it goes well").more {}
-    again.snapshot_create(&user(1000), dir, b"4").expect("there is room");
+    again.snapshot_create(&user(1000), dir, b"4").expect("there is space");
 }
 
 #[test]

@@ -283,7 +283,7 @@ fn unknown(word: &[u8]) -> super::ParseError {
     let name = shown(word);
     match word {
         b"-xtype" | b"-follow" => error(format!("{name}: symbolic links are not followed"))
-            .hint("-type l finds the links themselves; -printf %Y tells what they lead to"),
+            .hint("-type l finds the links themselves; -printf %Y tells what they point to"),
         b"-fstype" | b"-context" | b"-used" | b"-files0-from" | b"-newerXY" => {
             error(format!("{name} is not supported"))
         }

@@ -283,7 +283,7 @@ fn counting_a_cluster_ends_when_cancelled() {
     let cluster = Cluster::open(bytes, NameHash::new([9; 16])).expect("a cluster");
     let (expr, leaving) = (Expr::Test(Test::NoUser), Leaving::default());
     let ByColumns { narrow, sieve } = expr.by_columns(&leaving).expect("a column");
-    let sieve = sieve.expect("each is asked for");
+    let sieve = sieve.expect("each is requested");
     cluster.count_passing(&narrow, &sieve, &leaving.cancel).expect("columns");
     assert!(leaving.asked.load(Ordering::Relaxed) <= 64, "more than a block was looked at");
 }

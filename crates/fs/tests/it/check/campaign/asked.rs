@@ -34,7 +34,7 @@ impl Refused {
     }
 }
 
-/// What a look came to.
+/// The outcome of a look-up.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) looked: Looked,

@@ -50,12 +50,12 @@ fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<Place>
     let media = made(seed, base, false).crashed;
     let (fs, store) = opened(&media);
     let root = Caller::root();
-    fs.mkdir(&root, NodeId::ROOT, b"before", 0o755).expect("there is room");
-    store.checkpoint().expect("there is room");
+    fs.mkdir(&root, NodeId::ROOT, b"before", 0o755).expect("there is space");
+    store.checkpoint().expect("there is space");
     for name in [b"a", b"b", b"c", b"d"] {
-        fs.mkdir(&root, NodeId::ROOT, name, 0o755).expect("there is room");
+        fs.mkdir(&root, NodeId::ROOT, name, 0o755).expect("there is space");
         // Each record says that the one before was durable.
-        fs.sync().expect("there is room");
+        fs.sync().expect("there is space");
     }
     let of_opening = |place: &Place| FOR_OPENING.contains(&place.structure);
     let found = places(&media.copy()).into_iter().filter(of_opening).collect();
@@ -107,8 +107,8 @@ fn an_unopenable_volume_is_not_clean_while_a_daemon_has_it_open() {
             assert!(is_told, "{base:?}: {place:?}:\n{}", told(&report));
         }
         // What is in memory is written again.
-        fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is room");
-        fs.close().expect("there is room");
+        fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is space");
+        fs.close().expect("there is space");
         drop(fs);
         let fs = Fs::open(media.copy().env(), &options()).expect("it was rewritten");
         fs.lookup(&Caller::root(), NodeId::ROOT, b"after").expect("nothing is lost");
@@ -142,7 +142,7 @@ fn a_damaged_log_is_not_needed_after_a_change_and_a_close() {
             let what = format!("{base:?}, {last}, {how}");
             let report = checked(&fs);
             assert!(report.problems.iter().any(|problem| problem.file == last), "{what}");
-            fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is room");
+            fs.mkdir(&Caller::root(), NodeId::ROOT, b"after", 0o755).expect("there is space");
             fs.close().unwrap_or_else(|error| panic!("{what}: {error}"));
             drop(fs);
             let after = super::run::check(&media);
@@ -175,7 +175,7 @@ fn a_check_beside_writes_and_checkpoints_reports_nothing() {
                             Err(_) => fs.rmdir(&root, NodeId::ROOT, &name).expect("it is empty"),
                         }
                         if n.is_multiple_of(8) {
-                            fs.sync().expect("there is room");
+                            fs.sync().expect("there is space");
                         }
                         n += 1;
                     }
@@ -183,7 +183,7 @@ fn a_check_beside_writes_and_checkpoints_reports_nothing() {
             }
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    store.checkpoint().expect("there is room");
+                    store.checkpoint().expect("there is space");
                 }
             });
             let mut given_up = 0;

@@ -87,7 +87,7 @@ fn run(
     let (blob, bytes) = (path(entry.blob), media.read(&path(entry.blob)));
     let slice = |from: u64, length: u32| &bytes[from as usize..][..length as usize];
     let index = RunIndex::decode(slice(entry.index, entry.index_bytes)).expect("it is whole");
-    // Filters stand between what is said of the blocks, and of deleted ranges.
+    // Filters are stored between the descriptions of blocks and of deleted ranges.
     let mut other = RunIndex::default();
     for (at, place) in index.blocks().iter().enumerate() {
         other.push(index.first_key(at), index.last_key(), *place);

@@ -66,7 +66,7 @@ pub(super) fn made(seed: u64, base: &Base, log_elsewhere: bool) -> Volume {
     let subject = FsSubject::format_on(media.device(), &options, base);
     let mut olds = Vec::new();
     first(subject.fs(), seed, &mut || olds.push(media.copy()));
-    subject.fs().close().expect("there is room");
+    subject.fs().close().expect("there is space");
     drop(subject);
     olds.push(media.copy());
     // What follows is in the log only.
@@ -78,10 +78,10 @@ pub(super) fn made(seed: u64, base: &Base, log_elsewhere: bool) -> Volume {
         states.extend(with_a_place_to_keep(&states[states.len() - 1], &after));
         states.push(after);
     }
-    subject.fs().sync().expect("there is room");
+    subject.fs().sync().expect("there is space");
     let crashed = media.copy();
     let right = Right::of(&mut subject);
-    subject.fs().close().expect("there is room");
+    subject.fs().close().expect("there is space");
     drop(subject);
     Volume { closed: media.copy(), crashed, olds, right, states }
 }
@@ -117,7 +117,7 @@ pub(super) fn made_worn(seed: u64, base: &Base) -> Volume {
     let mut olds = Vec::new();
     for round in 0..24 {
         wear(subject.fs(), seed, round);
-        subject.fs().close().expect("there is room");
+        subject.fs().close().expect("there is space");
         drop(subject);
         olds.push(media.copy());
         subject = open(&media, base);
@@ -125,13 +125,13 @@ pub(super) fn made_worn(seed: u64, base: &Base) -> Volume {
     let (fs, root) = (subject.fs(), Caller::root());
     let grows = file(fs, node(fs, NodeId::ROOT, b"one"), "grows", &bytes(seed, 9000));
     for round in 0..3 {
-        fs.write(&root, grows, 9000 + 5000 * round, &bytes(seed + round, 5000)).expect("room");
+        fs.write(&root, grows, 9000 + 5000 * round, &bytes(seed + round, 5000)).expect("space");
         settle(fs);
         olds.push(media.copy());
     }
     let crashed = media.copy();
     let right = Right::of(&mut subject);
-    subject.fs().close().expect("there is room");
+    subject.fs().close().expect("there is space");
     drop(subject);
     let states = vec![right.dump.clone()];
     Volume { closed: media, crashed, olds, right, states }
@@ -143,24 +143,24 @@ fn wear(fs: &Fs, seed: u64, round: u64) {
     let (one, many) = (node(fs, NodeId::ROOT, b"one"), node(fs, NodeId::ROOT, b"many"));
     for n in 0..40 {
         let changed = node(fs, many, format!("of many {}", 3 * n + 1).as_bytes());
-        fs.write(&root, changed, 0, &bytes(round * 100 + n, 150)).expect("there is room");
+        fs.write(&root, changed, 0, &bytes(round * 100 + n, 150)).expect("there is space");
     }
     // Of another tree, of which the top directory is none.
     let clone = node(fs, NodeId::ROOT, b"clone");
     for n in 1..24 {
         let changed = node(fs, clone, format!("small {n}").as_bytes());
-        fs.write(&root, changed, 0, &bytes(round * 200 + n, 30)).expect("there is room");
+        fs.write(&root, changed, 0, &bytes(round * 200 + n, 30)).expect("there is space");
     }
     // Enough that the file of nodes is gone through, and begun again.
     for n in 0..24 {
         let long = bytes(seed + 50 * round + n, 60_000);
         let with = node(fs, one, format!("small {n}").as_bytes());
-        fs.setxattr(&root, with, b"user.long", &long, SetXattr::Any).expect("there is room");
+        fs.setxattr(&root, with, b"user.long", &long, SetXattr::Any).expect("there is space");
     }
-    fs.snapshot_create(&root, many, b"passing").expect("there is room");
+    fs.snapshot_create(&root, many, b"passing").expect("there is space");
     settle(fs);
     fs.snapshot_delete(&root, many, b"passing").expect("it is there");
-    fs.index_flush(NodeId::ROOT).expect("there is room");
+    fs.index_flush(NodeId::ROOT).expect("there is space");
     settle(fs);
 }
 
@@ -182,7 +182,7 @@ pub(super) fn made_index(seed: u64, base: &Base) -> Volume {
     settle(fs);
     let olds = vec![media.copy()];
     scan_random(fs, seed + 1, false);
-    fs.close().expect("there is room");
+    fs.close().expect("there is space");
     drop(subject);
     let mut subject = open(&media.copy(), base);
     let right = Right::of(&mut subject);
@@ -193,28 +193,28 @@ pub(super) fn made_index(seed: u64, base: &Base) -> Volume {
 /// What is in the state on disk; `passed` is called at times.
 fn first(fs: &Fs, seed: u64, passed: &mut dyn FnMut()) {
     let root = Caller::root();
-    let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is room").node;
+    let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is space").node;
     fill(fs, one, seed);
-    let deep = fs.mkdir(&root, one, b"deep", 0o700).expect("there is room").node;
-    let deeper = fs.mkdir(&root, deep, b"deeper", 0o700).expect("there is room").node;
+    let deep = fs.mkdir(&root, one, b"deep", 0o700).expect("there is space").node;
+    let deeper = fs.mkdir(&root, deep, b"deeper", 0o700).expect("there is space").node;
     fill(fs, deeper, seed + 100);
-    fs.snapshot_create(&root, one, b"before").expect("there is room");
-    fs.clone_dir(&root, one, NodeId::ROOT, b"clone").expect("there is room");
-    let sub = fs.subvolume_create(&root, deep, b"sub", 0o755).expect("there is room").node;
+    fs.snapshot_create(&root, one, b"before").expect("there is space");
+    fs.clone_dir(&root, one, NodeId::ROOT, b"clone").expect("there is space");
+    let sub = fs.subvolume_create(&root, deep, b"sub", 0o755).expect("there is space").node;
     fill(fs, sub, seed + 200);
     settle(fs);
     passed();
-    fs.index_flush(NodeId::ROOT).expect("there is room");
-    let many = fs.mkdir(&root, NodeId::ROOT, b"many", 0o755).expect("there is room").node;
+    fs.index_flush(NodeId::ROOT).expect("there is space");
+    let many = fs.mkdir(&root, NodeId::ROOT, b"many", 0o755).expect("there is space").node;
     for n in 0..120 {
         file(fs, many, &format!("of many {n}"), &bytes(seed + n, 200 + 3 * n as usize));
     }
-    let limited = fs.mkdir(&root, NodeId::ROOT, b"limited", 0o755).expect("there is room").node;
-    fs.quota_set(&root, limited, LIMITS).expect("there is room");
+    let limited = fs.mkdir(&root, NodeId::ROOT, b"limited", 0o755).expect("there is space").node;
+    fs.quota_set(&root, limited, LIMITS).expect("there is space");
     file(fs, limited, "charged", &bytes(seed, 5000));
-    fs.owner_quota_set(&root, Owner::User(77), LIMITS).expect("there is room");
-    let kept = fs.mkdir(&root, NodeId::ROOT, b"kept", 0o755).expect("there is room").node;
-    fs.trash_set(&root, kept, Some(86_400)).expect("there is room");
+    fs.owner_quota_set(&root, Owner::User(77), LIMITS).expect("there is space");
+    let kept = fs.mkdir(&root, NodeId::ROOT, b"kept", 0o755).expect("there is space").node;
+    fs.trash_set(&root, kept, Some(86_400)).expect("there is space");
     for n in 0..4 {
         file(fs, kept, &format!("rubbish {n}"), &bytes(seed + n, 3000 * n as usize));
     }
@@ -234,7 +234,7 @@ fn first(fs: &Fs, seed: u64, passed: &mut dyn FnMut()) {
     }
     settle(fs);
     passed();
-    fs.index_flush(NodeId::ROOT).expect("there is room");
+    fs.index_flush(NodeId::ROOT).expect("there is space");
     settle(fs);
 }
 
@@ -248,7 +248,7 @@ fn add(fs: &Fs, dir: &[u8], name: &str) {
 /// Fills it.
 fn fill_in(fs: &Fs, dir: &[u8], name: &str, bytes: &[u8]) {
     let file = node(fs, node(fs, NodeId::ROOT, dir), name.as_bytes());
-    fs.write(&Caller::root(), file, 0, bytes).expect("there is room");
+    fs.write(&Caller::root(), file, 0, bytes).expect("there is space");
 }
 
 /// What is in the log only: each is one call, so that no state between them is missed. A call is
@@ -270,13 +270,13 @@ const CHANGES: &[Change] = &[
     },
     |fs| {
         let deep = node(fs, node(fs, NodeId::ROOT, b"one"), b"deep");
-        fs.snapshot_create(&Caller::root(), deep, b"later").expect("there is room");
+        fs.snapshot_create(&Caller::root(), deep, b"later").expect("there is space");
     },
     |fs| add(fs, b"one", "large in the log"),
     |fs| fill_in(fs, b"one", "large in the log", &bytes(6, 30_000)),
     |fs| {
         let one = node(fs, NodeId::ROOT, b"one");
-        fs.snapshot_create(&Caller::root(), one, b"brief").expect("there is room");
+        fs.snapshot_create(&Caller::root(), one, b"brief").expect("there is space");
     },
     |fs| {
         // It waits to be taken apart.

@@ -284,7 +284,7 @@ fn damaged_copies_block_no_changes_and_are_not_trusted_afterwards() {
             let damaged = fs.status().expect("it answers").damaged;
             assert!(damaged.is_some_and(|why| why.contains("no copies")), "{base:?}");
         }
-        fs.close().expect("there is room");
+        fs.close().expect("there is space");
         drop(subject);
         // Where the disk gives them again, they are older than what was changed.
         let healed = hurt.copy();
@@ -313,9 +313,9 @@ fn without_copies(media: &Media) -> Media {
     let mut batch = Batch::new();
     batch.drop_tree(COPY);
     batch.put(VOLUME, &root, &value[..8]);
-    store.commit(&batch).expect("there is room");
-    while !store.checkpoint().expect("there is room") {}
-    store.close().expect("there is room");
+    store.commit(&batch).expect("there is space");
+    while !store.checkpoint().expect("there is space") {}
+    store.close().expect("there is space");
     before
 }
 
@@ -338,7 +338,7 @@ fn a_volume_of_an_older_version_gets_copies_despite_power_cuts() {
         let kept = Arc::clone(&cuts);
         opened.volume.watch(move |device, op| kept.lock().push((op, device.copy())));
         let fs = Fs::open(opened.env(), &options()).expect("it is whole");
-        fs.close().expect("there is room");
+        fs.close().expect("there is space");
         opened.volume.unwatch();
         drop(fs);
         assert_same(&opened.copy().env(), "opened");
@@ -354,7 +354,7 @@ fn a_volume_of_an_older_version_gets_copies_despite_power_cuts() {
                 let report = check(&media);
                 assert!(report.is_clean(), "{what}:\n{}", told(&report));
                 let fs = Fs::open(media.env(), &options()).expect("it is whole");
-                fs.close().expect("there is room");
+                fs.close().expect("there is space");
                 drop(fs);
                 assert_same(&media.env(), &what);
             }
@@ -372,22 +372,22 @@ fn both_trees_agree_after_any_power_cut() {
         let cuts: Arc<Mutex<Vec<(u64, SimDevice)>>> = Arc::default();
         let kept = Arc::clone(&cuts);
         media.volume.watch(move |device, op| kept.lock().push((op, device.copy())));
-        let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is room").node;
+        let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is space").node;
         for n in 0..3 {
             file(fs, one, &format!("small {n}"), b"small");
             file(fs, one, &format!("large {n}"), &vec![n; 20_000]);
-            fs.snapshot_create(&root, one, &[b'a' + n]).expect("there is room");
-            fs.sync().expect("there is room");
+            fs.snapshot_create(&root, one, &[b'a' + n]).expect("there is space");
+            fs.sync().expect("there is space");
         }
-        fs.clone_dir(&root, one, NodeId::ROOT, b"clone").expect("there is room");
+        fs.clone_dir(&root, one, NodeId::ROOT, b"clone").expect("there is space");
         fs.snapshot_delete(&root, one, b"b").expect("it is there");
-        fs.sync().expect("there is room");
+        fs.sync().expect("there is space");
         for _ in 0..200 {
-            if !fs.background_step(64).expect("there is room").more {
+            if !fs.background_step(64).expect("there is space").more {
                 break;
             }
         }
-        fs.close().expect("there is room");
+        fs.close().expect("there is space");
         media.volume.unwatch();
         drop(subject);
         let cuts = std::mem::take(&mut *cuts.lock());
@@ -412,10 +412,10 @@ fn differing_copies_are_reported_and_rewritten() {
     batch.put(COPY, &key::counter(Counter::Epoch), &9_u64.to_le_bytes());
     batch.put(COPY, &key::detached(77), b"other");
     batch.delete(COPY, &key::subvolume(1));
-    store.commit(&batch).expect("there is room");
+    store.commit(&batch).expect("there is space");
     let mut go_on = |_, _| ControlFlow::Continue(());
     assert!(store.check(&mut go_on).expect("it answers").is_clean());
-    store.close().expect("there is room");
+    store.close().expect("there is space");
     drop(store);
     let report = check(&wrong);
     assert_eq!(report.problems_count, 3, "{}", told(&report));
@@ -438,7 +438,7 @@ fn creating_a_small_file_writes_no_copy() {
         });
         let (fs, store) = (fs.expect("it is whole"), captured.expect("it was opened"));
         let root = Caller::root();
-        let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is room").node;
+        let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is space").node;
         // Numbers are lent with the first.
         file(&fs, one, "first", b"small");
         let copies = || {
@@ -457,12 +457,12 @@ fn creating_a_small_file_writes_no_copy() {
             file(&fs, one, &format!("small {n}"), b"small");
         }));
         assert!(!change("snapshot", 20, &|n| {
-            fs.snapshot_create(&root, one, format!("s{n}").as_bytes()).expect("there is room");
+            fs.snapshot_create(&root, one, format!("s{n}").as_bytes()).expect("there is space");
         }));
         assert!(!change("clone", 20, &|n| {
             let name = format!("c{n}");
-            fs.clone_dir(&root, one, NodeId::ROOT, name.as_bytes()).expect("there is room");
+            fs.clone_dir(&root, one, NodeId::ROOT, name.as_bytes()).expect("there is space");
         }));
-        fs.close().expect("there is room");
+        fs.close().expect("there is space");
     }
 }

@@ -33,11 +33,11 @@ pub(super) fn with_snapshots(seed: u64, on: Engine) -> (Media, Vec<u8>, Vec<u8>)
     let base = Base::Engine(on);
     let subject = FsSubject::format_on(media.device(), &opened_with(Durability::Async), &base);
     let (fs, root) = (subject.fs(), Caller::root());
-    let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is room").node;
+    let one = fs.mkdir(&root, NodeId::ROOT, b"one", 0o755).expect("there is space").node;
     for n in 0..600 {
-        fs.snapshot_create(&root, one, format!("s{n:03}").as_bytes()).expect("there is room");
+        fs.snapshot_create(&root, one, format!("s{n:03}").as_bytes()).expect("there is space");
     }
-    fs.close().expect("there is room");
+    fs.close().expect("there is space");
     drop(subject);
     let all = records(&*engine(&media.copy().env()), VOLUME);
     let subvolumes: Vec<_> = all.into_keys().filter(|key| key.starts_with(b"S")).collect();
@@ -79,7 +79,7 @@ fn dropped_copies_are_not_trusted_after_later_damage() {
     fs.snapshot_create(&root, one, b"meanwhile").expect("what is whole takes it");
     let damaged = fs.status().expect("it answers").damaged;
     assert!(damaged.is_some_and(|why| why.contains("no copies")));
-    fs.close().expect("there is room");
+    fs.close().expect("there is space");
     drop(subject);
     // The disk gives the copies again, and not the volume's own tree.
     heal(&hurt, &struck, &before);
@@ -174,7 +174,7 @@ fn a_volume_gets_its_copies_wherever_their_repair_was_interrupted() {
         let step = all.len().div_ceil(scale(120, u64::MAX) as usize).max(1);
         for (n, media) in all.iter().step_by(step).enumerate() {
             let fs = Fs::open(media.env(), &options()).expect("the volume's own tree is whole");
-            fs.close().expect("there is room");
+            fs.close().expect("there is space");
             drop(fs);
             let value = engine(&media.env()).get(VOLUME, &key::counter(Counter::Root));
             let value = value.expect("it is whole").expect("it is there");

@@ -58,8 +58,8 @@ fn a_leaf_of_many_under_the_log_is_answered_from_the_copy() {
         let (fs, root) = (subject.fs(), Caller::root());
         let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
         for n in 0..5 {
-            fs.snapshot_create(&root, one, format!("later {n}").as_bytes()).expect("room");
-            fs.snapshot_delete(&root, one, format!("s{:03}", n * 100).as_bytes()).expect("room");
+            fs.snapshot_create(&root, one, format!("later {n}").as_bytes()).expect("space");
+            fs.snapshot_delete(&root, one, format!("s{:03}", n * 100).as_bytes()).expect("space");
         }
         fs.sync().expect("it is written");
         let crashed =
@@ -86,7 +86,7 @@ fn a_leaf_of_many_under_the_log_is_answered_from_the_copy() {
             let subject = open(&hurt).expect("it is whole");
             let made = subject.fs().mkdir(&Caller::root(), NodeId::ROOT, b"new", 0o755);
             made.unwrap_or_else(|error| panic!("{what}: it takes changes: {error}"));
-            subject.fs().close().expect("there is room");
+            subject.fs().close().expect("there is space");
             drop(subject);
             assert!(check(&hurt).is_clean(), "{what}");
         }
@@ -103,9 +103,9 @@ fn no_sector_holds_leaves_of_both_trees() {
         let (fs, root) = (subject.fs(), Caller::root());
         let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
         for n in 0..=round * 3 {
-            fs.snapshot_create(&root, one, format!("r{round}.{n}").as_bytes()).expect("room");
+            fs.snapshot_create(&root, one, format!("r{round}.{n}").as_bytes()).expect("space");
         }
-        fs.close().expect("there is room");
+        fs.close().expect("there is space");
         drop(subject);
         let blocks = |is: fn(&Place) -> bool| -> BTreeSet<u64> {
             let all = places(&media).into_iter().filter(is);
@@ -133,9 +133,9 @@ fn a_tree_that_is_complete_again_accepts_changes() {
     };
     let store = engine(&made.env());
     let all = both(&|batch, tree| (0..4000).for_each(|n| batch.put(tree, &orphan(n), b"")));
-    store.commit(&all).expect("there is room");
-    while !store.checkpoint().expect("there is room") {}
-    store.close().expect("there is room");
+    store.commit(&all).expect("there is space");
+    while !store.checkpoint().expect("there is space") {}
+    store.close().expect("there is space");
     drop(store);
     let before = made.copy();
     let store = engine(&made.env());
@@ -143,7 +143,7 @@ fn a_tree_that_is_complete_again_accepts_changes() {
         both(&|batch, tree| batch.delete(tree, &orphan(2000))),
         both(&|batch, tree| batch.delete_range(tree, &orphan(0), &orphan(4000))),
     ] {
-        store.commit(&change).expect("there is room");
+        store.commit(&change).expect("there is space");
     }
     store.sync(store.last_commit()).expect("it is written");
     let crashed = Media { volume: made.volume.after_crash(CrashPolicy::LoseAll, 1), log: None };
@@ -155,7 +155,7 @@ fn a_tree_that_is_complete_again_accepts_changes() {
         let status = subject.fs().status().expect("it answers");
         assert_eq!((status.read_only, status.damaged), (None, None), "{tree:?}");
         subject.fs().mkdir(&Caller::root(), NodeId::ROOT, b"new", 0o755).expect("it takes it");
-        subject.fs().close().expect("there is room");
+        subject.fs().close().expect("there is space");
         drop(subject);
         assert!(check(&hurt).is_clean(), "{tree:?}:\n{}", told(&check(&hurt)));
         assert_same(&hurt.env(), &format!("{tree:?}"));

@@ -2,7 +2,7 @@
 //! them, or, with `PANDO_CASE=WORDS`, those whose names contain these words. A case is the same
 //! regardless of which others are run.
 
-/// What is asked for.
+/// What is requested.
 pub(super) struct Part {
     /// Which of how many.
     share: (u64, u64),

@@ -3,7 +3,7 @@
 use super::anatomy::Place;
 use super::damage::Damage;
 
-/// What a damage came to, from the least to the worst.
+/// The outcome of a damage, from the least to the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
     /// Not found, and everything answers as before.

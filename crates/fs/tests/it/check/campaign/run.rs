@@ -197,7 +197,7 @@ impl Case<'_> {
         self.struck.iter().map(|at| at.path.as_str()).collect()
     }
 
-    /// Whether all that leads to the damage in files that are not named is itself damaged, and
+    /// Whether all that points to the damage in files that are not named is itself damaged, and
     /// named: with that as it was, they are named.
     fn is_hidden(&self, media: &Media, unnamed: &BTreeSet<&str>) -> bool {
         if self.damage != Damage::Other || unnamed.len() == self.files().len() {

@@ -130,7 +130,7 @@ fn damage_beside_an_unreadable_sector_is_reported_and_not_repaired() {
         let env = BadSector::env(&media, unread);
         let repaired = Fs::repair(&env, Repair::Do, &mut go_on).expect("it says why not");
         assert!(repaired.repaired.is_empty() && !repaired.failed.is_empty(), "{what}");
-        let why = |why: &str| why.contains("copy the volume to another medium");
+        let why = |why: &str| why.contains("copy the volume to another disk");
         assert!(repaired.failed.iter().all(|(_, words)| why(words)), "{what}");
         assert!(bytes(&media) == whole, "{what}: something was written");
     }
@@ -200,7 +200,7 @@ fn a_volume_in_use_collects_nothing_after_a_read_error_in_ownership_records() {
     }
 }
 
-/// The report about a superblock does not depend on the reader: the other one leads to the state,
+/// The report about a superblock does not depend on the reader: the other one points to the state,
 /// and both are rewritten.
 #[test]
 fn an_unreadable_superblock_is_reported_alike_in_use_and_not() {
