@@ -44,7 +44,7 @@ fn writing_verbs_report_that_a_snapshot_was_named() {
     }
     let world = world();
     let at = |inner: &str| world.at(inner);
-    assert!(world.fails(3, &["rmr", &at("/data@monday")]).contains("there is a snapshot"));
+    assert!(world.fails(3, &["rmr", &at("/data@monday")]).contains("is a snapshot"));
     assert!(world.fails(7, &["rmr", &at("/data@monday/a.txt")]).contains("read-only"));
     let none = world.fails(3, &["ls", &at("/data@tuesday")]);
     assert!(none.contains("pando snapshot list"), "{none}");
