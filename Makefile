@@ -39,6 +39,7 @@ test: suites ## All that CI runs: format, lints, docs, tests, real mounts, POSIX
 	@CARGO="$(CARGO)" bash scripts/test.sh
 
 bench: build ## In-process and mount benchmarks beside their yardsticks, one JSON object a line
+	$(CARGO) build --release --package pando-bench
 	@bash bench/run.sh
 
 soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)

@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # The experiments of J. Stender et al., "BabuDB: Fast and Efficient File System Metadata Storage":
 # Table I (latency of creates, normally, during a checkpoint and during a snapshot) with
-# `pando bench create-latency`, and Fig. 4 (creating 1,000 to 1,000,000 files in one directory, and
+# `pando-bench create-latency`, and Fig. 4 (creating 1,000 to 1,000,000 files in one directory, and
 # listing it, warm and with caches dropped) through real mounts, with ext4 and btrfs alternately.
 # Everything of Fig. 4 is on a loop device of its own: the peers directly, our volumes on ext4.
 # Appends a line of JSON for each measurement to OUT and prints the tables of docs/benchmarks/babudb.md.
 #   bench/babudb.sh [SCRATCH]     needs root, /dev/fuse, loop devices, btrfs-progs (else it takes xfs)
 #   FILES="1000 10000 100000 1000000" TABLE="100000 1000000" ROUNDS=3 OUT=target/babudb.jsonl
-#   SUBJECTS="lsm btree ext4 btrfs" PANDO=target/release/pando FSDRV=target/release/fsdrv
+#   SUBJECTS="lsm btree ext4 btrfs" PANDO=target/release/pando BENCH=target/release/pando-bench FSDRV=target/release/fsdrv
 # Sizes from a million on are measured once.
 set -eu
 cd "$(dirname "$0")/.."
 scratch=${1:-/var/tmp}/pando-babudb-$$
 out=${OUT:-target/babudb.jsonl}
 rounds=${ROUNDS:-3}
-[ -n "${PANDO:-}${FSDRV:-}" ] || ${CARGO:-cargo} build --quiet --release --package pando --package pando-memfs
+[ -n "${PANDO:-}${BENCH:-}${FSDRV:-}" ] ||
+    ${CARGO:-cargo} build --quiet --release --package pando --package pando-bench --package pando-memfs
 pando=$(realpath -e "${PANDO:-target/release/pando}")
+bench=$(realpath -e "${BENCH:-target/release/pando-bench}")
 fsdrv=$(realpath -e "${FSDRV:-target/release/fsdrv}")
 if [ ! -e /dev/fuse ] || [ "$(id -u)" != 0 ]; then
     echo "needs root and /dev/fuse" >&2
@@ -77,7 +79,7 @@ occupied() { # SUBJECT FILES: blocks that the files took of the image, after all
 for files in ${TABLE-100000 1000000}; do
     for engine in lsm btree; do
         [ "$files" -lt 1000000 ] && times=$rounds || times=1
-        TMPDIR=$scratch "$pando" bench create-latency --engine "$engine" --files "$files" \
+        TMPDIR=$scratch "$bench" create-latency --engine "$engine" --files "$files" \
             --rounds "$times" --json --quiet | tee -a "$out" >&2
     done
 done

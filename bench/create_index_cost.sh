@@ -5,7 +5,7 @@
 #   bench/create_index_cost.sh [FILES] [SCRATCH]
 set -eu
 cd "$(dirname "$0")/.."
-pando=${PANDO:-$PWD/target/release/pando} files=${1:-40000}
+bench=${BENCH:-$PWD/target/release/pando-bench} files=${1:-40000}
 work=$(mktemp -d "${2:-${TMPDIR:-/var/tmp}}/pando-create.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 run() { # NAME OPTION...: instructions of the creates
@@ -16,7 +16,7 @@ run() { # NAME OPTION...: instructions of the creates
   # kernel does; that is after the creates.
   valgrind --tool=callgrind --toggle-collect='fs::ops::mknod::make' \
     --callgrind-out-file="$work/$name" \
-    "$pando" bench create-deep --files "$files" --threads 1 --volume "$work/volume-$name" --json "$@" \
+    "$bench" create-deep --files "$files" --threads 1 --volume "$work/volume-$name" --json "$@" \
     >/dev/null 2>"$work/$name.log" || true
   sed -n 's/^==[0-9]*== Collected : //p' "$work/$name.log"
 }

@@ -5,7 +5,7 @@
 #   bench/create_index_rate.sh [FILES] [SCRATCH]      ROUNDS=3
 set -eu
 cd "$(dirname "$0")/.."
-pando=${PANDO:-$PWD/target/release/pando} files=${1:-1000000}
+bench=${BENCH:-$PWD/target/release/pando-bench} files=${1:-1000000}
 work=$(mktemp -d "${2:-${TMPDIR:-/var/tmp}}/pando-create.XXXXXX")
 # On exit, a process that still writes there is ended first.
 trap '[ -z "${running:-}" ] || { kill "$running" && wait "$running"; } 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -14,7 +14,7 @@ cat >"$work/rounds.py" <<'PY'
 import json, os, resource, shutil, signal, statistics, subprocess, sys
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-pando, files, work, rounds = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+bench, files, work, rounds = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 lines, spent = {"with": [], "without": []}, {"with": [], "without": []}
 
 
@@ -28,7 +28,7 @@ for number in range(rounds):
     for how in (("with", "without"), ("without", "with"))[number % 2]:
         volume = os.path.join(work, "volume")
         os.mkdir(volume)
-        args = [pando, "bench", "create-scattered", "--files", str(files), "--volume", volume, "--json"]
+        args = [bench, "create-scattered", "--files", str(files), "--volume", volume, "--json"]
         before = processor()
         done = subprocess.run(args + (["--no-index"] if how == "without" else []), stdout=subprocess.PIPE, check=True)
         spent[how].append(processor() - before)
@@ -46,7 +46,7 @@ for what in ("fill", "sequential", "scattered"):
     told[what + "_slower_percent"] = round(100 * (rate["without"] / rate["with"] - 1), 1)
 print(json.dumps(told))
 PY
-python3 "$work/rounds.py" "$pando" "$files" "$work" "${ROUNDS:-3}" &
+python3 "$work/rounds.py" "$bench" "$files" "$work" "${ROUNDS:-3}" &
 running=$!
 wait "$running"
 running=

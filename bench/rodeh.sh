@@ -2,7 +2,7 @@
 # The experiments of O. Rodeh, "B-trees, Shadowing, and Clones", section 7: makes a base tree once,
 # runs every row of Tables II to X on clones of it, appends a line of JSON for each run to OUT, and
 # prints the tables of docs/benchmarks/rodeh.md.
-#   bench/rodeh.sh [SCRATCH]      FILES=9684662 ROUNDS=1 OPERATIONS=100000 OUT=target/rodeh.jsonl PANDO=...
+#   bench/rodeh.sh [SCRATCH]      FILES=9684662 ROUNDS=1 OPERATIONS=100000 OUT=target/rodeh.jsonl BENCH=target/release/pando-bench
 # The paper did 20,000 operations in a run, which took its disk some ten seconds.
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,12 +10,12 @@ scratch=${1:-/var/tmp}
 files=${FILES:-9684662}
 operations=${OPERATIONS:-100000}
 out=${OUT:-target/rodeh.jsonl}
-pando=${PANDO:-target/release/pando}
+bench=${BENCH:-target/release/pando-bench}
 base=$scratch/pando-rodeh-$files
-[ -n "${PANDO:-}" ] || ${CARGO:-cargo} build --quiet --release --package pando
+[ -n "${BENCH:-}" ] || ${CARGO:-cargo} build --quiet --release --package pando-bench
 trap 'rm -rf "$base"' EXIT
 run() { # WORKLOAD PERCENT THREADS OPERATIONS [MORE...]
-    "$pando" bench "$1" --files "$files" --volume "$base" --in-memory-percent "$2" --threads "$3" \
+    "$bench" "$1" --files "$files" --volume "$base" --in-memory-percent "$2" --threads "$3" \
         --operations "$4" --json --quiet "${@:5}" | tee -a "$out" >&2
 }
 for _ in $(seq "${ROUNDS:-1}"); do

@@ -6,11 +6,11 @@ cd "$(dirname "$0")/.."
 files=${FILES:-1000000}
 rounds=${ROUNDS:-9}
 for workload in create-flat create-deep lookup stat list rename unlink; do
-    target/release/pando bench "$workload" --files "$files" --yardstick \
+    target/release/pando-bench "$workload" --files "$files" --yardstick \
         --rounds "$rounds" --json
 done
 for workload in clone recover; do
-    target/release/pando bench "$workload" --files "$files" --json
+    target/release/pando-bench "$workload" --files "$files" --json
 done
 if [ -e /dev/fuse ]; then
     FILES=${MOUNT_FILES:-4000} ROUNDS=$rounds bash bench/mount.sh

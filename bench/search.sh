@@ -8,7 +8,7 @@
 # bfs (0: none). The curves of what this prints: bench/search_cdf.py.
 set -eu
 cd "$(dirname "$0")/.."
-pando=$PWD/target/release/pando
+bench=${BENCH:-$PWD/target/release/pando-bench}
 work=$(mktemp -d "${1:-${TMPDIR:-/var/tmp}}/pando-search.XXXXXX")
 files=${FILES:-8000000} profile=${PROFILE:-home} peers=${PEERS:-1000000} memory=${MEMORY:-400M}
 engine=${ENGINE:-btree}
@@ -19,7 +19,7 @@ cleanup() {
 }
 trap cleanup EXIT
 search() {
-  "$pando" bench search --json --engine "$engine" --files "$files" --profile "$profile" --volume "$work/v" "$@"
+  "$bench" search --json --engine "$engine" --files "$files" --profile "$profile" --volume "$work/v" "$@"
 }
 
 search --index-cache 4G
@@ -43,13 +43,13 @@ else
 fi
 
 [ "${OTHERS:-1}" != 0 ] || exit 0
-"$pando" bench search --files "$files" --profile "$profile" --list "$work/all"
+"$bench" search --files "$files" --profile "$profile" --list "$work/all"
 python3 bench/search_peers.py sqlite "$work/all" "$work"
 PANDO_IDLE_SECONDS=3 python3 bench/search_peers.py commands "$work/all" "$work" "$work/v"
 rm -f "$work/all"
 if [ "$peers" -gt 0 ]; then
-  "$pando" bench search --files "$peers" --profile "$profile" --list "$work/some"
-  "$pando" bench search --json --engine "$engine" --files "$peers" --profile "$profile" --volume "$work/w" \
+  "$bench" search --files "$peers" --profile "$profile" --list "$work/some"
+  "$bench" search --json --engine "$engine" --files "$peers" --profile "$profile" --volume "$work/w" \
     --index-cache 4G
   FTS=1 python3 bench/search_peers.py sqlite "$work/some" "$work"
   python3 bench/search_peers.py tree "$work/some" "$work"

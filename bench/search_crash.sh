@@ -6,13 +6,13 @@
 # them names, links, directories, snapshots, roll-backs and clones; at the end it mounts the volume
 # again, and fails unless `pando find` and a walk by `find` tell the same of all that is there; COMPARE=0
 # leaves that out, which takes half an hour with 8 million files.
-# VOLDIR is a volume that `pando bench search --volume VOLDIR` left, or is made with FILES files on
+# VOLDIR is a volume that `pando-bench search --volume VOLDIR` left, or is made with FILES files on
 # ENGINE. It stays, changed. As root; drops caches. With 1 million files and 200,000 changes it takes
 # some two minutes.
 #   bench/search_crash.sh VOLDIR [MOUNTPOINT]      CHANGES=1000000 FILES=1000000 KIND=modes ENGINE=btree
 set -eu
 cd "$(dirname "$0")/.."
-pando=$(realpath "${PANDO:-$PWD/target/release/pando}")
+pando=$(realpath "${PANDO:-$PWD/target/release/pando}") bench=${BENCH:-$PWD/target/release/pando-bench}
 volume=$(realpath -m "$1") changes=${CHANGES:-1000000} files=${FILES:-1000000}
 kind=${KIND:-modes} engine=${ENGINE:-btree}
 export PANDO=$pando
@@ -87,7 +87,7 @@ compare() { # EXPRESSION...
 }
 if [ ! -e "$volume" ]; then
   say "making $volume"
-  "$pando" bench search --engine "$engine" --files "$files" --queries 5 --volume "$volume" >/dev/null
+  "$bench" search --engine "$engine" --files "$files" --queries 5 --volume "$volume" >/dev/null
 fi
 say "mounting"
 "$pando" mount "$volume" "$mounted" >&2

@@ -6,12 +6,12 @@
 #     CLONES=10000   ROWS=200000
 set -eu
 cd "$(dirname "$0")/.."
-pando=$PWD/target/release/pando
+program=${BENCH:-$PWD/target/release/pando-bench}
 work=$(mktemp -d "${1:-${TMPDIR:-/var/tmp}}/pando-figures.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 sizes=${SIZES:-100000 250000 500000} sweep=${SWEEP:-200000} rounds=${ROUNDS:-1}
 clones=${CLONES:-10000} rows=${ROWS:-200000}
-bench() { "$pando" bench "$@" --json; }
+bench() { "$program" "$@" --json; }
 
 # 3: queries, balancing, writing, inserting.
 bench cluster-search --files "$rows"

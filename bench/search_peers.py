@@ -1,4 +1,4 @@
-"""What other programs take for the queries of `pando bench search`.
+"""What other programs take for the queries of `pando-bench search`.
 
 search_peers.py sqlite LIST DIR: a table with indexes on owner, time and size, then one on each attribute, then,
 with FTS=1, one of three letters each for parts of names; warm.
@@ -6,9 +6,9 @@ search_peers.py tree LIST DIR: a real tree of (sparse) files, searched by find, 
 as far as they are installed; owners are set when root runs it.
 
 search_peers.py commands LIST DIR VOLUME: whole commands for exact names and parts of names, alternately: plocate on
-a database of the same paths, and `pando find` on VOLUME, which `pando bench search` filled; then totals and counts.
+a database of the same paths, and `pando find` on VOLUME, which `pando-bench search` filled; then totals and counts.
 
-LIST is what `pando bench search --list` wrote, LIST.sample.json what queries are drawn from. Prints
+LIST is what `pando-bench search --list` wrote, LIST.sample.json what queries are drawn from. Prints
 a JSON object a line. Times of programs contain their start, of about a millisecond.
 """
 
@@ -52,7 +52,7 @@ def draw(kind, rows, rng):
 
 def report(peer, kind, sample, times, matches, most=None, **more):
     """Prints a line; where `most` is given, of answers with more matches only the time a match counts,
-    as `pando bench search` has it."""
+    as `pando-bench search` has it."""
     if most is not None:
         long = [(time, count) for time, count in zip(times, matches) if count > most]
         if long:

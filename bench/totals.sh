@@ -2,7 +2,7 @@
 # Totals of directories as extended attributes (user.pando.rbytes), by `pando du` and by `pando summary`, as
 # root and as an ordinary user: on a base of the index, and after CHANGES random changes of all kinds through
 # the mount (search_changes.py), of which the newest base may have some. One JSON object a line (totals.py).
-# VOLDIR is a volume that `pando bench search --volume VOLDIR` left, or is made with FILES files on the engine.
+# VOLDIR is a volume that `pando-bench search --volume VOLDIR` left, or is made with FILES files on the engine.
 # It stays, changed. As root. OTHER names another program that is asked the same at the end, over the same
 # volume.
 #   bench/totals.sh [--engine btree|lsm] VOLDIR [MOUNTPOINT]      FILES=1000000 CHANGES=30000 OTHER=
@@ -14,6 +14,7 @@ if [ "$1" = --engine ]; then
 fi
 cd "$(dirname "$0")/.."
 export PANDO=${PANDO:-$PWD/target/release/pando} PANDO_IDLE_SECONDS=3
+bench=${BENCH:-$PWD/target/release/pando-bench}
 PANDO=$(realpath "$PANDO")
 volume=$(realpath -m "$1") files=${FILES:-1000000} changes=${CHANGES:-30000}
 mounted=${2:-$(mktemp -d "${TMPDIR:-/var/tmp}/pando-totals.XXXXXX")}
@@ -28,7 +29,7 @@ cleanup() {
 trap 'cleanup "$@"' EXIT
 if [ ! -e "$volume" ]; then
   echo "$(date +%T) making $volume" >&2
-  "$PANDO" bench search --engine "$engine" --files "$files" --queries 5 --volume "$volume" >/dev/null
+  "$bench" search --engine "$engine" --files "$files" --queries 5 --volume "$volume" >/dev/null
 fi
 chmod a+rx "$program"
 cp "$PANDO" "$program/pando"

@@ -3,7 +3,7 @@
 # for each run to OUT and prints the table of docs/benchmarks/which-engine.md. At the default size on
 # two processors it takes less than ten minutes.
 #   bench/which_engine.sh [SCRATCH]    FILES=400000 CLONES=1000 ROUNDS=3 OUT=target/which-engine.jsonl
-#   PANDO=target/release/pando
+#   BENCH=target/release/pando-bench
 # The rows "memory for a part": a cache of CACHE (16M), past the page cache of the system.
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,8 +11,8 @@ scratch=${1:-/var/tmp}/pando-which-$$
 files=${FILES:-400000}
 cache=${CACHE:-16M}
 out=${OUT:-target/which-engine.jsonl}
-pando=${PANDO:-target/release/pando}
-[ -n "${PANDO:-}" ] || ${CARGO:-cargo} build --quiet --release --package pando
+bench=${BENCH:-target/release/pando-bench}
+[ -n "${BENCH:-}" ] || ${CARGO:-cargo} build --quiet --release --package pando-bench
 mkdir -p "$scratch"
 trap 'rm -rf "$scratch"' EXIT
 export TMPDIR=$scratch
@@ -22,7 +22,7 @@ run() { # ROW WORKLOAD [OPTIONS...]: on both engines; the first is second next t
     shift
     if [ $((round % 2)) = 0 ]; then order="lsm btree"; else order="btree lsm"; fi
     for engine in $order; do
-        "$pando" bench "$@" --engine "$engine" --no-index --json --quiet |
+        "$bench" "$@" --engine "$engine" --no-index --json --quiet |
             sed "s/^{/{\"row\":\"$row\",/" | tee -a "$out" >&2
     done
 }

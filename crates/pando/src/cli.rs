@@ -17,12 +17,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::BENCH_HELP;
-pub(crate) use bench::{BenchArgs, DurabilityArg, Mix, PolicyArg, Profile, ThreadsWork, Workload};
+pub(crate) use bench::BenchArgs;
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use help::{command, rewrite};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
 pub(crate) use ls::{LsArgs, LsOrder};
+pub(crate) use program::EngineArg;
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 pub(crate) use session::SessionVerb;
@@ -158,7 +159,7 @@ pub(crate) enum Verb {
     /// Find unreferenced data, and delete it
     #[command(after_help = check::GC_HELP)]
     Gc(GcArgs),
-    /// Measure, in process and without a mount; one JSON object a line
+    /// Measure a mounted volume: files, snapshots and searches in a directory that is removed again
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
     /// Serve a volume as its daemon (started by other verbs)
@@ -260,24 +261,6 @@ impl From<LayoutArg> for fs::Layout {
         match layout {
             LayoutArg::Rows => fs::Layout::Rows,
             LayoutArg::Column => fs::Layout::Column,
-        }
-    }
-}
-
-/// An engine, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EngineArg {
-    /// Copy-on-write B-tree: reads and clones in constant time, whatever the history
-    Btree,
-    /// Log-structured: packed sorted runs, merged in the background
-    Lsm,
-}
-
-impl From<EngineArg> for fs::Engine {
-    fn from(engine: EngineArg) -> fs::Engine {
-        match engine {
-            EngineArg::Btree => fs::Engine::Btree,
-            EngineArg::Lsm => fs::Engine::Lsm,
         }
     }
 }

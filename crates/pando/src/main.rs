@@ -2,22 +2,15 @@
 //! result into an exit code.
 
 mod access;
-mod bench;
-mod cache_size;
 mod cli;
 mod cli_totals;
 mod environment;
-mod exit;
 mod failure;
 mod find;
 mod import;
 mod index;
-mod index_cache;
-mod interrupt;
-mod log;
 mod mounts;
 mod names;
-mod output;
 mod owner;
 mod place;
 mod session;
@@ -29,12 +22,14 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use clap::error::ErrorKind;
+use program::log::LevelFilter;
+// Modules of this program use these as if they were its own.
+use program::{cache_size, exit, index_cache, interrupt, log, log_place, output};
 use wire::{Failure, FailureKind};
 
 use crate::cli::{Cli, Verb};
 use crate::output::Output;
 
-/// The allocator of the product, and so of the yardstick that it is measured against.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -81,7 +76,9 @@ fn main() -> ExitCode {
             error.exit()
         }
     };
-    log::start(&cli.verb, cli.json);
+    // A daemon logs what it does; a command logs only what goes wrong.
+    let is_daemon = matches!(cli.verb, Verb::Owner(_));
+    log::start(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN }, cli.json);
     let mut output = Output::new(cli.json, cli.quiet);
     let done = match cli.verb {
         Verb::Format(args) => verbs::format::run(&args, &mut output),
@@ -111,7 +108,7 @@ fn main() -> ExitCode {
         Verb::Sync(args) => verbs::sync::run(&args, &mut output),
         Verb::Fsck(args) => verbs::fsck::run(&args, &mut output),
         Verb::Gc(args) => verbs::gc::run(&args, &mut output),
-        Verb::Bench(args) => bench::run(&args, &mut output),
+        Verb::Bench(args) => verbs::bench::run(&args, &mut output),
         Verb::Owner(args) => verbs::owner::run(&args),
         Verb::Generate(args) => verbs::generate::run(&args),
     };

@@ -17,7 +17,7 @@ const LEFT: [(&str, usize, usize); 9] = [
     ("fs", 71, 66),
     ("fuse", 3, 0),
     ("lsm", 29, 0),
-    ("pando", 40, 12),
+    ("pando", 27, 0),
     ("search", 29, 25),
     ("store", 7, 0),
     ("wire", 2, 0),

@@ -18,10 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::Connection;
 use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use wire::FailureKind;
 
-use crate::failure::{self, Result};
+use crate::failure::Result;
 use crate::output::Output;
 pub(crate) use itself::refuse as refuse_itself;
 
@@ -60,17 +59,6 @@ impl Outcome {
         self.failed += 1;
         self.worst.get_or_insert(kind);
     }
-}
-
-/// A flag that the first Ctrl-C sets; the second Ctrl-C ends the program at once.
-pub(crate) fn interrupt_flag() -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-            .map_err(|error| failure::io("watch signals for", Path::new("import"), &error))?;
-    }
-    Ok(flag)
 }
 
 impl Import<'_> {

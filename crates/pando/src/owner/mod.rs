@@ -11,7 +11,6 @@
 
 mod accounts;
 mod admission;
-mod background;
 mod calls;
 mod check;
 mod clusters;
@@ -24,7 +23,6 @@ mod find_from;
 mod history;
 mod import;
 mod list;
-pub(crate) mod log_place;
 mod mounted;
 mod questions;
 mod quota;
@@ -49,8 +47,7 @@ use store::Durability;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
-use crate::{cache_size, index_cache};
-pub(crate) use background::Background;
+use crate::{cache_size, index_cache, log_place};
 pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;

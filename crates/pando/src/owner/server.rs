@@ -14,9 +14,9 @@ use client::Listening;
 use device::Clock;
 use device::sync::{Condvar, Mutex};
 use fs::Fs;
+use program::Background;
 use wire::{Failure, FailureKind};
 
-use super::background::Background;
 use super::door::Door;
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
@@ -99,7 +99,7 @@ impl Server {
             idle: start.idle.filter(|_| start.mount.is_none()),
             mount: OnceLock::new(),
             unmounted: AtomicBool::new(false),
-            background: Background::new(),
+            background: Background::default(),
             registry: Mutex::new(registry),
             changed: Condvar::new(),
             door,

@@ -13,8 +13,8 @@ use wire::{Failure, FailureKind};
 
 use crate::cli::FormatArgs;
 use crate::failure::{self, Result};
+use crate::log_place::{self, LogHeld};
 use crate::output::{self, Output};
-use crate::owner::log_place::{self, LogHeld};
 use crate::place::{Place, refuse_path};
 
 /// How often the directory of a log may vanish while a caller takes it: each time another process

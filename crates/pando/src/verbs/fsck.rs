@@ -17,10 +17,9 @@ use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, Fail
 
 use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
-use crate::import::interrupt_flag;
 use crate::interrupt;
+use crate::log_place::{self, Claim};
 use crate::output::{self, Output, number, size};
-use crate::owner::log_place::{self, Claim};
 use crate::owner::{alone, checked};
 use crate::place::Place;
 use crate::session;
@@ -96,7 +95,7 @@ fn as_another(volume: &Path, failure: Failure, show: &mut dyn FnMut(u64, u64)) -
 fn interruptible(
     show: &mut dyn FnMut(u64, u64),
 ) -> Result<impl FnMut(u64, u64) -> ControlFlow<()>> {
-    let interrupted = interrupt_flag()?;
+    let interrupted = interrupt::flag()?;
     Ok(move |done, total| {
         show(done, total);
         if interrupted.load(Ordering::Relaxed) {

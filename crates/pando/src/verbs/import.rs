@@ -9,6 +9,7 @@ use wire::{Failure, FailureKind};
 use crate::cli::ImportArgs;
 use crate::failure::Result;
 use crate::import::{self, Import, Outcome};
+use crate::interrupt;
 use crate::output::{self, Output};
 use crate::place::Place;
 use crate::session::{self, Target};
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;
     refuse_volume(&args.src)?;
     import::refuse_itself(&args.src, &place)?;
-    let interrupted = import::interrupt_flag()?;
+    let interrupted = interrupt::flag()?;
     let bar = output.progress("files");
     let import = Import { source: &args.src, destination: &place.inner, bar: &bar };
     let outcome =

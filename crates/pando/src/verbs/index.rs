@@ -12,8 +12,8 @@ use wire::{Answer, Call, Failure, FailureKind, ScanInfo};
 use crate::access;
 use crate::cli::{IndexArgs, Refresh};
 use crate::failure::{self, Result};
-use crate::import::interrupt_flag;
 use crate::index::{Follower, Index, Outcome};
+use crate::interrupt;
 use crate::output::{self, Output};
 use crate::place::{Place, refuse_path};
 use crate::session;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
     if info.is_none() {
         close_if_hidden(&source, &volume, output)?;
     }
-    let interrupted = interrupt_flag()?;
+    let interrupted = interrupt::flag()?;
     let bar = output.progress("names");
     let mut index = Index {
         source: &source,

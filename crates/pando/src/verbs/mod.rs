@@ -18,6 +18,7 @@ pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod summary;
 
+pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod import;
 pub(crate) mod index;

@@ -1,0 +1,37 @@
+//! Structured logs on standard error: warnings by default, more with `PANDO_LOG=debug`. With
+//! `--json` they are objects, one per line, so that a program can parse everything on standard
+//! error.
+
+use std::io::{self, IsTerminal, Write};
+
+use tracing_subscriber::EnvFilter;
+pub use tracing_subscriber::filter::LevelFilter;
+
+/// Starts logging at a level, which `PANDO_LOG` overrides.
+pub fn start(level: LevelFilter, json: bool) {
+    let filter = EnvFilter::builder()
+        .with_default_directive(level.into())
+        .with_env_var("PANDO_LOG")
+        .from_env_lossy();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Forgiving);
+    if json {
+        logs.json().init();
+    } else {
+        logs.with_ansi(io::stderr().is_terminal()).init();
+    }
+}
+
+/// Standard error, where a failed write is no failure. A daemon logs into its volume. On a full
+/// disk the subscriber would report the failed write on standard error, and panic.
+struct Forgiving;
+
+impl Write for Forgiving {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stderr().write_all(bytes).unwrap_or_default();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

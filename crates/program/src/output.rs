@@ -1,0 +1,394 @@
+//! The output of a verb: lines for people, or JSON, one object per line; progress on a terminal
+//! only.
+//!
+//! Results go to standard output, errors and progress to standard error. When the reader goes away
+//! (`pando ls | head`), the program ends quietly.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use serde::Serialize;
+use serde_json::{Value, json};
+use wire::{Bytes, Failure, FailureKind, FoundOutcome, os_words};
+
+use crate::failure::Result;
+
+/// The streams and the format of a verb's output.
+pub struct Output {
+    json: bool,
+    quiet: bool,
+    terminal: bool,
+    out: BufWriter<Stdout>,
+    err: Stderr,
+}
+
+impl Output {
+    /// JSON or lines for people; quiet shows no progress.
+    #[must_use]
+    pub fn new(json: bool, quiet: bool) -> Output {
+        let out = io::stdout();
+        let terminal = out.is_terminal();
+        let out = BufWriter::with_capacity(64 << 10, out);
+        Output { json, quiet, terminal, out, err: io::stderr() }
+    }
+
+    /// Sets JSON and quiet, for a verb that parses its arguments itself.
+    pub fn set(&mut self, json: bool, quiet: bool) {
+        self.json |= json;
+        self.quiet |= quiet;
+    }
+
+    /// Prints statistics of a search on standard error.
+    pub fn stats(&mut self, outcome: &FoundOutcome) {
+        let FoundOutcome { matched, clusters, clusters_read, walked, rows_tested, .. } = *outcome;
+        let unreadable = outcome.unreadable;
+        let text = if self.json {
+            let stats = json!({
+                "matched": matched,
+                "clusters": clusters,
+                "clusters_read": clusters_read,
+                "walked": walked,
+                "rows_tested": rows_tested,
+                "unreadable_directories": unreadable,
+            });
+            format!("{}\n", json!({ "stats": stats }))
+        } else {
+            format!(
+                "{matched} matched; {rows_tested} rows tested; {clusters_read} of {clusters} \
+                 clusters read; {walked} walks; {unreadable} directories not readable\n"
+            )
+        };
+        self.err.write_all(text.as_bytes()).unwrap_or_default();
+    }
+
+    /// Whether results are JSON.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Writes a line for people; prints nothing with `--json`.
+    pub fn line(&mut self, line: &str) -> Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        let line = if self.terminal { harmless(line) } else { Cow::Borrowed(line) };
+        self.raw(line.as_bytes()).and_then(|()| self.raw(b"\n"))
+    }
+
+    /// Writes an object and a newline; prints nothing without `--json`.
+    pub fn object(&mut self, object: &Value) -> Result<()> {
+        self.record(object)
+    }
+
+    /// The same for a large record, or one with numbers of more than 64 bits, which a [`Value`]
+    /// cannot hold.
+    pub fn record(&mut self, record: &impl Serialize) -> Result<()> {
+        if !self.json {
+            return Ok(());
+        }
+        if self.terminal {
+            let text = serde_json::to_string(record);
+            let text = text.map_err(|error| Self::broken(&error.into()))?;
+            self.raw(harmless_json(&text).as_bytes())?;
+        } else {
+            let wrote = serde_json::to_writer(&mut self.out, record);
+            wrote.map_err(|error| Self::broken(&error.into()))?;
+        }
+        self.raw(b"\n")
+    }
+
+    /// Writes bytes unchanged.
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<()> {
+        let wrote = self.out.write_all(bytes);
+        wrote.map_err(|error| Self::broken(&error))
+    }
+
+    /// Flushes standard output.
+    pub fn flush(&mut self) -> Result<()> {
+        let flushed = self.out.flush();
+        flushed.map_err(|error| Self::broken(&error))
+    }
+
+    fn broken(error: &io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            // The reader closed the pipe, as `head` does: that is not a failure.
+            std::process::exit(0);
+        }
+        Failure::new(FailureKind::Other, format!("standard output: {error}"))
+    }
+
+    /// A name with control characters escaped for a terminal; unchanged when the output is not a
+    /// terminal.
+    pub fn name(&self, name: &[u8]) -> Vec<u8> {
+        if self.terminal { printable(name).into_bytes() } else { name.to_vec() }
+    }
+
+    /// Writes a failure to standard error.
+    pub fn failure(&mut self, failure: &Failure) {
+        let text = if self.json {
+            let mut error = json!({
+                "kind": failure.kind.name(),
+                "message": failure.message,
+            });
+            if !failure.path.0.is_empty() {
+                put_bytes(&mut error, "path", &failure.path.0);
+            }
+            if !failure.hint.is_empty() {
+                error["hint"] = json!(failure.hint);
+            }
+            format!("{}\n", harmless_json(&json!({ "error": error }).to_string()))
+        } else {
+            // The message may come from a daemon that another user runs.
+            harmless(&failure_text(failure)).into_owned()
+        };
+        // There is nowhere to report that standard error is closed.
+        self.err.write_all(text.as_bytes()).unwrap_or_default();
+    }
+
+    /// A remark for people on standard error; prints nothing with `--json` or `--quiet`.
+    pub fn remark(&mut self, text: &str) {
+        if !self.json && !self.quiet {
+            let text = os_words(format!("{text}\n"));
+            self.err.write_all(harmless(&text).as_bytes()).unwrap_or_default();
+        }
+    }
+
+    /// A progress bar, drawn when standard error is a terminal.
+    pub fn progress(&self, unit: &str) -> ProgressBar {
+        let shown = !self.quiet && self.err.is_terminal();
+        let target =
+            if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let at = if unit == BYTES { "{at}".to_owned() } else { format!("{{at}} {unit}") };
+        bar.set_style(style(&format!("{{spinner}} {at}  {{rate}}  {{elapsed}}  {{msg}}"), unit));
+        if shown {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        bar
+    }
+
+    /// Sets the total of a progress bar, once it is known.
+    pub fn progress_total(bar: &ProgressBar, unit: &str, total: u64) {
+        bar.set_length(total);
+        let at = if unit == BYTES { "{at}/{of}".into() } else { format!("{{at}}/{{of}} {unit}") };
+        bar.set_style(style(&format!("{{wide_bar}} {at}  {{rate}}  ETA {{eta}}  {{msg}}"), unit));
+    }
+}
+
+/// The unit of progress that is shown in human-readable sizes.
+const BYTES: &str = "bytes";
+
+/// The format of progress: `at` is the current count, `of` the total, `rate` the count per second.
+/// `at` never exceeds the total.
+fn style(template: &str, unit: &str) -> ProgressStyle {
+    let bytes = unit == BYTES;
+    let shown = move |count: u64| if bytes { size(count) } else { number(count) };
+    let style = ProgressStyle::with_template(template);
+    style
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .with_key("at", move |state: &ProgressState, to: &mut dyn fmt::Write| {
+            let at = state.len().map_or(state.pos(), |all| state.pos().min(all));
+            to.write_str(&shown(at)).unwrap_or_default();
+        })
+        .with_key("of", move |state: &ProgressState, to: &mut dyn fmt::Write| {
+            to.write_str(&shown(state.len().unwrap_or_default())).unwrap_or_default();
+        })
+        .with_key("rate", move |state: &ProgressState, to: &mut dyn fmt::Write| {
+            to.write_str(&format!("{}/s", shown(state.per_sec() as u64))).unwrap_or_default();
+        })
+}
+
+fn failure_text(failure: &Failure) -> String {
+    let mut text = String::from("pando: ");
+    if !failure.path.0.is_empty() {
+        text.push_str(&printable(&failure.path.0));
+        text.push_str(": ");
+    }
+    text.push_str(&failure.message);
+    text.push('\n');
+    if !failure.hint.is_empty() {
+        text.push_str("       ");
+        text.push_str(&failure.hint);
+        text.push('\n');
+    }
+    text
+}
+
+/// Bytes in a form safe for a terminal: control characters and invalid UTF-8 are escaped.
+pub fn printable(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter.is_control() {
+                text.extend(letter.escape_default());
+            } else {
+                text.push(letter);
+            }
+        }
+        text.push_str(&chunk.invalid().escape_ascii().to_string());
+    }
+    text
+}
+
+/// Escapes terminal control characters in a text, except newlines and tabs.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let controls = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    if !text.contains(controls) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if controls(letter) {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// The same for JSON, which has such characters in strings only; the program that parses it gets
+/// them back.
+fn harmless_json(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if letter.is_control() {
+            shown.extend(format!("\\u{:04x}", u32::from(letter)).chars());
+        } else {
+            shown.push(letter);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Sets a key of an object to bytes: as a string, and also in hexadecimal under `KEY_hex` if they
+/// are not UTF-8.
+pub fn put_bytes(object: &mut Value, key: &str, bytes: &[u8]) {
+    object[key] = json!(String::from_utf8_lossy(bytes));
+    if let Some(hex) = hex(bytes) {
+        object[format!("{key}_hex")] = json!(hex);
+    }
+}
+
+/// Bytes in hexadecimal when they are not UTF-8.
+pub fn hex(bytes: &[u8]) -> Option<String> {
+    let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    std::str::from_utf8(bytes).is_err().then(hex)
+}
+
+/// Bytes that may be absent, as a JSON value.
+pub fn optional(bytes: Option<&Bytes>) -> Value {
+    bytes.map_or(Value::Null, |bytes| json!(bytes.lossy()))
+}
+
+/// A point in time as RFC 3339, in UTC.
+pub fn time_rfc3339(nanos: i64) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(nanos))
+        .map_or_else(|_| nanos.to_string(), |time| time.to_string())
+}
+
+/// A point in time in a human-readable form, in local time.
+pub fn time_local(nanos: i64) -> String {
+    let Ok(time) = jiff::Timestamp::from_nanosecond(i128::from(nanos)) else {
+        return nanos.to_string();
+    };
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// A duration in whole seconds, rounded up: half a second must not become zero.
+pub fn seconds_up(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
+/// A human-readable size.
+pub fn size(bytes: impl Into<u128>) -> String {
+    let bytes = bytes.into();
+    match u64::try_from(bytes) {
+        Ok(bytes @ ..1024) => format!("{bytes} B"),
+        Ok(bytes) => indicatif::BinaryBytes(bytes).to_string(),
+        // Sizes of sparse files can add up to any number of these.
+        Err(_) => format!("{:.2} EiB", bytes as f64 / (1_u64 << 60) as f64),
+    }
+}
+
+/// A size as `du -h` prints it, for `sort -h` to read: rounded up, to tenths below ten.
+pub fn short_size(bytes: u128) -> String {
+    for (power, unit) in "KMGTPEZY".chars().enumerate() {
+        let one = 1_u128 << (10 * (power + 1));
+        if bytes < 1024 {
+            return bytes.to_string();
+        }
+        let (tenths, whole) = (bytes.saturating_mul(10).div_ceil(one), bytes.div_ceil(one));
+        if tenths < 100 {
+            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
+        }
+        if whole < 1024 {
+            return format!("{whole}{unit}");
+        }
+    }
+    format!("{}Y", bytes.div_ceil(1 << 80))
+}
+
+/// A count with its unit in the singular or plural.
+pub fn count(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", number(count), if count == 1 { one } else { many })
+}
+
+/// A number with thousands separators.
+pub fn number(number: u64) -> String {
+    indicatif::HumanCount(number).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_control_a_terminal() {
+        assert_eq!(printable(b"a\x1b[2Jb\nc\xff"), "a\\u{1b}[2Jb\\nc\\xff");
+        assert_eq!(printable("\u{e9}".as_bytes()), "\u{e9}");
+    }
+
+    #[test]
+    fn messages_cannot_control_a_terminal() {
+        let failure = Failure::new(FailureKind::Other, "a\x1b]0;x\x07 \u{9b}2J").hint("b\x1b[1m");
+        let shown = harmless(&failure_text(&failure)).into_owned();
+        assert_eq!(shown, "pando: a\\u{1b}]0;x\\u{7} \\u{9b}2J\n       b\\u{1b}[1m\n");
+        assert_eq!(harmless("two\nlines\tand a tab"), "two\nlines\tand a tab");
+        let json = json!({ "name": "\u{9b}2J\x1b\x7f" }).to_string();
+        let shown = harmless_json(&json);
+        assert_eq!(shown, "{\"name\":\"\\u009b2J\\u001b\\u007f\"}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).ok(), serde_json::from_str(&json).ok());
+    }
+
+    #[test]
+    fn sizes_have_units_however_large() {
+        assert_eq!(size(1023_u64), "1023 B");
+        assert_eq!(size(1_u64 << 60), "1.00 EiB");
+        assert_eq!(size(u64::MAX), "16.00 EiB");
+        assert_eq!(size(5_u128 << 63), "40.00 EiB");
+    }
+
+    #[test]
+    fn short_sizes_are_those_of_du() {
+        let told = [0, 1023, 1024, 1025, 9 << 10, 10_189, 10_190, 10_241, (1 << 20) - 1, 1 << 20]
+            .map(short_size);
+        let want = ["0", "1023", "1.0K", "1.1K", "9.0K", "10K", "10K", "11K", "1.0M", "1.0M"];
+        assert_eq!(told, want);
+        assert_eq!(short_size(5 << 63), "40E");
+        let hours = [1, 2000].map(|hours| count(hours, "hour", "hours"));
+        assert_eq!(hours, ["1 hour", "2,000 hours"]);
+    }
+
+    #[test]
+    fn a_failure_names_cause_place_and_remedy() {
+        let failure = Failure::new(FailureKind::Exists, "file exists").at(b"/a").hint("remove it");
+        assert_eq!(failure_text(&failure), "pando: /a: file exists\n       remove it\n");
+    }
+}
