@@ -510,12 +510,12 @@ fn part(reader: &mut Reader<'_>) -> Result<Part, Malformed> {
     Part::decode(byte).ok_or_else(|| reader.malformed("a record type", byte.to_string()))
 }
 
-fn tagged(tag: u8, number: u64) -> [u8; 9] {
+pub(crate) fn tagged(tag: u8, number: u64) -> [u8; 9] {
     let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
     [tag, a, b, c, d, e, f, g, h]
 }
 
-fn concat<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
+pub(crate) fn concat<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     let mut key = [0; N];
     let mut slots = key.iter_mut();
     for part in parts {

@@ -45,6 +45,7 @@ pub mod numbers;
 pub mod owner_quota;
 pub mod pointer;
 pub mod quota;
+pub mod retention;
 pub mod row_pointer;
 pub mod run_block;
 pub mod run_index;

@@ -3,6 +3,7 @@
 use crate::SubvolumeBounds;
 use device::Timestamp;
 use format::owner_quota::Owner;
+use format::retention::Keep;
 use inode::{NodeId, SubvolId};
 use store::Durability;
 
@@ -282,6 +283,45 @@ pub struct KeptSnapshot {
     /// Where its directory is; for a removed one, where it was when the snapshot was taken, and
     /// `None` if that is not known. `None` also if the caller has no access.
     pub path: Option<Vec<u8>>,
+}
+
+/// When snapshots of a directory are taken, and how many are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// When: a cron expression of five fields, in local time. The volume does not interpret it.
+    pub cron: String,
+    /// How the names of its snapshots begin.
+    pub prefix: Vec<u8>,
+    /// What is kept.
+    pub keep: Keep,
+}
+
+/// The schedule of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScheduleInfo {
+    /// The lineage that has it.
+    pub lineage: u64,
+    /// The directory's inode number in each subvolume of the lineage.
+    pub directory: u64,
+    /// The user who set it.
+    pub uid: u32,
+    /// That user's group.
+    pub gid: u32,
+    /// When it last took a snapshot, or was set.
+    pub last: Timestamp,
+    /// What it says.
+    pub schedule: Schedule,
+}
+
+/// What prevents the deletion of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The user who set it.
+    pub uid: u32,
+    /// When.
+    pub since: Timestamp,
 }
 
 /// A clone.

@@ -73,14 +73,15 @@ pub use check::{
 pub use engine::LOG_DIRECTORY;
 pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;
+pub use format::retention::Keep;
 pub use header::is_volume;
 pub use history::{Change, Version};
 use info::SubvolumeCounts;
 pub use info::{
-    Atime, CloneInfo, Engine, Follow, FormatOptions, KeptSnapshot, Layout, LimitChange,
+    Atime, CloneInfo, Engine, Follow, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
     OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo, QuotaLimits,
-    QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, SnapshotInfo, SnapshotsOf, TrashSetting,
-    VolumeId, VolumeStatus,
+    QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo, SnapshotInfo,
+    SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
 pub use ops::totals::is_total;

@@ -32,7 +32,8 @@ pub(crate) use trash::{RestoreArgs, TrashVerb};
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{cache_size, index_cache};
+use crate::{cache_size, index_cache, retention};
+use wire::Keep;
 
 /// A time from the command line.
 fn duration(text: &str) -> Result<Duration, String> {
@@ -373,6 +374,70 @@ pub(crate) enum SnapshotVerb {
         name: OsString,
         /// Its new name
         new_name: OsString,
+    },
+    /// Take snapshots of a directory by itself, and delete old ones; or show when
+    #[command(after_help = snapshot::SCHEDULE_HELP)]
+    Schedule {
+        /// The directory; with --all the volume, or a path in it
+        dir: PathBuf,
+        /// Minute, hour, day, month, weekday as in crontab, in the daemon's local time; or @hourly,
+        /// @daily, @weekly, @monthly, @yearly
+        #[arg(conflicts_with_all = ["off", "all"])]
+        when: Option<String>,
+        /// How many to keep: the newest of each of so many hours, days, weeks, months, years
+        /// [default: every one]
+        #[arg(long, value_name = "24h7d4w12m", requires = "when", value_parser = retention::keep)]
+        keep: Option<Keep>,
+        /// How the snapshots' names begin
+        #[arg(long, requires = "when", default_value = retention::PREFIX)]
+        prefix: OsString,
+        /// Take no more; those that there are stay
+        #[arg(long, conflicts_with = "all")]
+        off: bool,
+        /// Show all schedules of the volume
+        #[arg(long)]
+        all: bool,
+    },
+    /// Delete the snapshots of a schedule that are no longer kept
+    #[command(after_help = snapshot::PRUNE_HELP)]
+    Prune {
+        /// The directory
+        dir: PathBuf,
+        /// How many to keep [default: as the directory's schedule says]
+        #[arg(long, value_name = "24h7d4w12m", value_parser = retention::keep)]
+        keep: Option<Keep>,
+        /// How the names of the snapshots begin [default: as in the schedule, or auto]
+        #[arg(long)]
+        prefix: Option<OsString>,
+        /// Delete nothing; show what would be deleted, and what would be kept
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Keep a snapshot from being deleted, until the hold of this name is released
+    #[command(after_help = snapshot::HOLD_HELP)]
+    Hold {
+        /// The directory; with --number the volume, or a path in it
+        dir: PathBuf,
+        /// Name of the snapshot, or its number with --number
+        snapshot: OsString,
+        /// Name of the hold
+        name: OsString,
+        /// SNAPSHOT is a number: its directory may have been removed
+        #[arg(long)]
+        number: bool,
+    },
+    /// End a hold
+    #[command(after_help = snapshot::HOLD_HELP)]
+    Release {
+        /// The directory; with --number the volume, or a path in it
+        dir: PathBuf,
+        /// Name of the snapshot, or its number with --number
+        snapshot: OsString,
+        /// Name of the hold
+        name: OsString,
+        /// SNAPSHOT is a number: its directory may have been removed
+        #[arg(long)]
+        number: bool,
     },
 }
 

@@ -13,6 +13,7 @@ mod mounts;
 mod names;
 mod owner;
 mod place;
+mod retention;
 mod session;
 mod spawn;
 mod verbs;

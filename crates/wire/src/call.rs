@@ -5,14 +5,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Find, LimitChange, QuotaOwner, Top};
+use crate::{Bytes, Find, LimitChange, QuotaOwner, Schedule, Top};
 
 /// First bytes of a connection.
 pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error says which to restart.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +112,29 @@ pub enum Call<'a> {
         from: &'a [u8],
         /// Its new name.
         to: &'a [u8],
+    },
+    /// Sets when snapshots of a directory are taken, or that none are; answered when durable.
+    ScheduleSet {
+        /// The directory.
+        path: &'a [u8],
+        /// The schedule; `None`: none from now on.
+        schedule: Option<Schedule>,
+    },
+    /// The schedule of a directory.
+    ScheduleGet {
+        /// The directory.
+        path: &'a [u8],
+    },
+    /// The schedules of the volume whose directories the caller reaches.
+    Schedules,
+    /// Sets a hold on a snapshot, or ends one; answered when durable.
+    SnapshotHold {
+        /// The snapshot's number.
+        snapshot: u64,
+        /// The name of the hold.
+        hold: &'a [u8],
+        /// Whether it is set.
+        on: bool,
     },
     /// Clones a directory; answered when durable.
     Clone {

@@ -16,6 +16,7 @@ mod frame;
 mod history;
 mod import;
 mod reply;
+mod retention;
 mod scan;
 mod totals;
 mod trash;
@@ -34,6 +35,7 @@ pub use reply::{
     KeptSnapshot, LimitChange, ListEntry, Merges, Quota, QuotaDifference, QuotaOf, QuotaOwner,
     Reply, Session, Snapshot, StatAnswer, Status, Stuck, ValueLogs,
 };
+pub use retention::{Hold, Keep, Schedule, Scheduled};
 pub use scan::{
     ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,
 };

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attr, Bytes, DirectoryTotals, Failure, Found, FoundOutcome, ItemError, Removed, ScanDirectory,
-    ScanInfo, Sums, SumsOf, Totals, Trash, Version,
+    Attr, Bytes, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError, Removed,
+    ScanDirectory, ScanInfo, Scheduled, Sums, SumsOf, Totals, Trash, Version,
 };
 
 /// One message of the daemon.
@@ -158,6 +158,8 @@ pub enum Answer {
     Quotas(Vec<Quota>),
     /// To `QuotaCheck`: where the records differ from the recount.
     QuotasChecked(Vec<QuotaDifference>),
+    /// To `ScheduleGet` and `Schedules`.
+    Schedules(Vec<Scheduled>),
     /// To `TrashList`, after its contents.
     Trash(Trash),
     /// To `TrashEmpty`: number of hourly trash directories that were deleted.
@@ -543,6 +545,8 @@ pub struct Snapshot {
     pub lineage: u64,
     /// When it was taken, in nanoseconds since 1970.
     pub created: i64,
+    /// What prevents its deletion.
+    pub holds: Vec<Hold>,
 }
 
 /// A snapshot in the list of all snapshots of a volume.

@@ -80,6 +80,8 @@ const STATED: &[Stated] = layouts![
     subvolume_record::LAYOUT,
     subvolume_record::USAGE_LAYOUT,
     superblock::LAYOUT,
+    retention::LAYOUT,
+    retention::HOLD_LAYOUT,
     trash::LAYOUT,
     usage::LAYOUT,
     volume::LAYOUT,

@@ -10,6 +10,7 @@ use format::detached_record::DetachedRecord;
 use format::inherited_record::InheritedRecord;
 use format::inode_record::LinkedRecord;
 use format::key::{self, Counter, Part};
+use format::retention::{self, HoldRecord, ScheduleRecord};
 use format::scan_record::ScanRecord;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::trash::TrashRecord;
@@ -135,6 +136,12 @@ impl Table {
         } else if prefix == key::TRASH_PREFIX {
             key::parse_trash(key)?;
             TrashRecord::decode(value)?;
+        } else if prefix == retention::SCHEDULES_PREFIX {
+            retention::parse_schedule(key)?;
+            ScheduleRecord::decode(value)?;
+        } else if prefix == retention::HOLDS_PREFIX {
+            retention::parse_hold(key)?;
+            HoldRecord::decode(value)?;
         } else if key == key::CLUSTER_LIMITS_KEY {
             ClusterLimitsRecord::decode(value)?;
         } else if prefix == key::USAGE_PREFIX {

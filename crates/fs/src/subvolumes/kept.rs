@@ -129,7 +129,7 @@ impl Fs {
 
     /// The directory of a lineage and number, if it is reachable. It is not, only if no name
     /// leads there in one state: what is renamed meanwhile may be nowhere where one looks.
-    fn standing_directory(
+    pub(super) fn standing_directory(
         &self,
         lineage: u64,
         ino: u64,
@@ -202,8 +202,8 @@ struct Standing<'a> {
 }
 
 /// A directory that is there.
-struct There {
-    subvol: u64,
+pub(super) struct There {
+    pub(super) subvol: u64,
     /// Where; `None`: at a path that the caller may not go.
     path: Option<Vec<u8>>,
 }

@@ -16,6 +16,7 @@ mod link;
 mod nested;
 mod owned;
 mod rename;
+mod retention;
 mod rmr;
 mod rollback;
 mod shares;

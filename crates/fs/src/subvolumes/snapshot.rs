@@ -32,6 +32,17 @@ impl Fs {
         dir: NodeId,
         name: &[u8],
     ) -> FsResult<SnapshotInfo> {
+        self.create_snapshot(caller, dir, name, &mut |_| Ok(()))
+    }
+
+    /// The same; `also` adds to the commit.
+    pub(super) fn create_snapshot(
+        &self,
+        caller: &Caller,
+        dir: NodeId,
+        name: &[u8],
+        also: &mut dyn FnMut(&mut Txn<'_>) -> FsResult<()>,
+    ) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         self.check_copy(caller, subvol.id.0, ino)?;
@@ -49,6 +60,7 @@ impl Fs {
         directory_of(self, &subvol, ino)?;
         let source = Member::get(self, subvol.id.0)?;
         let mut txn = Txn::new(self);
+        also(&mut txn)?;
         let copied = copy::plan(self, &mut ledger, &mut txn, (&source, ino), &purpose)?;
         txn.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
         commit(&ledger, &mut txn)?;
@@ -137,6 +149,21 @@ impl Fs {
         Ok(())
     }
 
+    /// Refuses a caller who may not delete a snapshot, nor hold it.
+    pub(super) fn check_changes_snapshot(
+        &self,
+        caller: &Caller,
+        snapshot: SubvolId,
+    ) -> FsResult<()> {
+        let record = read_record(&*self.store, snapshot)?.filter(|record| record.snapshot);
+        let record = record.filter(|record| !record.detached).ok_or(FsError::NotFound)?;
+        match self.directory_of_snapshot(caller, (snapshot, &record))? {
+            Some(directory) => owned_directory(self, caller, directory).map(drop),
+            None if caller.is_root() => Ok(()),
+            None => self.snapshot_entry_of(caller, snapshot).map(drop),
+        }
+    }
+
     /// Deletes a snapshot by its number, as [`Fs::snapshot_delete`]: the only way where its
     /// directory was removed. There the owner of what it shows may, and root.
     pub fn snapshot_delete_number(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<()> {
@@ -164,6 +191,7 @@ impl Fs {
         let mut ledger = self.admin.lock();
         let id = self.snapshot_id(key)?.filter(|id| meant.is_none_or(|meant| meant == *id));
         let id = id.ok_or(FsError::NotFound)?;
+        self.check_held(id)?;
         let mut txn = Txn::new(self);
         txn.batch().delete(VOLUME, key);
         detach(self, &mut ledger, &mut txn, id)?;
@@ -270,7 +298,11 @@ pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>, id: u64) -
 }
 
 /// A directory of a live subvolume whose snapshots the caller may change.
-fn owned_directory(fs: &Fs, caller: &Caller, dir: NodeId) -> FsResult<(Arc<Subvol>, u64)> {
+pub(super) fn owned_directory(
+    fs: &Fs,
+    caller: &Caller,
+    dir: NodeId,
+) -> FsResult<(Arc<Subvol>, u64)> {
     let (subvol, ino) = fs.place(dir)?;
     if subvol.read_only {
         return Err(FsError::ReadOnly("a snapshot cannot have snapshots".to_owned()));
@@ -282,7 +314,7 @@ fn owned_directory(fs: &Fs, caller: &Caller, dir: NodeId) -> FsResult<(Arc<Subvo
     Ok((subvol, ino))
 }
 
-fn check_name(name: &[u8]) -> FsResult<()> {
+pub(super) fn check_name(name: &[u8]) -> FsResult<()> {
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::NameTooLong);
     }

@@ -12,7 +12,7 @@ use inode::Caller;
 use inode::permissions::EXECUTE;
 use wire::{Call, Failure, FailureKind};
 
-use super::calls::Answered;
+use super::about::Answered;
 use super::server::Server;
 use crate::access;
 

@@ -3,20 +3,22 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use fs::{Entry, FileSystem, Follow, Fs, FsResult};
-use inode::{Caller, FsError, Kind, NodeId};
+use fs::{Entry, FileSystem, Follow, Fs};
+use inode::{Caller, FsError, Kind};
 use nix::unistd::{Uid, User};
 use wire::{
     Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status, Stuck,
 };
 
+use super::about::{Answered, about};
 use super::connection::Replies;
+use super::held::{Held, at, below, split};
 use super::server::Server;
 use super::sessions::Who;
 use super::trash;
-use super::{check, clusters, find, find_from, history, list, mounted, quota, snapshots, totals};
-
-pub(super) type Answered<T> = Result<T, Failure>;
+use super::{
+    check, clusters, find, history, list, mounted, quota, schedule_calls, snapshots, totals,
+};
 
 /// Bytes of contents in one message.
 const READ_BYTES: usize = 256 << 10;
@@ -47,7 +49,7 @@ pub(super) fn answer(
         Call::Find(ref question) => find::find(server, caller, question, replies),
         Call::SnapshotList { path } => {
             let listed = at(fs, caller, path, |node| fs.snapshot_list(caller, node))?;
-            snapshots::send(&listed, replies)?;
+            snapshots::send(fs, &listed, replies)?;
             Ok(Answer::Nothing)
         }
         Call::SnapshotsOfVolume { removed } => {
@@ -85,6 +87,8 @@ pub(super) fn answer(
             settled(server)?;
             Ok(answer)
         }
+        Call::ScheduleGet { path } => schedule_calls::get((fs, server.schedules()), caller, path),
+        Call::Schedules => schedule_calls::all((fs, server.schedules()), caller),
         Call::TrashList { path } => trash::list(fs, caller, path, replies),
         Call::TrashEmpty { .. } | Call::Restore { .. } => {
             let answer = from_trash(fs, caller, call)?;
@@ -174,6 +178,9 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
                 error => about(error, path),
             })
         }
+        Call::ScheduleSet { .. } | Call::SnapshotHold { .. } => {
+            schedule_calls::change(fs, caller, call)
+        }
         Call::SnapshotDeleteNumber { number } => snapshots::delete(fs, caller, number),
         Call::SubvolumeCreate { path, umask } => below(fs, caller, path, |parent, name| {
             let maker = Caller { umask, ..caller.clone() };
@@ -226,7 +233,7 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
     let Entry { node, attr } = held.entry;
     if attr.kind == Kind::Directory {
         let snapshots = fs.snapshot_list(caller, node);
-        snapshots::send(&snapshots.map_err(|error| about(error, path))?, replies)?;
+        snapshots::send(fs, &snapshots.map_err(|error| about(error, path))?, replies)?;
     }
     let names = fs.listxattr(caller, node).map_err(|error| about(error, path))?;
     let xattrs = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
@@ -367,129 +374,6 @@ fn hand_over(server: &Server, caller: &Caller) -> Answered<Answer> {
     }
 }
 
-/// A node found by its path. Dropping this releases the lookup.
-pub(super) struct Held<'a> {
-    fs: &'a Fs,
-    pub(super) entry: Entry,
-    path: Vec<u8>,
-}
-
-impl<'a> Held<'a> {
-    /// Resolves a path. Where no name matches `DIR@SNAPSHOT` literally, it is resolved as a
-    /// snapshot of DIR.
-    pub(super) fn resolve(
-        fs: &'a Fs,
-        caller: &Caller,
-        path: &[u8],
-        follow: Follow,
-    ) -> Answered<Held<'a>> {
-        let found = match fs.resolve(caller, path, follow) {
-            Err(error @ (FsError::NotFound | FsError::NotDirectory)) => {
-                let inside = find_from::in_snapshot(fs, caller, path, follow);
-                inside.map_or(Err(error), |path| fs.resolve(caller, &path, follow))
-            }
-            found => found,
-        };
-        let entry = found.map_err(|error| {
-            let failure = about(error, path);
-            if failure.kind == FailureKind::NotFound && path.contains(&b'@') {
-                return failure.hint("`pando snapshot list DIR` lists its snapshots");
-            }
-            failure
-        })?;
-        Ok(Held { fs, entry, path: path.to_vec() })
-    }
-
-    /// Resolves a path literally: `DIR@SNAPSHOT` is a name like any other.
-    pub(super) fn exactly(
-        fs: &'a Fs,
-        caller: &Caller,
-        path: &[u8],
-        follow: Follow,
-    ) -> Answered<Held<'a>> {
-        let found = fs.resolve(caller, path, follow);
-        let entry = found.map_err(|error| about(error, path))?;
-        Ok(Held { fs, entry, path: path.to_vec() })
-    }
-
-    fn target(&self, caller: &Caller) -> Answered<Option<Bytes>> {
-        if self.entry.attr.kind != Kind::Symlink {
-            return Ok(None);
-        }
-        match self.fs.readlink(caller, self.entry.node) {
-            Ok(target) => Ok(Some(Bytes(target))),
-            Err(error) => Err(about(error, &self.path)),
-        }
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.fs.forget(self.entry.node, 1);
-    }
-}
-
-/// Calls a function with the directory at a path.
-pub(super) fn at<T>(
-    fs: &Fs,
-    caller: &Caller,
-    path: &[u8],
-    then: impl FnOnce(NodeId) -> FsResult<T>,
-) -> Answered<T> {
-    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
-    then(held.entry.node).map_err(|error| about(error, path))
-}
-
-/// Calls a function with the parent directory and the name in it.
-pub(super) fn below<T>(
-    fs: &Fs,
-    caller: &Caller,
-    path: &[u8],
-    then: impl FnOnce(NodeId, &[u8]) -> FsResult<T>,
-) -> Answered<T> {
-    let (parent, name) = split(path)?;
-    let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
-    then(held.entry.node, name).map_err(|error| {
-        let failure = about(error, path);
-        if failure.kind == FailureKind::NotFound
-            && find_from::in_snapshot(fs, caller, path, Follow::No).is_some()
-        {
-            return failure.hint("that is a snapshot, which is read-only");
-        }
-        failure
-    })
-}
-
-/// Divides a path into the directory and the name in it.
-pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let name = &path[start..end];
-    if matches!(name, b"" | b"." | b"..") {
-        let message = if end == 0 {
-            "that is the root of the volume; expected a path in it"
-        } else {
-            "the path must end with a name"
-        };
-        return Err(Failure::new(FailureKind::Invalid, message).at(path));
-    }
-    Ok((if start == 0 { b"/" } else { &path[..start] }, name))
-}
-
-/// An error about a path.
-pub(super) fn about(error: FsError, path: &[u8]) -> Failure {
-    let of_quota = matches!(error, FsError::QuotaExceeded);
-    let failure = Failure::from(error).at(path);
-    match failure.kind {
-        FailureKind::NoSpace if of_quota => failure.hint(wire::QUOTA_HINT),
-        FailureKind::NoSpace => {
-            failure.hint("free space on the disk of the volume; what is stored stays readable")
-        }
-        FailureKind::Damaged => failure.hint("the rest of the volume can be used"),
-        _ => failure,
-    }
-}
-
 /// An error about the name of a new snapshot.
 fn called(failure: Failure, snapshot: &[u8]) -> Failure {
     let name = snapshot.escape_ascii();
@@ -541,19 +425,5 @@ fn merges(merges: store::MergeStats) -> wire::Merges {
         next: merges.next,
         depth: merges.depth,
         rate: merges.rate,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::split;
-
-    #[test]
-    fn paths_are_split_at_the_last_name() {
-        assert_eq!(split(b"/a/b//").unwrap(), (&b"/a/"[..], &b"b"[..]));
-        assert_eq!(split(b"/a").unwrap(), (&b"/"[..], &b"a"[..]));
-        for path in [&b"/"[..], b"", b"///", b"/a/..", b"/."] {
-            assert!(split(path).is_err(), "{}", path.escape_ascii());
-        }
     }
 }

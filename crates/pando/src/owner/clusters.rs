@@ -5,8 +5,9 @@ use inode::{Caller, FsError};
 use search::index::ClusterLimits;
 use wire::{Answer, Call, Failure, FailureKind};
 
-use super::calls::{Held, about};
+use super::about::about;
 use super::check;
+use super::held::Held;
 
 type Answered<T> = Result<T, Failure>;
 

@@ -274,6 +274,8 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::ImportOpen { path, .. }
         | Call::QuotaSet { path, .. }
         | Call::QuotaGet { path }
+        | Call::ScheduleSet { path, .. }
+        | Call::ScheduleGet { path }
         | Call::TrashSet { path, .. }
         | Call::TrashList { path }
         | Call::TrashEmpty { path } => [path, b""],

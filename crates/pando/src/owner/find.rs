@@ -17,8 +17,8 @@ use wire::{
     Answer, Attr, Body, Bytes, Failure, FailureKind, Find, FindFrom, Found, FoundOutcome, Kind,
 };
 
+use super::about::about;
 use super::accounts::Accounts;
-use super::calls::about;
 use super::connection::Replies;
 use super::server::Server;
 use super::{find_from, watch};

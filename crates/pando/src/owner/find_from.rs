@@ -7,8 +7,7 @@ use fs::{Follow, Fs, FsResult, KeptSnapshot, SnapshotsOf};
 use inode::{Caller, FsError, NAME_BYTES_MAX, NodeId, SubvolId};
 use wire::{Failure, FailureKind, Find, FindFrom, Snapshots};
 
-use super::calls::about;
-use super::snapshots;
+use super::about::about;
 
 /// Signs of a path that are tried, from its end.
 const SIGNS_MAX: usize = 8;
@@ -216,9 +215,14 @@ fn removed(fs: &Fs, caller: &Caller) -> Vec<KeptSnapshot> {
     fs.snapshot_list_volume(caller, SnapshotsOf::Removed).unwrap_or_default()
 }
 
+/// The path that addresses a snapshot by its number.
+pub(super) fn numbered(fs: &Fs, number: SubvolId) -> Vec<u8> {
+    [b"/", fs.snapshot_dir(), b"/", &fs::name_of_number(number)].concat()
+}
+
 /// The path of what lies below the root of such a snapshot.
 fn in_removed(fs: &Fs, snapshot: SubvolId, below: &[&[u8]]) -> Vec<u8> {
-    let mut path = snapshots::numbered(fs, snapshot);
+    let mut path = numbered(fs, snapshot);
     for name in below {
         path.push(b'/');
         path.extend_from_slice(name);

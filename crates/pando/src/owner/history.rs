@@ -4,7 +4,7 @@ use fs::{Change, Fs, Version};
 use inode::Caller;
 use wire::{Body, Bytes, Failure};
 
-use super::calls::about;
+use super::about::about;
 use super::connection::Replies;
 use super::snapshots;
 
@@ -22,7 +22,7 @@ pub(super) fn history(
 ) -> Result<(), Failure> {
     let versions = fs.history(caller, path).map_err(|error| about(error, path))?;
     let (mut part, mut bytes) = (Vec::new(), 0);
-    for one in versions.iter().map(version) {
+    for one in versions.iter().map(|one| version(fs, one)) {
         bytes += VERSION_BYTES + one.directory.0.len();
         bytes += one.snapshot.as_ref().map_or(0, |snapshot| snapshot.name.0.len());
         part.push(one);
@@ -37,11 +37,11 @@ pub(super) fn history(
     Ok(())
 }
 
-fn version(version: &Version) -> wire::Version {
+fn version(fs: &Fs, version: &Version) -> wire::Version {
     let (snapshot, directory) = match &version.snapshot {
         None => (None, Bytes::default()),
         Some((snapshot, directory)) => {
-            (Some(snapshots::told(snapshot)), directory.as_slice().into())
+            (Some(snapshots::told(fs, snapshot)), directory.as_slice().into())
         }
     };
     let attr = version.attr.as_ref().map(wire::Attr::from);

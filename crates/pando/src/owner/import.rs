@@ -17,8 +17,9 @@ use wire::{
     ListEntry,
 };
 
-use super::calls::{Held, about, split};
+use super::about::about;
 use super::connection::Replies;
+use super::held::{Held, split};
 use super::list;
 
 /// Most errors that are reported in full between two flushes.

@@ -4,9 +4,10 @@ use fs::{FileSystem, Follow, Fs, FsResult, WalkControl};
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 use wire::{Body, Bytes, Failure, FailureKind, ListEntry};
 
-use super::calls::{Held, about};
+use super::about::about;
 use super::connection::Replies;
 use super::find::{PATH_BYTES_MAX, last_bytes};
+use super::held::Held;
 
 /// Entries read per call.
 const ENTRIES_AT_ONCE: usize = 512;

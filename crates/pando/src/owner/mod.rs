@@ -9,6 +9,7 @@
 //! 5. Leave: accept no new connections, let requests under way end, stop background work, close
 //!    the volume. The daemon releases the lock last, so that a successor finds a closed volume.
 
+mod about;
 mod accounts;
 mod admission;
 mod calls;
@@ -20,6 +21,7 @@ mod door;
 mod elect;
 mod find;
 mod find_from;
+mod held;
 mod history;
 mod import;
 mod list;
@@ -27,6 +29,8 @@ mod mounted;
 mod questions;
 mod quota;
 mod scan;
+mod schedule_calls;
+mod schedules;
 mod server;
 mod sessions;
 mod signals;

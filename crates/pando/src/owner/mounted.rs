@@ -12,7 +12,8 @@ use fs::{Follow, Fs};
 use inode::{Caller, NodeId};
 use wire::{Call, Failure, FailureKind};
 
-use super::calls::{Answered, Held};
+use super::about::Answered;
+use super::held::Held;
 use super::server::Server;
 
 /// Refuses a request that takes away names below which something is mounted.

@@ -7,9 +7,9 @@ use wire::{
     QuotaOwner,
 };
 
-use super::calls::{Held, at};
 use super::check::told;
 use super::connection::Replies;
+use super::held::{Held, at};
 
 /// Converts a user or a group of the volume to the wire's form.
 fn owner(owner: QuotaOwner) -> Owner {

@@ -18,6 +18,7 @@ use program::Background;
 use wire::{Failure, FailureKind};
 
 use super::door::Door;
+use super::schedules::{Schedules, Volume};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
@@ -66,6 +67,7 @@ pub(super) struct Server {
     /// The mount is gone, and the daemon continues for sessions that are under way.
     unmounted: AtomicBool,
     background: Background,
+    schedules: Schedules,
     registry: Mutex<Registry>,
     changed: Condvar,
     door: Arc<Door>,
@@ -100,6 +102,7 @@ impl Server {
             mount: OnceLock::new(),
             unmounted: AtomicBool::new(false),
             background: Background::default(),
+            schedules: Schedules::default(),
             registry: Mutex::new(registry),
             changed: Condvar::new(),
             door,
@@ -124,6 +127,20 @@ impl Server {
     /// Its background work.
     pub(super) fn background(&self) -> &Background {
         &self.background
+    }
+
+    /// What it knows of schedules.
+    pub(super) fn schedules(&self) -> &Schedules {
+        &self.schedules
+    }
+
+    /// Starts to take scheduled snapshots.
+    fn take_snapshots(self: &Arc<Server>) -> io::Result<()> {
+        let server = Arc::downgrade(self);
+        self.background.drive("snapshots", move || match server.upgrade() {
+            Some(server) => server.schedules.step(&*server, &*server.clock),
+            None => Ok(Duration::MAX),
+        })
     }
 
     /// The mount, if there is one.
@@ -243,9 +260,13 @@ impl Server {
 
     /// Starts to accept connections and to do background work.
     pub(super) fn start(self: &Arc<Server>) -> Result<()> {
-        self.listen(self.door.listening()).and_then(|()| self.background.start(&self.fs)).map_err(
-            |error| Failure::new(FailureKind::Other, format!("cannot start a thread: {error}")),
-        )
+        let started = self
+            .listen(self.door.listening())
+            .and_then(|()| self.background.start(&self.fs))
+            .and_then(|()| self.take_snapshots());
+        started.map_err(|error| {
+            Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
+        })
     }
 
     fn listen(self: &Arc<Server>, listening: Arc<Listening>) -> io::Result<()> {
@@ -445,5 +466,19 @@ impl Server {
     /// Ends background work.
     pub(super) fn end_background(&self) {
         self.background.end();
+    }
+}
+
+impl Volume for Server {
+    fn fs(&self) -> &Fs {
+        &self.fs
+    }
+
+    fn catch_up(&self) {
+        Server::catch_up(self);
+    }
+
+    fn settle(&self) {
+        Server::settle(self);
     }
 }

@@ -3,9 +3,10 @@
 
 use fs::{Fs, KeptSnapshot, SnapshotInfo, SnapshotsOf};
 use inode::{Caller, SubvolId};
-use wire::{Body, Bytes, Failure, FailureKind, Snapshot};
+use wire::{Body, Bytes, Failure, FailureKind, Hold, Snapshot};
 
 use super::connection::Replies;
+use super::find_from::numbered;
 
 /// Most snapshots in one message.
 const SNAPSHOTS_A_PART: usize = 1000;
@@ -18,21 +19,32 @@ const WHO_DELETES: &str = "only root, or the owner of its directory, deletes it;
                            directory is gone, the owner of what the snapshot holds";
 
 /// Sends the snapshots of a directory.
-pub(super) fn send(snapshots: &[SnapshotInfo], replies: &mut Replies) -> Result<(), Failure> {
+pub(super) fn send(
+    fs: &Fs,
+    snapshots: &[SnapshotInfo],
+    replies: &mut Replies,
+) -> Result<(), Failure> {
     for part in snapshots.chunks(SNAPSHOTS_A_PART) {
-        replies.part(Body::Snapshots(part.iter().map(told).collect()))?;
+        replies.part(Body::Snapshots(part.iter().map(|one| told(fs, one)).collect()))?;
     }
     Ok(())
 }
 
 /// A snapshot in the form that the reply carries.
-pub(super) fn told(snapshot: &SnapshotInfo) -> Snapshot {
+pub(super) fn told(fs: &Fs, snapshot: &SnapshotInfo) -> Snapshot {
     Snapshot {
         name: snapshot.name.as_slice().into(),
         subvolume: snapshot.subvol.0,
         lineage: snapshot.lineage,
         created: snapshot.created.0,
+        holds: holds(fs, snapshot.subvol),
     }
+}
+
+/// The holds on a snapshot, for a list.
+fn holds(fs: &Fs, snapshot: SubvolId) -> Vec<Hold> {
+    let held = fs.holds_of(snapshot).unwrap_or_default().into_iter();
+    held.map(|hold| Hold { name: Bytes(hold.name), uid: hold.uid, since: hold.since.0 }).collect()
 }
 
 /// Sends the snapshots of the volume, the oldest first.
@@ -48,7 +60,7 @@ pub(super) fn of_volume(
         bytes += SNAPSHOT_BYTES + 2 * kept.path.as_ref().map_or(0, Vec::len);
         part.push(wire::KeptSnapshot {
             at: Bytes(place(fs, &kept)),
-            snapshot: told(&kept.snapshot),
+            snapshot: told(fs, &kept.snapshot),
             removed: kept.removed,
             path: kept.path.map(Bytes),
         });
@@ -69,11 +81,6 @@ fn place(fs: &Fs, kept: &KeptSnapshot) -> Vec<u8> {
         }
         _ => numbered(fs, kept.snapshot.subvol),
     }
-}
-
-/// The path that addresses a snapshot by its number.
-pub(super) fn numbered(fs: &Fs, number: SubvolId) -> Vec<u8> {
-    [b"/", fs.snapshot_dir(), b"/", &fs::name_of_number(number)].concat()
 }
 
 /// Deletes a snapshot by its number.

@@ -12,9 +12,10 @@ use search::Start;
 use search::aggregate::{Aggregate, LargeDirectory, Question};
 use wire::{Answer, Body, Bytes, DIRECTORIES_MAX, Failure, FailureKind, Sums, SumsOf, Top};
 
+use super::about::about;
 use super::accounts::Accounts;
-use super::calls::{Held, about};
 use super::connection::Replies;
+use super::held::Held;
 use super::{find, find_from, watch};
 
 /// Bytes of entries in one message.

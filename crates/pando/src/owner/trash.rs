@@ -5,8 +5,9 @@ use fs::{Follow, Fs, FsResult, RestoreOptions, WalkControl};
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Answer, Body, Bytes, Failure, FailureKind, Removed};
 
-use super::calls::{Held, about, below};
+use super::about::about;
 use super::connection::Replies;
+use super::held::{Held, below};
 
 /// Most directories with a trash of their own that a reply names.
 const BELOW_MAX: usize = 100;

@@ -52,6 +52,7 @@ mod owner;
 mod planted;
 mod quota;
 mod removed_snapshots;
+mod retention;
 mod search_box;
 mod search_dir;
 mod search_limits;

@@ -11,6 +11,7 @@ use format::inode_record::{Elsewhere, FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part as Record};
 use format::owner_quota::Owner;
 use format::quota::Charge;
+use format::retention;
 use format::xattr_record::XattrRecord;
 
 use super::again;
@@ -25,10 +26,12 @@ pub(super) const TARGETS: &[Target] = &[
             "key::ENTRY_LAYOUT",
             "key::parse",
             "key::parse_number",
+            "retention::parse_hold",
             "key::parse_orphan",
             "key::parse_owner",
             "key::parse_owner_charges",
             "key::parse_quota",
+            "retention::parse_schedule",
             "key::parse_snapshot_name",
             "key::parse_trash",
         ],
@@ -99,7 +102,7 @@ fn make_key(random: &mut Rng) -> Vec<u8> {
     let (a, b, c) = (ino(random), number(random), number(random));
     let record = [Record::Attributes, Record::Bulk, Record::Xattrs][random.usize(..3)];
     let owner = if random.bool() { Owner::User(b as u32) } else { Owner::Group(b as u32) };
-    match random.u8(..12) {
+    match random.u8(..14) {
         0 => key::entry(a, b, record).to_vec(),
         1 => key::linked(a, record).to_vec(),
         2 => key::back_reference(a, b, c).to_vec(),
@@ -111,6 +114,8 @@ fn make_key(random: &mut Rng) -> Vec<u8> {
         8 => key::owner_limits(owner).to_vec(),
         9 => key::owner_charges(a, owner).to_vec(),
         10 => key::trash(a, b).to_vec(),
+        11 => retention::schedule_key(a, b).to_vec(),
+        12 => retention::hold_key(a, &name(random, 60)),
         _ => key::candidate(CandidateKind::Segment, a, b as u32).to_vec(),
     }
 }
@@ -143,6 +148,14 @@ fn run_key(bytes: &[u8]) -> bool {
     }
     if let Ok((lineage, directory)) = key::parse_trash(bytes) {
         assert_eq!(key::trash(lineage, directory)[1..], bytes[1..], "another key");
+        understood = true;
+    }
+    if let Ok((lineage, directory)) = retention::parse_schedule(bytes) {
+        assert_eq!(retention::schedule_key(lineage, directory)[1..], bytes[1..], "another key");
+        understood = true;
+    }
+    if let Ok((snapshot, name)) = retention::parse_hold(bytes) {
+        assert_eq!(retention::hold_key(snapshot, name)[1..], bytes[1..], "another key");
         understood = true;
     }
     // The key of a candidate is only made.

@@ -9,6 +9,7 @@ use format::inherited_record::{Home, InheritedRecord};
 use format::kept_twice::RootCounter;
 use format::owner_quota::{OwnerLimits, OwnerState};
 use format::quota::{Charged, QuotaRecord};
+use format::retention::{HoldRecord, Keep, ScheduleRecord};
 use format::scan_record::ScanRecord;
 use format::segment::{MAP_BYTES, MAP_PAGE_BYTES, MARK_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
@@ -107,6 +108,33 @@ pub(super) const TARGETS: &[Target] = &[
         run: |bytes| {
             let Ok(record) = TrashRecord::decode(bytes) else { return false };
             again(&record, &record.encode(), TrashRecord::decode);
+            true
+        },
+    },
+    Target {
+        name: "schedule",
+        part: Part::Decoders,
+        covers: &["retention::LAYOUT", "retention::decode", "retention::HOLD_LAYOUT"],
+        make: |random| {
+            let mut count = || random.u16(..);
+            let keep = Keep {
+                hours: count(),
+                days: count(),
+                weeks: count(),
+                months: count(),
+                years: count(),
+            };
+            let (uid, gid, last) = (random.u32(..), random.u32(..), random.i64(..));
+            let (cron, prefix) = ("0 * * * *".to_owned(), b"auto".to_vec());
+            ScheduleRecord { uid, gid, last, keep, cron, prefix }.encode()
+        },
+        repair: no_checksum,
+        run: |bytes| {
+            if let Ok(hold) = HoldRecord::decode(bytes) {
+                again(&hold, &hold.encode(), HoldRecord::decode);
+            }
+            let Ok(record) = ScheduleRecord::decode(bytes) else { return false };
+            again(&record, &record.encode(), ScheduleRecord::decode);
             true
         },
     },

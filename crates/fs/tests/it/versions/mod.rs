@@ -8,6 +8,7 @@ mod inherit_crash;
 mod kept;
 mod owned;
 mod prune;
+mod retention;
 mod rmr;
 mod rollback;
 mod shares;

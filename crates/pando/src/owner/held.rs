@@ -1,0 +1,132 @@
+//! Resolves paths of requests with the rights of the caller, and keeps what was found.
+
+use fs::{Entry, FileSystem, Follow, Fs, FsResult};
+use inode::{Caller, FsError, Kind, NodeId};
+use wire::{Bytes, Failure, FailureKind};
+
+use super::about::{Answered, about};
+use super::find_from;
+
+/// A node found by its path. Dropping this releases the lookup.
+pub(super) struct Held<'a> {
+    fs: &'a Fs,
+    pub(super) entry: Entry,
+    path: Vec<u8>,
+}
+
+impl<'a> Held<'a> {
+    /// Resolves a path. Where no name matches `DIR@SNAPSHOT` literally, it is resolved as a
+    /// snapshot of DIR.
+    pub(super) fn resolve(
+        fs: &'a Fs,
+        caller: &Caller,
+        path: &[u8],
+        follow: Follow,
+    ) -> Answered<Held<'a>> {
+        let found = match fs.resolve(caller, path, follow) {
+            Err(error @ (FsError::NotFound | FsError::NotDirectory)) => {
+                let inside = find_from::in_snapshot(fs, caller, path, follow);
+                inside.map_or(Err(error), |path| fs.resolve(caller, &path, follow))
+            }
+            found => found,
+        };
+        let entry = found.map_err(|error| {
+            let failure = about(error, path);
+            if failure.kind == FailureKind::NotFound && path.contains(&b'@') {
+                return failure.hint("`pando snapshot list DIR` lists its snapshots");
+            }
+            failure
+        })?;
+        Ok(Held { fs, entry, path: path.to_vec() })
+    }
+
+    /// Resolves a path literally: `DIR@SNAPSHOT` is a name like any other.
+    pub(super) fn exactly(
+        fs: &'a Fs,
+        caller: &Caller,
+        path: &[u8],
+        follow: Follow,
+    ) -> Answered<Held<'a>> {
+        let found = fs.resolve(caller, path, follow);
+        let entry = found.map_err(|error| about(error, path))?;
+        Ok(Held { fs, entry, path: path.to_vec() })
+    }
+
+    /// The target, if it is a symbolic link.
+    pub(super) fn target(&self, caller: &Caller) -> Answered<Option<Bytes>> {
+        if self.entry.attr.kind != Kind::Symlink {
+            return Ok(None);
+        }
+        match self.fs.readlink(caller, self.entry.node) {
+            Ok(target) => Ok(Some(Bytes(target))),
+            Err(error) => Err(about(error, &self.path)),
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.fs.forget(self.entry.node, 1);
+    }
+}
+
+/// Calls a function with the directory at a path.
+pub(super) fn at<T>(
+    fs: &Fs,
+    caller: &Caller,
+    path: &[u8],
+    then: impl FnOnce(NodeId) -> FsResult<T>,
+) -> Answered<T> {
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    then(held.entry.node).map_err(|error| about(error, path))
+}
+
+/// Calls a function with the parent directory and the name in it.
+pub(super) fn below<T>(
+    fs: &Fs,
+    caller: &Caller,
+    path: &[u8],
+    then: impl FnOnce(NodeId, &[u8]) -> FsResult<T>,
+) -> Answered<T> {
+    let (parent, name) = split(path)?;
+    let held = Held::resolve(fs, caller, parent, Follow::Yes)?;
+    then(held.entry.node, name).map_err(|error| {
+        let failure = about(error, path);
+        if failure.kind == FailureKind::NotFound
+            && find_from::in_snapshot(fs, caller, path, Follow::No).is_some()
+        {
+            return failure.hint("that is a snapshot, which is read-only");
+        }
+        failure
+    })
+}
+
+/// Divides a path into the directory and the name in it.
+pub(super) fn split(path: &[u8]) -> Answered<(&[u8], &[u8])> {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let name = &path[start..end];
+    if matches!(name, b"" | b"." | b"..") {
+        let message = if end == 0 {
+            "that is the root of the volume; expected a path in it"
+        } else {
+            "the path must end with a name"
+        };
+        return Err(Failure::new(FailureKind::Invalid, message).at(path));
+    }
+    Ok((if start == 0 { b"/" } else { &path[..start] }, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn paths_are_split_at_the_last_name() {
+        assert_eq!(split(b"/a/b//").unwrap(), (&b"/a/"[..], &b"b"[..]));
+        assert_eq!(split(b"/a").unwrap(), (&b"/"[..], &b"a"[..]));
+        for path in [&b"/"[..], b"", b"///", b"/a/..", b"/."] {
+            assert!(split(path).is_err(), "{}", path.escape_ascii());
+        }
+    }
+}
