@@ -59,7 +59,7 @@ impl Background {
 
     /// Starts a thread that runs a step repeatedly, and sleeps after each step as long as the step
     /// requests.
-    pub(super) fn drive(
+    pub fn drive(
         &self,
         name: &str,
         step: impl Fn() -> FsResult<Duration> + Send + 'static,
