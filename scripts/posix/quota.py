@@ -29,7 +29,7 @@ def quota(*args):
 
 def used(*owner):
     got = quota("get", mount, *map(str, owner))[0]
-    return got["files"], got["bytes"]
+    return got["inodes"], got["bytes"]
 
 
 def settle(owner, want):
@@ -84,7 +84,7 @@ def name(fd, where):
 
 def charged(directory):
     got = quota("get", path(directory))[0]
-    return got["files"], got["bytes"]
+    return got["inodes"], got["bytes"]
 
 
 def clone(source, target):
@@ -108,7 +108,7 @@ def path(name):
 
 def users():
     as_user(ADA, ADA, [], lambda: write(path("before"), 0, 10_000))
-    quota("set", mount, "--user", str(ADA), "--files", "4", "--bytes", "64K")
+    quota("set", mount, "--user", str(ADA), "--inodes", "4", "--bytes", "64K")
     assert used("--user", ADA) == (1, 10_000), used("--user", ADA)
 
     def ada():
@@ -184,7 +184,7 @@ def groups():
 
 def directories():
     as_user(BOB, BOB, [], lambda: [os.makedirs(path("tree/a/b")), write(path("tree/a/b/f"), 0, 50_000)])
-    quota("set", path("tree"), "--bytes", "200K", "--files", "10")
+    quota("set", path("tree"), "--bytes", "200K", "--inodes", "10")
     room = os.statvfs(path("tree/a"))
     assert room.f_bavail * room.f_frsize == (204_800 - 50_000) // BLOCK * BLOCK, room
     assert room.f_favail == 6 and os.statvfs(mount).f_bavail > room.f_bavail, room
@@ -208,7 +208,7 @@ def borders():
             write(path(f"{top}/g"), 0, 10)
     as_user(NOBODY.pw_uid, NOBODY.pw_gid, [], make)
     for top in ("one", "two"):
-        quota("set", path(top), "--bytes", "1M", "--files", "100")
+        quota("set", path(top), "--bytes", "1M", "--inodes", "100")
     before = {top: charged(top) for top in ("one", "two")}
     assert before["one"] == before["two"] == (4, 1010), before
 
@@ -257,7 +257,7 @@ def clones():
         write(path("cloned/d/f"), 0, 300_000)
         write(path("cloned/small"), 0, 100)
     as_user(NOBODY.pw_uid, NOBODY.pw_gid, [], make)
-    quota("set", path("cloned"), "--bytes", "400000", "--files", "10")
+    quota("set", path("cloned"), "--bytes", "400000", "--inodes", "10")
     directory, user = charged("cloned"), used("--user", NOBODY.pw_uid)
     assert directory == (4, 300_100), directory
     clone("cloned", "clone")

@@ -14,7 +14,7 @@ pub const STATE_LAYOUT: &[Field] = &[Field::fixed("state", "u8", 1)];
 
 /// Layout of the limits of an owner.
 pub const LAYOUT: &[Field] =
-    &[Field::fixed("files_max", "u64 LE", 8), Field::fixed("bytes_max", "u64 LE", 8)];
+    &[Field::fixed("inodes_max", "u64 LE", 8), Field::fixed("bytes_max", "u64 LE", 8)];
 const _: () = assert!(size_of(LAYOUT) == 16);
 
 /// An owner whose inodes are counted together.
@@ -91,7 +91,7 @@ impl OwnerState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnerLimits {
     /// Most files, directories and other inodes; all ones: no limit.
-    pub files_max: u64,
+    pub inodes_max: u64,
     /// Most bytes of contents; all ones: no limit.
     pub bytes_max: u64,
 }
@@ -100,7 +100,7 @@ impl OwnerLimits {
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        out.put_u64(self.files_max);
+        out.put_u64(self.inodes_max);
         out.put_u64(self.bytes_max);
         out
     }
@@ -108,7 +108,7 @@ impl OwnerLimits {
     /// Reads a record.
     pub fn decode(bytes: &[u8]) -> Result<OwnerLimits, Malformed> {
         let mut reader = Reader::new("limits of an owner", bytes);
-        let limits = OwnerLimits { files_max: reader.u64()?, bytes_max: reader.u64()? };
+        let limits = OwnerLimits { inodes_max: reader.u64()?, bytes_max: reader.u64()? };
         reader.end()?;
         Ok(limits)
     }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn records_round_trip_and_partial_ones_are_refused() {
-        let limits = OwnerLimits { files_max: u64::MAX, bytes_max: 1 << 40 };
+        let limits = OwnerLimits { inodes_max: u64::MAX, bytes_max: 1 << 40 };
         let bytes = limits.encode();
         assert_eq!(OwnerLimits::decode(&bytes), Ok(limits));
         for length in 0..bytes.len() {

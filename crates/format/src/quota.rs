@@ -13,18 +13,18 @@ use crate::{Malformed, Reader, Writer};
 pub const LAYOUT: &[Field] = &[
     Field::fixed("subvolume", "u64 LE", 8),
     Field::fixed("directory", "u64 LE", 8),
-    Field::fixed("files_max", "u64 LE", 8),
+    Field::fixed("inodes_max", "u64 LE", 8),
     Field::fixed("bytes_max", "u64 LE", 8),
     Field::variable("adopting_from", "u64 LE"),
 ];
 
 /// Layout of the charges of the inodes of one subvolume to a domain.
 pub const CHARGED_LAYOUT: &[Field] =
-    &[Field::fixed("files", "i64 LE", 8), Field::fixed("bytes", "i64 LE", 8)];
+    &[Field::fixed("inodes", "i64 LE", 8), Field::fixed("bytes", "i64 LE", 8)];
 const _: () = assert!(size_of(CHARGED_LAYOUT) == 16);
 
 /// Offset of the number of files charged, for merges.
-pub const FILES_AT: u16 = 0;
+pub const INODES_AT: u16 = 0;
 /// Offset of the bytes charged, for merges.
 pub const BYTES_AT: u16 = 8;
 
@@ -36,7 +36,7 @@ pub struct QuotaRecord {
     /// and the inode in it.
     pub directory: u64,
     /// Most files, directories and other inodes; all ones: no limit.
-    pub files_max: u64,
+    pub inodes_max: u64,
     /// Most bytes of contents; all ones: no limit.
     pub bytes_max: u64,
     /// The domain that the directory was in before, while its existing content is still being
@@ -48,7 +48,7 @@ pub struct QuotaRecord {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Charged {
     /// Inodes.
-    pub files: i64,
+    pub inodes: i64,
     /// Bytes of contents that they store.
     pub bytes: i64,
 }
@@ -75,7 +75,7 @@ impl QuotaRecord {
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for number in [self.subvolume, self.directory, self.files_max, self.bytes_max] {
+        for number in [self.subvolume, self.directory, self.inodes_max, self.bytes_max] {
             out.put_u64(number);
         }
         if let Some(domain) = self.adopting_from {
@@ -90,7 +90,7 @@ impl QuotaRecord {
         let record = QuotaRecord {
             subvolume: reader.u64()?,
             directory: reader.u64()?,
-            files_max: reader.u64()?,
+            inodes_max: reader.u64()?,
             bytes_max: reader.u64()?,
             adopting_from: None,
         };
@@ -109,7 +109,7 @@ impl Charged {
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        out.put_i64(self.files);
+        out.put_i64(self.inodes);
         out.put_i64(self.bytes);
         out
     }
@@ -117,10 +117,10 @@ impl Charged {
     /// Reads a record. A merge that created it stored only the lanes that it changed.
     pub fn decode(bytes: &[u8]) -> Result<Charged, Malformed> {
         let charged = Charged::decode_change(bytes)?;
-        let Charged { files, bytes: stored } = charged;
-        if files < 0 || stored < 0 {
+        let Charged { inodes, bytes: stored } = charged;
+        if inodes < 0 || stored < 0 {
             let reader = Reader::new("charges", bytes);
-            return Err(reader.malformed("charges", format!("{files} files, {stored} bytes")));
+            return Err(reader.malformed("charges", format!("{inodes} inodes, {stored} bytes")));
         }
         Ok(charged)
     }
@@ -128,10 +128,10 @@ impl Charged {
     /// Reads a record of the changes since a count began, which may be negative.
     pub fn decode_change(bytes: &[u8]) -> Result<Charged, Malformed> {
         let mut reader = Reader::new("charges", bytes);
-        let files = reader.i64()?;
+        let inodes = reader.i64()?;
         let bytes = if reader.remaining() > 0 { reader.i64()? } else { 0 };
         reader.end()?;
-        Ok(Charged { files, bytes })
+        Ok(Charged { inodes, bytes })
     }
 }
 
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn a_quota_of_an_impossible_directory_is_malformed() {
         let record = |subvolume, directory| {
-            let (files_max, bytes_max) = (u64::MAX, u64::MAX);
-            QuotaRecord { subvolume, directory, files_max, bytes_max, adopting_from: None }
+            let (inodes_max, bytes_max) = (u64::MAX, u64::MAX);
+            QuotaRecord { subvolume, directory, inodes_max, bytes_max, adopting_from: None }
         };
         let decoded = |record: QuotaRecord| QuotaRecord::decode(&record.encode());
         assert!(decoded(record(SUBVOLUME_MAX, INO_MAX)).is_ok());
@@ -160,7 +160,7 @@ mod tests {
         let settled = QuotaRecord {
             subvolume: 1,
             directory: 77,
-            files_max: u64::MAX,
+            inodes_max: u64::MAX,
             bytes_max: 1 << 40,
             adopting_from: None,
         };
@@ -172,10 +172,10 @@ mod tests {
             }
         }
         let mut charged = 5_i64.to_le_bytes().to_vec();
-        assert_eq!(Charged::decode(&charged), Ok(Charged { files: 5, bytes: 0 }));
+        assert_eq!(Charged::decode(&charged), Ok(Charged { inodes: 5, bytes: 0 }));
         charged.extend(7_i64.to_le_bytes());
-        assert_eq!(Charged::decode(&charged), Ok(Charged { files: 5, bytes: 7 }));
-        assert_eq!(Charged { files: 5, bytes: 7 }.encode(), charged);
+        assert_eq!(Charged::decode(&charged), Ok(Charged { inodes: 5, bytes: 7 }));
+        assert_eq!(Charged { inodes: 5, bytes: 7 }.encode(), charged);
         charged[7] = 0x80;
         assert!(Charged::decode(&charged).is_err());
     }

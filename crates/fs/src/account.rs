@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use format::quota::{BYTES_AT, Charged, FILES_AT};
+use format::quota::{BYTES_AT, Charged, INODES_AT};
 use inode::FsError;
 use store::{Lane, MergeKind};
 
@@ -19,34 +19,34 @@ pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 /// Limits, and what is charged.
 pub(crate) struct Account {
-    files_max: AtomicU64,
+    inodes_max: AtomicU64,
     bytes_max: AtomicU64,
-    files: AtomicI64,
+    inodes: AtomicI64,
     bytes: AtomicI64,
 }
 
 /// The change that a batch makes to an account.
 pub(crate) struct Change {
     account: Arc<Account>,
-    files: i64,
+    inodes: i64,
     bytes: i64,
 }
 
 impl Account {
     /// An account to which nothing is charged; limits as records have them.
-    pub(crate) fn new((files_max, bytes_max): (u64, u64)) -> Account {
+    pub(crate) fn new((inodes_max, bytes_max): (u64, u64)) -> Account {
         Account {
-            files_max: AtomicU64::new(files_max),
+            inodes_max: AtomicU64::new(inodes_max),
             bytes_max: AtomicU64::new(bytes_max),
-            files: AtomicI64::new(0),
+            inodes: AtomicI64::new(0),
             bytes: AtomicI64::new(0),
         }
     }
 
     /// Adds to what is charged, regardless of the limits.
-    pub(crate) fn add(&self, files: i64, bytes: i64) {
-        if files != 0 {
-            self.files.fetch_add(files, Ordering::AcqRel);
+    pub(crate) fn add(&self, inodes: i64, bytes: i64) {
+        if inodes != 0 {
+            self.inodes.fetch_add(inodes, Ordering::AcqRel);
         }
         if bytes != 0 {
             self.bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -54,18 +54,18 @@ impl Account {
     }
 
     /// Reserves the growth of a batch: all of it, or none. `force`: regardless of the limits.
-    fn reserve(&self, files: i64, bytes: i64, force: bool) -> FsResult<()> {
+    fn reserve(&self, inodes: i64, bytes: i64, force: bool) -> FsResult<()> {
         if force {
-            self.add(files, bytes);
+            self.add(inodes, bytes);
             return Ok(());
         }
-        take(&self.files, &self.files_max, files)?;
-        take(&self.bytes, &self.bytes_max, bytes).inspect_err(|_| self.add(-files, 0))
+        take(&self.inodes, &self.inodes_max, inodes)?;
+        take(&self.bytes, &self.bytes_max, bytes).inspect_err(|_| self.add(-inodes, 0))
     }
 
     /// The limits, as records have them.
     pub(crate) fn limits(&self) -> (u64, u64) {
-        (self.files_max.load(Ordering::Acquire), self.bytes_max.load(Ordering::Acquire))
+        (self.inodes_max.load(Ordering::Acquire), self.bytes_max.load(Ordering::Acquire))
     }
 
     /// Whether there is a limit.
@@ -74,21 +74,21 @@ impl Account {
     }
 
     /// Sets the limits, after the commit that did.
-    pub(crate) fn set_limits(&self, (files_max, bytes_max): (u64, u64)) {
-        self.files_max.store(files_max, Ordering::Release);
+    pub(crate) fn set_limits(&self, (inodes_max, bytes_max): (u64, u64)) {
+        self.inodes_max.store(inodes_max, Ordering::Release);
         self.bytes_max.store(bytes_max, Ordering::Release);
     }
 
     /// Inodes and bytes that are charged.
     pub(crate) fn used(&self) -> (u64, u64) {
         let read = |count: &AtomicI64| count.load(Ordering::Acquire).max(0) as u64;
-        (read(&self.files), read(&self.bytes))
+        (read(&self.inodes), read(&self.bytes))
     }
 
     /// Whether nothing is charged to it.
     pub(crate) fn is_unused(&self) -> bool {
         let read = |count: &AtomicI64| count.load(Ordering::Acquire);
-        (read(&self.files), read(&self.bytes)) == (0, 0)
+        (read(&self.inodes), read(&self.bytes)) == (0, 0)
     }
 }
 
@@ -106,32 +106,32 @@ impl Change {
     /// Reserves the growth of a batch. `force`: regardless of the limits.
     pub(crate) fn take(
         account: Arc<Account>,
-        (files, bytes): (i64, i64),
+        (inodes, bytes): (i64, i64),
         force: bool,
     ) -> FsResult<Change> {
-        account.reserve(files.max(0), bytes.max(0), force)?;
-        Ok(Change { account, files, bytes })
+        account.reserve(inodes.max(0), bytes.max(0), force)?;
+        Ok(Change { account, inodes, bytes })
     }
 
     /// After the commit: releases what shrank for others to use.
     pub(crate) fn committed(&self) {
-        self.account.add(self.files.min(0), self.bytes.min(0));
+        self.account.add(self.inodes.min(0), self.bytes.min(0));
     }
 
     /// Nothing was committed: releases what was reserved.
     pub(crate) fn given_up(&self) {
-        self.account.add(-self.files.max(0), -self.bytes.max(0));
+        self.account.add(-self.inodes.max(0), -self.bytes.max(0));
     }
 }
 
 /// The lanes of a merge that changes a record of charges, and how many of them are used.
-pub(crate) fn lanes(files: i64, bytes: i64) -> ([Lane; 2], usize) {
+pub(crate) fn lanes(inodes: i64, bytes: i64) -> ([Lane; 2], usize) {
     let lane = |offset, operand| Lane { offset, kind: MergeKind::Add, operand };
-    let (files_lane, bytes_lane) = (lane(FILES_AT, files), lane(BYTES_AT, bytes));
-    match (files, bytes) {
-        (0, _) => ([bytes_lane, files_lane], 1),
-        (_, 0) => ([files_lane, bytes_lane], 1),
-        _ => ([files_lane, bytes_lane], 2),
+    let (inodes_lane, bytes_lane) = (lane(INODES_AT, inodes), lane(BYTES_AT, bytes));
+    match (inodes, bytes) {
+        (0, _) => ([bytes_lane, inodes_lane], 1),
+        (_, 0) => ([inodes_lane, bytes_lane], 1),
+        _ => ([inodes_lane, bytes_lane], 2),
     }
 }
 
@@ -141,23 +141,23 @@ pub(crate) fn signed(bytes: u64) -> i64 {
 }
 
 /// Limits after a change, as records have them.
-pub(crate) fn changed((files, bytes): (u64, u64), change: QuotaChange) -> (u64, u64) {
+pub(crate) fn changed((inodes, bytes): (u64, u64), change: QuotaChange) -> (u64, u64) {
     let one = |before, change| match change {
         LimitChange::Keep => before,
         LimitChange::Remove => UNLIMITED,
         LimitChange::Set(most) => most,
     };
-    (one(files, change.files), one(bytes, change.bytes))
+    (one(inodes, change.inodes), one(bytes, change.bytes))
 }
 
 /// Limits as callers have them.
-pub(crate) fn decoded((files_max, bytes_max): (u64, u64)) -> QuotaLimits {
+pub(crate) fn decoded((inodes_max, bytes_max): (u64, u64)) -> QuotaLimits {
     let limit = |max| (max != UNLIMITED).then_some(max);
-    QuotaLimits { files: limit(files_max), bytes: limit(bytes_max) }
+    QuotaLimits { inodes: limit(inodes_max), bytes: limit(bytes_max) }
 }
 
 /// One more inode with its bytes.
 pub(crate) fn count(charged: &mut Charged, bytes: u64) {
-    charged.files += 1;
+    charged.inodes += 1;
     charged.bytes = charged.bytes.saturating_add_unsigned(bytes);
 }

@@ -387,7 +387,7 @@ pub struct Restored {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaLimits {
     /// Files, directories and other inodes.
-    pub files: Option<u64>,
+    pub inodes: Option<u64>,
     /// Bytes of contents.
     pub bytes: Option<u64>,
 }
@@ -408,7 +408,7 @@ pub enum LimitChange {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaChange {
     /// Of files, directories and other inodes.
-    pub files: LimitChange,
+    pub inodes: LimitChange,
     /// Of bytes.
     pub bytes: LimitChange,
 }
@@ -416,7 +416,7 @@ pub struct QuotaChange {
 impl From<QuotaLimits> for QuotaChange {
     fn from(limits: QuotaLimits) -> QuotaChange {
         let set = |limit: Option<u64>| limit.map_or(LimitChange::Remove, LimitChange::Set);
-        QuotaChange { files: set(limits.files), bytes: set(limits.bytes) }
+        QuotaChange { inodes: set(limits.inodes), bytes: set(limits.bytes) }
     }
 }
 
@@ -430,7 +430,7 @@ pub struct QuotaInfo {
     /// Its limits.
     pub limits: QuotaLimits,
     /// Inodes that are charged to it.
-    pub files: u64,
+    pub inodes: u64,
     /// Bytes that are charged to it.
     pub bytes: u64,
 }
@@ -443,7 +443,7 @@ pub struct OwnerQuota {
     /// The limits.
     pub limits: QuotaLimits,
     /// Inodes that are charged.
-    pub files: u64,
+    pub inodes: u64,
     /// Bytes that are charged.
     pub bytes: u64,
 }
@@ -474,9 +474,9 @@ pub struct QuotaDifference {
     pub of: QuotaOf,
     /// The subvolume whose inodes were counted.
     pub subvolume: u64,
-    /// Files and bytes in the record.
+    /// Inodes and bytes in the record.
     pub recorded: (i64, i64),
-    /// Files and bytes that were found.
+    /// Inodes and bytes that were found.
     pub found: (i64, i64),
 }
 

@@ -86,7 +86,7 @@ impl Fs {
             };
             last = Some((subvolume, is_there));
             if is_there {
-                let (lanes, used) = account::lanes(charged.files, charged.bytes);
+                let (lanes, used) = account::lanes(charged.inodes, charged.bytes);
                 let key = key::owner_charges(subvolume, owner);
                 txn.batch().merge(VOLUME, &key, &lanes[..used]);
                 added.push((owner, charged));
@@ -96,7 +96,7 @@ impl Fs {
         txn.batch().check().map_err(|_| FsError::NoSpace)?;
         txn.commit()?;
         for (owner, charged) in added {
-            self.quotas.owners.account(owner).add(charged.files, charged.bytes);
+            self.quotas.owners.account(owner).add(charged.inodes, charged.bytes);
         }
         self.quotas.owners.set(Some(OwnerState::Counted));
         Ok(())

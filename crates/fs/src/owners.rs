@@ -118,7 +118,7 @@ impl Owners {
             if let (Ok((_, owner)), Ok(charged)) =
                 (key::parse_owner_charges(key), Charged::decode(value))
             {
-                self.account(owner).add(charged.files, charged.bytes);
+                self.account(owner).add(charged.inodes, charged.bytes);
             }
             Ok(())
         })?;
@@ -126,7 +126,7 @@ impl Owners {
             if let (Ok(Some(owner)), Ok(limits)) =
                 (key::parse_owner(key), OwnerLimits::decode(value))
             {
-                self.account(owner).set_limits((limits.files_max, limits.bytes_max));
+                self.account(owner).set_limits((limits.inodes_max, limits.bytes_max));
             }
             Ok(())
         })?;
@@ -247,15 +247,15 @@ impl Txn<'_> {
         &mut self,
         subvolume: u64,
         owner: Owner,
-        (files, bytes): (i64, i64),
+        (inodes, bytes): (i64, i64),
     ) -> FsResult<()> {
-        if (files, bytes) == (0, 0) {
+        if (inodes, bytes) == (0, 0) {
             return Ok(());
         }
         let account = self.fs().quotas.owners.account(owner);
-        let change = Change::take(account, (files, bytes), self.is_privileged())?;
+        let change = Change::take(account, (inodes, bytes), self.is_privileged())?;
         self.note_charge(change);
-        let (lanes, used) = account::lanes(files, bytes);
+        let (lanes, used) = account::lanes(inodes, bytes);
         self.batch().merge(VOLUME, &key::owner_charges(subvolume, owner), &lanes[..used]);
         Ok(())
     }
@@ -280,9 +280,9 @@ impl Txn<'_> {
         }
         let end = store::prefix_end(&prefix).expect("invariant: a tag is below 255");
         self.batch().delete_range(VOLUME, &prefix, &end);
-        for (owner, Charged { files, bytes }) in gone {
+        for (owner, Charged { inodes, bytes }) in gone {
             let account = fs.quotas.owners.account(owner);
-            let less = (files.saturating_neg(), bytes.saturating_neg());
+            let less = (inodes.saturating_neg(), bytes.saturating_neg());
             self.note_charge(Change::take(account, less, true)?);
         }
         Ok(())
@@ -332,8 +332,8 @@ impl Fs {
         if encoded == (UNLIMITED, UNLIMITED) {
             txn.batch().delete(VOLUME, &key::owner_limits(owner));
         } else {
-            let (files_max, bytes_max) = encoded;
-            let record = OwnerLimits { files_max, bytes_max };
+            let (inodes_max, bytes_max) = encoded;
+            let record = OwnerLimits { inodes_max, bytes_max };
             txn.batch().put(VOLUME, &key::owner_limits(owner), &record.encode());
         }
         txn.commit()?;
@@ -378,6 +378,6 @@ impl Fs {
 }
 
 fn info(owner: Owner, account: &Account) -> OwnerQuota {
-    let (files, bytes) = account.used();
-    OwnerQuota { owner, limits: account::decoded(account.limits()), files, bytes }
+    let (inodes, bytes) = account.used();
+    OwnerQuota { owner, limits: account::decoded(account.limits()), inodes, bytes }
 }

@@ -67,17 +67,17 @@ impl Domain {
             subvolume: record.subvolume,
             directory: record.directory,
             adopting_from: Mutex::new(record.adopting_from),
-            account: Arc::new(Account::new((record.files_max, record.bytes_max))),
+            account: Arc::new(Account::new((record.inodes_max, record.bytes_max))),
         }
     }
 
     /// Its record.
     pub(crate) fn record(&self) -> QuotaRecord {
-        let (files_max, bytes_max) = self.account.limits();
+        let (inodes_max, bytes_max) = self.account.limits();
         QuotaRecord {
             subvolume: self.subvolume,
             directory: self.directory,
-            files_max,
+            inodes_max,
             bytes_max,
             adopting_from: self.adopting_from(),
         }
@@ -111,7 +111,7 @@ impl Quotas {
                     charged_in.entry(subvolume).or_default().insert(id);
                     let domain = domains.get(&id);
                     if let (Some(domain), Ok(charged)) = (domain, Charged::decode(value)) {
-                        domain.account.add(charged.files, charged.bytes);
+                        domain.account.add(charged.inodes, charged.bytes);
                     }
                 }
                 Err(_) => {}
@@ -331,29 +331,29 @@ impl Txn<'_> {
         &mut self,
         domain: u64,
         subvolume: u64,
-        files: i64,
+        inodes: i64,
         bytes: i64,
     ) -> FsResult<()> {
-        self.charge_domain((domain, subvolume), (files, bytes), false)
+        self.charge_domain((domain, subvolume), (inodes, bytes), false)
     }
 
     /// Like [`Txn::charge`]; `force`: regardless of the limits.
     pub(crate) fn charge_domain(
         &mut self,
         (domain, subvolume): (u64, u64),
-        (files, bytes): (i64, i64),
+        (inodes, bytes): (i64, i64),
         force: bool,
     ) -> FsResult<()> {
-        if (files, bytes) == (0, 0) || domain == Charge::NO_DOMAIN {
+        if (inodes, bytes) == (0, 0) || domain == Charge::NO_DOMAIN {
             return Ok(());
         }
         let quotas = &self.fs().quotas;
         if let Some(known) = quotas.get(domain) {
-            let change = Change::take(Arc::clone(&known.account), (files, bytes), force)?;
+            let change = Change::take(Arc::clone(&known.account), (inodes, bytes), force)?;
             self.note_charge(change);
         }
         quotas.note_charged_in(subvolume, domain);
-        let (lanes, used) = account::lanes(files, bytes);
+        let (lanes, used) = account::lanes(inodes, bytes);
         self.batch().merge(VOLUME, &key::quota_charges(domain, subvolume), &lanes[..used]);
         Ok(())
     }
@@ -439,11 +439,11 @@ impl Txn<'_> {
         for id in domains {
             let key = key::quota_charges(id, subvolume);
             let known = view.read(&key, |bytes| Ok(Charged::decode(bytes).unwrap_or_default()))?;
-            let Some(Charged { files, bytes }) = known else { continue };
+            let Some(Charged { inodes, bytes }) = known else { continue };
             self.batch().delete(VOLUME, &key);
             if let Some(domain) = fs.quotas.get(id) {
                 let account = Arc::clone(&domain.account);
-                self.note_charge(Change::take(account, (-files, -bytes), true)?);
+                self.note_charge(Change::take(account, (-inodes, -bytes), true)?);
             }
         }
         Ok(())
@@ -467,7 +467,7 @@ impl Fs {
             let own = own.or_else(|| self.quotas.adopting_at((subvolume, directory)));
             if let Some(domain) = own {
                 let max = account::changed(domain.account.limits(), change);
-                let record = QuotaRecord { files_max: max.0, bytes_max: max.1, ..domain.record() };
+                let record = QuotaRecord { inodes_max: max.0, bytes_max: max.1, ..domain.record() };
                 edit.txn.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
                 return Ok((domain, max));
             }
@@ -476,7 +476,7 @@ impl Fs {
             let quota = QuotaRecord {
                 subvolume,
                 directory,
-                files_max: max.0,
+                inodes_max: max.0,
                 bytes_max: max.1,
                 adopting_from: (record.entries != 0).then(|| domain_of(record)),
             };
@@ -554,12 +554,12 @@ impl Fs {
 
 /// The report about a domain.
 pub(crate) fn info(domain: &Domain) -> QuotaInfo {
-    let (files, bytes) = domain.account.used();
+    let (inodes, bytes) = domain.account.used();
     QuotaInfo {
         id: domain.id,
         directory: Fs::node_of(domain.subvolume, domain.directory),
         limits: account::decoded(domain.account.limits()),
-        files,
+        inodes,
         bytes,
     }
 }

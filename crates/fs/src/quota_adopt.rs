@@ -135,7 +135,7 @@ impl Fs {
 
     /// Charges everything that was in a directory before it got its quota.
     pub(crate) fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
-        let charged = || crate::quota::info(domain).files;
+        let charged = || crate::quota::info(domain).inodes;
         let mut before = charged();
         while domain.adopting_from().is_some() {
             let mut adopting = self.quotas.adopting.lock();

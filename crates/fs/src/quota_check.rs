@@ -158,8 +158,8 @@ impl Fs {
                 QuotaDifference {
                     of: key.0,
                     subvolume: key.1,
-                    recorded: (recorded.files, recorded.bytes),
-                    found: (found.files, found.bytes),
+                    recorded: (recorded.inodes, recorded.bytes),
+                    found: (found.inodes, found.bytes),
                 }
             })
             .collect())
@@ -169,7 +169,8 @@ impl Fs {
 /// The recorded charges. Those of owners mean nothing while owners are being counted.
 fn records(pin: &dyn Pinned) -> FsResult<Found> {
     // A damaged count is one that differs. A key that is none has no count (`check/quota`).
-    let charged = |value: &[u8]| Charged::decode(value).unwrap_or(Charged { files: -1, bytes: -1 });
+    let charged =
+        |value: &[u8]| Charged::decode(value).unwrap_or(Charged { inodes: -1, bytes: -1 });
     let mut domains = BTreeMap::new();
     visit(pin, VOLUME, &key::QUOTAS_PREFIX, &mut |key, value| {
         if let Ok((domain, Some(subvolume))) = key::parse_quota(key) {

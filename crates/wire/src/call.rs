@@ -283,7 +283,7 @@ pub enum Call<'a> {
         /// The directory.
         path: &'a [u8],
         /// Maximum inodes.
-        files: LimitChange,
+        inodes: LimitChange,
         /// Maximum bytes.
         bytes: LimitChange,
     },
@@ -297,7 +297,7 @@ pub enum Call<'a> {
         /// The user or group.
         owner: QuotaOwner,
         /// Maximum inodes.
-        files: LimitChange,
+        inodes: LimitChange,
         /// Maximum bytes.
         bytes: LimitChange,
     },

@@ -150,7 +150,7 @@ pub enum Answer {
     /// To `QuotaSet` and `OwnerQuotaSet`: the limits in effect.
     QuotaLimits {
         /// Maximum inodes; `None`: no limit.
-        files: Option<u64>,
+        inodes: Option<u64>,
         /// Maximum bytes; `None`: no limit.
         bytes: Option<u64>,
     },
@@ -232,11 +232,11 @@ pub struct Quota {
     /// Its path; empty where the caller may not see it, or it is not reachable any more.
     pub path: Bytes,
     /// Inodes charged.
-    pub files: u64,
+    pub inodes: u64,
     /// Bytes charged.
     pub bytes: u64,
     /// Maximum inodes.
-    pub files_max: Option<u64>,
+    pub inodes_max: Option<u64>,
     /// Maximum bytes.
     pub bytes_max: Option<u64>,
 }

@@ -31,18 +31,18 @@ impl Checker<'_, '_> {
         };
         self.charges_are_right = differences.is_empty();
         for difference in differences {
-            let ((files, bytes), (files_found, bytes_found)) =
+            let ((inodes, bytes), (inodes_found, bytes_found)) =
                 (difference.recorded, difference.found);
             let of = difference.of;
             let what = format!(
-                "{of}: {files} files and {bytes} bytes are charged, {files_found} and \
+                "{of}: {inodes} inodes and {bytes} bytes are charged, {inodes_found} and \
                  {bytes_found} are there"
             );
             let at = match of {
                 QuotaOf::Directory(id) => key::quota_charges(id, difference.subvolume).to_vec(),
                 QuotaOf::Owner(owner) => key::owner_charges(difference.subvolume, owner).to_vec(),
             };
-            let charged = Charged { files: files_found, bytes: bytes_found };
+            let charged = Charged { inodes: inodes_found, bytes: bytes_found };
             self.wrong_quota(what, "charge what is there", Edit::Put(VOLUME, at, charged.encode()));
         }
         Ok(())
@@ -81,7 +81,7 @@ impl Checker<'_, '_> {
                     let record = QuotaRecord {
                         subvolume,
                         directory,
-                        files_max: UNLIMITED,
+                        inodes_max: UNLIMITED,
                         bytes_max: UNLIMITED,
                         adopting_from: None,
                     };

@@ -86,7 +86,7 @@ impl Checker<'_, '_> {
             && !self.table.has_detached(record.subvolume);
         let charges = key::quota_charges(domain, record.subvolume);
         let charged = look::get(self.pin, VOLUME, &charges, Charged::decode)?.found();
-        let charged = charged.map_or(0, |charged| charged.files);
+        let charged = charged.map_or(0, |charged| charged.inodes);
         if !is_at_rest || charged <= 0 {
             return Ok(None);
         }

@@ -28,10 +28,10 @@ fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
         room.blocks = room.blocks.min(quota.bytes.div_ceil(BLOCK_BYTES).saturating_add(left));
         room.blocks = room.blocks.max(free);
     }
-    if let Some(most) = quota.limits.files {
-        let left = most.saturating_sub(quota.files);
+    if let Some(most) = quota.limits.inodes {
+        let left = most.saturating_sub(quota.inodes);
         room.inodes_free = room.inodes_free.min(left);
-        room.inodes = room.inodes.min(quota.files.saturating_add(left));
+        room.inodes = room.inodes.min(quota.inodes.saturating_add(left));
     }
     room
 }

@@ -79,7 +79,7 @@ fn a_quota_that_could_not_be_set_is_not_there(engine: Engine) {
     device.log.set_capacity(Some(device.log.used_bytes()));
     let refused = (0..100_000).find_map(|n| file(&fs, format!("n{n}").as_bytes(), 0).err());
     assert!(matches!(refused, Some(FsError::NoSpace)), "{refused:?}");
-    let limits = fs::QuotaLimits { files: Some(1), bytes: None };
+    let limits = fs::QuotaLimits { inodes: Some(1), bytes: None };
     let set = fs.quota_set(&root, dir, limits);
     assert!(matches!(set, Err(FsError::NoSpace)), "{set:?}");
     assert_eq!(fs.quota_list(&root).expect("a list"), []);

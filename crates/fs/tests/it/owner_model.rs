@@ -341,7 +341,7 @@ impl Run<'_> {
                 let owner = if owner < 900 { Owner::User(owner) } else { Owner::Group(owner) };
                 let files = self.random.bool().then(|| self.random.u64(..20));
                 let bytes = self.random.bool().then(|| self.random.u64(..60_000));
-                let limits = QuotaLimits { files, bytes };
+                let limits = QuotaLimits { inodes: files, bytes };
                 self.fs.owner_quota_set(&Caller::root(), owner, limits).expect("a limit is set");
                 let as_signed = |max: Option<u64>| max.map(|max| max as i64);
                 self.model.limits.insert(owner, (as_signed(files), as_signed(bytes)));
@@ -460,7 +460,7 @@ impl Run<'_> {
         let listed = self.fs.owner_quota_list(&Caller::root()).expect("a list");
         let listed: Charges = listed
             .into_iter()
-            .map(|quota| (quota.owner, (quota.files as i64, quota.bytes as i64)))
+            .map(|quota| (quota.owner, (quota.inodes as i64, quota.bytes as i64)))
             .filter(|(_, used)| *used != (0, 0))
             .collect();
         let mut expected = self.model.charges();
@@ -492,7 +492,7 @@ fn run(seed: u64, engine: Engine) -> u32 {
         // What is removed is charged until its space is freed.
         while fs.background_step(256).expect("background work").more {}
         if step >= first && step % 10 == 0 {
-            let limits = QuotaLimits { files: None, bytes: Some(1 << 40) };
+            let limits = QuotaLimits { inodes: None, bytes: Some(1 << 40) };
             fs.owner_quota_set(&Caller::root(), Owner::User(0), limits).expect("a limit");
             run.model.counted = true;
             run.compare();

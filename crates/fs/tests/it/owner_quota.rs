@@ -10,14 +10,14 @@ use store::{Batch, Store, TreeId};
 use crate::support::{ROOT, Volume, refused, user, volume};
 
 pub(crate) fn limit(fs: &Fs, owner: Owner, files: Option<u64>, bytes: Option<u64>) {
-    let limits = QuotaLimits { files, bytes };
+    let limits = QuotaLimits { inodes: files, bytes };
     fs.owner_quota_set(&Caller::root(), owner, limits).expect("a limit is set");
 }
 
 /// Inodes and bytes that an owner is charged.
 pub(crate) fn used(fs: &Fs, owner: Owner) -> (u64, u64) {
     let quota = fs.owner_quota_get(&Caller::root(), owner).expect("root asks");
-    quota.map_or((0, 0), |quota| (quota.files, quota.bytes))
+    quota.map_or((0, 0), |quota| (quota.inodes, quota.bytes))
 }
 
 fn chown(
@@ -185,14 +185,14 @@ fn a_count_beside_writers_is_exact() {
 #[test]
 fn users_read_their_own_quotas_and_only_root_sets_them() {
     let v = volume();
-    let limits = QuotaLimits { files: Some(1), bytes: None };
+    let limits = QuotaLimits { inodes: Some(1), bytes: None };
     refused(v.fs.owner_quota_set(&user(7), ADA, limits), &FsError::NotPermitted(""));
     refused(v.fs.owner_quota_get(&user(8), ADA), &FsError::NotPermitted(""));
     refused(v.fs.owner_quota_list(&user(7)), &FsError::NotPermitted(""));
     assert_eq!(v.fs.owner_quota_get(&user(7), ADA).unwrap(), None);
     v.fs.owner_quota_set(&Caller::root(), ADA, limits).unwrap();
     let own = v.fs.owner_quota_get(&user(7), STAFF).unwrap().expect("it is counted");
-    assert_eq!((own.owner, own.files, own.limits), (STAFF, 0, QuotaLimits::default()));
+    assert_eq!((own.owner, own.inodes, own.limits), (STAFF, 0, QuotaLimits::default()));
     assert_eq!(v.fs.owner_quota_get(&user(7), ADA).unwrap().unwrap().limits, limits);
 }
 
@@ -206,10 +206,10 @@ fn wrong_charges_are_reported_and_the_volume_opens_with_damaged_records() {
         batch.put(TreeId(key::VOLUME_TREE), key, value);
         v.store.commit(&batch).expect("space");
     };
-    put(&key::owner_charges(1, ADA), &Charged { files: -3, bytes: 0 }.encode());
+    put(&key::owner_charges(1, ADA), &Charged { inodes: -3, bytes: 0 }.encode());
     let found = v.fs.quota_check().expect("a count");
     assert_eq!((found[0].of, found[0].found), (QuotaOf::Owner(ADA), (1, 0)));
-    put(&key::owner_limits(STAFF), &OwnerLimits { files_max: 1, bytes_max: 2 }.encode()[..9]);
+    put(&key::owner_limits(STAFF), &OwnerLimits { inodes_max: 1, bytes_max: 2 }.encode()[..9]);
     put(&key::quota(99), b"short");
     let again = v.reopened();
     assert_eq!(again.quota_check().expect("a count"), found);
@@ -225,7 +225,7 @@ fn inherited_files_shrink_under_any_limit_and_stay_inherited() {
     let v = volume();
     let ada = user(7);
     let dir = v.fs.mkdir(&ada, ROOT, b"d", 0o777).unwrap().node;
-    let quota = QuotaLimits { files: Some(2), bytes: Some(20_000) };
+    let quota = QuotaLimits { inodes: Some(2), bytes: Some(20_000) };
     v.fs.quota_set(&Caller::root(), dir, quota).unwrap();
     let file = v.file_as(&ada, dir, "f", 0o666).unwrap().node;
     v.fs.write(&ada, file, 0, &vec![1; 20_000]).unwrap();
@@ -238,7 +238,7 @@ fn inherited_files_shrink_under_any_limit_and_stay_inherited() {
     v.fs.setattr(&ada, inherited, &cut(0)).expect("and of that");
     assert_eq!(used(&v.fs, ADA), (2, 20_000));
     assert_eq!(
-        v.fs.quota_get(dir).unwrap().map(|quota| (quota.files, quota.bytes)),
+        v.fs.quota_get(dir).unwrap().map(|quota| (quota.inodes, quota.bytes)),
         Some((2, 20_000))
     );
     refused(v.fs.write(&ada, inherited, 0, b"x"), &FsError::QuotaExceeded);
@@ -329,9 +329,9 @@ fn a_hard_link_that_was_inherited_and_changed_is_credited_with_its_last_name() {
     let before = used(&v.fs, ADA);
     assert_eq!(before, (3, 30_000));
     let clone = v.fs.clone_dir(&root, d, ROOT, b"clone").unwrap().root;
-    let quota = QuotaLimits { files: Some(100), bytes: None };
+    let quota = QuotaLimits { inodes: Some(100), bytes: None };
     v.fs.quota_set(&root, clone, quota).unwrap();
-    let charged = || v.fs.quota_get(clone).unwrap().map(|quota| (quota.files, quota.bytes));
+    let charged = || v.fs.quota_get(clone).unwrap().map(|quota| (quota.inodes, quota.bytes));
     let empty = charged();
     let problems = || {
         let report = v.fs.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
@@ -486,7 +486,7 @@ fn a_clone_without_a_quota_is_not_moved_under_one() {
 }
 
 fn set_limit(fs: &Fs, dir: NodeId, files: Option<u64>) {
-    let limits = QuotaLimits { files, bytes: None };
+    let limits = QuotaLimits { inodes: files, bytes: None };
     fs.quota_set(&Caller::root(), dir, limits).expect("a quota is set");
 }
 
@@ -499,7 +499,7 @@ fn counting_inodes_reports_progress_and_can_be_cancelled() {
         let file = v.file_as(&ada, dir, &format!("f{n}"), 0o644).unwrap().node;
         v.fs.forget(file, 1);
     }
-    let limits = QuotaLimits { files: Some(10_000), bytes: None };
+    let limits = QuotaLimits { inodes: Some(10_000), bytes: None };
     let mut told = Vec::new();
     let ended = v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut |done, total| {
         told.push((done, total));
@@ -528,7 +528,7 @@ fn counting_inodes_reports_progress_and_can_be_cancelled() {
         refused(ended, &FsError::Interrupted);
     }
     background(&v.fs);
-    assert_eq!(v.fs.quota_get(dir).unwrap().map(|quota| quota.files), Some(9001));
+    assert_eq!(v.fs.quota_get(dir).unwrap().map(|quota| quota.inodes), Some(9001));
     check(&v);
 }
 
@@ -568,7 +568,7 @@ fn impossible_charges_stop_nothing() {
     limit(&v.fs, ADA, Some(100), None);
     let clone = v.fs.clone_dir(&root, dir, ROOT, b"clone").unwrap().root;
     v.fs.forget(clone, 1);
-    let least = Charged { files: i64::MIN, bytes: i64::MIN };
+    let least = Charged { inodes: i64::MIN, bytes: i64::MIN };
     put(&v, &key::owner_charges(clone.slot().0, ADA), &least.encode());
     let again = v.reopened();
     again.rmr(&root, ROOT, b"clone").expect("it goes");

@@ -10,13 +10,14 @@ use crate::script::scale;
 use crate::support::{ROOT, Volume, refused, user, volume};
 
 pub(crate) fn set(fs: &Fs, dir: NodeId, files: Option<u64>, bytes: Option<u64>) {
-    fs.quota_set(&Caller::root(), dir, QuotaLimits { files, bytes }).expect("a quota is set");
+    fs.quota_set(&Caller::root(), dir, QuotaLimits { inodes: files, bytes })
+        .expect("a quota is set");
 }
 
 /// What is charged to the quota of a node.
 fn used(fs: &Fs, node: NodeId) -> (u64, u64) {
     let quota = fs.quota_get(node).expect("a node").expect("it has a quota");
-    (quota.files, quota.bytes)
+    (quota.inodes, quota.bytes)
 }
 
 /// The records are what the inodes say, and memory is what the records say.
@@ -141,7 +142,7 @@ fn renames_do_not_cross_quotas() {
     v.fs.unlink(&root, one, b"h").unwrap();
     set(&v.fs, one, None, Some(1 << 20));
     rename((ROOT, b"1"), (plain, b"moved"), RenameMode::Replace).expect("with its quota");
-    let limits = QuotaLimits { files: None, bytes: Some(1) };
+    let limits = QuotaLimits { inodes: None, bytes: Some(1) };
     refused(v.fs.quota_set(&user(7), two, limits), &FsError::NotPermitted(""));
     let inner = v.dir(one, "inner").node;
     assert_eq!(used(&v.fs, one), (3, 0));
@@ -183,7 +184,7 @@ fn root_lists_quotas_that_still_exist() {
     let file = v.file(dir, "f").node;
     v.write(file, 0, &[1; 12_000]);
     refused(v.fs.quota_list(&user(7)), &FsError::NotPermitted(""));
-    let listed = || v.fs.quota_list(&root).unwrap().iter().map(|it| it.files).collect::<Vec<_>>();
+    let listed = || v.fs.quota_list(&root).unwrap().iter().map(|it| it.inodes).collect::<Vec<_>>();
     assert_eq!(listed(), [2]);
     v.fs.rmr(&root, ROOT, b"d").unwrap();
     v.fs.forget(dir, 1);
@@ -338,7 +339,7 @@ impl Work {
                 let owner = random.u32(..4);
                 let owner = if random.bool() { Owner::User(owner) } else { Owner::Group(owner) };
                 let (files, bytes) = (Some(random.u64(1..40)), Some(random.u64(..100_000)));
-                fs.owner_quota_set(&root, owner, QuotaLimits { files, bytes })?;
+                fs.owner_quota_set(&root, owner, QuotaLimits { inodes: files, bytes })?;
             }
             (26..28, Some(file)) => {
                 let node = if random.u32(..4) == 0 { dir } else { file };
@@ -347,7 +348,7 @@ impl Work {
             }
             (28.., _) => {
                 let (files, bytes) = (random.u64(1..80), random.u64(..200_000));
-                let limits = QuotaLimits { files: Some(files), bytes: Some(bytes) };
+                let limits = QuotaLimits { inodes: Some(files), bytes: Some(bytes) };
                 fs.quota_set(&root, dir, limits)?;
             }
         }
@@ -393,7 +394,7 @@ fn a_wrong_or_damaged_count_is_reported_and_the_volume_opens() {
     v.file(dir, "f");
     let id = v.fs.quota_get(dir).expect("a node").expect("a quota").id;
     let key = format::key::quota_charges(id, dir.slot().0);
-    for value in [Charged { files: 5, bytes: 1 }, Charged { files: -3, bytes: 0 }] {
+    for value in [Charged { inodes: 5, bytes: 1 }, Charged { inodes: -3, bytes: 0 }] {
         let mut batch = Batch::new();
         batch.put(TreeId(format::key::VOLUME_TREE), &key, &value.encode());
         v.store.commit(&batch).expect("space");

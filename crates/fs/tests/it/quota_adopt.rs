@@ -16,7 +16,7 @@ use crate::subject::{Base, FsSubject};
 use crate::support::{ROOT, Volume, refused, volume};
 
 fn used(fs: &Fs, node: NodeId) -> Option<(u64, u64)> {
-    fs.quota_get(node).expect("a node").map(|quota| (quota.files, quota.bytes))
+    fs.quota_get(node).expect("a node").map(|quota| (quota.inodes, quota.bytes))
 }
 
 fn make(fs: &Fs, dir: NodeId, name: &str, bytes: usize) -> NodeId {
@@ -266,7 +266,7 @@ fn a_crash_while_contents_are_charged_leaves_exact_charges_and_the_rest_follows(
                 assert_eq!(charged, begun.then_some(there), "{place}: all or nothing");
             }
         });
-        let limits = QuotaLimits { files: None, bytes: Some(1 << 40) };
+        let limits = QuotaLimits { inodes: None, bytes: Some(1 << 40) };
         fs.quota_set(&root, dir, limits).expect("a quota is set");
         fs.sync().expect("it is written");
         device.unwatch();
@@ -290,7 +290,7 @@ fn uncharged_directories_are_not_moved_behind_the_charged_ones() {
             v.file(below, &format!("f{n}"));
         }
     }
-    let limits = QuotaLimits { files: Some(100_000), bytes: None };
+    let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
     let halted = v
         .fs
         .quota_set_telling(&root, dir, limits.into(), &mut |_, _| std::ops::ControlFlow::Break(()));

@@ -38,10 +38,10 @@ fn open(medium: &SimDevice, place: &str) -> FsSubject {
 /// All quotas: of what, files, bytes.
 fn charged(fs: &Fs) -> Vec<(QuotaOf, u64, u64)> {
     let quotas = fs.quota_list(&Caller::root()).expect("a list").into_iter();
-    let quotas = quotas.map(|quota| (QuotaOf::Directory(quota.id), quota.files, quota.bytes));
+    let quotas = quotas.map(|quota| (QuotaOf::Directory(quota.id), quota.inodes, quota.bytes));
     let owners = fs.owner_quota_list(&Caller::root()).expect("a list").into_iter();
     quotas
-        .chain(owners.map(|quota| (QuotaOf::Owner(quota.owner), quota.files, quota.bytes)))
+        .chain(owners.map(|quota| (QuotaOf::Owner(quota.owner), quota.inodes, quota.bytes)))
         .collect()
 }
 
@@ -133,7 +133,7 @@ fn a_wrong_charge_is_repaired_and_the_limit_holds_again(engine: Engine) {
     drop(subject);
     let QuotaOf::Directory(id) = right[0].0 else { panic!("a quota of a directory") };
     let charges = key::quota_charges(id, dir.slot().0);
-    for wrong in [Charged { files: 7, bytes: 9 }, Charged { files: -1, bytes: 0 }] {
+    for wrong in [Charged { inodes: 7, bytes: 9 }, Charged { inodes: -1, bytes: 0 }] {
         falsify(&device, |store| {
             let mut batch = Batch::new();
             batch.put(TreeId(key::VOLUME_TREE), &charges, &wrong.encode());
@@ -183,7 +183,7 @@ fn limits_that_do_not_decode_are_told_and_the_quota_begins_again_without(engine:
     assert!(repaired.after.is_clean(), "{}", told(&repaired.after));
     let again = open(&device, "repaired");
     let quota = again.fs().quota_get(dir).expect("a node").expect("the quota is there");
-    assert_eq!((quota.directory, quota.files), (dir, 2));
+    assert_eq!((quota.directory, quota.inodes), (dir, 2));
     assert_eq!(quota.limits, QuotaLimits::default(), "without limits");
     assert_eq!(charged(again.fs())[0], right[0]);
     set(again.fs(), dir, Some(2), None);

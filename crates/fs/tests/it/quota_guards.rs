@@ -19,7 +19,7 @@ const NOT: FsError = FsError::NotPermitted("");
 
 /// What is charged to the quota of a node.
 fn used(fs: &Fs, node: NodeId) -> Option<(u64, u64)> {
-    fs.quota_get(node).expect("a node").map(|quota| (quota.files, quota.bytes))
+    fs.quota_get(node).expect("a node").map(|quota| (quota.inodes, quota.bytes))
 }
 
 fn background(fs: &Fs) {
@@ -182,7 +182,7 @@ fn a_directory_without_a_name_gets_no_quota() {
     let root = Caller::root();
     let dir = v.dir(ROOT, "d").node;
     v.fs.rmdir(&root, ROOT, b"d").unwrap();
-    let limits = QuotaLimits { files: Some(1), bytes: None };
+    let limits = QuotaLimits { inodes: Some(1), bytes: None };
     let refusal = v.fs.quota_set(&root, dir, limits);
     assert!(refusal.is_err(), "{refusal:?}");
     assert_eq!(v.fs.quota_list(&root).expect("a list"), []);
@@ -196,7 +196,7 @@ fn begun(v: &Volume, dir: NodeId) -> (Arc<Fs>, u64) {
     let record = QuotaRecord {
         subvolume: dir.slot().0,
         directory: dir.ino().0,
-        files_max: 5,
+        inodes_max: 5,
         bytes_max: u64::MAX,
         adopting_from: Some(0),
     };
@@ -216,7 +216,7 @@ fn limits_that_are_set_again_before_anything_is_charged_are_of_the_same_quota() 
         let dir = v.dir(ROOT, "d").node;
         v.file(dir, "f");
         let (fs, id) = begun(&v, dir);
-        let limits = QuotaLimits { files: Some(9), bytes: None };
+        let limits = QuotaLimits { inodes: Some(9), bytes: None };
         if copied {
             let clone = fs.clone_dir(&root, dir, ROOT, b"clone").unwrap().root;
             fs.quota_set(&root, clone, limits).expect("a quota of its own");
@@ -225,7 +225,7 @@ fn limits_that_are_set_again_before_anything_is_charged_are_of_the_same_quota() 
         }
         fs.quota_set(&root, dir, limits).expect("the limits of the first");
         let quota = fs.quota_get(dir).unwrap().expect("it has one");
-        assert_eq!((quota.id, quota.files, quota.limits), (id, 2, limits));
+        assert_eq!((quota.id, quota.inodes, quota.limits), (id, 2, limits));
         assert_eq!(fs.quota_list(&root).unwrap().len(), 1 + usize::from(copied));
         assert_eq!(fs.quota_check().expect("a count"), []);
     }
@@ -265,7 +265,7 @@ fn a_cancelled_count_leaves_nothing_behind() {
         let file = v.file_as(&ada, dir, &format!("f{n}"), 0o644).unwrap().node;
         v.fs.forget(file, 1);
     }
-    let limits = QuotaLimits { files: Some(10_000), bytes: None };
+    let limits = QuotaLimits { inodes: Some(10_000), bytes: None };
     let made = |name: &str| {
         let file = v.file_as(&ada, dir, name, 0o644).expect("beside the count").node;
         v.fs.write(&ada, file, 0, &[1; 10]).unwrap();
@@ -297,7 +297,7 @@ fn a_clone_removed_during_its_count_is_not_charged() {
         v.fs.forget(file, 1);
     }
     v.fs.forget(clone, 1);
-    let limits = QuotaLimits { files: Some(10_000), bytes: None };
+    let limits = QuotaLimits { inodes: Some(10_000), bytes: None };
     let mut gone = false;
     v.fs.owner_quota_set_telling(&root, ADA, limits.into(), &mut |_, _| {
         if !gone {

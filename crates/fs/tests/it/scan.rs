@@ -523,7 +523,7 @@ fn lists_of_the_source_decide_who_sees_what() {
 fn an_index_in_a_root_with_a_quota_is_charged_as_the_root() {
     let Volume { fs, .. } = &volume();
     let root = Caller::root();
-    let limits = fs::QuotaLimits { files: Some(2), bytes: None };
+    let limits = fs::QuotaLimits { inodes: Some(2), bytes: None };
     fs.quota_set(&root, ROOT, limits).expect("an empty directory");
     let mut source = Source::new(3);
     for _ in 0..50 {
@@ -532,7 +532,7 @@ fn an_index_in_a_root_with_a_quota_is_charged_as_the_root() {
     for _ in 0..2 {
         assert!(scan(fs, &source, usize::MAX, 10));
         assert_eq!(fs.quota_check().expect("a count"), []);
-        assert_eq!(fs.quota_get(ROOT).expect("a node").expect("a quota").files, 1);
+        assert_eq!(fs.quota_get(ROOT).expect("a node").expect("a quota").inodes, 1);
     }
     refused(fs.quota_set(&root, ROOT, limits), &FsError::ReadOnly(String::new()));
 }

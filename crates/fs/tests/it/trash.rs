@@ -397,11 +397,11 @@ fn a_quota_is_charged_for_trash() {
     let root = Caller::root();
     on(&v, ROOT, DAY);
     let dir = v.dir(ROOT, "q").node;
-    let limits = QuotaLimits { files: Some(5), bytes: Some(20_000) };
+    let limits = QuotaLimits { inodes: Some(5), bytes: Some(20_000) };
     v.fs.quota_set(&root, dir, limits).unwrap();
     let used = |node| {
         let quota = v.fs.quota_get(node).expect("a node").expect("it has a quota");
-        (quota.files, quota.bytes)
+        (quota.inodes, quota.bytes)
     };
     let sub = v.dir(dir, "s").node;
     for (name, size) in [("f", 12_000), ("small", 10)] {

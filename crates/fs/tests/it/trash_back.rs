@@ -80,6 +80,6 @@ fn a_quota_on_a_deep_tree_costs_a_constant_for_each_directory() {
     costs("quota set", |v, all| {
         set(&v.fs, all[0], Some(1000), None);
         let charged = v.fs.quota_get(all[all.len() - 1]).expect("a node").expect("a quota");
-        assert_eq!(charged.files, all.len() as u64);
+        assert_eq!(charged.inodes, all.len() as u64);
     });
 }

@@ -93,11 +93,11 @@ fn a_tree_restored_over_its_empty_directory_is_charged_once() {
     v.fs.setxattr(&root, b, b"user.x", b"of the live one", fs::SetXattr::Any).expect("set");
     lose(&v, &root, b, "f");
     let from = v.find(batch(&v, ROOT), "a").expect("its way").node;
-    let before = v.fs.quota_get(a).unwrap().map(|quota| quota.files);
+    let before = v.fs.quota_get(a).unwrap().map(|quota| quota.inodes);
     v.fs.rename(&root, (from, b"b"), (a, b"b"), RenameMode::Replace).expect("it is empty");
     assert_eq!(v.fs.quota_check().expect("a count"), []);
     // The file came back with it.
-    assert_eq!(v.fs.quota_get(a).unwrap().map(|quota| quota.files), before);
+    assert_eq!(v.fs.quota_get(a).unwrap().map(|quota| quota.inodes), before);
     assert_eq!(v.names(v.find(a, "b").expect("it is back").node), ["f"]);
     v.fs.forget(b, 1);
     let report = v.fs.check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
@@ -175,7 +175,7 @@ fn a_quota_set_below_a_trash_keeps_it() {
             .unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     assert_eq!(v.sorted(a), ["f1", "f2", "t"]);
-    assert_eq!(v.fs.quota_get(a).unwrap().map(|quota| quota.files), Some(4));
+    assert_eq!(v.fs.quota_get(a).unwrap().map(|quota| quota.inodes), Some(4));
     assert_eq!(v.fs.quota_check().expect("a count"), []);
 }
 
@@ -198,9 +198,9 @@ fn moves_out_of_the_trash_are_charged() {
     v.fs.restore(&root, (ROOT, &path("q/1")), to, &OPTIONS).expect("restored");
     assert!(v.fs.resolve(&root, b"/q/x/2/3/4/f", fs::Follow::No).is_ok());
     // 5, the file, and 4 rebuilt.
-    assert_eq!(v.fs.quota_get(q).unwrap().map(|quota| quota.files), Some(10));
+    assert_eq!(v.fs.quota_get(q).unwrap().map(|quota| quota.inodes), Some(10));
     assert_eq!(v.fs.quota_check().expect("a count"), []);
-    let limits = QuotaLimits { files: Some(10), bytes: None };
+    let limits = QuotaLimits { inodes: Some(10), bytes: None };
     v.fs.quota_set(&root, q, limits).expect("set");
     refused(v.file_as(&root, q, "more", 0o644), &FsError::QuotaExceeded);
 }

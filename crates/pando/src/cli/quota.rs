@@ -13,11 +13,11 @@ walk. A limit that is not named stays as it is; `none` removes it. The limits th
 printed. Limits of users and groups do not hold for root; those of directories hold for everybody.
 
 Examples:
-  pando quota set /mnt/vol/home/ada --bytes 10G --files 100000
-  pando quota set /data/vol:/home/ada --bytes 20G       the limit of files stays
-  pando quota set /mnt/vol/home/ada --files none        the limit of bytes stays
+  pando quota set /mnt/vol/home/ada --bytes 10G --inodes 100000
+  pando quota set /data/vol:/home/ada --bytes 20G       the limit of inodes stays
+  pando quota set /mnt/vol/home/ada --inodes none       the limit of bytes stays
   pando quota set /mnt/vol --user ada --bytes 50G
-  pando quota set /mnt/vol --group 1200 --files 1000000";
+  pando quota set /mnt/vol --group 1200 --inodes 1000000";
 
 const GET_HELP: &str = "\
 Examples:
@@ -32,7 +32,7 @@ Examples:
 
 pub(super) const HELP: &str = "\
 Examples:
-  pando quota set /mnt/vol/home/ada --bytes 10G --files 100000
+  pando quota set /mnt/vol/home/ada --bytes 10G --inodes 100000
   pando quota get /mnt/vol/home/ada
   pando quota list /mnt/vol";
 
@@ -71,23 +71,23 @@ pub(crate) struct QuotaSetArgs {
     #[command(flatten)]
     pub(crate) owner: OwnerArgs,
     /// Most files, directories and other inodes
-    #[arg(long, value_name = "N|none", value_parser = files, group = "limits")]
-    files: Option<LimitChange>,
+    #[arg(long, alias = "files", value_name = "N|none", value_parser = inodes, group = "limits")]
+    inodes: Option<LimitChange>,
     /// Most bytes, such as 500M or 1.5G, in powers of 1024
     #[arg(long, value_name = "SIZE|none", value_parser = bytes, group = "limits")]
     bytes: Option<LimitChange>,
     /// No limits, as with `none` for both; usage is still counted
-    #[arg(long, conflicts_with_all = ["files", "bytes"], group = "limits")]
+    #[arg(long, conflicts_with_all = ["inodes", "bytes"], group = "limits")]
     unlimited: bool,
 }
 
 impl QuotaSetArgs {
-    /// What becomes of the limits of files and of bytes.
+    /// What becomes of the limits of inodes and of bytes.
     pub(crate) fn changes(&self) -> (LimitChange, LimitChange) {
         if self.unlimited {
             return (LimitChange::Remove, LimitChange::Remove);
         }
-        (self.files.unwrap_or_default(), self.bytes.unwrap_or_default())
+        (self.inodes.unwrap_or_default(), self.bytes.unwrap_or_default())
     }
 }
 
@@ -124,9 +124,11 @@ fn group(text: &str) -> Result<u32, String> {
     })
 }
 
-fn files(text: &str) -> Result<LimitChange, String> {
+fn inodes(text: &str) -> Result<LimitChange, String> {
     let most = || text.parse().ok().map(LimitChange::Set);
-    none(text).or_else(most).ok_or_else(|| "expected a whole number of files, or `none`".to_owned())
+    none(text)
+        .or_else(most)
+        .ok_or_else(|| "expected a whole number of inodes, or `none`".to_owned())
 }
 
 fn bytes(text: &str) -> Result<LimitChange, String> {

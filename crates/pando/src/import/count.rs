@@ -34,7 +34,7 @@ pub(super) fn start(source: &Path, bar: &ProgressBar, interrupted: &Arc<AtomicBo
                 }
                 total += u64::from(entry.is_ok());
             }
-            Output::progress_total(&bar, "files", total);
+            Output::progress_total(&bar, "names", total);
         });
         if let Err(error) = spawned {
             tracing::debug!(%error, "no count");

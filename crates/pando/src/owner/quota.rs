@@ -44,9 +44,9 @@ fn of_directory(quota: &QuotaInfo, path: Bytes) -> Quota {
         of: QuotaOf::Directory(quota.id),
         directory: quota.directory.0,
         path,
-        files: quota.files,
+        inodes: quota.inodes,
         bytes: quota.bytes,
-        files_max: quota.limits.files,
+        inodes_max: quota.limits.inodes,
         bytes_max: quota.limits.bytes,
     }
 }
@@ -56,9 +56,9 @@ fn shown_charges(quota: &OwnerQuota) -> Quota {
         of: shown_owner(quota.owner),
         directory: 0,
         path: Bytes::default(),
-        files: quota.files,
+        inodes: quota.inodes,
         bytes: quota.bytes,
-        files_max: quota.limits.files,
+        inodes_max: quota.limits.inodes,
         bytes_max: quota.limits.bytes,
     }
 }
@@ -77,13 +77,13 @@ pub(super) fn all(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
 }
 
 /// Converts a change of limits to the volume's form.
-fn change(files: LimitChange, bytes: LimitChange) -> QuotaChange {
+fn change(inodes: LimitChange, bytes: LimitChange) -> QuotaChange {
     let one = |limit| match limit {
         LimitChange::Keep => fs::LimitChange::Keep,
         LimitChange::Remove => fs::LimitChange::Remove,
         LimitChange::Set(most) => fs::LimitChange::Set(most),
     };
-    QuotaChange { files: one(files), bytes: one(bytes) }
+    QuotaChange { inodes: one(inodes), bytes: one(bytes) }
 }
 
 /// Sets limits of a user, a group or a directory, and returns the limits in effect. The count or
@@ -97,13 +97,13 @@ pub(super) fn set(
     let mut gone = None;
     let mut progress = |done, total| told(replies, &mut gone, done, total);
     let set = match *call {
-        Call::OwnerQuotaSet { owner: of, files, bytes } => {
-            let change = change(files, bytes);
+        Call::OwnerQuotaSet { owner: of, inodes, bytes } => {
+            let change = change(inodes, bytes);
             let set = fs.owner_quota_set_telling(caller, owner(of), change, &mut progress);
             set.map_err(Failure::from)
         }
-        Call::QuotaSet { path, files, bytes } => {
-            let change = change(files, bytes);
+        Call::QuotaSet { path, inodes, bytes } => {
+            let change = change(inodes, bytes);
             // The total is not known in advance.
             let mut progress = |done, _| progress(done, 0);
             at(fs, caller, path, |node| fs.quota_set_telling(caller, node, change, &mut progress))
@@ -114,13 +114,13 @@ pub(super) fn set(
         return Err(gone);
     }
     let limits = set?;
-    Ok(Answer::QuotaLimits { files: limits.files, bytes: limits.bytes })
+    Ok(Answer::QuotaLimits { inodes: limits.inodes, bytes: limits.bytes })
 }
 
 /// Recounts all quotas by a walk over the volume. Only root may do this.
 pub(super) fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Result<Answer, Failure> {
     if !caller.is_root() {
-        return Err(FsError::NotPermitted("only root checks quotas").into());
+        return Err(FsError::RootOnly("only root checks quotas").into());
     }
     let mut gone = None;
     let mut progress = |done, total| told(replies, &mut gone, done, total);

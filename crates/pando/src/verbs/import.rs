@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     refuse_volume(&args.src)?;
     import::refuse_itself(&args.src, &place)?;
     let interrupted = interrupt::flag()?;
-    let bar = output.progress("files");
+    let bar = output.progress("names");
     let import = Import { source: &args.src, destination: &place.inner, bar: &bar };
     let outcome =
         session::with(&place.volume, |connection| import.run(connection, &interrupted, output));
@@ -50,8 +50,8 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
     }))?;
     let rate = outcome.imported as f64 / outcome.seconds.max(1e-9);
     output.line(&format!(
-        "imported {}, {}{} in {:.1} s ({} files/s){}",
-        output::count(outcome.imported, "file", "files"),
+        "imported {}, {}{} in {:.1} s ({} names/s){}",
+        output::count(outcome.imported, "name", "names"),
         output::size(outcome.bytes),
         if outcome.failed > 0 { " sent" } else { "" },
         outcome.seconds,
@@ -69,7 +69,7 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
     match outcome.failed {
         0 => Ok(()),
         failed => {
-            let was = output::count(failed, "file was", "files were");
+            let was = output::count(failed, "name was", "names were");
             let message = format!("{was} not imported");
             Err(Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message))
         }

@@ -149,7 +149,7 @@ fn report(source: &Path, volume: &Path, outcome: &Outcome, output: &mut Output) 
     output.object(&json!({
         "source": source.to_string_lossy(),
         "volume": volume.to_string_lossy(),
-        "files": outcome.names,
+        "names": outcome.names,
         "directories": outcome.directories,
         "directories_read": outcome.read,
         "changed": outcome.changed,

@@ -40,15 +40,15 @@ pub(crate) fn run(verb: &QuotaVerb, output: &mut Output) -> Result<()> {
                 let (recorded, found) = (difference.recorded, difference.found);
                 let mut object = json!({
                     "subvolume": difference.subvolume,
-                    "files_recorded": recorded.0,
+                    "inodes_recorded": recorded.0,
                     "bytes_recorded": recorded.1,
-                    "files_found": found.0,
+                    "inodes_found": found.0,
                     "bytes_found": found.1,
                 });
                 put_of(&mut object, difference.of);
                 output.object(&object)?;
                 output.line(&format!(
-                    "{} in subvolume {}: {} files and {} bytes by the record, {} and {} found",
+                    "{} in subvolume {}: {} inodes and {} bytes by the record, {} and {} found",
                     told(difference.of),
                     difference.subvolume,
                     recorded.0,
@@ -90,32 +90,32 @@ fn counted(target: &impl Target, call: &Call<'_>, output: &mut Output) -> Result
 }
 
 fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
-    let (files, bytes) = args.changes();
+    let (inodes, bytes) = args.changes();
     let mut object = json!({});
     let (answer, of) = if let Some(owner) = args.owner.named() {
         let volume = Place::volume_to_change(&args.path)?;
-        let answer = counted(&volume, &Call::OwnerQuotaSet { owner, files, bytes }, output)?;
+        let answer = counted(&volume, &Call::OwnerQuotaSet { owner, inodes, bytes }, output)?;
         put_of(&mut object, QuotaOf::Owner(owner));
         (answer, told(QuotaOf::Owner(owner)))
     } else {
         let place = Place::to_change(&args.path)?;
         let path = &place.inner[..];
-        let answer = counted(&place, &Call::QuotaSet { path, files, bytes }, output)?;
+        let answer = counted(&place, &Call::QuotaSet { path, inodes, bytes }, output)?;
         output::put_bytes(&mut object, "quota", place.typed());
         (answer, printable(place.typed()))
     };
-    let Answer::QuotaLimits { files, bytes } = answer else {
+    let Answer::QuotaLimits { inodes, bytes } = answer else {
         return Err(session::unexpected(&answer));
     };
-    object["files_max"] = files.into();
+    object["inodes_max"] = inodes.into();
     object["bytes_max"] = bytes.into();
     output.object(&object)?;
-    output.line(&format!("set the quota of {of}: {} files, {}", most(files), most_bytes(bytes)))
+    output.line(&format!("set the quota of {of}: {} inodes, {}", most(inodes), most_bytes(bytes)))
 }
 
-/// A limit on files, for people.
-fn most(files: Option<u64>) -> String {
-    files.map_or("no limit of".to_owned(), |files| format!("at most {}", output::number(files)))
+/// A limit on inodes, for people.
+fn most(inodes: Option<u64>) -> String {
+    inodes.map_or("no limit of".to_owned(), |inodes| format!("at most {}", output::number(inodes)))
 }
 
 /// A limit on bytes, for people.
@@ -151,10 +151,10 @@ fn put_of(object: &mut Value, of: QuotaOf) {
 fn show(answer: &Answer, output: &mut Output) -> Result<usize> {
     let Answer::Quotas(quotas) = answer else { return Err(session::unexpected(answer)) };
     for quota in quotas {
-        let Quota { of, directory, ref path, files, bytes, files_max, bytes_max } = *quota;
+        let Quota { of, directory, ref path, inodes, bytes, inodes_max, bytes_max } = *quota;
         let mut object = json!({
-            "files": files,
-            "files_max": files_max,
+            "inodes": inodes,
+            "inodes_max": inodes_max,
             "bytes": bytes,
             "bytes_max": bytes_max,
         });
@@ -171,10 +171,13 @@ fn show(answer: &Answer, output: &mut Output) -> Result<usize> {
             output::put_bytes(&mut object, "path", &path.0);
         }
         output.object(&object)?;
-        let files_max = files_max.map_or("no limit".to_owned(), |max| max.to_string());
+        let inodes_max = inodes_max.map_or("no limit".to_owned(), |max| max.to_string());
         let bytes_max = bytes_max.map_or("no limit".to_owned(), size);
-        output
-            .line(&format!("{of}: {files} files of {files_max}, {} of {bytes_max}", size(bytes)))?;
+        output.line(&format!(
+            "{of}: {} of {inodes_max}, {} of {bytes_max}",
+            output::count(inodes, "inode", "inodes"),
+            size(bytes)
+        ))?;
     }
     if quotas.is_empty() {
         output.line("no quota")?;

@@ -248,7 +248,7 @@ fn an_index_shows_what_find_shows_and_a_second_scan_finds_nothing_new() {
     assert_eq!(first["unread"], 0);
     let mut want = truth(&source);
     let shown = index(&world);
-    assert_eq!(shown.len() as u64, first["files"].as_u64().unwrap());
+    assert_eq!(shown.len() as u64, first["names"].as_u64().unwrap());
     let depth = shown.keys().map(|path| path.split(|&byte| byte == b'/').count()).max();
     assert_eq!(depth, Some(deep));
     // Paths too long for find itself are not compared.

@@ -66,7 +66,7 @@ fn progress_is_shown_on_a_terminal_only() {
     let told = world.run(&["index", source, "--into", volume, "--json"]);
     assert_eq!((told.code, told.err.as_str()), (0, ""));
     let object: serde_json::Value = serde_json::from_str(told.out.trim_end()).unwrap();
-    assert_eq!(object["files"], all);
+    assert_eq!(object["names"], all);
 }
 
 /// Files that are sent in several parts count once, and rates are whole numbers.
@@ -86,8 +86,8 @@ fn progress_of_an_import_never_exceeds_its_total() {
     let text = on_terminal(&format!("{PANDO} import {source} {copy}"));
     let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
     let mut shown = 0;
-    for part in text.split(['\r', '\n']).filter(|part| part.contains(" files  ")) {
-        let (at, behind) = part.split_once(" files  ").unwrap();
+    for part in text.split(['\r', '\n']).filter(|part| part.contains(" names  ")) {
+        let (at, behind) = part.split_once(" names  ").unwrap();
         let at = at.rsplit(' ').next().unwrap();
         let (done, all) = at.split_once('/').unwrap_or((at, "601"));
         assert!(number(done) <= number(all), "{part:?}");
@@ -96,5 +96,5 @@ fn progress_of_an_import_never_exceeds_its_total() {
         shown += 1;
     }
     assert!(shown > 0, "{text:?}");
-    assert!(text.contains("imported 600 files"), "{text:?}");
+    assert!(text.contains("imported 600 names"), "{text:?}");
 }

@@ -146,7 +146,7 @@ fn usage_errors_are_objects_with_json() {
     }
     assert!(world.run(&["frob"]).err.starts_with("error: "));
     let quota = world.run(&["quota", "set", "nowhere"]);
-    for option in ["--files", "--bytes", "--unlimited"] {
+    for option in ["--inodes", "--bytes", "--unlimited"] {
         assert!(quota.code == 2 && quota.err.contains(option), "{}", quota.err);
     }
     // Help is no error.
@@ -214,10 +214,10 @@ fn quotas_are_listed_by_path() {
     let world = world();
     let (deep, volume) = (world.at("/data/deep"), world.vol());
     assert_eq!(world.json(&["quota", "get", &deep])[0]["quota"], serde_json::Value::Null);
-    world.ok(&["quota", "set", &deep, "--files", "2"]);
+    world.ok(&["quota", "set", &deep, "--inodes", "2"]);
     let told = world.json(&["quota", "list", volume]).remove(0);
     assert_eq!(told["path"], "/data/deep", "{told}");
-    assert!(world.ok(&["quota", "list", volume]).starts_with("/data/deep: 1 files of 2"));
+    assert!(world.ok(&["quota", "list", volume]).starts_with("/data/deep: 1 inode of 2"));
     assert_eq!(world.json(&["quota", "get", &deep])[0]["path"], "/data/deep");
     let source = world.path().join("source");
     fs::write(source.join("b.txt"), "more").unwrap();

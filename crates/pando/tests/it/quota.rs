@@ -18,7 +18,7 @@ fn quota(world: &World) {
         assert!(said.code == 2 && names, "{}", said.err);
     }
     assert!(world.ok(&["quota", "get", &dir]).contains("no quota"));
-    world.ok(&["quota", "set", &dir, "--files", "4", "--bytes", "1K"]);
+    world.ok(&["quota", "set", &dir, "--inodes", "4", "--bytes", "1K"]);
     let file = world.path().join("put");
     let import = |inner: &str, bytes: usize| {
         std::fs::write(&file, vec![b'x'; bytes]).unwrap();
@@ -27,8 +27,8 @@ fn quota(world: &World) {
     let run = |args: &[String; 3]| world.ok(&[&args[0], &args[1], &args[2]]);
     run(&import("/q/a", 1000));
     let got = world.json(&["quota", "get", &world.at("/q/a")]).remove(0);
-    assert_eq!((&got["files"], &got["bytes"]), (&2.into(), &1000.into()));
-    assert_eq!((&got["files_max"], &got["bytes_max"]), (&4.into(), &1024.into()));
+    assert_eq!((&got["inodes"], &got["bytes"]), (&2.into(), &1000.into()));
+    assert_eq!((&got["inodes_max"], &got["bytes_max"]), (&4.into(), &1024.into()));
     limits_that_are_not_named_stay(world, &[&dir]);
     let args = import("/q/b", 25);
     let refused = world.run(&args);
@@ -52,20 +52,20 @@ fn limits_that_are_not_named_stay(world: &World, of: &[&str]) {
     let set = |limits: &[&str]| {
         let said = world.json(&[&["quota", "set"], of, limits].concat()).remove(0);
         let got = world.json(&[&["quota", "get"], of].concat()).remove(0);
-        for key in ["files_max", "bytes_max"] {
+        for key in ["inodes_max", "bytes_max"] {
             assert_eq!(said[key], got[key], "{limits:?}: what is printed holds");
         }
-        (got["files_max"].as_u64(), got["bytes_max"].as_u64())
+        (got["inodes_max"].as_u64(), got["bytes_max"].as_u64())
     };
     assert_eq!(set(&["--bytes", "3K"]), (Some(4), Some(3072)));
-    assert_eq!(set(&["--files", "5"]), (Some(5), Some(3072)));
-    assert_eq!(set(&["--files", "none"]), (None, Some(3072)));
+    assert_eq!(set(&["--inodes", "5"]), (Some(5), Some(3072)));
+    assert_eq!(set(&["--inodes", "none"]), (None, Some(3072)));
     assert_eq!(set(&["--bytes", "none"]), (None, None));
-    let said = world.ok(&[&["quota", "set"], of, &["--files", "4"]].concat());
-    assert!(said.contains("at most 4 files, no limit of bytes"), "{said}");
+    let said = world.ok(&[&["quota", "set"], of, &["--inodes", "4"]].concat());
+    assert!(said.contains("at most 4 inodes, no limit of bytes"), "{said}");
     let said = world.ok(&[&["quota", "set"], of, &["--bytes", "1K"]].concat());
-    assert!(said.contains("at most 4 files, at most 1.00 KiB"), "{said}");
-    assert_eq!(world.run(&[&["quota", "set"], of, &["--files", "many"]].concat()).code, 2);
+    assert!(said.contains("at most 4 inodes, at most 1.00 KiB"), "{said}");
+    assert_eq!(world.run(&[&["quota", "set"], of, &["--inodes", "many"]].concat()).code, 2);
 }
 
 #[test]
@@ -85,26 +85,26 @@ fn users_and_groups_have_quotas() {
     let volume = world.vol();
     assert!(world.ok(&["quota", "get", volume, "--user", "root"]).contains("no quota"));
     assert_eq!(
-        world.run(&["quota", "set", volume, "--user", "no such user", "--files", "1"]).code,
+        world.run(&["quota", "set", volume, "--user", "no such user", "--inodes", "1"]).code,
         2
     );
-    let both = ["quota", "set", volume, "--user", "0", "--group", "0", "--files", "1"];
+    let both = ["quota", "set", volume, "--user", "0", "--group", "0", "--inodes", "1"];
     assert_eq!(world.run(&both).code, 2);
-    world.ok(&["quota", "set", volume, "--user", "4242", "--files", "10", "--bytes", "1M"]);
+    world.ok(&["quota", "set", volume, "--user", "4242", "--inodes", "10", "--bytes", "1M"]);
     world.ok(&["quota", "set", volume, "--group", "4243", "--bytes", "2M"]);
     let got = world.json(&["quota", "get", volume, "--user", "4242"]).remove(0);
     assert_eq!(
-        (&got["user"], &got["files"], &got["files_max"]),
+        (&got["user"], &got["inodes"], &got["inodes_max"]),
         (&4242.into(), &0.into(), &10.into())
     );
-    world.ok(&["quota", "set", volume, "--user", "4242", "--files", "4", "--bytes", "1K"]);
+    world.ok(&["quota", "set", volume, "--user", "4242", "--inodes", "4", "--bytes", "1K"]);
     limits_that_are_not_named_stay(&world, &[volume, "--user", "4242"]);
     let root = world.json(&["quota", "get", volume, "--user", "root"]).remove(0);
-    assert_eq!((&root["files"], &root["files_max"]), (&1.into(), &serde_json::Value::Null));
+    assert_eq!((&root["inodes"], &root["inodes_max"]), (&1.into(), &serde_json::Value::Null));
     let listed = world.json(&["quota", "list", volume]);
     let of = |key: &str| listed.iter().filter(|quota| quota[key].is_u64()).count();
     assert_eq!((of("user"), of("group"), of("quota")), (2, 2, 0));
-    assert!(world.ok(&["quota", "list", volume]).contains("user root: 1 files of no limit"));
+    assert!(world.ok(&["quota", "list", volume]).contains("user root: 1 inode of no limit"));
     for args in [["quota", "set"], ["quota", "get"], ["quota", "list"]] {
         assert!(world.ok(&[args[0], args[1], "--help"]).contains("Examples:"));
     }
@@ -122,7 +122,7 @@ fn a_quota_holds_on_a_mount_to_the_byte() {
     }
     quota(&world);
     let dir = std::path::Path::new(world.mnt()).join("q");
-    world.ok(&["quota", "set", &world.at("/q"), "--files", "4", "--bytes", "10K"]);
+    world.ok(&["quota", "set", &world.at("/q"), "--inodes", "4", "--bytes", "10K"]);
     std::fs::write(dir.join("c"), vec![1; 10 * 1024 - 1024]).unwrap();
     let edquot = Some(122);
     let refused = std::fs::write(dir.join("a"), vec![1; 1001]).unwrap_err();

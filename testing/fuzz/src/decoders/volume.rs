@@ -337,16 +337,16 @@ fn run_small(bytes: &[u8]) -> bool {
 fn make_quota(random: &mut Rng) -> Vec<u8> {
     if random.bool() {
         let (files, bytes) = (signed(random) & i64::MAX, signed(random) & i64::MAX);
-        return Charged { files, bytes }.encode();
+        return Charged { inodes: files, bytes }.encode();
     }
     if random.bool() {
-        let limits = OwnerLimits { files_max: number(random), bytes_max: number(random) };
+        let limits = OwnerLimits { inodes_max: number(random), bytes_max: number(random) };
         return if random.bool() { limits.encode() } else { vec![random.u8(..4)] };
     }
     let record = QuotaRecord {
         subvolume: (number(random) & 0xf_ffff).max(1),
         directory: number(random) & key::INO_MAX,
-        files_max: number(random),
+        inodes_max: number(random),
         bytes_max: number(random),
         adopting_from: random.bool().then(|| number(random)),
     };

@@ -212,7 +212,7 @@ fn that_quotas_are_not_compared_is_told(engine: Engine) {
         let subject = open(&made.device).expect("it opens");
         let fs = subject.fs();
         let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
-        let limits = QuotaLimits { files: Some(100_000), bytes: None };
+        let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
         fs.quota_set(&root, one, limits).expect("a quota is set");
         let clone = fs.lookup(&root, NodeId::ROOT, b"clone").expect("it is there").node;
         removed = removed.max(clone.slot().0);
@@ -234,14 +234,14 @@ fn that_quotas_are_not_compared_is_told(engine: Engine) {
 fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
     let made = made(engine, 78);
     let root = Caller::root();
-    let limits = QuotaLimits { files: Some(100_000), bytes: None };
+    let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
     let mut charged = 0;
     {
         let subject = open(&made.device).expect("it opens");
         let fs = subject.fs();
         let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
         fs.quota_set(&root, one, limits).expect("a quota is set");
-        charged = charged.max(fs.quota_get(one).expect("it is known").expect("it has one").files);
+        charged = charged.max(fs.quota_get(one).expect("it is known").expect("it has one").inodes);
         fs.close().expect("it is written");
     }
     assert!(check(&made.device).is_clean(), "{}", told(&check(&made.device)));
@@ -293,7 +293,7 @@ fn a_quota_is_of_a_directory_that_carries_it(engine: Engine) {
         let fs = subject.fs();
         let one = fs.lookup(&root, NodeId::ROOT, b"one").expect("it is there").node;
         let quota = fs.quota_get(one).expect("it is known").expect("it has one");
-        assert_eq!((quota.files, quota.limits), (charged, limits), "{said}");
+        assert_eq!((quota.inodes, quota.limits), (charged, limits), "{said}");
         assert_eq!(fs.quota_list(&root).expect("it is known").len(), 1, "{said}");
         let top = fs.quota_get(NodeId::ROOT).expect("it is known");
         assert!(top.is_none(), "{said}: {top:?}");
@@ -320,7 +320,7 @@ fn a_quota_whose_directory_is_in_a_trash_is_no_finding(engine: Engine) {
     let (device, root) = (made(engine, 78).device, Caller::root());
     let subject = open(&device).expect("it opens");
     let fs = subject.fs();
-    let limits = QuotaLimits { files: Some(100_000), bytes: None };
+    let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
     let (new, small) = (fs.mkdir(&root, NodeId::ROOT, b"new", 0o755), b"some small contents");
     let new = new.expect("there is space").node;
     fs.quota_set(&root, new, limits).expect("a quota is set");

@@ -21,7 +21,7 @@ fn free_space_is_the_disks_and_inodes_are_counted() {
 fn statfs_below_a_quota_shows_its_limits_and_the_remainder() {
     let v = volume();
     let dir = v.dir(ROOT, "d").node;
-    let limits = QuotaLimits { files: Some(10), bytes: Some(1 << 20) };
+    let limits = QuotaLimits { inodes: Some(10), bytes: Some(1 << 20) };
     v.fs.quota_set(&Caller::root(), dir, limits).expect("a quota is set");
     let file = v.file(dir, "f").node;
     v.write(file, 0, &[1; 10_000]);
@@ -33,7 +33,7 @@ fn statfs_below_a_quota_shows_its_limits_and_the_remainder() {
     }
     let around = v.fs.statfs(ROOT).expect("space");
     assert!(around.blocks_free > 253 && around.inodes_free > 8);
-    let limits = QuotaLimits { files: Some(1), bytes: Some(1) };
+    let limits = QuotaLimits { inodes: Some(1), bytes: Some(1) };
     v.fs.quota_set(&Caller::root(), dir, limits).expect("a quota is set");
     let room = v.fs.statfs(dir).expect("space");
     assert_eq!((room.inodes_free, room.blocks_free), (0, 0));

@@ -49,7 +49,7 @@ impl Right {
     }
 }
 
-const LIMITS: QuotaLimits = QuotaLimits { files: Some(100), bytes: Some(1 << 20) };
+const LIMITS: QuotaLimits = QuotaLimits { inodes: Some(100), bytes: Some(1 << 20) };
 
 fn open(media: &Media, base: &Base) -> FsSubject {
     FsSubject::open_on(media.device(), &opened_with(Durability::Async), base).expect("it is whole")
