@@ -2,7 +2,8 @@
 //!
 //! 1. The domain is in the store before anything is charged to it, with the note that it is still
 //!    adopting; after a crash this continues when the volume is opened again.
-//! 2. One directory at a time, with the gate of the subvolume held: first everything in it that is
+//! 2. One directory at a time, with the gate of the subvolume held, after all copies that inherit
+//!    the subvolume were given theirs ([`Fs::enter_alone`]): first everything in it that is
 //!    not a directory, in batches that mark and charge together, then the directory itself. So in a
 //!    marked directory only directories are unmarked, and what is created there is charged.
 //! 3. A directory without the mark does not leave one that has it ([`check_adopted`]), so none is
@@ -176,8 +177,10 @@ impl Fs {
                 (pass.left, pass.clean) = (vec![pass.domain.directory], true);
                 continue;
             };
-            match self.subvol(SubvolId(pass.domain.subvolume)) {
-                Ok(subvol) => pass.directory(self, &subvol, directory)?,
+            let subvol = self.subvol(SubvolId(pass.domain.subvolume));
+            match subvol.and_then(|subvol| pass.directory(self, &subvol, directory)) {
+                Ok(()) => {}
+                // The subvolume is gone.
                 Err(FsError::Stale) => pass.left.clear(),
                 Err(error) => return Err(error),
             }
@@ -214,10 +217,7 @@ impl Fs {
 impl Pass {
     /// Marks what is in a directory, and then the directory, if it is still below the first.
     fn directory(&mut self, fs: &Fs, subvol: &Subvol, directory: u64) -> FsResult<()> {
-        let _gate = subvol.quiesce();
-        if subvol.is_gone() {
-            return Ok(());
-        }
+        let _gate = fs.enter_alone(subvol)?;
         let view = View::new(&*fs.store, subvol.tree());
         let Some(record) = view.directory(directory)?.filter(|record| !record.detached) else {
             return Ok(());

@@ -26,6 +26,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use device::sync::RwLockWriteGuard;
 use format::entry_record::{EntryRecord, Target};
 use format::inherited_record::{HOMES_MAX, Home};
 use format::key;
@@ -156,6 +157,23 @@ impl Fs {
         }
         subvol.set_given_to(copies);
         Ok(())
+    }
+
+    /// Begins a change beside which no other runs in the subvolume: its gate is held exclusively.
+    /// `Stale`: it is gone. No gate is held before.
+    pub(crate) fn enter_alone<'a>(&self, subvol: &'a Subvol) -> FsResult<RwLockWriteGuard<'a, ()>> {
+        self.may_change()?;
+        loop {
+            let gate = subvol.quiesce();
+            if subvol.is_gone() {
+                return Err(FsError::Stale);
+            }
+            if subvol.given_to() == self.admin.copies() {
+                return Ok(gate);
+            }
+            drop(gate);
+            self.give_to_heirs(&mut self.admin.lock(), subvol)?;
+        }
     }
 
     /// An heir, if it has an entry that can be reached. An error is about the heir's own tree.

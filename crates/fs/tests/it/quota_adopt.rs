@@ -304,3 +304,39 @@ fn uncharged_directories_are_not_moved_behind_the_charged_ones() {
     assert_eq!(used(&v.fs, dir), Some((12_601, 0)));
     check(&v);
 }
+
+/// A clone that is taken while a nested subvolume is charged has that as it was then: charging it
+/// is a change, before which the clone gets its copy.
+#[test]
+fn what_a_clone_inherits_is_not_marked_after_it_was_taken() {
+    let v = volume();
+    let root = root_of();
+    let dir = v.dir(ROOT, "d").node;
+    let nested = v.fs.subvolume_create(&root, dir, b"nested", 0o755).expect("room").node;
+    let names: Vec<String> = (0..600).map(|n| format!("s{n}")).collect();
+    for name in &names {
+        let below = v.dir(nested, name).node;
+        for n in 0..20 {
+            v.file(below, &format!("f{n}"));
+        }
+    }
+    let charged_in = |top: NodeId| -> Vec<bool> {
+        names.iter().map(|name| used(&v.fs, v.find(top, name).unwrap().node).is_some()).collect()
+    };
+    let mut then = Vec::new();
+    let mut clone_once = |_, _| {
+        if then.is_empty() {
+            then = charged_in(nested);
+            v.fs.clone_dir(&root, dir, ROOT, b"clone").expect("a clone");
+        }
+        std::ops::ControlFlow::Continue(())
+    };
+    let limits = QuotaLimits { inodes: Some(100_000), bytes: None };
+    let set = v.fs.quota_set_telling(&root, nested, limits.into(), &mut clone_once);
+    assert_eq!(set.expect("a quota"), limits);
+    assert!(then.contains(&true) && then.contains(&false), "the clone was taken in between");
+    assert_eq!(charged_in(nested), [true; 600]);
+    let inherited = v.find(v.find(ROOT, "clone").unwrap().node, "nested").unwrap().node;
+    assert_eq!(charged_in(inherited), then);
+    check(&v);
+}
