@@ -16,6 +16,7 @@ pando, mount = sys.argv[1:]
 ADA, BOB, STAFF = 4001, 4002, 4100
 NOBODY = pwd.getpwnam("nobody")
 BLOCK = 4096
+NAME_BYTES = 512
 WRITERS = 6
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -119,11 +120,12 @@ def users():
         refused(write, path("dir/another"), 0, 1)
         refused(write, path("before"), 10_000, 1)
         write(path("before"), 0, 10_000)
-        os.link(path("before"), path("dir/again"))
+        refused(os.link, path("before"), path("dir/again"))
         os.truncate(path("before"), 1 << 30)
         os.truncate(path("before"), 5_000)
-        write(path("before"), 5_000, 5_000)
-        refused(write, path("before"), 10_000, 1)
+        os.link(path("before"), path("dir/again"))
+        write(path("before"), 5_000, 5_000 - NAME_BYTES)
+        refused(write, path("before"), 10_000 - NAME_BYTES, 1)
         mine = subprocess.run([pando, "quota", "get", mount, "--user", str(ADA), "--json"],
                               capture_output=True, text=True, timeout=600)
         assert json.loads(mine.stdout)["bytes"] == 65536, mine
@@ -137,7 +139,8 @@ def users():
     assert used("--user", ADA)[1] == 10_000 + 6 + 100_000, used("--user", ADA)
     as_user(ADA, ADA, [], lambda: refused(write, path("before"), 10_000, 1))
     as_user(ADA, ADA, [], lambda: [os.unlink(path(f"dir/{name}")) for name in ("file", "link", "again")])
-    settle(("--user", ADA), (2, 10_000))
+    settle(("--user", ADA), (2, 10_000 - NAME_BYTES))
+    as_user(ADA, ADA, [], lambda: write(path("before"), 10_000 - NAME_BYTES, NAME_BYTES))
 
 
 def mapping():
@@ -250,6 +253,33 @@ def settle_directory(directory, want):
     raise AssertionError(f"{directory}: {charged(directory)}, expected {want}")
 
 
+def names():
+    """Bytes bound the names of a file, of a user and in a directory; what is removed is credited."""
+    user = 4004
+    nth = lambda number: path(f"linked/{number:0255}")
+    as_user(user, user, [], lambda: [os.mkdir(path("linked")), write(path("linked/f"), 0, 100)])
+    for of in ([path("linked")], [mount, "--user", str(user)]):
+        quota("set", *of, "--bytes", str(100 + 20 * NAME_BYTES + NAME_BYTES - 1))
+
+        def mine():
+            for number in range(20):
+                os.link(path("linked/f"), nth(number))
+            refused(os.link, path("linked/f"), nth(20))
+            os.unlink(nth(0))
+            os.rename(nth(1), nth(0))
+            os.link(path("linked/f"), nth(1))
+            refused(os.link, path("linked/f"), nth(20))
+        as_user(user, user, [], mine)
+        if of[0] != mount:
+            refused(os.link, path("linked/f"), nth(20))  # those of directories hold for root, too
+        assert charged("linked") == used("--user", user) == (2, 100 + 20 * NAME_BYTES)
+        assert os.stat(path("linked/f")).st_nlink == 21
+        as_user(user, user, [], lambda: [os.unlink(nth(number)) for number in range(20)])
+        settle_directory("linked", (2, 100))
+        settle(("--user", user), (2, 100))
+        quota("set", path("linked"), "--unlimited")
+
+
 def clones():
     """What a clone inherits is charged to nobody, and what is made in it as anywhere."""
     def make():
@@ -360,6 +390,7 @@ mapping()
 groups()
 directories()
 borders()
+names()
 clones()
 crowd()
 at_the_byte()

@@ -179,6 +179,7 @@ mod tests {
             btime: 1 << 60,
             elsewhere: None,
             charge: None,
+            charged_names: 0,
         }
     }
 

@@ -5,7 +5,7 @@
 //! stores one time.
 
 use crate::layout::Field;
-use crate::quota::Charge;
+use crate::quota::{Charge, NAME_BYTES};
 use crate::{Malformed, Reader, Writer};
 
 /// Layout of the attributes.
@@ -31,6 +31,7 @@ pub const LAYOUT: &[Field] = &[
 pub const LINKED_LAYOUT: &[Field] = &[
     Field::fixed("kind", "u8", 1),
     Field::variable("nlink", "varint"),
+    Field::variable("charged_names", "varint"),
     Field::variable("attributes", "inode record"),
 ];
 
@@ -43,6 +44,8 @@ const HAS_XATTRS: u8 = 0x10;
 const HAS_EXTENTS: u8 = 0x20;
 const ELSEWHERE: u8 = 0x40;
 const CHARGED: u8 = 0x80;
+/// Beside the kind of a linked inode: some of its names are charged.
+const CHARGED_NAMES: u8 = 0x80;
 
 /// The type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +147,9 @@ pub struct InodeRecord {
     pub elsewhere: Option<Elsewhere>,
     /// The quota that it belongs to.
     pub charge: Option<Charge>,
+    /// How many of its further names (all but one) are charged to quotas. Stored in the record of a
+    /// linked inode; an inode that is stored beside its name has no further ones.
+    pub charged_names: u32,
 }
 
 impl InodeRecord {
@@ -205,6 +211,13 @@ impl InodeRecord {
         if self.has_extents || self.elsewhere.is_some() { self.allocated } else { self.size }
     }
 
+    /// Bytes that quotas charge for it: its contents, and a flat amount for each further name.
+    /// Every charge, credit and recount uses this.
+    #[inline]
+    pub fn charged_bytes(&self) -> u64 {
+        self.stored().saturating_add(u64::from(self.charged_names) * NAME_BYTES)
+    }
+
     /// Blocks of 512 bytes that `stat` and searches show. A file that is a single hole has one and
     /// not none. The kernel may not have written data that a program stored through a memory map
     /// yet, and `tar -S` treats a file without blocks as zeros without reading it.
@@ -263,6 +276,7 @@ impl InodeRecord {
             btime,
             elsewhere,
             charge,
+            charged_names: 0,
         })
     }
 }
@@ -279,8 +293,13 @@ pub struct LinkedRecord {
 impl LinkedRecord {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(self.inode.kind.byte());
+        let charged_names = self.inode.charged_names;
+        let flag = if charged_names > 0 { CHARGED_NAMES } else { 0 };
+        out.put_u8(self.inode.kind.byte() | flag);
         out.put_varint(u64::from(self.nlink));
+        if charged_names > 0 {
+            out.put_varint(u64::from(charged_names));
+        }
         self.inode.encode(out);
     }
 
@@ -288,13 +307,24 @@ impl LinkedRecord {
     pub fn decode(bytes: &[u8]) -> Result<LinkedRecord, Malformed> {
         let mut reader = Reader::new("linked inode", bytes);
         let byte = reader.u8()?;
-        let kind = FileKind::decode(byte)
+        let kind = FileKind::decode(byte & !CHARGED_NAMES)
             .filter(|&kind| kind != FileKind::Directory)
             .ok_or_else(|| reader.malformed("a kind of inode", byte.to_string()))?;
         let nlink = narrow(&mut reader, u32::MAX)?;
+        let has_charged_names = byte & CHARGED_NAMES != 0;
+        let charged_names = if has_charged_names { narrow(&mut reader, u32::MAX)? } else { 0 };
+        if has_charged_names && charged_names == 0 {
+            return Err(reader.malformed("a number of charged names", "0".to_owned()));
+        }
         let inode = InodeRecord::decode(kind, &mut reader)?;
         reader.end()?;
-        Ok(LinkedRecord { nlink, inode })
+        Ok(LinkedRecord { nlink, inode: InodeRecord { charged_names, ..inode } })
+    }
+
+    /// The record with so many names. Names that are gone are not charged any more.
+    pub fn with_nlink(&self, nlink: u32) -> LinkedRecord {
+        let charged_names = self.inode.charged_names.min(nlink.saturating_sub(1));
+        LinkedRecord { nlink, inode: InodeRecord { charged_names, ..self.inode } }
     }
 }
 
@@ -308,7 +338,7 @@ fn narrow(reader: &mut Reader<'_>, most: u32) -> Result<u32, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Charge, Elsewhere, FileKind, InodeRecord, LinkedRecord};
+    use super::{Charge, Elsewhere, FileKind, InodeRecord, LinkedRecord, NAME_BYTES};
 
     pub(crate) fn sample() -> InodeRecord {
         InodeRecord {
@@ -328,6 +358,7 @@ mod tests {
             btime: 5,
             elsewhere: None,
             charge: None,
+            charged_names: 0,
         }
     }
 
@@ -355,6 +386,7 @@ mod tests {
                 btime: if bit(4) { -1 } else { 5 },
                 elsewhere: bit(6).then_some(Elsewhere { device: 0xfe00, number: u64::MAX }),
                 charge: bit(7).then_some(Charge { domain: 1 << 40, subvolume: 300 }),
+                charged_names: if bit(1) { u32::MAX } else { 0 },
                 ..sample()
             };
             let record = LinkedRecord { nlink: bits, inode };
@@ -365,5 +397,25 @@ mod tests {
                 assert!(LinkedRecord::decode(&bytes[..length]).is_err());
             }
         }
+    }
+
+    #[test]
+    fn further_names_are_charged_and_lost_ones_are_not() {
+        let inode = InodeRecord { size: 100, charged_names: 3, ..sample() };
+        assert_eq!(inode.charged_bytes(), 100 + 3 * NAME_BYTES);
+        let record = LinkedRecord { nlink: 9, inode };
+        assert_eq!(record.with_nlink(4), LinkedRecord { nlink: 4, inode });
+        assert_eq!(record.with_nlink(3).inode.charged_names, 2);
+        assert_eq!(record.with_nlink(0).inode.charged_bytes(), 100);
+    }
+
+    #[test]
+    fn a_record_without_charged_names_is_as_before_they_were_charged() {
+        let mut bytes = Vec::new();
+        LinkedRecord { nlink: 2, inode: sample() }.encode(&mut bytes);
+        assert_eq!(bytes[..2], [1, 2]);
+        bytes[0] |= super::CHARGED_NAMES;
+        bytes.insert(2, 0);
+        assert!(LinkedRecord::decode(&bytes).is_err(), "none are charged, and the flag is set");
     }
 }

@@ -23,6 +23,11 @@ pub const CHARGED_LAYOUT: &[Field] =
     &[Field::fixed("inodes", "i64 LE", 8), Field::fixed("bytes", "i64 LE", 8)];
 const _: () = assert!(size_of(CHARGED_LAYOUT) == 16);
 
+// DO NOT CHANGE THIS VALUE: recorded charges contain it.
+/// Bytes charged for each further name of an inode: what a name of 255 bytes takes, with the
+/// records that belong to it.
+pub const NAME_BYTES: u64 = 512;
+
 /// Offset of the number of files charged, for merges.
 pub const INODES_AT: u16 = 0;
 /// Offset of the bytes charged, for merges.

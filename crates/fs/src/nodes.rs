@@ -394,6 +394,7 @@ mod tests {
             btime: 0,
             elsewhere: None,
             charge: None,
+            charged_names: 0,
         };
         Orphan::File { inode, bulk: b"x".to_vec(), xattrs: XattrRecord::default() }
     }

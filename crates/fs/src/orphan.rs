@@ -47,24 +47,26 @@ impl LastName {
         (subvol, ino): (u64, u64),
         inode: &InodeRecord,
         attached: Attached,
-    ) -> LastName {
+    ) -> FsResult<LastName> {
         let bytes = if inode.kind == FileKind::File { inode.size as i64 } else { 0 };
         txn.count(subvol, -1, -bytes);
-        let mut inode = *inode;
-        inode.ctime = txn.now;
+        let had = *inode;
+        let mut inode = InodeRecord { ctime: txn.now, charged_names: 0, ..had };
         let stored = is_stored(&inode, attached.xattrs.as_ref());
         if !stored {
             // What is in memory is charged again when it gets a name, or extents.
-            txn.credit_inode(subvol, ino, &inode);
+            txn.credit_inode(subvol, ino, &had);
             inode.charge = inode.charge.map(|charge| Charge { subvolume: 0, ..charge });
         }
         if stored {
+            // Names that a copy inherited out of reach may be charged; they go with the last one.
+            txn.charge_changed(subvol, ino, (Some(&had), &mut inode), false)?;
             txn.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
             let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
             txn.put_attached(tree, &keys.0, &keys.1, &attached);
             txn.batch().put(VOLUME, &key::orphan(subvol, ino), b"");
         }
-        LastName { subvol, ino, inode, attached, stored }
+        Ok(LastName { subvol, ino, inode, attached, stored })
     }
 
     /// After the commit, still under the lock.

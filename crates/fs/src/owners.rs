@@ -26,6 +26,7 @@ use store::CheckProgress;
 
 use crate::account::{self, Account, Change, UNLIMITED, signed};
 use crate::error::{from_store, malformed};
+use crate::quota::take_over;
 use crate::quota_check::Counting;
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
@@ -44,6 +45,12 @@ pub(crate) struct Owners {
 
 /// Who owns an inode: user and group.
 pub(crate) type Owned = (u32, u32);
+
+/// The share of an inode that is not a directory: its owners, and what they are charged for it.
+#[inline]
+pub(crate) fn share(inode: &InodeRecord) -> (Owned, u64) {
+    ((inode.uid, inode.gid), inode.charged_bytes())
+}
 
 impl Owners {
     /// Whether changes are charged.
@@ -187,13 +194,12 @@ impl Txn<'_> {
         (before, inode): (Option<&InodeRecord>, &mut InodeRecord),
         changed: bool,
     ) -> FsResult<()> {
-        let share = |inode: &InodeRecord| ((inode.uid, inode.gid), inode.stored());
-        let before = before.filter(|before| self.is_own(subvolume, ino, before.charge));
-        let before = before.map(share);
         if changed && !self.is_own(subvolume, ino, inode.charge) {
             let domain = inode.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain);
-            inode.charge = Some(Charge { domain, subvolume });
+            take_over(inode, before, Charge { domain, subvolume });
         }
+        let before = before.filter(|before| self.is_own(subvolume, ino, before.charge));
+        let before = before.map(share);
         let after = self.is_own(subvolume, ino, inode.charge).then(|| share(inode));
         self.move_owned(subvolume, before, after)
     }

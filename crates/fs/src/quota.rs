@@ -9,8 +9,9 @@
 //!    committed.
 //! 2. The batch merges the same numbers into the record of (domain, subvolume), which survives a
 //!    crash, and from which the memory is filled when the volume is opened.
-//! 3. A charged inode is charged with all bytes that it stores. An inherited one is charged, as a
-//!    whole, when its contents are changed: from then on they are its own.
+//! 3. A charged inode is charged with all bytes that it stores, and a flat amount for each further
+//!    name ([`InodeRecord::charged_bytes`]). An inherited one is charged, as a whole, when its
+//!    contents are changed or it gets a name: from then on it is the subvolume's own.
 //!
 //! The quotas of users and groups (`owners`) are charged along.
 
@@ -27,7 +28,7 @@ use inode::{Caller, FsError, NodeId};
 use crate::account::{self, Account, Change, UNLIMITED, signed};
 use crate::edit::edit;
 use crate::load::Inode;
-use crate::owners::{Owned, Owners};
+use crate::owners::{Owned, Owners, share};
 use crate::quota_adopt::Adopting;
 use crate::subvol::{Subvol, VOLUME};
 use crate::subvolumes::{self, Ledger, Member};
@@ -174,6 +175,14 @@ impl Quotas {
 /// The domain of what is created in a directory; 0: none.
 pub(crate) fn domain_of(directory: &DirectoryRecord) -> u64 {
     directory.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain)
+}
+
+/// Marks an inherited inode as a subvolume's own, because it changed. Only the names that it got
+/// with the change are charged: the others are inherited, and may be out of reach.
+pub(crate) fn take_over(inode: &mut InodeRecord, before: Option<&InodeRecord>, charge: Charge) {
+    let inherited = before.map_or(0, |before| before.charged_names);
+    inode.charged_names = inode.charged_names.saturating_sub(inherited);
+    inode.charge = Some(charge);
 }
 
 /// Refuses to move an object from one domain into another under the same charge.
@@ -371,10 +380,9 @@ impl Txn<'_> {
     #[inline]
     pub(crate) fn credit_inode(&mut self, subvolume: u64, ino: u64, inode: &InodeRecord) {
         if let Some(charge) = inode.charge {
-            self.credit(subvolume, charge, inode.stored());
+            self.credit(subvolume, charge, inode.charged_bytes());
         }
-        let share = ((inode.uid, inode.gid), inode.stored());
-        self.credit_owned(subvolume, ino, inode.charge, share);
+        self.credit_owned(subvolume, ino, inode.charge, share(inode));
     }
 
     /// Returns an inode's charge to a domain, if it was charged in this subvolume.
@@ -387,7 +395,7 @@ impl Txn<'_> {
     }
 
     /// Charges an inode that changed from what was stored before, if anything was. `changed`: its
-    /// contents changed, even if their number did not.
+    /// contents changed, even if their number did not, or it got a name.
     #[inline]
     pub(crate) fn charge_changed(
         &mut self,
@@ -397,8 +405,7 @@ impl Txn<'_> {
         changed: bool,
     ) -> FsResult<()> {
         if let Some(charge) = inode.charge {
-            let stored = before.map_or(0, InodeRecord::stored);
-            self.charge_domain_change(subvolume, charge, (stored, inode), changed)?;
+            self.charge_domain_change(subvolume, charge, (before, inode), changed)?;
         }
         if self.fs().quotas.owners.is_on() {
             self.charge_owned_change(subvolume, ino, (before, inode), changed)?;
@@ -411,19 +418,20 @@ impl Txn<'_> {
         &mut self,
         subvolume: u64,
         charge: Charge,
-        (before, inode): (u64, &mut InodeRecord),
+        (before, inode): (Option<&InodeRecord>, &mut InodeRecord),
         changed: bool,
     ) -> FsResult<()> {
         if charge.domain == Charge::NO_DOMAIN {
             return Ok(());
         }
-        let after = inode.stored();
         if charge.subvolume == subvolume {
-            return self.charge(charge.domain, subvolume, 0, signed(after) - signed(before));
+            let before = before.map_or(0, InodeRecord::charged_bytes);
+            let more = signed(inode.charged_bytes()) - signed(before);
+            return self.charge(charge.domain, subvolume, 0, more);
         }
         if changed {
-            self.charge(charge.domain, subvolume, 1, signed(after))?;
-            inode.charge = Some(Charge { subvolume, ..charge });
+            take_over(inode, before, Charge { subvolume, ..charge });
+            self.charge(charge.domain, subvolume, 1, signed(inode.charged_bytes()))?;
         }
         Ok(())
     }

@@ -341,7 +341,7 @@ impl Pass {
         place: (u64, u64),
         inode: InodeRecord,
     ) -> FsResult<InodeRecord> {
-        let charge = Some(txn.mark(self.domain.id, place, inode.charge, inode.stored())?);
+        let charge = Some(txn.mark(self.domain.id, place, inode.charge, inode.charged_bytes())?);
         Ok(InodeRecord { charge, ..inode })
     }
 }

@@ -15,6 +15,7 @@ use store::{CheckProgress, KeyRange, Pinned, TreeId};
 
 use crate::account;
 use crate::error::{from_store, malformed};
+use crate::owners::share;
 use crate::subvol::VOLUME;
 use crate::volume::Visit;
 use crate::{Fs, FsResult, QuotaDifference, QuotaOf};
@@ -253,8 +254,10 @@ fn count(
         }
     };
     visit(pin, of.tree, b"", &mut |key, value| {
-        let inode =
-            |ino, inode: &InodeRecord| (ino, inode.charge, (inode.uid, inode.gid), inode.stored());
+        let inode = |ino, inode: &InodeRecord| {
+            let (owned, bytes) = share(inode);
+            (ino, inode.charge, owned, bytes)
+        };
         let (ino, charge, owned, bytes) = match key::parse(key).map_err(malformed)? {
             Parsed::Entry { directory, cookie: 0, part: Part::Attributes } => {
                 let record = DirectoryRecord::decode(value).map_err(malformed)?;

@@ -343,5 +343,6 @@ pub(crate) fn fresh_inode(kind: FileKind, now: i64) -> InodeRecord {
         btime: now,
         elsewhere: None,
         charge: None,
+        charged_names: 0,
     }
 }

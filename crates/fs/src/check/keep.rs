@@ -4,7 +4,7 @@
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::extent::{Extent, decode};
-use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
+use format::inode_record::{FileKind, InodeRecord};
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
@@ -70,7 +70,7 @@ impl Fs {
                 let record = view.linked(ino)?.ok_or(FsError::NotFound)?;
                 let target = Target::Linked(record.inode.kind);
                 let cookie = self.name(&mut txn, view, kept, (&name, ino, target))?;
-                txn.put_linked(tree, ino, &LinkedRecord { nlink: 1, ..record });
+                txn.put_linked(tree, ino, &record.with_nlink(1));
                 txn.batch().put(tree, &key::back_reference(ino, kept, cookie), b"");
             }
             Stray::Extents(ino) => {

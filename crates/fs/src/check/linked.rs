@@ -196,7 +196,7 @@ impl Checker<'_, '_> {
         if inode.names > 0 {
             let what =
                 format!("its link count is {}, but it has {} names", record.nlink, inode.names);
-            let right = LinkedRecord { nlink: inode.names, ..*record };
+            let right = record.with_nlink(inode.names);
             let fix = put(tree, ino, &right, "set the count of links");
             let problem = Problem::new(ProblemKind::Links, what).repaired_by(fix);
             return self.about(tree, ino, problem);

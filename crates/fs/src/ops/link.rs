@@ -88,7 +88,7 @@ pub(crate) fn link(
         if unnamed {
             linking.adopt(&mut txn, id)?;
         }
-        let (inode, nlink) = linking.add_name(&mut txn, dir, &vacancy, name.as_bytes())?;
+        let (inode, nlink) = linking.add_name(&mut txn, (id, dir), &vacancy, name.as_bytes())?;
         txn.commit()?;
         if unnamed {
             fs.nodes.name_unnamed(node);
@@ -188,16 +188,21 @@ impl Linking<'_> {
         Ok(())
     }
 
+    /// Adds the name, and charges it if it is a further one.
     fn add_name(
         &mut self,
         txn: &mut Txn<'_>,
-        dir: u64,
+        (subvol, dir): (u64, u64),
         vacancy: &Vacancy,
         name: &[u8],
     ) -> FsResult<(InodeRecord, u32)> {
         let tree = self.view.tree;
-        let inode = InodeRecord { ctime: txn.now, ..self.file.inode };
-        let nlink = self.file.nlink + 1;
+        let had = InodeRecord { ctime: txn.now, ..self.file.inode };
+        let (mut inode, nlink) = (had, self.file.nlink + 1);
+        if nlink > 1 {
+            inode.charged_names = had.charged_names.saturating_add(1);
+            txn.charge_changed(subvol, self.ino, (Some(&had), &mut inode), true)?;
+        }
         let target = Target::Linked(inode.kind);
         let entry = EntryRecord { chained: false, ino: self.ino, name, target };
         txn.insert_entry(self.view, dir, vacancy, &entry)?;

@@ -18,7 +18,7 @@ use crate::nodes::Location;
 use crate::subvol::Subvol;
 use crate::txn::{Txn, fresh_inode};
 use crate::view::{Search, Vacancy, View};
-use crate::{Entry, Fs, FsResult, NewNode, attributes, permit};
+use crate::{Entry, Fs, FsResult, NewNode, attributes, owners, permit};
 
 /// Creates an inode that is not a directory, and a name for it.
 pub(crate) fn mknod(
@@ -74,7 +74,7 @@ pub(super) fn make(
         ..fresh_inode(kind, txn.now)
     };
     txn.on_behalf(caller);
-    let share = ((inode.uid, inode.gid), inode.stored());
+    let share = owners::share(&inode);
     inode.charge = txn.charge_new(subvol.id.0, &directory, share)?;
     let entry =
         EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Embedded(inode) };

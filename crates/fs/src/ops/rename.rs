@@ -404,14 +404,14 @@ impl Rename<'_> {
         let Object::File { inode, .. } = &mut object else { return Ok(object) };
         let known = inode.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain);
         if known != domain {
-            let (subvolume, stored) = (self.subvol.id.0, signed(inode.stored()));
+            let (subvolume, bytes) = (self.subvol.id.0, inode.charged_bytes());
             let own = txn.is_own(subvolume, ino, inode.charge);
             if let Some(charge) = inode.charge {
-                txn.credit(subvolume, charge, inode.stored());
+                txn.credit(subvolume, charge, bytes);
             }
             let nobody = inode.charge.map_or(Charge::NOBODY, |charge| charge.subvolume);
             if own {
-                txn.charge(domain, subvolume, 1, stored)?;
+                txn.charge(domain, subvolume, 1, signed(bytes))?;
             }
             inode.charge = Some(Charge { domain, subvolume: if own { subvolume } else { nobody } });
         }

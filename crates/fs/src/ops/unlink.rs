@@ -134,7 +134,10 @@ pub(crate) fn drop_name(
         txn.batch().delete(view.tree, key);
     }
     if others > 0 && hidden.is_none() {
-        let inode = InodeRecord { ctime: txn.now, ..*inode };
+        let had = InodeRecord { ctime: txn.now, ..*inode };
+        let mut inode = had;
+        inode.charged_names = had.charged_names.saturating_sub(1).min(others - 1);
+        txn.charge_changed(subvol, ino, (Some(&had), &mut inode), false)?;
         txn.put_linked(view.tree, ino, &LinkedRecord { nlink: others, inode });
         return Ok(None);
     }
@@ -154,5 +157,5 @@ pub(crate) fn drop_name(
             txn.batch().delete(view.tree, &key::linked(ino, part));
         }
     }
-    Ok(Some(LastName::plan(txn, view.tree, (subvol, ino), inode, attached)))
+    LastName::plan(txn, view.tree, (subvol, ino), inode, attached).map(Some)
 }

@@ -9,7 +9,7 @@ use inode::{Caller, FsError, Kind};
 
 use crate::txn::{Txn, fresh_inode};
 use crate::view::{Found, View};
-use crate::{FsResult, NewNode, permit};
+use crate::{FsResult, NewNode, owners, permit};
 
 /// Whether to create a whiteout.
 pub(super) fn is_one(new: &NewNode) -> bool {
@@ -40,7 +40,7 @@ pub(super) fn put(
         ..fresh_inode(kind, txn.now)
     };
     txn.on_behalf(caller);
-    let share = ((inode.uid, inode.gid), inode.stored());
+    let share = owners::share(&inode);
     inode.charge = txn.charge_new(subvolume, &directory, share)?;
     txn.erase_attached(view.tree, dir, found);
     let target = Target::Embedded(inode);

@@ -302,6 +302,7 @@ pub(crate) fn linked_records(store: &dyn Store, reach: &mut Reach, ino: u64) -> 
                 return Ok(Vec::new());
             }
             value.clear();
+            // What is charged stays: only changes of the inode change it.
             LinkedRecord { nlink: names, ..record }.encode(value);
         }
     }

@@ -166,6 +166,7 @@ impl Listed<'_> {
             btime: attr.btime,
             elsewhere: Some(attr.elsewhere()),
             charge: None,
+            charged_names: 0,
         }
     }
 }

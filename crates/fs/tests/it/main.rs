@@ -44,6 +44,7 @@ mod quota;
 mod quota_adopt;
 mod quota_crash;
 mod quota_guards;
+mod quota_names;
 mod random;
 mod removed;
 mod scan;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use format::quota::NAME_BYTES;
 use fs::{Engine, FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, RenameMode};
 use inode::{Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};
 use store::Durability;
@@ -32,15 +33,18 @@ struct Object {
     /// Whether it is charged to its owners: it was made here, or changed since it was inherited.
     charged: bool,
     names: u32,
+    /// Names beyond the first that were made here, and are charged with it.
+    further: u32,
 }
 
 impl Object {
     fn bytes(&self) -> i64 {
-        match &self.body {
+        let contents = match &self.body {
             Body::Directory(_) => 0,
             Body::Link(bytes) | Body::Small(bytes) => *bytes as i64,
             Body::Large(bytes) => bytes.iter().filter(|byte| **byte).count() as i64,
-        }
+        };
+        contents + i64::from(self.further) * NAME_BYTES as i64
     }
 }
 
@@ -109,7 +113,7 @@ impl Model {
 
     fn make(&mut self, caller: &Caller, dir: usize, name: &str, body: Body) -> Result<usize, ()> {
         let (uid, gid) = (caller.uid, caller.gid);
-        let object = Object { body, uid, gid, charged: true, names: 1 };
+        let object = Object { body, uid, gid, charged: true, names: 1, further: 0 };
         if !self.allows(caller, None, &object) {
             return Err(());
         }
@@ -125,7 +129,7 @@ impl Model {
             self.objects[*copy].as_mut().expect("it is there").names += 1;
             return *copy;
         }
-        let mut object = Object { charged: false, names: 1, ..self.object(at).clone() };
+        let mut object = Object { charged: false, names: 1, further: 0, ..self.object(at).clone() };
         self.objects.push(None);
         let copy = self.objects.len() - 1;
         known.insert(at, copy);
@@ -142,6 +146,7 @@ impl Model {
     fn remove(&mut self, at: usize) {
         let object = self.objects[at].as_mut().expect("it is there");
         object.names -= 1;
+        object.further = object.further.saturating_sub(1);
         if object.names == 0 {
             let object = self.objects[at].take().expect("it is there");
             if let Body::Directory(entries) = object.body {
@@ -313,10 +318,19 @@ impl Run<'_> {
                 {
                     let link =
                         self.fs.lookup(&who, node, old.as_bytes()).expect("it is there").node;
-                    self.fs.link(&who, link, node, name.as_bytes()).expect("a name is no file");
-                    self.fs.forget(link, 2);
-                    self.model.entries(dir).insert(name, at);
-                    self.model.objects[at].as_mut().expect("it is there").names += 1;
+                    let answer = self.fs.link(&who, link, node, name.as_bytes());
+                    let mut after = self.model.object(at).clone();
+                    // A name makes an inherited file a charged one, as contents do.
+                    after.charged |= self.model.counted;
+                    after.further += u32::from(after.charged);
+                    after.names += 1;
+                    let allowed = self.model.allows(&who, Some(at), &after);
+                    if self.agree(answer, allowed).is_some() {
+                        self.fs.forget(link, 1);
+                        self.model.entries(dir).insert(name, at);
+                        self.model.objects[at] = Some(after);
+                    }
+                    self.fs.forget(link, 1);
                 }
             }
             15 => {
@@ -477,7 +491,7 @@ fn run(seed: u64, engine: Engine) -> u32 {
     let open = SetAttr { mode: Some(0o777), ..SetAttr::default() };
     fs.setattr(&Caller::root(), NodeId::ROOT, &open).expect("root");
     let body = Body::Directory(BTreeMap::new());
-    let top = Object { body, uid: 0, gid: 0, charged: true, names: 1 };
+    let top = Object { body, uid: 0, gid: 0, charged: true, names: 1, further: 0 };
     let model = Model {
         objects: vec![Some(top)],
         limits: BTreeMap::new(),

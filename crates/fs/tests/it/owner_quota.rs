@@ -2,7 +2,7 @@
 
 use format::key;
 use format::owner_quota::OwnerLimits;
-use format::quota::Charged;
+use format::quota::{Charged, NAME_BYTES};
 use fs::{FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, QuotaOf};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use store::{Batch, Store, TreeId};
@@ -58,14 +58,19 @@ fn existing_files_are_counted_and_limits_are_exact() {
     refused(v.file_as(&ada, dir, "f", 0o644), &FsError::QuotaExceeded);
     refused(v.fs.mkdir(&ada, dir, b"e", 0o755), &FsError::QuotaExceeded);
     v.fs.link(&ada, before, dir, b"again").expect("a name is no file");
-    v.fs.write(&ada, before, 5000, &[1; 4994]).unwrap();
+    assert_eq!(used(&v.fs, ADA), (3, 5006 + NAME_BYTES));
+    v.fs.write(&ada, before, 5000, &[1; 4994 - NAME_BYTES as usize]).unwrap();
+    refused(v.fs.write(&ada, before, 9994 - NAME_BYTES, b"x"), &FsError::QuotaExceeded);
+    v.fs.unlink(&ada, dir, b"again").unwrap();
+    v.fs.write(&ada, before, 9994 - NAME_BYTES, &[1; NAME_BYTES as usize]).unwrap();
+    refused(v.fs.link(&ada, before, dir, b"again"), &FsError::QuotaExceeded);
     refused(v.fs.write(&ada, before, 9994, b"x"), &FsError::QuotaExceeded);
     v.fs.write(&ada, before, 0, &[2; 9994]).expect("what is overwritten makes space for itself");
     assert_eq!(used(&v.fs, ADA), (3, 10_000));
     assert_eq!(used(&v.fs, STAFF), (3, 10_000));
     v.file_as(&user(8), ROOT, "of another", 0o644).expect("the limit is of one user");
-    v.fs.unlink(&ada, dir, b"l").unwrap();
     refused(v.fs.rmdir(&ada, ROOT, b"d"), &FsError::NotEmpty);
+    v.fs.unlink(&ada, dir, b"l").unwrap();
     assert_eq!(used(&v.fs, ADA), (2, 9994));
     limit(&v.fs, ADA, None, None);
     v.fs.write(&ada, before, 9994, &[1; 10_000]).unwrap();
@@ -327,7 +332,7 @@ fn a_hard_link_that_was_inherited_and_changed_is_credited_with_its_last_name() {
     }
     limit(&v.fs, ADA, Some(100), Some(1 << 20));
     let before = used(&v.fs, ADA);
-    assert_eq!(before, (3, 30_000));
+    assert_eq!(before, (3, 30_000 + 3 * NAME_BYTES));
     let clone = v.fs.clone_dir(&root, d, ROOT, b"clone").unwrap().root;
     let quota = QuotaLimits { inodes: Some(100), bytes: None };
     v.fs.quota_set(&root, clone, quota).unwrap();
@@ -343,6 +348,7 @@ fn a_hard_link_that_was_inherited_and_changed_is_credited_with_its_last_name() {
         assert_eq!(used(&v.fs, ADA), (before.0 + 1, before.1 + 10_000), "as a whole");
         if more {
             v.fs.link(&ada, file, clone, b"more").expect("made there");
+            assert_eq!(used(&v.fs, ADA), (before.0 + 1, before.1 + 10_000 + NAME_BYTES));
             v.fs.unlink(&ada, clone, b"more").expect("the other is left");
             assert_eq!(used(&v.fs, ADA), (before.0 + 1, before.1 + 10_000));
         }
@@ -555,9 +561,10 @@ fn a_damaged_quota_of_a_directory_that_was_rolled_back_is_not_forgotten() {
     let report = v.reopened().check_volume(&mut |_, _| std::ops::ControlFlow::Continue(()));
     let problems = report.expect("it reads").problems;
     let remedies: Vec<_> = problems.iter().map(fs::Problem::remedy).collect();
-    let recounts =
-        |remedy: &Option<String>| remedy.as_ref().is_some_and(|it| it.contains("recounted"));
-    assert!(remedies.iter().any(recounts), "{problems:?} {remedies:?}");
+    let rewrites = |remedy: &Option<String>| {
+        remedy.as_ref().is_some_and(|it| it.contains("rewrite the record"))
+    };
+    assert!(remedies.iter().any(rewrites), "{problems:?} {remedies:?}");
 }
 
 #[test]

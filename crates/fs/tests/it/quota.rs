@@ -1,7 +1,7 @@
 //! Quotas of directories: nothing over the limit, nothing lost, whatever is done to the volume. The
 //! records always equal a count of all inodes.
 
-use format::quota::Charged;
+use format::quota::{Charged, NAME_BYTES};
 use fs::{Allocate, FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, QuotaOf, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use store::{Batch, Store, TreeId};
@@ -65,13 +65,16 @@ fn a_quota_ends_at_the_file_and_at_the_byte() {
     refused(v.fs.mkdir(&root, sub, b"t", 0o755), &FsError::QuotaExceeded);
     let fifo = NewNode { kind: Kind::Fifo, mode: 0o644, rdev: 0 };
     refused(v.fs.mknod(&root, dir, b"p", &fifo), &FsError::QuotaExceeded);
-    v.fs.link(&root, file, sub, b"again").expect("a name is no file");
+    refused(v.fs.link(&root, file, sub, b"again"), &FsError::QuotaExceeded);
+    size(&v, file, 9_994 - NAME_BYTES).unwrap();
+    v.fs.link(&root, file, sub, b"again").expect("a name takes what was cut off");
+    assert_eq!(used(&v.fs, dir), (4, 10_000));
     size(&v, file, 1 << 30).expect("a hole is no contents");
     v.fs.fallocate(&root, file, (0, 8192), Allocate::Punch).unwrap();
     assert_eq!(used(&v.fs, file).1, 10_000 - 8192);
     check(&v);
     v.fs.unlink(&root, dir, b"f").unwrap();
-    assert_eq!(used(&v.fs, dir).0, 4);
+    assert_eq!(used(&v.fs, dir), (4, 10_000 - 8192 - NAME_BYTES));
     v.fs.unlink(&root, sub, b"again").unwrap();
     v.fs.unlink(&root, sub, b"l").unwrap();
     v.fs.rmdir(&root, dir, b"s").unwrap();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use format::quota::NAME_BYTES;
 use fs::{Engine, FileSystem, Fs, NewNode, Owner, QuotaLimits, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId};
 use store::Durability;
@@ -29,7 +30,7 @@ fn make(fs: &Fs, dir: NodeId, name: &str, bytes: usize) -> NodeId {
     made
 }
 
-/// Directories of several levels, each with files, and a hard link; returns inodes and bytes.
+/// Directories of several levels, each with files, and a hard link; returns what that is charged.
 fn fill(fs: &Fs, dir: NodeId, levels: u32) -> (u64, u64) {
     let (mut files, mut bytes) = (1, 0);
     for n in 0..3 {
@@ -41,6 +42,7 @@ fn fill(fs: &Fs, dir: NodeId, levels: u32) -> (u64, u64) {
             assert_eq!(found, file);
             fs.link(&Caller::root(), file, dir, b"again").expect("another name");
             fs.forget(file, 2);
+            bytes += NAME_BYTES;
         }
     }
     for n in 0..2 {

@@ -73,7 +73,7 @@ pub(crate) struct QuotaSetArgs {
     /// Most files, directories and other inodes
     #[arg(long, alias = "files", value_name = "N|none", value_parser = inodes, group = "limits")]
     inodes: Option<LimitChange>,
-    /// Most bytes, such as 500M or 1.5G, in powers of 1024
+    /// Most bytes of contents and hard links, such as 500M or 1.5G, in powers of 1024
     #[arg(long, value_name = "SIZE|none", value_parser = bytes, group = "limits")]
     bytes: Option<LimitChange>,
     /// No limits, as with `none` for both; usage is still counted

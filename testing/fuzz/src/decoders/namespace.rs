@@ -193,6 +193,7 @@ fn inode(random: &mut Rng, kind: FileKind) -> InodeRecord {
         elsewhere: is_elsewhere
             .then(|| Elsewhere { device: number(random), number: number(random) }),
         charge: charge(random),
+        charged_names: 0,
     }
 }
 
@@ -238,7 +239,9 @@ fn make_linked(random: &mut Rng) -> Vec<u8> {
         FileKind::Directory => FileKind::File,
         kind => kind,
     };
-    let record = LinkedRecord { nlink: number32(random), inode: inode(random, kind) };
+    let charged_names = if random.bool() { number32(random) } else { 0 };
+    let inode = InodeRecord { charged_names, ..inode(random, kind) };
+    let record = LinkedRecord { nlink: number32(random), inode };
     let mut out = Vec::new();
     record.encode(&mut out);
     out
@@ -250,7 +253,7 @@ fn run_linked(bytes: &[u8]) -> bool {
         seen(InodeRecord::decode(kind, &mut Reader::new("inode", rest)));
     }
     let Ok(record) = LinkedRecord::decode(bytes) else { return false };
-    seen(record.inode.stored());
+    seen(record.inode.charged_bytes());
     let mut encoded = Vec::new();
     record.encode(&mut encoded);
     again(&record, &encoded, LinkedRecord::decode);
