@@ -250,7 +250,7 @@ impl Search<'_> {
         let details = One { stored: Stored { records }, is_virtual };
         let subvolume = subvol.id.0;
         let found = Match { row: &row, path: shown, depth, subvolume, details: &details };
-        let context = Context::of(&found, self.caller, self.find.accounts);
+        let context = Context::of(&found, self.caller, self.find.accounts, self.find.cancel);
         outcome.rows_tested = 1;
         if self.find.expr.matches(&context).map_err(from_search)? {
             outcome.matched = 1;

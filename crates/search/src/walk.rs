@@ -212,7 +212,7 @@ impl Walk<'_> {
     }
 
     fn context<'b>(&'b self, found: &Match<'b>) -> Context<'b> {
-        Context::of(found, self.request.caller, self.request.accounts)
+        Context::of(found, self.request.caller, self.request.accounts, self.request.cancel)
     }
 
     /// Tests a row against the query and emits it if it matches.

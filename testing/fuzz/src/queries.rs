@@ -320,6 +320,7 @@ pub(crate) fn ask(expr: &Expr) {
             details: &Nobody,
             caller: &caller,
             accounts: &Nobody,
+            cancel: &std::sync::atomic::AtomicBool::new(false),
         };
         let mut fired = Fired::default();
         seen(expr.eval(&context, &mut fired));

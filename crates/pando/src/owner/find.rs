@@ -212,6 +212,7 @@ impl Searching<'_, '_> {
             find,
             caller: self.caller,
             accounts: self.accounts,
+            cancel: self.cancel,
             shown: shown.len(),
             plain: is_plain(&find.expr),
             fired: Fired::default(),
@@ -267,6 +268,7 @@ struct Taker<'a, 'b> {
     find: &'a Find,
     caller: &'a Caller,
     accounts: &'a Accounts,
+    cancel: &'a AtomicBool,
     shown: usize,
     plain: bool,
     fired: Fired,
@@ -293,7 +295,7 @@ impl Taker<'_, '_> {
         let mut fired = Vec::new();
         if !self.plain {
             self.fired.clear();
-            let context = Context::of(found, self.caller, self.accounts);
+            let context = Context::of(found, self.caller, self.accounts, self.cancel);
             self.find.expr.eval(&context, &mut self.fired)?;
             self.quit = self.fired.quit;
             fired.clone_from(&self.fired.actions);

@@ -221,11 +221,20 @@ impl Counting<'_> {
 
     /// Whether a row matches, wherever it is.
     fn matches(&self, row: &Row<'_>) -> Result<bool> {
-        let Request { expr, caller, accounts, .. } = *self.request;
+        let Request { expr, caller, accounts, cancel, .. } = *self.request;
         let read: &dyn Read = &*self.view.pinned;
         let records = Records { read, tree: self.view.tree, searchable: &CARRY_NOTHING };
         let (details, subvolume) = (&Stored { records }, self.view.subvolume);
-        expr.matches(&Context { row, path: b"", depth: 0, subvolume, details, caller, accounts })
+        expr.matches(&Context {
+            row,
+            path: b"",
+            depth: 0,
+            subvolume,
+            details,
+            caller,
+            accounts,
+            cancel,
+        })
     }
 
     /// Counts matching rows whose directory counts, and, if rows of the cluster changed, which are

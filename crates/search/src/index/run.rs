@@ -134,8 +134,8 @@ impl<'a> Run<'a> {
         subvolume: u64,
         details: &'b Stored<'b>,
     ) -> Context<'b> {
-        let Request { caller, accounts, .. } = *self.request;
-        Context { row, path, depth, subvolume, details, caller, accounts }
+        let Request { caller, accounts, cancel, .. } = *self.request;
+        Context { row, path, depth, subvolume, details, caller, accounts, cancel }
     }
 
     fn is_pruned(

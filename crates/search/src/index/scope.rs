@@ -187,9 +187,9 @@ impl<'a> Scope<'a> {
         depth: u32,
         subvolume: u64,
     ) -> Result<bool> {
-        let Request { caller, accounts, .. } = *self.request;
+        let Request { caller, accounts, cancel, .. } = *self.request;
         let details = &Stored { records: self.records };
-        expr.matches(&Context { row, path, depth, subvolume, details, caller, accounts })
+        expr.matches(&Context { row, path, depth, subvolume, details, caller, accounts, cancel })
     }
 
     /// Writes the path of a directory that is inside the scope.

@@ -6,10 +6,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::expr::{ACTIONS_MAX, DEPTH_MAX, Expr, NODES_MAX, Test};
 use super::regex::{MEMORY_MAX, Regex, RegexError};
 
-/// Maximum regular expressions of an expression, their total bytes, and their compiled memory.
+/// Maximum regular expressions of an expression, their total bytes, and the memory of each compiled
+/// form of them.
 const REGEXES_MAX: usize = 32;
 const REGEX_BYTES_MAX: usize = 16 << 10;
-const REGEX_MEMORY_MAX: usize = 8 << 20;
+const REGEX_MEMORY_MAX: usize = 4 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Token {

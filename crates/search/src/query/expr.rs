@@ -5,6 +5,8 @@
 //! clusters (`narrow`) and the rows that reach an action (`fires`). It is at most [`DEPTH_MAX`]
 //! deep, so that no function here runs out of stack.
 
+use std::sync::atomic::AtomicBool;
+
 use format::acl::{ACCESS, Acl};
 use format::inode_record::FileKind;
 use inode::{Caller, Kind, Owned};
@@ -162,6 +164,8 @@ pub struct Context<'a> {
     pub caller: &'a Caller,
     /// Looks up users and groups.
     pub accounts: &'a dyn Accounts,
+    /// Set when the caller cancels: the match of a long path then ends.
+    pub cancel: &'a AtomicBool,
 }
 
 /// Which actions a row reached, in order.
@@ -296,9 +300,14 @@ impl Expr {
 
 impl<'a> Context<'a> {
     /// The context of a match.
-    pub fn of(found: &Match<'a>, caller: &'a Caller, accounts: &'a dyn Accounts) -> Context<'a> {
+    pub fn of(
+        found: &Match<'a>,
+        caller: &'a Caller,
+        accounts: &'a dyn Accounts,
+        cancel: &'a AtomicBool,
+    ) -> Context<'a> {
         let Match { row, path, depth, subvolume, details } = *found;
-        Context { row, path, depth, subvolume, details, caller, accounts }
+        Context { row, path, depth, subvolume, details, caller, accounts, cancel }
     }
 }
 
@@ -341,10 +350,10 @@ impl Test {
             }
             Test::Kind(kinds) => kinds.contains(row.kind),
             Test::Perm(perm) => perm.holds(row.kind, row.mode),
-            Test::Name(glob) => glob.matches(row.name),
-            Test::Path(glob) => glob.matches(context.path),
-            Test::NameRegex(regex) => regex.matches(row.name),
-            Test::PathRegex(regex) => regex.matches(context.path),
+            Test::Name(glob) => glob.matches_until(row.name, context.cancel)?,
+            Test::Path(glob) => glob.matches_until(context.path, context.cancel)?,
+            Test::NameRegex(regex) => regex.matches_until(row.name, context.cancel)?,
+            Test::PathRegex(regex) => regex.matches_until(context.path, context.cancel)?,
             Test::Empty => match row.kind {
                 FileKind::File => row.size == 0,
                 FileKind::Directory => row.entries == 0,
@@ -356,13 +365,14 @@ impl Test {
                 owned.allows(context.caller, *mask, || access_list(context))?
             }
             Test::Target(glob) => {
-                row.kind == FileKind::Symlink && glob.matches(&context.details.target(row)?)
+                row.kind == FileKind::Symlink
+                    && glob.matches_until(&context.details.target(row)?, context.cancel)?
             }
             Test::Xattr(name, _) if !may_read(context, name)? => false,
             Test::Xattr(name, value) => match (context.details.xattr(row, name)?, value) {
                 (None, _) => false,
                 (Some(_), None) => true,
-                (Some(found), Some(glob)) => glob.matches(&found),
+                (Some(found), Some(glob)) => glob.matches_until(&found, context.cancel)?,
             },
             Test::NoUser => !context.accounts.has_user(row.uid),
             Test::NoGroup => !context.accounts.has_group(row.gid),

@@ -7,9 +7,12 @@
 mod linear;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
+
+use super::work::{NEVER, Work};
 
 /// The letters of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,17 +31,26 @@ pub struct Glob {
     shape: Shape,
 }
 
-/// The error for an invalid pattern.
+/// The error for a pattern beyond a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a pattern of {0} bytes is too long")]
-pub struct GlobError(usize);
+pub enum GlobError {
+    /// It has too many bytes.
+    #[error("the pattern has {0} bytes, and at most {BYTES_MAX} are accepted")]
+    Bytes(usize),
+    /// It has too many members of [`weight`].
+    #[error(
+        "between its first and its last '*' the pattern has {0} letters, '?' and members of \
+         brackets, and at most {WEIGHT_MAX} are accepted (text between two '*' without '?' and \
+         brackets does not count)"
+    )]
+    Weight(usize),
+}
 
 /// Maximum bytes of a pattern.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Maximum parts of a pattern that is not a literal between stars: the time for matching is
-/// proportional to them.
-const PARTS_MAX: usize = 8192;
+/// Maximum weight of a pattern: the time to match a row is proportional to it.
+const WEIGHT_MAX: usize = 512;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Source {
@@ -115,14 +127,16 @@ impl Glob {
     /// Reads a pattern.
     pub fn new(pattern: &[u8], ignore_case: bool, letters: Letters) -> Result<Glob, GlobError> {
         if pattern.len() > BYTES_MAX {
-            return Err(GlobError(pattern.len()));
+            return Err(GlobError::Bytes(pattern.len()));
         }
         let source = Source { pattern: pattern.to_vec(), ignore_case, letters };
         let shape = shape(&source);
-        if matches!(&shape, Shape::General(parts) if parts.len() > PARTS_MAX) {
-            return Err(GlobError(pattern.len()));
+        match &shape {
+            Shape::General(parts) if weight(parts) > WEIGHT_MAX => {
+                Err(GlobError::Weight(weight(parts)))
+            }
+            _ => Ok(Glob { source, shape }),
         }
-        Ok(Glob { source, shape })
     }
 
     /// A pattern for exactly these bytes.
@@ -140,10 +154,15 @@ impl Glob {
         Glob::new(&pattern, ignore_case, letters)
     }
 
-    /// Whether the pattern matches all of `text`.
+    /// Whether the pattern matches all of a short text, such as a name.
     pub fn matches(&self, text: &[u8]) -> bool {
+        self.matches_until(text, &NEVER).expect("invariant: nothing cancels it")
+    }
+
+    /// Whether the pattern matches all of `text`, unless the caller cancels.
+    pub fn matches_until(&self, text: &[u8], cancel: &AtomicBool) -> crate::Result<bool> {
         if let Shape::General(parts) = &self.shape {
-            return general(parts, text, &self.source);
+            return general(parts, text, &self.source, &mut Work::until(cancel));
         }
         let folded;
         let text = if self.source.ignore_case {
@@ -152,13 +171,13 @@ impl Glob {
         } else {
             text
         };
-        match &self.shape {
+        Ok(match &self.shape {
             Shape::Literal(literal) => text == literal,
             Shape::Starts(literal) => text.starts_with(literal),
             Shape::Ends(literal) => text.ends_with(literal),
             Shape::Contains(literal) => memmem::find(text, literal).is_some(),
             Shape::General(_) | Shape::Never => false,
-        }
+        })
     }
 
     /// Its compiled form, if case matters; otherwise `None`.
@@ -487,18 +506,35 @@ impl Class {
     }
 }
 
+/// What the parts of a pattern cost at each letter of a text. The parts before the first star and
+/// after the last one are compared once. A literal between two stars costs the same at any length.
+/// Of the others, each letter, `?` and member of a set counts.
+fn weight(parts: &[Part]) -> usize {
+    let pieces: Vec<&[Part]> = parts.split(|part| *part == Part::Many).collect();
+    let between = pieces.get(1..pieces.len() - 1).unwrap_or_default();
+    let is_literal = |piece: &[Part]| piece.iter().all(|part| matches!(part, Part::Letter(_)));
+    between.iter().filter(|piece| !is_literal(piece)).flat_map(|piece| *piece).map(Part::cost).sum()
+}
+
 /// Matches with one backtracking point, the last star: more are never needed. This is fast for
 /// nearly all patterns and texts. If it takes much longer than reading the text, matching restarts
 /// with an algorithm of bounded time.
-fn general(parts: &[Part], text: &[u8], source: &Source) -> bool {
-    let mut steps = STEPS_MAX + STEPS_A_BYTE * text.len();
+fn general(
+    parts: &[Part],
+    text: &[u8],
+    source: &Source,
+    work: &mut Work<'_>,
+) -> crate::Result<bool> {
+    let mut left = STEPS_MAX + STEPS_A_BYTE * text.len();
     let (mut at, mut rest) = (0, text);
     let mut back: Option<(usize, &[u8])> = None;
     loop {
-        steps -= 1;
-        if steps == 0 {
-            return linear::matches(parts, text, source);
+        let cost = parts.get(at).map_or(1, Part::cost);
+        if left < cost {
+            return linear::matches(parts, text, source, work);
         }
+        left -= cost;
+        work.count(cost)?;
         match parts.get(at) {
             Some(Part::Many) => {
                 at += 1;
@@ -514,11 +550,11 @@ fn general(parts: &[Part], text: &[u8], source: &Source) -> bool {
                     continue;
                 }
             }
-            None if rest.is_empty() => return true,
+            None if rest.is_empty() => return Ok(true),
             None => {}
         }
-        let Some((after, from)) = back else { return false };
-        let Some((_, length)) = letter(from, source.letters) else { return false };
+        let Some((after, from)) = back else { return Ok(false) };
+        let Some((_, length)) = letter(from, source.letters) else { return Ok(false) };
         rest = &from[length..];
         back = Some((after, rest));
         at = after;
@@ -526,6 +562,14 @@ fn general(parts: &[Part], text: &[u8], source: &Source) -> bool {
 }
 
 impl Part {
+    /// Steps that a comparison with a letter takes.
+    fn cost(&self) -> usize {
+        match self {
+            Part::Set { items, .. } => items.len().max(1),
+            Part::Letter(_) | Part::One | Part::Many => 1,
+        }
+    }
+
     fn takes(&self, letter: u32, source: &Source) -> bool {
         match self {
             Part::Letter(wanted) => *wanted == folded(letter, source),

@@ -11,6 +11,7 @@ mod parse;
 mod regex;
 mod search_box;
 mod sieve;
+mod work;
 
 pub use expr::{Accounts, Context, DEPTH_MAX, Expr, Fired, Kinds, NODES_MAX, Perm, PermKind, Test};
 pub use format::{Directive, Format, Piece};

@@ -2,12 +2,18 @@
 //! translated to the syntax of the `regex` crate: matching takes time linear in the text whatever
 //! the expression. Back references, which no such engine supports, are rejected.
 
+mod steps;
+
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use regex::bytes;
+use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
+use regex_automata::util::syntax;
 use serde::{Deserialize, Serialize};
 
 use super::glob::Letters;
+use super::work::{NEVER, Work};
 
 /// The syntax of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +55,16 @@ impl Dialect {
 #[serde(from = "Source", into = "Source")]
 pub struct Regex {
     source: Source,
-    compiled: OnceLock<bytes::Regex>,
+    compiled: OnceLock<Compiled>,
+}
+
+/// An expression in its two compiled forms.
+#[derive(Debug, Clone)]
+struct Compiled {
+    /// Matches fast, and cannot be interrupted.
+    fast: bytes::Regex,
+    /// Matches in steps, until the caller cancels.
+    steps: NFA,
 }
 
 /// The error for an invalid expression.
@@ -65,8 +80,16 @@ impl RegexError {
     }
 }
 
-/// Maximum memory of a compiled expression, in bytes.
-pub(super) const MEMORY_MAX: usize = 4 << 20;
+/// Maximum memory of an expression in each of its compiled forms, in bytes.
+pub(super) const MEMORY_MAX: usize = 2 << 20;
+
+/// Maximum product of the bytes of an expression in memory and of a text that are matched without
+/// interruption. It takes up to 10 ms: 4 ns for each byte of the text and each 100 bytes of the
+/// expression.
+const UNINTERRUPTED_MAX: usize = 256 << 20;
+
+/// Maximum nesting of an expression.
+const NEST_MAX: u32 = 100;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Source {
@@ -108,15 +131,30 @@ impl Regex {
         } else {
             format!("\\A(?:{})\\z", Translation::new(source).run()?)
         };
-        let compiled = bytes::RegexBuilder::new(&text)
+        let fast = bytes::RegexBuilder::new(&text)
             .unicode(letters == Letters::Utf8)
             .case_insensitive(ignore_case)
             .dot_matches_new_line(dialect != Dialect::Emacs)
             .size_limit(memory_max)
-            .nest_limit(100)
+            .nest_limit(NEST_MAX)
             .build()
-            .map_err(|error| RegexError(short(&error)))?;
-        self.compiled = OnceLock::from(compiled);
+            .map_err(|error| RegexError(short(&error, memory_max)))?;
+        let syntax = syntax::Config::new()
+            .utf8(false)
+            .unicode(letters == Letters::Utf8)
+            .case_insensitive(ignore_case)
+            .dot_matches_new_line(dialect != Dialect::Emacs)
+            .nest_limit(NEST_MAX);
+        let config = thompson::Config::new()
+            .utf8(false)
+            .nfa_size_limit(Some(memory_max))
+            .which_captures(WhichCaptures::None);
+        let steps = thompson::Compiler::new()
+            .syntax(syntax)
+            .configure(config)
+            .build(&text)
+            .map_err(|error| RegexError(error.to_string()))?;
+        self.compiled = OnceLock::from(Compiled { fast, steps });
         Ok(())
     }
 
@@ -125,14 +163,29 @@ impl Regex {
         self.source.pattern.len()
     }
 
-    /// Whether it matches.
+    /// Whether it matches a short text, such as a name.
     pub fn matches(&self, text: &[u8]) -> bool {
+        self.matches_until(text, &NEVER).expect("invariant: nothing cancels it")
+    }
+
+    /// Whether it matches, unless the caller cancels.
+    pub fn matches_until(&self, text: &[u8], cancel: &AtomicBool) -> crate::Result<bool> {
         let compiled = self.compiled.get().expect("invariant: compiled when it was read");
-        compiled.is_match(text)
+        let Compiled { fast, steps } = compiled;
+        if steps.memory_usage().saturating_mul(text.len()) <= UNINTERRUPTED_MAX {
+            return Ok(fast.is_match(text));
+        }
+        steps::is_match(steps, text, &mut Work::until(cancel))
     }
 }
 
-fn short(error: &regex::Error) -> String {
+fn short(error: &regex::Error, memory_max: usize) -> String {
+    if matches!(error, regex::Error::CompiledTooBig(_)) {
+        return format!(
+            "the expression takes more than {memory_max} bytes when compiled, the most that is \
+             accepted: repeat less, or smaller classes"
+        );
+    }
     let text = error.to_string();
     text.lines().last().unwrap_or("not a regular expression").trim_start_matches("error: ").into()
 }

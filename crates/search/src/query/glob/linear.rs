@@ -1,24 +1,32 @@
 //! Matches a pattern in time linear in the text, whatever either contains. `glob` uses it if
 //! backtracking after each letter takes long.
 //!
-//! The part between two stars has a fixed number of letters, so its first match is the best one. To
-//! find it, a bit mask tracks, for all start positions at once, how much of the part each one has
-//! matched before the current letter.
+//! The part between two stars has a fixed number of letters, so its first match is the best one. A
+//! literal is found by the algorithm of Knuth, Morris and Pratt. For any other part, a bit mask
+//! tracks, for all start positions at once, how much of the part each one has matched before the
+//! current letter.
 
 use std::collections::BTreeMap;
 
-use super::{Part, Source, letter};
+use super::{Part, Source, Work, folded, letter};
+use crate::Result;
 
 /// Letters for which the mask of matching parts is cached.
 const MASKS_MAX: usize = 1024;
 
 /// Whether parts match all of a text.
-pub(super) fn matches(parts: &[Part], text: &[u8], source: &Source) -> bool {
+pub(super) fn matches(
+    parts: &[Part],
+    text: &[u8],
+    source: &Source,
+    work: &mut Work<'_>,
+) -> Result<bool> {
     let mut letters = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((found, length)) = letter(rest, source.letters) {
         letters.push(found);
         rest = &rest[length..];
+        work.count(1)?;
     }
     let mut letters = &letters[..];
     let mut pieces: Vec<&[Part]> = parts.split(|part| *part == Part::Many).collect();
@@ -28,32 +36,88 @@ pub(super) fn matches(parts: &[Part], text: &[u8], source: &Source) -> bool {
     // The part before the first star, and the one after the last, each have a fixed position.
     let first = pieces.remove(0);
     if letters.len() < first.len() || !here(first, letters) {
-        return false;
+        return Ok(false);
     }
     letters = &letters[first.len()..];
-    let Some(last) = pieces.pop() else { return letters.is_empty() };
-    let Some(before) = letters.len().checked_sub(last.len()) else { return false };
+    let Some(last) = pieces.pop() else { return Ok(letters.is_empty()) };
+    let Some(before) = letters.len().checked_sub(last.len()) else { return Ok(false) };
     if !here(last, &letters[before..]) {
-        return false;
+        return Ok(false);
     }
     letters = &letters[..before];
     for piece in pieces {
-        match find(piece, letters, source) {
+        let found = match literal(piece) {
+            Some(literal) => find_literal(&literal, letters, source, work)?,
+            None => find(piece, letters, source, work)?,
+        };
+        match found {
             Some(end) => letters = &letters[end..],
-            None => return false,
+            None => return Ok(false),
         }
     }
-    true
+    Ok(true)
+}
+
+/// The letters of a piece that has nothing else.
+fn literal(piece: &[Part]) -> Option<Vec<u32>> {
+    let letter = |part: &Part| match part {
+        Part::Letter(letter) => Some(*letter),
+        _ => None,
+    };
+    piece.iter().map(letter).collect()
+}
+
+/// Where the first match of a literal ends.
+fn find_literal(
+    literal: &[u32],
+    letters: &[u32],
+    source: &Source,
+    work: &mut Work<'_>,
+) -> Result<Option<usize>> {
+    // For each beginning of the literal, the length of its longest end that begins it, too.
+    let mut again = vec![0; literal.len()];
+    let mut matched = 0;
+    for at in 1..literal.len() {
+        while matched > 0 && literal[at] != literal[matched] {
+            matched = again[matched - 1];
+        }
+        matched += usize::from(literal[at] == literal[matched]);
+        again[at] = matched;
+        work.count(1)?;
+    }
+    matched = 0;
+    for (at, &letter) in letters.iter().enumerate() {
+        let letter = folded(letter, source);
+        while matched > 0 && letter != literal[matched] {
+            matched = again[matched - 1];
+        }
+        matched += usize::from(literal.get(matched) == Some(&letter));
+        if matched == literal.len() {
+            return Ok(Some(at + 1));
+        }
+        work.count(1)?;
+    }
+    Ok(None)
 }
 
 /// Where the first match of a piece ends.
-fn find(piece: &[Part], letters: &[u32], source: &Source) -> Option<usize> {
-    let last = piece.len().checked_sub(1)?;
+fn find(
+    piece: &[Part],
+    letters: &[u32],
+    source: &Source,
+    work: &mut Work<'_>,
+) -> Result<Option<usize>> {
+    let Some(last) = piece.len().checked_sub(1) else { return Ok(None) };
+    let cost: usize = piece.iter().map(Part::cost).sum();
     let mut state = vec![0_u64; piece.len().div_ceil(64)];
     let mut masks: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for (at, &letter) in letters.iter().enumerate() {
+        work.count(state.len())?;
         if masks.len() >= MASKS_MAX && !masks.contains_key(&letter) {
             masks.clear();
+        }
+        if !masks.contains_key(&letter) {
+            work.count(cost)?;
         }
         let mask = masks.entry(letter).or_insert_with(|| mask(piece, letter, source));
         let mut carry = 1;
@@ -63,10 +127,10 @@ fn find(piece: &[Part], letters: &[u32], source: &Source) -> Option<usize> {
             carry = next;
         }
         if state[last / 64] >> (last % 64) & 1 == 1 {
-            return Some(at + 1);
+            return Ok(Some(at + 1));
         }
     }
-    None
+    Ok(None)
 }
 
 /// The parts that take a letter, as bits.

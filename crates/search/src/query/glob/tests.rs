@@ -1,6 +1,9 @@
 //! Tests of patterns.
 
-use super::{Glob, Letters};
+use std::sync::atomic::AtomicBool;
+
+use super::{Glob, GlobError, Letters, NEVER, STEPS_A_BYTE, WEIGHT_MAX, Work};
+use crate::Error;
 
 fn check(pattern: &str, yes: &[&str], no: &[&str]) {
     for letters in [Letters::Bytes, Letters::Utf8] {
@@ -115,7 +118,7 @@ fn a_literal_is_quoted() {
 fn hard_patterns_match_in_linear_time() {
     let text = "a".repeat(400_000);
     for set in ["b", "[!a]", "[b-z]"] {
-        let pattern = format!("*{}{set}*c", "[a-x]".repeat(4000));
+        let pattern = format!("*{}{set}*c", "[a-x]".repeat(500));
         for letters in [Letters::Bytes, Letters::Utf8] {
             let glob = Glob::new(pattern.as_bytes(), false, letters).unwrap();
             assert!(!glob.matches(text.as_bytes()));
@@ -141,11 +144,55 @@ fn both_matchers_agree_on_patterns() {
             let glob = Glob::new(pattern.as_bytes(), rng.bool(), letters).unwrap();
             let super::Shape::General(parts) = &glob.shape else { continue };
             let matches = glob.matches(&text);
-            let same = super::linear::matches(parts, &text, &glob.source);
+            let mut work = Work::until(&NEVER);
+            let same = super::linear::matches(parts, &text, &glob.source, &mut work).unwrap();
             assert_eq!(matches, same, "{pattern} and {}", text.escape_ascii());
             all += 1;
             yes += u32::from(matches);
         }
     }
     assert!(all > 10_000 && yes > all / 20, "{yes} of {all}");
+}
+
+/// Literals between stars cost the same at any length, and so do the ends of a pattern: paths are
+/// searched with both. Everything else is bounded.
+#[test]
+fn a_pattern_that_costs_much_at_each_letter_is_refused() {
+    let long = "b".repeat(4000);
+    for pattern in [
+        format!("*/{long}/*/{long}*"),
+        format!("{long}?*[a-c]{long}"),
+        format!("*{}*", "[ab]".repeat(WEIGHT_MAX / 2)),
+    ] {
+        Glob::new(pattern.as_bytes(), true, Letters::Utf8).unwrap();
+    }
+    for pattern in [
+        format!("*{long}?*"),
+        format!("*{}*", "[ab]".repeat(WEIGHT_MAX / 2 + 1)),
+        format!("*[{}]*", "abcd".repeat(WEIGHT_MAX / 4 + 1)),
+        format!("*{}*", "?*".repeat(WEIGHT_MAX)) + "?*",
+    ] {
+        let refused = Glob::new(pattern.as_bytes(), true, Letters::Utf8).unwrap_err();
+        assert!(matches!(refused, GlobError::Weight(_)), "{refused:?}");
+        assert!(refused.to_string().contains("at most 512"), "{refused}");
+    }
+    let refused = Glob::new(&[b'a'; 65537], false, Letters::Bytes).unwrap_err();
+    assert_eq!(refused.to_string(), "the pattern has 65537 bytes, and at most 65536 are accepted");
+}
+
+/// The dearest pattern, a long path, and no two letters alike: the work is counted, and it ends
+/// when the caller has left.
+#[test]
+fn the_work_for_one_row_is_bounded_and_can_be_cancelled() {
+    let pattern = format!("*{}[!\u{1}-\u{ffff}]*", "[[:alpha:]]".repeat(WEIGHT_MAX - 1));
+    let glob = Glob::new(pattern.as_bytes(), true, Letters::Utf8).unwrap();
+    let text: String = ('\u{4e00}'..='\u{9fff}').cycle().take(80_000).collect();
+    let mut work = Work::until(&NEVER);
+    let super::Shape::General(parts) = &glob.shape else { panic!("it is general") };
+    assert!(!super::general(parts, text.as_bytes(), &glob.source, &mut work).unwrap());
+    let steps = work.done();
+    let most = STEPS_A_BYTE * text.len() + 80_000 * (WEIGHT_MAX + WEIGHT_MAX / 64 + 2);
+    assert!(steps <= most, "{steps} steps, at most {most}");
+    let left = glob.matches_until(text.as_bytes(), &AtomicBool::new(true));
+    assert!(matches!(left, Err(Error::Cancelled)), "{left:?}");
 }

@@ -7,6 +7,7 @@ use inode::Caller;
 use super::super::expr::{Accounts, Context, Expr, Fired, Kinds, Perm, PermKind, Test};
 use super::super::glob::{Glob, Letters};
 use crate::condition::{Attribute, Condition};
+use crate::query::work::NEVER;
 use crate::request::Details;
 use crate::row::Row;
 
@@ -138,6 +139,7 @@ fn matches_meet_all_conditions() {
                 details: &Nothing,
                 caller: &caller,
                 accounts: &Nothing,
+                cancel: &NEVER,
             };
             let matches = expr.eval(&context, &mut Fired::default()).unwrap();
             if let Some(exact) = &exact {

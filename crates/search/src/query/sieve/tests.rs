@@ -13,6 +13,7 @@ use super::super::regex::{Dialect, Regex};
 use super::ByColumns;
 use crate::cluster::{Cluster, ClusterBuilder, ClusterOptions, Fields, Sieve};
 use crate::condition::{Attribute, Condition};
+use crate::query::work::NEVER;
 use crate::request::Details;
 use crate::row::{Row, RowBuf};
 
@@ -176,8 +177,9 @@ fn column_tests_agree_with_row_tests() {
             let matches = |at: &u32| {
                 let row = &rows.get(*at);
                 let (path, depth, subvolume, details) = (&b""[..], 1, 0, &Nothing);
-                let (caller, accounts) = (&caller, &Nothing);
-                let context = Context { row, path, depth, subvolume, details, caller, accounts };
+                let (caller, accounts, cancel) = (&caller, &Nothing, &NEVER);
+                let context =
+                    Context { row, path, depth, subvolume, details, caller, accounts, cancel };
                 expr.matches(&context).expect("it is known")
             };
             let want: Vec<u32> = (0..rows.len()).filter(matches).collect();

@@ -1,0 +1,140 @@
+//! Matches a regular expression in counted steps, so that a match of a long text can be cancelled:
+//! all states that the automaton may be in after each byte, as by Thompson. The number of steps is
+//! at most that of states for each byte. `regex` matches faster, and cannot be interrupted.
+
+use regex_automata::nfa::thompson::{NFA, State};
+use regex_automata::util::primitives::StateID;
+
+use crate::Result;
+use crate::query::work::Work;
+
+/// Whether the expression matches a part of a text. (Most expressions have anchors at both ends.)
+pub(super) fn is_match(nfa: &NFA, text: &[u8], work: &mut Work<'_>) -> Result<bool> {
+    let count = nfa.states().len();
+    let mut run = Run { nfa, text, seen: vec![usize::MAX; count], open: Vec::new() };
+    let (mut now, mut next) = (Vec::new(), Vec::new());
+    // The loop that skips bytes before a match is part of the automaton.
+    if run.enter(nfa.start_unanchored(), 0, &mut now, work)? {
+        return Ok(true);
+    }
+    for at in 0..text.len() {
+        work.count(1)?;
+        for id in now.drain(..) {
+            let target = match nfa.state(id) {
+                State::ByteRange { trans } => trans.matches(text, at).then_some(trans.next),
+                State::Sparse(transitions) => transitions.matches(text, at),
+                State::Dense(transitions) => transitions.matches(text, at),
+                _ => None,
+            };
+            work.count(1)?;
+            if let Some(target) = target
+                && run.enter(target, at + 1, &mut next, work)?
+            {
+                return Ok(true);
+            }
+        }
+        std::mem::swap(&mut now, &mut next);
+    }
+    Ok(false)
+}
+
+/// A match under way.
+struct Run<'a> {
+    nfa: &'a NFA,
+    text: &'a [u8],
+    /// For each state, the position at which it was last entered.
+    seen: Vec<usize>,
+    /// States to enter, in `enter`.
+    open: Vec<StateID>,
+}
+
+impl Run<'_> {
+    /// Enters a state, and those that it leads to without a byte. Those that take a byte are added
+    /// to `states`. Returns whether one of them is a match.
+    fn enter(
+        &mut self,
+        id: StateID,
+        at: usize,
+        states: &mut Vec<StateID>,
+        work: &mut Work<'_>,
+    ) -> Result<bool> {
+        self.open.push(id);
+        while let Some(id) = self.open.pop() {
+            work.count(1)?;
+            if std::mem::replace(&mut self.seen[id], at) == at {
+                continue;
+            }
+            match self.nfa.state(id) {
+                State::ByteRange { .. } | State::Sparse(_) | State::Dense(_) => states.push(id),
+                State::Look { look, next } => {
+                    if self.nfa.look_matcher().matches(*look, self.text, at) {
+                        self.open.push(*next);
+                    }
+                }
+                State::Union { alternates } => self.open.extend(alternates.iter().rev()),
+                State::BinaryUnion { alt1, alt2 } => self.open.extend([*alt2, *alt1]),
+                State::Capture { next, .. } => self.open.push(*next),
+                State::Fail => {}
+                State::Match { .. } => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::is_match;
+    use crate::Error;
+    use crate::query::work::{NEVER, Work};
+    use crate::query::{Dialect, Letters, Regex};
+
+    /// Random expressions and texts: both forms of an expression agree.
+    #[test]
+    fn an_expression_matches_alike_in_steps() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let pieces = [
+            "a", "b", "\u{e9}", ".", "[ab]", "[^a]", "(a|b.)", "\\b", "\\<", "\\w", "\\W", "$",
+            "^", "\n",
+        ];
+        let signs = ["", "", "", "*", "+", "?", "{2,3}"];
+        let letters = [&b"a"[..], b"b", b" ", "\u{e9}".as_bytes(), b"\xff", b"\n"];
+        let (mut yes, mut all) = (0, 0);
+        for _ in 0..4000 {
+            let pattern: String = (0..random.usize(1..6))
+                .map(|_| [pieces[random.usize(..pieces.len())], signs[random.usize(..7)]].concat())
+                .collect();
+            let dialect = random.choice([Dialect::Extended, Dialect::Emacs, Dialect::Native]);
+            let (case, of) = (random.bool(), random.choice([Letters::Bytes, Letters::Utf8]));
+            let Ok(regex) = Regex::new(pattern.as_bytes(), dialect.unwrap(), case, of.unwrap())
+            else {
+                continue;
+            };
+            let compiled = regex.compiled.get().unwrap();
+            for _ in 0..8 {
+                let count = random.usize(0..8);
+                let text: Vec<u8> =
+                    (0..count).flat_map(|_| letters[random.usize(..6)].iter().copied()).collect();
+                let fast = compiled.fast.is_match(&text);
+                let steps = is_match(&compiled.steps, &text, &mut Work::until(&NEVER)).unwrap();
+                assert_eq!(fast, steps, "{pattern} and {}", text.escape_ascii());
+                all += 1;
+                yes += u32::from(steps);
+            }
+        }
+        assert!(all > 5000 && yes > all / 20, "{yes} of {all}");
+    }
+
+    /// An expression whose states are all in use at each byte: 15 s for a path of 256 KiB.
+    #[test]
+    fn a_long_text_is_not_matched_for_a_caller_that_left() {
+        let regex = Regex::new(b".*a.{8000}z", Dialect::Extended, false, Letters::Bytes).unwrap();
+        let text = b"ab".repeat(128 << 10);
+        let cancelled = regex.matches_until(&text, &AtomicBool::new(true));
+        assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
+    }
+}

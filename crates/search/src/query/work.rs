@@ -1,0 +1,58 @@
+//! The work that the match of one row takes. A path has no maximum length, so a match is cancelled
+//! within a row, too: the caller may have left long before a row ends.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{Error, Result};
+
+/// A flag that is never set.
+pub(super) static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// Steps between two looks at the flag: well below a millisecond.
+const STEPS_BETWEEN: usize = 1 << 14;
+
+/// Counts steps, and ends the match when the caller cancels.
+pub(super) struct Work<'a> {
+    cancel: &'a AtomicBool,
+    left: usize,
+    /// All steps.
+    #[cfg(test)]
+    done: usize,
+}
+
+impl<'a> Work<'a> {
+    /// Work that ends when the flag is set.
+    pub(super) fn until(cancel: &'a AtomicBool) -> Work<'a> {
+        Work {
+            cancel,
+            left: STEPS_BETWEEN,
+            #[cfg(test)]
+            done: 0,
+        }
+    }
+
+    /// The steps counted so far.
+    #[cfg(test)]
+    pub(super) fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Counts steps.
+    #[inline]
+    pub(super) fn count(&mut self, steps: usize) -> Result<()> {
+        #[cfg(test)]
+        {
+            self.done += steps;
+        }
+        match self.left.checked_sub(steps) {
+            Some(left) => self.left = left,
+            None => {
+                self.left = STEPS_BETWEEN;
+                if self.cancel.load(Ordering::Relaxed) {
+                    return Err(Error::Cancelled);
+                }
+            }
+        }
+        Ok(())
+    }
+}
