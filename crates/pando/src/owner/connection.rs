@@ -15,6 +15,7 @@ use wire::{
 };
 
 use super::import::Import;
+use super::peer_wait::Outgoing;
 use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::{Load, Task};
@@ -35,15 +36,15 @@ const READ_WITHIN: Duration = Duration::from_secs(300);
 
 /// Where the parts and the end of an answer go.
 pub(super) struct Replies {
-    writer: BufWriter<UnixStream>,
+    writer: BufWriter<Outgoing>,
     id: u32,
     buffer: Vec<u8>,
 }
 
 impl Replies {
-    /// Answers that go to a stream.
-    pub(super) fn new(stream: UnixStream) -> Replies {
-        let writer = BufWriter::with_capacity(64 << 10, stream);
+    /// Answers that go to a peer.
+    pub(super) fn new(peer: Outgoing) -> Replies {
+        let writer = BufWriter::with_capacity(64 << 10, peer);
         Replies { writer, id: 0, buffer: Vec::new() }
     }
 
@@ -74,7 +75,7 @@ impl Replies {
 
     /// A second handle of the connection.
     pub(super) fn stream(&self) -> io::Result<UnixStream> {
-        self.writer.get_ref().try_clone()
+        self.writer.get_ref().stream().try_clone()
     }
 
     /// Sends what is in memory still.
@@ -145,7 +146,8 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
     stream.set_read_timeout(Some(HELLO_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;
     let mut reader = BufReader::with_capacity(256 << 10, stream.try_clone()?);
-    let mut replies = Replies::new(stream);
+    let Some(peer) = server.outgoing(id, stream) else { return Ok(()) };
+    let mut replies = Replies::new(peer);
     let mut frame = Vec::new();
     read_frame(&mut reader, &mut frame)?;
     if !welcome(server, &frame, &mut replies)? {

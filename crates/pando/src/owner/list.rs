@@ -265,6 +265,7 @@ mod tests {
     use wire::{FailureKind, Reply, decode, read_frame};
 
     use super::*;
+    use crate::owner::peer_wait::Outgoing;
 
     /// What a listing sends: the paths, and the skipped ones.
     fn sent(list: impl FnOnce(&mut Replies)) -> (Vec<Vec<u8>>, Vec<Failure>) {
@@ -286,7 +287,7 @@ mod tests {
         };
         device::scope(|scope| {
             let reader = scope.spawn(read);
-            let mut replies = Replies::new(ours);
+            let mut replies = Replies::new(Outgoing::for_tests(ours));
             list(&mut replies);
             replies.flush().unwrap();
             drop(replies);

@@ -26,6 +26,7 @@ mod history;
 mod import;
 mod list;
 mod mounted;
+mod peer_wait;
 mod questions;
 mod quota;
 mod scan;

@@ -19,6 +19,7 @@ use wire::{Failure, FailureKind};
 
 use super::door::Door;
 use super::schedules::{Schedules, Volume};
+use super::peer_wait::Outgoing;
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
@@ -344,6 +345,12 @@ impl Server {
         self.changed.notify_all();
     }
 
+    /// The stream of a connection, for its answers; `None` if the connection ended.
+    pub(super) fn outgoing(&self, id: u64, stream: UnixStream) -> Option<Outgoing> {
+        let wait = self.registry.lock().sessions.get(id)?.wait();
+        Some(Outgoing::new(stream, wait, Arc::clone(&self.clock)))
+    }
+
     /// Records the current request of a connection, if any. `false`: the daemon is leaving, and
     /// the connection must begin nothing.
     pub(super) fn set_busy(&self, id: u64, task: Option<Task>) -> bool {
@@ -434,9 +441,9 @@ impl Server {
         }
     }
 
-    /// Accepts no more connections, closes idle ones, and waits for requests under way: first
-    /// until short ones end, then until cancelled long ones have ended, but no longer than
-    /// [`LAZY_PATIENCE`].
+    /// Accepts no more connections, closes those whose peers do not read and the idle ones, and
+    /// waits for requests under way: first until short ones end, then until cancelled long ones
+    /// have ended, but no longer than [`LAZY_PATIENCE`].
     pub(super) fn leave(&self) {
         let mut registry = self.registry.lock();
         registry.leaving = true;
@@ -445,6 +452,7 @@ impl Server {
             .map_err(|error| failure::io("remove the socket of", &self.volume, &error))
             .unwrap_or_else(|failure| tracing::warn!(%failure, "cannot remove the socket"));
         self.changed.notify_all();
+        registry.sessions.cut_off_stalled(self.clock.monotonic());
         for (idle_only, patience) in [(true, SHORT), (false, LAZY_PATIENCE)] {
             // A request that is already on its way is still read, and answered with a notice that
             // the daemon leaves.

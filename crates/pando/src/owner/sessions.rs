@@ -8,9 +8,12 @@
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wire::{Failure, FailureKind};
+
+use super::peer_wait::PeerWait;
 
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 256;
@@ -31,7 +34,11 @@ const ORDERED_OF_USER_MAX: usize = 2;
 const ORDERED_MAX: usize = 8;
 
 /// An import that has sent no work for this long no longer keeps the volume from others.
-const STANDS_STILL: Duration = Duration::from_secs(30);
+const SILENT_AFTER: Duration = Duration::from_secs(30);
+
+/// Nor does a request that has waited for this long until its peer reads: less than a mount waits
+/// for a busy daemon.
+const UNREAD_AFTER: Duration = Duration::from_secs(10);
 
 /// The peer of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -75,8 +82,8 @@ pub(super) struct Busy {
 
 impl Busy {
     /// Whether the request makes no progress because the peer sends no work.
-    fn stands_still(&self, now: Duration) -> bool {
-        self.task.goes_on && now.saturating_sub(self.heard) >= STANDS_STILL
+    fn is_silent(&self, now: Duration) -> bool {
+        self.task.goes_on && now.saturating_sub(self.heard) >= SILENT_AFTER
     }
 }
 
@@ -91,6 +98,25 @@ pub(super) struct Session {
     load: Load,
     /// The user that ended it, if any.
     ended_by: Option<u32>,
+    /// How long its peer keeps it waiting.
+    wait: Arc<PeerWait>,
+}
+
+impl Session {
+    /// How long its peer keeps it waiting, shared with the thread that writes.
+    pub(super) fn wait(&self) -> Arc<PeerWait> {
+        Arc::clone(&self.wait)
+    }
+
+    /// Whether the current request makes no progress because the peer does not read.
+    fn is_unread(&self, now: Duration) -> bool {
+        self.wait.waited(now).is_some_and(|waited| waited >= UNREAD_AFTER)
+    }
+
+    /// The current request, unless it makes no progress because of its peer.
+    fn at_work(&self, now: Duration) -> Option<Busy> {
+        self.busy.filter(|busy| !busy.is_silent(now) && !self.is_unread(now))
+    }
 }
 
 /// All connections.
@@ -117,6 +143,7 @@ impl Sessions {
             busy: None,
             load: Load::Light,
             ended_by: None,
+            wait: Arc::default(),
         };
         self.open.insert(self.last_id, session);
         Ok(self.last_id)
@@ -176,6 +203,7 @@ impl Sessions {
             open.busy = task.map(|task| Busy { task, since: now, heard: now });
             open.rests_since = now;
             open.load = Load::Light;
+            open.wait.reset();
         }
     }
 
@@ -229,15 +257,15 @@ impl Sessions {
 
     /// The request that began first among the active ones. A stalled request is not active.
     pub(super) fn first_at_work(&self, now: Duration) -> Option<(u64, Who, Busy)> {
-        let busy = self.open.iter().filter_map(|(id, open)| Some((*id, open.who, open.busy?)));
-        busy.filter(|(.., busy)| !busy.stands_still(now)).min_by_key(|(.., busy)| busy.since)
+        let busy =
+            self.open.iter().filter_map(|(id, open)| Some((*id, open.who, open.at_work(now)?)));
+        busy.min_by_key(|(.., busy)| busy.since)
     }
 
     /// Whether a request is under way that continues after the mount is gone. A stalled request
     /// does not keep the volume from others.
     pub(super) fn goes_on(&self, now: Duration) -> bool {
-        let goes_on = |busy: Busy| busy.task.goes_on && !busy.stands_still(now);
-        self.open.values().any(|open| open.busy.is_some_and(goes_on))
+        self.open.values().any(|open| open.at_work(now).is_some_and(|busy| busy.task.goes_on))
     }
 
     /// Ends a connection on behalf of a user. Returns `false` if no connection has that number.
@@ -253,6 +281,13 @@ impl Sessions {
     /// Cuts off a connection that does not end because it waits for the peer to read.
     pub(super) fn cut_off(&self, id: u64) {
         if let Some(open) = self.open.get(&id) {
+            open.stream.shutdown(Shutdown::Both).unwrap_or_default();
+        }
+    }
+
+    /// Cuts off the connections whose peers do not read.
+    pub(super) fn cut_off_stalled(&self, now: Duration) {
+        for open in self.open.values().filter(|open| open.is_unread(now)) {
             open.stream.shutdown(Shutdown::Both).unwrap_or_default();
         }
     }
@@ -370,11 +405,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_session_holds_nothing() {
+    fn a_stalled_import_holds_nothing() {
         let mut sessions = Sessions::default();
         let id = add(&mut sessions, 1, false).unwrap();
         sessions.set_busy(id, Some(IMPORT), NOW);
-        let later = NOW + STANDS_STILL;
+        let later = NOW + SILENT_AFTER;
         assert!(sessions.goes_on(NOW) && sessions.first_at_work(NOW).is_some());
         assert!(!sessions.goes_on(later) && sessions.first_at_work(later).is_none());
         sessions.heard(id, later);

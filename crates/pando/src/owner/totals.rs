@@ -293,6 +293,7 @@ mod tests {
     use wire::{Reply, decode, read_frame};
 
     use super::*;
+    use crate::owner::peer_wait::Outgoing;
 
     #[test]
     fn reported_days_are_few_and_complete() {
@@ -321,7 +322,7 @@ mod tests {
                 }
                 parts
             });
-            let mut replies = Replies::new(ours);
+            let mut replies = Replies::new(Outgoing::for_tests(ours));
             send(&mut replies).unwrap();
             replies.flush().unwrap();
             drop(replies);

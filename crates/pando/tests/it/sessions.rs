@@ -2,8 +2,10 @@
 //! the user that owns the volume always get an answer, can unmount, and mount again.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -56,6 +58,31 @@ fn begin_import(connection: &mut Connection, path: &[u8]) {
     assert!(matches!(answer, Ok(Answer::Entered { .. })), "{answer:?}");
 }
 
+/// A mounted volume, and an import of another user into it; `None` where the tests may not mount.
+fn mounted_with_import() -> Option<(World, Connection)> {
+    if !is_root() {
+        return None;
+    }
+    let world = open_to_all();
+    if !world.mount() {
+        return None;
+    }
+    let mut import = as_user(NOBODY, || connect(&world.volume).unwrap());
+    begin_import(&mut import, b"/open/copy");
+    Some((world, import))
+}
+
+/// Imports a directory of empty files with long names: a listing of them fills all buffers between
+/// the daemon and its client.
+fn import_many(world: &World, files: usize) {
+    let source = world.path().join("many");
+    fs::create_dir(&source).unwrap();
+    for number in 0..files {
+        fs::write(source.join(format!("{number:0250}")), b"").unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/many")]);
+}
+
 #[test]
 fn one_user_gets_a_share_of_connections_and_root_is_answered() {
     if !is_root() {
@@ -97,15 +124,7 @@ fn an_idle_session_ends_by_itself() {
 /// Asks repeatedly whether all work is done, without sending any.
 #[test]
 fn an_idle_import_session_holds_no_volume() {
-    if !is_root() {
-        return;
-    }
-    let world = open_to_all();
-    if !world.mount() {
-        return;
-    }
-    let mut import = as_user(NOBODY, || connect(&world.volume).unwrap());
-    begin_import(&mut import, b"/open/copy");
+    let Some((world, mut import)) = mounted_with_import() else { return };
     let ended = AtomicBool::new(false);
     device::scope(|scope| {
         scope.spawn(|| {
@@ -164,15 +183,7 @@ fn goes_on(mut import: Connection, ended: &AtomicBool) -> String {
 
 #[test]
 fn root_ends_any_session_while_the_volume_is_in_use() {
-    if !is_root() {
-        return;
-    }
-    let world = open_to_all();
-    if !world.mount() {
-        return;
-    }
-    let mut import = as_user(NOBODY, || connect(&world.volume).unwrap());
-    begin_import(&mut import, b"/open/copy");
+    let Some((world, import)) = mounted_with_import() else { return };
     let ended = AtomicBool::new(false);
     let last_words = device::scope(|scope| {
         let at_work = scope.spawn(|| goes_on(import, &ended));
@@ -207,12 +218,7 @@ fn root_ends_any_session_while_the_volume_is_in_use() {
 #[test]
 fn a_session_that_waits_for_its_reader_is_ended_too() {
     let world = open_to_all();
-    let source = world.path().join("many");
-    fs::create_dir(&source).unwrap();
-    for number in 0..5000 {
-        fs::write(source.join(format!("{number:0200}")), b"").unwrap();
-    }
-    world.ok(&["import", source.to_str().unwrap(), &world.at("/many")]);
+    import_many(&world, 5000);
     let mut slow = connect(&world.volume).unwrap();
     slow.send(Call::List { path: b"/many", recursive: false }).unwrap();
     assert!(matches!(slow.receive().unwrap().body, Body::Entries { .. }));
@@ -223,6 +229,40 @@ fn a_session_that_waits_for_its_reader_is_ended_too() {
     assert!(left.iter().all(|session| session["id"] != listing["id"]), "{left:?}");
 }
 
+/// `pando find | sleep` of a user kept the volume from root for as long as the pipe was open.
+#[test]
+fn an_unread_search_holds_no_volume() {
+    if !is_root() {
+        return;
+    }
+    let world = open_to_all();
+    import_many(&world, 8000);
+    let nobody = Nobody::new(&world);
+    let (begins, program) = nobody.becomes();
+    let mut find = Command::new(&begins[0])
+        .args(&begins[1..])
+        .arg(program)
+        .args(["find", &world.at("/many")])
+        .env("PANDO_IDLE_SECONDS", "600")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut unread = find.stdout.take().unwrap();
+    unread.read_exact(&mut [0]).unwrap();
+    let clock = SystemClock::new();
+    let mounted = world.run(&["mount", world.vol(), world.mnt()]);
+    let took = clock.monotonic();
+    drop(unread);
+    find.wait().unwrap();
+    if mounted.err.contains("/dev/fuse") {
+        return;
+    }
+    assert_eq!(mounted.code, 0, "{}", mounted.err);
+    assert!(took < Duration::from_secs(19), "{took:?}");
+    world.umount();
+}
+
 /// A user begins more searches than allowed, and reads none of them.
 #[test]
 fn searches_of_one_user_leave_some_to_others() {
@@ -230,12 +270,7 @@ fn searches_of_one_user_leave_some_to_others() {
         return;
     }
     let world = open_to_all();
-    let source = world.path().join("many");
-    fs::create_dir(&source).unwrap();
-    for number in 0..4000 {
-        fs::write(source.join(format!("{number:0250}")), b"").unwrap();
-    }
-    world.ok(&["import", source.to_str().unwrap(), &world.at("/many")]);
+    import_many(&world, 4000);
     let begin = |user| {
         let mut connection = as_user(user, || connect(&world.volume).unwrap());
         connection.send(Call::List { path: b"/many/..", recursive: true }).unwrap();
