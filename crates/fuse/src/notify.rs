@@ -58,8 +58,10 @@ struct Pending {
 #[derive(Debug, Default)]
 struct State {
     pending: Pending,
-    /// The thread is sending what it took from `pending`.
-    sending: bool,
+    /// How many reports were made.
+    reported: u64,
+    /// How many of them, in order, were sent.
+    sent: u64,
     /// The mount is gone.
     closed: bool,
 }
@@ -165,7 +167,7 @@ impl Queue {
     /// The body of the thread: sends until the mount is closed.
     pub(crate) fn run(&self) {
         loop {
-            let pending = {
+            let (pending, until) = {
                 let mut state = self.state.lock();
                 while state.pending.is_empty() && !state.closed {
                     self.arrived.wait(&mut state);
@@ -173,13 +175,12 @@ impl Queue {
                 if state.closed {
                     return;
                 }
-                state.sending = true;
-                std::mem::take(&mut state.pending)
+                (std::mem::take(&mut state.pending), state.reported)
             };
             let notifier = self.notifier.lock().clone();
             let gone = notifier.is_none_or(|notifier| self.send(&*notifier, &pending));
             let mut state = self.state.lock();
-            state.sending = false;
+            state.sent = until;
             self.settled.notify_all();
             drop(state);
             if gone {
@@ -200,11 +201,13 @@ impl Queue {
         self.settled.notify_all();
     }
 
-    /// Waits until everything reported was sent to the kernel; `false` on timeout. A thread that
-    /// serves requests must not call it.
+    /// Waits until everything reported before the call was sent to the kernel; `false` on timeout.
+    /// Reports that others make meanwhile are not waited for: an import makes them without end. A
+    /// thread that serves requests must not call it.
     pub(crate) fn settle(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
-        let done = |state: &mut State| state.closed || (state.pending.is_empty() && !state.sending);
+        let reported = state.reported;
+        let done = |state: &mut State| state.closed || state.sent >= reported;
         let result = self.settled.wait_while_for(&mut state, |state| !done(state), patience);
         !result.timed_out()
     }
@@ -292,6 +295,7 @@ impl Queue {
             return;
         }
         change(&mut state.pending);
+        state.reported += 1;
         state.pending.bound(self.can_drop_all_names);
         drop(state);
         self.arrived.notify_one();
@@ -356,6 +360,8 @@ impl Invalidate for Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use super::*;
 
     #[test]
@@ -527,6 +533,64 @@ mod tests {
             slow.changed.wait_while(&mut may_go_on, |_| !*slow.dropped.lock());
             drop(may_go_on);
             queue.close();
+        });
+    }
+
+    /// Has something new to report whenever it sends a report, as an import has.
+    #[derive(Default)]
+    struct Endless {
+        queue: OnceLock<std::sync::Weak<Queue>>,
+    }
+
+    impl Notifier for Arc<Endless> {
+        fn name(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn expire(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn can_expire(&self) -> bool {
+            true
+        }
+
+        fn node(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn contents(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn attributes(&self, node: u64) -> io::Result<()> {
+            if let Some(queue) = self.queue.get().and_then(std::sync::Weak::upgrade) {
+                queue.attributes(NodeId(node + 1));
+            }
+            Ok(())
+        }
+
+        fn all_names(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn can_drop_all_names(&self) -> bool {
+            false
+        }
+    }
+
+    /// A command waited for 30 s when others kept changing things.
+    #[test]
+    fn a_command_waits_for_what_was_reported_before_it() {
+        let endless = Arc::new(Endless::default());
+        let queue = Arc::new(queue_to(Box::new(Arc::clone(&endless))));
+        endless.queue.set(Arc::downgrade(&queue)).expect("set once");
+        queue.attributes(NodeId(7));
+        device::scope(|scope| {
+            scope.spawn(|| queue.run());
+            let settled = (0..100).all(|_| queue.settle(Duration::from_secs(10)));
+            queue.close();
+            assert!(settled, "it waits for the reports of others");
         });
     }
 
