@@ -1,16 +1,21 @@
 //! One connection to a daemon: hello, requests, answers.
 
-use std::io::{BufReader, Write};
-use std::os::fd::AsFd;
+use std::io::{BufReader, ErrorKind, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use wire::{
     Answer, Body, Call, Failure, FailureKind, FrameError, HELLO_MAGIC, Hello, Reply, Request,
     VERSION, Welcome, decode, encode, read_frame, write_frame,
 };
 
-use crate::{Peer, Result, peer, socket};
+use crate::{Peer, Result, peer, peer_process, socket};
+
+/// How long a daemon of another user may take to accept a connection and to send its welcome. A
+/// daemon of root or of the caller has no limit: it may be recovering a long log.
+const WELCOME_WITHIN: Duration = Duration::from_secs(60);
 
 /// A connection over which the daemon has sent its welcome.
 #[derive(Debug)]
@@ -39,11 +44,26 @@ pub enum Opened {
 impl Connection {
     /// Connects to the daemon of a volume directory.
     pub fn open(volume: &Path) -> Result<Opened> {
-        let stream = match socket::connect(volume) {
+        let own = rustix::process::geteuid().as_raw();
+        Connection::open_within(volume, WELCOME_WITHIN, &|uid| uid == 0 || uid == own)
+    }
+
+    /// Connects to the daemon of a volume directory. A daemon of a user that is not `trusted` has
+    /// to answer within `patience`.
+    fn open_within(
+        volume: &Path,
+        patience: Duration,
+        trusted: &dyn Fn(u32) -> bool,
+    ) -> Result<Opened> {
+        let stream = match socket::connect(volume, patience) {
             Ok(Some(stream)) => stream,
             Ok(None) => return Ok(Opened::NoOwner),
+            Err(error) if is_timeout(&error) => return Err(silent(volume, None, patience)),
             Err(error) => return Err(unreachable_volume(volume, &error)),
         };
+        let peer = peer(stream.as_fd()).map_err(|error| unreachable_volume(volume, &error))?;
+        let limit = (!trusted(peer.uid)).then_some(patience);
+        stream.set_read_timeout(limit).map_err(|error| unreachable_volume(volume, &error))?;
         let reader = match stream.try_clone() {
             Ok(clone) => BufReader::with_capacity(64 << 10, clone),
             Err(error) => return Err(unreachable_volume(volume, &error)),
@@ -62,6 +82,9 @@ impl Connection {
         let sent = write_frame(&mut connection.writer, &connection.sent);
         match read_frame(&mut connection.reader, &mut connection.received) {
             Ok(()) => {}
+            Err(FrameError::Broken(error)) if is_timeout(&error) => {
+                return Err(silent(volume, Some(&peer), patience));
+            }
             Err(_) if sent.is_err() => return Ok(Opened::Leaving),
             Err(error) if error.is_gone() => return Ok(Opened::Leaving),
             Err(error) => return Err(Failure::new(FailureKind::Protocol, error.to_string())),
@@ -83,6 +106,8 @@ impl Connection {
         if pid == 0 {
             return Ok(connection.receive().map_or_else(Opened::Refused, |_| Opened::Leaving));
         }
+        let unlimited = connection.writer.set_read_timeout(None);
+        unlimited.map_err(|error| unreachable_volume(volume, &error))?;
         Ok(Opened::Connected(connection))
     }
 
@@ -94,6 +119,11 @@ impl Connection {
     /// The listening process, as the kernel reports it.
     pub fn peer(&self) -> std::io::Result<Peer> {
         peer(self.writer.as_fd())
+    }
+
+    /// The listening process, as a descriptor that no other process gets.
+    pub fn process(&self) -> std::io::Result<OwnedFd> {
+        peer_process(self.writer.as_fd())
     }
 
     /// A second handle of the socket, with which another thread can end a wait.
@@ -187,14 +217,33 @@ impl Connection {
     }
 }
 
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// The error for a daemon that does not answer at all.
+fn silent(volume: &Path, peer: Option<&Peer>, patience: Duration) -> Failure {
+    let who = match peer {
+        Some(Peer { pid, uid, .. }) => format!("process {pid} of user {uid}"),
+        None => "a process".to_owned(),
+    };
+    let message = format!(
+        "{who} listens for the volume {} and has not answered for {} s",
+        volume.display(),
+        patience.as_secs()
+    );
+    Failure::new(FailureKind::Busy, message)
+        .hint("it may be recovering the volume: try again later; if it hangs, end it")
+}
+
 fn not_ours(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(FailureKind::Protocol, format!("cannot parse the daemon's answer: {error}"))
 }
 
 fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {
     let kind = match error.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => FailureKind::NotFound,
-        std::io::ErrorKind::PermissionDenied => FailureKind::Permission,
+        ErrorKind::NotFound | ErrorKind::NotADirectory => FailureKind::NotFound,
+        ErrorKind::PermissionDenied => FailureKind::Permission,
         _ => FailureKind::Other,
     };
     let message = format!("cannot reach the volume {}: {error}", volume.display());
@@ -204,5 +253,48 @@ fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {
             failure.hint("search permission is needed on each directory of the path")
         }
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    fn refused(volume: &Path, patience: Duration) -> String {
+        let opened = Connection::open_within(volume, patience, &|_| false);
+        let failure = opened.expect_err("it does not answer");
+        assert_eq!(failure.kind, FailureKind::Busy);
+        failure.message
+    }
+
+    /// Another user's process that listens and says nothing must not keep a command for ever.
+    #[test]
+    fn a_foreign_daemon_that_does_not_answer_is_given_up() {
+        let volume = tempfile::tempdir().expect("a directory");
+        let volume = std::fs::canonicalize(volume.path()).expect("it exists");
+        let _listener = UnixListener::bind(volume.join(socket::SOCKET)).expect("a socket");
+        let message = refused(&volume, SHORT);
+        let pid = std::process::id();
+        assert!(message.contains(&format!("process {pid} of user")), "{message}");
+        // Its queue fills up: then the kernel accepts no more.
+        let mut queued = Vec::new();
+        while let Ok(Some(stream)) = socket::connect(&volume, SHORT) {
+            queued.push(stream);
+        }
+        let message = refused(&volume, SHORT);
+        assert!(message.starts_with("a process listens for the volume"), "{message}");
+    }
+
+    #[test]
+    fn a_connection_leads_to_the_process_that_listens() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let process = peer_process(ours.as_fd()).expect("this process");
+        rustix::process::pidfd_send_signal(&process, rustix::process::Signal::CHILD)
+            .expect("it exists, and ignores that");
+        drop(theirs);
     }
 }

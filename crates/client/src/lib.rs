@@ -11,7 +11,7 @@ mod socket;
 pub use connection::{Connection, Opened};
 pub use launch::{Launch, LaunchReport};
 pub use owner::connect_or_spawn;
-pub use peer::{Peer, peer};
+pub use peer::{Peer, peer, peer_process};
 pub use socket::{Listening, SOCKET};
 
 use wire::Failure;

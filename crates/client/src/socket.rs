@@ -5,10 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use device::sync::Mutex;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Its name in the volume directory.
 pub const SOCKET: &str = "control.sock";
@@ -18,8 +21,9 @@ fn short_path(directory: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))
 }
 
-/// Connects to the daemon of a volume; `None` when no process listens.
-pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
+/// Connects to the daemon of a volume; `None` when no process listens. A daemon that accepts no
+/// connection for `patience` is a time-out.
+pub(crate) fn connect(volume: &Path, patience: Duration) -> io::Result<Option<UnixStream>> {
     let directory = open_directory(volume)?;
     // A link that the directory's owner placed there would point to the daemon of another volume,
     // which would execute requests meant for this one.
@@ -33,7 +37,7 @@ pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
         // The daemon recreates its socket.
         return Ok(None);
     }
-    match UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())) {
+    match connect_within(&format!("/proc/self/fd/{}", socket.as_raw_fd()), patience) {
         Ok(stream) => Ok(Some(stream)),
         Err(error)
             if matches!(
@@ -45,6 +49,18 @@ pub(crate) fn connect(volume: &Path) -> io::Result<Option<UnixStream>> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// `UnixStream::connect` that ends: a full queue of a process that accepts nothing keeps the other
+/// waiting for ever.
+fn connect_within(path: &str, patience: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket =
+        net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    net::sockopt::set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    net::connect(&socket, &address)?;
+    net::sockopt::set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket.into())
 }
 
 /// Opens the directory of a volume, whose path is free of symbolic links. A link created since the
@@ -116,7 +132,7 @@ impl Listening {
 
     /// Stops listening: a blocked `accept` returns, and waiting connections are refused.
     pub fn close(&self) -> io::Result<()> {
-        Ok(rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both)?)
+        Ok(net::shutdown(&self.listener, net::Shutdown::Both)?)
     }
 }
 
