@@ -2,12 +2,16 @@
 //! stays, unless requested otherwise: a process that continues would write to the directory below
 //! the mount.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::{Connection, Opened};
 use device::{Clock, SystemClock};
 use fuse::{InUse, MountError, MountInfo, Unmounted};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
 use serde_json::json;
 use wire::{Call, Failure, FailureKind, Session};
 
@@ -35,8 +39,8 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
     let owner = volume.as_deref().and_then(owner);
     if let (Some(volume), true) = (&volume, mounts.is_empty()) {
         return match owner {
-            Some(pid) if !fuse::copies_of(volume).is_empty() => {
-                elsewhere(volume, pid, args.lazy, output)
+            Some(daemon) if !fuse::copies_of(volume).is_empty() => {
+                elsewhere(volume, &daemon, args.lazy, output)
             }
             _ => close(volume, output),
         };
@@ -59,17 +63,51 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         return Ok(());
     }
     match (volume, owner) {
-        (Some(volume), Some(pid)) => {
+        (Some(volume), Some(daemon)) => {
             let clock = SystemClock::new();
-            wait_for_end(&volume, pid, &mounts, &clock, output)
+            wait_for_end(&volume, &daemon, &mounts, &clock, output)
         }
         _ => Ok(()),
     }
 }
 
+/// The daemon of a volume. The descriptor stays that process's when its number is used again.
+struct Daemon {
+    pid: u32,
+    process: OwnedFd,
+}
+
+impl Daemon {
+    /// The process behind a connection, which may differ from the one that the welcome names;
+    /// `None` if it is gone or out of sight.
+    fn of(connection: &Connection) -> Option<Daemon> {
+        let pid = connection.peer().ok()?.pid.try_into().ok()?;
+        Some(Daemon { pid, process: connection.process().ok()? })
+    }
+
+    /// Whether all its threads have ended: the first thread may end before those that still hold
+    /// the process's files.
+    fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(&self.process, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    fn end(&self) -> Result<()> {
+        match pidfd_send_signal(&self.process, Signal::TERM) {
+            // It has ended by itself.
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => {
+                let what = PathBuf::from(format!("the daemon (pid {})", self.pid));
+                Err(failure::io("end", &what, &error.into()))
+            }
+        }
+    }
+}
+
 /// For a volume that is mounted only in other mount namespaces. The mounts cannot be unmounted
 /// from here, but the daemon can end.
-fn elsewhere(volume: &Path, pid: u32, lazy: bool, output: &mut Output) -> Result<()> {
+fn elsewhere(volume: &Path, daemon: &Daemon, lazy: bool, output: &mut Output) -> Result<()> {
+    let pid = daemon.pid;
     if !lazy {
         let copies = fuse::copies_of(volume);
         let message = format!("{} is mounted elsewhere: {}", volume.display(), named(&copies));
@@ -79,13 +117,8 @@ fn elsewhere(volume: &Path, pid: u32, lazy: bool, output: &mut Output) -> Result
             volume.display()
         )));
     }
-    let daemon = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let sent = daemon.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
-    if let Some(Err(error)) = sent {
-        let what = PathBuf::from(format!("the daemon (pid {pid})"));
-        return Err(failure::io("end", &what, &error.into()));
-    }
-    wait_for_end(volume, pid, &[], &SystemClock::new(), output)?;
+    daemon.end()?;
+    wait_for_end(volume, daemon, &[], &SystemClock::new(), output)?;
     output.line(&format!("closed {}", volume.display()))
 }
 
@@ -179,13 +212,16 @@ fn close(volume: &Path, output: &mut Output) -> Result<()> {
         return Err(Failure::new(FailureKind::NotFound, message));
     };
     let pid = connection.welcome().pid;
+    let daemon = Daemon::of(&connection);
     match connection.ask(Call::HandOver) {
         Ok(_) => {}
         // It is already leaving.
         Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => {}
         Err(failure) => return Err(failure),
     }
-    wait_for_end(volume, pid, &[], &SystemClock::new(), output)?;
+    if let Some(daemon) = daemon {
+        wait_for_end(volume, &daemon, &[], &SystemClock::new(), output)?;
+    }
     output.object(&json!({
         "volume": volume.to_string_lossy(),
         "mount_point": null,
@@ -195,13 +231,11 @@ fn close(volume: &Path, output: &mut Output) -> Result<()> {
 }
 
 /// The process that has the volume mounted.
-fn owner(volume: &Path) -> Option<u32> {
+fn owner(volume: &Path) -> Option<Daemon> {
     match Connection::open(volume) {
         Ok(Opened::Connected(connection)) => {
             connection.welcome().mount_point.as_ref()?;
-            // The peer's actual process ID, not the one that it reports: the command waits for
-            // that process, or ends it.
-            connection.peer().ok()?.pid.try_into().ok()
+            Daemon::of(&connection)
         }
         _ => None,
     }
@@ -213,16 +247,17 @@ fn owner(volume: &Path) -> Option<u32> {
 /// namespace.
 fn wait_for_end(
     volume: &Path,
-    pid: u32,
+    daemon: &Daemon,
     unmounted: &[MountInfo],
     clock: &dyn Clock,
     output: &mut Output,
 ) -> Result<()> {
+    let pid = daemon.pid;
     let begin = clock.monotonic();
     let own = rustix::process::geteuid().as_raw();
     let mut next_look = SAY_AFTER;
     let mut said = false;
-    while is_alive(pid) {
+    while !daemon.has_ended() {
         let waited = clock.monotonic().saturating_sub(begin);
         if waited > next_look {
             next_look = waited + Duration::from_secs(1);
@@ -278,15 +313,4 @@ fn held_by(volume: &Path, pid: u32, session: &Session) -> Failure {
         session.id
     );
     Failure::new(FailureKind::Busy, message).hint(hint)
-}
-
-/// Whether a process runs, that is, any of its threads: the first thread may end before those that
-/// still hold the process's files. A zombie does not run.
-fn is_alive(pid: u32) -> bool {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    tasks.flatten().any(|task| {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
-        !matches!(state, None | Some('Z' | 'X'))
-    })
 }
