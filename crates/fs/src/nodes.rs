@@ -345,6 +345,15 @@ impl NodeTable {
         held
     }
 
+    /// The nodes of one shard, in order; `None`: there is no such shard.
+    pub(crate) fn held_in_shard(&self, shard: usize) -> Option<Vec<NodeId>> {
+        let shard = self.shards.get(shard)?.lock();
+        let mut held: Vec<_> = shard.keys().copied().map(NodeId).collect();
+        drop(shard);
+        held.sort_unstable_by_key(|node| node.0);
+        Some(held)
+    }
+
     /// The slots of the subvolumes in which a node is held.
     pub(crate) fn held_slots(&self) -> Set<u64> {
         let mut held = Set::default();

@@ -30,16 +30,19 @@ const REST_FACTOR: u32 = 50;
 const NAMES_AT_ONCE: usize = 1024;
 /// A round ends when it has read this many records.
 const READS_AT_ONCE: usize = 1 << 14;
+/// A round ends when it has looked at this many nodes: a few milliseconds.
+const NODES_AT_ONCE: usize = 1 << 18;
 /// Most names of one inode that are looked at in a round.
 const LINKS_AT_ONCE: usize = 1024;
 
 /// A directory of a subvolume.
 type Place = (u64, u64);
 
-/// Where a round begins: at a node and, where that has several names, at the one that a directory
-/// has by a cookie.
-#[derive(Default, Clone, Copy)]
+/// Where a round begins: in a shard of the table of nodes, at a node and, where that has several
+/// names, at the one that a directory has by a cookie.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Position {
+    shard: usize,
     node: u64,
     link: Option<(u64, u64)>,
 }
@@ -76,16 +79,26 @@ struct Round<'a> {
     fs: &'a Fs,
     /// Of subvolumes, whether a tree that waits is in them or in one that they are mounted in.
     near: BTreeMap<u64, bool>,
+    /// Of slots, the subvolume, where that is near.
+    slots: BTreeMap<u64, Option<u64>>,
     /// Of directories, whether they are in a tree that waits.
     inside: BTreeMap<Place, bool>,
     reads_left: usize,
+    nodes_left: usize,
     names: Vec<(NodeId, Vec<u8>)>,
 }
 
 impl<'a> Round<'a> {
     fn new(fs: &'a Fs, held: &[DetachedRecord]) -> Round<'a> {
-        let (near, inside) = (BTreeMap::new(), BTreeMap::new());
-        let mut round = Round { fs, near, inside, reads_left: READS_AT_ONCE, names: Vec::new() };
+        let mut round = Round {
+            fs,
+            near: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            inside: BTreeMap::new(),
+            reads_left: READS_AT_ONCE,
+            nodes_left: NODES_AT_ONCE,
+            names: Vec::new(),
+        };
         for record in held {
             let top = match *record {
                 DetachedRecord::Directory { subvolume, directory, .. } => (subvolume, directory),
@@ -101,38 +114,48 @@ impl<'a> Round<'a> {
         round
     }
 
-    /// Collects names from a position on, all around; returns where the next round begins.
+    /// Collects names from a position on; returns where the next round begins. A shard is copied at
+    /// a time, so that other threads do not wait for the table.
     fn collect(&mut self, from: Position) -> FsResult<Position> {
-        // By their slots, which nodes name: subvolumes in which there are such nodes.
-        let mut near: BTreeMap<u64, u64> = BTreeMap::new();
-        #[expect(clippy::iter_over_hash_type, reason = "they go into a map")]
-        for slot in self.fs.nodes.held_slots() {
-            let subvol = match self.fs.subvols.of_slot(&*self.fs.store, Slot(slot)) {
-                Err(FsError::Stale) => continue,
-                subvol => subvol?.id.0,
-            };
-            if self.is_near(subvol)? {
-                near.insert(slot, subvol);
-            }
-        }
-        let held = self.fs.nodes.held(|node, location| {
-            location != Location::Orphan && near.contains_key(&node.slot().0)
-        });
-        let start = held.partition_point(|node| node.0 < from.node);
-        let (before, after) = held.split_at(start);
-        for &node in after.iter().chain(before) {
-            if self.reads_left == 0 || self.names.len() >= NAMES_AT_ONCE {
-                return Ok(Position { node: node.0, link: None });
-            }
-            let Some(&subvol) = near.get(&node.slot().0) else { continue };
-            let link = from.link.filter(|_| node.0 == from.node);
-            match self.add(subvol, node, link) {
-                Ok(None) | Err(FsError::Stale | FsError::Io(_)) => {}
-                Ok(link) => return Ok(Position { node: node.0, link }),
-                Err(error) => return Err(error),
+        for shard in from.shard.. {
+            let Some(held) = self.fs.nodes.held_in_shard(shard) else { break };
+            let from = if shard == from.shard { from } else { Position::default() };
+            let start = held.partition_point(|node| node.0 < from.node);
+            for &node in held.iter().skip(start) {
+                let here = Position { shard, node: node.0, link: None };
+                if self.reads_left == 0 || self.nodes_left == 0 || self.names.len() >= NAMES_AT_ONCE
+                {
+                    return Ok(here);
+                }
+                self.nodes_left -= 1;
+                let Some(subvol) = self.near_subvol(node.slot())? else { continue };
+                let link = from.link.filter(|_| node.0 == from.node);
+                match self.add(subvol, node, link) {
+                    Ok(None) | Err(FsError::Stale | FsError::Io(_)) => {}
+                    Ok(link) => return Ok(Position { link, ..here }),
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(Position::default())
+    }
+
+    /// The subvolume of a slot, if a tree that waits is in it or in one that it is mounted in.
+    fn near_subvol(&mut self, slot: Slot) -> FsResult<Option<u64>> {
+        if let Some(known) = self.slots.get(&slot.0) {
+            return Ok(*known);
+        }
+        self.reads_left = self.reads_left.saturating_sub(1);
+        let near = match self.fs.subvols.of_slot(&*self.fs.store, slot) {
+            Err(FsError::Stale) => None,
+            subvol => Some(subvol?.id.0),
+        };
+        let near = match near {
+            Some(subvol) if self.is_near(subvol)? => Some(subvol),
+            _ => None,
+        };
+        self.slots.insert(slot.0, near);
+        Ok(near)
     }
 
     /// Adds the names under which front ends keep a node, of those in the trees; returns the first
@@ -222,7 +245,9 @@ impl<'a> Round<'a> {
     }
 
     fn is_near(&mut self, subvol: u64) -> FsResult<bool> {
+        let left = &mut self.reads_left;
         climb(&mut self.near, subvol, |subvol| {
+            *left = left.saturating_sub(1);
             let record = read_record(&*self.fs.store, SubvolId(subvol))?;
             Ok(record.map(|record| record.parent.0).filter(|above| *above != 0))
         })
@@ -276,7 +301,9 @@ mod tests {
     use inode::{Caller, Kind, NodeId};
     use testing::sim_env;
 
-    use super::climb;
+    use format::detached_record::DetachedRecord;
+
+    use super::{Position, Round, climb};
     use crate::{FileSystem, FormatOptions, Fs, Invalidate, NewNode, OpenOptions};
 
     /// The names that a front end is to let go of.
@@ -324,6 +351,37 @@ mod tests {
         }
         let names = [fs.snapshot_dir(), b"d", b"f"];
         assert_eq!(*told.0.lock(), names.map(|name| (old, name.to_vec())).into());
+    }
+
+    /// A front end may hold millions of nodes; each round looks at some of them.
+    #[test]
+    fn a_round_looks_at_a_bounded_number_of_nodes() {
+        let (env, root) = (sim_env(1).env(), Caller::root());
+        Fs::format(&env, &FormatOptions::default()).expect("an empty device");
+        let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
+        let made = fs.mkdir(&root, NodeId::ROOT, b"old", 0o755).expect("there is space");
+        let directory = made.node;
+        for number in 0..100_u32 {
+            let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+            fs.mknod(&root, directory, number.to_string().as_bytes(), &new)
+                .expect("there is space");
+        }
+        let (subvol, dir) = fs.place(directory).expect("it exists");
+        let (subvolume, directory) = (subvol.id.0, dir);
+        let held = [DetachedRecord::Directory { subvolume, directory, kept_while_held: false }];
+        let (mut from, mut rounds, mut names) = (Position::default(), 0, BTreeSet::new());
+        loop {
+            let mut round = Round::new(&fs, &held);
+            round.nodes_left = 7;
+            from = round.collect(from).expect("it is read");
+            names.extend(std::mem::take(&mut round.names));
+            rounds += 1;
+            if from == Position::default() {
+                break;
+            }
+        }
+        assert_eq!(names.len(), 101, "the files, and the snapshots of the directory");
+        assert!(rounds >= 102 / 7, "{rounds} rounds");
     }
 
     #[test]
