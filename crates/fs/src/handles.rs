@@ -213,12 +213,11 @@ fn climb(fs: &Fs, top: NodeId, directory: NodeId) -> FsResult<bool> {
         let record = read_record(&*fs.store, subvol.id)?;
         let Some(record) = record.filter(|record| !record.detached) else { return Ok(false) };
         let (above, directory) = if record.snapshot {
-            // The volume's root shows all snapshots that it has: a rollback may have moved their
-            // lineage away from the directory that they were taken of.
+            // The root of the volume shows all of its snapshots.
             if top == fs.root() {
                 return Ok(true);
             }
-            record.source
+            fs.shown_in(&record)?.unwrap_or_default()
         } else {
             (record.parent.0, record.parent.1)
         };

@@ -34,11 +34,13 @@ impl Fs {
     /// caution applies.
     pub fn copied_from(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
         let (subvol, _) = self.place(node)?;
-        match read_record(&*self.store, subvol.id)? {
-            Some(record) if record.source.0 != 0 => {
-                self.path_of(Fs::node_of(record.source.0, record.source.1))
-            }
-            _ => Ok(None),
+        let source = match read_record(&*self.store, subvol.id)? {
+            Some(record) if record.snapshot => self.shown_in(&record)?,
+            record => record.map(|record| record.source).filter(|source| source.0 != 0),
+        };
+        match source {
+            Some((subvol, dir)) => self.path_of(Fs::node_of(subvol, dir)),
+            None => Ok(None),
         }
     }
 
@@ -67,10 +69,10 @@ impl Fs {
                     return Ok(None);
                 };
                 if record.snapshot {
+                    let Some((above, dir)) = self.shown_in(&record)? else { return Ok(None) };
                     names.push(record.name);
                     names.push(self.snapshot_dir().to_vec());
-                    subvol = self.subvol(SubvolId(record.source.0))?;
-                    at = record.source.1;
+                    (subvol, at) = (self.subvol(SubvolId(above))?, dir);
                     continue;
                 }
                 if record.parent.0 == 0 {

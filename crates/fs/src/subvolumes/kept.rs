@@ -145,6 +145,27 @@ impl Fs {
         Err(FsError::Busy("the directory is being renamed continuously; try again"))
     }
 
+    /// The directory whose `.snapshots` shows a snapshot: a subvolume and an inode. `None`: it was
+    /// removed. It is the directory that the snapshot was taken of, unless a rollback has replaced
+    /// that by another of its lineage.
+    pub(crate) fn shown_in(&self, record: &SubvolumeRecord) -> FsResult<Option<(u64, u64)>> {
+        let (id, dir) = record.source;
+        let source = read_record(&*self.store, SubvolId(id))?;
+        if source.is_some_and(|source| !source.detached && source.lineage == record.lineage) {
+            let found = self.subvol(SubvolId(id)).and_then(|source| {
+                source.read(|tree| View::new(&*self.store, tree).directory(dir))
+            });
+            match found {
+                Ok(Some(directory)) if !directory.detached => return Ok(Some((id, dir))),
+                // It was removed since its record was read.
+                Ok(_) | Err(FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let there = self.standing_directory(record.lineage, record.root, &Caller::root())?;
+        Ok(there.map(|there| (there.subvol, record.root)))
+    }
+
     /// How many snapshots there are of the directory that a name points to and of all below it:
     /// what a removal leaves.
     pub fn snapshots_of_tree(&self, parent: NodeId, name: &[u8]) -> FsResult<u64> {

@@ -22,17 +22,9 @@ pub(crate) fn parent_of_root(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
     if !record.snapshot || record.detached {
         return Ok(node);
     }
-    // Above a snapshot is the virtual directory of the directory it was taken of, while that is
-    // there; and the kernel asks for nothing else than a directory.
-    let source = fs.subvol(SubvolId(record.source.0));
-    match source {
-        Ok(source) => {
-            let view = View::new(&*fs.store, source.tree());
-            let there = view.directory(record.source.1)?.is_some_and(|dir| !dir.detached);
-            Ok(if there { source.node(record.source.1) } else { node })
-        }
-        Err(_) => Ok(node),
-    }
+    // Above a snapshot is the virtual directory of the directory that shows it; and the kernel asks
+    // for nothing else than a directory.
+    Ok(fs.shown_in(&record)?.map_or(node, |(above, dir)| Fs::node_of(above, dir)))
 }
 
 /// Removes the name of an empty subvolume, and with it the subvolume, as `rmdir` does with a

@@ -3,7 +3,7 @@
 use fs::FileSystem;
 use inode::FsError;
 
-use super::{Told, contents, filled, forget, give, home, root, settle};
+use super::{Told, contents, filled, forget, give, home, root, settle, snapshot_root};
 use crate::support::{refused, user, volume};
 
 #[test]
@@ -27,6 +27,31 @@ fn a_rolled_back_directory_keeps_its_snapshots() {
     assert_eq!(v.sorted(now), ["f1", "f2", "f3", "new"]);
     v.check_counts(home());
     refused(v.fs.rollback(&root(), now, b"three"), &FsError::NotFound);
+}
+
+/// A rollback puts another directory in the place of the one that a snapshot was taken of.
+#[test]
+fn above_a_snapshot_is_the_directory_that_shows_it() {
+    let v = volume();
+    let dir = filled(&v, home(), "d", 2);
+    v.fs.snapshot_create(&root(), home(), b"all").expect("a snapshot");
+    v.fs.snapshot_create(&root(), dir, b"one").expect("a snapshot");
+    let snapshot = snapshot_root(&v, dir, "one");
+    let above = || v.find(snapshot, "..").expect("a way up").node;
+    assert_eq!(above(), dir);
+    for (of, name) in [(dir, &b"one"[..]), (home(), b"all")] {
+        v.fs.rollback(&root(), of, name).expect("rolled back");
+        let now = v.find(home(), "d").expect("the directory").node;
+        assert_ne!(now, dir);
+        assert_eq!(above(), now);
+        let path = v.fs.path_of(snapshot).expect("it is read");
+        assert_eq!(path.as_deref(), Some(&b"/d/.snapshots/one"[..]));
+        let source = v.fs.copied_from(snapshot).expect("it is read");
+        assert_eq!(source.as_deref(), Some(&b"/d"[..]));
+    }
+    v.fs.rmr(&root(), home(), b"d").expect("a directory");
+    assert_eq!(above(), snapshot, "nothing shows it");
+    assert_eq!(v.fs.path_of(snapshot).expect("it is read"), None);
 }
 
 #[test]
