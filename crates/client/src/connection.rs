@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::{
     Answer, Body, Call, Failure, FailureKind, FrameError, HELLO_MAGIC, Hello, Reply, Request,
     VERSION, Welcome, decode, encode, read_frame, write_frame,
@@ -124,6 +125,12 @@ impl Connection {
     /// The listening process, as a descriptor that no other process gets.
     pub fn process(&self) -> std::io::Result<OwnedFd> {
         peer_process(self.writer.as_fd())
+    }
+
+    /// Whether the daemon has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        let mut polled = [PollFd::new(&self.writer, PollFlags::RDHUP)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// A second handle of the socket, with which another thread can end a wait.

@@ -3,6 +3,7 @@
 //! Paths in calls are absolute inside the volume (`/a/b`), any bytes. The daemon resolves them with
 //! the caller's rights.
 
+use crate::ScanWatch;
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, Find, LimitChange, QuotaOwner, Schedule, Top};
@@ -249,6 +250,14 @@ pub enum Call<'a> {
     ImportClose,
     /// What the index in the volume's root records about its scans.
     ScanInfo,
+    /// Announces that the caller follows the source of the index, for as long as the connection
+    /// lasts. It is repeated, so that the connection does not end by silence.
+    ScanFollow {
+        /// The means.
+        by: ScanWatch,
+        /// How many directories it cannot follow.
+        unwatched: u64,
+    },
     /// Begins a scan of another file system into the volume's root on this connection.
     ScanOpen {
         /// The directory that is indexed, absolute.

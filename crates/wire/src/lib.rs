@@ -37,7 +37,8 @@ pub use reply::{
 };
 pub use retention::{Hold, Keep, Schedule, Scheduled};
 pub use scan::{
-    ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, next_scan_item, push_scan_item,
+    Followed, ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, ScanWatch, next_scan_item,
+    push_scan_item,
 };
 pub use totals::{DIRECTORIES_MAX, DirectoryTotals, Sums, SumsOf, Top, Totals};
 pub use trash::{Removed, Trash};

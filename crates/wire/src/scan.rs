@@ -122,6 +122,39 @@ pub struct ScanInfo {
     pub crosses_mounts: bool,
     /// Whether extended attributes are kept.
     pub keeps_xattrs: bool,
+    /// The process that follows the source now, if any.
+    pub followed: Option<Followed>,
+}
+
+/// A process that follows the source of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Followed {
+    /// The means.
+    pub by: ScanWatch,
+    /// The process, 0 if it is in another pid namespace.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// How many directories it cannot follow.
+    pub unwatched: u64,
+}
+
+/// How a source is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScanWatch {
+    /// One watch for the whole file system.
+    Fanotify,
+    /// A watch for each directory.
+    Inotify,
+}
+
+impl std::fmt::Display for ScanWatch {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(match self {
+            ScanWatch::Fanotify => "fanotify",
+            ScanWatch::Inotify => "inotify",
+        })
+    }
 }
 
 /// A directory as the last scan found it.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::Connection;
+use client::{Connection, Opened};
 use device::{Clock, FileSystemWatch, Set, SystemClock};
 use serde_json::json;
-use wire::{Answer, Call, Failure, FailureKind, ScanItem, push_scan_item};
+use wire::{Answer, Call, Failure, FailureKind, ScanItem, ScanWatch, push_scan_item};
 
 use super::events::{Changes, Gathered, Gatherer, Inotify};
 use super::feed::Feed;
@@ -31,8 +31,45 @@ use crate::session;
 /// How long changes may accumulate, so that a burst is one update.
 const SETTLE: Duration = Duration::from_millis(50);
 
+/// How often the daemon hears that the source is followed: it ends sessions after 60 s of silence.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(20);
+
+/// Tells the daemon of an index that its source is followed, over a connection that lasts as long
+/// as that is true.
+#[derive(Default)]
+struct Announcement {
+    connection: Option<Connection>,
+    /// What was announced last, and when.
+    last: Option<(ScanWatch, u64, Duration)>,
+}
+
+impl Announcement {
+    /// Announces, unless that was done a short while ago. Starts no daemon: an update or a query
+    /// does. Nothing depends on it but what `pando status` shows.
+    fn renew(&mut self, volume: &Path, (by, unwatched): (ScanWatch, u64), now: Duration) {
+        let is_known = self.last.is_some_and(|(last, count, at)| {
+            (last, count) == (by, unwatched) && now.saturating_sub(at) < ANNOUNCE_EVERY
+        });
+        self.connection.take_if(|connection| connection.is_closed());
+        if self.connection.is_some() && is_known {
+            return;
+        }
+        let connection = self.connection.take().or_else(|| match Connection::open(volume) {
+            Ok(Opened::Connected(connection)) => Some(connection),
+            _ => None,
+        });
+        let announced = connection.and_then(|mut connection| {
+            let answer = connection.ask(Call::ScanFollow { by, unwatched });
+            matches!(answer, Ok(Answer::Nothing)).then_some(connection)
+        });
+        self.last = announced.is_some().then_some((by, unwatched, now));
+        self.connection = announced;
+    }
+}
+
 /// Keeps an index up to date.
 pub(crate) struct Follower {
+    announcement: Announcement,
     gatherer: Arc<Gatherer>,
     clock: SystemClock,
     /// When the last full scan began.
@@ -75,7 +112,8 @@ impl Follower {
             Some(watch)
         };
         let source = identity(index.source)?;
-        let follower = Follower { gatherer, clock: SystemClock::new(), started: 0, source };
+        let (announcement, clock) = (Announcement::default(), SystemClock::new());
+        let follower = Follower { announcement, gatherer, clock, started: 0, source };
         Ok((follower, single))
     }
 
@@ -88,22 +126,22 @@ impl Follower {
         output: &mut Output,
     ) -> Result<()> {
         self.started = started;
-        let by = if index.inotify.is_some() { "inotify" } else { "fanotify" };
+        let by = if index.inotify.is_some() { ScanWatch::Inotify } else { ScanWatch::Fanotify };
         let what = index.source.display();
         output.remark(&format!("pando: following {what} ({by}), until Ctrl-C"));
         let mut told = false;
         while !interrupted.load(Ordering::Relaxed) {
-            if let Some(watch) = &index.inotify {
-                let refused = watch.refused.load(Ordering::Relaxed);
-                if refused > 0 && !told {
-                    told = true;
-                    output.remark(&format!(
-                        "pando: {} directories are not followed: the kernel's limit of watches is \
-                         reached\n       raise fs.inotify.max_user_watches, or run as root",
-                        output::number(refused)
-                    ));
-                }
+            let watch = index.inotify.as_ref();
+            let refused = watch.map_or(0, |watch| watch.refused.load(Ordering::Relaxed));
+            if refused > 0 && !told {
+                told = true;
+                output.remark(&format!(
+                    "pando: {} directories are not followed: the kernel's limit of watches is \
+                     reached\n       raise fs.inotify.max_user_watches, or run as root",
+                    output::number(refused)
+                ));
             }
+            self.announcement.renew(index.volume, (by, refused), self.clock.monotonic());
             let taken = self.gatherer.take(&mut || self.clock.sleep(SETTLE));
             let taken = taken.map_err(|error| failure::io("cannot watch", index.source, &error))?;
             // After an unmount the path points to the directory below the mount: its mode is not

@@ -381,6 +381,9 @@ fn answer<'a>(
             | Call::ScanClose { .. }),
             _,
         ) => answer_scan(server, caller, &call, &mut work.scan, replies),
+        (Call::ScanFollow { by, unwatched }, _) => {
+            scan::follow((server, id), caller, by, unwatched)
+        }
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {
             calls::read(server.fs(), caller, path, replies, || server.end_turn(id))

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fs::{FsResult, Listed, Names, Outside, Scan as FsScan, ScanDirectory, ScanOptions};
 use inode::{Caller, FsError};
 use wire::{
-    Answer, Body, Failure, FailureKind, ScanAttr, ScanInfo, ScanItem, ScanRow, next_scan_item,
+    Answer, Body, Failure, FailureKind, Followed, ScanAttr, ScanInfo, ScanItem, ScanRow, ScanWatch,
+    next_scan_item,
 };
 
 use super::connection::Replies;
@@ -30,10 +31,32 @@ pub(super) struct Scan<'a> {
 
 /// The state of the index.
 pub(super) fn info(server: &Server) -> Result<Answer, Failure> {
-    Ok(Answer::ScanInfo(server.fs().scan_info()?.map(told)))
+    let followed = server.followed();
+    Ok(Answer::ScanInfo(server.fs().scan_info()?.map(|info| told(info, followed))))
 }
 
-fn told(info: fs::ScanInfo) -> ScanInfo {
+/// Notes that a session follows the source.
+pub(super) fn follow(
+    (server, id): (&Server, u64),
+    caller: &Caller,
+    by: ScanWatch,
+    unwatched: u64,
+) -> Result<Answer, Failure> {
+    may_scan(caller)?;
+    server.set_follows(id, by, unwatched);
+    Ok(Answer::Nothing)
+}
+
+/// Only root and the user that runs the daemon may scan: rows of an index keep the owners that they
+/// have at the source.
+fn may_scan(caller: &Caller) -> Result<(), Failure> {
+    if caller.is_root() || caller.uid == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(Failure::new(FailureKind::Permission, "the volume is another user's"))
+}
+
+fn told(info: fs::ScanInfo, followed: Option<Followed>) -> ScanInfo {
     ScanInfo {
         source: info.source.into(),
         started: info.started,
@@ -42,23 +65,23 @@ fn told(info: fs::ScanInfo) -> ScanInfo {
         unfinished: info.unfinished,
         crosses_mounts: info.crosses_mounts,
         keeps_xattrs: info.keeps_xattrs,
+        followed,
     }
 }
 
 impl<'a> Scan<'a> {
-    /// Begins a scan. Only root and the user that runs the daemon may: rows of an index keep the
-    /// owners that they have at the source.
+    /// Begins a scan.
     pub(super) fn open(
         server: &'a Server,
         caller: &Caller,
         options: &ScanOptions,
     ) -> Result<(Scan<'a>, Answer), Failure> {
-        if !caller.is_root() && caller.uid != rustix::process::geteuid().as_raw() {
-            let message = "the volume is another user's";
-            return Err(Failure::new(FailureKind::Permission, message));
-        }
+        may_scan(caller)?;
         let scan = server.fs().scan_begin(options).map_err(|error| refuse(server, error))?;
-        let answer = Answer::ScanOpened { root: scan.root_ino(), info: told(scan.info()) };
+        let answer = Answer::ScanOpened {
+            root: scan.root_ino(),
+            info: told(scan.info(), server.followed()),
+        };
         let scan = Scan {
             volume: scan,
             directories: BTreeMap::new(),

@@ -15,7 +15,7 @@ use device::Clock;
 use device::sync::{Condvar, Mutex};
 use fs::Fs;
 use program::Background;
-use wire::{Failure, FailureKind};
+use wire::{Failure, FailureKind, Followed, ScanWatch};
 
 use super::door::Door;
 use super::schedules::{Schedules, Volume};
@@ -389,6 +389,16 @@ impl Server {
     pub(super) fn end_turn(&self, id: u64) {
         self.registry.lock().sessions.end_turn(id);
         self.changed.notify_all();
+    }
+
+    /// Records that a session follows the source of the index.
+    pub(super) fn set_follows(&self, id: u64, by: ScanWatch, unwatched: u64) {
+        self.registry.lock().sessions.set_follows(id, by, unwatched);
+    }
+
+    /// The session that follows the source of the index, if any.
+    pub(super) fn followed(&self) -> Option<Followed> {
+        self.registry.lock().sessions.followed()
     }
 
     /// Records that a connection sent more work for its current request.

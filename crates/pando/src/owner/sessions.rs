@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::{Failure, FailureKind};
+use wire::{Failure, FailureKind, Followed, ScanWatch};
 
 use super::peer_wait::PeerWait;
 
@@ -100,6 +100,9 @@ pub(super) struct Session {
     ended_by: Option<u32>,
     /// How long its peer keeps it waiting.
     wait: Arc<PeerWait>,
+    /// How it follows the source of an index, if it does, and how many directories it cannot
+    /// follow.
+    follows: Option<(ScanWatch, u64)>,
 }
 
 impl Session {
@@ -144,6 +147,7 @@ impl Sessions {
             load: Load::Light,
             ended_by: None,
             wait: Arc::default(),
+            follows: None,
         };
         self.open.insert(self.last_id, session);
         Ok(self.last_id)
@@ -266,6 +270,21 @@ impl Sessions {
     /// does not keep the volume from others.
     pub(super) fn goes_on(&self, now: Duration) -> bool {
         self.open.values().any(|open| open.at_work(now).is_some_and(|busy| busy.task.goes_on))
+    }
+
+    /// Records that a session follows the source of the index.
+    pub(super) fn set_follows(&mut self, id: u64, by: ScanWatch, unwatched: u64) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.follows = Some((by, unwatched));
+        }
+    }
+
+    /// The session that follows the source of the index, if any.
+    pub(super) fn followed(&self) -> Option<Followed> {
+        self.open.values().find_map(|open| {
+            let (by, unwatched) = open.follows?;
+            Some(Followed { by, pid: open.who.pid, uid: open.who.uid, unwatched })
+        })
     }
 
     /// Ends a connection on behalf of a user. Returns `false` if no connection has that number.

@@ -1,7 +1,7 @@
 //! `pando status`: the state of a volume and of its daemon.
 
 use serde_json::json;
-use wire::{Answer, Background, Call, Merges, Status, ValueLogs};
+use wire::{Answer, Background, Call, Followed, Merges, ScanInfo, Status, ValueLogs};
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
@@ -13,11 +13,78 @@ pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
     let volume = Place::whole_volume(&args.path, "status")?;
     match session::ask(&volume, &Call::Status)? {
         Answer::Status(status) => {
-            output.object(&json(&volume, &status))?;
-            text(&volume, &status, output)
+            let index = index(&volume)?;
+            let mut object = json(&volume, &status);
+            object["index"] = index.as_ref().map_or(serde_json::Value::Null, index_json);
+            output.object(&object)?;
+            text(&volume, &status, output)?;
+            match index {
+                Some(index) => index_text(&index, output),
+                None => Ok(()),
+            }
         }
         other => Err(session::unexpected(&other)),
     }
+}
+
+/// What the volume records about the tree of which it is an index; `None`: it is no index.
+fn index(volume: &std::path::Path) -> Result<Option<ScanInfo>> {
+    match session::ask(volume, &Call::ScanInfo)? {
+        Answer::ScanInfo(info) => Ok(info),
+        other => Err(session::unexpected(&other)),
+    }
+}
+
+fn index_json(index: &ScanInfo) -> serde_json::Value {
+    let scanned = index.started.map(|started| {
+        json!({
+            "started": output::time_rfc3339(started),
+            "updated": output::time_rfc3339(index.ended),
+            "unread": index.unread,
+        })
+    });
+    let mut object = json!({
+        "scanned": scanned,
+        "unfinished": index.unfinished,
+        "crosses_mounts": index.crosses_mounts,
+        "keeps_xattrs": index.keeps_xattrs,
+        "followed": index.followed.map(|followed| json!({
+            "by": followed.by.to_string(),
+            "pid": followed.pid,
+            "uid": followed.uid,
+            "unwatched_directories": followed.unwatched,
+        })),
+    });
+    output::put_bytes(&mut object, "source", &index.source.0);
+    object
+}
+
+fn index_text(index: &ScanInfo, output: &mut Output) -> Result<()> {
+    let scanned = index.started.map_or("no scan is complete yet".to_owned(), |started| {
+        let (scanned, updated) = (output::time_local(started), output::time_local(index.ended));
+        let unread = match index.unread {
+            0 => String::new(),
+            unread => format!(", {} not read", number(unread)),
+        };
+        format!("{scanned}, updated {updated}{unread}")
+    });
+    let unfinished = if index.unfinished { "; a scan is under way, or broke off" } else { "" };
+    let followed = match index.followed {
+        None => "not followed: `pando index --into VOLDIR` scans again".to_owned(),
+        Some(Followed { by, pid, unwatched: 0, .. }) => format!("by {by}, process {pid}"),
+        Some(Followed { by, pid, unwatched, .. }) => {
+            format!("by {by}, process {pid}; {} directories are not", number(unwatched))
+        }
+    };
+    let rows = [
+        ("index of", output::printable(&index.source.0)),
+        ("scanned", format!("{scanned}{unfinished}")),
+        ("followed", followed),
+    ];
+    for (label, value) in rows {
+        output.line(&format!("{label:<12}{value}"))?;
+    }
+    Ok(())
 }
 
 fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {

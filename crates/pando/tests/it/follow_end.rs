@@ -1,4 +1,4 @@
-//! Followers that are ended, whatever they are doing.
+//! Followers: what `pando status` shows of them, and how they end, whatever they are doing.
 
 use std::fs;
 use std::time::Duration;
@@ -6,7 +6,38 @@ use std::time::Duration;
 use device::{Clock, SystemClock};
 
 use crate::index::{Follower, rename};
-use crate::world::World;
+use crate::other_users::Nobody;
+use crate::world::{World, is_root, wait_until};
+
+/// The index is another process's, and the one who asks may be another user.
+#[test]
+fn an_index_tells_its_source_its_last_scan_and_who_follows_it() {
+    assert!(World::new().status()["index"].is_null(), "no index");
+    let world = World::without_volume();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), b"").unwrap();
+    let mut follower = Follower::new(&world, &source, "--watch=inotify");
+    let index = || world.status()["index"].clone();
+    wait_until("it is followed", || !index()["followed"].is_null());
+    let told = index();
+    assert_eq!(told["source"], source.to_str().unwrap());
+    assert_eq!(told["followed"]["by"], "inotify");
+    assert_eq!(told["followed"]["pid"], follower.process.id());
+    assert_eq!((&told["scanned"]["unread"], &told["unfinished"]), (&0.into(), &false.into()));
+    let time: jiff::Timestamp = told["scanned"]["updated"].as_str().unwrap().parse().unwrap();
+    assert!(time.duration_until(jiff::Timestamp::now()) < jiff::SignedDuration::from_secs(600));
+    let text = world.ok(&["status", world.vol()]);
+    let line = format!("followed    by inotify, process {}", follower.process.id());
+    assert!(text.contains(&line) && text.contains(", updated "), "{text}");
+    if is_root() {
+        let other = Nobody::new(&world).run(&["status", world.vol()]);
+        assert!(other.out.contains(&line), "{} {}", other.out, other.err);
+    }
+    follower.end();
+    wait_until("it is not followed", || index()["followed"].is_null());
+    assert_eq!(index()["source"], told["source"]);
+}
 
 /// An update under way is dropped: the next scan reports its changes. Regression: such a follower
 /// ended with an error.

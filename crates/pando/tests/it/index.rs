@@ -488,7 +488,7 @@ fn reappearing_directories_are_read() {
 
 /// `pando index --watch` under way, after its first scan.
 pub(crate) struct Follower {
-    process: std::process::Child,
+    pub(crate) process: std::process::Child,
     reader: Option<device::Thread<()>>,
 }
 
