@@ -55,10 +55,31 @@ Exit codes:
   3  no such path, volume or snapshot
   4  permission denied
   5  damaged data, or an I/O error
-  6  conflict: exists, not empty, busy, mounted, of another kind
+  6  blocked: exists, not empty, busy, mounted, of another kind
   7  no space, or read-only
   8  not a volume, or of a newer format
   130 interrupted";
+
+const UMOUNT_HELP: &str = "\
+A mount that is in use stays, and the processes that use it are named. --lazy takes it out of
+sight all the same; its daemon ends when the last open file is closed. With the volume's
+directory, umount ends the daemon of a volume that is not mounted. Where the volume is mounted
+only in another mount namespace (a container), --lazy ends its daemon: those mounts answer no
+more.
+
+Examples:
+  pando umount /mnt/vol
+  pando umount --lazy /mnt/vol    # while files are open there
+  pando umount /data/vol          # unmounts it, or ends its idle daemon
+  pando umount --lazy /data/vol   # mounted only in a container: ends its daemon";
+
+const STATUS_HELP: &str = "\
+Of a volume that `pando index` keeps, it shows the directory that is indexed, the last complete
+scan, and the process that follows the directory, if one does.
+
+Examples:
+  pando status /data/vol
+  pando status /mnt/vol --json";
 
 /// A file-system namespace with O(1) snapshots and clones of any directory.
 #[derive(Debug, Parser)]
@@ -84,11 +105,10 @@ pub(crate) enum Verb {
     #[command(after_help = MOUNT_HELP)]
     Mount(MountArgs),
     /// Unmount a volume, and wait until it is closed
-    #[command(after_help = "Examples:\n  pando umount /mnt/vol\n  pando umount /data/vol\n  \
-                      pando umount --lazy /mnt/vol   # while files are open there")]
+    #[command(after_help = UMOUNT_HELP)]
     Umount(UmountArgs),
     /// Show the state of a volume and of its daemon
-    #[command(after_help = "Examples:\n  pando status /data/vol\n  pando status /mnt/vol --json")]
+    #[command(after_help = STATUS_HELP)]
     Status(VolumeArg),
     /// List the sessions of a volume's daemon, and end them
     #[command(subcommand, after_help = session::HELP)]

@@ -15,7 +15,9 @@ before and after.
 Examples:
   pando search declare /mnt/vol user.project user.sample
   pando find /mnt/vol 'xattr:user.project=apollo'
-  pando search list /mnt/vol";
+  pando search list /mnt/vol
+  pando search limits /mnt/vol --directories 1000
+  pando search flush /mnt/vol";
 
 const LIMITS_HELP: &str = "\
 The index holds a volume in clusters, each of whole directories that lie together: at most 2000
