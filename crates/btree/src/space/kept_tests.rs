@@ -170,6 +170,25 @@ fn a_map_of_which_little_is_in_memory_stays_exact() {
     }
 }
 
+/// A falsified directory of the map may name millions of groups without pages, in 8 bytes each. A
+/// check takes the pages of all groups.
+#[test]
+fn groups_without_pages_share_one() {
+    let device = testing::sim_env(1).env().device;
+    let nodes = Nodes::new(device.create("nodes").unwrap());
+    let mut space = Space::empty();
+    space.groups = vec![Entry::empty(); 100];
+    let pages: Vec<_> =
+        (0..100).map(|group| space.page_briefly(nodes.file.as_ref(), group).unwrap()).collect();
+    for page in &pages {
+        assert!(Arc::ptr_eq(page, &pages[0]), "a page of its own");
+        assert!(page.iter().all(|&count| count == 0) && page.len() == GROUP_UNITS);
+    }
+    let mut work = Work::new(&nodes, &mut space, 1, false);
+    work.set(4, 4, 1).unwrap();
+    assert_eq!((work.count(4).unwrap(), work.count(GROUP_UNITS as u64 + 4).unwrap()), (1, 0));
+}
+
 /// A checkpoint may need pages of any group of the file.
 #[test]
 fn a_checkpoint_keeps_the_pages_that_it_changes_and_few_others() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use device::{File, Map};
-use format::map_directory::Entry;
+use format::map_directory::{Entry, PageCopy};
 use format::space_map::{CONTINUATION, GROUP_UNITS};
 use format::{Corruption, Pointer, map_directory};
 use store::Result;
@@ -29,6 +29,9 @@ pub(crate) struct Space {
     pub(crate) groups: Vec<Entry>,
     /// Some current pages.
     pub(super) pages: BTreeMap<u64, Page>,
+    /// The page of each group that has none on disk, in which nothing is used. It is shared: a
+    /// falsified directory has 8 bytes for each of very many such groups.
+    free_page: Page,
     /// Number of pages that are kept between checkpoints.
     pub(super) pages_kept: usize,
     /// Units that count 0 in the durable state and are not free, because pinned states still read
@@ -54,6 +57,7 @@ impl Space {
             directory: None,
             groups: Vec::new(),
             pages: BTreeMap::new(),
+            free_page: Arc::new(vec![0; GROUP_UNITS]),
             pages_kept: PAGES_KEPT,
             held: BTreeMap::new(),
             longest: Map::default(),
@@ -78,7 +82,10 @@ impl Space {
             return Ok(Arc::clone(page));
         }
         let entry = self.groups[group as usize];
-        let page = Arc::new(read_page(file, group, entry)?);
+        let page = match entry.copy {
+            PageCopy::None => Arc::clone(&self.free_page),
+            _ => Arc::new(read_page(file, group, entry)?),
+        };
         self.pages.insert(group, Arc::clone(&page));
         Ok(page)
     }

@@ -53,9 +53,6 @@ fn page_offset(group: u64, copy: PageCopy) -> u64 {
 
 /// Reads the page of a group.
 pub(super) fn read_page(file: &dyn File, group: u64, entry: Entry) -> Result<Vec<u32>> {
-    if entry.copy == PageCopy::None {
-        return Ok(vec![0; GROUP_UNITS]);
-    }
     let offset = page_offset(group, entry.copy);
     let mut bytes = vec![0; PAGE_BYTES];
     let read = file.read_at(&mut bytes, offset)?;
