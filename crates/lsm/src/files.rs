@@ -127,7 +127,14 @@ impl Files {
         self.loads.fetch_add(1, Ordering::Relaxed);
         let packed = place.stored < place.raw;
         let bytes = if packed { unpack(&stored, place.raw as usize) } else { Ok(stored) };
-        bytes.and_then(Block::decode).map_err(|bad| located(bad, blob, place.offset))
+        let block =
+            bytes.and_then(Block::decode).map_err(|bad| located(bad, blob, place.offset))?;
+        // A falsified block has a right checksum. A cursor that seeks in keys without an order may
+        // return the same keys again and again.
+        match (1..block.len()).find(|&at| block.suffix(at - 1) >= block.suffix(at)) {
+            None => Ok(block),
+            Some(at) => Err(out_of_order(blob, place.offset, format!("entry {at} is not"))),
+        }
     }
 
     /// Bytes of a blob, which must be that long.
@@ -204,6 +211,13 @@ impl Files {
 /// Reports where in which blob something is malformed.
 pub(crate) fn located(bad: Malformed, blob: u64, offset: u64) -> Error {
     bad.located(&path(&blob_name(blob)), offset).into()
+}
+
+/// The keys of a block contradict one another, or its index.
+pub(crate) fn out_of_order(blob: u64, offset: u64, found: String) -> Error {
+    let (file, structure) = (path(&blob_name(blob)), "block of a run");
+    let expected = "keys that ascend, from the first one in the index".to_owned();
+    Corruption { file, offset, structure, expected, found }.into()
 }
 
 /// The bytes differ from those that were written.

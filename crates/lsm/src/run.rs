@@ -15,7 +15,7 @@ use format::run_manifest::{LogRows, RunEntry};
 use store::Result;
 
 use crate::blob::Written;
-use crate::files::{Files, located, wrong_sum};
+use crate::files::{Files, located, out_of_order, wrong_sum};
 use crate::mem::Known;
 use crate::merge::Direction;
 use crate::quarantine;
@@ -218,6 +218,8 @@ pub(crate) struct RunIter<'a> {
     content: Option<Arc<Block>>,
     at: usize,
     key: Vec<u8>,
+    /// The first or last key of a block that is checked.
+    edge: Vec<u8>,
     /// Bytes of the blocks that were reached, unpacked.
     pub(crate) loaded: u64,
 }
@@ -231,9 +233,10 @@ impl<'a> RunIter<'a> {
         caching: Caching,
     ) -> Result<RunIter<'a>> {
         let index = &run.index()?.blocks;
-        let (content, key) = (None, Vec::new());
+        let (content, key, edge) = (None, Vec::new(), Vec::new());
         let (block, at, loaded) = (0, 0, 0);
-        let mut iter = RunIter { run, index, direction, caching, block, content, at, key, loaded };
+        let mut iter =
+            RunIter { run, index, direction, caching, block, content, at, key, edge, loaded };
         iter.seek(bound)?;
         Ok(iter)
     }
@@ -255,11 +258,32 @@ impl<'a> RunIter<'a> {
     fn load(&mut self, block: usize) -> Result<Option<Arc<Block>>> {
         let Some(place) = self.index.blocks().get(block) else { return Ok(None) };
         self.loaded += u64::from(place.raw);
-        let files = &self.run.files;
-        Ok(Some(match self.caching {
-            Caching::Keep => files.block(self.run.entry.blob, place)?,
-            Caching::Bypass => Arc::new(files.load(self.run.entry.blob, place)?),
-        }))
+        let (files, blob) = (&self.run.files, self.run.entry.blob);
+        let content = match self.caching {
+            Caching::Keep => files.block(blob, place)?,
+            Caching::Bypass => Arc::new(files.load(blob, place)?),
+        };
+        self.check_order(block, &content)?;
+        Ok(Some(content))
+    }
+
+    /// Fails if the keys of a block are not between those of the index around it: then a walk would
+    /// not ascend.
+    fn check_order(&mut self, block: usize, content: &Block) -> Result<()> {
+        let (index, is_last) = (self.index, block + 1 == self.index.blocks().len());
+        self.edge.clear();
+        content.key_to(0, &mut self.edge);
+        let begins = self.edge == index.first_key(block);
+        self.edge.clear();
+        content.key_to(content.len() - 1, &mut self.edge);
+        let last = self.edge.as_slice();
+        if begins
+            && (if is_last { last <= index.last_key() } else { last < index.first_key(block + 1) })
+        {
+            return Ok(());
+        }
+        let offset = index.blocks()[block].offset;
+        Err(out_of_order(self.run.entry.blob, offset, format!("block {block} has others")))
     }
 
     fn stand(&mut self, content: Option<Arc<Block>>, at: usize) {

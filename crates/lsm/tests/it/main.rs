@@ -17,5 +17,6 @@ mod many;
 mod merging;
 mod reads;
 mod rotten;
+mod unordered;
 mod util;
 mod variants;
