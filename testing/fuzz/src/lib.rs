@@ -17,10 +17,13 @@ mod mutate;
 mod operations;
 mod queries;
 mod random;
+mod sealed_log;
+mod sealed_runs;
 mod structures;
 pub mod supervise;
 pub mod target;
 mod values;
+mod verbs;
 pub mod worker;
 mod world;
 

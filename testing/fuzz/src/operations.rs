@@ -11,9 +11,9 @@ use store::{Batch, KeyRange, Store, TreeId};
 use testing::{Fault, FaultOn, SimDevice, SimEnv};
 
 use crate::mutate::mutate;
-use crate::structures;
 use crate::target::{Part, Target, no_checksum, seen};
 use crate::world::{World, check, repair};
+use crate::{sealed_log, structures};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target {
@@ -205,14 +205,32 @@ fn run_falsified(bytes: &[u8]) -> bool {
     falsify(&*captured.expect("invariant: a volume that opened has a store"), &mut random);
     fs.close().expect("a medium without faults takes everything");
     seen(fs);
-    use_damaged(&device, random)
+    use_falsified(&device, random)
 }
 
 fn run_falsified_structures(bytes: &[u8]) -> bool {
     let Some(input) = Input::of(bytes) else { return false };
     let (device, mut random) = filled(input);
-    structures::falsify(&device, &mut random);
-    use_damaged(&device, random)
+    match random.u8(..4) {
+        0 => sealed_log::falsify(&device, &mut random),
+        _ => structures::falsify(&device, &mut random),
+    }
+    use_falsified(&device, random)
+}
+
+/// As `use_damaged`, and calls each verb before or after a repair.
+fn use_falsified(device: &SimDevice, mut random: Rng) -> bool {
+    let (before, after) = (random.bool(), Rng::with_seed(random.u64(..)));
+    if before && let Ok(mut world) = World::open(&device.copy(), after.clone()) {
+        world.verbs();
+        drop(world.close());
+    }
+    let succeeded = use_damaged(device, random);
+    if !before && let Ok(mut world) = World::open(device, after) {
+        world.verbs();
+        drop(world.close());
+    }
+    succeeded
 }
 
 /// Changes records, removes some, and puts some where they do not belong.

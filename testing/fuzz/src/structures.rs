@@ -1,6 +1,6 @@
 //! Volumes whose structures were falsified with every checksum right: nodes of the B-tree, from the
-//! superblock down, and the manifest of runs. An attacker with write access to a volume's directory
-//! can make such volumes.
+//! superblock down, and manifests of runs, their indexes and blocks. An attacker with write access
+//! to a volume's directory can make such volumes.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,7 @@ use testing::SimDevice;
 
 use crate::decoders::put_sum;
 use crate::mutate::mutate;
+use crate::sealed_runs;
 
 const NODES: &str = "btree/nodes";
 const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
@@ -23,8 +24,10 @@ pub(crate) fn falsify(device: &SimDevice, random: &mut Rng) {
     for _ in 0..1 << random.u32(..3) {
         if device.files().iter().any(|(path, _)| path == NODES) {
             falsify_node(device, random);
-        } else {
+        } else if random.u8(..3) == 0 {
             falsify_manifest(device, random);
+        } else {
+            sealed_runs::falsify(device, random);
         }
     }
 }
