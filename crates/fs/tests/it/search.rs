@@ -37,6 +37,32 @@ impl Accounts for Everybody {
     }
 }
 
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// A request for all that meets a condition, at a directory and below it.
+pub(crate) fn everything_below<'a>(
+    fs: &Fs,
+    node: NodeId,
+    caller: &'a Caller,
+    (expr, fields): (&'a Expr, Fields),
+) -> Request<'a> {
+    let (subvolume, directory) = fs.search_place(node).expect("a directory");
+    Request {
+        start: Start { subvolume, directory, path: b"/", depth: 0 },
+        expr,
+        prune: None,
+        caller,
+        min_depth: 0,
+        max_depth: None,
+        contents_first: false,
+        order: None,
+        limit: None,
+        fields,
+        accounts: &Everybody,
+        cancel: &NEVER,
+    }
+}
+
 /// A query that owns its parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {

@@ -2,19 +2,18 @@
 //! searched is not read again; of a base that covers more than the query, only the needed part is.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 
 use fs::{Engine, FileSystem, Fs, NewNode};
 use inode::{Caller, Kind, NodeId, SetAttr};
+use search::Outcome;
 use search::cluster::Fields;
 use search::query::{Expr, Glob, Test};
-use search::{Outcome, Request, Start};
 use store::Durability;
 use testing::{Op, SimDevice};
 
 use crate::check::assert_clean;
 use crate::script::options;
-use crate::search::{Everybody, compare};
+use crate::search::{compare, everything_below};
 use crate::subject::{Base, FsSubject};
 
 on_each_engine!(what_is_copied_of_a_removed_subvolume_names_no_base_that_went);
@@ -25,21 +24,9 @@ const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
 /// Searches a directory for a name; returns the outcome.
 fn search(fs: &Fs, node: NodeId, name: &[u8]) -> Outcome {
-    let (subvolume, directory) = fs.search_place(node).expect("a directory");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::Test(Test::Name(Glob::literal(name).expect("it is short"))),
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::NONE,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let expr = Expr::Test(Test::Name(Glob::literal(name).expect("it is short")));
+    let root = Caller::root();
+    let request = everything_below(fs, node, &root, (&expr, Fields::NONE));
     let found = fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search");
     assert!(found.clusters > DIRECTORIES as u64 / 8, "{found:?}");
     found

@@ -12,7 +12,7 @@ use search::index::{ClusterLimits, IndexOptions};
 use search::query::{Expr, Glob, Letters, Test};
 use search::{Emit, Outcome, Request, Start};
 
-use crate::search::Everybody;
+use crate::search::{Everybody, everything_below};
 use crate::support::{ROOT, Volume, volume_with};
 
 const DIRECTORIES: u64 = 40;
@@ -40,22 +40,10 @@ fn take(
     most: u64,
     run: impl Fn(&Request<'_>, Emit<'_>) -> search::Result<Outcome>,
 ) -> Outcome {
-    let (subvolume, directory) = fs.search_place(ROOT).expect("the root");
     let glob = Glob::new(b"f*", false, Letters::Bytes).expect("a pattern");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::Test(Test::Name(glob)),
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let expr = Expr::Test(Test::Name(glob));
+    let root = Caller::root();
+    let request = everything_below(fs, ROOT, &root, (&expr, Fields::ATTRIBUTES));
     let mut taken = 0;
     let outcome = run(&request, &mut |_| {
         taken += 1;

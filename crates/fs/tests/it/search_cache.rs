@@ -2,20 +2,19 @@
 //! its own count, and by what is read from the disk again.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 
 use device::Device;
 use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions};
 use inode::{Caller, Kind, NodeId};
+use search::Outcome;
 use search::cluster::Fields;
 use search::index::{ClusterLimits, DIRECTORY, IndexStats};
 use search::query::{Expr, Glob, Letters, Test};
-use search::{Outcome, Request, Start};
 use store::Durability;
 use testing::SimDevice;
 
 use crate::script;
-use crate::search::{Everybody, compare};
+use crate::search::{compare, everything_below};
 use crate::subject::{Base, FsSubject};
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -54,21 +53,8 @@ fn medium(engine: Engine) -> (SimDevice, Base) {
 }
 
 fn search(fs: &Fs, expr: &Expr) -> Outcome {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr,
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let root = Caller::root();
+    let request = everything_below(fs, NodeId::ROOT, &root, (expr, Fields::ATTRIBUTES));
     fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search")
 }
 

@@ -12,7 +12,7 @@ use search::cluster::Fields;
 use search::query::{Dialect, Expr, Glob, Kinds, Letters, Perm, PermKind, Regex, Test};
 use search::{Attribute, Request, Start};
 
-use crate::search::{Everybody, caller};
+use crate::search::{Everybody, caller, everything_below};
 
 const PATTERNS: [&[u8]; 24] = [
     b"*a*",
@@ -92,21 +92,9 @@ fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
 
 /// The results of counting by the index and by walking, for everything that meets a test.
 pub(crate) fn count_by(fs: &Fs, test: Test) -> [search::Outcome; 2] {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::Test(test),
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let expr = Expr::Test(test);
+    let root = Caller::root();
+    let request = everything_below(fs, NodeId::ROOT, &root, (&expr, Fields::ATTRIBUTES));
     let counted = fs.search_counted(&request);
     let walked = fs.search_by_walking(&request, &mut |_| ControlFlow::Continue(()));
     [counted, walked].map(|outcome| outcome.expect("an answer"))

@@ -2,18 +2,17 @@
 //! whatever part of the index is damaged, and skip clusters by what is declared.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 
 use fs::{Engine, FileSystem, Fs, FsResult, NewNode, RenameMode, SetXattr};
 use inode::{Caller, FsError, Kind, NodeId};
 use search::cluster::Fields;
 use search::query::{Expr, Glob, Letters, Test};
-use search::{Attribute, Outcome, Request, Start};
+use search::{Attribute, Outcome};
 use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{Script, scale};
-use crate::search::{Everybody, Query, damage, directories};
+use crate::search::{Query, damage, directories, everything_below};
 use crate::subject::Base;
 use crate::support::{ROOT, volume};
 
@@ -162,21 +161,8 @@ fn searches_for_attributes_equal_walks_whenever_they_are_declared() {
 }
 
 pub(crate) fn ask(fs: &Fs, expr: &Expr) -> Outcome {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr,
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let root = Caller::root();
+    let request = everything_below(fs, NodeId::ROOT, &root, (expr, Fields::ATTRIBUTES));
     fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search")
 }
 

@@ -2,22 +2,21 @@
 //! made in the background, from which they are answered then.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::{Clock, Device};
 use fs::{Engine, FileSystem, Fs, NewNode};
 use inode::{Caller, Kind, NodeId};
+use search::Outcome;
 use search::cluster::Fields;
 use search::index::DIRECTORY;
 use search::query::{Expr, Glob, Test};
-use search::{Outcome, Request, Start};
 use store::Durability;
 use testing::SimDevice;
 
 use crate::check::assert_clean;
 use crate::script::options;
-use crate::search::{Everybody, compare};
+use crate::search::{compare, everything_below};
 use crate::subject::{Base, FsSubject};
 
 const DIRECTORIES: u64 = 30;
@@ -75,21 +74,9 @@ fn settle(subject: &FsSubject) {
 }
 
 fn search(fs: &Fs, name: &[u8]) -> Outcome {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::Test(Test::Name(Glob::literal(name).expect("it is short"))),
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::NONE,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let expr = Expr::Test(Test::Name(Glob::literal(name).expect("it is short")));
+    let root = Caller::root();
+    let request = everything_below(fs, NodeId::ROOT, &root, (&expr, Fields::NONE));
     fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search")
 }
 

@@ -11,12 +11,12 @@ use inode::{Caller, Kind, NodeId, SetAttr};
 use search::aggregate::Question;
 use search::cluster::Fields;
 use search::query::Expr;
-use search::{Request, Start, index};
+use search::{Start, index};
 use store::Durability;
 use testing::SimDevice;
 
 use crate::script;
-use crate::search::Everybody;
+use crate::search::{Everybody, everything_below};
 use crate::subject::{Base, FsSubject};
 
 on_each_engine!(damage_of_what_a_base_had_does_not_keep_totals_from_being_told);
@@ -66,21 +66,9 @@ fn closed(engine: Engine) -> (SimDevice, Base) {
 
 /// Whether a search of everything completes.
 fn searches(fs: &Fs) -> bool {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::yes(),
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let expr = Expr::yes();
+    let root = Caller::root();
+    let request = everything_below(fs, NodeId::ROOT, &root, (&expr, Fields::ATTRIBUTES));
     fs.search(&request, &mut |_| ControlFlow::Continue(())).is_ok()
 }
 

@@ -7,11 +7,10 @@ use fs::{Engine, FileSystem, Fs, RenameMode};
 use inode::{FsError, NodeId};
 use search::cluster::Fields;
 use search::query::{Expr, Glob, Test};
-use search::{Request, Start};
 use store::Store;
 
 use super::{contents, home, root, snapshot_root};
-use crate::search::Everybody;
+use crate::search::everything_below;
 use crate::support::{Volume, assert_whole, refused, volume, volume_on};
 
 on_each_engine!(
@@ -56,8 +55,9 @@ fn a_copy_costs_the_same_over_any_number_of_subvolumes(engine: Engine) {
     for at in 0..3 {
         assert_eq!(costs[0][at].0, 1, "one commit");
         assert_eq!(costs[1][at].0, 1, "one commit");
-        // Numbers take a byte more when they are greater.
-        assert!(costs[1][at].1.abs_diff(costs[0][at].1) < 64, "{costs:?}");
+        // Numbers take a byte more when they are greater, and the first copy also writes in both
+        // counters of the root that copies inherit.
+        assert!(costs[1][at].1.abs_diff(costs[0][at].1) < 96, "{costs:?}");
     }
 }
 
@@ -228,21 +228,9 @@ fn an_inherited_subvolume_of_a_read_only_volume_is_refused_with_the_reason() {
 
 /// How many have a name at or below a directory, as a search counts.
 fn found_below(v: &Volume, node: NodeId, name: &[u8]) -> u64 {
-    let (subvolume, directory) = v.fs.search_place(node).expect("a directory");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::Test(Test::Name(Glob::literal(name).expect("it is short"))),
-        prune: None,
-        caller: &root(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::NONE,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let expr = Expr::Test(Test::Name(Glob::literal(name).expect("it is short")));
+    let root = root();
+    let request = everything_below(&v.fs, node, &root, (&expr, Fields::NONE));
     v.fs.search_counted(&request).expect("a search").matched
 }
 
