@@ -46,14 +46,38 @@ pub struct RootCounter {
     pub subvolume: u64,
     /// Whether the second tree has a copy of each record that must have one.
     pub copies: bool,
-    /// Whether a subvolume has a number of a later generation, or a record with a maker. Programs
-    /// that know neither must not open the volume.
-    pub excludes_older: bool,
+    /// What a program must know to open the volume.
+    pub features: Features,
+}
+
+/// Features that a volume uses. Programs that do not know one of them refuse the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features {
+    /// A subvolume has a number of a later generation, or a record with a maker.
+    pub makers: bool,
+    /// Copies inherit what is mounted in their sources. A program that does not know this would
+    /// change what is inherited without copying it first.
+    pub inheritance: bool,
+}
+
+impl Features {
+    /// No feature.
+    pub const NONE: Features = Features { makers: false, inheritance: false };
+
+    /// The features of both.
+    #[must_use]
+    pub fn with(self, other: Features) -> Features {
+        Features {
+            makers: self.makers | other.makers,
+            inheritance: self.inheritance | other.inheritance,
+        }
+    }
 }
 
 // DO NOT CHANGE THESE VALUES: they are on disk.
 const COPIES: u64 = 1;
-const EXCLUDES_OLDER: u64 = 2;
+const MAKERS: u64 = 2;
+const INHERITANCE: u64 = 4;
 
 impl RootCounter {
     /// Its bytes on disk. Without copies they are those that programs without this feature write.
@@ -61,10 +85,15 @@ impl RootCounter {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(ROOT_BYTES);
         bytes.put_u64(self.subvolume);
-        let copies = if self.copies { COPIES } else { 0 };
-        let excludes = if self.excludes_older { EXCLUDES_OLDER } else { 0 };
-        if copies | excludes != 0 {
-            bytes.put_u64(copies | excludes);
+        let flags = [
+            (self.copies, COPIES),
+            (self.features.makers, MAKERS),
+            (self.features.inheritance, INHERITANCE),
+        ];
+        let set = flags.iter().filter(|(is_set, _)| *is_set);
+        let flags = set.fold(0, |flags, (_, flag)| flags | flag);
+        if flags != 0 {
+            bytes.put_u64(flags);
         }
         bytes
     }
@@ -74,35 +103,37 @@ impl RootCounter {
         let mut reader = Reader::new("counter of the root", bytes);
         let subvolume = reader.u64()?;
         if reader.remaining() == 0 {
-            return Ok(RootCounter { subvolume, copies: false, excludes_older: false });
+            return Ok(RootCounter { subvolume, copies: false, features: Features::NONE });
         }
         let flags = reader.u64()?;
-        if flags == 0 || flags > COPIES | EXCLUDES_OLDER {
+        if flags == 0 || flags & !(COPIES | MAKERS | INHERITANCE) != 0 {
             return Err(reader.malformed("known flags", flags.to_string()));
         }
         reader.end()?;
-        let excludes_older = flags & EXCLUDES_OLDER != 0;
-        Ok(RootCounter { subvolume, copies: flags & COPIES != 0, excludes_older })
+        let features =
+            Features { makers: flags & MAKERS != 0, inheritance: flags & INHERITANCE != 0 };
+        Ok(RootCounter { subvolume, copies: flags & COPIES != 0, features })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{RootCounter, is_all_kept_twice, is_kept_twice};
+    use super::{Features, RootCounter, is_all_kept_twice, is_kept_twice};
     use crate::key::{self, Counter};
 
     #[test]
     fn a_counter_without_copies_keeps_its_format_and_unknown_ones_are_refused() {
-        for (copies, excludes_older) in [(false, false), (true, false), (false, true), (true, true)]
-        {
-            let root = RootCounter { subvolume: 7, copies, excludes_older };
+        for flags in 0..8_u64 {
+            let features = Features { makers: flags & 2 != 0, inheritance: flags & 4 != 0 };
+            let root = RootCounter { subvolume: 7, copies: flags & 1 != 0, features };
             let bytes = root.encode();
-            assert_eq!(bytes.len(), if copies || excludes_older { 16 } else { 8 });
+            let (head, rest) = bytes.split_at(8);
+            assert_eq!(head, 7_u64.to_le_bytes());
+            let expected = if flags == 0 { Vec::new() } else { flags.to_le_bytes().to_vec() };
+            assert_eq!(rest, expected);
             assert_eq!(RootCounter::decode(&bytes), Ok(root));
         }
-        let plain = RootCounter { subvolume: 7, copies: false, excludes_older: false };
-        assert_eq!(plain.encode(), 7_u64.to_le_bytes());
-        for flags in [0_u64, 4, 5] {
+        for flags in [0_u64, 8, 9] {
             let bytes = [7_u64.to_le_bytes(), flags.to_le_bytes()].concat();
             assert!(RootCounter::decode(&bytes).is_err(), "{flags}");
         }

@@ -23,6 +23,7 @@ use store::{Pinned, TreeId};
 use crate::error::from_store;
 use crate::nodes::Location;
 use crate::search_call::from_search;
+use crate::subvolumes::heirs_below::Scope;
 use crate::{Entry, FileSystem, Follow, Fs, FsResult, WalkControl, attributes, snapdir};
 
 /// A query from one path.
@@ -109,8 +110,12 @@ impl Fs {
         find: &Find<'a>,
         emit: Option<Matches<'a>>,
     ) -> FsResult<Outcome> {
-        self.inherit_some();
-        let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin().map_err(from_store)?);
+        let scope = if snapdir::is_virtual(entry.node) {
+            Scope::All
+        } else {
+            Scope::Below(self.subvol_of(self.real(entry.node))?.id.0)
+        };
+        let pinned = self.pin_for_search(scope).map_err(from_store)?;
         Search { fs: self, caller, find: *find, pinned, emit }.from(entry, shown, 0)
     }
 

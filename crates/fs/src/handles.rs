@@ -175,7 +175,7 @@ fn search(fs: &Fs, subvol: &Subvol, ino: u64) -> FsResult<Option<(u64, u64)>> {
         cancel: &cancel(),
     };
     let pinned = fs.store.pin().map_err(from_store)?.into();
-    let outcome = fs.search_in(pinned, &request, &mut |row| {
+    let outcome = fs.search_subvolume(pinned, &request, &mut |row| {
         found = Some((row.row.directory, row.row.cookie));
         ControlFlow::Break(())
     });

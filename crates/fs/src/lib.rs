@@ -40,6 +40,7 @@ mod permit;
 mod quota;
 mod quota_adopt;
 mod quota_check;
+mod quota_copies;
 mod ranges;
 mod reclaim;
 mod room;

@@ -16,6 +16,7 @@
 //! The quotas of users and groups (`owners`) are charged along.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::{Mutex, MutexGuard, RwLock};
 use device::{Map, Set};
@@ -30,8 +31,7 @@ use crate::edit::edit;
 use crate::load::Inode;
 use crate::owners::{Owned, Owners, share};
 use crate::quota_adopt::Adopting;
-use crate::subvol::{Subvol, VOLUME};
-use crate::subvolumes::{self, Ledger, Member};
+use crate::subvol::VOLUME;
 use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult, QuotaChange, QuotaInfo};
@@ -49,6 +49,8 @@ pub(crate) struct Quotas {
     pub(crate) adopting: Mutex<Adopting>,
     /// Why the charges are not known.
     unknown: Mutex<Option<FsError>>,
+    /// How often limits were set, and subvolumes charged to another quota.
+    changes: AtomicU64,
 }
 
 /// A domain: where it begins, and its account.
@@ -82,6 +84,11 @@ impl Domain {
             bytes_max,
             adopting_from: self.adopting_from(),
         }
+    }
+
+    /// Whether it has a limit.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.account.is_limited()
     }
 
     /// While earlier contents of the directory are still being charged: their domain, 0: none.
@@ -168,7 +175,26 @@ impl Quotas {
         let known = self.charged_in.read().get(&subvolume).is_some_and(|set| set.contains(&domain));
         if !known {
             self.charged_in.write().entry(subvolume).or_default().insert(domain);
+            self.changes.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// How often something changed because of which a copy may be refused.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The quotas to which inodes of a subvolume were charged, and perhaps still are.
+    pub(crate) fn charged_in(&self, subvolume: u64) -> Vec<Arc<Domain>> {
+        let charged = self.charged_in.read().get(&subvolume).cloned().unwrap_or_default();
+        charged.into_iter().filter_map(|id| self.get(id)).collect()
+    }
+
+    /// The quotas with a limit.
+    pub(crate) fn limited(&self) -> Vec<Arc<Domain>> {
+        let mut all = self.all();
+        all.retain(|domain| domain.is_limited());
+        all
     }
 }
 
@@ -198,111 +224,6 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
             Err(FsError::CrossSubvolume("a quota is being set around the directory"))
         }
         _ => Ok(()),
-    }
-}
-
-/// Why a copy is refused.
-const COPIED: FsError = FsError::RootOnly(
-    "a quota applies here, and a copy is charged to nobody: only root may make one",
-);
-
-impl Fs {
-    /// Refuses a snapshot or a clone to a user whom it would let hold more than a limit allows:
-    /// what a copy inherits is charged to no one, even when the original is gone. Root may.
-    pub(crate) fn check_copy(&self, caller: &Caller, subvolume: u64, dir: u64) -> FsResult<()> {
-        if caller.is_root() {
-            return Ok(());
-        }
-        if !self.quotas.is_empty() {
-            // What is mounted below is checked, and must exist.
-            self.end_inheriting()?;
-        }
-        if self.quotas.owners.limit(caller)
-            || self.is_owner_limited(subvolume, dir)?
-            || self.is_limited_at(Fs::node_of(subvolume, dir))?
-        {
-            return Err(COPIED);
-        }
-        for domain in self.quotas.all().iter().filter(|domain| domain.account.is_limited()) {
-            if self.is_below((domain.subvolume, domain.directory), (subvolume, dir))? {
-                return Err(COPIED);
-            }
-        }
-        self.check_inherited(subvolume, (subvolume, dir))
-    }
-
-    /// Like `check_copy`, for the subvolumes that are mounted below and copied along: clones among
-    /// them have quotas that begin elsewhere.
-    pub(crate) fn check_copy_below(
-        &self,
-        caller: &Caller,
-        ledger: &mut Ledger,
-        source: (&Subvol, u64),
-        (subvolume, dir): (u64, u64),
-    ) -> FsResult<()> {
-        if caller.is_root() || self.quotas.is_empty() {
-            return Ok(());
-        }
-        for Member { subvol, .. } in subvolumes::below(self, ledger, source)? {
-            if self.is_limited_at(subvol.root_node())? {
-                return Err(COPIED);
-            }
-            self.check_inherited(subvol.id.0, (subvolume, dir))?;
-        }
-        Ok(())
-    }
-
-    /// Whether a limit is in force for the owners of a directory: not every group of a caller is
-    /// known.
-    fn is_owner_limited(&self, subvolume: u64, dir: u64) -> FsResult<bool> {
-        if !self.quotas.owners.is_on() {
-            return Ok(false);
-        }
-        let subvol = self.subvol(inode::SubvolId(subvolume))?;
-        let record = subvol.read(|tree| View::new(&*self.store, tree).directory(dir))?;
-        Ok(record.is_some_and(|record| self.quotas.owners.limited((record.uid, record.gid))))
-    }
-
-    /// Whether a quota with a limit is in force in a directory.
-    fn is_limited_at(&self, node: NodeId) -> FsResult<bool> {
-        Ok(self.domain_at(node)?.is_some_and(|domain| domain.account.is_limited()))
-    }
-
-    /// Refuses to copy what is charged in a clone to quotas whose directories it inherited, and a
-    /// snapshot with such a directory: its contents are charged once, as long as the original
-    /// exists.
-    fn check_inherited(&self, clone: u64, of: (u64, u64)) -> FsResult<()> {
-        let domains = if self.subvol(inode::SubvolId(clone))?.read_only {
-            self.quotas.all()
-        } else {
-            let charged = self.quotas.charged_in.read().get(&clone).cloned().unwrap_or_default();
-            charged.into_iter().filter_map(|id| self.quotas.get(id)).collect()
-        };
-        for domain in domains {
-            let inherited = domain.subvolume != clone && domain.account.is_limited();
-            if inherited && self.is_below((clone, domain.directory), of)? {
-                return Err(COPIED);
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a clone where a limit is in force, except of a directory in which one is in force,
-    /// too: what is created in the clone would be charged to neither.
-    pub(crate) fn check_clone_into(
-        &self,
-        mounted_in: &DirectoryRecord,
-        source: &DirectoryRecord,
-    ) -> FsResult<()> {
-        let limited = |record: &DirectoryRecord| {
-            self.quotas.get(domain_of(record)).is_some_and(|domain| domain.account.is_limited())
-        };
-        if limited(mounted_in) && !limited(source) {
-            return Err(FsError::CrossSubvolume(
-                "a quota holds there that would not hold in the clone: set one on its source",
-            ));
-        }
-        Ok(())
     }
 }
 
@@ -503,6 +424,7 @@ impl Fs {
         }
         let (domain, max) = set?;
         domain.account.set_limits(max);
+        self.quotas.changes.fetch_add(1, Ordering::AcqRel);
         Ok(domain)
     }
 

@@ -9,15 +9,15 @@ use search::index::IndexStats;
 use search::{Emit, Outcome, Request};
 use store::Pinned;
 
-use crate::subvolumes::inherit::inherits_in;
+use crate::subvolumes::heirs_below::{Scope, inherits};
 use crate::{Fs, FsResult};
 
 impl Fs {
     /// Answers a query. It sees every operation that returned before the call, and none that begins
     /// after it.
     pub fn search(&self, request: &Request<'_>, emit: Emit<'_>) -> search::Result<Outcome> {
-        self.inherit_some();
-        self.search_in(Arc::from(self.store.pin()?), request, emit)
+        let pinned = self.pin_for_search(Scope::Below(request.start.subvolume))?;
+        self.search_in(pinned, request, emit)
     }
 
     /// Like [`Fs::search`], for a state that was pinned before.
@@ -27,7 +27,21 @@ impl Fs {
         request: &Request<'_>,
         emit: Emit<'_>,
     ) -> search::Result<Outcome> {
-        match self.index_for(&*pinned)? {
+        match self.index_for(&*pinned, Scope::Below(request.start.subvolume))? {
+            Some(index) => index.run(pinned, request, emit),
+            None => search::walk(&*pinned, request, emit),
+        }
+    }
+
+    /// Like [`Fs::search_in`], for a query about one subvolume that prunes all others. All that is
+    /// in the tree of a subvolume is in the index, whatever the subvolume inherits.
+    pub(crate) fn search_subvolume(
+        &self,
+        pinned: Arc<dyn Pinned>,
+        request: &Request<'_>,
+        emit: Emit<'_>,
+    ) -> search::Result<Outcome> {
+        match &self.index {
             Some(index) => index.run(pinned, request, emit),
             None => search::walk(&*pinned, request, emit),
         }
@@ -35,8 +49,8 @@ impl Fs {
 
     /// Counts the matches of [`Fs::search`] without returning them.
     pub fn search_counted(&self, request: &Request<'_>) -> search::Result<Outcome> {
-        self.inherit_some();
-        self.count_in(Arc::from(self.store.pin()?), request)
+        let pinned = self.pin_for_search(Scope::Below(request.start.subvolume))?;
+        self.count_in(pinned, request)
     }
 
     /// Like [`Fs::search_counted`], for a state that was pinned before.
@@ -45,17 +59,34 @@ impl Fs {
         pinned: Arc<dyn Pinned>,
         request: &Request<'_>,
     ) -> search::Result<Outcome> {
-        match self.index_for(&*pinned)? {
+        let scope = Scope::Below(request.start.subvolume);
+        match self.index_for(&*pinned, scope)? {
             Some(index) => index.count(pinned, request),
             None => search::walk(&*pinned, request, &mut |_| ControlFlow::Continue(())),
         }
     }
 
-    /// The index, if there is one and it covers all of a state: what copies inherit is found only
+    /// A state for a search. Where something is inherited in its scope, copies are made of some of
+    /// that first.
+    pub(crate) fn pin_for_search(&self, scope: Scope) -> store::Result<Arc<dyn Pinned>> {
+        let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin()?);
+        if !inherits(&*pinned, scope)? {
+            return Ok(pinned);
+        }
+        drop(pinned);
+        self.inherit_some();
+        Ok(Arc::from(self.store.pin()?))
+    }
+
+    /// The index, if there is one and it covers all of a scope: what copies inherit is found only
     /// by names, which a walk follows.
-    fn index_for(&self, pinned: &dyn Pinned) -> search::Result<Option<&search::index::Index>> {
-        let inherits = inherits_in(pinned)?;
-        Ok(self.index.as_ref().filter(|_| !inherits))
+    fn index_for(
+        &self,
+        pinned: &dyn Pinned,
+        scope: Scope,
+    ) -> search::Result<Option<&search::index::Index>> {
+        let Some(index) = &self.index else { return Ok(None) };
+        Ok((!inherits(pinned, scope)?).then_some(index))
     }
 
     /// Like [`Fs::search`], by walking: every answer of the index equals it.
@@ -69,9 +100,9 @@ impl Fs {
 
     /// Totals of a directory and all below it, as of the call.
     pub fn aggregate(&self, question: &Question<'_>) -> search::Result<Aggregate> {
-        self.inherit_some();
-        let pinned: Arc<dyn Pinned> = Arc::from(self.store.pin()?);
-        match self.index_for(&*pinned)? {
+        let scope = Scope::Below(question.start.subvolume);
+        let pinned = self.pin_for_search(scope)?;
+        match self.index_for(&*pinned, scope)? {
             Some(index) => index.aggregate(&pinned, question),
             None => aggregate_by_walking(&*pinned, question),
         }

@@ -42,7 +42,25 @@ pub(crate) struct Subvol {
     gone: AtomicBool,
     /// How many copies that inherit had been made when all had theirs of this subvolume.
     given_to: AtomicU64,
+    /// When a check found that no limit is in force in it ([`Unlimited`]).
+    unlimited: AtomicU64,
     gate: RwLock<()>,
+}
+
+/// The quotas under which no limit is in force in a subvolume.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unlimited {
+    /// How often quotas had changed.
+    pub(crate) changes: u64,
+    /// Whether it was checked as something in which nothing can change, which more refuses.
+    pub(crate) as_read_only: bool,
+}
+
+impl Unlimited {
+    /// Never 0, which stands for nothing known.
+    fn encoded(self) -> u64 {
+        (self.changes << 1 | u64::from(self.as_read_only)) + 1
+    }
 }
 
 /// A change to a subvolume in progress.
@@ -65,6 +83,7 @@ impl Subvol {
             last_clone_epoch: AtomicU64::new(record.last_clone_epoch),
             gone: AtomicBool::new(false),
             given_to: AtomicU64::new(0),
+            unlimited: AtomicU64::new(0),
             gate: RwLock::new(()),
         }
     }
@@ -135,6 +154,17 @@ impl Subvol {
     /// Sets it. The ledger is locked.
     pub(crate) fn set_given_to(&self, copies: u64) {
         self.given_to.store(copies, Ordering::Release);
+    }
+
+    /// Whether a check under the same quotas found that no limit is in force in it.
+    pub(crate) fn is_unlimited(&self, now: Unlimited) -> bool {
+        let known = self.unlimited.load(Ordering::Acquire);
+        known == now.encoded() || known == Unlimited { as_read_only: true, ..now }.encoded()
+    }
+
+    /// Notes that a check found so.
+    pub(crate) fn set_unlimited(&self, now: Unlimited) {
+        self.unlimited.store(now.encoded(), Ordering::Release);
     }
 
     /// Begins a change, for `Fs::enter`, which first provides the copies that inherit.

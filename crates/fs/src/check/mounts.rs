@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use format::detached_record::DetachedRecord;
 use format::entry_record::Target;
 use format::inherited_record::Home;
-use format::key;
+use format::key::{self, Part};
 use format::subvolume_record::SubvolumeRecord;
 use store::{Error, KeyRange, TreeId};
 
-use super::look::{self, Look, touches};
+use super::look::{self, Look, Named, touches};
 use super::tree::{Reach, Tree};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray};
 use crate::FsResult;
@@ -89,6 +89,15 @@ impl Checker<'_, '_> {
         match look::entry(self.pin, TreeId(other.tree), directory, cookie)? {
             Look::Unknown => Ok(()),
             Look::Found(entry) if entry.target == Target::Subvolume(id) => Ok(()),
+            Look::Found(entry) if self.is_copy_for(&entry, &record) => {
+                let what = format!("the name of subvolume {id} points to the original");
+                let key = key::entry(directory, cookie, Part::Attributes).to_vec();
+                let entry = Named { target: Target::Subvolume(id), ..entry };
+                let edits = vec![Edit::Put(TreeId(other.tree), key, entry.encode())];
+                let fix = Fix::Edits("lead it to the copy", edits);
+                let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
+                self.about_subvolume(id, problem)
+            }
             Look::Found(_) | Look::Absent => {
                 if self.table.subvolumes.get(&above).is_some_and(|above| above.detached) {
                     return Ok(());
@@ -96,6 +105,14 @@ impl Checker<'_, '_> {
                 self.homeless(id, "is not where it says that it is")
             }
         }
+    }
+
+    /// Whether an entry of a copy that inherits, at the place of a subvolume, points to what that
+    /// is a copy of. The subvolume was copied while the tree of the entry was damaged.
+    fn is_copy_for(&self, entry: &Named, record: &SubvolumeRecord) -> bool {
+        let above = self.table.subvolumes.get(&record.parent.0);
+        entry.target == Target::Subvolume(record.source.0)
+            && above.is_some_and(|above| above.inherits)
     }
 
     /// A removed subvolume waits to be reclaimed. If nothing waits and it is still in its place, it

@@ -62,6 +62,12 @@ impl<'a> Mount<'a> {
         }
     }
 
+    /// Refuses a clone of a directory where a quota does not allow it.
+    fn check_clone(&self, fs: &Fs, (source, dir): (&Subvol, u64)) -> FsResult<()> {
+        let source = directory_of(fs, source, dir)?;
+        fs.check_clone_into(&directory_of(fs, &self.subvol, self.dir)?, &source)
+    }
+
     /// Adds the name to a batch.
     pub(super) fn plan(
         &self,
@@ -102,10 +108,10 @@ impl Fs {
         if !crate::attributes::owned_directory(&record).is_owner(caller) {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
-        self.check_copy(caller, subvol.id.0, dir)?;
-        self.spare_heirs(subvol.id.0)?;
+        self.check_copy(caller, (&subvol, dir), (subvol.id.0, dir))?;
+        self.spare_heirs(&subvol, dir)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
-        self.check_copy_below(caller, &mut ledger, (&subvol, dir), (subvol.id.0, dir))?;
+        self.check_copy_below(caller, &mut ledger, (&subvol, dir))?;
         let source = (&subvol, dir);
         let copied = if self.is_in(&mut ledger, mount.subvol.id.0, subvol.id.0)? {
             self.clone_into_inherited(caller, &mut ledger, source, &mount)?
@@ -134,16 +140,13 @@ impl Fs {
         let gates = Gates::pass(self, ledger, &quiet, Some(&mount.subvol))?;
         let locks = self.locks.lock(&mount.locks());
         let vacancy = mount.vacancy(self, caller)?;
-        let record = directory_of(self, subvol, dir)?;
-        self.check_clone_into(&directory_of(self, &mount.subvol, mount.dir)?, &record)?;
+        mount.check_clone(self, (subvol, dir))?;
         let purpose = purpose((mount.subvol.id.0, mount.dir, vacancy.cookie), mount.name);
         let source = Member::get(self, subvol.id.0)?;
         let mut txn = Txn::new(self);
         let copied = copy::plan(self, ledger, &mut txn, (&source, dir), &purpose)?;
         mount.plan(self, &mut txn, &vacancy, (copied.id, dir))?;
-        commit(ledger, &mut txn)?;
-        copied.settle(self, ledger);
-        copied.count(self, ledger);
+        copied.commit(self, ledger, &mut txn)?;
         drop((locks, gates));
         Ok(copied)
     }
@@ -161,9 +164,7 @@ impl Fs {
     ) -> FsResult<Copied> {
         let quiet = [Arc::clone(subvol)];
         let gates = Gates::pass(self, ledger, &quiet, None)?;
-        let source_dir = directory_of(self, subvol, dir)?;
-        let above = directory_of(self, &mount.subvol, mount.dir)?;
-        self.check_clone_into(&above, &source_dir)?;
+        mount.check_clone(self, (subvol, dir))?;
         mount.vacancy(self, caller)?;
         let source = Member::get(self, subvol.id.0)?;
         let mut txn = Txn::new(self);
@@ -173,9 +174,7 @@ impl Fs {
         txn.batch().put(VOLUME, &key::subvolume(copied.id), &waiting.encode());
         let waits = DetachedRecord::Subvolume { subvolume: copied.id };
         let sequence = ledger.detach(txn.batch(), waits);
-        commit(ledger, &mut txn)?;
-        copied.settle(self, ledger);
-        copied.count(self, ledger);
+        copied.commit(self, ledger, &mut txn)?;
         drop(gates);
         let mounted =
             self.mount_clone(caller, ledger, mount, (&mut copied.record, copied.id, sequence));

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use format::inherited_record::{HOMES_MAX, Home, InheritedRecord};
+use format::kept_twice::Features;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use inode::FsError;
@@ -16,6 +17,7 @@ use inode::FsError;
 use super::inherit::homes_of;
 use super::ledger::Ledger;
 use super::nested::Member;
+use super::snapshot::commit;
 use crate::search_bases;
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
@@ -61,7 +63,7 @@ pub(crate) fn plan(
 ) -> FsResult<Copied> {
     let ended = fs.admin.end_epoch(ledger, txn.batch());
     let from = &source.record;
-    let homes = homes_of(fs, ledger, source.subvol.id.0, purpose.same_lineage)?;
+    let homes = homes_of(fs, ledger, (&source.subvol, dir), purpose.same_lineage)?;
     if homes.len() > HOMES_MAX {
         return Err(FsError::LimitReached("too many copies of copies with nested subvolumes"));
     }
@@ -91,6 +93,7 @@ pub(crate) fn plan(
     };
     txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
     if !homes.is_empty() {
+        ledger.require(fs, Features { inheritance: true, ..Features::NONE })?;
         let inherited = InheritedRecord { homes: homes.clone() };
         txn.batch().put(VOLUME, &format::inherited_record::inherited(id), &inherited.encode());
     }
@@ -103,6 +106,7 @@ pub(crate) fn plan(
     }
     Ok(Copied { id, record, homes, source: sources, ended })
 }
+
 /// The base of a copy. Its clusters are inherited by reference: what differs is found by comparing
 /// trees. One that was removed keeps no base, though its record names it: that may be gone.
 fn inherited_base(fs: &Fs, _ledger: &Ledger, from: &SubvolumeRecord) -> FsResult<u64> {
@@ -134,8 +138,17 @@ fn inherit_usage(
 }
 
 impl Copied {
+    /// Commits the batch with the copy, and has each change from here on see the copy. The gates
+    /// are held.
+    pub(super) fn commit(&self, fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
+        commit(ledger, txn)?;
+        self.settle(fs, ledger);
+        self.count(fs, ledger);
+        Ok(())
+    }
+
     /// After the commit, before the gates open.
-    pub(crate) fn settle(&self, fs: &Fs, ledger: &mut Ledger) {
+    pub(super) fn settle(&self, fs: &Fs, ledger: &mut Ledger) {
         if let Some((source, last_clone_epoch)) = &self.source {
             source.set_last_clone_epoch(*last_clone_epoch);
         }
@@ -150,7 +163,7 @@ impl Copied {
     /// Has every change from here on see to this copy, if it inherits: after the commit and before
     /// the gate of the source opens. Not for a copy that an heir is given, which no subvolume
     /// below its source has been given to without.
-    pub(crate) fn count(&self, fs: &Fs, ledger: &Ledger) {
+    fn count(&self, fs: &Fs, ledger: &Ledger) {
         if !self.homes.is_empty() {
             fs.admin.note_copy(ledger);
         }

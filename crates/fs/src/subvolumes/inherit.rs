@@ -31,11 +31,10 @@ use format::entry_record::{EntryRecord, Target};
 use format::inherited_record::{HOMES_MAX, Home};
 use format::key;
 use inode::{FsError, SubvolId};
-use store::{KeyRange, Pinned};
 
 use super::copy::{self, Purpose};
 use super::ledger::{Ledger, Reached};
-use super::nested::Member;
+use super::nested::{Budget, Member};
 use super::snapshot::commit;
 use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
@@ -58,6 +57,12 @@ const _: () = assert!(HEIRS_MAX < HOMES_MAX);
 pub(super) const CROWD: usize = 2 * HEIRS_MAX;
 /// Steps of giving that a search waits for: some thousand copies.
 const STEPS_BEFORE_SEARCH: usize = 256;
+
+/// Most directories with subvolumes mounted in them that a copy checks for being below the copied
+/// one. Where there are more it inherits from the subvolume as a whole.
+const MOUNTS_FOR_HOMES: usize = 64;
+/// Most records of directories that a copy reads for this.
+const RECORDS_FOR_HOMES: usize = 256;
 
 /// A directory and a cookie in it.
 pub(crate) type Slot = (u64, u64);
@@ -140,16 +145,25 @@ impl Fs {
             if heirs.is_empty() {
                 continue;
             }
-            let (_, directory, cookie) = Member::get(self, id)?.record.parent;
+            let child = Member::get(self, id)?;
+            let (_, directory, cookie) = child.record.parent;
             for heir in heirs {
-                match self.heir_with(heir, (directory, cookie)) {
-                    Ok(Some(heir)) => {
-                        self.give(ledger, &heir, (directory, cookie), Need::Change)?;
-                    }
-                    Ok(None) => {}
+                let given = match self.heir_with(heir, (directory, cookie)) {
+                    Ok(Some(heir)) => self.give(ledger, &heir, (directory, cookie), Need::Change),
+                    Ok(None) => continue,
+                    Err(error) => Err(error),
+                };
+                match given {
+                    Ok(_) => {}
                     // Damage in a snapshot does not stop writes to its source.
                     Err(error @ FsError::Io(_)) => {
-                        tracing::warn!(%error, heir, subvolume = id, "cannot copy for a clone");
+                        tracing::warn!(%error, heir, subvolume = id, "cannot read a copy");
+                        match self.give_apart(ledger, heir, &child) {
+                            Err(error @ FsError::Io(_)) => {
+                                tracing::warn!(%error, heir, subvolume = id, "cannot copy for it");
+                            }
+                            given => given?,
+                        }
                     }
                     Err(error) => return Err(error),
                 }
@@ -213,19 +227,30 @@ impl Fs {
         let Some(Target::Subvolume(id)) = found.map(|found| found.target) else {
             return Ok(Nested::Gone);
         };
-        let child = match Member::get(self, id) {
-            Err(FsError::Stale) => return Ok(Nested::Gone),
-            child => child?,
-        };
-        let place = child.record.parent;
-        if place == (heir.id.0, directory, cookie) {
+        let place = (heir.id.0, directory, cookie);
+        let apart = self.apart(ledger, place)?;
+        if apart == Some(id) {
             return Ok(Nested::Own(id));
         }
-        let homes = ledger.homes(self, heir.id.0)?;
-        let is_home = |home: &&Home| (home.subvolume, directory, cookie) == place;
-        let Some(home) = homes.iter().find(is_home) else { return Ok(Nested::Gone) };
+        let mut from = None;
+        if apart.is_none() {
+            let child = match Member::get(self, id) {
+                Err(FsError::Stale) => return Ok(Nested::Gone),
+                child => child?,
+            };
+            let mounted = child.record.parent;
+            if mounted == place {
+                return Ok(Nested::Own(id));
+            }
+            let mut homes = ledger.homes(self, heir.id.0)?.into_iter();
+            let home = homes.find(|home| (home.subvolume, directory, cookie) == mounted);
+            let Some(home) = home else { return Ok(Nested::Gone) };
+            from = Some((child, home));
+        }
         self.may_change()?;
-        let gate = (!child.record.read_only).then(|| child.subvol.quiesce());
+        let child = from.as_ref().map(|(child, _)| child);
+        let gate =
+            child.filter(|child| !child.record.read_only).map(|child| child.subvol.quiesce());
         // Another name of the hash may flag the entry meanwhile.
         let entry = Lock::Name { subvol: heir.id.0, dir: directory, hash: cookie >> 8 };
         let locks = self.locks.lock(&[(entry, Mode::Exclusive)]);
@@ -233,29 +258,81 @@ impl Fs {
         let Some(found) = found.filter(|found| found.target == Target::Subvolume(id)) else {
             return Ok(Nested::Gone);
         };
-        let maker = Member::get(self, heir.id.0)?.record.maker;
+        let (chained, ino) = (found.chained, found.ino);
+        let lead = |txn: &mut Txn<'_>, copy: u64| {
+            let target = Target::Subvolume(copy);
+            let entry = EntryRecord { chained, ino, name: name.as_bytes(), target };
+            txn.put_entry(heir.tree(), directory, cookie, &entry);
+        };
+        let copy = match (&from, apart) {
+            (Some((child, home)), _) => {
+                self.copy_for_heir(ledger, (child, home), (place, need), lead)?
+            }
+            (None, Some(copy)) => {
+                let mut txn = Txn::removing(self);
+                lead(&mut txn, copy);
+                commit(ledger, &mut txn)?;
+                copy
+            }
+            (None, None) => return Ok(Nested::Gone),
+        };
+        drop((locks, gate));
+        Ok(Nested::Given(copy))
+    }
+
+    /// Copies a subvolume that is mounted in a home for an entry of an heir. The gate of the
+    /// subvolume is held. `lead` adds to the batch that the entry points to the copy.
+    fn copy_for_heir(
+        &self,
+        ledger: &mut Ledger,
+        (child, home): (&Member, &Home),
+        (place, need): ((u64, u64, u64), Need),
+        lead: impl FnOnce(&mut Txn<'_>, u64),
+    ) -> FsResult<u64> {
+        let heir = Member::get(self, place.0)?.record;
         let mut txn = if need == Need::Due { Txn::new(self) } else { Txn::removing(self) };
         let purpose = Purpose {
             read_only: heir.read_only,
             snapshot: false,
             same_lineage: home.same_lineage,
-            parent: (heir.id.0, directory, cookie),
+            parent: place,
             name: &child.record.name,
         };
-        let caller = ledger.begin_as(self, maker, need != Need::Change)?;
-        let from = (&child, child.record.root);
-        let copied = copy::plan(self, ledger, &mut txn, from, &purpose);
-        let copied = copied.inspect_err(|_| ledger.end_as(caller))?;
-        let target = Target::Subvolume(copied.id);
-        let (chained, ino) = (found.chained, found.ino);
-        let entry = EntryRecord { chained, ino, name: name.as_bytes(), target };
-        txn.put_entry(heir.tree(), directory, cookie, &entry);
-        let committed = commit(ledger, &mut txn);
+        let caller = ledger.begin_as(self, heir.maker, need != Need::Change)?;
+        let copied = copy::plan(self, ledger, &mut txn, (child, child.record.root), &purpose);
+        let committed = copied.and_then(|copied| {
+            lead(&mut txn, copied.id);
+            commit(ledger, &mut txn)?;
+            Ok(copied)
+        });
         ledger.end_as(caller);
-        committed?;
+        let copied = committed?;
         copied.settle(self, ledger);
-        drop((locks, gate));
-        Ok(Nested::Given(copied.id))
+        Ok(copied.id)
+    }
+
+    /// Makes the copy of a subvolume for an heir whose tree is damaged: its entry is pointed to the
+    /// copy when it can be read and changed again. So what the heir inherits never changes.
+    fn give_apart(&self, ledger: &mut Ledger, heir: u64, child: &Member) -> FsResult<()> {
+        let (above, directory, cookie) = child.record.parent;
+        let place = (heir, directory, cookie);
+        if self.apart(ledger, place)?.is_some() {
+            return Ok(());
+        }
+        let homes = ledger.homes(self, heir)?;
+        let Some(home) = homes.iter().find(|home| home.subvolume == above) else { return Ok(()) };
+        let gate = (!child.record.read_only).then(|| child.subvol.quiesce());
+        let copy = self.copy_for_heir(ledger, (child, home), (place, Need::Change), |_, _| {})?;
+        ledger.set_apart(place, copy);
+        drop(gate);
+        Ok(())
+    }
+
+    /// The copy that was made for an entry of an heir and is still mounted there.
+    fn apart(&self, ledger: &mut Ledger, place: (u64, u64, u64)) -> FsResult<Option<u64>> {
+        let Some(id) = ledger.apart(self, place)? else { return Ok(None) };
+        let record = crate::subvol::read_record(&*self.store, SubvolId(id))?;
+        Ok(record.filter(|record| record.parent == place).map(|_| id))
     }
 
     /// Gives an heir some of what it inherits; returns how many subvolumes were looked at, 0 when
@@ -291,6 +368,17 @@ impl Fs {
             }
             if children.len() < most {
                 (to.home, to.after) = (to.home + 1, (0, 0));
+            }
+        }
+        while let Some((_, directory, cookie)) = ledger.apart_after(self, heir.id.0, to.apart)? {
+            match self.give(ledger, &heir, (directory, cookie), need) {
+                Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
+                done => drop(done?),
+            }
+            (to.apart, looked) = ((directory, cookie), looked + 1);
+            if looked == LOOKED_AT_ONCE {
+                ledger.reach(heir.id.0, to);
+                return Ok(looked as u64);
             }
         }
         if let Some(error) = to.failed {
@@ -353,19 +441,13 @@ impl Fs {
         Ok(given.max(1))
     }
 
-    /// Gives all heirs what they inherit, in steps that let others have the ledger.
-    pub(crate) fn end_inheriting(&self) -> FsResult<()> {
-        while self.inherit_step(&|_| false).map_err(|(_, error)| error)? > 0 {}
-        Ok(())
-    }
-
-    /// Copies for heirs until one more copy of a subvolume keeps the bound: it becomes an heir of
-    /// each home of its source, and of the source.
-    pub(super) fn spare_heirs(&self, source: u64) -> FsResult<()> {
+    /// Copies for heirs until one more copy of a directory keeps the bound: it becomes an heir of
+    /// the homes of its source, and of the source.
+    pub(super) fn spare_heirs(&self, source: &Subvol, directory: u64) -> FsResult<()> {
         let mut damaged = BTreeSet::new();
         loop {
             let mut ledger = self.admin.lock();
-            let Some(heir) = self.heir_too_many(&mut ledger, source, &damaged)? else {
+            let Some(heir) = self.heir_too_many(&mut ledger, (source, directory), &damaged)? else {
                 return Ok(());
             };
             match self.give_some(&mut ledger, heir, Need::Due) {
@@ -391,13 +473,13 @@ impl Fs {
     fn heir_too_many(
         &self,
         ledger: &mut Ledger,
-        source: u64,
+        (source, directory): (&Subvol, u64),
         damaged: &BTreeSet<u64>,
     ) -> FsResult<Option<u64>> {
-        if ledger.homes(self, source)?.len() >= HEIRS_MAX && !damaged.contains(&source) {
-            return Ok(Some(source));
+        let homes = homes_of(self, ledger, (source, directory), true)?;
+        if homes.len() > HEIRS_MAX && !damaged.contains(&source.id.0) {
+            return Ok(Some(source.id.0));
         }
-        let homes = homes_of(self, ledger, source, true)?;
         let mut full = ledger.crowded_below(self, &homes)?;
         full.extend(homes.iter().map(|home| home.subvolume));
         for home in full {
@@ -431,28 +513,60 @@ impl Fs {
     }
 }
 
-/// Whether something is inherited in a state: then what is below a subvolume is known by its
-/// names alone.
-pub(crate) fn inherits_in(pin: &dyn Pinned) -> store::Result<bool> {
-    let range = KeyRange::prefix(&format::inherited_record::INHERITED_PREFIX);
-    let mut cursor = pin.scan(VOLUME, range)?;
-    Ok(cursor.next()?.is_some())
-}
-
-/// What a copy of a subvolume inherits.
+/// What a copy of a directory of a subvolume inherits: of each home, what is mounted below the
+/// directory. The gate of the subvolume is held where the answer must be exact.
 pub(super) fn homes_of(
     fs: &Fs,
     ledger: &mut Ledger,
-    source: u64,
+    (source, directory): (&Subvol, u64),
     same_lineage: bool,
 ) -> FsResult<Vec<Home>> {
-    let mut homes = Vec::new();
-    if ledger.has_children(fs, source)? {
-        homes.push(Home { subvolume: source, same_lineage });
-    }
-    for home in ledger.homes(fs, source)? {
+    let mut homes = vec![Home { subvolume: source.id.0, same_lineage }];
+    for home in ledger.homes(fs, source.id.0)? {
         let same_lineage = same_lineage && home.same_lineage;
         homes.push(Home { same_lineage, ..home });
     }
-    Ok(homes)
+    let mut budget = Budget::of(RECORDS_FOR_HOMES);
+    let mut found = Vec::new();
+    for home in homes {
+        let mounts = ledger.mount_points_up_to(fs, home.subvolume, MOUNTS_FOR_HOMES)?;
+        let is_home = match mounts {
+            // As if one of them were below.
+            None => true,
+            Some(mounts) if directory == source.root => !mounts.is_empty(),
+            Some(mounts) => {
+                let is_below = |at: &u64| may_be_below(fs, source, (*at, directory), &mut budget);
+                mounts.iter().any(is_below)
+            }
+        };
+        if is_home {
+            found.push(home);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a directory of a subvolume is below another one there. The answer is yes where the
+/// budget is spent, and where a record cannot be read.
+fn may_be_below(
+    fs: &Fs,
+    subvol: &Subvol,
+    (mut at, above): (u64, u64),
+    budget: &mut Budget,
+) -> bool {
+    let view = View::new(&*fs.store, subvol.tree());
+    while at != above {
+        if at == subvol.root {
+            return false;
+        }
+        if !budget.spend() {
+            return true;
+        }
+        match view.directory(at) {
+            Ok(Some(record)) if !record.detached && record.parent != at => at = record.parent,
+            Ok(_) => return false,
+            Err(_) => return true,
+        }
+    }
+    true
 }

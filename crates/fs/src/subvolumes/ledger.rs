@@ -4,12 +4,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::{Mutex, MutexGuard};
 use format::detached_record::DetachedRecord;
 use format::inherited_record::{Home, InheritedRecord};
-use format::kept_twice::RootCounter;
+use format::kept_twice::{Features, RootCounter};
 use format::key::{self, Counter};
 use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, SubvolId};
@@ -43,11 +44,10 @@ pub(crate) struct Ledger {
     committed: Cell<[u64; 3]>,
     /// Who makes subvolumes, and how many users have.
     shares: RefCell<Shares>,
-    /// Whether the counter of the root keeps programs out that know only the numbers of
-    /// generation 0, and records without a maker.
-    excludes_older: Cell<bool>,
-    /// The volume's root, where the next batch is to say so.
-    root_to_write: Cell<Option<u64>>,
+    /// What the counter of the root says that a program must know.
+    features: Cell<Features>,
+    /// The volume's root and the features, where the next batch is to write them.
+    root_to_write: Cell<Option<(u64, Features)>>,
     /// Where subvolumes are mounted; unknown until somebody asks.
     mounts: Option<Mounts>,
     /// How far heirs were given what they inherit. Nothing of it need survive a crash.
@@ -61,6 +61,8 @@ pub(super) struct Reached {
     pub(super) home: usize,
     /// The last directory and subvolume there that were looked at.
     pub(super) after: Place,
+    /// The last entry that was looked at, directory and cookie, of those with a copy.
+    pub(super) apart: Place,
     /// Why one of those could not be copied.
     pub(super) failed: Option<FsError>,
 }
@@ -79,6 +81,9 @@ struct Mounts {
     heirs: BTreeMap<u64, BTreeSet<u64>>,
     /// Homes with more heirs than a caller that copies may leave.
     crowded: BTreeSet<u64>,
+    /// Copies that heirs have, by the places of their entries (subvolume, directory, cookie). While
+    /// an heir's tree was damaged, its entry could not be pointed to its copy.
+    apart: BTreeMap<(u64, u64, u64), u64>,
 }
 
 impl Mounts {
@@ -116,13 +121,19 @@ impl Mounts {
                 self.crowded.insert(home.subvolume);
             }
         }
-        if !homes.is_empty() {
+        if homes.is_empty() {
+            let all = (copy, 0, 0)..=(copy, u64::MAX, u64::MAX);
+            let apart: Vec<_> = self.apart.range(all).map(|(place, _)| *place).collect();
+            for place in apart {
+                self.apart.remove(&place);
+            }
+        } else {
             self.homes.insert(copy, homes);
         }
     }
 
     fn read(fs: &Fs) -> FsResult<Mounts> {
-        let mut mounts = Mounts::default();
+        let (mut mounts, mut mounted) = (Mounts::default(), Vec::new());
         fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
             let malformed = |error| malformed(VOLUME, &error);
             let record = SubvolumeRecord::decode(value).map_err(malformed)?;
@@ -130,6 +141,7 @@ impl Mounts {
             if above != 0 {
                 let subvol = key::parse_number(key).map_err(malformed)?;
                 mounts.set(subvol, Some((above, directory)));
+                mounted.push((record.parent, subvol));
             }
             Ok(())
         })?;
@@ -139,6 +151,8 @@ impl Mounts {
             mounts.inherit(key::parse_number(key).map_err(malformed)?, record.homes);
             Ok(())
         })?;
+        mounted.retain(|((above, ..), _)| mounts.homes.contains_key(above));
+        mounts.apart = mounted.into_iter().collect();
         Ok(mounts)
     }
 }
@@ -157,7 +171,7 @@ impl Admin {
             next_detached,
             committed,
             shares: RefCell::default(),
-            excludes_older: Cell::new(read_root(store)?.excludes_older),
+            features: Cell::new(read_root(store)?.features),
             root_to_write: Cell::new(None),
             mounts: None,
             reached: BTreeMap::new(),
@@ -272,9 +286,8 @@ impl Ledger {
             self.next_subvolume += 1;
             if fs.subvols.slots.take(&*fs.store, &fs.nodes, number)? {
                 self.shares.get_mut().took();
-                let is_new = key::generation(number) > 0 || self.maker() != 0;
-                if is_new && !self.excludes_older.get() && self.root_to_write.get().is_none() {
-                    self.root_to_write.set(Some(fs.root_subvol()?.id.0));
+                if key::generation(number) > 0 || self.maker() != 0 {
+                    self.require(fs, Features { makers: true, ..Features::NONE })?;
                 }
                 return Ok(number);
             }
@@ -282,11 +295,26 @@ impl Ledger {
         Err(FsError::LimitReached("the maximum number of subvolumes exists; remove some"))
     }
 
+    /// Has the next batch write that only programs that know some features open the volume.
+    pub(super) fn require(&self, fs: &Fs, more: Features) -> FsResult<()> {
+        let pending = self.root_to_write.get();
+        let now = pending.map_or(self.features.get(), |(_, features)| features);
+        if now.with(more) != now {
+            let root = match pending {
+                Some((root, _)) => root,
+                None => fs.root_subvol()?.id.0,
+            };
+            self.root_to_write.set(Some((root, now.with(more))));
+        }
+        Ok(())
+    }
+
     /// Adds to a batch that another subvolume is the volume's root.
     pub(crate) fn set_root(&mut self, batch: &mut Batch, subvolume: u64) {
-        let excludes_older = self.excludes_older.get() || self.root_to_write.take().is_some();
-        put_root(batch, subvolume, excludes_older);
-        self.root_to_write.set(excludes_older.then_some(subvolume));
+        let pending = self.root_to_write.get();
+        let features = pending.map_or(self.features.get(), |(_, features)| features);
+        put_root(batch, subvolume, features);
+        self.root_to_write.set(Some((subvolume, features)));
     }
 
     /// Notes that a subvolume was removed, after the commit.
@@ -318,8 +346,8 @@ impl Ledger {
     pub(crate) fn wrote(&self) {
         self.committed.set([self.next_subvolume, self.next_tree, self.next_detached]);
         self.shares.borrow_mut().wrote();
-        if self.root_to_write.take().is_some() {
-            self.excludes_older.set(true);
+        if let Some((_, features)) = self.root_to_write.take() {
+            self.features.set(features);
         }
     }
 
@@ -332,8 +360,8 @@ impl Ledger {
         ] {
             batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
         }
-        if let Some(root) = self.root_to_write.get() {
-            put_root(batch, root, true);
+        if let Some((root, features)) = self.root_to_write.get() {
+            put_root(batch, root, features);
         }
     }
 
@@ -350,10 +378,29 @@ impl Ledger {
         Ok(inside.flat_map(|(_, children)| children.iter().copied()).collect())
     }
 
+    /// The directories of a subvolume in which others are mounted; `None`: there are more.
+    pub(super) fn mount_points_up_to(
+        &mut self,
+        fs: &Fs,
+        subvol: u64,
+        most: usize,
+    ) -> FsResult<Option<Vec<u64>>> {
+        let inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
+        let some: Vec<u64> = inside.take(most + 1).map(|((_, dir), _)| *dir).collect();
+        Ok((some.len() <= most).then_some(some))
+    }
+
     /// The directories of a subvolume in which others are mounted.
     pub(crate) fn mount_points(&mut self, fs: &Fs, subvol: u64) -> FsResult<Vec<u64>> {
         let inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
         Ok(inside.map(|((_, directory), _)| *directory).collect())
+    }
+
+    /// Whether nothing is mounted in a subvolume, and it inherits nothing.
+    pub(super) fn holds_none(&mut self, fs: &Fs, subvol: u64) -> FsResult<bool> {
+        let mounts = self.mounts(fs)?;
+        let mut inside = mounts.inside.range((subvol, 0)..=(subvol, u64::MAX));
+        Ok(inside.next().is_none() && !mounts.homes.contains_key(&subvol))
     }
 
     /// The subvolumes that are mounted in a directory of one.
@@ -378,12 +425,6 @@ impl Ledger {
         Ok(self.mounts(fs)?.places.get(&subvol).copied())
     }
 
-    /// Whether any is mounted in a subvolume.
-    pub(super) fn has_children(&mut self, fs: &Fs, subvol: u64) -> FsResult<bool> {
-        let mut inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
-        Ok(inside.next().is_some())
-    }
-
     /// The first that are mounted in a subvolume after a directory and a number there.
     pub(super) fn children_after(
         &mut self,
@@ -392,9 +433,42 @@ impl Ledger {
         (directory, last): Place,
         most: usize,
     ) -> FsResult<Vec<Place>> {
-        let inside = self.mounts(fs)?.inside.range((subvol, directory)..=(subvol, u64::MAX));
-        let all = inside.flat_map(|((_, dir), children)| children.iter().map(|id| (*dir, *id)));
-        Ok(all.filter(|child| *child > (directory, last)).take(most).collect())
+        // Each call begins where the one before ended: one directory may have very many.
+        let inside = &self.mounts(fs)?.inside;
+        let here = inside.get(&(subvol, directory)).into_iter().flat_map(|children| {
+            children.range((Bound::Excluded(last), Bound::Unbounded)).map(|id| (directory, *id))
+        });
+        let behind = (Bound::Excluded((subvol, directory)), Bound::Included((subvol, u64::MAX)));
+        let others = inside.range(behind);
+        let others = others.flat_map(|((_, dir), ids)| ids.iter().map(|id| (*dir, *id)));
+        Ok(here.chain(others).take(most).collect())
+    }
+
+    /// The copy that an heir has for one of its entries (subvolume, directory, cookie), which may
+    /// not point to it.
+    pub(super) fn apart(&mut self, fs: &Fs, place: (u64, u64, u64)) -> FsResult<Option<u64>> {
+        Ok(self.mounts(fs)?.apart.get(&place).copied())
+    }
+
+    /// The first entry of an heir with such a copy, after a directory and a cookie.
+    pub(super) fn apart_after(
+        &mut self,
+        fs: &Fs,
+        heir: u64,
+        (directory, cookie): Place,
+    ) -> FsResult<Option<(u64, u64, u64)>> {
+        let after = (
+            Bound::Excluded((heir, directory, cookie)),
+            Bound::Included((heir, u64::MAX, u64::MAX)),
+        );
+        Ok(self.mounts(fs)?.apart.range(after).next().map(|(place, _)| *place))
+    }
+
+    /// Notes such a copy, after the commit.
+    pub(super) fn set_apart(&mut self, place: (u64, u64, u64), copy: u64) {
+        if let Some(mounts) = &mut self.mounts {
+            mounts.apart.insert(place, copy);
+        }
     }
 
     /// The homes of a copy; none when it inherits nothing.
@@ -461,8 +535,8 @@ impl Ledger {
     }
 }
 
-fn put_root(batch: &mut Batch, subvolume: u64, excludes_older: bool) {
-    let root = RootCounter { subvolume, copies: false, excludes_older };
+fn put_root(batch: &mut Batch, subvolume: u64, features: Features) {
+    let root = RootCounter { subvolume, copies: false, features };
     batch.put(VOLUME, &key::counter(Counter::Root), &root.encode());
 }
 

@@ -55,6 +55,68 @@ pub(crate) fn below(
     Ok(found)
 }
 
+/// A subvolume below a directory, mounted there or inherited.
+pub(crate) struct Inside {
+    /// Its number.
+    pub(crate) id: u64,
+    /// The subvolume and the directory with the entry that points to it.
+    pub(crate) holder: (u64, u64),
+    /// Where it may be inherited: whether the copy that inherits it is read-only.
+    pub(crate) of_read_only: Option<bool>,
+}
+
+/// The subvolumes below a directory that are mounted or inherited there. One for which an heir got
+/// a copy may be listed beside the copy.
+pub(crate) fn inside(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    (subvol, dir): (&Subvol, u64),
+) -> FsResult<Vec<Inside>> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    directly_inside(fs, ledger, (subvol, dir), None, &mut found)?;
+    let mut next = 0;
+    while let Some(Inside { id, of_read_only, .. }) = found.get(next) {
+        let (id, of_read_only) = (*id, *of_read_only);
+        next += 1;
+        // Circles are damage, and an original may be in what inherits it.
+        if !seen.insert((id, of_read_only)) || ledger.holds_none(fs, id)? {
+            continue;
+        }
+        match fs.subvol(SubvolId(id)) {
+            Ok(above) => {
+                directly_inside(fs, ledger, (&above, above.root), of_read_only, &mut found)?;
+            }
+            Err(FsError::Stale) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Adds those that are mounted in a subvolume below a directory, and those inherited there.
+fn directly_inside(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    (subvol, dir): (&Subvol, u64),
+    of_read_only: Option<bool>,
+    found: &mut Vec<Inside>,
+) -> FsResult<()> {
+    let mut reach = Reach::new(subvol.tree(), dir);
+    let homes = ledger.homes(fs, subvol.id.0)?;
+    let inherits = Some(of_read_only.unwrap_or(subvol.read_only));
+    let homes = homes.iter().map(|home| (home.subvolume, inherits));
+    for (home, of_read_only) in std::iter::once((subvol.id.0, of_read_only)).chain(homes) {
+        for directory in ledger.mount_points(fs, home)? {
+            if reach.contains(&*fs.store, directory)? {
+                let mounted = ledger.mounted_in(fs, (home, directory))?;
+                let holder = (subvol.id.0, directory);
+                found.extend(mounted.into_iter().map(|id| Inside { id, holder, of_read_only }));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Adds those that are mounted in a subvolume itself, in the order of their numbers.
 ///
 /// Each directory in which others are mounted is looked at once: clones stand beside one another,

@@ -19,7 +19,7 @@ use super::gates::Gates;
 use super::ledger::Ledger;
 use super::nested::Member;
 use super::owned::OwnedTree;
-use super::snapshot::{commit, detach};
+use super::snapshot::detach;
 use crate::error::{from_store, inconsistent, malformed};
 use crate::locks::{Lock, Mode};
 use crate::txn::Txn;
@@ -62,16 +62,16 @@ impl Fs {
         owned: &mut OwnedTree<'_>,
     ) -> FsResult<bool> {
         let (subvol, ino) = self.place(dir)?;
-        self.check_copy(caller, subvol.id.0, ino)?;
         let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
-        if let Some(id) = self.snapshot_id(&name_key)? {
-            self.spare_heirs(id)?;
-        }
+        let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
+        let snapshot = self.subvol(SubvolId(id))?;
+        self.check_copy(caller, (&snapshot, snapshot.root), (subvol.id.0, ino))?;
+        self.spare_heirs(&snapshot, snapshot.root)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let source = Member::get(self, id)?;
         let from = (&*source.subvol, source.record.root);
-        self.check_copy_below(caller, &mut ledger, from, (subvol.id.0, ino))?;
+        self.check_copy_below(caller, &mut ledger, from)?;
         self.give_to_heirs(&mut ledger, &subvol)?;
         let old = Member::get(self, subvol.id.0)?;
         let is_root = ino == subvol.root;
@@ -110,9 +110,7 @@ impl Fs {
         let copied = copy::plan(self, &mut ledger, &mut txn, from, &purpose)?;
         let name = self.hang(&mut ledger, &mut txn, hangs, &copied)?;
         self.detach_old(&mut ledger, &mut txn, &old, (ino, is_root), &record)?;
-        commit(&ledger, &mut txn)?;
-        copied.settle(self, &mut ledger);
-        copied.count(self, &ledger);
+        copied.commit(self, &mut ledger, &mut txn)?;
         if is_root {
             ledger.moved(subvol.id.0, None);
         }

@@ -45,8 +45,8 @@ impl Fs {
     ) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
-        self.check_copy(caller, subvol.id.0, ino)?;
-        self.spare_heirs(subvol.id.0)?;
+        self.check_copy(caller, (&subvol, ino), (subvol.id.0, ino))?;
+        self.spare_heirs(&subvol, ino)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
         let key = key::snapshot_name(subvol.lineage, ino, name);
         if self.snapshot_id(&key)?.is_some() {
@@ -54,7 +54,7 @@ impl Fs {
         }
         let (snapshot, same_lineage, parent) = (true, true, (0, 0, 0));
         let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
-        self.check_copy_below(caller, &mut ledger, (&subvol, ino), (subvol.id.0, ino))?;
+        self.check_copy_below(caller, &mut ledger, (&subvol, ino))?;
         let quiet = [Arc::clone(&subvol)];
         let gates = Gates::pass(self, &mut ledger, &quiet, None)?;
         directory_of(self, &subvol, ino)?;
@@ -63,9 +63,7 @@ impl Fs {
         also(&mut txn)?;
         let copied = copy::plan(self, &mut ledger, &mut txn, (&source, ino), &purpose)?;
         txn.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
-        commit(&ledger, &mut txn)?;
-        copied.settle(self, &mut ledger);
-        copied.count(self, &ledger);
+        copied.commit(self, &mut ledger, &mut txn)?;
         drop((gates, ledger));
         self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
         Ok(info(copied.id, &copied.record))

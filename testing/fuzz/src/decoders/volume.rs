@@ -6,7 +6,7 @@ use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
 use format::extent::CHUNK_BYTES;
 use format::inherited_record::{Home, InheritedRecord};
-use format::kept_twice::RootCounter;
+use format::kept_twice::{Features, RootCounter};
 use format::owner_quota::{OwnerLimits, OwnerState};
 use format::quota::{Charged, QuotaRecord};
 use format::retention::{HoldRecord, Keep, ScheduleRecord};
@@ -303,7 +303,7 @@ fn make_small(random: &mut Rng) -> Vec<u8> {
         4 => RootCounter {
             subvolume: number(random),
             copies: random.bool(),
-            excludes_older: random.bool(),
+            features: Features { makers: random.bool(), inheritance: random.bool() },
         }
         .encode(),
         _ => (number(random) >> 1).to_le_bytes().to_vec(),
