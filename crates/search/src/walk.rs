@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
+use device::Set;
 use format::entry_record::EntryRecord;
 use format::inode_record::FileKind;
 use format::key::{self, Parsed, Part};
@@ -32,6 +33,7 @@ pub fn walk(read: &dyn Read, request: &Request<'_>, emit: Emit<'_>) -> Result<Ou
         outcome: Outcome { walked: 1, ..Outcome::default() },
         path: request.start.path.to_vec(),
         levels: Vec::new(),
+        entered: Set::default(),
         ranking: request.order.map(|order| Ranking::new(order, request.limit)),
     };
     walk.run()?;
@@ -45,6 +47,8 @@ struct Walk<'a> {
     outcome: Outcome,
     path: Vec<u8>,
     levels: Vec<Level>,
+    /// The directories of the levels. Falsified names may form a cycle, which has no end.
+    entered: Set<(TreeId, u64)>,
     ranking: Option<Ranking>,
 }
 
@@ -90,11 +94,11 @@ impl Walk<'_> {
         let row = Row { name, ..row };
         let begun = self.entered(&row, tree, start.subvolume, start.depth)?;
         let ControlFlow::Continue(Some(level)) = begun else { return Ok(()) };
-        self.levels.push(level);
+        self.descend(level)?;
         while let Some(last) = self.levels.last() {
             self.path.truncate(last.path_length);
             match self.list()? {
-                Next::Down(level) => self.levels.push(level),
+                Next::Down(level) => self.descend(level)?,
                 Next::End => return Ok(()),
                 Next::Up => {
                     if self.leave()?.is_break() {
@@ -103,6 +107,16 @@ impl Walk<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Begins the listing of a directory.
+    fn descend(&mut self, level: Level) -> Result<()> {
+        let (tree, ino) = (level.tree, level.ino);
+        if !self.entered.insert((tree, ino)) {
+            return Err(self.any.of_tree(tree).inconsistent("a directory is below itself", ino));
+        }
+        self.levels.push(level);
         Ok(())
     }
 
@@ -197,6 +211,7 @@ impl Walk<'_> {
     /// Ends the listing of a directory.
     fn leave(&mut self) -> Result<ControlFlow<()>> {
         let Some(level) = self.levels.pop() else { return Ok(ControlFlow::Continue(())) };
+        self.entered.remove(&(level.tree, level.ino));
         let Some(own) = level.own else { return Ok(ControlFlow::Continue(())) };
         self.path.truncate(level.path_length);
         self.put(&own.row.as_row(), own.tree, own.subvolume, level.depth)

@@ -57,6 +57,7 @@ mod search_cache;
 mod search_claims;
 mod search_counts;
 mod search_counts_damaged;
+mod search_cycles;
 mod search_declared;
 mod search_due;
 mod search_fresh;

@@ -45,17 +45,17 @@ impl Tree {
 
     /// Adds a directory below one that is known.
     pub(crate) fn add(&mut self, place: Place, parent: Place, name: &[u8]) {
-        let Some(&above) = self.at.get(&parent) else { return };
+        // Of a directory with two names, which is damage, the first counts.
+        let (Some(&above), false) = (self.at.get(&parent), self.has(place)) else { return };
         let depth = self.nodes[above as usize].depth + 1;
         if depth > self.deepest {
             self.at.insert(place, above);
             return;
         }
         let number = self.nodes.len() as u32;
-        if self.at.insert(place, number).is_none() {
-            let (name, own) = (name.to_vec(), Totals::default());
-            self.nodes.push(Node { parent: above, depth, name, own });
-        }
+        self.at.insert(place, number);
+        let (name, own) = (name.to_vec(), Totals::default());
+        self.nodes.push(Node { parent: above, depth, name, own });
     }
 
     /// The totals of a known directory's own names, for adding to them.
