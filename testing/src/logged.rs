@@ -12,8 +12,9 @@ use device::sync::Mutex;
 use format::batch::Ops;
 use format::{Corruption, Reader, Writer};
 use store::{
-    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, Durability, Error,
-    KeyRange, Log, LogOptions, Lsn, Pinned, Read, Result, Room, SortedRun, Stats, Store, TreeId,
+    Barrier, Batch, CheckProgress, CheckReport, Commit, CommitToken, Cursor, DiffCursor,
+    Durability, Durable, Error, KeyRange, Log, LogOptions, Lsn, Maintain, Pinned, Read, Result,
+    Room, Snapshot, SortedRun, Stats, TreeId,
 };
 
 use crate::{MemPinned, MemStore};
@@ -160,7 +161,7 @@ impl Read for LoggedStore {
     }
 }
 
-impl Store for LoggedStore {
+impl Commit for LoggedStore {
     fn commit(&self, batch: &Batch) -> Result<CommitToken> {
         if batch.is_empty() {
             return Ok(self.last_commit());
@@ -189,7 +190,23 @@ impl Store for LoggedStore {
     fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
         self.commit(&crate::mem::as_new_tree(tree, &crate::mem::entries(run)?)?)
     }
+}
 
+impl Snapshot for LoggedStore {
+    fn pin(&self) -> Result<Box<dyn Pinned>> {
+        self.memory.pin()
+    }
+
+    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
+        self.memory.diff(old, new)
+    }
+
+    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
+        self.memory.tree_exists(tree)
+    }
+}
+
+impl Durable for LoggedStore {
     fn sync(&self, up_to: CommitToken) -> Result<()> {
         self.log.sync(up_to.0)
     }
@@ -206,14 +223,19 @@ impl Store for LoggedStore {
         self.log.flush_if_due()
     }
 
-    fn pin(&self) -> Result<Box<dyn Pinned>> {
-        self.memory.pin()
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.log.set_barrier(barrier);
     }
 
-    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
-        self.memory.diff(old, new)
+    fn close(&self) -> Result<()> {
+        *self.closed.lock() = true;
+        self.log.close()?;
+        self.checkpoint()?;
+        Ok(())
     }
+}
 
+impl Maintain for LoggedStore {
     fn checkpoint(&self) -> Result<bool> {
         let Some(mut checkpoints) = self.checkpoints.try_lock() else { return Ok(false) };
         self.log.check()?;
@@ -236,17 +258,9 @@ impl Store for LoggedStore {
         self.memory.reclaim_step(nodes)
     }
 
-    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
-        self.memory.tree_exists(tree)
-    }
-
-    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
-        self.log.set_barrier(barrier);
-    }
-
     fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
         // The disk has one file, which opening verifies; the running store is the oracle.
-        Store::check(&self.memory, progress)
+        Maintain::check(&self.memory, progress)
     }
 
     fn stats(&self) -> Stats {
@@ -264,12 +278,5 @@ impl Store for LoggedStore {
             replayed: self.replayed,
             ..self.memory.stats()
         }
-    }
-
-    fn close(&self) -> Result<()> {
-        *self.closed.lock() = true;
-        self.log.close()?;
-        self.checkpoint()?;
-        Ok(())
     }
 }

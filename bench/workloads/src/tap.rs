@@ -5,11 +5,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use store::{
-    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Pinned,
-    Read, Result, SortedRun, Stats, Store, TreeId, Waker,
+    Batch, Commit, CommitToken, Cursor, DiffCursor, KeyRange, Over, Pinned, Read, Result, Snapshot,
+    SortedRun, Store, TreeId,
 };
 
 thread_local! {
@@ -107,7 +106,13 @@ impl Read for Tap {
     }
 }
 
-impl Store for Tap {
+impl Over for Tap {
+    fn below(&self) -> &dyn Store {
+        &*self.store
+    }
+}
+
+impl Commit for Tap {
     fn commit(&self, batch: &Batch) -> Result<CommitToken> {
         if self.is_on() {
             note(Note::Commit(batch.as_bytes().len() as u32), [batch.as_bytes(), b""]);
@@ -122,23 +127,9 @@ impl Store for Tap {
     fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
         self.store.ingest_new(tree, run)
     }
+}
 
-    fn sync(&self, up_to: CommitToken) -> Result<()> {
-        self.store.sync(up_to)
-    }
-
-    fn last_commit(&self) -> CommitToken {
-        self.store.last_commit()
-    }
-
-    fn durable(&self) -> CommitToken {
-        self.store.durable()
-    }
-
-    fn flush_if_due(&self) -> Result<Duration> {
-        self.store.flush_if_due()
-    }
-
+impl Snapshot for Tap {
     fn pin(&self) -> Result<Box<dyn Pinned>> {
         self.store.pin()
     }
@@ -151,47 +142,7 @@ impl Store for Tap {
         self.store.diff(old, new)
     }
 
-    fn checkpoint(&self) -> Result<bool> {
-        self.store.checkpoint()
-    }
-
-    fn keep_log(&self, behind: &[CommitToken]) -> Result<()> {
-        self.store.keep_log(behind)
-    }
-
-    fn refused_by_log(&self) -> u64 {
-        self.store.refused_by_log()
-    }
-
-    fn checkpoint_due(&self) -> bool {
-        self.store.checkpoint_due()
-    }
-
-    fn reclaim_step(&self, nodes: usize) -> Result<bool> {
-        self.store.reclaim_step(nodes)
-    }
-
     fn tree_exists(&self, tree: TreeId) -> Result<bool> {
         self.store.tree_exists(tree)
-    }
-
-    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
-        self.store.set_barrier(barrier);
-    }
-
-    fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
-        self.store.check(progress)
-    }
-
-    fn set_waker(&self, wake: Waker) {
-        self.store.set_waker(wake);
-    }
-
-    fn stats(&self) -> Stats {
-        self.store.stats()
-    }
-
-    fn close(&self) -> Result<()> {
-        self.store.close()
     }
 }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use btree::{BtreeStore, Options};
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Commit, Durable, Maintain, Read, TreeId};
 use testing::{SimEnv, sim_env};
 
 #[global_allocator]
@@ -94,11 +94,12 @@ fn main() {
             };
             // So that the cache is full, and changes are as many as they will be.
             run(operations);
-            let (counts, cache, stats) = (sim.device.counts(), store.cache(), store.stats());
-            let moved = store.node_writes().moved;
+            let (counts, cache, stats) =
+                (sim.device.counts(), store.engine().cache(), store.stats());
+            let moved = store.engine().node_writes().moved;
             run(operations);
             let read = sim.device.counts().read_bytes - counts.read_bytes;
-            let nodes = store.cache().loads - cache.loads;
+            let nodes = store.engine().cache().loads - cache.loads;
             let written = store.stats().checkpoint_bytes - stats.checkpoint_bytes;
             let each = |total: u64| total as f64 / operations as f64;
             let what = if updates { "update" } else { "look-up" };
@@ -107,7 +108,7 @@ fn main() {
                 each(nodes),
                 each(read),
                 each(written),
-                each(store.node_writes().moved - moved),
+                each(store.engine().node_writes().moved - moved),
                 store.stats().checkpoints - stats.checkpoints,
             );
             store.close().expect("close");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use btree::{BtreeStore, Options};
 use device::{Clock, Env, SystemClock};
-use store::{Batch, SliceRun, Store, TreeId};
+use store::{Batch, Commit, Maintain, SliceRun, TreeId};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 use btree::{BtreeStore, Options};
 use device::Env;
-use store::{Batch, Store, TreeId};
+use store::{Batch, Commit, Maintain, TreeId};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -43,7 +43,7 @@ fn main() {
     };
     (0..entries).for_each(|key| put(TREE, &mut batch, key));
     for round in 0..=rounds {
-        let (before, nodes) = (store.stats(), store.node_writes());
+        let (before, nodes) = (store.stats(), store.engine().node_writes());
         if round > 0 {
             let clone = TreeId(TREE.0 + round);
             if clones {
@@ -69,7 +69,7 @@ fn main() {
         let bytes = after.checkpoint_bytes - before.checkpoint_bytes;
         let writes = after.checkpoint_writes - before.checkpoint_writes;
         let length = env.device.open("btree/nodes").and_then(|file| file.len()).expect("a length");
-        let written = store.node_writes();
+        let written = store.engine().node_writes();
         let run = (written.bytes - nodes.bytes) as f64 / (written.runs - nodes.runs).max(1) as f64;
         println!(
             "round {round:2}: {:7.1} KiB a write, {:7.1} KiB a run, {:6} bytes a change, {:3} % \

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use btree::{BtreeStore, Options};
 use device::{Clock, Env, SystemClock};
-use store::{Batch, KeyRange, Lane, MergeKind, Read, Store, TreeId};
+use store::{Batch, Commit, Durable, KeyRange, Lane, Maintain, MergeKind, Read, TreeId};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

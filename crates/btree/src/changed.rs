@@ -149,7 +149,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::atomic::Ordering;
 
-    use store::{Batch, Error, Pinned, Read, Store, TreeId};
+    use store::{Batch, Commit, Error, Maintain, Pinned, Read, Snapshot, TreeId};
 
     use super::{FRESH_LIMIT, FRESH_MAX, STEP};
     use crate::{BtreeStore, Options, check};
@@ -244,10 +244,10 @@ mod tests {
             batch.clear();
             batch.clone_tree(SOURCE, TreeId(SOURCE.0 + tree));
             store.commit(&batch).expect("commit");
-            let fresh = store.core.fresh_trees.load(Ordering::Relaxed);
+            let fresh = store.engine().fresh_trees.load(Ordering::Relaxed);
             assert!(fresh <= FRESH_MAX + 1, "{fresh} trees are fresh");
         }
-        assert_eq!(store.core.changed_trees.load(Ordering::Relaxed), 5000);
+        assert_eq!(store.engine().changed_trees.load(Ordering::Relaxed), 5000);
         // Whole batches arrive at once, and then the committing thread waits for the gate.
         batch.clear();
         for tree in 0..5000 {
@@ -259,6 +259,6 @@ mod tests {
             batch.put(SOURCE, b"key", b"other");
             store.commit(&batch).expect("commit");
         }
-        assert!(store.core.fresh_trees.load(Ordering::Relaxed) <= FRESH_LIMIT);
+        assert!(store.engine().fresh_trees.load(Ordering::Relaxed) <= FRESH_LIMIT);
     }
 }

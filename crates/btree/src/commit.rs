@@ -52,7 +52,7 @@ impl Core {
         if batch.is_empty() {
             return Ok(CommitToken(self.log().last()));
         }
-        self.check_open()?;
+        self.journal.check_open()?;
         batch.check().map_err(|_| Error::NoSpace("one log record"))?;
         let mut plan = Plan::of(batch)?;
         self.keep_dirty(plan.makes_room())?;
@@ -175,18 +175,10 @@ impl Core {
         Ok(gate)
     }
 
-    /// Fails if the store was closed.
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.journal.is_closed() {
-            return Err(Error::ReadOnly(Arc::from("the store was closed")));
-        }
-        Ok(())
-    }
-
     /// Appends a batch to the log. Called inside the gate, so that `close`, which passes the gate,
     /// sees every batch that was appended.
     fn append(&self, batch: &Batch, plan: &Plan<'_>) -> Result<store::Lsn> {
-        self.check_open()?;
+        self.journal.check_open()?;
         let room = if plan.makes_room() { Room::Reserve } else { Room::Normal };
         self.log().append(batch.as_bytes(), room)
     }
@@ -415,7 +407,7 @@ pub(crate) fn malformed(malformed: format::Malformed) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use store::Store;
+    use store::{Commit, Durable};
 
     use super::*;
     use crate::{BtreeStore, Options};
@@ -434,9 +426,9 @@ mod tests {
         store.close().unwrap();
         let last = store.last_commit();
         let underfull = &mut Underfull::default();
-        let refused = store.core.commit_warm(&batch, &mut plan, underfull).unwrap_err();
+        let refused = store.engine().commit_warm(&batch, &mut plan, underfull).unwrap_err();
         assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
-        assert!(store.core.commit_any(&batch, &mut plan, underfull).is_err());
+        assert!(store.engine().commit_any(&batch, &mut plan, underfull).is_err());
         assert_eq!((store.last_commit(), store.durable()), (last, last));
     }
 }

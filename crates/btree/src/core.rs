@@ -5,12 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use device::sync::Mutex;
 use device::{Env, File, Latch, Map};
 use format::catalog::CatalogKey;
-use store::{Error, Journal, Log, Lsn, Result, TreeId};
+use store::{Error, Journal, Log, Result, TreeId};
 
 use crate::cell::Node;
 use crate::changed::{Changed, States};
@@ -24,13 +26,11 @@ use crate::stripes::Stripes;
 use crate::tree::{Root, Tree};
 
 /// The engine.
-pub(crate) struct Core {
+pub struct Core {
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) nodes: Nodes,
     pub(crate) superblocks: [Arc<dyn File>; 2],
-    /// Why the store takes no changes, if it was opened read-only.
-    pub(crate) read_only: Option<Arc<str>>,
     /// Trees whose content is partly unknown, if that is the reason.
     pub(crate) lost_trees: Mutex<LostTrees>,
     pub(crate) journal: Journal,
@@ -73,27 +73,19 @@ pub(crate) struct Core {
     pub(crate) dirty_max: AtomicUsize,
     /// Number of records, replayed and appended, when the last checkpoint was frozen.
     pub(crate) checkpointed_records: AtomicU64,
-    /// The last record that was replayed, while the log is being opened.
-    pub(crate) replayed_to: AtomicU64,
-    /// Why the log must refuse appends once it is open: a write during replay failed.
-    refused: Mutex<Option<Arc<str>>>,
     /// How long a replay takes on this machine compared with a reference, in 256ths.
     pub(crate) replay_scale: AtomicU64,
     pub(crate) drops_pending: AtomicU64,
     /// Trash records of the catalog: dead nodes that are not freed yet.
     pub(crate) trash: AtomicU64,
     pub(crate) tree_count: AtomicU64,
-    /// Log bytes when the free space of the disk was last checked.
-    pub(crate) room_looked_at: AtomicU64,
-    /// Free bytes of the disk at that time, and those of them that are reserved for checkpoints.
+    /// Free bytes of the disk at the last query, and those of them that are reserved for checkpoints.
     pub(crate) room_free: AtomicU64,
     pub(crate) room_kept: AtomicU64,
     /// Dirty bytes that a checkpoint left, for which no space needs to be reserved.
     pub(crate) room_held: AtomicU64,
     /// Groups of the file, each of which has a page of the map.
     pub(crate) map_groups: AtomicU64,
-    /// Whether there was too little free space.
-    pub(crate) tight: AtomicBool,
     /// The last log record when `reclaim` was last called with nothing to reclaim.
     pub(crate) rested_at: AtomicU64,
     /// Where unloading of interior nodes continues.
@@ -146,7 +138,7 @@ impl Core {
         nodes: Nodes,
         superblocks: [Arc<dyn File>; 2],
         catalog: Root,
-        state: State,
+        (state, journal): (State, Journal),
     ) -> Core {
         let dirty_max = options.dirty_bytes_max();
         let map_groups = AtomicU64::new(state.space.groups.len() as u64);
@@ -156,9 +148,8 @@ impl Core {
             options,
             nodes,
             superblocks,
-            read_only: None,
             lost_trees: Mutex::default(),
-            journal: Journal::default(),
+            journal,
             gate: Latch::new(()),
             stripes: Stripes::new(),
             catalog: Tree::new(TreeId(0), catalog, false),
@@ -181,18 +172,14 @@ impl Core {
             evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
             checkpointed_records: AtomicU64::new(0),
-            replayed_to: AtomicU64::new(0),
-            refused: Mutex::new(None),
             replay_scale: AtomicU64::new(256),
             drops_pending: AtomicU64::new(0),
             trash: AtomicU64::new(0),
             tree_count: AtomicU64::new(0),
-            room_looked_at: AtomicU64::new(0),
             room_free: AtomicU64::new(0),
             room_kept: AtomicU64::new(0),
             room_held: AtomicU64::new(0),
             map_groups,
-            tight: AtomicBool::new(false),
             rested_at: AtomicU64::new(u64::MAX),
             pruned: Mutex::new((TreeId(0), 0)),
             #[cfg(test)]
@@ -211,35 +198,9 @@ impl Core {
         self.journal.log()
     }
 
-    /// Fails when the log refuses appends, or will refuse them once it is open.
-    pub(crate) fn check_log(&self) -> Result<()> {
-        if let Some(log) = self.journal.opened_log() {
-            return log.check();
-        }
-        match &*self.refused.lock() {
-            Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
-            None => Ok(()),
-        }
-    }
-
-    /// Makes the log refuse appends; while it is replayed, from its opening on.
-    pub(crate) fn fail_log(&self, why: &str) {
-        match self.journal.opened_log() {
-            Some(log) => log.fail(why),
-            None => {
-                self.refused.lock().get_or_insert_with(|| Arc::from(why));
-            }
-        }
-    }
-
-    /// Takes over the replayed log, and releases the part that a checkpoint made superfluous
-    /// meanwhile.
-    pub(crate) fn take_log(&self, log: Log) {
-        self.journal.set_log(log);
-        if let Some(why) = self.refused.lock().take() {
-            tracing::error!(%why, "the volume is opened read-only");
-            self.log().fail(&why);
-        } else if self.published.load(Ordering::Relaxed) > 0 {
+    /// Releases the part of the log that checkpoints of the replay made superfluous.
+    pub(crate) fn trim_replayed(&self) {
+        if self.log().check().is_ok() && self.published.load(Ordering::Relaxed) > 0 {
             let lsn = self.checkpoint.lock().lsn;
             if let Err(error) = self.log().trim(lsn) {
                 self.log().fail(&format!("the log could not be trimmed: {error}"));
@@ -265,12 +226,6 @@ impl Core {
             }
         }
         Some(self.gate.write())
-    }
-
-    /// The last record that was applied. Called with the gate exclusive.
-    pub(crate) fn last_record(&self) -> Lsn {
-        let replayed = || Lsn(self.replayed_to.load(Ordering::Relaxed));
-        self.journal.opened_log().map_or_else(replayed, Log::last)
     }
 
     /// Returns a tree that exists.

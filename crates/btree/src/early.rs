@@ -125,7 +125,7 @@ impl Core {
         if interior || waiting || self.is_tight(2 * enough as u64)? {
             return Ok(false);
         }
-        self.check_log()?;
+        self.journal.check_log()?;
         let mut early = self.early.lock();
         let generation = state.generation + 1;
         let mut work = Work::new(&self.nodes, &mut state.space, generation, false);

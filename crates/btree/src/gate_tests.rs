@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::sync::Mutex;
 use device::{Clock, SystemClock, spawn};
-use store::{Batch, KeyRange, Read, Store, TreeId};
+use store::{Batch, Commit, Durable, KeyRange, Maintain, Read, Snapshot, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
 use crate::core::Hook;
@@ -104,9 +104,9 @@ fn looked(
     let (hooked, begun) = (Arc::clone(&store), Arc::new(Mutex::new(None)));
     let begins = Arc::clone(&begun);
     let act = Box::new(move || *begins.lock() = Some(hook(&hooked)));
-    *store.core.hook.lock() = Some(Hook { after, act });
+    *store.engine().hook.lock() = Some(Hook { after, act });
     commit(&store, 2);
-    assert!(store.core.hook.lock().is_none(), "the hook was called");
+    assert!(store.engine().hook.lock().is_none(), "the hook was called");
     let thread = begun.lock().take().expect("the hook began it");
     let found = thread.join().expect("it looks");
     found.unwrap_or_else(|| {
@@ -128,10 +128,10 @@ fn without_the_gate_a_torn_batch_is_visible() {
     for looker in Looker::ALL {
         for after in 1..3 {
             let found = looked(looker, after, move |store| {
-                store.core.past_gate.store(true, Ordering::Relaxed);
+                store.engine().past_gate.store(true, Ordering::Relaxed);
                 let thread = begin(looker, store);
                 let has_looked = || match looker {
-                    Looker::Checkpoint => !store.core.in_flight.lock().is_empty(),
+                    Looker::Checkpoint => !store.engine().in_flight.lock().is_empty(),
                     Looker::Pin | Looker::Clone => thread.is_finished(),
                 };
                 while !has_looked() {
@@ -154,7 +154,7 @@ fn no_reader_sees_a_state_while_a_batch_is_applied() {
     for looker in Looker::ALL {
         for after in 0..3 {
             let found = looked(looker, after, move |store| {
-                let core = &store.core;
+                let core = &store.engine();
                 let before = core.at_gate.load(Ordering::Relaxed);
                 let thread = begin(looker, store);
                 // The looker completes all earlier steps before it waits at the gate.

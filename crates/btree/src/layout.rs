@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::store::BtreeStore;
+use crate::core::Core;
 
 /// Writes to the node file since the store was opened, without those of the space map.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,10 +15,10 @@ pub struct NodeWrites {
     pub moved: u64,
 }
 
-impl BtreeStore {
+impl Core {
     /// Returns the statistics of node writes.
     pub fn node_writes(&self) -> NodeWrites {
-        let nodes = &self.core.nodes;
+        let nodes = &self.nodes;
         NodeWrites {
             runs: nodes.runs.load(Ordering::Relaxed),
             bytes: nodes.run_bytes.load(Ordering::Relaxed),

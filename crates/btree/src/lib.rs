@@ -54,7 +54,7 @@ mod underfull;
 mod visit;
 mod write;
 
-pub use crate::check::{check, cost_of_cut, cut_log, inspect, repair, repair_log};
+pub use crate::check::{check, inspect, repair};
 pub use crate::layout::NodeWrites;
 pub use crate::options::Options;
 pub use crate::store::{BtreeStore, CacheStats};

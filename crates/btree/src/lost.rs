@@ -21,7 +21,7 @@ use device::Set;
 use device::sync::Mutex;
 use format::batch::{Op, Ops};
 use format::{Corruption, Pointer};
-use store::{Batch, Error, Result, TreeId};
+use store::{Error, Result, TreeId};
 
 use crate::cell::{Child, LeafCell, Node};
 use crate::commit::{Last, malformed};
@@ -191,7 +191,7 @@ impl Core {
 
     /// Sets why the store takes no changes after its log was replayed, if the replay skipped
     /// anything.
-    pub(crate) fn settle_lost(&mut self) {
+    pub(crate) fn settle_lost(&self) {
         let mut whole = Set::default();
         let mut lost = std::mem::take(&mut *self.lost_trees.lock());
         lost.retain(|&tree, _| self.misses_any(tree, &mut whole));
@@ -201,31 +201,11 @@ impl Core {
             self.nodes.lost.clear();
             return;
         };
-        if self.read_only.is_some() || self.check_log().is_err() {
+        if self.journal.read_only().is_some() || self.journal.check_log().is_err() {
             // Written data is discarded, or must not be written.
             self.lost_trees.lock().clear();
             return;
         }
-        let why = format!("cannot read a node that the log changes: {damage}");
-        tracing::error!(why, "the volume is opened read-only");
-        self.log().fail(&why);
-        self.read_only = Some(Arc::from(why));
-    }
-
-    /// The trees whose content is partly unknown.
-    pub(crate) fn unknown(&self) -> Vec<TreeId> {
-        self.lost_trees.lock().keys().copied().collect()
-    }
-
-    /// Logs a batch that drops them; the next opening applies it.
-    pub(crate) fn drop_unknown(&self, batch: &Batch) -> Result<()> {
-        batch.check().map_err(|_| Error::NoSpace("one log record"))?;
-        let _gate = self.gate.write();
-        if !batch.drops_all(&self.unknown()) {
-            self.log().check()?;
-            return Err(Error::ReadOnly(Arc::from("nothing is unknown")));
-        }
-        self.check(batch)?;
-        self.log().append_last(batch.as_bytes())
+        self.journal.open_read_only(format!("cannot read a node that the log changes: {damage}"));
     }
 }

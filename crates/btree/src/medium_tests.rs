@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use store::{Batch, SliceRun, Store, TreeId};
+use store::{Batch, Commit, Durable, Maintain, SliceRun, TreeId};
 use testing::SimEnv;
 
 use crate::tree::Tree;
@@ -66,7 +66,7 @@ fn cold(cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>, Arc<Reads>) {
     drop(store);
     let store = BtreeStore::open(&sim.env(), &Options::with_cache(cache_bytes)).expect("open");
     let reads = Arc::new(Reads::default());
-    let core = &store.core;
+    let core = &store.engine();
     // A latch has a lock for each thread that ever used it.
     drop(core.gate.read());
     let trees: Vec<Arc<Tree>> = [TREE, CLONE].map(|id| core.tree(id).expect("there")).to_vec();
@@ -77,7 +77,7 @@ fn cold(cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>, Arc<Reads>) {
     *core.nodes.reading.lock() = Some(Box::new(move || {
         let Some(store) = within.upgrade() else { return };
         seen.all.fetch_add(1, Ordering::Relaxed);
-        let gate = store.core.gate.try_read().is_none();
+        let gate = store.engine().gate.try_read().is_none();
         seen.gate.fetch_add(u64::from(gate), Ordering::Relaxed);
         let tree = trees.iter().any(|tree| tree.state.try_read().is_none());
         seen.tree.fetch_add(u64::from(tree), Ordering::Relaxed);
@@ -92,7 +92,7 @@ fn looked(store: &BtreeStore, reads: &Reads, least: u64) {
     println!("{all} reads, {gate} with the gate exclusive, {tree} with a tree exclusive");
     assert!(all >= least, "{all} reads: the store was not cold");
     assert_eq!((gate, tree), (0, 0), "of {all} reads");
-    *store.core.nodes.reading.lock() = None;
+    *store.engine().nodes.reading.lock() = None;
     assert!(store.checkpoint().expect("checkpoint"));
     let report = check(store).expect("check");
     assert!(report.is_clean(), "{:#?}", report.findings);

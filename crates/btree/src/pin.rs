@@ -13,11 +13,10 @@ use std::sync::{Arc, Weak};
 
 use device::Map;
 use device::sync::RwLock;
-use format::batch::Ops;
 use format::catalog::CatalogKey;
 use store::{
-    CommitToken, Cursor, DiffCursor, Error, KeyRange, LostRange, Pinned, Read, Result, SharedWalk,
-    TreeId,
+    CommitToken, Cursor, DiffCursor, Error, KeyRange, Logged, LostRange, Pinned, Read, Result,
+    SharedWalk, TreeId,
 };
 
 use crate::changed::States;
@@ -217,17 +216,8 @@ impl Read for Pin {
 }
 
 impl Pinned for Pin {
-    fn commit(&self) -> CommitToken {
-        self.commit
-    }
-
-    fn visit_shared_once(
-        &self,
-        trees: &mut dyn Iterator<Item = TreeId>,
-        prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<()> {
-        crate::visit::visit(self, trees, prefix, visit)
+    fn logged(&self) -> Logged<'_> {
+        Logged { commit: self.commit, log: Some(self.core.log()) }
     }
 
     fn visit_shared_step(
@@ -259,15 +249,6 @@ impl Pinned for Pin {
             self.core.nodes.prefetch(&tree.state.read(), keys);
         }
         self.core.shrink();
-    }
-
-    fn logged_bytes(&self, behind: CommitToken) -> Option<u64> {
-        self.core.log().bytes_behind(behind.0)
-    }
-
-    fn logged_since(&self, behind: CommitToken, take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
-        let log = self.core.log();
-        log.read(behind.0, self.commit.0, &mut |payload| take(Ops::new(payload)))
     }
 
     fn as_any(&self) -> &dyn Any {

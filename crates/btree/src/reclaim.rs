@@ -19,7 +19,7 @@ impl Core {
         if self.bury(most) {
             return Ok(true);
         }
-        if self.read_only.is_some() {
+        if self.journal.read_only().is_some() {
             return Ok(false);
         }
         if !self.reclaim_pending() {

@@ -23,7 +23,7 @@ use device::{Env, File, Overlay};
 use format::Corruption;
 use format::catalog::{CatalogKey, RootRecord};
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
-use store::{Error, Log, Lsn, Result};
+use store::{Error, Journal, Lsn, Result};
 
 use crate::checkpoint::{FREED_MAX, Gather, SUPERBLOCK_FILES, State};
 use crate::checkpoint::{create_superblocks, write_superblocks};
@@ -36,12 +36,11 @@ use crate::space::Space;
 use crate::tree::Root;
 
 const DIRECTORY: &str = "btree";
-pub(crate) const LOG_DIRECTORY: &str = "log";
 
 /// Creates an empty store.
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     env.device.create_dir(DIRECTORY)?;
-    let log = Log::create(env, LOG_DIRECTORY, options.common.volume, &options.common.log())?;
+    let journal = Journal::create(env, &options.common)?;
     let nodes = Nodes::new(env.device.create(NODES_FILE)?);
     let catalog = Root::empty(&nodes.budget);
     let state = State {
@@ -69,8 +68,8 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     create_superblocks(env.device.as_ref(), &superblock)?;
     env.device.sync_dir(DIRECTORY)?;
     env.device.sync_dir("")?;
-    let core = Core::new(env, options.clone(), nodes, open_superblocks(env)?, catalog, state);
-    core.journal.set_log(log);
+    let superblocks = open_superblocks(env)?;
+    let core = Core::new(env, options.clone(), nodes, superblocks, catalog, (state, journal));
     core.checkpoint_locked(&mut core.checkpoint.lock(), FREED_MAX)?;
     Ok(core)
 }
@@ -102,29 +101,21 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     if doubt.is_none() {
         write_superblocks(&superblocks, slot, &superblock)?;
     }
-    let mut core = Core::new(env, options.clone(), nodes, superblocks, catalog, state);
+    let from = Lsn(superblock.lsn);
+    let journal = Journal::of_state(env, &options.common, from);
+    let core = Core::new(env, options.clone(), nodes, superblocks, catalog, (state, journal));
     core.tree_count.store(trees, Ordering::Relaxed);
     core.trash.store(trash, Ordering::Relaxed);
     core.journal.found_checkpoint(superblock.time);
-    let from = Lsn(superblock.lsn);
     let mut replay = Replayer::new(&core, from, doubt.is_none());
     let start = env.clock.monotonic();
-    let (log, _) = Log::open(
-        env,
-        LOG_DIRECTORY,
-        options.common.volume,
-        &options.common.log(),
-        from,
-        &mut replay,
-    )?;
+    core.journal.replay(&mut replay)?;
     if !replay.wrote() {
         core.measured_replay(env.clock.monotonic().saturating_sub(start));
     }
-    core.take_log(log);
+    core.trim_replayed();
     if let Some(why) = doubt {
-        tracing::error!(why, "the volume is opened read-only");
-        core.log().fail(&why);
-        core.read_only = Some(Arc::from(why));
+        core.journal.open_read_only(why);
     }
     core.settle_lost();
     Ok(core)
@@ -267,7 +258,7 @@ fn count_records(nodes: &Nodes, catalog: &Root) -> Result<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use store::{Batch, Read, Store, TreeId};
+    use store::{Batch, Commit, Durable, Maintain, Read, TreeId};
     use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
 
     use crate::{BtreeStore, Options};

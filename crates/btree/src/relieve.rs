@@ -91,7 +91,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use store::{Batch, Store, TreeId};
+    use store::{Batch, Commit, Maintain, TreeId};
 
     use crate::{BtreeStore, Options};
 
@@ -112,7 +112,7 @@ mod tests {
     fn fill(store: &BtreeStore, first: u32, bytes: usize) -> u32 {
         let made = store.stats().checkpoints;
         let mut next = first;
-        while store.core.nodes.budget.dirty() < bytes && store.stats().checkpoints == made {
+        while store.engine().nodes.budget.dirty() < bytes && store.stats().checkpoints == made {
             let mut batch = Batch::new();
             batch.put(TREE, &next.to_be_bytes(), &[7; 500]);
             store.commit(&batch).unwrap();
@@ -127,7 +127,7 @@ mod tests {
         let before = store.stats().checkpoints;
         fill(&store, 0, CACHE_BYTES);
         assert_eq!(store.stats().checkpoints, before + 1);
-        assert!(store.core.nodes.budget.dirty() < CACHE_BYTES / 2);
+        assert!(store.engine().nodes.budget.dirty() < CACHE_BYTES / 2);
     }
 
     #[test]
@@ -153,10 +153,10 @@ mod tests {
     #[test]
     fn commits_continue_during_a_checkpoint() {
         let store = store();
-        let state = store.core.checkpoint.lock();
+        let state = store.engine().checkpoint.lock();
         // A thread that waited for the checkpoint would wait forever: this one holds its lock.
         fill(&store, 0, CACHE_BYTES / 4 * 3 - (64 << 10));
         drop(state);
-        assert!(store.core.nodes.budget.dirty() > CACHE_BYTES / 16 * 11);
+        assert!(store.engine().nodes.budget.dirty() > CACHE_BYTES / 16 * 11);
     }
 }

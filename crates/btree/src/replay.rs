@@ -24,14 +24,13 @@ use std::time::Duration;
 
 use device::Map;
 use format::batch::{Op, Ops};
-use store::{Error, Log, Lsn, Replay, Result, TreeId};
+use store::{Error, Lsn, Replay, Result, TreeId};
 
 use crate::ahead::unread;
 use crate::cell::{Child, Node};
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
 use crate::nodes::Nodes;
-use crate::recover::LOG_DIRECTORY;
 use crate::tree::Root;
 use crate::underfull::Underfull;
 
@@ -79,7 +78,7 @@ impl Replay for Replayer<'_> {
         let mut underfull = Underfull::default();
         core.apply_replayed(payload, &mut underfull)?;
         core.rebalance_underfull(&underfull);
-        core.replayed_to.store(lsn.0, Ordering::Relaxed);
+        core.journal.replayed_to(lsn);
         self.relieve()?;
         core.shrink();
         core.evict_to_budget();
@@ -89,7 +88,6 @@ impl Replay for Replayer<'_> {
 
 impl<'a> Replayer<'a> {
     pub(crate) fn new(core: &'a Core, from: Lsn, writes: bool) -> Replayer<'a> {
-        core.replayed_to.store(from.0, Ordering::Relaxed);
         let options = &core.options;
         let dirty_max = if core.writes_early() {
             options.dirty_bytes_max()
@@ -123,7 +121,7 @@ impl<'a> Replayer<'a> {
         self.settle()?;
         let Err(error) = self.write(early, due) else { return Ok(()) };
         tracing::warn!(%error, "cannot evict replayed changes");
-        if error.is_no_space() && core.check_log().is_ok() {
+        if error.is_no_space() && core.journal.check_log().is_ok() {
             let dirty = core.dirty();
             self.dirty_max = dirty + dirty / 4;
             return Ok(());
@@ -131,7 +129,7 @@ impl<'a> Replayer<'a> {
         self.writes = false;
         // The next user of a damaged page of the map reports it; it is harmless until then.
         if !matches!(error, Error::Corrupt(_)) {
-            core.fail_log(&format!("what was replayed could not be written: {error}"));
+            core.journal.fail_log(&format!("what was replayed could not be written: {error}"));
         }
         Ok(())
     }
@@ -181,13 +179,11 @@ impl<'a> Replayer<'a> {
         if self.settled {
             return Ok(());
         }
-        let common = &core.options.common;
-        let replayed = core.last_record();
+        let replayed = core.journal.last();
         let mut hold = |lsn: Lsn, payload: &[u8]| {
             if lsn > replayed { core.hold_ingested(payload) } else { Ok(()) }
         };
-        let (volume, log) = (common.volume, common.log());
-        Log::settle(&core.env, LOG_DIRECTORY, volume, &log, self.from, &mut hold)?;
+        core.journal.settle_log(self.from, &mut hold)?;
         self.settled = true;
         Ok(())
     }
@@ -315,7 +311,7 @@ mod tests {
     fn the_replay_estimate_follows_the_last_replay() {
         let sim = testing::sim_env(1);
         let store = BtreeStore::create(&sim.env(), &Options::default()).expect("create");
-        let core = &store.core;
+        let core = &store.engine();
         let scale = || core.replay_scale.load(Ordering::Relaxed);
         core.nodes.budget.take_shadowed();
         core.nodes.budget.add_shadowed(1000);
@@ -339,8 +335,8 @@ mod tests {
         core.replay_scale.store(SCALE_ONE, Ordering::Relaxed);
         let max = core.options.replay_max;
         assert!(expected < max && 4 * expected > max, "{expected:?} of {max:?}");
-        assert!(!store::Store::checkpoint_due(store.as_ref()));
+        assert!(!store::Maintain::checkpoint_due(store.as_ref()));
         core.measured_replay(4 * expected);
-        assert!(store::Store::checkpoint_due(store.as_ref()));
+        assert!(store::Maintain::checkpoint_due(store.as_ref()));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use store::{Batch, KeyRange, Read, Store, TreeId};
+use store::{Batch, Commit, Durable, KeyRange, Read, TreeId};
 
 use crate::{BtreeStore, Options};
 
@@ -74,8 +74,8 @@ fn large(order: Order, written: Written) -> Arc<BtreeStore> {
     store.close().expect("close");
     drop(store);
     let store = BtreeStore::open(&sim.env(), &Options::with_cache(CACHE_BYTES)).expect("open");
-    store.core.nodes.ring.clock.store(order == Order::Clock, Ordering::Relaxed);
-    store.core.never_early.store(written == Written::ByCheckpoints, Ordering::Relaxed);
+    store.engine().nodes.ring.clock.store(order == Order::Clock, Ordering::Relaxed);
+    store.engine().never_early.store(written == Written::ByCheckpoints, Ordering::Relaxed);
     store
 }
 
@@ -113,7 +113,7 @@ fn run(
         let key = random.u64(0..part).to_be_bytes();
         // Inserted and removed keys are next to keys that stay.
         let beside = [&key[..], &[random.u8(0..4)]].concat();
-        let before = store.cache().loads;
+        let before = store.engine().cache().loads;
         batch.clear();
         match random.u32(0..100) {
             kind if kind < mix.updates => batch.put(TREE, &key, &[at as u8; 100]),
@@ -124,7 +124,7 @@ fn run(
         if !batch.is_empty() {
             store.commit(&batch).expect("commit");
         }
-        let read = store.cache().loads - before;
+        let read = store.engine().cache().loads - before;
         reads.all += read;
         reads.hot += if is_hot { read } else { 0 };
         if mix.scans && at % 2000 == 1999 {
@@ -167,11 +167,11 @@ fn a_scan_evicts_no_more_than_second_chance() {
         let store = large(order, Written::Early);
         // Together less than half of the cache.
         let warm = || {
-            let before = store.cache().loads;
+            let before = store.engine().cache().loads;
             for n in 0..ENTRIES / HOT_SHARE {
                 assert!(store.get(TREE, &n.to_be_bytes()).expect("read").is_some());
             }
-            store.cache().loads - before
+            store.engine().cache().loads - before
         };
         let cold = warm();
         warm();

@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering;
 
 use format::space_map::PAGE_BYTES;
-use store::{Error, Need, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
+use store::{Error, Need, Result, kept_for_checkpoints};
 
 use crate::checkpoint::FREED_MAX;
 use crate::core::Core;
@@ -20,27 +20,25 @@ impl Core {
     /// make one.
     #[inline]
     pub(crate) fn keep_room(&self, need: Need) -> Result<()> {
-        let at = self.journal.log_bytes_about();
-        let looked = self.room_looked_at.load(Ordering::Relaxed);
-        if at.wrapping_sub(looked) < ROOM_LOOK_EVERY && self.has_room(need, 0) {
+        if !self.journal.is_space_query_due() && self.has_room(need, 0) {
             return Ok(());
         }
-        self.look_for_room(at, need, 0)
+        self.look_for_room(need, 0)
     }
 
     /// The same for `bytes` bytes that are about to be written to their place and are neither in
     /// the log nor in memory.
     pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
-        self.look_for_room(self.journal.log_bytes(), Need::Adds, bytes)
+        self.look_for_room(Need::Adds, bytes)
     }
 
     #[cold]
-    fn look_for_room(&self, at: u64, need: Need, beside: u64) -> Result<()> {
-        self.room_looked_at.store(at, Ordering::Relaxed);
+    fn look_for_room(&self, need: Need, beside: u64) -> Result<()> {
+        self.journal.queries_space();
         self.room_held.store(0, Ordering::Relaxed);
         self.look()?;
         // The checkpoint needs to know: it uses the last holes then.
-        self.tight.store(!self.has_room(Need::Adds, 0), Ordering::Relaxed);
+        self.journal.set_tight(!self.has_room(Need::Adds, 0));
         if !self.has_room(need, beside) && self.journal.log_bytes_since() > 0 {
             let mut state = self.checkpoint.lock();
             match self.checkpoint_locked(&mut state, FREED_MAX) {
@@ -54,7 +52,7 @@ impl Core {
                 Err(error) => return Err(error),
             }
         }
-        self.tight.store(!self.has_room(Need::Adds, 0), Ordering::Relaxed);
+        self.journal.set_tight(!self.has_room(Need::Adds, 0));
         let room = self.has_room(need, beside);
         if room { Ok(()) } else { Err(Error::NoSpace("the next checkpoint")) }
     }
@@ -102,7 +100,7 @@ impl Core {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use store::{Batch, Need, Store, TreeId};
+    use store::{Batch, Commit, Maintain, Need, TreeId};
 
     use crate::{BtreeStore, Options};
 
@@ -127,7 +125,7 @@ mod tests {
         for key in (0..20_000_u32).step_by(100) {
             commit(&|batch| batch.put(TREE, &key.to_be_bytes(), &[8; 100]));
         }
-        let core = &store.core;
+        let core = &store.engine();
         let changed = core.nodes.budget.shadowed();
         assert!(changed > 100, "{changed} nodes");
         let dirty = core.nodes.budget.dirty() as u64;

@@ -173,7 +173,7 @@ impl Nodes {
 mod tests {
     use std::cell::RefCell;
 
-    use store::{Batch, Read, Store, TreeId};
+    use store::{Batch, Commit, Read, TreeId};
 
     use super::*;
     use crate::leaf::Change;
@@ -250,7 +250,7 @@ mod tests {
         }
         let (store, n) = split_while(|tree, _, _| CLONE.set(Some(tree.state.read().clone())));
         let root = CLONE.take().expect("it was cloned");
-        let has = |n: u32| root.get(&store.core.nodes, &n.to_be_bytes(), &mut |_| {}).unwrap();
+        let has = |n: u32| root.get(&store.engine().nodes, &n.to_be_bytes(), &mut |_| {}).unwrap();
         assert!(has(n - 1) && !has(n), "the clone has what was there when it was made");
         let get = |n: u32| store.get(TREE, &n.to_be_bytes()).unwrap();
         assert_eq!(get(n), Some(vec![0; 500]));
@@ -270,7 +270,7 @@ mod tests {
             change(tree, nodes, 0, Change::Put(&[3; 500]));
         });
         let root = CLONE.take().expect("it was cloned");
-        let has = |n: u32| root.get(&store.core.nodes, &n.to_be_bytes(), &mut |_| {}).unwrap();
+        let has = |n: u32| root.get(&store.engine().nodes, &n.to_be_bytes(), &mut |_| {}).unwrap();
         let get = |n: u32| store.get(TREE, &n.to_be_bytes()).unwrap();
         assert!(!has(n) && get(n).is_some());
         let all = (0..KEYS).filter(|n| get(2 * n).is_some() && has(2 * n)).count();

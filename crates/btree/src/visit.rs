@@ -58,17 +58,6 @@ struct Visitor<'a> {
     visit: &'a mut dyn FnMut(&[u8], &[u8]),
 }
 
-pub(crate) fn visit(
-    pin: &Pin,
-    trees: &mut dyn Iterator<Item = TreeId>,
-    prefix: &[u8],
-    visit: &mut dyn FnMut(&[u8], &[u8]),
-) -> Result<()> {
-    let mut walk = SharedWalk::new(trees, prefix);
-    while step(pin, &mut walk, usize::MAX, visit)? {}
-    Ok(())
-}
-
 /// Visits about `nodes` nodes; `false` when nothing is left.
 pub(crate) fn step(
     pin: &Pin,

@@ -303,7 +303,7 @@ enum Fit {
 mod tests {
     use std::cell::RefCell;
 
-    use store::{Batch, Read, Store, TreeId};
+    use store::{Batch, Commit, Maintain, Read, Snapshot, TreeId};
 
     use super::*;
     use crate::{BtreeStore, Options, check};
@@ -343,7 +343,7 @@ mod tests {
             put(&store, key, &[1; 500]);
         }
         assert!(store.checkpoint().unwrap());
-        let core = &store.core;
+        let core = &store.engine();
         let tree = core.tree(TREE).unwrap();
         let key = 300_u32.to_be_bytes();
         let leaf = Arc::downgrade(tree.state.read().owned_leaf(&key).unwrap());
@@ -384,7 +384,7 @@ mod tests {
         store.commit(&batch).unwrap();
         let key = 300_u32.to_be_bytes();
         let is_own = || {
-            let tree = store.core.tree(TREE).unwrap();
+            let tree = store.engine().tree(TREE).unwrap();
             let root = tree.state.read();
             root.owned_leaf(&key).is_some()
         };

@@ -11,12 +11,12 @@ use format::volume::{EngineKind, VolumeHeader};
 use lsm::LsmStore;
 use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
 
+pub use store::LOG_DIRECTORY;
+
 use crate::{Layout, OpenError, OpenOptions};
 
 /// Directories of a volume that engines and data create.
 pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", LOG_DIRECTORY, "data"];
-/// The directory of the log, which may be a link to one on another disk.
-pub const LOG_DIRECTORY: &str = "log";
 
 /// The superblocks of the B-tree.
 pub(crate) const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
@@ -150,8 +150,8 @@ pub(crate) fn renew_own(env: &Env, header: &VolumeHeader) -> Result<(), OpenErro
 pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<store::Cut, OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
-        EngineKind::Btree => btree::cut_log(env, &btree(common))?,
-        EngineKind::Lsm => lsm::cut_log(env, &lsm(common))?,
+        EngineKind::Btree => BtreeStore::cut_log(env, &btree(common))?,
+        EngineKind::Lsm => LsmStore::cut_log(env, &lsm(common))?,
     })
 }
 
@@ -159,8 +159,8 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<store::Cut, Op
 pub(crate) fn cost_of_cut(env: &Env, header: &VolumeHeader) -> Result<store::Cut, OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
-        EngineKind::Btree => btree::cost_of_cut(env, &btree(common))?,
-        EngineKind::Lsm => lsm::cost_of_cut(env, &lsm(common))?,
+        EngineKind::Btree => BtreeStore::cost_of_cut(env, &btree(common))?,
+        EngineKind::Lsm => LsmStore::cost_of_cut(env, &lsm(common))?,
     })
 }
 
@@ -168,8 +168,8 @@ pub(crate) fn cost_of_cut(env: &Env, header: &VolumeHeader) -> Result<store::Cut
 pub(crate) fn repair_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> {
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
-        EngineKind::Btree => btree::repair_log(env, &btree(common))?,
-        EngineKind::Lsm => lsm::repair_log(env, &lsm(common))?,
+        EngineKind::Btree => BtreeStore::repair_log(env, &btree(common))?,
+        EngineKind::Lsm => LsmStore::repair_log(env, &lsm(common))?,
     }
     Ok(())
 }

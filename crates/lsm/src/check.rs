@@ -17,7 +17,7 @@ use format::run_block::Stored;
 use format::run_index::{DeletedRange, RunIndex};
 use format::run_manifest::{BlobEntry, LogRows, RunEntry};
 use store::{
-    CheckProgress, CheckReport, Cut, Error, Finding, FindingKind, Log, Lsn, Remedy, Result,
+    CheckProgress, CheckReport, ClosedLog, Error, Finding, FindingKind, Lsn, Remedy, Result,
 };
 
 use crate::check_rows::{LogCheck, RowCheck};
@@ -28,13 +28,13 @@ use crate::ingest::Linked;
 use crate::manifest::{manifest_name, numbers, write_anew};
 use crate::newest::strays_below;
 use crate::options::Options;
-use crate::recover::{LOG_DIRECTORY, find};
+use crate::recover::find;
 use crate::run::Run;
 use crate::store::LsmStore;
 
 /// Checks a store, without progress reports.
 pub fn check(store: &LsmStore) -> Result<CheckReport> {
-    store.core.check_beside(&mut |_, _| ControlFlow::Continue(()))
+    store.engine().check_beside(&mut |_, _| ControlFlow::Continue(()))
 }
 
 /// Checks the store in a volume that no process has open: the newest manifest, what it names, and
@@ -45,13 +45,13 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     let (files, newest) = match find(env, options) {
         Ok(found) => found,
         Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
-            report.add(finding(error)?);
+            report.add(Finding::of_error("", error)?);
             return Ok(report);
         }
         Err(error) => return Err(error),
     };
     for (_, error) in &newest.unread {
-        report.add(finding(error.clone())?);
+        report.add(Finding::of_error("", error.clone())?);
     }
     for bad in &newest.damaged {
         report.add(rebuilt(unreadable(bad), "another manifest says all"));
@@ -61,7 +61,6 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     report.trees = manifest.trees.len() as u64;
     let mut blobs: Vec<BlobEntry> = manifest.blobs.clone();
     let (mut entries, mut uses) = (manifest.runs, manifest.uses);
-    let (volume, log) = (options.common.volume, options.common.log());
     // Runs that were ingested since are named by the log.
     let mut visit = |record: &[u8]| {
         if let Some(linked) = Linked::of(record) {
@@ -71,22 +70,14 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         }
         Ok(())
     };
-    let looked = Log::verify(env, LOG_DIRECTORY, volume, &log, Lsn(manifest.lsn), &mut visit);
-    for finding in looked.findings {
-        report.add(finding);
-    }
-    match looked.end {
-        Ok(recovery) => report.log_records = recovery.replayed,
-        Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
-            report.add(finding(error)?.with(Remedy::CutLog));
-        }
-        Err(error) => return Err(error),
-    }
+    let (common, from) = (&options.common, Lsn(manifest.lsn));
+    let log = ClosedLog { env, options: common, from, certain: true, keep: None };
+    log.check(&mut report, &mut visit)?;
     for blob in &blobs {
         if let Err(error) = files.check_length(blob.number, blob.length) {
-            report.add(finding(error)?);
+            report.add(Finding::of_error("", error)?);
         } else if let Err(error) = files.check_head(blob.number) {
-            report.add(rebuilt(finding(error)?, WHOLE_WITHOUT_HEAD));
+            report.add(rebuilt(Finding::of_error("", error)?, WHOLE_WITHOUT_HEAD));
         }
     }
     let is_whole = report.findings_count == 0;
@@ -123,41 +114,25 @@ fn manifest_holds(name: &str, entries: &[RunEntry], report: &mut CheckReport) {
     }
 }
 
-/// Truncates the log at the damage; later commits are lost.
-///
+/// The log behind the newest state. A manifest that had the name of a stray one before may have
+/// ended behind a cut, so the log is not cut then.
+pub(crate) fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<ClosedLog<'a>> {
+    let (_, newest) = find(env, options)?;
+    let from = Lsn(newest.manifest.lsn);
+    let keep = newest.strays.first().map(|stray| stray.told().into());
+    Ok(ClosedLog { env, options: &options.common, from, certain: true, keep })
+}
+
 /// If requests may arrive late, a manifest may still appear of a state that ends behind the cut.
 /// Commits made after the cut would then be taken for what followed that state. So the remaining
-/// state becomes a newer manifest first; if the server refuses that, the log is not truncated.
-pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
-    let (files, newest) = find(env, options)?;
-    if let Some(stray) = newest.strays.first() {
-        // A manifest that had its name before may have ended behind the cut.
-        return Err(stray.told().into());
-    }
-    let (volume, log) = (options.common.volume, options.common.log());
-    let from = Lsn(newest.manifest.lsn);
+/// state becomes a newer manifest before the cut; if the server refuses that, the log is not cut.
+pub(crate) fn prepare_cut(log: &ClosedLog<'_>, options: &Options) -> Result<()> {
+    let (files, newest) = find(log.env, options)?;
     if files.blobs.answers_may_be_lost() {
-        Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, from, true)?;
-        write_anew(env, &files, &newest).map_err(not_cut)?;
+        log.cost_of_cut()?;
+        write_anew(log.env, &files, &newest).map_err(not_cut)?;
     }
-    Log::cut_off(env, LOG_DIRECTORY, volume, &log, from, true)
-}
-
-/// What [`cut_log`] would do, without changing anything.
-pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
-    let (_, newest) = find(env, options)?;
-    if let Some(stray) = newest.strays.first() {
-        return Err(stray.told().into());
-    }
-    let (volume, log) = (options.common.volume, options.common.log());
-    Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn), true)
-}
-
-/// Rewrites headers of the log's files, if a check found no other damage in those files.
-pub fn repair_log(env: &Env, options: &Options) -> Result<()> {
-    let (_, newest) = find(env, options)?;
-    let (volume, log) = (options.common.volume, options.common.log());
-    Log::write_headers(env, LOG_DIRECTORY, volume, &log, Lsn(newest.manifest.lsn))
+    Ok(())
 }
 
 /// Adds to a server error what was not done because of it.
@@ -192,7 +167,9 @@ impl Core {
             let (logs, lengths) = (state.logs.clone(), state.blobs.clone());
             (Arc::clone(&self.catalog.lock()), state.lsn, linked, logs, lengths)
         };
-        self.log_beside(lsn, &mut report)?;
+        for finding in self.journal.check_beside(lsn)? {
+            report.add(finding);
+        }
         report.trees = catalog.len() as u64;
         // Held until the end, so that none of its space is reclaimed.
         let held: BTreeMap<u64, Arc<Run>> = catalog
@@ -217,27 +194,17 @@ impl Core {
 
     /// Checks both manifests of the durable state, by which an opening finds it.
     fn manifests_beside(&self, state: &Durable, report: &mut CheckReport) -> Result<()> {
-        if self.read_only.get().is_some() || self.log().check().is_err() {
+        if self.journal.read_only().is_some() || self.log().check().is_err() {
             // Nothing is written, so what the opening could not read stays so; it was reported.
             return Ok(());
         }
         let mut failed = None;
-        self.look_at_manifests(state, &mut |name, error| match finding(error) {
+        self.look_at_manifests(state, &mut |name, error| match Finding::of_error("", error) {
             // What no opening could read is rewritten under the next number.
             Ok(found) if found.kind == FindingKind::Medium => report.add(found),
             Ok(found) => {
                 report.add(Finding { file: path(name), ..found }.with(Remedy::Checkpoint));
             }
-            Err(error) => failed = Some(error),
-        });
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// Reads the log that a recovery would replay after a crash.
-    fn log_beside(&self, from: Lsn, report: &mut CheckReport) -> Result<()> {
-        let mut failed = None;
-        self.log().verify_beside(from, &mut |error| match finding(error) {
-            Ok(found) => report.add(found.with(Remedy::Checkpoint)),
             Err(error) => failed = Some(error),
         });
         failed.map_or(Ok(()), Err)
@@ -253,7 +220,7 @@ impl Core {
             let state = self.durable.lock();
             if state.blobs.contains_key(&number) && !state.stuck.has(number) {
                 drop(state);
-                let found = finding(error)?;
+                let found = Finding::of_error("", error)?;
                 report.add(if is_there { rebuilt(found, WHOLE_WITHOUT_HEAD) } else { found });
             }
         }
@@ -292,7 +259,7 @@ fn runs<'a>(
                     Of { entry: &run.entry, uses: &run.uses, index: &index, prefix_bytes, done };
                 blocks(files, &of, &mut logs, report, progress)?;
             }
-            Err(error) => report.add(finding(error)?),
+            Err(error) => report.add(Finding::of_error("", error)?),
         }
         done += bytes(run);
         if report.stopped || progress(done, total).is_break() {
@@ -332,7 +299,7 @@ fn blocks(
         let block = match files.load(entry.blob, place) {
             Ok(block) => block,
             Err(error) => {
-                report.add(finding(error)?);
+                report.add(Finding::of_error("", error)?);
                 readable = false;
                 continue;
             }
@@ -419,23 +386,6 @@ impl Of<'_> {
             let what = format!("{entries} entries, {tombstones} tombstones, not {stated}, {gone}");
             report.add(Finding { kind: FindingKind::Count, ..self.wrong(entry.index, &what) });
         }
-    }
-}
-
-/// Turns damage, missing data and read errors of the disk into a finding; anything else stays an
-/// error.
-pub(crate) fn finding(error: Error) -> Result<Finding> {
-    match error.as_damage() {
-        Error::Corrupt(bad) => Ok(unreadable(&bad)),
-        Error::NewerFormat { file, found, known } => {
-            let what = format!("version {found} instead of {known}");
-            Ok(Finding::new(FindingKind::Unreadable, file, 0, what))
-        }
-        Error::Missing { file } => {
-            let what = "the file is missing".to_owned();
-            Ok(Finding::new(FindingKind::Unreadable, file, 0, what))
-        }
-        error => Err(error),
     }
 }
 

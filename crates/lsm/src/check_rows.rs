@@ -13,7 +13,6 @@ use format::run_index::BLOB_HEAD_BYTES;
 use format::run_manifest::{LogRows, RunEntry};
 use store::{CheckReport, Finding, FindingKind, Result};
 
-use crate::check::finding;
 use crate::files::{Files, blob_name, located, path};
 use crate::rows::{Row, Uses, row_bytes};
 
@@ -119,7 +118,7 @@ impl<'a> RowCheck<'a> {
         let pointer = match RowPointer::decode(bytes) {
             Ok(pointer) => pointer,
             Err(bad) => {
-                report.add(finding(located(bad, self.entry.blob, offset))?);
+                report.add(Finding::of_error("", located(bad, self.entry.blob, offset))?);
                 return Ok(());
             }
         };
@@ -127,7 +126,7 @@ impl<'a> RowCheck<'a> {
         if let Some(block) = self.block(&pointer, report)?
             && let Err(error) = Row::of(block, key, &pointer)
         {
-            report.add(finding(error)?);
+            report.add(Finding::of_error("", error)?);
         }
         Ok(())
     }
@@ -150,7 +149,7 @@ impl<'a> RowCheck<'a> {
             }
             Err(error) => {
                 self.logs.cannot_be_read(pointer.log);
-                report.add(finding(error)?);
+                report.add(Finding::of_error("", error)?);
                 None
             }
         };

@@ -42,7 +42,7 @@ use crate::rows::Content;
 use crate::run::{Caching, Run};
 
 /// The durable state, and what is on disk beside it.
-pub(crate) struct Durable {
+pub struct Durable {
     /// The number of its manifest.
     pub(crate) number: u64,
     /// The number of the next attempt to write a manifest.

@@ -28,7 +28,7 @@ impl Core {
     pub(crate) fn reclaim(&self, most: usize) -> Result<bool> {
         let collected = most.clamp(1, COLLECTED_AT_ONCE);
         let mut state = self.durable.lock();
-        if self.journal.is_closed() || self.read_only.get().is_some() {
+        if self.journal.is_closed() || self.journal.read_only().is_some() {
             // Another process has the disk now, or the disk must stay as it is.
             return Ok(false);
         }

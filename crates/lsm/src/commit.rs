@@ -113,9 +113,7 @@ impl Core {
 
     /// Refuses a commit if there is no space for it, in memory or for the next checkpoint.
     pub(crate) fn admit(&self, frees: bool) -> Result<()> {
-        if self.journal.is_closed() {
-            return Err(Error::ReadOnly(Arc::from("the store was closed")));
-        }
+        self.journal.check_open()?;
         self.keep_memory(frees)?;
         if frees { Ok(()) } else { self.keep_room() }
     }
@@ -148,13 +146,13 @@ impl Core {
     /// or it gets the error that the store was closed.
     fn number(&self, bytes: &[u8], plan: &Plan, origin: Origin) -> Result<Lsn> {
         if matches!(origin, Origin::Caller) {
-            self.is_open()?;
+            self.journal.check_open()?;
         }
         match origin {
             Origin::Caller if plan.makes_room() => self.log().append(bytes, Room::Reserve),
             Origin::Caller => self.log().append(bytes, Room::Normal),
             Origin::Log(lsn) => {
-                self.replayed_to.store(lsn.0, Ordering::Relaxed);
+                self.journal.replayed_to(lsn);
                 Ok(lsn)
             }
         }

@@ -383,7 +383,7 @@ impl Core {
         let entry = end_run(&mut blob, &views, part.lowest)?;
         // Meanwhile a checkpoint may have failed, or the store may have been closed.
         self.log().check()?;
-        self.is_open()?;
+        self.journal.check_open()?;
         let written = match entry {
             None => None,
             Some(entry) => Some((blob.finish(self)?, entry)),
@@ -397,7 +397,7 @@ impl Core {
         // Same content as before. What was kept and is not needed is reclaimed like everything
         // else.
         self.log().check()?;
-        self.is_open()?;
+        self.journal.check_open()?;
         state.pending_bytes += layers.iter().map(|layer| layer.durable_run().bytes()).sum::<u64>();
         let exchange = exchange(layers, id, run);
         self.exchange(std::slice::from_ref(&exchange));
@@ -422,7 +422,7 @@ impl Core {
             return Ok(false);
         }
         self.log().check()?;
-        self.is_open()?;
+        self.journal.check_open()?;
         self.write_merges(&mut state)?;
         Ok(true)
     }

@@ -4,8 +4,8 @@
 //! of trees (by number), the set of trees, a tree, then the small ones.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use device::sync::{Mutex, RwLock};
 use device::{Env, Map};
@@ -25,13 +25,11 @@ use crate::tree::{Ids, Tree};
 pub(crate) type Catalog = BTreeMap<TreeId, Arc<Stack>>;
 
 /// The engine.
-pub(crate) struct Core {
+pub struct Core {
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) files: Arc<Files>,
     pub(crate) journal: Journal,
-    /// Why the store was opened read-only, if it was.
-    pub(crate) read_only: OnceLock<Arc<str>>,
     /// Shared by commits; exclusive to see a state between commits, and to exchange layers.
     pub(crate) gate: RwLock<()>,
     pub(crate) trees: RwLock<Map<TreeId, Arc<Tree>>>,
@@ -56,8 +54,6 @@ pub(crate) struct Core {
     pub(crate) log_bytes_written: AtomicU64,
     /// The value logs of the durable state.
     pub(crate) log_stats: Mutex<ValueLogStats>,
-    /// The last record that was applied, while the log is replayed.
-    pub(crate) replayed_to: AtomicU64,
     /// Bytes of in-memory trees since the last freeze, and of those that are being written.
     pub(crate) dirty: AtomicUsize,
     pub(crate) dirty_in_flight: AtomicUsize,
@@ -69,9 +65,6 @@ pub(crate) struct Core {
     pub(crate) manifest_bytes: AtomicU64,
     /// Entries of all durable runs that are not tombstones.
     pub(crate) durable_entries: AtomicU64,
-    /// Log bytes at the last check of the disk's space, and whether there was too little.
-    pub(crate) room_looked_at: AtomicU64,
-    pub(crate) tight: AtomicBool,
 }
 
 impl Core {
@@ -79,7 +72,7 @@ impl Core {
         env: &Env,
         options: Options,
         files: Arc<Files>,
-        durable: Durable,
+        (durable, journal): (Durable, Journal),
         catalog: Catalog,
         next_layer: LayerId,
     ) -> Core {
@@ -91,15 +84,13 @@ impl Core {
         Core {
             env: env.clone(),
             files,
-            journal: Journal::default(),
-            read_only: OnceLock::new(),
+            journal,
             gate: RwLock::new(()),
             trees: RwLock::new(trees.collect()),
             ids: Ids::new(next_layer),
             changed: Mutex::default(),
             in_flight: Mutex::default(),
             catalog: Mutex::new(Arc::new(catalog)),
-            replayed_to: AtomicU64::new(durable.lsn.0),
             durable: Mutex::new(durable),
             merging: Mutex::new(Merging::new(options.merge_bytes_per_second)),
             returning: AtomicBool::new(false),
@@ -113,8 +104,6 @@ impl Core {
             candidates: Mutex::new(candidates),
             manifest_bytes: AtomicU64::new(0),
             durable_entries: AtomicU64::new(0),
-            room_looked_at: AtomicU64::new(0),
-            tight: AtomicBool::new(false),
             options,
         }
     }
@@ -122,14 +111,6 @@ impl Core {
     #[inline]
     pub(crate) fn log(&self) -> &Log {
         self.journal.log()
-    }
-
-    /// The last commit that was applied.
-    pub(crate) fn last(&self) -> store::Lsn {
-        match self.journal.opened_log() {
-            Some(log) => log.last(),
-            None => store::Lsn(self.replayed_to.load(Ordering::Relaxed)),
-        }
     }
 
     /// An existing tree.
@@ -177,21 +158,13 @@ impl Core {
         unknown
     }
 
-    /// Logs a batch that drops these trees; the next opening applies it.
-    pub(crate) fn drop_unknown(&self, batch: &Batch) -> Result<()> {
-        batch.check().map_err(|_| Error::NoSpace("one log record"))?;
-        let _gate = self.gate.write();
-        let unknown: Vec<_> = self.unknown().into_iter().map(|(id, _)| id).collect();
-        if !batch.drops_all(&unknown) {
-            self.log().check()?;
-            return Err(Error::ReadOnly(Arc::from("nothing is unknown")));
-        }
-        // What refuses it now would refuse it again at replay.
+    /// Refuses a batch that could not be applied. The caller has the gate exclusively.
+    pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
         let mut staging = Staging::new(self, Origin::Caller);
         for op in batch.ops() {
             staging.apply(op.map_err(malformed)?)?;
         }
-        self.log().append_last(batch.as_bytes())
+        Ok(())
     }
 
     /// Bytes that are only in memory and the log.

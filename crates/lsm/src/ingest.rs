@@ -17,13 +17,12 @@
 //! appended deletes the blob at once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use format::batch::{self, Op, Ops};
 use format::run_manifest::{BlobEntry, RunEntry};
 use store::{
-    Ascending, Batch, CommitToken, Cursor, Error, KeyRange, Lsn, Result, Room, SortedRun, TreeId,
-    Writer,
+    Ascending, Batch, CommitToken, Cursor, Error, IngestInto, KeyRange, Lsn, Result, Room,
+    SortedRun, TreeId, Writer,
 };
 
 use crate::blob::{BlobWriter, Numbers, Written};
@@ -43,19 +42,10 @@ const ROOM_BYTES: u64 = 1 << 20;
 /// Layers of a tree from which a checkpoint follows an ingestion, so that look-ups stay quick.
 const DEPTH_MAX: usize = 32;
 
-/// The target of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Into a range of a tree that holds no key.
-    Range,
-    /// Into a tree that the same record creates.
-    NewTree,
-}
-
 /// What a record says of a run that was already written.
 pub(crate) struct Linked {
     pub(crate) tree: TreeId,
-    pub(crate) place: Place,
+    pub(crate) place: IngestInto,
     pub(crate) blob: BlobEntry,
     pub(crate) run: RunEntry,
 }
@@ -76,7 +66,7 @@ impl Linked {
         if ops.next().is_some() || created.is_some_and(|created| created != tree) {
             return None;
         }
-        let place = if created.is_some() { Place::NewTree } else { Place::Range };
+        let place = if created.is_some() { IngestInto::NewTree } else { IngestInto::Range };
         Some(Linked { tree: TreeId(tree), place, blob, run })
     }
 }
@@ -87,19 +77,19 @@ impl Core {
         &self,
         id: TreeId,
         run: &mut dyn SortedRun,
-        place: Place,
+        place: IngestInto,
     ) -> Result<CommitToken> {
         self.admit(false)?;
         self.takes(id, place)?;
         let mut run = Ascending::new(run);
         let mut start = Batch::new();
-        if place == Place::NewTree {
+        if place == IngestInto::NewTree {
             start.create_tree(id);
         }
         while start.as_bytes().len() < self.options.block_bytes * BLOCKS_MIN {
             match run.next_entry()? {
                 Some(item) => start.put(id, item.key, item.value),
-                None if place == Place::NewTree => return self.commit_small(&start),
+                None if place == IngestInto::NewTree => return self.commit_small(&start),
                 None => return self.put_small(id, &run, &start),
             }
         }
@@ -136,14 +126,14 @@ impl Core {
     }
 
     /// Refuses a run for a tree that does not exist, or for a new tree that exists already.
-    fn takes(&self, id: TreeId, place: Place) -> Result<()> {
+    fn takes(&self, id: TreeId, place: IngestInto) -> Result<()> {
         match (place, self.tree(id)) {
-            (Place::NewTree, Ok(_)) => Err(Error::TreeExists(id)),
-            (Place::NewTree, Err(_)) => {
+            (IngestInto::NewTree, Ok(_)) => Err(Error::TreeExists(id)),
+            (IngestInto::NewTree, Err(_)) => {
                 assert!(id > TreeId::LAST_RESERVED, "tree {} is reserved", id.0);
                 Ok(())
             }
-            (Place::Range, tree) => tree.map(|_| ()),
+            (IngestInto::Range, tree) => tree.map(|_| ()),
         }
     }
 
@@ -162,7 +152,7 @@ impl Core {
         while let Some(item) = run.next_entry()? {
             if blob.bytes() >= looked {
                 looked = blob.bytes() + ROOM_BYTES;
-                self.is_open()?;
+                self.journal.check_open()?;
                 self.keep_room_beside(ROOM_BYTES)?;
                 if looked > self.files.blobs.bytes_max() {
                     return Err(Error::RunTooLong);
@@ -171,7 +161,7 @@ impl Core {
             blob.push(item.key, Content::Value(item.value))?;
         }
         let written = blob.end()?.expect("invariant: a run that is no batch has entries");
-        self.is_open()?;
+        self.journal.check_open()?;
         let finished = blob.finish(self)?;
         self.wrote(Writer::Ingest, finished.bytes(), finished.writes);
         self.journal.gave(run.bytes());
@@ -186,7 +176,7 @@ impl Core {
     /// Step 3.
     fn link(
         &self,
-        (id, place): (TreeId, Place),
+        (id, place): (TreeId, IngestInto),
         run: &Ascending<'_>,
         blob: BlobEntry,
         written: Written,
@@ -206,15 +196,15 @@ impl Core {
     fn link_locked(
         &self,
         state: &mut Durable,
-        (id, place): (TreeId, Place),
+        (id, place): (TreeId, IngestInto),
         run: &Ascending<'_>,
         (blob, written): (BlobEntry, Written),
     ) -> Result<Lsn> {
         let _gate = self.gate.write();
-        self.is_open()?;
+        self.journal.check_open()?;
         self.has_room_for(id, place, run)?;
         let mut record = Vec::new();
-        if place == Place::NewTree {
+        if place == IngestInto::NewTree {
             batch::create_tree(&mut record, id.0);
         }
         batch::link(&mut record, id.0, &blob, &written.entry);
@@ -228,14 +218,14 @@ impl Core {
     fn put_on_tree(
         &self,
         state: &mut Durable,
-        (id, place): (TreeId, Place),
+        (id, place): (TreeId, IngestInto),
         lsn: Lsn,
         run: Run,
     ) -> Result<()> {
         self.takes(id, place)?;
         let tree = match place {
-            Place::Range => self.tree(id)?,
-            Place::NewTree => Arc::new(Tree::new(id, Arc::default())),
+            IngestInto::Range => self.tree(id)?,
+            IngestInto::NewTree => Arc::new(Tree::new(id, Arc::default())),
         };
         self.mark_changed(&tree);
         let below = tree.freeze(&self.ids);
@@ -245,7 +235,7 @@ impl Core {
         let mut layers = vec![Arc::new(Layer::run(number, Arc::from([number]), run))];
         layers.extend_from_slice(&below.layers);
         tree.state.write().stack = Arc::new(Stack { layers });
-        if place == Place::NewTree {
+        if place == IngestInto::NewTree {
             // Last: a reader that finds the tree finds all of it.
             self.trees.write().insert(id, tree);
         }
@@ -260,25 +250,17 @@ impl Core {
         state.next_blob = state.next_blob.max(blob.number + 1);
         state.blobs.insert(blob.number, blob.length);
         let _gate = self.gate.write();
-        self.replayed_to.store(lsn.0, Ordering::Relaxed);
+        self.journal.replayed_to(lsn);
         let run = Run::new(&self.files, entry, Arc::default());
         self.put_on_tree(&mut state, (linked.tree, linked.place), lsn, run)
     }
 
-    /// Writing must stop once a caller has closed the store.
-    pub(crate) fn is_open(&self) -> Result<()> {
-        if self.journal.is_closed() {
-            return Err(Error::ReadOnly(Arc::from("the store was closed")));
-        }
-        Ok(())
-    }
-
     /// Refuses a run that does not fit its target.
-    fn has_room_for(&self, id: TreeId, place: Place, run: &Ascending<'_>) -> Result<()> {
+    fn has_room_for(&self, id: TreeId, place: IngestInto, run: &Ascending<'_>) -> Result<()> {
         self.takes(id, place)?;
         match place {
-            Place::Range => self.range_is_empty(id, run),
-            Place::NewTree => Ok(()),
+            IngestInto::Range => self.range_is_empty(id, run),
+            IngestInto::NewTree => Ok(()),
         }
     }
 

@@ -7,9 +7,9 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use format::batch::Ops;
 use store::{
-    CommitToken, Cursor, DiffCursor, Error, KeyRange, LostRange, Pinned, Read, Result, TreeId,
+    CommitToken, Cursor, DiffCursor, Error, KeyRange, Logged, LostRange, Pinned, Read, Result,
+    SharedWalk, TreeId,
 };
 
 use crate::core::{Catalog, Core};
@@ -41,7 +41,7 @@ impl Pin {
             changed.insert(*id, core.freeze_tree(tree));
         }
         let catalog = Arc::clone(&core.catalog.lock());
-        Pin { core: Arc::clone(core), commit: CommitToken(core.last()), catalog, changed }
+        Pin { core: Arc::clone(core), commit: CommitToken(core.journal.last()), catalog, changed }
     }
 
     /// Pins these trees. The others have the catalog's content, which may be older.
@@ -54,7 +54,7 @@ impl Pin {
             changed.extend(state.map(|state| (*id, state)));
         }
         let catalog = Arc::clone(&core.catalog.lock());
-        Pin { core: Arc::clone(core), commit: CommitToken(core.last()), catalog, changed }
+        Pin { core: Arc::clone(core), commit: CommitToken(core.journal.last()), catalog, changed }
     }
 
     /// A tree of the state.
@@ -79,17 +79,19 @@ impl Read for Pin {
 }
 
 impl Pinned for Pin {
-    fn commit(&self) -> CommitToken {
-        self.commit
+    fn logged(&self) -> Logged<'_> {
+        Logged { commit: self.commit, log: Some(self.core.log()) }
     }
 
-    fn visit_shared_once(
+    fn visit_shared_step(
         &self,
-        trees: &mut dyn Iterator<Item = TreeId>,
-        prefix: &[u8],
+        walk: &mut SharedWalk,
+        _nodes: usize,
         visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<()> {
-        crate::visit::visit(self, trees, prefix, visit)
+    ) -> Result<bool> {
+        let mut trees = std::mem::take(&mut walk.trees).into_iter();
+        crate::visit::visit(self, &mut trees, &walk.prefix, visit)?;
+        Ok(false)
     }
 
     fn diff<'a>(
@@ -109,15 +111,6 @@ impl Pinned for Pin {
 
     fn lost_from(&self, tree: TreeId, key: &[u8]) -> Result<Option<LostRange>> {
         crate::lost::lost_from(&*self.stack(tree)?, key)
-    }
-
-    fn logged_bytes(&self, behind: CommitToken) -> Option<u64> {
-        self.core.log().bytes_behind(behind.0)
-    }
-
-    fn logged_since(&self, behind: CommitToken, take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
-        let log = self.core.log();
-        log.read(behind.0, self.commit.0, &mut |payload| take(Ops::new(payload)))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -15,7 +15,7 @@ use device::{Device, Env, STAGED};
 use format::batch::Ops;
 use format::run_index::blob_head;
 use format::run_manifest::RunManifest;
-use store::{Error, Log, Lsn, Replay, Result, TreeId};
+use store::{Error, Journal, Lsn, Replay, Result, TreeId};
 
 use crate::appender::BUILDING_PREFIX;
 use crate::checkpoint::Durable;
@@ -34,13 +34,11 @@ use crate::newest::{Newest, complete, is_own, newest};
 use crate::options::Options;
 use crate::run::Run;
 
-pub(crate) const LOG_DIRECTORY: &str = "log";
-
 /// Creates an empty store.
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let files = open_files(env, options)?;
     refuse_another(&files)?;
-    let log = Log::create(env, LOG_DIRECTORY, options.common.volume, &options.common.log())?;
+    let journal = Journal::create(env, &options.common)?;
     let begin = begin_new(env, &files)?;
     let durable = Durable {
         number: 0,
@@ -63,8 +61,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         pending: Vec::new(),
         pending_bytes: 0,
     };
-    let core = Core::new(env, options.clone(), files, durable, Catalog::new(), 1);
-    core.journal.set_log(log);
+    let core = Core::new(env, options.clone(), files, (durable, journal), Catalog::new(), 1);
     // Last, so that a store with a manifest is complete.
     core.make_durable(&mut core.durable.lock(), Catalog::new(), Lsn(0))?;
     Ok(core)
@@ -222,24 +219,17 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         pending: Vec::new(),
         pending_bytes: 0,
     };
-    let options = &options.of_store(manifest);
-    let core = Core::new(env, options.clone(), files, durable, catalog, manifest.next_run);
+    let options = options.of_store(manifest);
+    let journal = Journal::of_state(env, &options.common, durable.lsn);
+    let next_run = manifest.next_run;
+    let core = Core::new(env, options, files, (durable, journal), catalog, next_run);
     core.manifest_bytes.store(newest.bytes, Ordering::Relaxed);
     core.journal.found_checkpoint(manifest.time);
     core.note_durable(manifest);
-    let mut replay = Replayer { core: &core };
-    let from = Lsn(manifest.lsn);
-    let (log, _) = Log::open(
-        env,
-        LOG_DIRECTORY,
-        options.common.volume,
-        &options.common.log(),
-        from,
-        &mut replay,
-    )?;
-    core.journal.set_log(log);
+    core.journal.replay(&mut Replayer { core: &core })?;
     if let Some(why) = core.any_unknown() {
-        read_only(&core, &why);
+        // Values that records of its log add to could not be read.
+        core.journal.open_read_only(format!("what the log adds to cannot be read: {why}"));
         return Ok(core);
     }
     if late || !newest.is_twice {
@@ -283,14 +273,6 @@ fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
         Err(error) => return Err(error),
     }
     Ok(())
-}
-
-/// Makes the store read-only, because values that records of its log add to could not be read.
-fn read_only(core: &Core, why: &Error) {
-    let why = format!("what the log adds to cannot be read: {why}");
-    tracing::error!(why, "the volume is opened read-only");
-    core.log().fail(&why);
-    assert!(core.read_only.set(Arc::from(why)).is_ok(), "it is opened once");
 }
 
 /// Deletes what the newest state does not need. Blobs of another volume stay, and so do unreadable

@@ -18,7 +18,7 @@
 
 use std::sync::atomic::Ordering;
 
-use store::{Error, ROOM_LOOK_EVERY, Result, kept_for_checkpoints};
+use store::{Error, Result, kept_for_checkpoints};
 
 use crate::core::Core;
 use crate::plan::Limits;
@@ -79,23 +79,21 @@ impl Core {
     /// make one.
     #[inline]
     pub(crate) fn keep_room(&self) -> Result<()> {
-        let at = self.journal.log_bytes_about();
-        let looked = self.room_looked_at.load(Ordering::Relaxed);
-        if at.wrapping_sub(looked) < ROOM_LOOK_EVERY && !self.tight.load(Ordering::Relaxed) {
+        if !self.journal.is_space_query_due() && !self.journal.is_tight() {
             return Ok(());
         }
-        self.look_for_room(at, 0)
+        self.look_for_room(0)
     }
 
     /// The same for what is neither in the log nor in memory: this many bytes that are about to be
     /// written to their place.
     pub(crate) fn keep_room_beside(&self, bytes: u64) -> Result<()> {
-        self.look_for_room(self.journal.log_bytes(), bytes)
+        self.look_for_room(bytes)
     }
 
     #[cold]
-    fn look_for_room(&self, at: u64, beside: u64) -> Result<()> {
-        self.room_looked_at.store(at, Ordering::Relaxed);
+    fn look_for_room(&self, beside: u64) -> Result<()> {
+        self.journal.queries_space();
         let mut tight = self.is_tight(beside)?;
         if tight && self.journal.log_bytes_since() > 0 {
             let mut state = self.durable.lock();
@@ -114,7 +112,7 @@ impl Core {
         }
         // A long run may need space that short commits do not.
         let also = beside > 0 && tight && !self.is_tight(0)?;
-        self.tight.store(tight && !also, Ordering::Relaxed);
+        self.journal.set_tight(tight && !also);
         if tight { Err(Error::NoSpace("the next checkpoint")) } else { Ok(()) }
     }
 
@@ -124,7 +122,7 @@ impl Core {
     pub(crate) fn relieve_log(&self) -> Result<()> {
         let last = self.log().last();
         let mut state = self.durable.lock();
-        self.is_open()?;
+        self.journal.check_open()?;
         if state.lsn < last {
             self.checkpoint_locked(&mut state)?;
             self.collect(&mut state, usize::MAX);

@@ -135,7 +135,7 @@ impl Batch {
         self.ops += 1;
     }
 
-    /// Removes a tree; its space is reclaimed by [`crate::Store::reclaim_step`].
+    /// Removes a tree; its space is reclaimed by [`crate::Maintain::reclaim_step`].
     pub fn drop_tree(&mut self, tree: TreeId) {
         codec::drop_tree(&mut self.bytes, tree.0);
         self.ops += 1;

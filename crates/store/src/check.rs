@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use format::Corruption;
 
-use crate::UNREAD;
+use crate::{Error, Result, UNREAD};
 
 /// Findings beyond this many are counted but not kept.
 const FINDINGS_MAX: usize = 1000;
@@ -103,6 +103,21 @@ impl Finding {
     /// The full report text: the defect, and what follows from the remedy.
     pub fn text(&self) -> String {
         format!("{}{}", self.what, self.remedy.note())
+    }
+
+    /// Converts damage, missing files, files of a newer format and read errors of the disk to a
+    /// finding; `of` names the damaged object, and may be empty. Any other error stays an error.
+    pub fn of_error(of: &str, error: Error) -> Result<Finding> {
+        let colon = if of.is_empty() { "" } else { ": " };
+        let (file, what) = match error.as_damage() {
+            Error::Corrupt(bad) => return Ok(Finding::of_damage(of, &bad)),
+            Error::Missing { file } => (file, "the file is missing".to_owned()),
+            Error::NewerFormat { file, found, known } => {
+                (file, format!("version {found} instead of {known}"))
+            }
+            error => return Err(error),
+        };
+        Ok(Finding::new(FindingKind::Unreadable, file, 0, format!("{of}{colon}{what}")))
     }
 
     /// Converts damage to a finding; `of` names the damaged object, and may be empty.

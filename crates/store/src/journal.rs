@@ -1,15 +1,25 @@
-//! What every engine keeps beside its trees: its log, its counters, and the checkpoint waker.
+//! What every engine keeps beside its trees: its log, its counters, the checkpoint waker, and
+//! whether and why it takes no changes.
 //!
 //! An engine is created before its log, because opening the log replays into the engine. The log is
 //! set once, before the store is returned to its caller.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use device::Env;
 use device::sync::Mutex;
 use format::log_record::HEADER_BYTES;
 
-use crate::{Durability, Log, Stats, Waker};
+use crate::{
+    CheckReport, Cut, EngineOptions, Error, Finding, Log, Lsn, Remedy, Replay, Result, Stats, Waker,
+};
+
+/// The directory of the log in a volume. It may be a link to one on another disk.
+pub const LOG_DIRECTORY: &str = "log";
+
+/// Log bytes between two queries of the disk's free space.
+const SPACE_QUERY_EVERY: u64 = 256 << 10;
 
 /// Writers of data beside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +40,19 @@ struct Written {
 }
 
 /// The log of an engine, and its counters since it was opened.
-#[derive(Default)]
 pub struct Journal {
+    env: Env,
+    options: EngineOptions,
     log: OnceLock<Log>,
+    /// The last record that was applied, while the log is replayed.
+    replayed_to: AtomicU64,
+    /// Why the log must refuse appends once it is open: a write during replay failed.
+    refused: Mutex<Option<Arc<str>>>,
+    /// Why the store was opened read-only, if it was.
+    read_only: OnceLock<Arc<str>>,
+    /// Log bytes at the last query of the disk's free space, and whether there was too little.
+    space_queried_at: AtomicU64,
+    tight: AtomicBool,
     /// The last record when the log was opened.
     opened_at: AtomicU64,
     /// Bytes of records that opening replayed. The log counts what is appended later: a counter
@@ -55,22 +75,173 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Creates the log of a new store.
+    pub fn create(env: &Env, options: &EngineOptions) -> Result<Journal> {
+        let journal = Journal::of_state(env, options, Lsn(0));
+        journal.set_log(Log::create(env, LOG_DIRECTORY, options.volume, &options.log())?);
+        Ok(journal)
+    }
+
+    /// The journal of a store whose state on disk contains all records up to `lsn`. The log is not
+    /// open before [`Journal::replay`].
+    pub fn of_state(env: &Env, options: &EngineOptions, lsn: Lsn) -> Journal {
+        Journal {
+            env: env.clone(),
+            options: options.clone(),
+            log: OnceLock::new(),
+            replayed_to: AtomicU64::new(lsn.0),
+            refused: Mutex::new(None),
+            read_only: OnceLock::new(),
+            space_queried_at: AtomicU64::new(0),
+            tight: AtomicBool::new(false),
+            opened_at: AtomicU64::new(0),
+            replayed_bytes: AtomicU64::new(0),
+            replayed: AtomicU64::new(0),
+            checkpointed_bytes: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            last_checkpoint: AtomicI64::new(0),
+            written: Default::default(),
+            syncs: AtomicU64::new(0),
+            given_beside: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            waker: Mutex::new(None),
+            woken: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens the log, and passes its records after the state on disk to `replay`.
+    pub fn replay(&self, replay: &mut dyn Replay) -> Result<()> {
+        let from = Lsn(self.replayed_to.load(Ordering::Relaxed));
+        let EngineOptions { volume, .. } = self.options;
+        let options = self.options.log();
+        let (log, _) = Log::open(&self.env, LOG_DIRECTORY, volume, &options, from, replay)?;
+        self.set_log(log);
+        if let Some(why) = self.refused.lock().take() {
+            tracing::error!(%why, "the volume is opened read-only");
+            self.log().fail(&why);
+        }
+        Ok(())
+    }
+
+    /// Makes the log durable that is being replayed, from the record after `from` on, and passes
+    /// its records to `visit`.
+    pub fn settle_log(
+        &self,
+        from: Lsn,
+        visit: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let EngineOptions { volume, .. } = self.options;
+        Log::settle(&self.env, LOG_DIRECTORY, volume, &self.options.log(), from, visit)
+    }
+
     /// Sets the log, which was opened by replaying into the engine.
-    pub fn set_log(&self, log: Log) {
+    fn set_log(&self, log: Log) {
         self.opened_at.store(log.last().0, Ordering::Relaxed);
         assert!(self.log.set(log).is_ok(), "the log is set once");
+    }
+
+    /// The last record that was applied.
+    pub fn last(&self) -> Lsn {
+        self.log.get().map_or_else(|| Lsn(self.replayed_to.load(Ordering::Relaxed)), Log::last)
+    }
+
+    /// Notes the last record that was replayed.
+    pub fn replayed_to(&self, lsn: Lsn) {
+        self.replayed_to.store(lsn.0, Ordering::Relaxed);
+    }
+
+    /// Fails when the log refuses appends, or will refuse them once it is open.
+    pub fn check_log(&self) -> Result<()> {
+        if let Some(log) = self.log.get() {
+            return log.check();
+        }
+        match &*self.refused.lock() {
+            Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the log refuse appends; while it is replayed, from its opening on.
+    pub fn fail_log(&self, why: &str) {
+        match self.log.get() {
+            Some(log) => log.fail(why),
+            None => {
+                self.refused.lock().get_or_insert_with(|| Arc::from(why));
+            }
+        }
+    }
+
+    /// Opens the store read-only. The first reason is kept.
+    pub fn open_read_only(&self, why: String) {
+        tracing::error!(why, "the volume is opened read-only");
+        self.log().fail(&why);
+        self.read_only.get_or_init(|| Arc::from(why));
+    }
+
+    /// Why the store was opened read-only, if it was.
+    #[inline]
+    pub fn read_only(&self) -> Option<&Arc<str>> {
+        self.read_only.get()
+    }
+
+    /// Makes the log durable up to the last record of a checkpoint, and fails if it refuses appends.
+    /// While it is replayed, [`Journal::settle_log`] does that.
+    pub fn sync_for_checkpoint(&self, last: Lsn) -> Result<()> {
+        self.log.get().map_or(Ok(()), |log| log.sync(last).and_then(|()| log.check()))
+    }
+
+    /// Releases the part of the log that a checkpoint made superfluous; while it is replayed,
+    /// nothing.
+    pub fn trim(&self, up_to: Lsn) -> Result<()> {
+        self.log.get().map_or(Ok(()), |log| log.trim(up_to))
+    }
+
+    /// Reads the log that a crash would have replayed on top of a checkpoint that contains all
+    /// records up to `from`.
+    pub fn check_beside(&self, from: Lsn) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        let mut failed = None;
+        self.log().verify_beside(from, &mut |error| match Finding::of_error("the log", error) {
+            Ok(finding) => found.push(finding.with(Remedy::Checkpoint)),
+            Err(error) => failed = Some(error),
+        });
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// Whether the free space of the disk was not queried for a while, in log bytes.
+    #[inline]
+    pub fn is_space_query_due(&self) -> bool {
+        let queried = self.space_queried_at.load(Ordering::Relaxed);
+        self.log_bytes_about().wrapping_sub(queried) >= SPACE_QUERY_EVERY
+    }
+
+    /// The free space of the disk is queried now.
+    pub fn queries_space(&self) {
+        self.space_queried_at.store(self.log_bytes_about(), Ordering::Relaxed);
+    }
+
+    /// Whether there was too little free space at the last query.
+    #[inline]
+    pub fn is_tight(&self) -> bool {
+        self.tight.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether there is too little free space.
+    pub fn set_tight(&self, tight: bool) {
+        self.tight.store(tight, Ordering::Relaxed);
+    }
+
+    /// Whether a checkpoint is due for the length of the log, or for the disk's free space. Not in
+    /// a store that was opened read-only.
+    pub fn is_checkpoint_due(&self) -> bool {
+        let since = self.log_bytes_since();
+        since >= self.options.checkpoint_bytes || self.is_tight() && since > 0
     }
 
     /// The log of a store that is open.
     #[inline]
     pub fn log(&self) -> &Log {
         self.log.get().expect("invariant: the log is set before the store is handed out")
-    }
-
-    /// The log; none while it is replayed.
-    #[inline]
-    pub fn opened_log(&self) -> Option<&Log> {
-        self.log.get()
     }
 
     /// Counts a record that opening replays.
@@ -148,6 +319,15 @@ impl Journal {
         self.written[Writer::Merge as usize].bytes.load(Ordering::Relaxed)
     }
 
+    /// Fails if the store was closed.
+    #[inline]
+    pub fn check_open(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::ReadOnly(Arc::from("the store was closed")));
+        }
+        Ok(())
+    }
+
     /// Refuses further commits.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
@@ -185,7 +365,7 @@ impl Journal {
     }
 
     /// The counters that all engines have; the others are zero.
-    pub fn stats(&self, engine: &'static str, durability: Durability) -> Stats {
+    pub fn stats(&self, engine: &'static str) -> Stats {
         let log = self.log().stats();
         let of = |writer: Writer| {
             let written = &self.written[writer as usize];
@@ -196,7 +376,7 @@ impl Journal {
         let last_checkpoint = self.last_checkpoint.load(Ordering::Relaxed);
         Stats {
             engine,
-            durability,
+            durability: self.options.durability,
             trees: 0,
             dropping: 0,
             disk_bytes: 0,
@@ -216,5 +396,67 @@ impl Journal {
             replayed: self.replayed.load(Ordering::Relaxed),
             merges: None,
         }
+    }
+}
+
+/// A log that no process has open, behind a state of a store.
+pub struct ClosedLog<'a> {
+    /// Where it is.
+    pub env: &'a Env,
+    /// The options of its store.
+    pub options: &'a EngineOptions,
+    /// The last record that the state contains.
+    pub from: Lsn,
+    /// Whether there can be no later state.
+    pub certain: bool,
+    /// Why it may not be truncated, if it may not.
+    pub keep: Option<Error>,
+}
+
+impl ClosedLog<'_> {
+    /// Checks what an opening would replay, and passes its intact records to `visit`.
+    pub fn check(
+        &self,
+        report: &mut CheckReport,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (volume, options) = (self.options.volume, self.options.log());
+        let checked = Log::verify(self.env, LOG_DIRECTORY, volume, &options, self.from, visit);
+        for finding in checked.findings {
+            report.add(finding);
+        }
+        match checked.end {
+            Ok(recovery) => report.log_records = recovery.replayed,
+            Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
+                report.add(Finding::of_error("the log", error)?.with(Remedy::CutLog));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Truncates it at its first damage; later records are lost. Fails, with nothing changed, when
+    /// it is likely that of a later state.
+    pub fn cut(&self) -> Result<Cut> {
+        let (volume, options) = (self.options.volume, self.options.log());
+        if let Some(why) = &self.keep {
+            return Err(why.clone());
+        }
+        Log::cut_off(self.env, LOG_DIRECTORY, volume, &options, self.from, self.certain)
+    }
+
+    /// The result that [`ClosedLog::cut`] would have, with nothing changed.
+    pub fn cost_of_cut(&self) -> Result<Cut> {
+        let (volume, options) = (self.options.volume, self.options.log());
+        if let Some(why) = &self.keep {
+            return Err(why.clone());
+        }
+        Log::cost_of_cut(self.env, LOG_DIRECTORY, volume, &options, self.from, self.certain)
+    }
+
+    /// Rewrites headers of files that have no other damage, as a check reported.
+    pub fn repair(&self) -> Result<()> {
+        let (volume, options) = (self.options.volume, self.options.log());
+        Log::write_headers(self.env, LOG_DIRECTORY, volume, &options, self.from)
     }
 }

@@ -2,19 +2,23 @@
 //!
 //! A store is a set of **trees**, each an ordered map of byte keys to byte values. All trees share
 //! one log. An operation enters as a [`Batch`], is appended to the log and applied to the trees;
-//! [`Store::sync`] makes it durable. Two engines implement the trait, `btree` and `lsm`; what both
-//! keep beside their trees is [`Journal`]. `testing::MemStore` is the oracle.
+//! [`Durable::sync`] makes it durable. Two engines, `btree` and `lsm`, keep the trees; the
+//! rest of a store is written once around them ([`Journaled`]). `testing::MemStore` is the oracle.
 
 mod batch;
 mod check;
 mod error;
 mod journal;
+mod journaled;
 mod log;
 mod options;
+mod over;
 mod pattern;
+mod pinned;
 mod range;
 mod read;
 mod run;
+mod stats;
 mod store;
 mod types;
 
@@ -22,14 +26,16 @@ pub use batch::{Batch, BatchFull, Need};
 pub use check::{CheckProgress, CheckReport, Finding, FindingKind, Remedy};
 pub use error::{Error, Result, UNREAD};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
-pub use journal::{Journal, Writer};
+pub use journal::{ClosedLog, Journal, LOG_DIRECTORY, Writer};
+pub use journaled::{Engine, IngestInto, Journaled};
 pub use log::{Cut, Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room, Verified};
-pub use options::{DIRTY_BYTES_MIN, EngineOptions, ROOM_LOOK_EVERY, kept_for_checkpoints};
+pub use options::{DIRTY_BYTES_MIN, EngineOptions, kept_for_checkpoints};
+pub use over::Over;
 pub use pattern::{Matching, Pattern, Patterns};
+pub use pinned::{Logged, LostRange, Pinned, SharedWalk};
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
 pub use run::{Ascending, SliceRun, SortedRun};
-pub use store::{
-    Barrier, LostRange, MergeStats, Pinned, SharedWalk, Stats, Store, ValueLogStats, Waker,
-};
+pub use stats::{MergeStats, Stats, ValueLogStats};
+pub use store::{Barrier, Commit, Durable, Maintain, Snapshot, Store, Waker};
 pub use types::{CommitToken, Durability, Lsn, TreeId};

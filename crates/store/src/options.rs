@@ -35,8 +35,6 @@ pub struct EngineOptions {
 /// A lower limit for unflushed data would cause a checkpoint every few commits.
 pub const DIRTY_BYTES_MIN: usize = 256 << 10;
 
-/// Log bytes between two checks of the disk's free space.
-pub const ROOM_LOOK_EVERY: u64 = 256 << 10;
 /// The part of the disk that is reserved for checkpoints, as a divisor.
 const KEPT_SHARE: u64 = 32;
 /// Maximum of that reserve.

@@ -19,7 +19,7 @@ pub trait Read: Send + Sync {
     /// never skips a key that is present throughout, and never returns a key twice; whether it sees
     /// keys that are added or removed meanwhile is undefined. So a live scan over several keys may
     /// see a part of a concurrently committed batch, as successive lookups may: only a pin
-    /// ([`crate::Store::pin`]) gives one state of many keys. A pinned cursor sees that state.
+    /// ([`crate::Snapshot::pin`]) gives one state of many keys. A pinned cursor sees that state.
     fn scan(&self, tree: TreeId, range: KeyRange) -> Result<Box<dyn Cursor + '_>>;
 }
 

@@ -24,7 +24,7 @@ pub enum Durability {
     /// When it returns. Concurrent commits share one write and one `fdatasync`.
     Sync,
     /// When `sync` returns, and at the latest after the log's interval while a thread calls
-    /// [`crate::Store::flush_if_due`].
+    /// [`crate::Durable::flush_if_due`].
     Async,
 }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 use device::sync::Mutex;
 use format::batch::Ops;
 use store::{
-    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, Durability, Error,
-    KeyRange, Lsn, Pinned, Read, Result, SortedRun, Stats, Store, TreeId,
+    Barrier, Batch, CheckProgress, CheckReport, Commit, CommitToken, Cursor, DiffCursor,
+    Durability, Durable, Error, KeyRange, Logged, Lsn, Maintain, Pinned, Read, Result, SharedWalk,
+    Snapshot, SortedRun, Stats, TreeId,
 };
 
 use super::commit::{self, Trees};
@@ -224,7 +225,7 @@ impl Read for MemStore {
     }
 }
 
-impl Store for MemStore {
+impl Commit for MemStore {
     fn commit(&self, batch: &Batch) -> Result<CommitToken> {
         assert!(batch.check().is_ok(), "batch of {} bytes", batch.as_bytes().len());
         if batch.is_empty() {
@@ -261,7 +262,26 @@ impl Store for MemStore {
     fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
         self.commit(&super::as_new_tree(tree, &super::entries(run)?)?)
     }
+}
 
+impl Snapshot for MemStore {
+    fn pin(&self) -> Result<Box<dyn Pinned>> {
+        Ok(Box::new(self.pin_state()))
+    }
+
+    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
+        self.look(|trees| {
+            let diff = MemDiff::new(find(trees, old)?, find(trees, new)?, &KeyRange::all());
+            Ok(Box::new(diff) as Box<dyn DiffCursor>)
+        })
+    }
+
+    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
+        Ok(self.state.lock().trees.contains_key(&tree))
+    }
+}
+
+impl Durable for MemStore {
     fn sync(&self, up_to: CommitToken) -> Result<()> {
         if self.durable() >= up_to { Ok(()) } else { self.sync_all() }
     }
@@ -279,17 +299,18 @@ impl Store for MemStore {
         Ok(FLUSH_INTERVAL)
     }
 
-    fn pin(&self) -> Result<Box<dyn Pinned>> {
-        Ok(Box::new(self.pin_state()))
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.state.lock().barrier = Some(barrier);
     }
 
-    fn diff(&self, old: TreeId, new: TreeId) -> Result<Box<dyn DiffCursor + '_>> {
-        self.look(|trees| {
-            let diff = MemDiff::new(find(trees, old)?, find(trees, new)?, &KeyRange::all());
-            Ok(Box::new(diff) as Box<dyn DiffCursor>)
-        })
+    fn close(&self) -> Result<()> {
+        self.sync_all()?;
+        self.state.lock().closed = true;
+        Ok(())
     }
+}
 
+impl Maintain for MemStore {
     fn checkpoint(&self) -> Result<bool> {
         self.sync_all()?;
         self.state.lock().checkpoints += 1;
@@ -304,14 +325,6 @@ impl Store for MemStore {
         let mut state = self.state.lock();
         state.dropping = state.dropping.saturating_sub(nodes as u64);
         Ok(state.dropping > 0)
-    }
-
-    fn tree_exists(&self, tree: TreeId) -> Result<bool> {
-        Ok(self.state.lock().trees.contains_key(&tree))
-    }
-
-    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
-        self.state.lock().barrier = Some(barrier);
     }
 
     fn check(&self, _progress: CheckProgress<'_>) -> Result<CheckReport> {
@@ -344,12 +357,6 @@ impl Store for MemStore {
             replayed: 0,
             merges: None,
         }
-    }
-
-    fn close(&self) -> Result<()> {
-        self.sync_all()?;
-        self.state.lock().closed = true;
-        Ok(())
     }
 }
 
@@ -384,20 +391,20 @@ impl Read for MemPinned {
 }
 
 impl Pinned for MemPinned {
-    fn commit(&self) -> CommitToken {
-        CommitToken(self.last)
+    fn logged(&self) -> Logged<'_> {
+        Logged { commit: CommitToken(self.last), log: None }
     }
 
-    fn visit_shared_once(
+    fn visit_shared_step(
         &self,
-        trees: &mut dyn Iterator<Item = TreeId>,
-        prefix: &[u8],
+        walk: &mut SharedWalk,
+        _nodes: usize,
         visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         // Trees that were cloned and not changed since are one allocation.
         let mut seen = BTreeSet::new();
-        let range = KeyRange::prefix(prefix);
-        for tree in trees {
+        let range = KeyRange::prefix(&walk.prefix);
+        for tree in walk.trees.drain(..) {
             let tree = find(&self.trees, tree)?;
             if seen.insert(Arc::as_ptr(tree)) {
                 for (key, value) in tree.range(range.from.clone()..) {
@@ -408,8 +415,9 @@ impl Pinned for MemPinned {
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
+
     fn diff<'a>(
         &'a self,
         old_tree: TreeId,

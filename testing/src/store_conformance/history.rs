@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::Mutex;
-use store::{Batch, CommitToken, Durability, KeyRange, Lsn, Pinned, Store, TreeId};
+use store::{Batch, Commit, CommitToken, Durability, KeyRange, Lsn, Pinned, Store, TreeId};
 
 use super::compare::{Mismatch, same_differences, same_tree};
 use super::workload::Workload;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use store::{Batch, Durability, Error, SliceRun, Store, TreeId};
+use store::{Batch, Commit, Durability, Error, SliceRun, Store, TreeId};
 
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;

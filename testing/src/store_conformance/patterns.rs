@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use store::{
-    Batch, Durability, Error, Item, Matching, Pattern, Patterns, Read, Result, SortedRun, Store,
-    TreeId,
+    Batch, Commit, Durability, Error, Item, Matching, Pattern, Patterns, Read, Result, SortedRun,
+    Store, TreeId,
 };
 
 use super::engine::{EngineUnderTest, fresh};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use store::{Batch, KeyRange, Pinned, TreeId};
+use store::{Batch, KeyRange, Pinned, SharedWalk, TreeId};
 
 use super::compare::{same_diff, same_tree};
 use super::cursors::walk_in;
@@ -40,6 +40,17 @@ pub fn a_pin_shows_its_state<E: EngineUnderTest>() {
     });
 }
 
+/// Visits in steps, so that an engine must continue a walk where it stopped.
+fn visit_all(
+    pinned: &dyn Pinned,
+    trees: impl Iterator<Item = TreeId>,
+    prefix: &[u8],
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) {
+    let mut walk = SharedWalk::new(trees, prefix);
+    while pinned.visit_shared_step(&mut walk, 7, visit).expect("the trees exist") {}
+}
+
 fn check_pin(pin: (Box<dyn Pinned + '_>, MemPinned, Vec<TreeId>), work: &mut Workload) {
     let (pinned, expected, trees) = pin;
     for &tree in &trees {
@@ -52,9 +63,7 @@ fn check_pin(pin: (Box<dyn Pinned + '_>, MemPinned, Vec<TreeId>), work: &mut Wor
         let mut visit = |key: &[u8], value: &[u8]| {
             seen.insert((key.to_vec(), value.to_vec()));
         };
-        pinned
-            .visit_shared_once(&mut trees.iter().copied(), &prefix, &mut visit)
-            .expect("the trees exist");
+        visit_all(pinned, trees.iter().copied(), &prefix, &mut visit);
         seen
     };
     assert!(visit(pinned.as_ref()) == visit(&expected), "visits differ");
@@ -112,14 +121,14 @@ pub fn a_visit_of_clones_visits_shared_nodes_once<E: EngineUnderTest>() {
     }
     let visited = |changed: u64| {
         let pinned = store.pin().expect("pin");
-        let mut trees = (0..CLONES).map(|n| TreeId(20 + n));
+        let trees = (0..CLONES).map(|n| TreeId(20 + n));
         let mut visits = 0_u64;
         let mut seen = BTreeSet::new();
         let mut visit = |key: &[u8], value: &[u8]| {
             visits += 1;
             seen.insert((key.to_vec(), value.to_vec()));
         };
-        pinned.visit_shared_once(&mut trees, b"X", &mut visit).expect("the trees exist");
+        visit_all(&*pinned, trees, b"X", &mut visit);
         assert_eq!(seen.len() as u64, KEYS + changed);
         visits
     };

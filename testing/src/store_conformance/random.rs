@@ -1,6 +1,6 @@
 //! Long random runs compared with the oracle, with reads of every kind between the commits.
 
-use store::{Batch, CommitToken, Error, Read, Store, TreeId};
+use store::{Batch, Commit, CommitToken, Error, Read, Store, TreeId};
 
 use super::compare::{Mismatch, same_diff, same_store, same_tree};
 use super::cursors::walk;

@@ -1,17 +1,16 @@
-//! Checks the files of an open store that only an opening reads: both superblocks, and the log. The
-//! process that has the store open does not need them; after a crash every process does.
+//! Checks both superblocks of an open store, which only an opening reads. The process that has the
+//! store open does not need them; after a crash every process does.
 
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
-use store::{Error, Finding, FindingKind, Lsn, Remedy, Result};
+use store::{Finding, FindingKind, Remedy, Result};
 
-use super::offline::finding;
 use crate::checkpoint::{SUPERBLOCK_FILES, State};
 use crate::core::Core;
 
 /// Compares both superblocks with the state that the last checkpoint made. The caller blocks
 /// checkpoints.
 pub(super) fn superblocks(core: &Core, state: &State, found: &mut Vec<Finding>) -> Result<()> {
-    if core.read_only.is_some() || core.log().check().is_err() {
+    if core.journal.read_only().is_some() || core.log().check().is_err() {
         // A superblock that could not be written, or that opening left alone, may differ.
         return Ok(());
     }
@@ -58,21 +57,4 @@ fn wrong(
     let (there, ours) = ((superblock.generation, superblock.lsn), (state.generation, state.lsn.0));
     (there != ours)
         .then(|| format!("a superblock of checkpoint {}, and the last one was {}", there.0, ours.0))
-}
-
-/// Reads the log that a crash would have replayed.
-pub(super) fn log(core: &Core, from: Lsn, found: &mut Vec<Finding>) -> Result<()> {
-    let mut failed = None;
-    core.log().verify_beside(from, &mut |error| match error {
-        Error::Missing { file } => {
-            let what = "the log: the file is missing".to_owned();
-            let finding = Finding::new(FindingKind::Unreadable, file, 0, what);
-            found.push(finding.with(Remedy::Checkpoint));
-        }
-        error => match finding("the log", error) {
-            Ok(finding) => found.push(finding.with(Remedy::Checkpoint)),
-            Err(error) => failed = Some(error),
-        },
-    });
-    failed.map_or(Ok(()), Err)
 }

@@ -9,7 +9,7 @@ use format::Pointer;
 use format::catalog::{CatalogKey, RootRecord};
 use format::node::{self, InteriorBody, Kind, LeafBody, LeafValue, UNIT_BYTES};
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
-use store::{Batch, CheckReport, FindingKind, Read, Store, TreeId};
+use store::{Batch, CheckReport, Commit, Durable, FindingKind, Read, TreeId};
 use testing::SimEnv;
 
 use crate::checkpoint::SUPERBLOCK_FILES;

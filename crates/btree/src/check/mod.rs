@@ -28,7 +28,8 @@ use std::ops::ControlFlow;
 use store::{CheckProgress, CheckReport, Result};
 
 pub use offline::inspect;
-pub use repair::{cost_of_cut, cut_log, repair, repair_log};
+pub(crate) use repair::closed_log;
+pub use repair::repair;
 
 use crate::BtreeStore;
 use crate::core::Core;
@@ -38,7 +39,7 @@ use walk::{Roots, Walk};
 
 /// Checks a store, nodes in memory too. Commits may continue; checkpoints wait.
 pub fn check(store: &BtreeStore) -> Result<CheckReport> {
-    let core = &store.core;
+    let core = store.engine();
     let mut state = core.checkpoint.lock();
     let roots = Roots { directory: state.space.directory, catalog: state.catalog };
     let pages = Pages::take(&core.nodes, &mut state.space)?;
@@ -65,7 +66,7 @@ impl Core {
             beside::superblocks(self, &state, &mut found)?;
             (Pin::new(self), roots, Pages::take(&self.nodes, &mut state.space)?, state.lsn)
         };
-        beside::log(self, from, &mut found)?;
+        found.extend(self.journal.check_beside(from)?);
         let mut walk = Walk::new(&self.nodes, &pages, progress);
         walk.durable(&roots)?;
         let mut report = walk.compare(&pages);

@@ -3,14 +3,16 @@
 use device::Env;
 use format::catalog::RootRecord;
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock, VERSION};
-use store::{CheckProgress, CheckReport, Error, Finding, FindingKind, Log, Lsn, Remedy, Result};
+use store::{
+    CheckProgress, CheckReport, ClosedLog, Error, Finding, FindingKind, Lsn, Remedy, Result,
+};
 
 use super::counts::Pages;
 use super::walk::{Roots, Walk};
 use crate::checkpoint::SUPERBLOCK_FILES;
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
-use crate::recover::{LOG_DIRECTORY, open_file};
+use crate::recover::open_file;
 use crate::space::Space;
 
 /// Checks the store in a volume: the newest state that a superblock points to, and the log after
@@ -25,14 +27,9 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     if let Some(superblock) = &superblock
         && !report.stopped
     {
-        let from = Lsn(superblock.lsn);
-        let (volume, log) = (options.common.volume, options.common.log());
-        let looked = Log::verify(env, LOG_DIRECTORY, volume, &log, from, &mut |_| Ok(()));
-        found.extend(looked.findings);
-        match looked.end {
-            Ok(recovery) => report.log_records = recovery.replayed,
-            Err(error) => found.push(finding("the log", error)?.with(Remedy::CutLog)),
-        }
+        let (options, from) = (&options.common, Lsn(superblock.lsn));
+        let log = ClosedLog { env, options, from, certain: false, keep: None };
+        log.check(&mut report, &mut |_| Ok(()))?;
     }
     for finding in found {
         report.add(finding);

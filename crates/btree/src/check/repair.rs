@@ -22,7 +22,7 @@ use format::catalog::RootRecord;
 use format::map_directory::Entry;
 use format::space_map::{CONTINUATION, GROUP_BYTES, GROUP_UNITS};
 use format::superblock::{SUPERBLOCK_BYTES, Superblock};
-use store::{Cut, Error, Finding, Log, Lsn, Result};
+use store::{ClosedLog, Error, Finding, Lsn, Result};
 
 use super::counts::Pages;
 use super::offline::{Newest, newest};
@@ -30,7 +30,7 @@ use super::walk::{Roots, Walk};
 use crate::checkpoint::{SUPERBLOCK_FILES, write_superblocks};
 use crate::nodes::{NODES_FILE, Nodes};
 use crate::options::Options;
-use crate::recover::{LOG_DIRECTORY, no_state, open_file, open_superblocks};
+use crate::recover::{no_state, open_file, open_superblocks};
 use crate::space::{MapRoom, Page, Space, Work, directory_units};
 use crate::twice::BadCopy;
 
@@ -72,33 +72,12 @@ fn leads_to_nodes(env: &Env, superblock: &Superblock) -> Result<bool> {
     Ok(false)
 }
 
-/// Truncates a damaged log at its first damage; later records are lost. Fails, with nothing
-/// changed, when the log is likely that of a later state than the one that was found.
-pub fn cut_log(env: &Env, options: &Options) -> Result<Cut> {
-    let (from, certain) = cut_from(env, options)?;
-    Log::cut_off(env, LOG_DIRECTORY, options.common.volume, &options.common.log(), from, certain)
-}
-
-/// The result that [`cut_log`] would have, with nothing changed.
-pub fn cost_of_cut(env: &Env, options: &Options) -> Result<Cut> {
-    let (from, certain) = cut_from(env, options)?;
-    let (volume, log) = (options.common.volume, options.common.log());
-    Log::cost_of_cut(env, LOG_DIRECTORY, volume, &log, from, certain)
-}
-
-/// The last record of the state that was found, and whether there can be no later state.
-fn cut_from(env: &Env, options: &Options) -> Result<(Lsn, bool)> {
+/// The log behind the newest state. Another superblock that is not valid may have been newer.
+pub(crate) fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<ClosedLog<'a>> {
     let mut found = Vec::new();
     let Newest { superblock, .. } = newest_or_none(env, options, &mut found)?;
-    // A superblock that is not valid may have been the newer one.
-    Ok((Lsn(superblock.lsn), found.is_empty()))
-}
-
-/// Rewrites headers of log files that have no other damage, as a check reported.
-pub fn repair_log(env: &Env, options: &Options) -> Result<()> {
-    let newest = newest_or_none(env, options, &mut Vec::new())?;
-    let (volume, log) = (options.common.volume, options.common.log());
-    Log::write_headers(env, LOG_DIRECTORY, volume, &log, Lsn(newest.superblock.lsn))
+    let (from, certain) = (Lsn(superblock.lsn), found.is_empty());
+    Ok(ClosedLog { env, options: &options.common, from, certain, keep: None })
 }
 
 fn repair_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {

@@ -1,10 +1,10 @@
 //! Errors in the map are detected in either direction. Flipping bits cannot make such a map,
 //! because its pages have checksums.
 
-use store::{Batch, CheckReport, Error, FindingKind, Store, TreeId};
+use store::{Batch, CheckReport, Commit, Durable, Error, FindingKind, Maintain, Snapshot, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
-use crate::check::{cut_log, repair};
+use crate::check::repair;
 use crate::nodes::unit_offset;
 use crate::{BtreeStore, Options, check};
 
@@ -21,7 +21,7 @@ fn altered(alter: impl FnOnce(&mut Vec<u32>)) -> CheckReport {
     store.commit(&batch).expect("commit");
     assert!(store.checkpoint().expect("checkpoint"));
     assert!(check(&store).expect("check").is_clean());
-    let mut state = store.core.checkpoint.lock();
+    let mut state = store.engine().checkpoint.lock();
     alter(state.space.page_mut(0));
     drop(state);
     check(&store).expect("check")
@@ -92,13 +92,13 @@ fn a_saturated_count_stays_saturated() {
     });
     // As if there were nearly as many references as can be counted.
     let unit = {
-        let mut state = store.core.checkpoint.lock();
+        let mut state = store.engine().checkpoint.lock();
         let page = state.space.page_mut(0);
         let unit = first_node(page);
         page[unit] = COUNT_MAX - 2;
         unit
     };
-    let count = || store.core.checkpoint.lock().space.page_mut(0)[unit];
+    let count = || store.engine().checkpoint.lock().space.page_mut(0)[unit];
     // Two more are counted, and no more than that.
     commit(&|batch| (0..5).for_each(|n| batch.clone_tree(TreeId(32), TreeId(40 + n))));
     assert_eq!(count(), COUNT_MAX);
@@ -128,7 +128,7 @@ fn a_count_that_is_too_low_fails_a_checkpoint_and_does_not_abort() {
         store.commit(&batch).expect("commit");
         assert!(store.checkpoint().expect("checkpoint"));
         let unit = {
-            let mut state = store.core.checkpoint.lock();
+            let mut state = store.engine().checkpoint.lock();
             let page = state.space.page_mut(0);
             let unit = first_node(page);
             page[unit] = count;
@@ -166,7 +166,7 @@ fn a_log_is_not_truncated_while_a_damaged_superblock_may_be_newer() {
         store.commit(&batch).expect("commit");
         assert!(store.checkpoint().expect("checkpoint"));
     }
-    let generation = store.core.checkpoint.lock().generation;
+    let generation = store.engine().checkpoint.lock().generation;
     drop(store);
     let rot = |generation: u64| {
         let path = crate::checkpoint::SUPERBLOCK_FILES[(generation % 2) as usize];
@@ -177,12 +177,12 @@ fn a_log_is_not_truncated_while_a_damaged_superblock_may_be_newer() {
     let before = listing();
     rot(generation - 1);
     // The log has no record after the state, so it does not show that a newer state exists.
-    let error = cut_log(&env, &options).expect_err("it may be the older state");
+    let error = BtreeStore::cut_log(&env, &options).expect_err("it may be the older state");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
     assert_eq!(listing(), before, "nothing was changed");
     repair(&env, &options).expect("repair");
-    cut_log(&env, &options).expect("both superblocks are whole");
+    BtreeStore::cut_log(&env, &options).expect("both superblocks are whole");
     rot(generation + 1);
     rot(generation + 2);
-    cut_log(&env, &options).expect_err("no superblock leads anywhere");
+    BtreeStore::cut_log(&env, &options).expect_err("no superblock leads anywhere");
 }

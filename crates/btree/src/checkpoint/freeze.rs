@@ -40,7 +40,7 @@ impl Core {
         let log_records = self.journal.log_records();
         let shadowed = self.nodes.budget.take_shadowed();
         Frozen {
-            lsn: self.last_record(),
+            lsn: self.journal.last(),
             log_bytes,
             log_records,
             shadowed,

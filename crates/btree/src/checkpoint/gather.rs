@@ -383,7 +383,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use device::{Map, Set};
-    use store::{Batch, Store, TreeId};
+    use store::{Batch, Commit, Maintain, TreeId};
     use testing::Op;
 
     use super::Looking;
@@ -403,7 +403,7 @@ mod tests {
         }
         store.commit(&batch).unwrap();
         assert!(store.checkpoint().unwrap());
-        let core = &store.core;
+        let core = &store.engine();
         let tree = core.tree(TREE).unwrap();
         let durable = core.checkpoint.lock().space.directory.unwrap();
         // No page of it is in memory.

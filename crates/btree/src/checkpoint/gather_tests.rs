@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use store::{Batch, KeyRange, Pinned, Read, Store, TreeId};
+use store::{Batch, Commit, Durable, KeyRange, Maintain, Pinned, Read, Snapshot, TreeId};
 use testing::{Fault, FaultOn, Op, SimEnv};
 
 use crate::{BtreeStore, Options, check};
@@ -78,7 +78,7 @@ impl World {
 
     /// Evicts everything that can be evicted, so that it is read from disk.
     fn unload(&self) {
-        let core = &self.store.core;
+        let core = &self.store.engine();
         let _gate = core.gate.write();
         core.evictions.fetch_add(1, Ordering::Relaxed);
         (0..100_000).any(|_| !core.nodes.ring.turn());
@@ -151,7 +151,7 @@ impl World {
     /// to be moved.
     fn checkpoint(&mut self) -> bool {
         let store = Arc::clone(&self.store);
-        let core = &store.core;
+        let core = &store.engine();
         let mut state = core.checkpoint.lock();
         let released = state.space.release(core.pins.lock().oldest());
         core.gather(&mut state);
@@ -174,7 +174,7 @@ impl World {
 impl World {
     /// A checkpoint without other actions; returns whether leaves were to be moved.
     fn checkpoint_now(&self) -> bool {
-        let core = &self.store.core;
+        let core = &self.store.engine();
         let mut state = core.checkpoint.lock();
         let before = core.nodes.moved_bytes.load(Ordering::Relaxed);
         core.checkpoint_locked(&mut state, 4096).expect("checkpoint");
@@ -249,7 +249,7 @@ fn a_slot_copied_without_its_cell_points_to_the_old_place() {
     let (sim, model) = aged();
     let (_sim, mut world) = World::of(&sim, &model, 1);
     let store = Arc::clone(&world.store);
-    let core = &store.core;
+    let core = &store.engine();
     let mut moves = 0;
     for _ in 0..6 {
         world.put(TREE, 60);
@@ -410,7 +410,7 @@ fn a_checkpoint_without_space_to_move_nodes_moves_none() {
     let (sim, mut world) = World::of(&sim, &model, 1);
     world.compare();
     let store = Arc::clone(&world.store);
-    let core = &store.core;
+    let core = &store.engine();
     let mut chosen = 0;
     for _ in 0..8 {
         world.put(TREE, 100);
@@ -442,7 +442,7 @@ fn a_checkpoint_that_released_contents_is_not_retried() {
     let (sim, model) = aged();
     let (sim, mut world) = World::of(&sim, &model, 2);
     let store = Arc::clone(&world.store);
-    let core = &store.core;
+    let core = &store.engine();
     world.put(TREE, 100);
     {
         let mut state = core.checkpoint.lock();

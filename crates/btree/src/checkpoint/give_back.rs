@@ -145,7 +145,7 @@ impl Core {
             if now > length {
                 file.set_len(length)?;
             }
-            if self.tight.load(Ordering::Relaxed) {
+            if self.journal.is_tight() {
                 // All at once: a caller that finds no space retries once after this, and then gives
                 // up.
                 return punch_round(space, file, Part::all(TIGHT_BYTES_MIN));
@@ -209,7 +209,7 @@ impl Core {
     /// After a superblock write failed a crash may leave either state, and the map covers only one.
     /// Called with the state locked.
     fn may_be_two_states(&self) -> bool {
-        self.check_log().is_err()
+        self.journal.check_log().is_err()
     }
 
     fn may_be_listed(&self, length: u64) -> u64 {
@@ -334,10 +334,10 @@ mod tests {
     fn holes(groups: u64, hole: usize) -> (SimEnv, Arc<BtreeStore>, Vec<(u64, u16)>) {
         let sim = testing::sim_env(1);
         let store = BtreeStore::create(&sim.env(), &Options::with_cache(8 << 20)).unwrap();
-        store.core.nodes.file.set_len(groups * GROUP_BYTES as u64).unwrap();
-        store.core.room_free.store(u64::MAX, Ordering::Relaxed);
-        store.core.tight.store(false, Ordering::Relaxed);
-        let mut state = store.core.checkpoint.lock();
+        store.engine().nodes.file.set_len(groups * GROUP_BYTES as u64).unwrap();
+        store.engine().room_free.store(u64::MAX, Ordering::Relaxed);
+        store.engine().journal.set_tight(false);
+        let mut state = store.engine().checkpoint.lock();
         state.space = Space::empty();
         let mut free = Vec::new();
         for group in 0..groups {
@@ -373,41 +373,41 @@ mod tests {
     fn short_runs_are_not_punched_beside_writers_however_many_there_are() {
         let (sim, store, free) = holes(500, 14);
         assert!(free.len() > 1 << 16);
-        let mut state = store.core.checkpoint.lock();
+        let mut state = store.engine().checkpoint.lock();
         let length = 500 * GROUP_BYTES as u64;
         for _ in 0..6 {
             for free in free.chunks(9000) {
-                give(&store.core, &mut state, free);
+                give(&store.engine(), &mut state, free);
             }
         }
         assert!(free.len() as u64 * 6 * (14 << 10) > 2 * length, "all of it is listed, and again");
         assert_eq!(sim.device.counts().of(Op::Punch), 0);
         assert_eq!(state.space.freed.groups.len(), 500, "however often it was freed");
         drop(state);
-        while store.core.give_back_at_rest() {}
-        while store.core.give_back_at_rest() {}
+        while store.engine().give_back_at_rest() {}
+        while store.engine().give_back_at_rest() {}
         assert_eq!(sim.device.counts().of(Op::Punch), free.len() as u64);
     }
 
     #[test]
     fn much_space_is_freed_by_several_checkpoints() {
         let (sim, store, free) = holes(64, 80);
-        let mut state = store.core.checkpoint.lock();
+        let mut state = store.engine().checkpoint.lock();
         let punches = || sim.device.counts().of(Op::Punch);
         // Less than a quarter of the file.
         let (some, rest) = free.split_at(free.len() / 64 * 17);
-        give(&store.core, &mut state, some);
+        give(&store.engine(), &mut state, some);
         assert_eq!(punches(), 0);
         let (one, rest) = rest.split_at(10);
         for &(unit, units) in rest {
             state.space.freed.note(unit, units);
         }
         let mut before = 0;
-        give(&store.core, &mut state, one);
+        give(&store.engine(), &mut state, one);
         while punches() > before {
             assert!(punches() - before <= BUSY_PUNCHES as u64 + 64, "{} at once", punches());
             before = punches();
-            give(&store.core, &mut state, &[]);
+            give(&store.engine(), &mut state, &[]);
         }
         assert_eq!(before, free.len() as u64);
         assert_eq!((state.space.freed.units, state.space.freed.groups.len()), (0, 0));
@@ -416,22 +416,22 @@ mod tests {
     #[test]
     fn failed_punches_are_retried() {
         let (sim, store, free) = holes(8, 80);
-        let mut state = store.core.checkpoint.lock();
+        let mut state = store.engine().checkpoint.lock();
         for &(unit, units) in &free {
             state.space.freed.note(unit, units);
         }
         drop(state);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 20));
-        assert!(store.core.give_back_now().is_err());
+        assert!(store.engine().give_back_now().is_err());
         // A caller that repeats the call while it returns true must not get true forever.
         sim.device.inject(Fault::io(FaultOn::Only(Op::Punch), 0));
-        assert!(!store.core.give_back_at_rest() && !store.core.give_back_at_rest());
+        assert!(!store.engine().give_back_at_rest() && !store.engine().give_back_at_rest());
         let before = sim.device.counts().of(Op::Punch);
         assert!(before < free.len() as u64);
-        store.core.give_back_now().unwrap();
+        store.engine().give_back_now().unwrap();
         let punched = sim.device.counts().of(Op::Punch);
         assert!(punched >= free.len() as u64, "{punched} of {}", free.len());
-        assert!(store.core.checkpoint.lock().space.freed.groups.is_empty());
+        assert!(store.engine().checkpoint.lock().space.freed.groups.is_empty());
     }
 
     #[test]
@@ -439,7 +439,7 @@ mod tests {
         let (_sim, store, free) = holes(16, 16);
         let of =
             |group: u64| free.iter().filter(move |(unit, _)| unit / GROUP_UNITS as u64 == group);
-        let core = &store.core;
+        let core = &store.engine();
         give(core, &mut core.checkpoint.lock(), &of(0).copied().collect::<Vec<_>>());
         core.give_back_at_rest();
         let there = || core.checkpoint.lock().space.freed.groups.contains_key(&0);

@@ -26,12 +26,11 @@ mod shed;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use device::Map;
 use format::Pointer;
 use format::catalog::{CatalogKey, RootRecord};
-use store::{Log, Lsn, Result, TreeId};
+use store::{Lsn, Result, TreeId};
 
 use crate::cell::LeafCell;
 use crate::copied::{Copied, copy_forward};
@@ -53,7 +52,7 @@ pub(crate) const FREED_MAX: usize = 4096;
 
 /// State that the checkpointing thread keeps from one checkpoint to the next.
 #[derive(Debug)]
-pub(crate) struct State {
+pub struct State {
     pub(crate) space: Space,
     /// Number of the last durable checkpoint.
     pub(crate) generation: u64,
@@ -100,7 +99,7 @@ struct Failed {
 impl Core {
     /// Runs a checkpoint with the state locked; also frees up to `most` nodes of trash.
     pub(crate) fn checkpoint_locked(&self, state: &mut State, most: usize) -> Result<()> {
-        self.check_log()?;
+        self.journal.check_log()?;
         let released = state.space.release(self.pins.lock().oldest());
         self.gather(state);
         let frozen = self.freeze();
@@ -110,8 +109,7 @@ impl Core {
             // A failure meanwhile may have left half a batch in the frozen state, and the log must
             // not be trimmed for that. A successful sync of the log does not rule that out.
             // Replayed records were made durable before (`replay`).
-            let sync = |log: &Log| log.sync(frozen.lsn).and_then(|()| log.check());
-            match self.journal.opened_log().map_or(Ok(()), sync) {
+            match self.journal.sync_for_checkpoint(frozen.lsn) {
                 Ok(()) => Ok(written),
                 Err(error) => {
                     // While the written nodes are still listed.
@@ -126,7 +124,7 @@ impl Core {
                 self.thaw(&frozen);
                 // The held space that was released is free all the same; only punching is missed.
                 if !error.is_no_space() && !matches!(error, store::Error::Corrupt(_)) {
-                    self.fail_log(&format!("a checkpoint failed: {error}"));
+                    self.journal.fail_log(&format!("a checkpoint failed: {error}"));
                 }
                 Err(error)
             }
@@ -138,7 +136,7 @@ impl Core {
     /// their content.
     pub(crate) fn sync_nodes(&self) -> Result<()> {
         self.nodes.sync().map_err(|error| {
-            self.fail_log(&format!("nodes could not be made durable: {error}"));
+            self.journal.fail_log(&format!("nodes could not be made durable: {error}"));
             error.into()
         })
     }
@@ -149,10 +147,10 @@ impl Core {
     /// dropped as they were written: then the next checkpoint writes what the trees have by then.
     fn write_state(&self, state: &mut State, frozen: &Frozen, most: usize) -> Result<Written> {
         let moves = state.gather.take();
-        let frugal = self.tight.load(Ordering::Relaxed);
+        let frugal = self.journal.is_tight();
         match self.try_write_state(state, frozen, most, Attempt { moves, frugal }) {
             Err(Failed { error, whole: true })
-                if error.is_no_space() && !frugal && self.check_log().is_ok() =>
+                if error.is_no_space() && !frugal && self.journal.check_log().is_ok() =>
             {
                 tracing::debug!(%error, "retrying the checkpoint without moving nodes");
                 let attempt = Attempt { moves: Map::default(), frugal: true };
@@ -338,8 +336,9 @@ fn take_trash(
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::sync::atomic::Ordering;
 
-    use store::{Batch, Read, Store, TreeId};
+    use store::{Batch, Commit, Durable, Maintain, Read, TreeId};
     use testing::{Fault, FaultOn, Op, SimDevice};
 
     use super::*;
@@ -372,11 +371,11 @@ mod tests {
         batch.put(TREE, b"key", b"value");
         store.commit(&batch).unwrap();
         store.sync(store.last_commit()).unwrap();
-        let before = store.core.published.load(Ordering::Relaxed);
+        let before = store.engine().published.load(Ordering::Relaxed);
         let device = sim.device.clone();
         MEANWHILE.set(Some(Box::new(move |core| act(core, &device))));
         assert!(store.checkpoint().is_err());
-        assert_eq!(store.core.published.load(Ordering::Relaxed), before);
+        assert_eq!(store.engine().published.load(Ordering::Relaxed), before);
         drop(store);
         let store = BtreeStore::open(&sim.env(), &options).unwrap();
         assert_eq!(store.get(TREE, b"key").unwrap().as_deref(), Some(&b"value"[..]));

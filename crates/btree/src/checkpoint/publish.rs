@@ -62,7 +62,7 @@ impl Core {
         if let Err(error) = write_superblocks(&self.superblocks, 0, &superblock) {
             // It is unknown which state a crash would now leave.
             self.thaw(&frozen);
-            self.fail_log(&format!("the superblocks could not be written: {error}"));
+            self.journal.fail_log(&format!("the superblocks could not be written: {error}"));
             return Err(error);
         }
         self.end_shedding();
@@ -98,7 +98,7 @@ impl Core {
         drop(written.cells);
         self.give_back(state, groups, &free);
         // The superfluous part of a log that is being replayed is trimmed by the next checkpoint.
-        self.journal.opened_log().map_or(Ok(()), |log| log.trim(written.lsn))
+        self.journal.trim(written.lsn)
     }
 
     /// Makes the new state the one for look-ups.

@@ -127,7 +127,7 @@ fn shed_below(child: &Child) -> usize {
 mod tests {
     use std::collections::BTreeMap;
 
-    use store::{Batch, KeyRange, Read, Result, Store, TreeId};
+    use store::{Batch, Commit, Durable, KeyRange, Maintain, Read, Result, Snapshot, TreeId};
 
     use super::super::Written;
     use crate::{BtreeStore, Options, check};
@@ -180,7 +180,7 @@ mod tests {
         let mut batch = Batch::new();
         batch.create_tree(TREE);
         store.commit(&batch).unwrap();
-        let (core, mut model) = (&store.core, Model::new());
+        let (core, mut model) = (&store.engine(), Model::new());
         put(&store, &mut model, 0..KEYS, 1);
         let before = core.dirty();
         let mut state = core.checkpoint.lock();

@@ -25,7 +25,7 @@ mod graft;
 use device::Latch;
 use format::batch::{self as codec, IngestedLeaf, Op, Ops};
 use format::space_map::GROUP_BYTES;
-use store::{Batch, CommitToken, Error, Result, Room, SortedRun, TreeId};
+use store::{Batch, CommitToken, Error, IngestInto, Result, Room, SortedRun, TreeId};
 
 use crate::commit::malformed;
 use crate::core::Core;
@@ -33,34 +33,25 @@ use crate::space::Ingested;
 use crate::underfull::Underfull;
 use build::{Built, Run};
 
-/// The destination of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// A range of a tree that holds no key.
-    Range,
-    /// A tree that the same record creates.
-    NewTree,
-}
-
 impl Core {
     /// Ingests a run into its place.
     pub(crate) fn ingest(
         &self,
         id: TreeId,
         run: &mut dyn SortedRun,
-        place: Place,
+        place: IngestInto,
     ) -> Result<CommitToken> {
-        if self.journal.is_closed() {
-            return Err(Error::ReadOnly(std::sync::Arc::from("the store was closed")));
-        }
+        self.journal.check_open()?;
         self.keep_dirty(false)?;
         self.takes(id, place)?;
         let mut written = Vec::new();
         let mut underfull = Underfull::default();
         let done = build::build(self, run, &mut written).and_then(|built| match built {
-            Built::Empty if place == Place::NewTree => self.make_small(id, &[]),
+            Built::Empty if place == IngestInto::NewTree => self.make_small(id, &[]),
             Built::Empty => Ok(CommitToken(self.log().last())),
-            Built::Small(_, entries) if place == Place::NewTree => self.make_small(id, &entries),
+            Built::Small(_, entries) if place == IngestInto::NewTree => {
+                self.make_small(id, &entries)
+            }
             Built::Small(run, entries) => self.put_small(id, &run, &entries, &mut underfull),
             Built::Leaves(run) => self.put_leaves((id, place), &run, &written, &mut underfull),
         });
@@ -82,8 +73,8 @@ impl Core {
     }
 
     /// Refuses a run for a tree that is absent and should exist, or the reverse.
-    fn takes(&self, id: TreeId, place: Place) -> Result<()> {
-        if place == Place::Range {
+    fn takes(&self, id: TreeId, place: IngestInto) -> Result<()> {
+        if place == IngestInto::Range {
             return self.tree(id).map(|_| ());
         }
         assert!(id > TreeId::LAST_RESERVED, "tree {} is reserved", id.0);
@@ -121,7 +112,7 @@ impl Core {
         batch.check().map_err(|_| Error::RunTooLong)?;
         let load = || self.range_is_empty(id, run).and_then(|()| self.ensure(&batch));
         let _gate = self.load_and_enter(Latch::write, load)?;
-        self.check_open()?;
+        self.journal.check_open()?;
         // This may have changed since; in most cases everything that the check needs is in memory.
         load()?;
         self.append_and_apply(batch.as_bytes(), underfull)
@@ -129,7 +120,7 @@ impl Core {
 
     fn put_leaves(
         &self,
-        (id, place): (TreeId, Place),
+        (id, place): (TreeId, IngestInto),
         run: &Run,
         written: &[Ingested],
         underfull: &mut Underfull,
@@ -140,7 +131,7 @@ impl Core {
             leaves.push(IngestedLeaf { from, pointer: leaf.pointer, overflows });
         }
         let mut record = Vec::new();
-        if place == Place::NewTree {
+        if place == IngestInto::NewTree {
             codec::create_tree(&mut record, id.0);
         }
         codec::ingest(&mut record, id.0, &run.first, &run.last, &leaves);
@@ -152,7 +143,7 @@ impl Core {
         let mut state = self.checkpoint.lock();
         let load = || -> Result<()> {
             self.takes(id, place)?;
-            if place == Place::Range {
+            if place == IngestInto::Range {
                 self.range_is_empty(id, run)?;
                 // The nodes that applying needs are loaded before it is logged.
                 self.ensure_edges(&*self.tree(id)?, &run.first, Some(&run.last))?;
@@ -160,7 +151,7 @@ impl Core {
             Ok(())
         };
         let _gate = self.load_and_enter(Latch::write, load)?;
-        self.check_open()?;
+        self.journal.check_open()?;
         load()?;
         let lsn = self.log().append(&record, Room::Normal)?;
         state.space.ingested.extend_from_slice(written);

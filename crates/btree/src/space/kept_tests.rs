@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use store::{Batch, CheckReport, KeyRange, Read, Store, TreeId};
+use store::{Batch, CheckReport, Commit, Durable, KeyRange, Maintain, Read, TreeId};
 use testing::SimEnv;
 
 use format::map_directory::Entry;
@@ -47,7 +47,7 @@ impl Subject {
     }
 
     fn bound(&self) {
-        self.store.core.checkpoint.lock().space.pages_kept = self.kept;
+        self.store.engine().checkpoint.lock().space.pages_kept = self.kept;
     }
 
     fn commit(&self, fill: impl FnOnce(&mut Batch)) {
@@ -100,7 +100,7 @@ impl Subject {
 
     /// Pages in memory, and groups.
     fn pages(&self) -> (usize, usize) {
-        let state = self.store.core.checkpoint.lock();
+        let state = self.store.engine().checkpoint.lock();
         (state.space.pages.len(), state.space.groups.len())
     }
 

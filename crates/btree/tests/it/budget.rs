@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use btree::BtreeStore;
 use device::spawn;
-use store::{KeyRange, Read, Store, TreeId};
+use store::{Durable, KeyRange, Maintain, Read, Snapshot, TreeId};
 
 use crate::util::{TREE, checked, commit, options, reclaim_all, store};
 
@@ -78,7 +78,7 @@ fn no_read_exceeds_the_budget() {
         for thread in threads {
             thread.join().expect("a load ends");
         }
-        let cache = store.cache();
+        let cache = store.engine().cache();
         assert!(cache.peak <= budget, "{cache:?}");
         assert!(cache.peak > budget / 2, "the load was too small: {cache:?}");
         reclaim_all(&store);
@@ -119,12 +119,12 @@ const LEAF_BYTES: usize = 24 << 10;
 #[test]
 fn memory_a_batch_takes_beyond_the_budget_is_freed_at_its_commit() {
     let store = large();
-    let before = store.cache();
+    let before = store.engine().cache();
     let changed = || (0..ENTRIES).step_by(50);
     commit(&store, |batch| {
         changed().for_each(|n| batch.put(TREE, &n.to_be_bytes(), &[9; 100]));
     });
-    let after = store.cache();
+    let after = store.engine().cache();
     let leaves = (after.loads - before.loads) as usize;
     println!("{leaves} nodes were read, {after:?}");
     assert!(after.peak > 3 * after.budget, "the batch was too small: {after:?}");
@@ -144,9 +144,9 @@ fn a_scan_does_not_evict_used_pages() {
     // Together less than half of the cache.
     let hot = 0..ENTRIES / HOT_SHARE;
     let warm = || {
-        let before = store.cache().loads;
+        let before = store.engine().cache().loads;
         hot.clone().for_each(|n| get(&store, n));
-        store.cache().loads - before
+        store.engine().cache().loads - before
     };
     let cold = warm();
     warm();
@@ -170,7 +170,7 @@ fn unused_trees_are_closed() {
         commit(&store, |batch| batch.clone_tree(TREE, TreeId(100 + clone)));
     }
     assert!(store.checkpoint().expect("checkpoint"));
-    let cache = store.cache();
+    let cache = store.engine().cache();
     assert!(cache.trees <= 1100, "{cache:?}");
     for clone in (0..4000).rev() {
         let tree = TreeId(100 + clone);
@@ -178,7 +178,7 @@ fn unused_trees_are_closed() {
         commit(&store, |batch| batch.put(tree, &key(clone), &clone.to_be_bytes()));
     }
     assert!(store.checkpoint().expect("checkpoint"));
-    let cache = store.cache();
+    let cache = store.engine().cache();
     assert!(cache.trees <= 1100 && cache.peak <= cache.budget, "{cache:?}");
     for clone in 0..4000_u64 {
         let found = store.get(TreeId(100 + clone), &key(clone)).expect("read");
@@ -206,7 +206,7 @@ fn many_clones_with_private_paths_stay_within_the_budget() {
             batch.put(tree, &key(clone), &clone.to_be_bytes());
         });
     }
-    let cache = store.cache();
+    let cache = store.engine().cache();
     assert!(cache.peak <= cache.budget, "{cache:?}");
     for clone in 0..2000_u64 {
         let found = store.get(TreeId(100 + clone), &key(clone)).expect("read");

@@ -1,7 +1,7 @@
 //! Trees larger than the cache.
 
 use btree::BtreeStore;
-use store::{KeyRange, Read, Store};
+use store::{Durable, KeyRange, Maintain, Read};
 
 use crate::util::{TREE, checked, commit, entries, options, store};
 
@@ -21,7 +21,7 @@ fn a_tree_larger_than_the_cache_reads_and_writes() {
     for n in 0..count {
         commit(&store, |batch| batch.put(TREE, &key(n), &value(n)));
     }
-    let cache = store.cache();
+    let cache = store.engine().cache();
     assert!(cache.peak <= cache.budget, "{cache:?}");
     checked(&store);
     drop(store);
@@ -29,7 +29,7 @@ fn a_tree_larger_than_the_cache_reads_and_writes() {
     for n in (0..count).rev() {
         let found = store.get(TREE, &key(n)).expect("read");
         assert_eq!(found.as_deref(), Some(value(n).as_slice()), "{n}");
-        let cache = store.cache();
+        let cache = store.engine().cache();
         assert!(cache.peak <= cache.budget, "{cache:?}");
     }
     for n in (0..count).step_by(3) {
@@ -42,7 +42,7 @@ fn a_tree_larger_than_the_cache_reads_and_writes() {
         seen += 1;
     }
     assert_eq!(seen, count - count.div_ceil(3));
-    let cache = store.cache();
+    let cache = store.engine().cache();
     assert!(cache.peak <= cache.budget, "{cache:?}");
 }
 
@@ -95,7 +95,7 @@ fn interior_nodes_are_evicted_when_they_outgrow_the_cache() {
         let n = random.u32(0..count);
         let found = store.get(TREE, &key(n)).expect("read");
         assert_eq!(found.as_deref(), Some([n as u8; 300].as_slice()), "{n}");
-        let cache = store.cache();
+        let cache = store.engine().cache();
         assert!(cache.peak <= cache.budget, "{cache:?}");
     }
     for n in (0..count).step_by(7) {

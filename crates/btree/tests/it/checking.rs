@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use btree::{BtreeStore, inspect};
 use format::node::{HEADER_BYTES, MAGIC, UNIT_BYTES};
-use store::{CheckReport, Finding, FindingKind, Store, TreeId};
+use store::{CheckReport, Durable, Finding, FindingKind, Maintain, TreeId};
 use testing::{Op, SimEnv};
 
 use crate::util::{TREE, commit, options, store};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use btree::BtreeStore;
-use store::{Batch, CheckReport, Read, Store, TreeId};
+use store::{Batch, CheckReport, Commit, Durable, Maintain, Read, TreeId};
 use testing::store_conformance::History;
 use testing::{CrashPolicy, Op, SimEnv, sim_env};
 

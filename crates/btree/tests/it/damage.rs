@@ -5,7 +5,7 @@ use std::sync::Arc;
 use btree::{BtreeStore, check};
 use device::File;
 use format::node::{HEADER_BYTES, Header, Kind, MAGIC, UNIT_BYTES, seal, verify};
-use store::{Error, FindingKind, KeyRange, Read, Store, TreeId};
+use store::{Durable, Error, FindingKind, KeyRange, Maintain, Read, Snapshot, TreeId};
 use testing::SimEnv;
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};

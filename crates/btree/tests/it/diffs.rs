@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use btree::BtreeStore;
-use store::{DiffCursor, Error, KeyRange, Pinned, Result, Store, TreeId};
+use store::{DiffCursor, Durable, Error, KeyRange, Maintain, Pinned, Result, Snapshot, TreeId};
 use testing::{Op, SimEnv};
 
 use crate::util::{TREE, commit, options, store};

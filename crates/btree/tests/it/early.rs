@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use btree::{BtreeStore, check};
 use device::spawn;
-use store::{Batch, Pinned, Store, TreeId};
+use store::{Batch, Commit, Durable, Maintain, Pinned, Snapshot, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv, sim_env};
 
 use crate::load::Load;
@@ -52,7 +52,11 @@ fn scattered_changes_behind_a_small_cache_need_few_checkpoints() {
     let made = after.checkpoints - before.checkpoints;
     // Each leaf takes some 20 KB in memory, and less than 600 KB of them may be changed.
     assert!(made < 10, "{made} checkpoints for 3,000 changes");
-    assert!(store.cache().peak <= store.cache().budget, "{:?}", store.cache());
+    assert!(
+        store.engine().cache().peak <= store.engine().cache().budget,
+        "{:?}",
+        store.engine().cache()
+    );
     assert_eq!(entries(&*store, TREE), model);
     checked(&store);
     assert_eq!(entries(&*store, TREE), model);
@@ -89,12 +93,12 @@ fn pins_keep_the_budget(cache_bytes: usize, keys: u32, rounds: u8) {
         put(&store, &mut model, 0..keys, round);
         pins.push((store.pin().expect("pin"), model.clone()));
     }
-    let cache = store.cache();
+    let cache = store.engine().cache();
     assert!(cache.peak <= cache.budget, "{cache:?}");
     for (pin, model) in &pins {
         assert_eq!(&entries(&**pin, TREE), model);
     }
-    assert!(store.cache().peak <= cache.budget, "{:?}", store.cache());
+    assert!(store.engine().cache().peak <= cache.budget, "{:?}", store.engine().cache());
     drop(pins);
     for _ in 0..2 {
         checked(&store);
@@ -138,7 +142,11 @@ fn threads_clones_and_pins_continue_while_leaves_are_pre_flushed() {
     for thread in threads {
         thread.join().expect("the work ends");
     }
-    assert!(store.cache().peak <= store.cache().budget, "{:?}", store.cache());
+    assert!(
+        store.engine().cache().peak <= store.engine().cache().budget,
+        "{:?}",
+        store.engine().cache()
+    );
     reclaim_all(&store);
     checked(&store);
     assert_eq!(entries(&*store, TREE).len(), KEYS as usize);

@@ -8,7 +8,7 @@ use format::catalog::RootRecord;
 use format::node::{self, LeafBody, LeafValue, UNIT_BYTES};
 use format::space_map::PAGE_BYTES;
 use format::superblock::{Decoded, Superblock};
-use store::Store;
+use store::{Durable, Maintain};
 use testing::{SimDevice, SimEnv};
 
 use crate::superblocks::{CACHE_BYTES, PATHS};

@@ -1,7 +1,7 @@
 //! Ingested runs cost one write, keep the structure sound and the counts exact, whatever is cut.
 
 use btree::BtreeStore;
-use store::{Batch, Error, KeyRange, SliceRun, Store, TreeId};
+use store::{Batch, Commit, Durable, Error, KeyRange, Maintain, SliceRun, Snapshot, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, leaf_keys, options, store, verify};

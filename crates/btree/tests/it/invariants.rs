@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use btree::BtreeStore;
-use store::{Lane, MergeKind, Read, Store, TreeId};
+use store::{Lane, Maintain, MergeKind, Read, TreeId};
 
 use crate::util::{TREE, checked, commit, entries, options, store};
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use btree::{BtreeStore, inspect};
-use store::{Lane, MergeKind, Read, Store, TreeId};
+use store::{Durable, Lane, Maintain, MergeKind, Read, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
 use crate::reads::{NODES, through};

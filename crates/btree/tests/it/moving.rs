@@ -9,7 +9,7 @@ use btree::{BtreeStore, NodeWrites, check};
 use device::spawn;
 use device::sync::Mutex;
 use format::node::UNIT_BYTES;
-use store::{Error, Read, Store, TreeId};
+use store::{Durable, Error, Maintain, Read, Snapshot, TreeId};
 use testing::run::say;
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
@@ -62,7 +62,7 @@ fn many_rounds(clones: bool) -> (NodeWrites, f64) {
     let (mut before, mut longest) = (NodeWrites::default(), 0.0_f64);
     for version in 1..=60 {
         if version == 21 {
-            before = store.node_writes();
+            before = store.engine().node_writes();
         }
         let clone = TreeId(TREE.0 + u64::from(version));
         if clones {
@@ -80,12 +80,12 @@ fn many_rounds(clones: bool) -> (NodeWrites, f64) {
         let ratio = nodes_length(&sim) as f64 / (report.units * UNIT_BYTES as u64) as f64;
         longest = longest.max(ratio);
         if version % 10 == 0 {
-            let now = store.node_writes();
+            let now = store.engine().node_writes();
             say(&format!("round {version}: {now:?}, the file {ratio:.2} times what is in it"));
         }
     }
     assert_eq!(entries(&*store, TREE), model);
-    let now = store.node_writes();
+    let now = store.engine().node_writes();
     let since = NodeWrites {
         runs: now.runs - before.runs,
         bytes: now.bytes - before.bytes,
@@ -119,10 +119,10 @@ fn aged(seed: u64) -> (SimEnv, Arc<BtreeStore>, Model) {
 
 /// Rounds until one has moved something.
 fn move_some(store: &BtreeStore, model: &mut Model, random: &mut fastrand::Rng) {
-    let before = store.node_writes().moved;
+    let before = store.engine().node_writes().moved;
     for version in 100..110 {
         round(store, model, random, version);
-        if store.node_writes().moved > before {
+        if store.engine().node_writes().moved > before {
             return;
         }
     }
@@ -155,10 +155,10 @@ fn power_may_be_cut_while_leaves_are_moved() {
             assert!(report.is_clean(), "{place}: {:#?}", report.findings);
             *cuts.lock() += 1;
         });
-        let before = store.node_writes().moved;
-        while store.node_writes().moved == before {
+        let before = store.engine().node_writes().moved;
+        while store.engine().node_writes().moved == before {
             assert!(store.checkpoint().expect("checkpoint"));
-            if store.node_writes().moved == before {
+            if store.engine().node_writes().moved == before {
                 sim.device.unwatch();
                 move_some(&store, &mut model, &mut random);
             }
@@ -192,7 +192,7 @@ fn unreadable_nodes_are_not_moved_and_fail_no_checkpoint() {
     let before = lost(&store);
     assert!(before.len() > 10, "{} keys are damaged", before.len());
     let mut random = fastrand::Rng::with_seed(3);
-    let moved = store.node_writes().moved;
+    let moved = store.engine().node_writes().moved;
     for version in 200..220 {
         for _ in 0..CHANGES {
             let key = random.u32(..KEYS);
@@ -202,7 +202,7 @@ fn unreadable_nodes_are_not_moved_and_fail_no_checkpoint() {
         }
         assert!(store.checkpoint().expect("damage stops no checkpoint"));
     }
-    assert!(store.node_writes().moved > moved, "nothing was moved");
+    assert!(store.engine().node_writes().moved > moved, "nothing was moved");
     assert_eq!(lost(&store), before, "no more and no less is damaged");
     for key in (0..KEYS).filter(|key| before.binary_search(key).is_err()) {
         let found = store.get(TREE, &key.to_be_bytes()).expect("read");
@@ -213,7 +213,7 @@ fn unreadable_nodes_are_not_moved_and_fail_no_checkpoint() {
 #[test]
 fn writers_readers_clones_and_pins_go_on_while_leaves_are_moved() {
     let (sim, store, _) = aged(4);
-    let before = store.node_writes().moved;
+    let before = store.engine().node_writes().moved;
     let done = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..2_u32)
         .map(|writer| {
@@ -269,7 +269,7 @@ fn writers_readers_clones_and_pins_go_on_while_leaves_are_moved() {
     checkpoints.join().expect("checkpoints");
     reclaim_all(&store);
     checked(&store);
-    assert!(store.node_writes().moved > before, "nothing was moved");
+    assert!(store.engine().node_writes().moved > before, "nothing was moved");
     let all = entries(&*store, TREE);
     assert_eq!(all.len(), KEYS as usize);
     for (key, value) in models.iter().flatten() {

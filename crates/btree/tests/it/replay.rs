@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use btree::{BtreeStore, Options};
-use store::{Read, Store};
+use store::{Durable, Maintain, Read};
 use testing::sim_env;
 
 use crate::util::{TREE, checked, commit, options};

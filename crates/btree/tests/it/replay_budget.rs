@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use btree::{BtreeStore, Options, check};
-use store::{Batch, Read, SliceRun, Store, TreeId};
+use store::{Batch, Commit, Durable, Maintain, Read, SliceRun, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, SimEnv, sim_env};
 
 use crate::load::{Load, key};
@@ -33,12 +33,12 @@ fn a_log_of_more_than_the_cache_is_replayed_within_the_budget() {
         load.fill(&store);
         (1..=changes).for_each(|count| load.change(&store, count));
         store.sync(store.last_commit()).expect("sync");
-        let dirty = store.cache().dirty;
+        let dirty = store.engine().cache().dirty;
         assert!(dirty > cache_bytes / 10 * 11, "only {dirty} bytes were changed");
         // The process is killed.
         drop(store);
         let store = BtreeStore::open(&sim.env(), &options(cache_bytes)).expect("open");
-        let (cache, stats) = (store.cache(), store.stats());
+        let (cache, stats) = (store.engine().cache(), store.stats());
         println!("{cache:?}, {} checkpoints", stats.checkpoints);
         assert!(cache.peak <= cache.budget, "{cache:?}");
         assert_eq!(stats.replayed, changes);
@@ -156,14 +156,14 @@ fn a_long_log_is_replayed_on_a_full_disk() {
     drop(store);
     sim.device.set_capacity(Some(sim.device.used_bytes()));
     let store = BtreeStore::open(&sim.env(), &options(2 << 20)).expect("open");
-    let cache = store.cache();
+    let cache = store.engine().cache();
     assert!(cache.peak > cache.budget, "there was space to write: {cache:?}");
     assert_eq!(load.whole(&store, "full"), 2000);
     sim.device.set_capacity(None);
     load.change(&store, 2001);
     checked(&store);
     assert_eq!(load.whole(&store, "in the end"), 2001);
-    let cache = store.cache();
+    let cache = store.engine().cache();
     assert!(cache.resident <= cache.budget, "{cache:?}");
 }
 
@@ -273,9 +273,13 @@ fn a_long_log_over_damage_is_replayed_within_the_budget() {
                 continue;
             }
             missed += 1;
-            peak = peak.max(store.cache().peak);
+            peak = peak.max(store.engine().cache().peak);
             let place = format!("{cache_bytes}, bit {bit}");
-            assert!(store.cache().peak <= store.cache().budget, "{place}: {:?}", store.cache());
+            assert!(
+                store.engine().cache().peak <= store.engine().cache().budget,
+                "{place}: {:?}",
+                store.engine().cache()
+            );
             for (key, value) in &right {
                 if let Ok(found) = store.get(TREE, key) {
                     assert_eq!(found.as_ref(), Some(value), "{place}");

@@ -1,6 +1,6 @@
 //! Room on disk: used again, given back, and kept while a pin reads it.
 
-use store::{Store, TreeId};
+use store::{Maintain, Snapshot, TreeId};
 
 use crate::util::{TREE, checked, commit, entries, reclaim_all, store};
 

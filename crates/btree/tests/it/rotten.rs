@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use btree::BtreeStore;
 use format::node::UNIT_BYTES;
-use store::{Batch, Error, KeyRange, Lane, MergeKind, Read, SliceRun, Store, TreeId};
+use store::{
+    Batch, Commit, Durable, Error, KeyRange, Lane, Maintain, MergeKind, Read, SliceRun, Snapshot,
+    TreeId,
+};
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::superblocks::Model;

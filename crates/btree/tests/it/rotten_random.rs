@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use btree::BtreeStore;
 use device::Env;
-use store::{Batch, Error, KeyRange, Lane, MergeKind, Read, SliceRun, Store, TreeId};
+use store::{
+    Batch, Commit, Durable, Error, KeyRange, Lane, Maintain, MergeKind, Read, SliceRun, TreeId,
+};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, Fault, FaultOn, MemStore, Op, SimDevice, SimEnv, entries};
 

@@ -1,7 +1,7 @@
 //! How a checkpoint writes: in long runs, also when what it replaces lies scattered.
 
 use btree::BtreeStore;
-use store::Store;
+use store::Maintain;
 
 use crate::util::{TREE, checked, commit, reclaim_all, store};
 

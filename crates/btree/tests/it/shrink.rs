@@ -6,7 +6,7 @@ use std::sync::Arc;
 use btree::{BtreeStore, check};
 use device::Env;
 use device::sync::Mutex;
-use store::{SliceRun, Store, TreeId};
+use store::{Commit, Durable, Maintain, SliceRun, Snapshot, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};

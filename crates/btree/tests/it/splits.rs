@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use btree::BtreeStore;
 use device::spawn;
-use store::{Read, Store, TreeId};
+use store::{Maintain, Read, TreeId};
 
 use crate::util::{TREE, checked, commit, entries, reclaim_all, store};
 
@@ -180,7 +180,7 @@ fn race(seed: u64, others: Beside) {
     reclaim_all(&store);
     checked(&store);
     assert!(entries(&*store, TREE) == expected, "seed {seed}: what is there in the end");
-    let loads = store.cache().loads;
+    let loads = store.engine().cache().loads;
     assert!(!all || loads > 100, "seed {seed}: nothing was evicted: {loads} loads");
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use btree::{BtreeStore, check, repair};
 use device::sync::Mutex;
 use format::superblock::{Decoded, SUPERBLOCK_BYTES, Superblock};
-use store::{Store, TreeId};
+use store::{Durable, Maintain, TreeId};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, SimDevice, SimEnv};
 

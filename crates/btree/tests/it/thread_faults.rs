@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use btree::{BtreeStore, Options, check};
 use format::node::{HEADER_BYTES, MAGIC, UNIT_BYTES};
 use format::superblock::{Decoded, Superblock};
-use store::{Batch, Durability, Error, KeyRange, Read, Store, TreeId};
+use store::{Batch, Commit, Durability, Durable, Error, KeyRange, Maintain, Read, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv, sim_env};
 
 use crate::threads::{OTHER, WRITERS, batch_of, key, recovered, whole_batches};

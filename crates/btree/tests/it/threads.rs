@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btree::{BtreeStore, check};
 use device::spawn;
-use store::{Batch, Lane, MergeKind, Read, Store, TreeId};
+use store::{Batch, Commit, Durable, Lane, Maintain, MergeKind, Read, Snapshot, TreeId};
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};

@@ -8,7 +8,7 @@ use format::Pointer;
 use format::node::{self, HEADER_BYTES, InteriorBody, UNIT_BYTES};
 use format::space_map::{GROUP_BYTES, GROUP_UNITS, PAGE_BYTES};
 use format::superblock::{Decoded, Superblock};
-use store::{CheckReport, Read, Store, TreeId};
+use store::{CheckReport, Durable, Maintain, Read, TreeId};
 use testing::{CrashPolicy, SimDevice, SimEnv};
 
 use crate::superblocks::PATHS;

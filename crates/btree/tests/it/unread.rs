@@ -8,7 +8,7 @@ use btree::{BtreeStore, repair};
 use device::sync::Mutex;
 use format::log_record::sum_payload;
 use format::superblock::SUPERBLOCK_BYTES;
-use store::{Batch, Error, Store};
+use store::{Batch, Commit, Durable, Error, Maintain};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use btree::{BtreeStore, Options, check, inspect};
 use format::node::{HEADER_BYTES, Header, Kind, LeafBody, MAGIC, UNIT_BYTES};
-use store::{Batch, CheckReport, Durability, Store, TreeId};
+use store::{Batch, CheckReport, Durability, Maintain, TreeId};
 pub(crate) use testing::entries;
 use testing::{SimEnv, sim_env};
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use store::{Store, TreeId};
+use store::{Durable, TreeId};
 use testing::run::{Context, for_seeds, rounds};
 use testing::{CrashPolicy, SimEnv};
 

@@ -105,7 +105,7 @@ fn a_damaged_record_is_a_typed_error() {
     let file = FileRef { tree: TreeId(32), ino: 1 };
     let mut batch = store::Batch::new();
     batch.put(file.tree, &format::key::extent(1, 0), b"\x01junk");
-    store::Store::commit(&*volume.store, &batch).unwrap();
+    store::Commit::commit(&*volume.store, &batch).unwrap();
     let mut buffer = [0; 100];
     let error = volume.data.read(&*volume.store, file, 100, 0, &mut buffer).unwrap_err();
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
@@ -134,7 +134,7 @@ fn overlapped(volume: &mut Volume) -> (FileRef, Vec<u8>, Vec<u8>) {
     let other = store::Read::get(&*volume.store, file.tree, &format::key::extent(21, 0)).unwrap();
     let mut batch = store::Batch::new();
     batch.put(file.tree, &format::key::extent(20, 0), &other.expect("it has one"));
-    store::Store::commit(&*volume.store, &batch).unwrap();
+    store::Commit::commit(&*volume.store, &batch).unwrap();
     (file, long, short)
 }
 
@@ -199,7 +199,7 @@ fn overlapping_extents_report_no_hole_and_are_copied_whole() {
         let sides = (side(20, from), side(22, 0));
         let owners = (Some(owner), owner);
         let step = volume.data.share(&*volume.store, sides, length, owners, &mut batch)?;
-        let token = store::Store::commit(&*volume.store, &batch)?;
+        let token = store::Commit::commit(&*volume.store, &batch)?;
         volume.data.reclaim_after(step.freed, token);
         Ok(())
     };
@@ -271,7 +271,7 @@ fn an_extent_at_an_impossible_offset_is_freed_with_its_file() {
     for offset in [u64::MAX - 5000, u64::MAX - 100] {
         batch.put(file.tree, &format::key::extent(9, offset), &value);
     }
-    store::Store::commit(&*volume.store, &batch).unwrap();
+    store::Commit::commit(&*volume.store, &batch).unwrap();
     verify(&*volume.store, &volume.data, &volume.now);
     assert_eq!(volume.data.allocated_bytes(&*volume.store, file).unwrap(), 58_000);
     let mut all = volume.data.extents_to_read(&*volume.store, file, (1 << 62, u64::MAX)).unwrap();
@@ -284,7 +284,7 @@ fn an_extent_at_an_impossible_offset_is_freed_with_its_file() {
     volume.truncate(32, 9, 20_000).unwrap();
     verify(&*volume.store, &volume.data, &volume.now);
     assert_eq!(extents(&volume), 1, "what lay behind the end is gone");
-    store::Store::commit(&*volume.store, &batch).unwrap();
+    store::Commit::commit(&*volume.store, &batch).unwrap();
     volume.release(32, 9).unwrap();
     assert_eq!(extents(&volume), 0);
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use data::Data;
-use store::{Error, Store};
+use store::{Durable, Error};
 use testing::run::{Context, for_seeds};
 use testing::{Fault, FaultOn, Op};
 

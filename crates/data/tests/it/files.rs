@@ -1,7 +1,7 @@
 //! What files do: holes, sizes, overwrites, growing in place.
 
 use data::{FileRef, STORED_BYTES_MAX};
-use store::{Batch, Store, TreeId};
+use store::{Batch, Commit, TreeId};
 
 use crate::support::{Volume, check_records, pattern};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use data::FileRef;
-use store::{Batch, Store, TreeId};
+use store::{Batch, Snapshot, TreeId};
 use testing::{Fault, FaultOn, Op};
 
 use crate::support::{Volume, check_records, pattern, small_options};

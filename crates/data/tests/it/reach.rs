@@ -4,7 +4,7 @@
 use data::{FileRef, STORED_BYTES_MAX, Side};
 use device::sync::Mutex;
 use format::key::{self, Parsed};
-use store::{Batch, Cursor, KeyRange, Read, Result, Store, TreeId};
+use store::{Batch, Commit, Cursor, KeyRange, Read, Result, TreeId};
 use testing::MemStore;
 
 use crate::support::{Volume, pattern};

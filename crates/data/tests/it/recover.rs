@@ -2,7 +2,7 @@
 
 use data::Options;
 use format::segment::{MARK_BYTES, PAGES_MAX};
-use store::Store;
+use store::Durable;
 use testing::{Fault, FaultOn, Op};
 
 use crate::support::{Volume, pattern};

@@ -7,7 +7,7 @@ use data::{Data, ExtentOwner, FileRef, Options};
 use device::Env;
 use format::key;
 use format::segment::PAGES_MAX;
-use store::{Batch, Store, TreeId};
+use store::{Batch, Commit, Durable, TreeId};
 use testing::MemStore;
 use testing::run::{say, slow};
 

@@ -11,7 +11,7 @@ use device::sync::Mutex;
 use device::{Blobs, Device, LocalBlobs};
 use format::extent::{Extent, decode};
 use format::{key, usage};
-use store::{Batch, KeyRange, Lsn, Read, Store, TreeId};
+use store::{Batch, Commit, Durable, KeyRange, Lsn, Read, Snapshot, TreeId};
 use testing::{MemStore, SimEnv};
 
 /// Contents of every file of every tree.

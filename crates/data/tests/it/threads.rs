@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use data::{Data, ExtentOwner, FileRef, Options};
 use device::sync::RwLock;
-use store::{Batch, Store, TreeId};
+use store::{Batch, Commit, Durable, Snapshot, TreeId};
 use testing::MemStore;
 
 use crate::support::Volume;

@@ -7,9 +7,8 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use format::batch::Ops;
 use store::{
-    CommitToken, Cursor, Diff, DiffCursor, Error, Item, KeyRange, LostRange, Pinned, Read, Result,
+    Cursor, Diff, DiffCursor, Error, Item, KeyRange, Logged, LostRange, Pinned, Read, Result,
     SharedWalk, TreeId,
 };
 
@@ -85,17 +84,8 @@ impl DiffCursor for Differences<'_> {
 }
 
 impl Pinned for PastUnread<'_> {
-    fn commit(&self) -> CommitToken {
-        self.pin.commit()
-    }
-
-    fn visit_shared_once(
-        &self,
-        trees: &mut dyn Iterator<Item = TreeId>,
-        prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<()> {
-        self.past(self.pin.visit_shared_once(trees, prefix, visit))
+    fn logged(&self) -> Logged<'_> {
+        self.pin.logged()
     }
 
     fn visit_shared_step(
@@ -125,14 +115,6 @@ impl Pinned for PastUnread<'_> {
 
     fn prefetch(&self, tree: TreeId, keys: &[&[u8]]) {
         self.pin.prefetch(tree, keys);
-    }
-
-    fn logged_bytes(&self, behind: CommitToken) -> Option<u64> {
-        self.pin.logged_bytes(behind)
-    }
-
-    fn logged_since(&self, behind: CommitToken, take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
-        self.pin.logged_since(behind, take)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -7,14 +7,13 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
 use device::sync::Mutex;
-use format::batch::{Op, Ops};
+use format::batch::Op;
 use format::kept_twice::{RootCounter, is_kept_twice};
 use store::{
-    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Cursor, DiffCursor, KeyRange, Lane,
-    LostRange, Patterns, Pinned, Read, Result, SharedWalk, SortedRun, Stats, Store, TreeId, Waker,
+    Batch, Commit, CommitToken, Cursor, DiffCursor, KeyRange, Lane, Logged, LostRange, Over,
+    Pinned, Read, Result, SharedWalk, Snapshot, SortedRun, Store, TreeId,
 };
 
 use super::noted::Noted;
@@ -158,7 +157,13 @@ impl Read for MirroredStore {
     }
 }
 
-impl Store for MirroredStore {
+impl Over for MirroredStore {
+    fn below(&self) -> &dyn Store {
+        &*self.engine
+    }
+}
+
+impl Commit for MirroredStore {
     fn commit(&self, batch: &Batch) -> Result<CommitToken> {
         if self.noted.has_copies() && batch.ops().flatten().any(|op| is_to_both(&op)) {
             return self.commit_both(batch);
@@ -173,32 +178,9 @@ impl Store for MirroredStore {
     fn ingest_new(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
         self.engine.ingest_new(tree, run)
     }
+}
 
-    fn clone_matching(
-        &self,
-        source: TreeId,
-        target: TreeId,
-        patterns: &Patterns,
-    ) -> Result<CommitToken> {
-        self.engine.clone_matching(source, target, patterns)
-    }
-
-    fn sync(&self, up_to: CommitToken) -> Result<()> {
-        self.engine.sync(up_to)
-    }
-
-    fn last_commit(&self) -> CommitToken {
-        self.engine.last_commit()
-    }
-
-    fn durable(&self) -> CommitToken {
-        self.engine.durable()
-    }
-
-    fn flush_if_due(&self) -> Result<Duration> {
-        self.engine.flush_if_due()
-    }
-
+impl Snapshot for MirroredStore {
     fn pin(&self) -> Result<Box<dyn Pinned>> {
         let engine = self.engine.pin()?;
         Ok(Box::new(Pin { engine, noted: Arc::clone(&self.noted) }))
@@ -217,68 +199,8 @@ impl Store for MirroredStore {
         self.engine.diff(old, new)
     }
 
-    fn checkpoint(&self) -> Result<bool> {
-        self.engine.checkpoint()
-    }
-
-    fn set_waker(&self, wake: Waker) {
-        self.engine.set_waker(wake);
-    }
-
-    fn keep_log(&self, behind: &[CommitToken]) -> Result<()> {
-        self.engine.keep_log(behind)
-    }
-
-    fn refused_by_log(&self) -> u64 {
-        self.engine.refused_by_log()
-    }
-
-    fn checkpoint_due(&self) -> bool {
-        self.engine.checkpoint_due()
-    }
-
-    fn compaction_may_free_space(&self) -> bool {
-        self.engine.compaction_may_free_space()
-    }
-
-    fn reclaim_step(&self, nodes: usize) -> Result<bool> {
-        self.engine.reclaim_step(nodes)
-    }
-
-    fn give_back(&self) -> Result<()> {
-        self.engine.give_back()
-    }
-
     fn tree_exists(&self, tree: TreeId) -> Result<bool> {
         self.engine.tree_exists(tree)
-    }
-
-    fn read_only(&self) -> Option<Arc<str>> {
-        self.engine.read_only()
-    }
-
-    fn unknown(&self) -> Vec<TreeId> {
-        self.engine.unknown()
-    }
-
-    fn drop_unknown(&self, batch: &Batch) -> Result<()> {
-        self.engine.drop_unknown(batch)
-    }
-
-    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
-        self.engine.set_barrier(barrier);
-    }
-
-    fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
-        self.engine.check(progress)
-    }
-
-    fn stats(&self) -> Stats {
-        self.engine.stats()
-    }
-
-    fn close(&self) -> Result<()> {
-        self.engine.close()
     }
 }
 
@@ -300,17 +222,8 @@ impl Read for Pin {
 }
 
 impl Pinned for Pin {
-    fn commit(&self) -> CommitToken {
-        self.engine.commit()
-    }
-
-    fn visit_shared_once(
-        &self,
-        trees: &mut dyn Iterator<Item = TreeId>,
-        prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<()> {
-        self.engine.visit_shared_once(trees, prefix, visit)
+    fn logged(&self) -> Logged<'_> {
+        self.engine.logged()
     }
 
     fn visit_shared_step(
@@ -339,14 +252,6 @@ impl Pinned for Pin {
 
     fn prefetch(&self, tree: TreeId, keys: &[&[u8]]) {
         self.engine.prefetch(tree, keys);
-    }
-
-    fn logged_bytes(&self, behind: CommitToken) -> Option<u64> {
-        self.engine.logged_bytes(behind)
-    }
-
-    fn logged_since(&self, behind: CommitToken, take: &mut dyn FnMut(Ops<'_>) -> bool) -> bool {
-        self.engine.logged_since(behind, take)
     }
 
     fn as_any(&self) -> &dyn Any {

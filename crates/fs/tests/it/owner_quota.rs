@@ -5,7 +5,7 @@ use format::owner_quota::OwnerLimits;
 use format::quota::{Charged, NAME_BYTES};
 use fs::{FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, QuotaOf};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
-use store::{Batch, Store, TreeId};
+use store::{Batch, Commit, TreeId};
 
 use crate::support::{ROOT, Volume, refused, user, volume};
 

@@ -4,7 +4,7 @@
 use format::quota::{Charged, NAME_BYTES};
 use fs::{Allocate, FileSystem, Fs, FsResult, NewNode, Owner, QuotaLimits, QuotaOf, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
-use store::{Batch, Store, TreeId};
+use store::{Batch, Commit, TreeId};
 
 use crate::script::scale;
 use crate::support::{ROOT, Volume, refused, user, volume};

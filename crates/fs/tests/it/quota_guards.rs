@@ -8,7 +8,7 @@ use format::key;
 use format::quota::{NAME_BYTES, QuotaRecord};
 use fs::{Allocate, FileSystem, Fs, Owner, QuotaLimits, RenameMode};
 use inode::{Caller, FsError, NodeId, SetAttr};
-use store::{Batch, Store, TreeId};
+use store::{Batch, Commit, TreeId};
 
 use crate::owner_quota::{limit, used as used_by};
 use crate::quota::set;

@@ -8,7 +8,7 @@ use fs::OpenOptions;
 use inode::{FsError, NameHash};
 use search::index::{ClusterLimits, IndexOptions};
 use search::query::{Expr, Glob, Letters, Test};
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Commit, Read, TreeId};
 
 use crate::search_declared::ask;
 use crate::support::{ROOT, Volume, volume_with};

@@ -14,7 +14,7 @@ use fs::{
     OpenError, OpenOptions, RenameMode, SetXattr, SyncScope, WalkControl,
 };
 use inode::{Caller, FsError, NodeId};
-use store::Store;
+use store::Durable;
 use testing::model::{
     AllocateStyle, Effect, ErrorKind, Listed, Op, OpPath, RenameStyle, Stat, Subject, Target,
     XattrStyle, blame,

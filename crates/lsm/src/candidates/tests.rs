@@ -2,7 +2,7 @@
 //! an update does not depend on the number of trees.
 
 use format::run_manifest::RunEntry;
-use store::Store;
+use store::Maintain;
 use testing::{FarBlobs, commit, sim_env};
 
 use super::*;
@@ -279,7 +279,7 @@ fn choosing_a_merge_costs_the_same_with_any_number_of_trees() {
     let looks = |count: u64| {
         let (store, first) = clones(count, 1);
         while store.reclaim_step(100).expect("reclaim") {}
-        let looks = || store.core.candidates.lock().looks();
+        let looks = || store.engine().candidates.lock().looks();
         let (begun, mut last) = (looks(), looks());
         let mut since = || {
             let now = looks();
@@ -313,7 +313,7 @@ fn choosing_a_merge_costs_the_same_with_any_number_of_trees() {
 #[test]
 fn choosing_a_merge_inspects_one_of_many_trees() {
     let (store, _) = clones(200, 4);
-    let mut candidates = store.core.candidates.lock();
+    let mut candidates = store.engine().candidates.lock();
     assert_eq!(candidates.sized.len(), 200);
     let before = candidates.looks();
     let limits = Limits { bytes: u64::MAX, returning: u64::MAX };

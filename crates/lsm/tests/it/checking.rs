@@ -3,7 +3,9 @@
 use format::batch::{Op, Ops};
 use format::run_manifest::RunManifest;
 use lsm::LsmStore;
-use store::{Batch, CheckReport, Error, Log, Lsn, Replay, Room, SliceRun, Store, TreeId};
+use store::{
+    Batch, CheckReport, Commit, Durable, Error, Log, Lsn, Maintain, Replay, Room, SliceRun, TreeId,
+};
 use testing::{SimEnv, numbered};
 
 use crate::util::{TREE, checked, commit, falsify, inspected, open, options, settle, store};

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use format::run_manifest::{LogRows, RunEntry, RunManifest};
 use lsm::{LsmStore, Options};
-use store::{Error, Pinned, Read, SliceRun, Store, TreeId, ValueLogStats};
+use store::{
+    Commit, Durable, Error, Maintain, Pinned, Read, SliceRun, Snapshot, TreeId, ValueLogStats,
+};
 use testing::{SimEnv, entries, noise, numbered};
 
 use crate::util::{

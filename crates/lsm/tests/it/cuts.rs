@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::Mutex;
 use lsm::{LsmStore, Options};
-use store::{Cursor, KeyRange, Pinned, Read, Store, TreeId};
+use store::{Commit, Cursor, Durable, KeyRange, Maintain, Pinned, Read, Snapshot, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv, entries, sim_env};
 
 use crate::util::{

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use format::run_index::BLOB_HEAD_BYTES;
 use lsm::{LsmStore, Options};
-use store::{Error, KeyRange, LostRange, Pinned, Read, Store, TreeId};
+use store::{Durable, Error, KeyRange, LostRange, Maintain, Pinned, Read, Snapshot, TreeId};
 use testing::{CrashPolicy, SimDevice, SimEnv, entries, noise};
 
 use crate::util::{TREE, blobs, column, commit, options, settle, store_with};

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use device::Blobs;
 use lsm::{BlobStore, LsmStore, Options, inspect};
-use store::{CheckReport, Error, Item, SliceRun, SortedRun, Store, TreeId};
+use store::{
+    CheckReport, Commit, Durable, Error, Item, Maintain, SliceRun, Snapshot, SortedRun, TreeId,
+};
 use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, numbered, sim_env};
 
 use crate::util::{TREE, commit, settle};

@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Blobs;
-use lsm::{BlobStore, LsmStore, Options, cut_log, inspect};
-use store::{Batch, Error, Store};
+use lsm::{BlobStore, LsmStore, Options, inspect};
+use store::{Batch, Commit, Durable, Error, Maintain};
 use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, sim_env};
 
 use crate::util::{TREE, commit, settle};
@@ -253,12 +253,12 @@ fn a_log_is_not_truncated_if_the_server_refuses_a_newer_state() {
     let sim = rotten_behind(&far);
     for why in [ErrorKind::StorageFull, ErrorKind::PermissionDenied] {
         far.take_nothing(Some(why));
-        let refused = cut_log(&sim.env(), &options(&far)).expect_err("it takes nothing");
+        let refused = LsmStore::cut_log(&sim.env(), &options(&far)).expect_err("it takes nothing");
         assert!(refused.to_string().contains("the log is not truncated"), "{refused}");
         LsmStore::open(&sim.env(), &options(&far)).map(drop).expect_err("it is not truncated");
     }
     far.take_nothing(None);
-    cut_log(&sim.env(), &options(&far)).expect("it takes objects");
+    LsmStore::cut_log(&sim.env(), &options(&far)).expect("it takes objects");
     assert_eq!(found(&sim, &far), 200);
 }
 
@@ -268,7 +268,7 @@ fn a_log_is_not_truncated_if_the_server_refuses_a_newer_state() {
 fn a_log_is_truncated_only_after_a_state_newer_than_late_requests() {
     let far = FarBlobs::new();
     let sim = rotten_behind(&far);
-    cut_log(&sim.env(), &options(&far)).expect("it takes objects");
+    LsmStore::cut_log(&sim.env(), &options(&far)).expect("it takes objects");
     far.take_nothing(Some(ErrorKind::StorageFull));
     let second = opened(&sim, &far);
     assert_eq!(entries(&*second, TREE).len(), 200);

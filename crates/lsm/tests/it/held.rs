@@ -5,7 +5,7 @@ use device::sync;
 use std::time::Duration;
 
 use lsm::LsmStore;
-use store::{Store, TreeId};
+use store::{Durable, Maintain, Snapshot, TreeId};
 use testing::{Fault, FaultOn, Op, SimEnv, entries, noise};
 
 use crate::util::{TREE, blobs, checked, commit, settle, store};

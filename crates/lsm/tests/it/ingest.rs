@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lsm::LsmStore;
-use store::{Error, Read, SliceRun, Store, TreeId};
+use store::{Commit, Durable, Error, Maintain, Read, SliceRun, Snapshot, TreeId};
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv, entries, numbered};
 
 use crate::util::{TREE, blobs, checked, commit, inspected, open, settle, store};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::sync::Mutex;
 use lsm::{LsmStore, Options};
-use store::Store;
+use store::{Durable, Maintain};
 use testing::{CrashPolicy, SimDevice, SimEnv, entries};
 
 use crate::util::{TREE, column, commit, options, settle, store_with};

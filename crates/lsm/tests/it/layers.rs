@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use store::{Batch, KeyRange, Pinned, Read, Store};
+use store::{Batch, KeyRange, Maintain, Pinned, Read, Snapshot};
 
 use crate::util::{TREE, checked, commit, options, store, store_with};
 
@@ -28,7 +28,7 @@ fn write_and_pin(held: Held, commits: u64, entries: u64) {
     let mut random = fastrand::Rng::with_seed(commits);
     let mut model = BTreeMap::new();
     let mut pins: Vec<(Box<dyn Pinned>, u64)> = Vec::new();
-    let before = store.entries_copied(TREE);
+    let before = store.engine().entries_copied(TREE);
     let mut deepest = 0;
     for round in 0..commits {
         commit(&store, |batch: &mut Batch| {
@@ -43,10 +43,10 @@ fn write_and_pin(held: Held, commits: u64, entries: u64) {
         if held == Held::Last {
             pins.drain(..pins.len() - 1);
         }
-        deepest = deepest.max(store.layers_in_memory(TREE));
+        deepest = deepest.max(store.engine().layers_in_memory(TREE));
     }
     let written = commits * (entries + 1);
-    let copied = store.entries_copied(TREE) - before;
+    let copied = store.engine().entries_copied(TREE) - before;
     assert!(copied <= 32 * written, "{held:?}: {copied} entries copied for {written} written");
     assert!(deepest <= 24, "{held:?}: {deepest} layers after {commits} commits of {entries}");
     for (pin, round) in &pins {
@@ -90,7 +90,11 @@ fn clones_of_a_tree_that_is_written_leave_few_layers() {
             batch.clone_tree(TREE, store::TreeId(100 + round));
         });
     }
-    assert!(store.layers_in_memory(TREE) <= 24, "{} layers", store.layers_in_memory(TREE));
+    assert!(
+        store.engine().layers_in_memory(TREE) <= 24,
+        "{} layers",
+        store.engine().layers_in_memory(TREE)
+    );
     for round in [0, 500, 999] {
         let clone = store::TreeId(100 + round);
         assert!(store.get(clone, &value(round)).unwrap().is_some());
@@ -114,7 +118,7 @@ fn a_short_scan_copies_nothing_beside_its_range() {
             }
         }
     });
-    let before = store.entries_copied(TREE);
+    let before = store.engine().entries_copied(TREE);
     let mut scans = 0;
     for key in (1..KEYS - 2).step_by(100) {
         let range = KeyRange::between(&value(key), &value(key + 2));
@@ -126,7 +130,7 @@ fn a_short_scan_copies_nothing_beside_its_range() {
         assert!(cursor.prev().unwrap().is_none());
         scans += 1;
     }
-    let copied = store.entries_copied(TREE) - before;
+    let copied = store.engine().entries_copied(TREE) - before;
     assert!(copied <= 8 * scans, "{copied} entries copied by {scans} scans of two keys");
 }
 

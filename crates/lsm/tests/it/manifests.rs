@@ -7,7 +7,7 @@ use std::sync::Arc;
 use device::sync::Mutex;
 use format::run_manifest::RunManifest;
 use lsm::{LsmStore, repair};
-use store::{Error, Store, TreeId};
+use store::{Durable, Error, Maintain, TreeId};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv, entries, sim_env};
 
@@ -527,7 +527,7 @@ fn a_misnamed_manifest_is_ignored() {
                 })
                 .expect("there is a log");
             device.flip_bit(&log, 8 * (format::log_segment::RECORDS_START + 20));
-            let cut = lsm::cut_log(&SimEnv::on(device.copy(), 1).env(), &options());
+            let cut = LsmStore::cut_log(&SimEnv::on(device.copy(), 1).env(), &options());
             if other > number {
                 assert!(matches!(&cut, Err(Error::Corrupt(bad)) if bad.file == path), "{cut:?}");
             }

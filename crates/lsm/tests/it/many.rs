@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use device::sync::Mutex;
 use lsm::LsmStore;
-use store::{Store, TreeId};
+use store::{Maintain, TreeId};
 use testing::run::for_seeds;
 use testing::{CrashPolicy, SimDevice, SimEnv, entries};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lsm::{LsmStore, Options, Policy};
-use store::{Batch, Need, Store};
+use store::{Batch, Commit, Maintain, Need};
 use testing::{SimEnv, entries, noise};
 
 use crate::util::{TREE, checked, commit, options, settle, store_with};
@@ -16,9 +16,9 @@ const STEP_BLOCKS: u64 = 300;
 fn settle_in_steps(store: &LsmStore) -> u64 {
     let mut steps = 0;
     loop {
-        let before = store.blocks_read();
+        let before = store.engine().blocks_read();
         let more = store.reclaim_step(1).expect("reclaim");
-        let read = store.blocks_read() - before;
+        let read = store.engine().blocks_read() - before;
         assert!(read <= STEP_BLOCKS, "step {steps} reads {read} blocks");
         if !more {
             return steps;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lsm::{LsmStore, Options};
-use store::{KeyRange, Read, Store, TreeId};
+use store::{Durable, KeyRange, Maintain, Read, TreeId};
 use testing::{Op, SimEnv};
 
 use crate::util::{TREE, column, commit, options, settle, store_with};

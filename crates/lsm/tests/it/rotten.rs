@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use format::run_index::BLOB_HEAD_BYTES;
 use lsm::{LsmStore, Options};
-use store::{Batch, Error, Lane, MergeKind, Read, Store, TreeId};
+use store::{Batch, Commit, Durable, Error, Lane, Maintain, MergeKind, Read, Snapshot, TreeId};
 use testing::{SimDevice, SimEnv, entries};
 
 use crate::util::{TREE, blobs, column, commit, options, settle, store_with};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use format::run_manifest::{Decoded, RunManifest};
 use lsm::{LsmStore, Options, check, inspect};
-use store::{Batch, CheckReport, Durability, Store, TreeId};
+use store::{Batch, CheckReport, Durability, Maintain, TreeId};
 use testing::{SimDevice, SimEnv, sim_env};
 
 pub(crate) const TREE: TreeId = TreeId(32);

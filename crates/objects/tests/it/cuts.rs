@@ -9,7 +9,7 @@ use device::sync::Mutex;
 use device::{Blobs, Device, Result};
 use lsm::{BlobStore, LsmStore, Options};
 use objects::S3Blobs;
-use store::{Durability, Store, TreeId};
+use store::{Durability, Durable, Maintain, TreeId};
 use testing::store_conformance::small;
 use testing::{CrashPolicy, SimEnv, commit, entries, sim_env};
 

@@ -260,7 +260,7 @@ mod tests {
     use format::entry_record::EntryRecord;
     use format::key;
     use fs::{FormatOptions, NewNode, OpenOptions};
-    use store::{Batch, Store, TreeId};
+    use store::{Batch, Commit, TreeId};
     use testing::{MemStore, sim_env};
     use wire::{FailureKind, Reply, decode, read_frame};
 

@@ -10,7 +10,7 @@ use format::key::{self, Part};
 use format::subvolume_record::SubvolumeRecord;
 use fs::{FileSystem, Fs, ProblemKind, VolumeReport};
 use inode::{Caller, NodeId};
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Commit, Read, TreeId};
 
 use crate::script::scale;
 use crate::support::{ROOT, Volume, volume};

@@ -13,7 +13,7 @@ use inode::{Attr, Caller, FsError, NodeId, SetAttr};
 use search::Outcome;
 use search::cluster::Fields;
 use search::query::{Expr, Test};
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Commit, Read, TreeId};
 
 use crate::search::Everybody;
 use crate::support::{Volume, refused, user, volume};

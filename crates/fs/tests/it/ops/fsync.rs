@@ -2,7 +2,7 @@
 
 use fs::{FileSystem, SyncScope};
 use inode::Caller;
-use store::Store;
+use store::Durable;
 
 use crate::support::{ROOT, volume};
 

@@ -4,7 +4,7 @@ use format::inode_record::LinkedRecord;
 use format::key::{self, Part};
 use fs::{FileSystem, SetXattr};
 use inode::{Caller, FsError};
-use store::{Batch, Read, Store};
+use store::{Batch, Commit, Read};
 
 use crate::support::{ROOT, refused, volume, weak_volume};
 

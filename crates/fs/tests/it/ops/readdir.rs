@@ -6,7 +6,7 @@ use format::entry_record::EntryRecord;
 use format::key::{self, Parsed, Part};
 use fs::{FileSystem, WalkControl};
 use inode::{Caller, FsError, Kind, NodeId};
-use store::{Batch, Store, TreeId};
+use store::{Batch, Commit, TreeId};
 
 use crate::support::{ROOT, Volume, refused, user, volume};
 

@@ -4,7 +4,7 @@ use device::Timestamp;
 use format::key::{self, Parsed, Part};
 use fs::{Allocate, FileSystem, SetXattr};
 use inode::{Caller, Ends, FsError, NodeId, SetAttr, SetTime};
-use store::{Batch, KeyRange, Read, Store, TreeId};
+use store::{Batch, Commit, KeyRange, Maintain, Read, TreeId};
 
 use crate::support::{ROOT, refused, user, volume};
 

@@ -7,7 +7,7 @@ use fs::{Engine, FileSystem, Fs, RenameMode};
 use inode::{FsError, NodeId};
 use search::cluster::Fields;
 use search::query::{Expr, Glob, Test};
-use store::Store;
+use store::{Maintain, Store};
 
 use super::{contents, home, root, snapshot_root};
 use crate::search::everything_below;

@@ -3,7 +3,7 @@
 use format::key;
 use fs::FileSystem;
 use inode::{FsError, NodeId};
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Commit, Read, TreeId};
 
 use super::{contents, filled, forget, give, home, root, settle, snapshot_root};
 use crate::support::{refused, user, volume};

@@ -1,0 +1,96 @@
+//! A store over another one: it implements what it changes, and this forwards the rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{
+    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Durable, Maintain, Result, Stats,
+    Store, TreeId, Waker,
+};
+
+/// A store over another one, which changes reads, commits or snapshots, and nothing else: the
+/// implementations of [`Durable`] and [`Maintain`] are those of the store below.
+pub trait Over: Send + Sync {
+    /// The store below.
+    fn below(&self) -> &dyn Store;
+}
+
+impl<S: Over> Durable for S {
+    fn sync(&self, up_to: CommitToken) -> Result<()> {
+        self.below().sync(up_to)
+    }
+
+    fn last_commit(&self) -> CommitToken {
+        self.below().last_commit()
+    }
+
+    fn durable(&self) -> CommitToken {
+        self.below().durable()
+    }
+
+    fn flush_if_due(&self) -> Result<Duration> {
+        self.below().flush_if_due()
+    }
+
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.below().set_barrier(barrier);
+    }
+
+    fn keep_log(&self, behind: &[CommitToken]) -> Result<()> {
+        self.below().keep_log(behind)
+    }
+
+    fn refused_by_log(&self) -> u64 {
+        self.below().refused_by_log()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.below().close()
+    }
+}
+
+impl<S: Over> Maintain for S {
+    fn checkpoint(&self) -> Result<bool> {
+        self.below().checkpoint()
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        self.below().checkpoint_due()
+    }
+
+    fn set_waker(&self, wake: Waker) {
+        self.below().set_waker(wake);
+    }
+
+    fn compaction_may_free_space(&self) -> bool {
+        self.below().compaction_may_free_space()
+    }
+
+    fn reclaim_step(&self, nodes: usize) -> Result<bool> {
+        self.below().reclaim_step(nodes)
+    }
+
+    fn give_back(&self) -> Result<()> {
+        self.below().give_back()
+    }
+
+    fn read_only(&self) -> Option<Arc<str>> {
+        self.below().read_only()
+    }
+
+    fn unknown(&self) -> Vec<TreeId> {
+        self.below().unknown()
+    }
+
+    fn drop_unknown(&self, batch: &Batch) -> Result<()> {
+        self.below().drop_unknown(batch)
+    }
+
+    fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {
+        self.below().check(progress)
+    }
+
+    fn stats(&self) -> Stats {
+        self.below().stats()
+    }
+}
