@@ -39,7 +39,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
             let mut layouts = serde_json::Map::new();
             for (layout, values_from) in [("rows", 0), ("column", 1)] {
                 run.bar.set_message(layout);
-                let options = lsm::Options { values_from, ..lsm::Options::default() };
+                let options = lsm::Options { values_from, ..super::engine::lsm_options() };
                 layouts.insert(layout.to_owned(), measure(run, order, bytes as usize, options)?);
             }
             let object = json!({

@@ -40,8 +40,14 @@ fn btree(common: &EngineOptions) -> btree::Options {
     btree::Options { common: common.clone(), ..btree::Options::default() }
 }
 
+/// Default options of the log-structured engine in a volume.
+pub(super) fn lsm_options() -> lsm::Options {
+    let prefix_bytes = format::key::DIRECTORY_PREFIX_BYTES;
+    lsm::Options { prefix_bytes, ..lsm::Options::default() }
+}
+
 fn lsm(common: &EngineOptions) -> lsm::Options {
-    lsm::Options { common: common.clone(), ..lsm::Options::default() }
+    lsm::Options { common: common.clone(), ..lsm_options() }
 }
 
 /// Creates an empty store.

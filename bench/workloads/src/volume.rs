@@ -227,12 +227,12 @@ impl Drop for Volume {
 
 /// The operating system's environment, past its page cache if requested.
 fn environment(path: &Path, args: &BenchArgs) -> Result<Env> {
-    let system = Env::system(path).map_err(|error| failure::device(path, &error))?;
-    if !args.direct {
-        return Ok(system);
-    }
-    let direct = DirectDevice::open(path).map_err(|error| failure::device(path, &error))?;
-    Ok(Env { device: Arc::new(direct), ..system })
+    let files = fs::volume_files(path).map_err(|error| failure::device(path, &error))?;
+    Ok(if args.direct {
+        Env::on(Arc::new(DirectDevice::over(files)))
+    } else {
+        Env::on(Arc::new(files))
+    })
 }
 
 /// The engine of a volume; `None` if its header cannot be read, for which opening gives the

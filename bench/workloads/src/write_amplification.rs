@@ -52,7 +52,7 @@ pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
 }
 
 fn options(policy: PolicyArg) -> (&'static str, lsm::Options) {
-    let usual = lsm::Options::default();
+    let usual = super::engine::lsm_options();
     match policy {
         PolicyArg::Full => ("full", lsm::Options { policy: lsm::Policy::Full, ..usual }),
         PolicyArg::Tiered => ("tiered", usual),

@@ -15,11 +15,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::Latch;
 use format::batch::{Op, Ops, foreign};
 use store::{Batch, CommitToken, Error, Result, Room, TreeId, prefix_end};
 
 use crate::core::Core;
+use crate::gate::Gate;
 use crate::leaf::Change;
 use crate::merge::{Rebalanced, Siblings};
 use crate::plan::{Plan, Step};
@@ -142,13 +142,13 @@ impl Core {
     ) -> Result<CommitToken> {
         if plan.alone {
             let load = || self.check(batch).and_then(|()| self.ensure(batch));
-            let _gate = self.load_and_enter(|_| self.between_commits(), load)?;
+            let _gate = self.load_and_enter(|gate| gate.between_commits(), load)?;
             // Other threads may have moved the edges of a range. In most cases everything is in
             // memory.
             load()?;
             self.log_and_apply(batch, plan, underfull)
         } else {
-            let _gate = self.load_and_enter(Latch::read, || self.ensure(batch))?;
+            let _gate = self.load_and_enter(|gate| gate.read(), || self.ensure(batch))?;
             let _locks = self.stripes.lock(&mut plan.wanted);
             self.check(batch)?;
             self.log_and_apply(batch, plan, underfull)
@@ -158,7 +158,7 @@ impl Core {
     /// Enters the gate once everything that `load` loads is in memory. Nothing is evicted inside.
     pub(crate) fn load_and_enter<'c, G>(
         &'c self,
-        enter: impl Fn(&'c Latch<()>) -> G,
+        enter: impl Fn(&'c Gate) -> G,
         load: impl Fn() -> Result<()>,
     ) -> Result<G> {
         for _ in 0..LOADS_MAX {
@@ -337,7 +337,7 @@ impl Core {
         underfull: &mut Underfull,
     ) -> Result<()> {
         #[cfg(test)]
-        self.call_hook();
+        self.gate.probe.before_change();
         match tree.change_in_place(&self.nodes, key, change) {
             InPlace::Done => return Ok(()),
             // The leaf is changed already, so its tree is marked.

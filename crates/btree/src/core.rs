@@ -5,8 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-#[cfg(test)]
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use device::sync::Mutex;
@@ -18,6 +16,7 @@ use crate::cell::Node;
 use crate::changed::{Changed, States};
 use crate::checkpoint::{Shedding, State};
 use crate::early::Early;
+use crate::gate::Gate;
 use crate::lost::LostTrees;
 use crate::nodes::Nodes;
 use crate::options::Options;
@@ -34,8 +33,7 @@ pub struct Core {
     /// Trees whose content is partly unknown, if that is the reason.
     pub(crate) lost_trees: Mutex<LostTrees>,
     pub(crate) journal: Journal,
-    /// Shared by commits; exclusive to see a state between commits.
-    pub(crate) gate: Latch<()>,
+    pub(crate) gate: Gate,
     pub(crate) stripes: Stripes,
     /// The tree of trees, as the last checkpoint left it.
     pub(crate) catalog: Tree,
@@ -79,7 +77,8 @@ pub struct Core {
     /// Trash records of the catalog: dead nodes that are not freed yet.
     pub(crate) trash: AtomicU64,
     pub(crate) tree_count: AtomicU64,
-    /// Free bytes of the disk at the last query, and those of them that are reserved for checkpoints.
+    /// Free bytes of the disk at the last query, and those of them that are reserved for
+    /// checkpoints.
     pub(crate) room_free: AtomicU64,
     pub(crate) room_kept: AtomicU64,
     /// Dirty bytes that a checkpoint left, for which no space needs to be reserved.
@@ -90,45 +89,6 @@ pub struct Core {
     pub(crate) rested_at: AtomicU64,
     /// Where unloading of interior nodes continues.
     pub(crate) pruned: Mutex<(TreeId, usize)>,
-    /// An action of a test in the middle of a batch.
-    #[cfg(test)]
-    pub(crate) hook: Mutex<Option<Hook>>,
-    /// A thread that takes a state between commits bypasses the gate, so that a test shows what the
-    /// gate is for.
-    #[cfg(test)]
-    pub(crate) past_gate: AtomicBool,
-    /// Number of threads that have reached the gate for that.
-    #[cfg(test)]
-    pub(crate) at_gate: AtomicU64,
-    /// Leaves changed leaves to checkpoints, as with a large cache.
-    #[cfg(test)]
-    pub(crate) never_early: AtomicBool,
-}
-
-/// An action to run once, after a number of further changes.
-#[cfg(test)]
-pub(crate) struct Hook {
-    pub(crate) after: u32,
-    pub(crate) act: Box<dyn FnOnce() + Send>,
-}
-
-#[cfg(test)]
-impl Core {
-    /// Called before each change.
-    pub(crate) fn call_hook(&self) {
-        let mut hook = self.hook.lock();
-        match hook.as_mut() {
-            Some(waiting) if waiting.after > 0 => waiting.after -= 1,
-            Some(_) => {
-                let due = hook.take();
-                drop(hook);
-                if let Some(due) = due {
-                    (due.act)();
-                }
-            }
-            None => {}
-        }
-    }
 }
 
 impl Core {
@@ -150,7 +110,7 @@ impl Core {
             superblocks,
             lost_trees: Mutex::default(),
             journal,
-            gate: Latch::new(()),
+            gate: Gate::default(),
             stripes: Stripes::new(),
             catalog: Tree::new(TreeId(0), catalog, false),
             trees: Latch::new(Map::default()),
@@ -182,14 +142,6 @@ impl Core {
             map_groups,
             rested_at: AtomicU64::new(u64::MAX),
             pruned: Mutex::new((TreeId(0), 0)),
-            #[cfg(test)]
-            hook: Mutex::new(None),
-            #[cfg(test)]
-            past_gate: AtomicBool::new(false),
-            #[cfg(test)]
-            at_gate: AtomicU64::new(0),
-            #[cfg(test)]
-            never_early: AtomicBool::new(false),
         }
     }
 
@@ -206,26 +158,6 @@ impl Core {
                 self.log().fail(&format!("the log could not be trimmed: {error}"));
             }
         }
-    }
-
-    /// Enters the gate exclusively, to see what all trees hold between two commits.
-    #[cfg_attr(
-        not(test),
-        expect(
-            clippy::unnecessary_wraps,
-            reason = "tests pass the gate by, to see what that does"
-        )
-    )]
-    #[inline]
-    pub(crate) fn between_commits(&self) -> Option<impl Sized> {
-        #[cfg(test)]
-        {
-            self.at_gate.fetch_add(1, Ordering::Relaxed);
-            if self.past_gate.load(Ordering::Relaxed) {
-                return None;
-            }
-        }
-        Some(self.gate.write())
     }
 
     /// Returns a tree that exists.

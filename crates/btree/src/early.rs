@@ -32,8 +32,6 @@ use crate::tree::Root;
 /// Interior nodes may take one part in this many of the cache. If they take more, evicting leaves
 /// does not help.
 const INTERIOR_SHARE: usize = 4;
-/// Where a checkpoint would write less than this, pre-flushing costs less.
-const CHECKPOINT_BYTES_MIN: usize = 16 << 20;
 /// Bytes that are written in one run.
 const RUN_BYTES_MAX: usize = 1 << 20;
 /// Nodes of level 1, and trees, that are visited in one step.
@@ -91,11 +89,7 @@ struct Found<'a> {
 impl Core {
     /// Whether changed leaves are pre-flushed as soon as they make a checkpoint due.
     pub(crate) fn writes_early(&self) -> bool {
-        #[cfg(test)]
-        if self.never_early.load(std::sync::atomic::Ordering::Relaxed) {
-            return false;
-        }
-        self.options.dirty_bytes_due() < CHECKPOINT_BYTES_MIN
+        self.options.dirty_bytes_due() < self.options.pre_flush_below
     }
 
     /// Pre-flushes some changed leaves unless a checkpoint is running; returns whether it did.
@@ -181,7 +175,7 @@ impl Core {
             // Nothing is freed while the tree is shared: the structure is stable.
             let ended = match tree {
                 // Its leaves go to blocks of their own, with a checkpoint.
-                Some(_) if self.is_apart(id) => true,
+                Some(_) if self.is_isolated(id) => true,
                 Some(tree) => found.look(&tree.state.read(), &mut place.from)?,
                 None => true,
             };
@@ -197,7 +191,7 @@ impl Core {
 
     /// The same in states that pins see.
     fn look_in_pins(&self, early: &mut Early, found: &mut Found<'_>) -> Result<()> {
-        let (mut wrapped, apart) = (false, self.options.common.apart);
+        let (mut wrapped, isolated) = (false, self.options.common.isolated_tree);
         for _ in 0..LOOKS_MAX {
             let next = self.pins.lock().states_from(early.pin);
             let Some((pin, states)) = next else {
@@ -212,7 +206,7 @@ impl Core {
                 early.pin = pin;
                 early.pinned = Place::default();
             }
-            if look_in_states(&states, &mut early.pinned, found, apart)? {
+            if look_in_states(&states, &mut early.pinned, found, isolated)? {
                 early.pin = (pin.0, pin.1 + 1);
                 early.pinned = Place::default();
             }
@@ -229,7 +223,7 @@ fn look_in_states(
     states: &States,
     place: &mut Place,
     found: &mut Found<'_>,
-    apart: Option<TreeId>,
+    isolated: Option<TreeId>,
 ) -> Result<bool> {
     for _ in 0..LOOKS_MAX {
         let Some((&id, root)) = states.range(place.tree..).next() else { return Ok(true) };
@@ -238,7 +232,7 @@ fn look_in_states(
         }
         // No thread changes the nodes below it, because it has another owner.
         let ended = match root {
-            Some(root) if apart != Some(id) => found.look(root, &mut place.from)?,
+            Some(root) if isolated != Some(id) => found.look(root, &mut place.from)?,
             Some(_) | None => true,
         };
         if ended {

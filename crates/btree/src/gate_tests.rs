@@ -11,7 +11,7 @@ use device::{Clock, SystemClock, spawn};
 use store::{Batch, Commit, Durable, KeyRange, Maintain, Read, Snapshot, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
-use crate::core::Hook;
+use crate::gate::Hook;
 use crate::{BtreeStore, Options};
 
 const TREE: TreeId = TreeId(32);
@@ -104,9 +104,9 @@ fn looked(
     let (hooked, begun) = (Arc::clone(&store), Arc::new(Mutex::new(None)));
     let begins = Arc::clone(&begun);
     let act = Box::new(move || *begins.lock() = Some(hook(&hooked)));
-    *store.engine().hook.lock() = Some(Hook { after, act });
+    *store.engine().gate.probe.hook.lock() = Some(Hook { after, act });
     commit(&store, 2);
-    assert!(store.engine().hook.lock().is_none(), "the hook was called");
+    assert!(store.engine().gate.probe.hook.lock().is_none(), "the hook was called");
     let thread = begun.lock().take().expect("the hook began it");
     let found = thread.join().expect("it looks");
     found.unwrap_or_else(|| {
@@ -128,7 +128,7 @@ fn without_the_gate_a_torn_batch_is_visible() {
     for looker in Looker::ALL {
         for after in 1..3 {
             let found = looked(looker, after, move |store| {
-                store.engine().past_gate.store(true, Ordering::Relaxed);
+                store.engine().gate.probe.bypassed.store(true, Ordering::Relaxed);
                 let thread = begin(looker, store);
                 let has_looked = || match looker {
                     Looker::Checkpoint => !store.engine().in_flight.lock().is_empty(),
@@ -154,11 +154,11 @@ fn no_reader_sees_a_state_while_a_batch_is_applied() {
     for looker in Looker::ALL {
         for after in 0..3 {
             let found = looked(looker, after, move |store| {
-                let core = &store.engine();
-                let before = core.at_gate.load(Ordering::Relaxed);
+                let core = store.engine();
+                let before = core.gate.probe.arrivals.load(Ordering::Relaxed);
                 let thread = begin(looker, store);
                 // The looker completes all earlier steps before it waits at the gate.
-                while core.at_gate.load(Ordering::Relaxed) == before {
+                while core.gate.probe.arrivals.load(Ordering::Relaxed) == before {
                     device::yield_now();
                 }
                 // With the simulated clock the looker would not run.

@@ -20,6 +20,7 @@ mod early;
 mod ensure;
 mod entries;
 mod evict;
+mod gate;
 #[cfg(test)]
 mod gate_tests;
 mod ingest;
@@ -54,7 +55,7 @@ mod underfull;
 mod visit;
 mod write;
 
-pub use crate::check::{check, inspect, repair};
+pub use crate::check::{inspect, repair};
 pub use crate::layout::NodeWrites;
 pub use crate::options::Options;
-pub use crate::store::{BtreeStore, CacheStats};
+pub use crate::store::{BtreeStore, CacheStats, check};

@@ -66,7 +66,7 @@ fn cold(cache_bytes: usize) -> (SimEnv, Arc<BtreeStore>, Arc<Reads>) {
     drop(store);
     let store = BtreeStore::open(&sim.env(), &Options::with_cache(cache_bytes)).expect("open");
     let reads = Arc::new(Reads::default());
-    let core = &store.engine();
+    let core = store.engine();
     // A latch has a lock for each thread that ever used it.
     drop(core.gate.read());
     let trees: Vec<Arc<Tree>> = [TREE, CLONE].map(|id| core.tree(id).expect("there")).to_vec();

@@ -11,15 +11,25 @@ pub struct Options {
     pub common: EngineOptions,
     /// Estimated time of a replay from which on a checkpoint is due.
     pub replay_max: Duration,
+    /// If a checkpoint is due for fewer bytes of changed nodes than this, changed leaves are
+    /// pre-flushed instead, as soon as they would make one due. 0: never.
+    pub pre_flush_below: usize,
 }
 
 /// Half of the two seconds in which a volume must open after a crash: the log grows while the
 /// checkpoint is written, and opening takes more than the replay.
 const REPLAY_MAX: Duration = Duration::from_secs(1);
 
+/// Where a checkpoint would write less than this, pre-flushing costs less.
+const CHECKPOINT_BYTES_MIN: usize = 16 << 20;
+
 impl Default for Options {
     fn default() -> Options {
-        Options { common: EngineOptions::default(), replay_max: REPLAY_MAX }
+        Options {
+            common: EngineOptions::default(),
+            replay_max: REPLAY_MAX,
+            pre_flush_below: CHECKPOINT_BYTES_MIN,
+        }
     }
 }
 

@@ -126,7 +126,7 @@ pub(crate) struct Pin {
 
 impl Pin {
     pub(crate) fn new(core: &Arc<Core>) -> Pin {
-        let _gate = core.between_commits();
+        let _gate = core.gate.between_commits();
         // Before it takes the states, so that no thread takes a root in them to be its alone.
         let number = core.pins.lock().add();
         let states = [Arc::new(core.captured()), Arc::clone(&core.in_flight.lock())];
@@ -151,7 +151,7 @@ impl Pin {
                 Err(error) => return Err(error),
             }
         }
-        let _gate = core.between_commits();
+        let _gate = core.gate.between_commits();
         let number = core.pins.lock().add();
         let mut states = States::default();
         for tree in &open {

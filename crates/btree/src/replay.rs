@@ -311,7 +311,7 @@ mod tests {
     fn the_replay_estimate_follows_the_last_replay() {
         let sim = testing::sim_env(1);
         let store = BtreeStore::create(&sim.env(), &Options::default()).expect("create");
-        let core = &store.engine();
+        let core = store.engine();
         let scale = || core.replay_scale.load(Ordering::Relaxed);
         core.nodes.budget.take_shadowed();
         core.nodes.budget.add_shadowed(1000);

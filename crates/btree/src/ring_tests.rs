@@ -73,9 +73,12 @@ fn large(order: Order, written: Written) -> Arc<BtreeStore> {
     }
     store.close().expect("close");
     drop(store);
-    let store = BtreeStore::open(&sim.env(), &Options::with_cache(CACHE_BYTES)).expect("open");
+    let mut options = Options::with_cache(CACHE_BYTES);
+    if written == Written::ByCheckpoints {
+        options.pre_flush_below = 0;
+    }
+    let store = BtreeStore::open(&sim.env(), &options).expect("open");
     store.engine().nodes.ring.clock.store(order == Order::Clock, Ordering::Relaxed);
-    store.engine().never_early.store(written == Written::ByCheckpoints, Ordering::Relaxed);
     store
 }
 

@@ -125,7 +125,7 @@ mod tests {
         for key in (0..20_000_u32).step_by(100) {
             commit(&|batch| batch.put(TREE, &key.to_be_bytes(), &[8; 100]));
         }
-        let core = &store.engine();
+        let core = store.engine();
         let changed = core.nodes.budget.shadowed();
         assert!(changed > 100, "{changed} nodes");
         let dirty = core.nodes.budget.dirty() as u64;

@@ -1,4 +1,4 @@
-//! `BtreeStore`: the engine behind `store::Store`.
+//! `BtreeStore`: the engine as `store::Journaled` uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,16 +10,22 @@ use store::{
     IngestInto, Journal, Journaled, KeyRange, Pinned, Result, SortedRun, Stats, TreeId,
 };
 
+use crate::check::{check_all, closed_log};
 use crate::checkpoint::{FREED_MAX, State};
 use crate::core::Core;
 use crate::cursor::TreeCursor;
 use crate::diff::{Pins, TreeDiff};
 use crate::options::Options;
 use crate::pin::Pin;
-use crate::{check, recover};
+use crate::recover;
 
 /// A copy-on-write B-tree store in the directories `btree` and `log` of a volume.
 pub type BtreeStore = Journaled<Core>;
+
+/// Checks a store, nodes in memory too. Commits may continue; checkpoints wait.
+pub fn check(store: &BtreeStore) -> Result<CheckReport> {
+    check_all(store.engine())
+}
 
 /// Memory use of a store's cache, in bytes, and its activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +73,7 @@ impl Engine for Core {
     }
 
     fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<ClosedLog<'a>> {
-        check::closed_log(env, options)
+        closed_log(env, options)
     }
 
     #[inline]

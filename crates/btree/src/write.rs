@@ -343,7 +343,7 @@ mod tests {
             put(&store, key, &[1; 500]);
         }
         assert!(store.checkpoint().unwrap());
-        let core = &store.engine();
+        let core = store.engine();
         let tree = core.tree(TREE).unwrap();
         let key = 300_u32.to_be_bytes();
         let leaf = Arc::downgrade(tree.state.read().owned_leaf(&key).unwrap());

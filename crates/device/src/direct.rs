@@ -33,8 +33,12 @@ pub struct DirectDevice {
 impl DirectDevice {
     /// The directory must exist, on a file system that supports direct reads.
     pub fn open(root: &Path) -> Result<DirectDevice> {
-        let local = LocalDevice::open(root)?;
-        Ok(DirectDevice { local, reads: Arc::default() })
+        Ok(DirectDevice::over(LocalDevice::open(root)?))
+    }
+
+    /// The same for a directory that is open.
+    pub fn over(local: LocalDevice) -> DirectDevice {
+        DirectDevice { local, reads: Arc::default() }
     }
 
     /// Number of reads so far, of all files.

@@ -18,10 +18,6 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::guarded::{self, GiveTo};
 use crate::{Device, Error, File, Lock, Metadata, Result, Space, descriptors};
 
-/// The one directory that may be a symbolic link: that of a log on another disk. A link that a user
-/// puts in place of any other file or directory must not redirect the superuser.
-const MAY_BE_LINK: &str = "log";
-
 /// Files below a directory of the operating system.
 #[derive(Debug)]
 pub struct LocalDevice {
@@ -29,6 +25,9 @@ pub struct LocalDevice {
     /// Owner and group for files that the superuser creates in another user's directory, so that
     /// the user can still open them.
     give_to: GiveTo,
+    /// The one directory in the root that may be a symbolic link. A link that a user puts in place
+    /// of any other file or directory must not redirect the superuser.
+    link: Option<&'static str>,
 }
 
 impl LocalDevice {
@@ -41,7 +40,17 @@ impl LocalDevice {
         let root = held.map_err(failed)?;
         let found = rustix::fs::fstat(&root).map_err(failed)?;
         let others = found.st_uid != 0 && rustix::process::geteuid().is_root();
-        Ok(LocalDevice { root, give_to: others.then_some((found.st_uid, found.st_gid)) })
+        Ok(LocalDevice {
+            root,
+            give_to: others.then_some((found.st_uid, found.st_gid)),
+            link: None,
+        })
+    }
+
+    /// Lets a directory in this one be a symbolic link, to a directory of the same user.
+    #[must_use]
+    pub fn with_link(self, name: &'static str) -> LocalDevice {
+        LocalDevice { link: Some(name), ..self }
     }
 
     /// The directory.
@@ -107,12 +116,13 @@ impl LocalDevice {
         guarded::open_or_create(parent.as_fd(), name, (flags, mode), self.give_to)
     }
 
-    /// Opens a directory, one path component at a time. None may be a link except the log's.
+    /// Opens a directory, one path component at a time. None may be a link but that of
+    /// [`LocalDevice::with_link`].
     fn open_dir(&self, path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let mut parts = path.split('/').peekable();
         let mut held: Option<OwnedFd> = None;
         while let Some(part) = parts.next() {
-            let may_be_link = held.is_none() && part == MAY_BE_LINK;
+            let may_be_link = held.is_none() && self.link == Some(part);
             let last = parts.peek().is_none();
             let flags = OFlags::DIRECTORY
                 | OFlags::CLOEXEC
@@ -129,7 +139,7 @@ impl LocalDevice {
         held.ok_or(Errno::NOENT)
     }
 
-    /// Whether the superuser may follow the log's link in another user's volume: only to a
+    /// Whether the superuser may follow the link in another user's directory: only to a
     /// directory of that same user, who could otherwise have files created anywhere.
     fn is_for_us(&self, directory: &OwnedFd) -> rustix::io::Result<()> {
         let Some((owner, _)) = self.give_to else { return Ok(()) };

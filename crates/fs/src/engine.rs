@@ -1,9 +1,10 @@
 //! Selects the engine of a volume's store, by the header.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use btree::BtreeStore;
-use device::{Device, Env};
+use device::{Device, Env, LocalDevice};
 use format::directory_record;
 use format::log_segment::{self, HEADER_BYTES, SegmentHeader};
 use format::superblock::{self, SUPERBLOCK_BYTES, Superblock};
@@ -12,6 +13,11 @@ use lsm::LsmStore;
 use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
 
 pub use store::LOG_DIRECTORY;
+
+/// The files of a volume. Its log may be a link to a directory on another disk.
+pub fn volume_files(directory: &Path) -> device::Result<LocalDevice> {
+    Ok(LocalDevice::open(directory)?.with_link(LOG_DIRECTORY))
+}
 
 use crate::{Layout, OpenError, OpenOptions};
 
@@ -203,7 +209,7 @@ fn common(
             0
         },
         checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
-        apart: Some(crate::own::COPY),
+        isolated_tree: Some(crate::own::COPY),
         ..EngineOptions::default()
     })
 }

@@ -71,7 +71,7 @@ pub use check::{
     Action, Garbage, GarbageKind, Gc, GcReport, Problem, ProblemKind, Repair, RepairReport,
     VolumeReport,
 };
-pub use engine::LOG_DIRECTORY;
+pub use engine::{LOG_DIRECTORY, volume_files};
 pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;
 pub use format::retention::Keep;

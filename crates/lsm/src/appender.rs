@@ -83,7 +83,7 @@ impl Appender {
     }
 
     /// Starts the next data in a different disk block from the one in which the present data ends.
-    pub(crate) fn begin_apart(&mut self) -> Result<()> {
+    pub(crate) fn begin_isolated(&mut self) -> Result<()> {
         let bytes = self.offset().next_multiple_of(APART_BYTES) - self.offset();
         self.put(&vec![0; bytes as usize])
     }

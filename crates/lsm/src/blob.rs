@@ -137,8 +137,8 @@ impl BlobWriter {
     }
 
     /// Keeps the next run from sharing a disk block with the run before.
-    pub(crate) fn begin_apart(&mut self) -> Result<()> {
-        self.out.begin_apart()
+    pub(crate) fn begin_isolated(&mut self) -> Result<()> {
+        self.out.begin_isolated()
     }
 
     /// Begins a run; the one before was ended.

@@ -4,11 +4,10 @@
 //! overlaps another, that rows are where runs point to, and that the counts of runs and of value
 //! logs are right.
 //!
-//! [`check`] (`Store::check`) runs beside commits and checkpoints of an open store. [`inspect`]
+//! [`check`] (`Maintain::check`) runs beside commits and checkpoints of an open store. [`inspect`]
 //! checks a store that no process has open, and changes nothing.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use device::Env;
@@ -30,12 +29,6 @@ use crate::newest::strays_below;
 use crate::options::Options;
 use crate::recover::find;
 use crate::run::Run;
-use crate::store::LsmStore;
-
-/// Checks a store, without progress reports.
-pub fn check(store: &LsmStore) -> Result<CheckReport> {
-    store.engine().check_beside(&mut |_, _| ControlFlow::Continue(()))
-}
 
 /// Checks the store in a volume that no process has open: the newest manifest, what it names, and
 /// the log after it. A missing blob is a finding, like damage. Fails if there is no manifest, if

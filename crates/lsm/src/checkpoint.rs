@@ -128,7 +128,7 @@ struct Group {
     lowest: bool,
     /// Whether they are copies of what is in another tree: damage of one disk block must not hit
     /// both.
-    apart: bool,
+    isolated: bool,
 }
 
 impl Core {
@@ -206,19 +206,19 @@ impl Core {
 
     /// Steps 2 and 3.
     fn write(&self, state: &mut Durable) -> Result<()> {
-        let groups = groups(&self.in_flight.lock(), self.options.common.apart);
+        let groups = groups(&self.in_flight.lock(), self.options.common.isolated_tree);
         if groups.is_empty() {
             return Ok(());
         }
         let numbers = state.take_numbers(self.options.values_from)?;
         let mut blob = BlobWriter::create(&self.files, &self.env.device, &self.options, numbers)?;
         let mut written: Vec<(Group, u64, Option<Written>)> = Vec::new();
-        let mut after_apart = false;
+        let mut after_isolated = false;
         for group in groups {
-            if group.apart || after_apart {
-                blob.begin_apart()?;
+            if group.isolated || after_isolated {
+                blob.begin_isolated()?;
             }
-            after_apart = group.apart;
+            after_isolated = group.isolated;
             let id = match group.layers.as_slice() {
                 [layer] => layer.id,
                 _ => self.ids.take(),
@@ -422,7 +422,7 @@ pub(crate) fn end_run(
 
 /// The layers that are in memory, each once, grouped by the trees that share them. An ingested run
 /// may be between them.
-fn groups(frozen: &Frozen, apart: Option<TreeId>) -> Vec<Group> {
+fn groups(frozen: &Frozen, isolated_tree: Option<TreeId>) -> Vec<Group> {
     let address = |layer: &Arc<Layer>| Arc::as_ptr(layer) as usize;
     let mut sharers: Map<usize, usize> = Map::default();
     for stack in frozen.values().flatten() {
@@ -434,7 +434,7 @@ fn groups(frozen: &Frozen, apart: Option<TreeId>) -> Vec<Group> {
     let mut groups = Vec::new();
     for (tree, stack) in frozen {
         let Some(stack) = stack else { continue };
-        let apart = Some(*tree) == apart;
+        let isolated = Some(*tree) == isolated_tree;
         let mut at = 0;
         while let Some(first) = stack.layers.get(at) {
             // Layers on disk have no sharers here.
@@ -444,7 +444,7 @@ fn groups(frozen: &Frozen, apart: Option<TreeId>) -> Vec<Group> {
             at += stack.layers[at..].iter().take_while(same).count();
             if shared.is_some() && grouped.insert(address(first)) {
                 let layers = stack.layers[from..at].to_vec();
-                groups.push(Group { layers, lowest: at == stack.layers.len(), apart });
+                groups.push(Group { layers, lowest: at == stack.layers.len(), isolated });
             }
         }
     }

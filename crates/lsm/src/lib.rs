@@ -50,6 +50,6 @@ mod tree;
 mod visit;
 mod waiting;
 
-pub use crate::check::{check, inspect, repair};
+pub use crate::check::{inspect, repair};
 pub use crate::options::{BlobStore, Options, Policy};
-pub use crate::store::LsmStore;
+pub use crate::store::{LsmStore, check};

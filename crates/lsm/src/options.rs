@@ -37,7 +37,8 @@ pub struct Options {
     /// Bytes of rows up to which a merge that meets a value log rewrites it, so that small
     /// checkpoints do not leave many.
     pub small_log_bytes: u64,
-    /// Bytes of a key that name its directory: a filter also shows which directories a run has.
+    /// Bytes of a key that keys which are scanned together share: a filter also shows which of such
+    /// prefixes a run has. 0: none does.
     /// Used only when a store is created; an existing store has this setting on disk.
     pub prefix_bytes: usize,
     /// Where runs and manifests are kept; `None`: in the volume's directory. The log, and
@@ -65,8 +66,7 @@ impl Default for Options {
             policy: Policy::Tiered,
             values_from: 0,
             small_log_bytes: 4 << 20,
-            // A letter and the number of the directory.
-            prefix_bytes: format::key::DIRECTORY_PREFIX_BYTES,
+            prefix_bytes: 0,
             blobs: None,
         }
     }

@@ -89,8 +89,8 @@ impl Pinned for Pin {
         _nodes: usize,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<bool> {
-        let mut trees = std::mem::take(&mut walk.trees).into_iter();
-        crate::visit::visit(self, &mut trees, &walk.prefix, visit)?;
+        let mut stacks = walk.trees.drain(..).map(|tree| self.stack(tree));
+        crate::visit::visit(&mut stacks, &walk.prefix, visit)?;
         Ok(false)
     }
 

@@ -1,5 +1,6 @@
-//! `LsmStore`: the engine behind `store::Store`.
+//! `LsmStore`: the engine as `store::Journaled` uses it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,6 +11,7 @@ use store::{
     IngestInto, Journal, Journaled, KeyRange, Pinned, Result, SortedRun, Stats, TreeId,
 };
 
+use crate::check::{closed_log, prepare_cut};
 use crate::checkpoint::Durable;
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
@@ -17,10 +19,15 @@ use crate::diff::StackDiff;
 use crate::layer::Stack;
 use crate::options::Options;
 use crate::pin::Pin;
-use crate::{check, recover};
+use crate::recover;
 
 /// A log-structured store in the directories `lsm` and `log` of a volume.
 pub type LsmStore = Journaled<Core>;
+
+/// Checks a store, without progress reports.
+pub fn check(store: &LsmStore) -> Result<CheckReport> {
+    store.engine().check_beside(&mut |_, _| ControlFlow::Continue(()))
+}
 
 impl Core {
     /// Blocks of runs that were read from the disk since opening.
@@ -55,11 +62,11 @@ impl Engine for Core {
     }
 
     fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<ClosedLog<'a>> {
-        check::closed_log(env, options)
+        closed_log(env, options)
     }
 
     fn prepare_cut(log: &ClosedLog<'_>, options: &Options) -> Result<()> {
-        check::prepare_cut(log, options)
+        prepare_cut(log, options)
     }
 
     #[inline]

@@ -7,15 +7,13 @@
 use std::sync::Arc;
 
 use device::Map;
-use store::{Error, KeyRange, Result, TreeId};
+use store::{Error, KeyRange, Result};
 
 use crate::diff::visit_new;
 use crate::layer::{LayerId, Stack};
-use crate::pin::Pin;
 
 pub(crate) fn visit(
-    pin: &Pin,
-    trees: &mut dyn Iterator<Item = TreeId>,
+    trees: &mut dyn Iterator<Item = Result<Arc<Stack>>>,
     prefix: &[u8],
     visit: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<()> {
@@ -24,8 +22,8 @@ pub(crate) fn visit(
     // The last visited stack that has a layer.
     let mut having: Map<LayerId, Arc<Stack>> = Map::default();
     let mut damaged = Ok(());
-    for id in trees {
-        let stack = pin.stack(id)?;
+    for stack in trees {
+        let stack = stack?;
         let like = stack.layers.iter().find_map(|layer| having.get(&layer.id));
         let like = Arc::clone(like.unwrap_or(&nothing));
         match visit_new(&like, &stack, &range, visit) {

@@ -184,8 +184,8 @@ impl Journal {
         self.read_only.get()
     }
 
-    /// Makes the log durable up to the last record of a checkpoint, and fails if it refuses appends.
-    /// While it is replayed, [`Journal::settle_log`] does that.
+    /// Makes the log durable up to the last record of a checkpoint, and fails if it refuses
+    /// appends. While it is replayed, [`Journal::settle_log`] does that.
     pub fn sync_for_checkpoint(&self, last: Lsn) -> Result<()> {
         self.log.get().map_or(Ok(()), |log| log.sync(last).and_then(|()| log.check()))
     }

@@ -21,7 +21,7 @@ pub trait Engine: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// How it is opened.
     type Options;
-    /// The state on disk. Whoever makes a checkpoint has it locked.
+    /// The state on disk. The thread that makes a checkpoint has it locked.
     type State: Send;
 
     /// Creates an empty store. The directories must not hold one.
@@ -82,7 +82,8 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// Whether a checkpoint is due for a reason that the journal does not know.
     fn is_checkpoint_due(&self) -> bool;
 
-    /// Called when a waker is set: committers may go on for longer before they make a checkpoint.
+    /// Called when a waker is set: committers may continue for longer before they make a
+    /// checkpoint.
     fn waker_set(&self) {}
 
     /// As [`Maintain::compaction_may_free_space`].
@@ -172,6 +173,23 @@ impl<E: Engine> Journaled<E> {
     fn journal(&self) -> &Journal {
         self.engine.journal()
     }
+
+    /// Logs a batch that drops the partly unknown trees of a store that is read-only for them;
+    /// `None` if it does not drop all of them.
+    #[cold]
+    fn drop_unknown(&self, batch: &Batch) -> Option<Result<CommitToken>> {
+        let _alone = self.engine.block_commits();
+        if batch.check().is_err() || !batch.drops_all(&self.engine.unknown()) {
+            return None;
+        }
+        // What refuses it now would refuse it again at replay.
+        let checked = self.engine.check_batch(batch);
+        Some(checked.and_then(|()| {
+            let log = self.journal().log();
+            log.append_last(batch.as_bytes())?;
+            Ok(CommitToken(log.last()))
+        }))
+    }
 }
 
 impl<E: Engine> std::fmt::Debug for Journaled<E> {
@@ -192,8 +210,14 @@ impl<E: Engine> Read for Journaled<E> {
 }
 
 impl<E: Engine> Commit for Journaled<E> {
+    #[inline]
     fn commit(&self, batch: &Batch) -> Result<CommitToken> {
-        self.engine.commit(batch)
+        match self.engine.commit(batch) {
+            Err(error) if self.journal().read_only().is_some() => {
+                self.drop_unknown(batch).unwrap_or(Err(error))
+            }
+            committed => committed,
+        }
     }
 
     fn ingest(&self, tree: TreeId, run: &mut dyn SortedRun) -> Result<CommitToken> {
@@ -320,18 +344,6 @@ impl<E: Engine> Maintain for Journaled<E> {
 
     fn unknown(&self) -> Vec<TreeId> {
         self.engine.unknown()
-    }
-
-    fn drop_unknown(&self, batch: &Batch) -> Result<()> {
-        batch.check().map_err(|_| Error::NoSpace("one log record"))?;
-        let _alone = self.engine.block_commits();
-        if !batch.drops_all(&self.engine.unknown()) {
-            self.journal().log().check()?;
-            return Err(Error::ReadOnly(Arc::from("nothing is unknown")));
-        }
-        // What refuses it now would refuse it again at replay.
-        self.engine.check_batch(batch)?;
-        self.journal().log().append_last(batch.as_bytes())
     }
 
     fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {

@@ -29,7 +29,7 @@ pub struct EngineOptions {
     pub checkpoint_bytes: u64,
     /// A tree that shares no 4 KiB of a file, which a disk may lose as one unit, with any other
     /// tree: it holds copies of what another holds.
-    pub apart: Option<TreeId>,
+    pub isolated_tree: Option<TreeId>,
 }
 
 /// A lower limit for unflushed data would cause a checkpoint every few commits.
@@ -59,7 +59,7 @@ impl Default for EngineOptions {
             log_segment_bytes: log.segment_bytes,
             log_keep_bytes: log.keep_bytes,
             checkpoint_bytes: 128 << 20,
-            apart: None,
+            isolated_tree: None,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Barrier, Batch, CheckProgress, CheckReport, CommitToken, Durable, Maintain, Result, Stats,
-    Store, TreeId, Waker,
+    Barrier, CheckProgress, CheckReport, CommitToken, Durable, Maintain, Result, Stats, Store,
+    TreeId, Waker,
 };
 
 /// A store over another one, which changes reads, commits or snapshots, and nothing else: the
@@ -80,10 +80,6 @@ impl<S: Over> Maintain for S {
 
     fn unknown(&self) -> Vec<TreeId> {
         self.below().unknown()
-    }
-
-    fn drop_unknown(&self, batch: &Batch) -> Result<()> {
-        self.below().drop_unknown(batch)
     }
 
     fn check(&self, progress: CheckProgress<'_>) -> Result<CheckReport> {

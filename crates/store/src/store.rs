@@ -158,16 +158,11 @@ pub trait Maintain {
     }
 
     /// Trees that are partly unknown since the log was replayed, where that is the only reason why
-    /// the store is read-only.
+    /// the store is read-only. For a caller that has their contents elsewhere, a commit that drops
+    /// all of them is logged, durably, as the only one. The next opening applies it, and the store
+    /// accepts changes.
     fn unknown(&self) -> Vec<TreeId> {
         Vec::new()
-    }
-
-    /// Logs, durably, a batch that drops all partly unknown trees: for a caller that has their
-    /// contents elsewhere. The store accepts nothing else; the next opening finds the batch in the
-    /// log and accepts changes.
-    fn drop_unknown(&self, _batch: &Batch) -> Result<()> {
-        Err(crate::Error::ReadOnly(Arc::from("nothing is unknown")))
     }
 
     /// Reads and verifies the complete on-disk state of the last checkpoint, bypassing the cache,

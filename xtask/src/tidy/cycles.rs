@@ -12,11 +12,11 @@ use super::Tree;
 /// Files in import cycles by crate, and how many of them share a cycle with a file of another
 /// folder. MAY ONLY SHRINK.
 const LEFT: [(&str, usize, usize); 9] = [
-    ("btree", 36, 29),
+    ("btree", 34, 29),
     ("data", 8, 0),
     ("fs", 71, 66),
     ("fuse", 3, 0),
-    ("lsm", 29, 0),
+    ("lsm", 25, 0),
     ("pando", 27, 0),
     ("search", 29, 25),
     ("store", 7, 0),

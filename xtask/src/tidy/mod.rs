@@ -6,6 +6,7 @@ mod crates;
 mod cycles;
 mod documents;
 mod format_pages;
+mod knowledge;
 mod source;
 mod tree;
 mod words;
@@ -27,6 +28,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, text) in tree.texts() {
         problems.extend(source::check(path, text));
+        knowledge::check(path, text, &mut problems);
     }
     problems.extend(source::check_sizes(&tree));
     problems.extend(crates::check(&tree));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Tree, check, crates, documents, source};
+use super::{Tree, check, crates, documents, knowledge, source};
 
 #[test]
 fn repository_is_tidy() {
@@ -72,6 +72,26 @@ fn crate_that_uses_a_higher_one_is_found() {
     }
     let tests_only = "[lints]\nworkspace = true\n[dev-dependencies]\ntesting.workspace = true\n";
     assert!(crates::check(&Tree::of(&[("crates/store/Cargo.toml", tests_only)])).is_empty());
+}
+
+#[test]
+fn crate_that_knows_what_it_must_not_is_found() {
+    let found = |path: &str, line: &str| {
+        let mut problems = Vec::new();
+        knowledge::check(path, &format!("//! A file.\n{line}\n"), &mut problems);
+        problems.len()
+    };
+    for folder in ["btree", "lsm", "store"] {
+        let path = format!("crates/{folder}/src/a.rs");
+        assert_eq!(found(&path, "    let at = format::key::DIRECTORY_PREFIX_BYTES;"), 1);
+        assert_eq!(found(&path, "use format::{Pointer, inode_record};"), 1);
+        assert_eq!(found(&path, "    format::batch::put(bytes, tree, key, value);"), 0);
+        assert_eq!(found(&path, "// As format::key does."), 0);
+    }
+    assert_eq!(found("crates/fs/src/a.rs", "use format::key;"), 0);
+    assert_eq!(found("crates/device/src/a.rs", "const MAY_BE_LINK: &str = \"log\";"), 1);
+    assert_eq!(found("crates/device/src/a.rs", "const NAME: &str = \"sync\";"), 0);
+    assert_eq!(found("crates/store/src/a.rs", "const NAME: &str = \"log\";"), 0);
 }
 
 #[test]

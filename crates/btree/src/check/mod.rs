@@ -31,15 +31,13 @@ pub use offline::inspect;
 pub(crate) use repair::closed_log;
 pub use repair::repair;
 
-use crate::BtreeStore;
 use crate::core::Core;
 use crate::pin::Pin;
 use counts::Pages;
 use walk::{Roots, Walk};
 
 /// Checks a store, nodes in memory too. Commits may continue; checkpoints wait.
-pub fn check(store: &BtreeStore) -> Result<CheckReport> {
-    let core = store.engine();
+pub(crate) fn check_all(core: &Core) -> Result<CheckReport> {
     let mut state = core.checkpoint.lock();
     let roots = Roots { directory: state.space.directory, catalog: state.catalog };
     let pages = Pages::take(&core.nodes, &mut state.space)?;

@@ -25,7 +25,7 @@ pub(crate) struct Frozen {
 impl Core {
     /// Takes the roots. No thread changes the nodes below them any more.
     pub(crate) fn freeze(&self) -> Frozen {
-        let _gate = self.between_commits();
+        let _gate = self.gate.between_commits();
         self.freeze_inside()
     }
 

@@ -403,7 +403,7 @@ mod tests {
         }
         store.commit(&batch).unwrap();
         assert!(store.checkpoint().unwrap());
-        let core = &store.engine();
+        let core = store.engine();
         let tree = core.tree(TREE).unwrap();
         let durable = core.checkpoint.lock().space.directory.unwrap();
         // No page of it is in memory.

@@ -151,7 +151,7 @@ impl World {
     /// to be moved.
     fn checkpoint(&mut self) -> bool {
         let store = Arc::clone(&self.store);
-        let core = &store.engine();
+        let core = store.engine();
         let mut state = core.checkpoint.lock();
         let released = state.space.release(core.pins.lock().oldest());
         core.gather(&mut state);
@@ -249,7 +249,7 @@ fn a_slot_copied_without_its_cell_points_to_the_old_place() {
     let (sim, model) = aged();
     let (_sim, mut world) = World::of(&sim, &model, 1);
     let store = Arc::clone(&world.store);
-    let core = &store.engine();
+    let core = store.engine();
     let mut moves = 0;
     for _ in 0..6 {
         world.put(TREE, 60);
@@ -410,7 +410,7 @@ fn a_checkpoint_without_space_to_move_nodes_moves_none() {
     let (sim, mut world) = World::of(&sim, &model, 1);
     world.compare();
     let store = Arc::clone(&world.store);
-    let core = &store.engine();
+    let core = store.engine();
     let mut chosen = 0;
     for _ in 0..8 {
         world.put(TREE, 100);
@@ -442,7 +442,7 @@ fn a_checkpoint_that_released_contents_is_not_retried() {
     let (sim, model) = aged();
     let (sim, mut world) = World::of(&sim, &model, 2);
     let store = Arc::clone(&world.store);
-    let core = &store.engine();
+    let core = store.engine();
     world.put(TREE, 100);
     {
         let mut state = core.checkpoint.lock();

@@ -377,7 +377,7 @@ mod tests {
         let length = 500 * GROUP_BYTES as u64;
         for _ in 0..6 {
             for free in free.chunks(9000) {
-                give(&store.engine(), &mut state, free);
+                give(store.engine(), &mut state, free);
             }
         }
         assert!(free.len() as u64 * 6 * (14 << 10) > 2 * length, "all of it is listed, and again");
@@ -396,18 +396,18 @@ mod tests {
         let punches = || sim.device.counts().of(Op::Punch);
         // Less than a quarter of the file.
         let (some, rest) = free.split_at(free.len() / 64 * 17);
-        give(&store.engine(), &mut state, some);
+        give(store.engine(), &mut state, some);
         assert_eq!(punches(), 0);
         let (one, rest) = rest.split_at(10);
         for &(unit, units) in rest {
             state.space.freed.note(unit, units);
         }
         let mut before = 0;
-        give(&store.engine(), &mut state, one);
+        give(store.engine(), &mut state, one);
         while punches() > before {
             assert!(punches() - before <= BUSY_PUNCHES as u64 + 64, "{} at once", punches());
             before = punches();
-            give(&store.engine(), &mut state, &[]);
+            give(store.engine(), &mut state, &[]);
         }
         assert_eq!(before, free.len() as u64);
         assert_eq!((state.space.freed.units, state.space.freed.groups.len()), (0, 0));
@@ -439,7 +439,7 @@ mod tests {
         let (_sim, store, free) = holes(16, 16);
         let of =
             |group: u64| free.iter().filter(move |(unit, _)| unit / GROUP_UNITS as u64 == group);
-        let core = &store.engine();
+        let core = store.engine();
         give(core, &mut core.checkpoint.lock(), &of(0).copied().collect::<Vec<_>>());
         core.give_back_at_rest();
         let there = || core.checkpoint.lock().space.freed.groups.contains_key(&0);

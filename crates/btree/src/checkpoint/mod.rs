@@ -195,13 +195,13 @@ impl Core {
     }
 
     /// Whether a tree shares no block of the disk with others.
-    pub(crate) fn is_apart(&self, tree: TreeId) -> bool {
-        self.options.common.apart == Some(tree)
+    pub(crate) fn is_isolated(&self, tree: TreeId) -> bool {
+        self.options.common.isolated_tree == Some(tree)
     }
 
     /// How a tree is written. If holes of any length are used, block alignment is given up.
     fn manner(&self, work: &Work<'_>, tree: TreeId) -> Manner {
-        if self.is_apart(tree) && !work.is_frugal() { Manner::Apart } else { Manner::Once }
+        if self.is_isolated(tree) && !work.is_frugal() { Manner::Isolated } else { Manner::Once }
     }
 
     /// Writes all nodes, and the map last; the map itself stays with `work`.

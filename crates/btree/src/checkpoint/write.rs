@@ -37,7 +37,7 @@ pub(crate) enum Manner {
     /// Once, adjacent.
     Once,
     /// In disk blocks that contain nothing else.
-    Apart,
+    Isolated,
     /// The same, with a second copy behind it (`twice`).
     Twice,
 }
@@ -319,12 +319,12 @@ impl<'a> NodeWriter<'a> {
     ) -> Result<Pointer> {
         let units = match self.manner {
             Manner::Once => out.len().div_ceil(UNIT_BYTES) as u16,
-            Manner::Apart => twice::block_units(out.len()),
+            Manner::Isolated => twice::block_units(out.len()),
             Manner::Twice => 2 * twice::block_units(out.len()),
         };
         let unit = match self.manner {
             Manner::Once => work.alloc(units)?,
-            Manner::Apart | Manner::Twice => work.alloc_blocks(units)?,
+            Manner::Isolated | Manner::Twice => work.alloc_blocks(units)?,
         };
         counts.wrote(unit, units);
         let checksum = node::seal(&mut out, unit);

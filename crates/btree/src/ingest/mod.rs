@@ -22,7 +22,6 @@
 mod build;
 mod graft;
 
-use device::Latch;
 use format::batch::{self as codec, IngestedLeaf, Op, Ops};
 use format::space_map::GROUP_BYTES;
 use store::{Batch, CommitToken, Error, IngestInto, Result, Room, SortedRun, TreeId};
@@ -111,7 +110,7 @@ impl Core {
         // All of a leaf's values may be long ones.
         batch.check().map_err(|_| Error::RunTooLong)?;
         let load = || self.range_is_empty(id, run).and_then(|()| self.ensure(&batch));
-        let _gate = self.load_and_enter(Latch::write, load)?;
+        let _gate = self.load_and_enter(|gate| gate.write(), load)?;
         self.journal.check_open()?;
         // This may have changed since; in most cases everything that the check needs is in memory.
         load()?;
@@ -150,7 +149,7 @@ impl Core {
             }
             Ok(())
         };
-        let _gate = self.load_and_enter(Latch::write, load)?;
+        let _gate = self.load_and_enter(|gate| gate.write(), load)?;
         self.journal.check_open()?;
         load()?;
         let lsn = self.log().append(&record, Room::Normal)?;

@@ -221,7 +221,7 @@ fn goes_on(device: &SimDevice, env: &Env, cache: usize, mut model: Model, place:
         for &tree in &lost {
             batch.drop_tree(tree);
         }
-        opened.drop_unknown(&batch).expect("it goes");
+        opened.commit(&batch).expect("it goes");
         opened.close().expect("there is nothing to write");
         model.retain(|tree, _| !lost.contains(tree));
         left = device.after_crash(CrashPolicy::LoseAll, 3);

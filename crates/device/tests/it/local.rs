@@ -221,8 +221,14 @@ fn no_link_on_the_way_is_followed() {
 }
 
 #[test]
-fn the_log_is_found_through_its_link() {
-    let (device, directory) = LocalUnderTest::create();
+fn only_the_allowed_link_is_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = LocalDevice::open(directory.path()).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(other.path(), directory.path().join("other")).unwrap();
+    assert!(device.list("other").is_err(), "no link was allowed");
+    let device = device.with_link("log");
+    assert!(device.list("other").is_err(), "another one was allowed");
     let elsewhere = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), directory.path().join("log")).unwrap();
     device.create_dir("log").unwrap();
@@ -249,7 +255,7 @@ fn root_follows_another_users_log_link_only_to_that_users_files() {
     std::os::unix::fs::symlink(elsewhere.path(), volume.path().join("log")).unwrap();
     let give = |path| std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     give(volume.path());
-    let device = LocalDevice::open(volume.path()).unwrap();
+    let device = LocalDevice::open(volume.path()).unwrap().with_link("log");
     let error = device.create("log/a").err().unwrap();
     assert_eq!(error.kind, std::io::ErrorKind::PermissionDenied, "{error}");
     assert!(device.list("log").is_err());

@@ -63,7 +63,7 @@ pub(crate) fn drop_unknown(engine: &dyn Store) -> std::result::Result<bool, Open
         [COPY] if damage(engine, VOLUME)?.is_none() => say_none_and_drop(engine, &mut batch)?,
         _ => return Ok(false),
     }
-    engine.drop_unknown(&batch)?;
+    engine.commit(&batch)?;
     Ok(true)
 }
 

@@ -90,7 +90,7 @@ pub(crate) struct MountStart {
 /// the start, unless the start failed: then it returns the failure.
 pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     device::raise_descriptor_limit();
-    let device = LocalDevice::open(&start.volume);
+    let device = fs::volume_files(&start.volume);
     let device = Arc::new(device.map_err(|error| failure::device(&start.volume, &error))?);
     let env = Env::on(Arc::<LocalDevice>::clone(&device));
     let there = fs::is_volume(&*env.device);

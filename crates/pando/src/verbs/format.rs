@@ -186,7 +186,7 @@ fn link_to_empty(link: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
 fn format(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Result<String> {
     let Plan { engine, layout, .. } = *plan;
     let failed = |error| failure::device(voldir, &error);
-    let device = Arc::new(LocalDevice::open(voldir).map_err(failed)?);
+    let device = Arc::new(fs::volume_files(voldir).map_err(failed)?);
     let env = Env::on(Arc::<LocalDevice>::clone(&device));
     let options = FormatOptions {
         engine,

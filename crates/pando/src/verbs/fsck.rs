@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use client::{Connection, Opened};
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         }
         bar.set_position(done);
     };
-    let env = Env::system(&volume);
+    let env = fs::volume_files(&volume).map(|files| Env::on(Arc::new(files)));
     let env = env.map_err(|error| not_theirs(failure::device(&volume, &error)))?;
     if args.repair && !args.dry_run {
         let how = if args.discard_log { Repair::DoAndCutLog } else { Repair::Do };

@@ -1,6 +1,6 @@
 //! Finds the differences from a base in the log.
 //!
-//! A base is a clone of a tree. If the log was kept (`store::Store::keep_log`), it has the record
+//! A base is a clone of a tree. If the log was kept (`store::Durable::keep_log`), it has the record
 //! of that clone and all batches since. Their puts and deletes in the tree are the differences,
 //! with the rows themselves. Reading them takes as many bytes as were changed, while comparing two
 //! trees reads all leaves of both if changes are scattered. Places that the log describes only in
