@@ -19,7 +19,7 @@ const LEFT: [(&str, usize, usize); 9] = [
     ("lsm", 25, 0),
     ("pando", 27, 0),
     ("search", 29, 25),
-    ("store", 7, 0),
+    ("store", 5, 0),
     ("wire", 2, 0),
 ];
 

@@ -14,6 +14,7 @@ mod loan;
 mod options;
 mod recover;
 mod salvage;
+mod search;
 mod segment;
 mod stage;
 mod stray;

@@ -39,7 +39,8 @@ use format::log_segment::{
 use format::{COUNTED_MAX, Corruption};
 
 use super::beginning::{Head, begins_with, has_its_length, read_beginning};
-use super::recover::{Listed, Scan, find, list, search};
+use super::recover::{Listed, Scan, list};
+use super::search::{find, search};
 use super::segment::Files;
 use super::stray::{Stray, set_aside};
 use super::{Log, LogOptions};

@@ -11,7 +11,7 @@ use format::log_segment::{Decoded, HEADER_BYTES, RECORDS_START, SEGMENT_BYTES_MA
 use format::{COUNTED_MAX, Corruption};
 
 use super::beginning::begins_with;
-use super::recover::search;
+use super::search::search;
 use super::segment::{Files, SEGMENT_SUFFIX};
 use crate::{Error, Lsn, Remedy, Result};
 
