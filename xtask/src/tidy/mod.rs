@@ -2,6 +2,7 @@
 //!
 //! Each rule is a function from text to problems, so that a test can feed it a bad file.
 
+mod assertions;
 mod crates;
 mod cycles;
 mod documents;
@@ -34,6 +35,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
     problems.extend(words::check(&tree));
+    problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));
     problems.extend(format_pages::check(&tree));
     problems

@@ -374,7 +374,8 @@ mod tests {
         let before = store.engine().published.load(Ordering::Relaxed);
         let device = sim.device.clone();
         MEANWHILE.set(Some(Box::new(move |core| act(core, &device))));
-        assert!(store.checkpoint().is_err());
+        let refused = store.checkpoint();
+        assert!(matches!(refused, Err(store::Error::ReadOnly(_))), "{refused:?}");
         assert_eq!(store.engine().published.load(Ordering::Relaxed), before);
         drop(store);
         let store = BtreeStore::open(&sim.env(), &options).unwrap();
@@ -391,7 +392,8 @@ mod tests {
     fn a_checkpoint_fails_if_another_callers_sync_of_nodes_failed() {
         fails_with(|core, device| {
             device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
-            assert!(core.nodes.sync().is_err());
+            let failed = core.nodes.sync();
+            assert!(failed.is_err_and(|error| error.operation == "sync"));
         });
     }
 }

@@ -69,11 +69,14 @@ fn after_a_failed_sync_nothing_is_written_until_the_volume_is_opened_again() {
     let durable = volume.now.clone();
     volume.write(32, 2, 0, &pattern(2, 40_000)).unwrap();
     volume.sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
-    assert!(volume.sync().is_err());
-    assert!(volume.sync().is_err(), "a second sync does not pretend");
+    let error = volume.sync().unwrap_err();
+    assert!(matches!(error, Error::Device(_)), "{error}");
+    let error = volume.sync().unwrap_err();
+    assert!(matches!(error, Error::ReadOnly(_)), "a second sync does not pretend: {error}");
     let error = volume.write(32, 3, 0, &pattern(3, 10)).unwrap_err();
     assert!(matches!(error, Error::ReadOnly(_)), "{error}");
-    assert!(volume.data.clean_step(&*volume.store).is_err());
+    let error = volume.data.clean_step(&*volume.store).unwrap_err();
+    assert!(matches!(error, Error::ReadOnly(_)), "{error}");
     volume.verify();
     let sim =
         testing::SimEnv::on(volume.sim.device.after_crash(testing::CrashPolicy::Random, 1), 1);
@@ -107,12 +110,16 @@ fn waiters_of_a_failed_sync_fail_too() {
             joined.store(true, Ordering::SeqCst);
             data.sync()
         });
-        assert!(first.join().unwrap().is_err());
-        assert!(second.join().unwrap().is_err(), "the waiter was told that lost bytes are durable");
+        let first = first.join().unwrap().unwrap_err();
+        assert!(matches!(first, Error::Device(_)), "{first}");
+        // The waiter must not be told that lost bytes are durable.
+        let second = second.join().unwrap().unwrap_err();
+        assert!(matches!(second, Error::Device(_) | Error::ReadOnly(_)), "{second}");
     });
     volume.sim.device.unwatch();
     assert!(data.unsynced_bytes() > 0, "what may be lost is not counted as durable");
-    assert!(data.sync().is_err());
+    let error = data.sync().unwrap_err();
+    assert!(matches!(error, Error::ReadOnly(_)), "{error}");
 }
 
 /// Waits until a flag is set, but not for ever.

@@ -110,7 +110,8 @@ fn flip_bits(medium: &SimDevice, right: &Dump, count: u64, seed: u64) -> (u64, u
             let found = match FsSubject::open(&damaged, &options(Durability::Async), &base) {
                 Ok(mut subject) => look(&mut subject, right, &place),
                 Err(error) => {
-                    assert!(!error.to_string().is_empty());
+                    let text = error.to_string();
+                    assert!(text.contains(&path), "{place}: the error names no place: {text}");
                     Found::Named
                 }
             };

@@ -100,7 +100,7 @@ fn plant(v: &Volume, parent: NodeId, name: &str) -> NodeId {
     let root = Caller::root();
     let top = v.dir(parent, name).node;
     let sub = v.fs.mkdir(&user(7), v.dir(top, "w").node, b"no", 0o700);
-    assert!(sub.is_err(), "user 7 may not write there");
+    refused(sub, &FsError::AccessDenied);
     let sub = v.dir(top, "sub").node;
     let owned = SetAttr { uid: Some(7), gid: Some(8), mode: Some(0o750), ..SetAttr::default() };
     v.fs.setattr(&root, sub, &owned).expect("made");

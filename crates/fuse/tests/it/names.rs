@@ -100,7 +100,8 @@ fn the_umask_of_the_caller_is_applied_once() {
 fn a_file_that_appears_before_it_is_created_is_opened() {
     // The kernel believes that the name is free; another process has taken it since.
     let Some(rig) = mounted("") else { return };
-    assert!(std::fs::metadata(rig.path("raced")).is_err());
+    let free = std::fs::metadata(rig.path("raced")).unwrap_err();
+    assert_eq!(free.kind(), std::io::ErrorKind::NotFound);
     rig.fs.put_behind(inode::NodeId::ROOT, b"raced", b"first");
     let file = std::fs::File::options().create(true).append(true).open(rig.path("raced")).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 5);

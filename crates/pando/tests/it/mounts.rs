@@ -253,7 +253,8 @@ fn a_mount_whose_server_died_is_mounted_again() {
     std::fs::write(&file, "durable").unwrap();
     std::fs::File::options().write(true).open(&file).unwrap().sync_all().unwrap();
     world.kill_owner();
-    assert!(std::fs::read(&file).is_err(), "the mount is dead");
+    let dead = std::fs::read(&file).unwrap_err();
+    assert_eq!(dead.kind(), std::io::ErrorKind::NotConnected, "the mount is dead");
     assert!(world.mount());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "durable");
 }
@@ -389,7 +390,8 @@ fn no_verb_changes_anything_through_a_mount_that_became_read_only() {
     let inner = below("d/inner");
     world.ok(&["format", &inner]);
     world.ok(&["mount", "-o", "remount,ro", world.vol(), world.mnt()]);
-    assert!(std::fs::create_dir(&other).is_err(), "the kernel refuses");
+    let refused = std::fs::create_dir(&other).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "the kernel refuses");
     let (mnt, number, gone) = (world.mnt(), "2", below("d/gone"));
     let changes: &[&[&str]] = &[
         &["import", file, &other],

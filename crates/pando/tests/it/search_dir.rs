@@ -1,6 +1,7 @@
 //! Queries as directories: `.search/QUERY` at the root of a mount.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
@@ -54,7 +55,8 @@ fn a_query_is_a_directory_of_links_and_always_fresh() {
         fs::read_link(world.below_mount("/.search/two.h5/two.h5")).unwrap(),
         Path::new("../../a/two.h5")
     );
-    assert!(fs::read_link(world.below_mount("/.search/two.h5/one.h5")).is_err());
+    let other = fs::read_link(world.below_mount("/.search/two.h5/one.h5")).unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::NotFound);
     world.umount();
 }
 
@@ -134,9 +136,10 @@ fn queries_are_unlisted_and_read_only_and_malformed_ones_are_reported() {
     assert_eq!(fs::read_dir(root.join(".search")).unwrap().count(), 0);
     let wrong = fs::read_dir(root.join(".search/size:many")).unwrap_err();
     assert_eq!(wrong.raw_os_error(), Some(rustix::io::Errno::INVAL.raw_os_error()));
-    assert!(fs::write(root.join(".search/f/new"), "").is_err());
-    assert!(fs::remove_file(root.join(".search/f/f")).is_err());
-    assert!(fs::create_dir(root.join(".search")).is_err());
+    let error = |done: std::io::Result<()>| done.unwrap_err().kind();
+    assert_eq!(error(fs::write(root.join(".search/f/new"), "")), ErrorKind::PermissionDenied);
+    assert_eq!(error(fs::remove_file(root.join(".search/f/f"))), ErrorKind::PermissionDenied);
+    assert_eq!(error(fs::create_dir(root.join(".search"))), ErrorKind::AlreadyExists);
     let moved = Command::new("mv").arg(root.join(".search/f/f")).arg(root.join("g")).output();
     assert!(!moved.unwrap().status.success());
     assert!(root.join("f").exists());

@@ -1,7 +1,7 @@
 //! The log on the simulated medium, and the oracle store against its own rules.
 
+mod log_cost;
 mod log_crash;
 mod log_damage;
 mod log_full;
 mod log_script;
-mod log_speed;

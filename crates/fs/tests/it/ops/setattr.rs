@@ -139,7 +139,8 @@ fn a_file_whose_attributes_are_damaged_takes_changes() {
     drop(cursor);
     assert!(!damage.is_empty());
     v.store.commit(&damage).unwrap();
-    assert!(v.fs.getxattr(&bare, file, b"user.some").is_err(), "they do not decode");
+    let found = v.fs.getxattr(&bare, file, b"user.some");
+    assert!(matches!(found, Err(FsError::Io(_))), "they do not decode: {found:?}");
     v.fs.write(&bare, file, 0, b"text").unwrap();
     let owner = SetAttr { uid: Some(7), size: Some(2), ..SetAttr::default() };
     v.fs.setattr(&bare, file, &owner).unwrap();

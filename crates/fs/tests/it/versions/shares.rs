@@ -94,7 +94,11 @@ fn a_user_creates_a_bounded_number_per_second_and_the_volumes_user_more() {
     make(&root(), "root").expect("root has no bound");
     v.env.clock.advance(Duration::from_millis(1100));
     make(&ada, "3").expect("a second has passed");
-    assert!(make(&ada, "4").is_err());
+    let refused = make(&ada, "4");
+    assert!(
+        matches!(&refused, Err(FsError::Busy(what)) if what.contains("too fast")),
+        "{refused:?}"
+    );
     // The volume is the user's own from now on.
     give(&v, home(), 1000);
     for number in 10..20 {
