@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::world::{World, wait_until};
+use crate::world::World;
 
 #[test]
 fn a_directory_that_is_not_a_volume_is_named() {
@@ -53,7 +53,7 @@ fn a_header_is_repaired_from_its_copy() {
     let right = fs::read(&header).unwrap();
     assert_eq!(fs::read(&copy).unwrap(), right);
     for damage in ["flipped", "gone"] {
-        close(&world);
+        world.close();
         match damage {
             "gone" => fs::remove_file(&header).unwrap(),
             _ => fs::write(&header, [&right[..40], b"?", &right[41..]].concat()).unwrap(),
@@ -69,32 +69,13 @@ fn a_header_is_repaired_from_its_copy() {
         assert_eq!(fs::read(&header).unwrap(), right, "{damage}");
         assert_eq!(world.ok(&["cat", &world.at("/file")]), "dear", "{damage}");
     }
-    close(&world);
+    world.close();
     world.fails(6, &["format", world.vol()]);
     fs::remove_file(&header).unwrap();
     world.fails(6, &["format", world.vol()]);
     fs::write(world.volume.join("volume.pando.new"), &right).unwrap();
     assert_ne!(world.run(&["fsck", "--repair", world.vol()]).code, 0);
     assert!(!header.exists());
-}
-
-/// The files of a closed volume.
-fn files(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files(&path, found);
-        } else {
-            found.push(path);
-        }
-    }
-}
-
-fn close(world: &World) {
-    if let Some(pid) = world.owner() {
-        crate::world::signal(pid, rustix::process::Signal::TERM);
-        wait_until("the owner leaves", || !crate::world::is_alive(pid));
-    }
 }
 
 #[test]
@@ -106,12 +87,11 @@ fn a_file_that_is_missing_or_cut_is_named_or_harmless() {
         fs::write(source.join(format!("f{number}")), format!("{number} ").repeat(3000)).unwrap();
     }
     world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
-    close(&world);
+    world.close();
     let copy = world.path().join("copy");
     let copied = std::process::Command::new("cp").arg("-a").arg(&world.volume).arg(&copy).status();
     assert!(copied.unwrap().success());
-    let mut all = Vec::new();
-    files(&world.volume, &mut all);
+    let mut all = world.files();
     let ours = ["owner.lock", "owner.log", "control.sock"];
     all.retain(|path| !ours.iter().any(|name| path.ends_with(name)));
     assert!(all.len() >= 4, "{all:?}");
@@ -128,7 +108,7 @@ fn a_file_that_is_missing_or_cut_is_named_or_harmless() {
                 &world,
                 &format!("{} {}", relative.display(), if cut { "cut" } else { "gone" }),
             );
-            close(&world);
+            world.close();
             // From the copy again: this undoes any changes of the daemon to the damaged volume.
             fs::remove_dir_all(&world.volume).unwrap();
             let restored =

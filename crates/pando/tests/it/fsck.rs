@@ -4,7 +4,7 @@
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use crate::world::{PANDO, World, answer, is_alive, signal, wait_until};
+use crate::world::{PANDO, World, answer, is_alive};
 
 on_each_engine!(
     a_volume_is_clean_beside_its_owner_and_without_one,
@@ -34,12 +34,6 @@ fn filled(engine: &str) -> World {
     world
 }
 
-fn leave(world: &World) {
-    let pid = world.owner().unwrap();
-    signal(pid, rustix::process::Signal::TERM);
-    wait_until("the owner leaves", || !is_alive(pid));
-}
-
 fn a_volume_is_clean_beside_its_owner_and_without_one(engine: &str) {
     let world = filled(engine);
     // The daemon answers, and keeps running.
@@ -54,7 +48,7 @@ fn a_volume_is_clean_beside_its_owner_and_without_one(engine: &str) {
     assert_eq!(crashed["clean"], true, "{crashed}");
     assert!(crashed["log_records"].as_u64().unwrap() > 10, "{crashed}");
     world.status();
-    leave(&world);
+    world.close();
     let closed = world.json(&["fsck", world.vol()]).remove(0);
     assert_eq!((&closed["clean"], &closed["log_records"]), (&true.into(), &0.into()), "{closed}");
     assert!(closed["entries"].as_u64().unwrap() > 300, "{closed}");
@@ -87,7 +81,7 @@ fn places(world: &World) -> Vec<(String, Places)> {
 
 fn damage_is_named_and_ends_with_its_own_code(engine: &str) {
     let world = filled(engine);
-    leave(&world);
+    world.close();
     let mut named = 0;
     for (name, places) in places(&world) {
         let path = world.volume.join(&name);
@@ -137,7 +131,7 @@ fn copied(world: &World) -> String {
 fn a_repair_says_what_it_would_do_and_then_does_it(engine: &str) {
     let world = filled(engine);
     let before = world.names("/one");
-    leave(&world);
+    world.close();
     // The copy of a superblock or manifest is damaged.
     let name = copied(&world);
     let path = world.volume.join(&name);
@@ -170,7 +164,7 @@ fn a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it(engine: 
     std::fs::write(source.join("other"), vec![6; 300_000]).unwrap();
     world.ok(&["import", source.to_str().unwrap(), &world.at("/one")]);
     world.ok(&["clone", &world.at("/one"), &world.at("/two")]);
-    leave(&world);
+    world.close();
     // If another daemon ran in between, it is sealed.
     let mut segments = ["data/open", "data/sealed"]
         .into_iter()
@@ -306,7 +300,7 @@ fn how_many_findings_are_not_shown_is_told(engine: &str) {
         std::fs::write(source.join(format!("file {n}")), vec![5; 5000]).unwrap();
     }
     world.ok(&["import", source.to_str().unwrap(), &world.at("/one")]);
-    leave(&world);
+    world.close();
     for dir in ["data/open", "data/sealed"] {
         for segment in std::fs::read_dir(world.volume.join(dir)).unwrap() {
             let file = std::fs::OpenOptions::new().write(true).open(segment.unwrap().path());
@@ -354,7 +348,7 @@ fn waiting_for_a_removal_ends_when_damage_keeps_the_space() {
     std::fs::create_dir(&large).unwrap();
     std::fs::write(large.join("file"), vec![7; 4 << 20]).unwrap();
     world.ok(&["import", large.to_str().unwrap(), &world.at("/large")]);
-    leave(&world);
+    world.close();
     let (name, places) = places(&world).remove(0);
     let whole = std::fs::read(world.volume.join(&name)).unwrap();
     let saved = world.path().join("saved");
@@ -405,7 +399,7 @@ fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
 #[test]
 fn trees_that_no_superblock_points_to_are_not_reported_as_repairable() {
     let world = filled("btree");
-    leave(&world);
+    world.close();
     for name in ["btree/super-0", "btree/super-1"] {
         flip(&world.volume.join(name), 40);
     }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode};
@@ -44,18 +44,6 @@ impl Plant {
     }
 }
 
-/// All files below a directory, except sockets.
-fn files(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.is_file() {
-            found.push(path);
-        }
-    }
-}
-
 fn moved(from: &Path, to: &Path) {
     assert!(Command::new("mv").args([from, to]).status().unwrap().success());
 }
@@ -90,8 +78,7 @@ fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
         let secret = world.path().join("secret");
         fs::write(&secret, "secret").unwrap();
         fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
-        let mut names = Vec::new();
-        files(&world.volume, &mut names);
+        let names = world.files();
         assert!(names.iter().any(|name| name.ends_with("owner.lock")), "{names:?}");
         let (aside, mut used) = (world.path().join("aside"), 0);
         for name in &names {

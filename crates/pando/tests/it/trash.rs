@@ -1,6 +1,6 @@
 //! `pando trash` and `pando restore`, on a volume that is mounted and on one that is not.
 
-use crate::world::{World, is_alive, is_root, signal, wait_until};
+use crate::world::{World, is_root};
 
 fn trash(world: &World) {
     let volume = world.vol();
@@ -93,9 +93,7 @@ fn the_trash_of_a_directory_is_listed_beside_a_damaged_clone() {
     }
     let listed = world.run(&["trash", "list", &world.at("/")]);
     assert!(listed.err.contains("/c has a trash of its own"), "{}", listed.err);
-    let pid = world.owner().expect("an owner");
-    signal(pid, rustix::process::Signal::TERM);
-    wait_until("the owner leaves", || !is_alive(pid));
+    world.close();
     let nodes = world.volume.join("btree/nodes");
     let mut bytes = std::fs::read(&nodes).unwrap();
     let places = bytes.windows(NAME.len()).enumerate();

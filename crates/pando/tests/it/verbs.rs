@@ -65,9 +65,7 @@ fn status_reports_merges() {
         assert!((1..4).contains(&told["depth"].as_u64().unwrap()) || n == 0, "{told}");
         assert_eq!(told["bytes_per_second_max"], 0);
         text = world.ok(&["status", world.vol()]);
-        let owner = world.owner().unwrap();
-        crate::world::signal(owner, rustix::process::Signal::TERM);
-        crate::world::wait_until("the owner leaves", || !crate::world::is_alive(owner));
+        world.close();
     }
     assert!(ended > 0, "eight runs of one size are merged");
     assert!(text.contains("none to do"), "{text}");

@@ -188,6 +188,31 @@ impl World {
         text.trim().parse().ok()
     }
 
+    /// Ends the daemon, if there is one, and waits until it has closed the volume.
+    pub(crate) fn close(&self) {
+        if let Some(pid) = self.owner().filter(|&pid| is_alive(pid)) {
+            signal(pid, rustix::process::Signal::TERM);
+            wait_until("the daemon ends", || !is_alive(pid));
+        }
+    }
+
+    /// The regular files of the volume directory, and below.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        fn below(directory: &Path, found: &mut Vec<PathBuf>) {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    below(&path, found);
+                } else if path.is_file() {
+                    found.push(path);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        below(&self.volume, &mut found);
+        found
+    }
+
     /// Kills the daemon like a crash, and waits until it is gone.
     pub(crate) fn kill_owner(&self) {
         let pid = self.owner().expect("an owner");
