@@ -138,7 +138,7 @@ fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     may_pass_over(files, newest)?;
     match complete(files, newest) {
         Err(error) if error.is_no_space() => {
-            tracing::warn!(%error, "only one copy of the manifest exists")
+            tracing::warn!(%error, "only one copy of the manifest exists");
         }
         completed => completed?,
     }

@@ -60,7 +60,7 @@ fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
 }
 
 fn is_checked(path: &str) -> bool {
-    path.ends_with(".rs") && path != SELF && !path.starts_with(EXEMPT)
+    path.strip_suffix(".rs").is_some() && path != SELF && !path.starts_with(EXEMPT)
 }
 
 /// The directory of a file's package.

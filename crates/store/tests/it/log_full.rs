@@ -44,7 +44,7 @@ fn a_full_disk_is_reported_by_append_and_never_by_write() {
     let opened = open(&device.after_crash(CrashPolicy::LoseAll, 1), 0).unwrap();
     assert_eq!(opened.records.len() as u64, last + deleted);
     let refused = opened.log.append(&[0; 3000], Room::Normal);
-    assert!(matches!(refused, Err(store::Error::NoSpace(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
     opened.log.trim(opened.log.last()).unwrap();
     opened.log.append(&[0; 3000], Room::Normal).unwrap();
     opened.log.close().unwrap();
