@@ -87,7 +87,7 @@ fn totals(world: &World) {
 }
 
 fn quotas(world: &World) {
-    let (root, limits) = (Caller::root(), QuotaLimits { files: Some(1000), bytes: None });
+    let (root, limits) = (Caller::root(), QuotaLimits { inodes: Some(1000), bytes: None });
     seen(world.fs.quota_list(&root));
     seen(world.fs.owner_quota_list(&root));
     seen(world.fs.quota_set(&root, NodeId::ROOT, limits));

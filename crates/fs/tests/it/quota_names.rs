@@ -7,7 +7,7 @@ use format::key::{self, Part};
 use format::quota::NAME_BYTES;
 use fs::{FileSystem, Fs, OpenOptions, Owner, RenameMode};
 use inode::{Caller, FsError, NameHash, NodeId, SetAttr};
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Commit, Read, TreeId};
 
 use crate::owner_quota::{limit, used as used_by};
 use crate::quota::set;

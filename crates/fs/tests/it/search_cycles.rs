@@ -12,7 +12,7 @@ use search::aggregate::Question;
 use search::cluster::Fields;
 use search::query::Expr;
 use search::{Error, Start};
-use store::{Batch, Read, Store, TreeId};
+use store::{Batch, Commit, Read, TreeId};
 
 use crate::search::{Everybody, everything_below};
 use crate::support::{ROOT, Volume, volume};

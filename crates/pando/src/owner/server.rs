@@ -18,8 +18,8 @@ use program::Background;
 use wire::{Failure, FailureKind, Followed, ScanWatch};
 
 use super::door::Door;
-use super::schedules::{Schedules, Volume};
 use super::peer_wait::Outgoing;
+use super::schedules::{Schedules, Volume};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};

@@ -161,7 +161,7 @@ fn a_search_uses_the_index_where_nothing_is_inherited(engine: Engine) {
 fn a_quota_elsewhere_does_not_have_a_copy_wait_for_what_is_inherited() {
     let v = volume();
     let ada = user(7);
-    let limits = QuotaLimits { files: Some(100), bytes: None };
+    let limits = QuotaLimits { inodes: Some(100), bytes: None };
     let other = v.dir(home(), "other").node;
     v.fs.quota_set(&root(), other, limits).expect("a quota is set");
     let dir = v.dir(home(), "d").node;
