@@ -58,7 +58,7 @@ impl Drop for InteriorCharge {
 /// node grows a little. A total is off by less than `part_bytes` a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
-    parts: [Part; PARTS],
+    parts: [ThreadCounts; PARTS],
     totals: Totals,
     /// A part is added to the total from this many bytes on. Set once.
     part_bytes: AtomicIsize,
@@ -75,7 +75,7 @@ const PART_BYTES_MAX: usize = 128 << 10;
 /// Counts of one part's threads that are not in the totals yet.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Part {
+struct ThreadCounts {
     resident: AtomicIsize,
     interior: AtomicIsize,
     dirty: AtomicIsize,
@@ -135,7 +135,7 @@ impl Budget {
     }
 
     #[inline]
-    fn part(&self) -> &Part {
+    fn part(&self) -> &ThreadCounts {
         &self.parts[thread_slot() % PARTS]
     }
 

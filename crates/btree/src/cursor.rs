@@ -19,7 +19,7 @@ use crate::tree::Tree;
 
 /// The position of a cursor among the entries of its copy.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum Position {
     /// On an entry.
     On(usize),
     /// Before an entry.
@@ -32,7 +32,7 @@ pub(crate) struct TreeCursor<'a> {
     tree: Arc<Tree>,
     range: KeyRange,
     copied: Copied,
-    place: Place,
+    place: Position,
     /// The copy has all keys from here on ...
     low: Vec<u8>,
     /// ... up to here; `None` up to the end of the range.
@@ -53,7 +53,7 @@ impl<'a> TreeCursor<'a> {
             high: Some(low.clone()),
             range,
             copied: Copied::default(),
-            place: Place::Before(0),
+            place: Position::Before(0),
             low,
             first: true,
             far: None,
@@ -65,7 +65,7 @@ impl<'a> TreeCursor<'a> {
     /// the value could not be read for the first time at this place: the entry must be copied
     /// again.
     fn stand(&mut self, at: usize, failed: &mut Option<Pointer>) -> Result<bool> {
-        self.place = Place::On(at);
+        self.place = Position::On(at);
         self.far = None;
         let Some(cell) = self.copied.far(at) else { return Ok(true) };
         if self.wanted.is_some_and(|of| !of(self.copied.key(at))) {
@@ -93,7 +93,7 @@ impl<'a> TreeCursor<'a> {
     /// Discards the copy. The next copy starts at `key`, or ends before it.
     fn restart(&mut self, key: Vec<u8>) {
         self.copied.clear();
-        self.place = Place::Before(0);
+        self.place = Position::Before(0);
         self.first = key <= self.range.from;
         self.low.clone_from(&key);
         self.high = Some(key);
@@ -102,12 +102,12 @@ impl<'a> TreeCursor<'a> {
     /// Finds the next entry, copying the next leaf if needed.
     fn step_on(&mut self) -> Result<Option<usize>> {
         let mut at = match self.place {
-            Place::On(at) => at + 1,
-            Place::Before(at) => at,
+            Position::On(at) => at + 1,
+            Position::Before(at) => at,
         };
         while at >= self.copied.len() {
             let Some(from) = self.high.take() else {
-                self.place = Place::Before(self.copied.len());
+                self.place = Position::Before(self.copied.len());
                 return Ok(None);
             };
             let to = self.range.to.as_deref();
@@ -131,11 +131,11 @@ impl<'a> TreeCursor<'a> {
     /// Finds the previous entry, copying the previous leaf if needed.
     fn step_back(&mut self) -> Result<Option<usize>> {
         let mut end = match self.place {
-            Place::On(at) | Place::Before(at) => at,
+            Position::On(at) | Position::Before(at) => at,
         };
         while end == 0 {
             if self.first {
-                self.place = Place::Before(0);
+                self.place = Position::Before(0);
                 return Ok(None);
             }
             let from = self.range.from.as_slice();
@@ -149,7 +149,7 @@ impl<'a> TreeCursor<'a> {
                 Ok(low) => low,
                 Err(error) => {
                     self.copied.clear();
-                    self.place = Place::Before(0);
+                    self.place = Position::Before(0);
                     self.high = Some(self.low.clone());
                     return Err(error);
                 }
@@ -202,7 +202,7 @@ impl Cursor for TreeCursor<'_> {
             from.clone_from(to);
         }
         self.copied.clear();
-        self.place = Place::Before(0);
+        self.place = Position::Before(0);
         self.first = from <= self.range.from;
         self.low.clone_from(&from);
         self.high = Some(from).filter(|from| self.range.to.as_ref().is_none_or(|to| from < to));

@@ -47,28 +47,28 @@ const LEAVES_LOST: usize = 8;
 /// Where the search continues.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
-    at: Place,
+    at: TreeKey,
     /// The same in pinned states: pin, and which of its maps.
     pin: (u64, usize),
-    pinned: Place,
+    pinned: TreeKey,
     /// Where free space was found last.
     unit: u64,
 }
 
 /// A tree, and a key in it.
 #[derive(Debug)]
-struct Place {
+struct TreeKey {
     tree: TreeId,
     from: Vec<u8>,
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place { tree: TreeId(0), from: Vec::new() }
+impl Default for TreeKey {
+    fn default() -> TreeKey {
+        TreeKey { tree: TreeId(0), from: Vec::new() }
     }
 }
 
-impl Place {
+impl TreeKey {
     fn next_tree(&mut self, after: TreeId) {
         self.tree = TreeId(after.0 + 1);
         self.from.clear();
@@ -76,7 +76,7 @@ impl Place {
 }
 
 /// Leaves that were found.
-struct Found<'a> {
+struct LeafBatch<'a> {
     writer: NodeWriter<'a>,
     work: Work<'a>,
     counts: Counts,
@@ -124,7 +124,7 @@ impl Core {
         let generation = state.generation + 1;
         let mut work = Work::new(&self.nodes, &mut state.space, generation, false);
         work.resume(early.unit);
-        let mut found = Found {
+        let mut found = LeafBatch {
             writer: NodeWriter::new(&self.nodes, generation),
             work,
             counts: Counts::default(),
@@ -136,7 +136,7 @@ impl Core {
         if found.bytes == 0 {
             self.look_in_pins(&mut early, &mut found)?;
         }
-        let Found { writer, work, leaves, .. } = found;
+        let LeafBatch { writer, work, leaves, .. } = found;
         let (_, bytes, writes) = writer.finish()?;
         early.unit = work.place();
         drop(work);
@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// Looks for changed leaves in the trees, from where the last search ended.
-    fn look_in_trees(&self, place: &mut Place, found: &mut Found<'_>) -> Result<()> {
+    fn look_in_trees(&self, place: &mut TreeKey, found: &mut LeafBatch<'_>) -> Result<()> {
         let mut wrapped = false;
         for _ in 0..LOOKS_MAX {
             let next = self.trees_order.lock().range(place.tree..).next().copied();
@@ -165,11 +165,11 @@ impl Core {
                     break;
                 }
                 wrapped = true;
-                *place = Place::default();
+                *place = TreeKey::default();
                 continue;
             };
             if id != place.tree {
-                *place = Place { tree: id, from: Vec::new() };
+                *place = TreeKey { tree: id, from: Vec::new() };
             }
             let tree = self.trees.read().get(&id).cloned();
             // Nothing is freed while the tree is shared: the structure is stable.
@@ -190,7 +190,7 @@ impl Core {
     }
 
     /// The same in states that pins see.
-    fn look_in_pins(&self, early: &mut Early, found: &mut Found<'_>) -> Result<()> {
+    fn look_in_pins(&self, early: &mut Early, found: &mut LeafBatch<'_>) -> Result<()> {
         let (mut wrapped, isolated) = (false, self.options.common.isolated_tree);
         for _ in 0..LOOKS_MAX {
             let next = self.pins.lock().states_from(early.pin);
@@ -204,11 +204,11 @@ impl Core {
             };
             if pin != early.pin {
                 early.pin = pin;
-                early.pinned = Place::default();
+                early.pinned = TreeKey::default();
             }
             if look_in_states(&states, &mut early.pinned, found, isolated)? {
                 early.pin = (pin.0, pin.1 + 1);
-                early.pinned = Place::default();
+                early.pinned = TreeKey::default();
             }
             if found.bytes >= found.enough {
                 break;
@@ -221,14 +221,14 @@ impl Core {
 /// Continues in a map of states; returns whether it ended.
 fn look_in_states(
     states: &States,
-    place: &mut Place,
-    found: &mut Found<'_>,
+    place: &mut TreeKey,
+    found: &mut LeafBatch<'_>,
     isolated: Option<TreeId>,
 ) -> Result<bool> {
     for _ in 0..LOOKS_MAX {
         let Some((&id, root)) = states.range(place.tree..).next() else { return Ok(true) };
         if id != place.tree {
-            *place = Place { tree: id, from: Vec::new() };
+            *place = TreeKey { tree: id, from: Vec::new() };
         }
         // No thread changes the nodes below it, because it has another owner.
         let ended = match root {
@@ -245,7 +245,7 @@ fn look_in_states(
     Ok(false)
 }
 
-impl Found<'_> {
+impl LeafBatch<'_> {
     /// Visits the leaves below one node, or skips a part in which nothing is changed, from a key
     /// on; returns whether the tree ended.
     fn look(&mut self, root: &Root, from: &mut Vec<u8>) -> Result<bool> {

@@ -40,7 +40,7 @@ impl UnitSet {
 
 /// A walk between its steps.
 #[derive(Default)]
-struct State {
+struct Progress {
     units: UnitSet,
     /// Nodes that were in memory only. They are kept: otherwise another node could reuse the
     /// address of one and would be taken for it.
@@ -54,7 +54,7 @@ struct Visitor<'a> {
     pin: &'a Pin,
     prefix: &'a [u8],
     end: Option<Vec<u8>>,
-    state: &'a mut State,
+    state: &'a mut Progress,
     visit: &'a mut dyn FnMut(&[u8], &[u8]),
 }
 
@@ -65,8 +65,8 @@ pub(crate) fn step(
     nodes: usize,
     visit: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<bool> {
-    let state = walk.state.get_or_insert_with(|| Box::new(State::default()));
-    let state = state.downcast_mut::<State>().expect("invariant: the walk is of this engine");
+    let state = walk.state.get_or_insert_with(|| Box::new(Progress::default()));
+    let state = state.downcast_mut::<Progress>().expect("invariant: the walk is of this engine");
     let end = prefix_end(&walk.prefix);
     let mut visitor = Visitor { pin, prefix: &walk.prefix, end, state, visit };
     for _ in 0..nodes {

@@ -40,7 +40,7 @@ impl PageRun {
 
 /// Allocates pages.
 pub(crate) struct Allocator {
-    state: Mutex<State>,
+    state: Mutex<AllocState>,
     segments: Arc<Segments>,
     device: Arc<dyn Device>,
     volume: [u8; 16],
@@ -48,7 +48,7 @@ pub(crate) struct Allocator {
 }
 
 #[derive(Default)]
-struct State {
+struct AllocState {
     current: Option<Current>,
     next_id: u64,
     /// Segments that accept no more writes, with their page counts.
@@ -160,7 +160,7 @@ impl Allocator {
         Some(Reservation { segment, ticket })
     }
 
-    fn ticket(self: &Arc<Self>, state: &mut State, run: PageRun) -> Ticket {
+    fn ticket(self: &Arc<Self>, state: &mut AllocState, run: PageRun) -> Ticket {
         let id = state.next_ticket;
         state.next_ticket += 1;
         state.in_flight.insert(id, run);

@@ -311,7 +311,7 @@ impl Data {
     fn check_segment(&self, segment: u64, place: &Place) -> Result<Option<SegmentFault>> {
         let marks = self.marks(segment, place)?;
         let fault = |bad: &Corruption, kind| SegmentFault { segment, bad: bad.clone(), kind };
-        if let Some(bad) = marks.iter().find_map(Found::of_another) {
+        if let Some(bad) = marks.iter().find_map(MarkRead::of_another) {
             return Ok(Some(fault(bad, SegmentFaultKind::Another)));
         }
         let is_named = marks.iter().any(|found| found.is_same);
@@ -329,7 +329,7 @@ impl Data {
 
     /// The marks of a segment: one at its start, and, if it was sealed and not rewritten, one at
     /// its end.
-    fn marks(&self, segment: u64, place: &Place) -> Result<Vec<Found>> {
+    fn marks(&self, segment: u64, place: &Place) -> Result<Vec<MarkRead>> {
         let mut bytes = [0; MARK_BYTES];
         let volume = self.options.volume;
         let file = self.segments.path(segment);
@@ -337,18 +337,18 @@ impl Data {
             Place::Open(open) => {
                 let right = Right { kind: MarkKind::Header, segment, generation: 0, volume };
                 let read = open.file.read_at(&mut bytes, 0)?;
-                Ok(vec![Found::new(right, &bytes[..read], &file, 0)])
+                Ok(vec![MarkRead::new(right, &bytes[..read], &file, 0)])
             }
             Place::Sealed(sealed) => {
                 let (blobs, right) = (self.segments.blobs(), sealed.right(volume));
                 let read = blobs.read_at(&sealed.name, &mut bytes, 0)?;
-                let mut marks = vec![Found::new(right, &bytes[..read], &file, 0)];
+                let mut marks = vec![MarkRead::new(right, &bytes[..read], &file, 0)];
                 if sealed.generation == 0 {
                     let length = blobs.length(&sealed.name)?.unwrap_or(0);
                     let at = length.saturating_sub(MARK_BYTES as u64);
                     let read = blobs.read_at(&sealed.name, &mut bytes, at)?;
                     let right = Right { kind: MarkKind::Footer, ..right };
-                    marks.push(Found::new(right, &bytes[..read], &file, at));
+                    marks.push(MarkRead::new(right, &bytes[..read], &file, at));
                 }
                 Ok(marks)
             }
@@ -362,7 +362,7 @@ impl Data {
         let place = self.segments.get(segment);
         if let Some(place) = &place {
             let marks = self.marks(segment, place)?;
-            if let Some(bad) = marks.iter().find_map(Found::of_another) {
+            if let Some(bad) = marks.iter().find_map(MarkRead::of_another) {
                 return Err(bad.clone().into());
             }
         }
@@ -399,7 +399,7 @@ impl Data {
 }
 
 /// A mark as read.
-struct Found {
+struct MarkRead {
     /// Its defect.
     bad: Option<Corruption>,
     /// Whether it is intact, allowed at this place, and of another segment.
@@ -408,14 +408,14 @@ struct Found {
     is_same: bool,
 }
 
-impl Found {
-    fn new(right: Right, bytes: &[u8], file: &str, offset: u64) -> Found {
+impl MarkRead {
+    fn new(right: Right, bytes: &[u8], file: &str, offset: u64) -> MarkRead {
         let mark = Mark::decode(bytes);
         let is_same = mark.as_ref().is_ok_and(|mark| right.is_same_segment(mark));
         // A mark that is never allowed there was not written as this file's mark.
         let may_stand = |kind: MarkKind| (kind == MarkKind::Footer) == (offset > 0);
         let is_other = mark.as_ref().is_ok_and(|mark| may_stand(mark.kind) && !is_same);
-        Found { bad: right.check(mark, file, offset).err(), is_other, is_same }
+        MarkRead { bad: right.check(mark, file, offset).err(), is_other, is_same }
     }
 
     /// The defect of a mark of another segment.

@@ -37,7 +37,7 @@ impl Overlay {
         }
         let below = self.below.open(path)?;
         let length = below.len()?;
-        let state = State { length, below: length, pages: BTreeMap::new() };
+        let state = OverlayState { length, below: length, pages: BTreeMap::new() };
         let file = Arc::new(OverlayFile { file: Some(below), state: RwLock::new(state) });
         files.insert(path.to_owned(), Some(Arc::clone(&file)));
         Ok(file)
@@ -153,11 +153,11 @@ impl Device for Overlay {
 /// A file with its overlaid writes.
 struct OverlayFile {
     file: Option<Arc<dyn File>>,
-    state: RwLock<State>,
+    state: RwLock<OverlayState>,
 }
 
 #[derive(Default)]
-struct State {
+struct OverlayState {
     length: u64,
     /// Up to here, bytes without a page are read from the file below.
     below: u64,
@@ -166,7 +166,7 @@ struct State {
 
 impl OverlayFile {
     /// Reads the bytes of a page that has no overlaid write.
-    fn under(&self, state: &State, page: u64, buffer: &mut [u8]) -> Result<()> {
+    fn under(&self, state: &OverlayState, page: u64, buffer: &mut [u8]) -> Result<()> {
         buffer.fill(0);
         let (start, end) = (page * PAGE, (page + 1) * PAGE);
         let end = end.min(state.below);

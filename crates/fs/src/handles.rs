@@ -51,9 +51,9 @@ pub(crate) fn find(fs: &Fs, top: NodeId, node: NodeId) -> FsResult<Entry> {
     for _ in 0..ATTEMPTS_MAX {
         let subvol = fs.subvol_of(node)?;
         match subvol.read(|tree| find_in(fs, &subvol, View::new(&*fs.store, tree), top, node))? {
-            Found::Here(attr) => return Ok(fs.entry(attr)),
-            Found::Nowhere => return Err(FsError::Stale),
-            Found::Moved => {}
+            LookedUp::Here(attr) => return Ok(fs.entry(attr)),
+            LookedUp::Nowhere => return Err(FsError::Stale),
+            LookedUp::Moved => {}
         }
     }
     Err(FsError::Busy("the file is being renamed continuously; try again"))
@@ -67,7 +67,7 @@ fn stale(error: FsError) -> FsError {
     }
 }
 
-enum Found {
+enum LookedUp {
     /// A look-up was taken.
     Here(Attr),
     Nowhere,
@@ -75,14 +75,20 @@ enum Found {
     Moved,
 }
 
-fn find_in(fs: &Fs, subvol: &Subvol, view: View<'_>, top: NodeId, node: NodeId) -> FsResult<Found> {
+fn find_in(
+    fs: &Fs,
+    subvol: &Subvol,
+    view: View<'_>,
+    top: NodeId,
+    node: NodeId,
+) -> FsResult<LookedUp> {
     let ino = node.ino().0;
     if let Some(found) = under_own_number(fs, subvol, view, (top, node))? {
         return Ok(found);
     }
-    let Some((dir, cookie)) = search(fs, subvol, ino)? else { return Ok(Found::Nowhere) };
+    let Some((dir, cookie)) = search(fs, subvol, ino)? else { return Ok(LookedUp::Nowhere) };
     if !is_shown(fs, top, subvol.node(dir))? {
-        return Ok(Found::Nowhere);
+        return Ok(LookedUp::Nowhere);
     }
     // As a look-up of the name does: a rename or a removal waits.
     let _name = fs.locks.shared(Lock::Name { subvol: subvol.id.0, dir, hash: cookie >> 8 });
@@ -90,9 +96,9 @@ fn find_in(fs: &Fs, subvol: &Subvol, view: View<'_>, top: NodeId, node: NodeId) 
     match entry.filter(|entry| entry.ino == ino).map(|entry| entry.target) {
         Some(Target::Embedded(inode)) => {
             fs.nodes.look_up(node, Location::Entry { dir, cookie });
-            Ok(Found::Here(attributes::of_file(node, &inode, 1)))
+            Ok(LookedUp::Here(attributes::of_file(node, &inode, 1)))
         }
-        _ => Ok(Found::Moved),
+        _ => Ok(LookedUp::Moved),
     }
 }
 
@@ -102,39 +108,39 @@ fn under_own_number(
     subvol: &Subvol,
     view: View<'_>,
     (top, node): (NodeId, NodeId),
-) -> FsResult<Option<Found>> {
+) -> FsResult<Option<LookedUp>> {
     let ino = node.ino().0;
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
     // The kernel requests a node that it has dropped; if the node is still held, its forget has
     // merely not arrived. So one without a name is gone.
     match fs.nodes.location(node) {
-        Some(Location::Orphan) => return Ok(Some(Found::Nowhere)),
+        Some(Location::Orphan) => return Ok(Some(LookedUp::Nowhere)),
         Some(location @ Location::Entry { dir, .. }) => {
             if !is_shown(fs, top, subvol.node(dir))? {
-                return Ok(Some(Found::Nowhere));
+                return Ok(Some(LookedUp::Nowhere));
             }
             let attr = load(fs, view, node, ino)?.attr(node);
             fs.nodes.look_up(node, location);
-            return Ok(Some(Found::Here(attr)));
+            return Ok(Some(LookedUp::Here(attr)));
         }
         Some(Location::Directory | Location::Linked) | None => {}
     }
     if let Some(record) = view.directory(ino)? {
         if !is_shown(fs, top, node)? {
-            return Ok(Some(Found::Nowhere));
+            return Ok(Some(LookedUp::Nowhere));
         }
         fs.nodes.look_up(node, Location::Directory);
-        return Ok(Some(Found::Here(attributes::of_directory(node, &record))));
+        return Ok(Some(LookedUp::Here(attributes::of_directory(node, &record))));
     }
     let Some(record) = view.linked(ino)? else { return Ok(None) };
     for dir in directories_of(fs, view, ino)? {
         if record.nlink > 0 && is_shown(fs, top, subvol.node(dir))? {
             fs.nodes.look_up(node, Location::Linked);
             let attr = attributes::of_file(node, &record.inode, record.nlink);
-            return Ok(Some(Found::Here(attr)));
+            return Ok(Some(LookedUp::Here(attr)));
         }
     }
-    Ok(Some(Found::Nowhere))
+    Ok(Some(LookedUp::Nowhere))
 }
 
 /// The directories that the names of a linked inode are in.

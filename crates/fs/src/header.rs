@@ -22,12 +22,12 @@ use crate::check::{Fix, Problem};
 use crate::{OpenError, ProblemKind, VolumeId, engine};
 
 /// What is at one of the two names.
-struct Found {
+struct HeaderFile {
     bytes: Vec<u8>,
-    is: State,
+    is: HeaderState,
 }
 
-enum State {
+enum HeaderState {
     Whole(VolumeHeader),
     Newer(u32),
     Damaged(Corruption),
@@ -36,8 +36,8 @@ enum State {
 
 /// Both files.
 pub(crate) struct Headers {
-    main: Found,
-    copy: Found,
+    main: HeaderFile,
+    copy: HeaderFile,
 }
 
 /// Whether a directory holds a volume, or what is left of one.
@@ -68,8 +68,8 @@ pub(crate) fn write_file(device: &dyn Device, path: &str, bytes: &[u8]) -> devic
 /// check to find. A volume on which the copy cannot be created is opened without.
 pub(crate) fn keep_copy(device: &dyn Device, header: &VolumeHeader) {
     let kept = match read_file(device, COPY) {
-        Ok(Found { is: State::Missing, .. }) => replace(device, COPY, &header.encode()),
-        Ok(Found { bytes, .. }) => {
+        Ok(HeaderFile { is: HeaderState::Missing, .. }) => replace(device, COPY, &header.encode()),
+        Ok(HeaderFile { bytes, .. }) => {
             if bytes != header.encode() {
                 tracing::warn!("{COPY} is not what {FILE} is: `pando fsck --repair` repairs it");
             }
@@ -113,12 +113,12 @@ fn damaged(path: &str, expected: &str, found: String) -> Corruption {
     Corruption { file, offset: 0, structure: "volume header", expected, found }
 }
 
-fn read_file(device: &dyn Device, path: &str) -> Result<Found, OpenError> {
+fn read_file(device: &dyn Device, path: &str) -> Result<HeaderFile, OpenError> {
     let mut bytes = vec![0; BYTES_MAX + 1];
     let read = match device.open(path) {
         Ok(file) => file.read_at(&mut bytes, 0),
         Err(error) if error.is_not_found() => {
-            return Ok(Found { bytes: Vec::new(), is: State::Missing });
+            return Ok(HeaderFile { bytes: Vec::new(), is: HeaderState::Missing });
         }
         Err(error) if path == FILE => return Err(error.into()),
         Err(error) => Err(error),
@@ -128,19 +128,19 @@ fn read_file(device: &dyn Device, path: &str) -> Result<Found, OpenError> {
         Err(error) if error.is_shortage() => return Err(error.into()),
         // The disk cannot read it; another file of the same bytes may be whole.
         Err(error) => {
-            let is = State::Damaged(damaged(path, "bytes that read", error.message));
-            return Ok(Found { bytes: Vec::new(), is });
+            let is = HeaderState::Damaged(damaged(path, "bytes that read", error.message));
+            return Ok(HeaderFile { bytes: Vec::new(), is });
         }
     }
     let is = match VolumeHeader::decode(&bytes) {
-        Ok(header) => State::Whole(header),
-        Err(HeaderError::Newer(version)) => State::Newer(version),
+        Ok(header) => HeaderState::Whole(header),
+        Err(HeaderError::Newer(version)) => HeaderState::Newer(version),
         Err(HeaderError::NotAVolume) => {
-            State::Damaged(damaged(path, "the magic of a volume", "other bytes".to_owned()))
+            HeaderState::Damaged(damaged(path, "the magic of a volume", "other bytes".to_owned()))
         }
-        Err(HeaderError::Malformed(error)) => State::Damaged(error.located(path, 0)),
+        Err(HeaderError::Malformed(error)) => HeaderState::Damaged(error.located(path, 0)),
     };
-    Ok(Found { bytes, is })
+    Ok(HeaderFile { bytes, is })
 }
 
 impl Headers {
@@ -148,14 +148,15 @@ impl Headers {
     pub(crate) fn read(device: &dyn Device) -> Result<Headers, OpenError> {
         let mut headers =
             Headers { main: read_file(device, FILE)?, copy: read_file(device, COPY)? };
-        if matches!(headers.main.is, State::Missing) && device.metadata(UNFINISHED)?.is_some() {
+        if matches!(headers.main.is, HeaderState::Missing) && device.metadata(UNFINISHED)?.is_some()
+        {
             // The volume was never finished: the copy belongs to none.
-            headers.copy = Found { bytes: Vec::new(), is: State::Missing };
+            headers.copy = HeaderFile { bytes: Vec::new(), is: HeaderState::Missing };
         }
         Ok(headers)
     }
 
-    fn each(&self) -> [(&'static str, &Found); 2] {
+    fn each(&self) -> [(&'static str, &HeaderFile); 2] {
         [(FILE, &self.main), (COPY, &self.copy)]
     }
 
@@ -163,24 +164,26 @@ impl Headers {
     pub(crate) fn opening(&self) -> Result<VolumeHeader, OpenError> {
         let version_damaged = differ_in_version_only(&self.main.bytes, &self.copy.bytes);
         for (path, found) in self.each() {
-            if let State::Newer(found) = found.is
+            if let HeaderState::Newer(found) = found.is
                 && !version_damaged
             {
                 let file = path.to_owned();
                 return Err(OpenError::NewerFormat { file, found, known: VERSION });
             }
         }
-        let is_copied = matches!(self.copy.is, State::Whole(_));
+        let is_copied = matches!(self.copy.is, HeaderState::Whole(_));
         let bad = match &self.main.is {
-            State::Whole(header) => return Ok(header.clone()),
-            State::Missing if is_copied => damaged(FILE, "a file", "none".to_owned()),
-            State::Missing => return Err(OpenError::NotAVolume),
-            State::Newer(found) if !is_copied => {
+            HeaderState::Whole(header) => return Ok(header.clone()),
+            HeaderState::Missing if is_copied => damaged(FILE, "a file", "none".to_owned()),
+            HeaderState::Missing => return Err(OpenError::NotAVolume),
+            HeaderState::Newer(found) if !is_copied => {
                 let (file, found) = (FILE.to_owned(), *found);
                 return Err(OpenError::NewerFormat { file, found, known: VERSION });
             }
-            State::Newer(found) => damaged(FILE, "the version of its copy", found.to_string()),
-            State::Damaged(bad) => bad.clone(),
+            HeaderState::Newer(found) => {
+                damaged(FILE, "the version of its copy", found.to_string())
+            }
+            HeaderState::Damaged(bad) => bad.clone(),
         };
         Err(if is_copied { OpenError::HeaderDamaged(bad) } else { OpenError::Damaged(bad) })
     }
@@ -188,14 +191,14 @@ impl Headers {
     /// The header that belongs to the volume, if that is known. The store's own files decide unless
     /// both files are the same, or there is no copy yet.
     pub(crate) fn right(&self, device: &dyn Device) -> Result<Option<VolumeHeader>, OpenError> {
-        if let State::Whole(header) = &self.main.is
-            && (matches!(self.copy.is, State::Missing) || self.main.bytes == self.copy.bytes)
+        if let HeaderState::Whole(header) = &self.main.is
+            && (matches!(self.copy.is, HeaderState::Missing) || self.main.bytes == self.copy.bytes)
         {
             return Ok(Some(header.clone()));
         }
         let mut right: Option<&VolumeHeader> = None;
         for (_, found) in self.each() {
-            let State::Whole(header) = &found.is else { continue };
+            let HeaderState::Whole(header) = &found.is else { continue };
             if !engine::is_of(device, header.volume_id)? {
                 continue;
             }
@@ -212,19 +215,21 @@ impl Headers {
     /// What is wrong with either, compared with the right one. Without that nothing is repaired.
     pub(crate) fn problems(&self, right: Option<&VolumeHeader>) -> Vec<Problem> {
         let beside = right.or(match &self.main.is {
-            State::Whole(header) => Some(header),
+            HeaderState::Whole(header) => Some(header),
             _ => None,
         });
         let mut problems = Vec::new();
-        if self.each().iter().all(|(_, found)| matches!(found.is, State::Missing)) {
+        if self.each().iter().all(|(_, found)| matches!(found.is, HeaderState::Missing)) {
             // A store of the caller's has no files of ours.
             return problems;
         }
         for (path, found) in self.each() {
             let (mut offset, mut kind, mut fix) = (0, ProblemKind::Unreadable, right.is_some());
             let what = match &found.is {
-                State::Whole(header) if beside.is_none_or(|beside| beside == header) => continue,
-                State::Whole(header) => {
+                HeaderState::Whole(header) if beside.is_none_or(|beside| beside == header) => {
+                    continue;
+                }
+                HeaderState::Whole(header) => {
                     kind = ProblemKind::Structure;
                     // If both have one id, nothing shows which is falsified.
                     let another = beside.is_some_and(|one| one.volume_id != header.volume_id);
@@ -235,19 +240,19 @@ impl Headers {
                         "another header than in the other file".to_owned()
                     }
                 }
-                State::Newer(version) => {
+                HeaderState::Newer(version) => {
                     fix &= differ_in_version_only(&self.main.bytes, &self.copy.bytes);
                     offset = 8;
                     format!("volume header: version {version} where the other file says another")
                 }
-                State::Damaged(bad) => {
+                HeaderState::Damaged(bad) => {
                     offset = bad.offset;
                     format!("{}: {} instead of {}", bad.structure, bad.found, bad.expected)
                 }
-                State::Missing if path == FILE && beside.is_some() => {
+                HeaderState::Missing if path == FILE && beside.is_some() => {
                     "the file is missing".to_owned()
                 }
-                State::Missing => continue,
+                HeaderState::Missing => continue,
             };
             let mut problem = Problem::new(kind, what).in_file(path, offset);
             problem.fix = fix.then_some(Fix::Header);

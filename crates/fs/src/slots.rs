@@ -29,13 +29,13 @@ const FREED_MAX: usize = 1 << 16;
 /// Which number has which slot.
 #[derive(Default)]
 pub(crate) struct Slots {
-    state: Mutex<State>,
+    state: Mutex<SlotTable>,
     /// Whether a number of generation 1 or later was allocated, or listed.
     has_later: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct SlotTable {
     /// Numbers of generation 1 and later, by slot: the last one that was given out. `None`: not
     /// listed yet.
     later: Option<Map<u64, u64>>,
@@ -44,7 +44,7 @@ struct State {
     freed: Set<u64>,
 }
 
-impl State {
+impl SlotTable {
     fn later(&mut self, store: &dyn Store) -> FsResult<&mut Map<u64, u64>> {
         let listed = match self.later.take() {
             Some(listed) => listed,

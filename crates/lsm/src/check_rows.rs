@@ -19,12 +19,12 @@ use crate::rows::{Row, Uses, row_bytes};
 /// What runs point to in value logs.
 #[derive(Default)]
 pub(crate) struct LogCheck {
-    logs: Map<u64, Found>,
+    logs: Map<u64, RowsRead>,
 }
 
 /// What was found of a value log.
 #[derive(Default)]
-struct Found {
+struct RowsRead {
     /// Offsets of the blocks that were read.
     blocks: Set<u64>,
     /// Their bytes, their rows, and the bytes of the rows.
@@ -64,7 +64,7 @@ impl LogCheck {
         lengths: &BTreeMap<u64, u64>,
         report: &mut CheckReport,
     ) {
-        let nothing = Found::default();
+        let nothing = RowsRead::default();
         for stated in stated {
             let found = self.logs.get(&stated.log).unwrap_or(&nothing);
             let length = lengths.get(&stated.log).map_or(0, |length| *length);

@@ -118,7 +118,7 @@ impl StackDiff {
             bound: bound.as_ref().map(Vec::as_slice),
             caching: Caching::Keep,
         };
-        let mut walk = Walk {
+        let mut walk = DiffWalk {
             old: Merge::new(self.old.views.iter(), from)?,
             new: Merge::new(self.new.views.iter(), from)?,
             // If nothing of them is deleted they need not be inspected.
@@ -155,7 +155,7 @@ impl StackDiff {
     #[expect(clippy::type_complexity, reason = "a pair of optional values, used once")]
     fn values(
         &self,
-        walk: &Walk<'_>,
+        walk: &DiffWalk<'_>,
         key: &[u8],
     ) -> Result<Option<(Option<Vec<u8>>, Option<Vec<u8>>)>> {
         let decided = |merge: &Merge<'_>, side: &Side| -> Result<Known<Vec<u8>>> {
@@ -187,7 +187,7 @@ impl StackDiff {
 }
 
 /// The walk over all keys that may differ.
-struct Walk<'a> {
+struct DiffWalk<'a> {
     old: Merge<'a>,
     new: Merge<'a>,
     /// The shared layers, within what is deleted of them.
@@ -195,7 +195,7 @@ struct Walk<'a> {
     deleted: &'a Ranges,
 }
 
-impl Walk<'_> {
+impl DiffWalk<'_> {
     fn start(&mut self, bound: Bound<&[u8]>) -> Result<()> {
         self.old.advance(Tombstones::Keep)?;
         self.new.advance(Tombstones::Keep)?;

@@ -63,11 +63,11 @@ struct Level {
     path_length: usize,
     depth: u32,
     /// Its own row, if it follows its contents.
-    own: Option<Box<Found>>,
+    own: Option<Box<KeptRow>>,
 }
 
 /// A row that is kept.
-struct Found {
+struct KeptRow {
     row: RowBuf,
     tree: TreeId,
     subvolume: u64,
@@ -201,7 +201,7 @@ impl Walk<'_> {
             }
             return Ok(ControlFlow::Continue(None));
         }
-        let own = late.then(|| Box::new(Found { row: row.to_buf(), tree, subvolume }));
+        let own = late.then(|| Box::new(KeptRow { row: row.to_buf(), tree, subvolume }));
         let path_length = self.path.len();
         let ino = row.ino;
         let level = Level { tree, subvolume, ino, after: 0, path_length, depth, own };

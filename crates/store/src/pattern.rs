@@ -10,7 +10,7 @@ use crate::{Cursor, Item, KeyRange, Read, Result, SortedRun, TreeId, prefix_end}
 
 /// One part of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum Token {
     /// This byte.
     Byte(u8),
     /// Any one byte.
@@ -23,7 +23,7 @@ enum Part {
 /// `D`, eight bytes and any suffix. A pattern without [`Pattern::rest`] matches keys of one length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pattern {
-    parts: Vec<Part>,
+    parts: Vec<Token>,
 }
 
 impl Pattern {
@@ -40,14 +40,14 @@ impl Pattern {
     /// Appends these bytes.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Pattern {
-        self.parts.extend(bytes.iter().map(|&byte| Part::Byte(byte)));
+        self.parts.extend(bytes.iter().map(|&byte| Token::Byte(byte)));
         self
     }
 
     /// Appends this many wildcard bytes.
     #[must_use]
     pub fn any(mut self, count: usize) -> Pattern {
-        self.parts.extend(std::iter::repeat_n(Part::One, count));
+        self.parts.extend(std::iter::repeat_n(Token::One, count));
         self
     }
 
@@ -55,8 +55,8 @@ impl Pattern {
     #[must_use]
     pub fn rest(mut self) -> Pattern {
         // Two in a row match the same keys as one.
-        if self.parts.last() != Some(&Part::Rest) {
-            self.parts.push(Part::Rest);
+        if self.parts.last() != Some(&Token::Rest) {
+            self.parts.push(Token::Rest);
         }
         self
     }
@@ -68,17 +68,17 @@ impl Pattern {
         let mut again: Option<(usize, usize)> = None;
         loop {
             match self.parts.get(part) {
-                Some(Part::Rest) if part + 1 == self.parts.len() => return true,
-                Some(Part::Rest) => {
+                Some(Token::Rest) if part + 1 == self.parts.len() => return true,
+                Some(Token::Rest) => {
                     part += 1;
                     again = Some((part, at));
                     continue;
                 }
-                Some(Part::One) if at < key.len() => {
+                Some(Token::One) if at < key.len() => {
                     (part, at) = (part + 1, at + 1);
                     continue;
                 }
-                Some(Part::Byte(byte)) if key.get(at) == Some(byte) => {
+                Some(Token::Byte(byte)) if key.get(at) == Some(byte) => {
                     (part, at) = (part + 1, at + 1);
                     continue;
                 }
@@ -108,11 +108,11 @@ impl Pattern {
     }
 }
 
-impl Part {
+impl Token {
     fn byte(self) -> Option<u8> {
         match self {
-            Part::Byte(byte) => Some(byte),
-            Part::One | Part::Rest => None,
+            Token::Byte(byte) => Some(byte),
+            Token::One | Token::Rest => None,
         }
     }
 }
@@ -214,12 +214,12 @@ mod tests {
     use super::*;
 
     /// What a pattern is, by its definition alone.
-    fn is(parts: &[Part], key: &[u8]) -> bool {
+    fn is(parts: &[Token], key: &[u8]) -> bool {
         match (parts.split_first(), key.split_first()) {
             (None, None) => true,
-            (Some((Part::Rest, more)), _) => (0..=key.len()).any(|at| is(more, &key[at..])),
-            (Some((Part::One, more)), Some((_, rest))) => is(more, rest),
-            (Some((Part::Byte(byte), more)), Some((first, rest))) => {
+            (Some((Token::Rest, more)), _) => (0..=key.len()).any(|at| is(more, &key[at..])),
+            (Some((Token::One, more)), Some((_, rest))) => is(more, rest),
+            (Some((Token::Byte(byte), more)), Some((first, rest))) => {
                 byte == first && is(more, rest)
             }
             (None, Some(_)) | (Some(_), None) => false,

@@ -118,7 +118,7 @@ fn repair_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {
     let known = old.directory.is_some();
     // Its space is freed with the old state.
     old.directory = None;
-    let State { expected, whole, bad_copies } = count(&nodes, &superblock)?;
+    let ScannedState { expected, whole, bad_copies } = count(&nodes, &superblock)?;
     // The checksum in the pointer to both copies defines the correct content.
     for BadCopy { offset, bytes } in bad_copies {
         nodes.file.write_at(&bytes, offset)?;
@@ -166,7 +166,7 @@ fn is_for_want(error: &device::Error) -> bool {
 type Counted = Vec<(u64, u16, u32)>;
 
 /// The nodes found in a state.
-struct State {
+struct ScannedState {
     expected: Counted,
     /// Whether all of it could be read.
     whole: bool,
@@ -174,7 +174,7 @@ struct State {
 }
 
 /// Counts the references of a state, except the one to its directory.
-fn count(nodes: &Nodes, superblock: &Superblock) -> Result<State> {
+fn count(nodes: &Nodes, superblock: &Superblock) -> Result<ScannedState> {
     let mut go_on = |_, _| ControlFlow::Continue(());
     let mut walk = Walk::new(nodes, &Pages::none(), &mut go_on);
     let catalog = RootRecord { pointer: superblock.catalog, level: superblock.catalog_level };
@@ -185,7 +185,7 @@ fn count(nodes: &Nodes, superblock: &Superblock) -> Result<State> {
     }
     let whole = walk.is_whole();
     let counted = walk.met.iter().map(|(&unit, met)| (unit, met.units, met.count));
-    Ok(State { expected: counted.collect(), whole, bad_copies: walk.bad_copies })
+    Ok(ScannedState { expected: counted.collect(), whole, bad_copies: walk.bad_copies })
 }
 
 /// Marks the space of a directory as free.

@@ -72,14 +72,14 @@ impl Gather {
 }
 
 /// A node in a sparse region, and a path to it.
-struct Found {
+struct SparseNode {
     tree: TreeId,
     key: Vec<u8>,
     level: u8,
     pointer: Pointer,
 }
 
-impl Found {
+impl SparseNode {
     fn slot(&self) -> (TreeId, &[u8], u8) {
         (self.tree, &self.key, self.level)
     }
@@ -91,7 +91,7 @@ struct Looking<'a> {
     space: &'a mut Space,
     sparse: &'a BTreeSet<u64>,
     tree: TreeId,
-    found: Vec<Found>,
+    found: Vec<SparseNode>,
     /// Interior nodes among them.
     interior: Set<u64>,
     /// Counts that were read from pages of the map that were not in memory; none where a page
@@ -157,7 +157,7 @@ impl Core {
     }
 
     /// Looks for nodes in sparse regions, from where the last search ended.
-    fn look_for_nodes(&self, state: &mut State, sparse: &BTreeSet<u64>) -> Vec<Found> {
+    fn look_for_nodes(&self, state: &mut State, sparse: &BTreeSet<u64>) -> Vec<SparseNode> {
         let State { space, gather, .. } = state;
         let mut looking = Looking {
             nodes: &self.nodes,
@@ -201,7 +201,7 @@ impl Core {
 
     /// Marks the path to a node changed, if the node is still there. Makes the slot of a leaf take
     /// its place from its cell; `cells` has those cells. Returns whether it did.
-    fn loosen(&self, found: &Found, cells: &mut Map<u64, Arc<LeafCell>>) -> bool {
+    fn loosen(&self, found: &SparseNode, cells: &mut Map<u64, Arc<LeafCell>>) -> bool {
         let _gate = self.gate.read();
         let Ok(tree) = self.tree(found.tree) else { return false };
         self.mark_changed(&tree);
@@ -352,7 +352,7 @@ impl Looking<'_> {
     }
 
     fn add(&mut self, key: &[u8], level: u8, pointer: Pointer) {
-        self.found.push(Found { tree: self.tree, key: key.to_vec(), level, pointer });
+        self.found.push(SparseNode { tree: self.tree, key: key.to_vec(), level, pointer });
     }
 
     fn is_sparse(&self, pointer: &Pointer) -> bool {

@@ -122,7 +122,7 @@ impl Freed {
 
 /// The limits of one step.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct StepLimits {
     /// Length in bytes of the shortest runs that are punched.
     least: u64,
     punches: usize,
@@ -148,14 +148,14 @@ impl Core {
             if self.journal.is_tight() {
                 // All at once: a caller that finds no space retries once after this, and then gives
                 // up.
-                return punch_round(space, file, Part::all(TIGHT_BYTES_MIN));
+                return punch_round(space, file, StepLimits::all(TIGHT_BYTES_MIN));
             }
             let listed = space.freed.units * UNIT_BYTES as u64;
             if space.freed.left == 0 && listed > self.may_be_listed(length) {
                 space.freed.begin_round();
             }
             let units: u64 = free.iter().map(|&(_, units)| u64::from(units)).sum();
-            let part = Part::while_busy(units * UNIT_BYTES as u64, groups as usize);
+            let part = StepLimits::while_busy(units * UNIT_BYTES as u64, groups as usize);
             punch(space, file, part)
         });
         if let Err(error) = result {
@@ -177,7 +177,7 @@ impl Core {
             if now > length {
                 file.set_len(length)?;
             }
-            punch_round(&mut state.space, file, Part::all(TIGHT_BYTES_MIN))
+            punch_round(&mut state.space, file, StepLimits::all(TIGHT_BYTES_MIN))
         });
         if let Err(error) = result {
             tracing::warn!(%error, "cannot free space yet");
@@ -190,7 +190,7 @@ impl Core {
             return;
         }
         let file = self.nodes.file.as_ref();
-        if let Err(error) = punch_round(&mut state.space, file, Part::all(REST_BYTES_MIN)) {
+        if let Err(error) = punch_round(&mut state.space, file, StepLimits::all(REST_BYTES_MIN)) {
             tracing::warn!(%error, "cannot free space yet");
         }
     }
@@ -203,7 +203,7 @@ impl Core {
             return Ok(());
         }
         let file = self.nodes.file.as_ref();
-        punch_round(&mut state.space, file, Part::all(TIGHT_BYTES_MIN))
+        punch_round(&mut state.space, file, StepLimits::all(TIGHT_BYTES_MIN))
     }
 
     /// After a superblock write failed a crash may leave either state, and the map covers only one.
@@ -228,7 +228,7 @@ impl Core {
         if self.may_be_two_states() || state.space.freed.groups.is_empty() {
             return false;
         }
-        let part = Part { least: REST_BYTES_MIN, punches: REST_PUNCHES, looks: REST_LOOKS };
+        let part = StepLimits { least: REST_BYTES_MIN, punches: REST_PUNCHES, looks: REST_LOOKS };
         if let Err(error) = punch_round(&mut state.space, self.nodes.file.as_ref(), part) {
             // It is listed again: a caller that gets `true` would call again and again.
             tracing::warn!(%error, "cannot free space yet");
@@ -238,15 +238,15 @@ impl Core {
     }
 }
 
-impl Part {
-    fn all(least: u64) -> Part {
-        Part { least, punches: usize::MAX, looks: usize::MAX }
+impl StepLimits {
+    fn all(least: u64) -> StepLimits {
+        StepLimits { least, punches: usize::MAX, looks: usize::MAX }
     }
 
     /// The limits of a checkpoint that has freed so much: it never punches less than it frees.
-    fn while_busy(freed: u64, groups: usize) -> Part {
+    fn while_busy(freed: u64, groups: usize) -> StepLimits {
         let own = (2 * freed / BUSY_BYTES_MIN) as usize;
-        Part {
+        StepLimits {
             least: BUSY_BYTES_MIN,
             punches: BUSY_PUNCHES.max(own),
             looks: BUSY_LOOKS.max(groups / BUSY_LOOKS_SHARE),
@@ -255,7 +255,7 @@ impl Part {
 }
 
 /// Punches a part, as a round of its own.
-fn punch_round(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
+fn punch_round(space: &mut Space, file: &dyn File, part: StepLimits) -> Result<()> {
     space.freed.begin_round();
     let done = punch(space, file, part);
     space.freed.left = 0;
@@ -264,7 +264,7 @@ fn punch_round(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
 
 /// Punches the free runs of at least `least` bytes in the listed blocks, as far as this part and
 /// the round go; lists the shorter ones again, except those that are always too short.
-fn punch(space: &mut Space, file: &dyn File, part: Part) -> Result<()> {
+fn punch(space: &mut Space, file: &dyn File, part: StepLimits) -> Result<()> {
     let least_units = if part.least > REST_BYTES_MIN { part.least / UNIT_BYTES as u64 } else { 0 };
     let (mut punches, mut looks) = (part.punches, part.looks);
     while punches > 0 && looks > 0 {

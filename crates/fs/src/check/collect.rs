@@ -110,7 +110,7 @@ pub struct GcReport {
 }
 
 /// Something found, and the key under which it is noted.
-struct Found {
+struct FoundGarbage {
     key: Vec<u8>,
     number: u64,
     garbage: Garbage,
@@ -161,19 +161,25 @@ impl Fs {
                 let kind = if segment.whole { GarbageKind::Segment } else { GarbageKind::Pages };
                 let key = key::candidate(CandidateKind::Segment, segment.segment, 0);
                 let name = self.data.segment_path(segment.segment);
-                found.push(Found::new(&key, segment.segment, kind, name, segment.dead_bytes));
+                found.push(FoundGarbage::new(
+                    &key,
+                    segment.segment,
+                    kind,
+                    name,
+                    segment.dead_bytes,
+                ));
             }
         }
         for tree in unnamed_trees(&table, &*pin, Damage::Ends)? {
             let key = key::candidate(CandidateKind::Tree, tree, 0);
             let is_empty = top_of(&table, &*pin, tree)? == Look::Absent;
             let kind = if is_empty { GarbageKind::Tree } else { GarbageKind::LostTree };
-            found.push(Found::new(&key, tree, kind, tree.to_string(), 0));
+            found.push(FoundGarbage::new(&key, tree, kind, tree.to_string(), 0));
         }
         drop(pin);
         for (name, bytes) in search_upkeep::unnamed_files(self)? {
             let Some(key) = key_of_file(&name) else { continue };
-            found.push(Found::new(&key, 0, GarbageKind::IndexFile, name, bytes));
+            found.push(FoundGarbage::new(&key, 0, GarbageKind::IndexFile, name, bytes));
         }
         let live_bytes = marked.report().live_bytes;
         let mut report = GcReport { live_bytes, ..GcReport::default() };
@@ -202,7 +208,7 @@ impl Fs {
     /// Both phases: notes new garbage, deletes what was noted long enough ago.
     fn delete(
         &self,
-        found: &mut [Found],
+        found: &mut [FoundGarbage],
         (noted, grace): (BTreeMap<Vec<u8>, i64>, Duration),
         marked: &data::Marked,
         report: &mut GcReport,
@@ -215,7 +221,7 @@ impl Fs {
         for key in noted.keys().filter(|key| !keys.contains(key.as_slice())) {
             batch.delete(VOLUME, key);
         }
-        let is_new = |found: &&Found| found.may_go() && found.garbage.since.is_none();
+        let is_new = |found: &&FoundGarbage| found.may_go() && found.garbage.since.is_none();
         for found in found.iter().filter(is_new) {
             batch.put(VOLUME, &found.key, &candidate::encode(now));
         }
@@ -275,10 +281,10 @@ impl Fs {
     }
 }
 
-impl Found {
-    fn new(key: &[u8], number: u64, kind: GarbageKind, name: String, bytes: u64) -> Found {
+impl FoundGarbage {
+    fn new(key: &[u8], number: u64, kind: GarbageKind, name: String, bytes: u64) -> FoundGarbage {
         let garbage = Garbage { kind, name, bytes, since: None, deleted: false };
-        Found { key: key.to_vec(), number, garbage }
+        FoundGarbage { key: key.to_vec(), number, garbage }
     }
 
     /// Whether it is noted, and deleted when its time comes.

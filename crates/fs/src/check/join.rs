@@ -14,7 +14,7 @@ use crate::view::View;
 use crate::{Fs, FsResult};
 
 /// A name beside which the inode is stored.
-struct Place {
+struct NamedInode {
     dir: u64,
     cookie: u64,
     chained: bool,
@@ -27,7 +27,7 @@ impl Fs {
     pub(super) fn join(&self, subvol: u64, tree: TreeId, ino: u64) -> FsResult<()> {
         let view = View::new(&*self.store, tree);
         let places = self.places_of(tree, ino)?;
-        let known = |place: &&Place| {
+        let known = |place: &&NamedInode| {
             let inode = &place.inode;
             (inode.ctime, inode.has_bulk || inode.has_extents, inode.size)
         };
@@ -42,7 +42,7 @@ impl Fs {
                 ino,
             ));
         }
-        let beside = |place: &Place, part| {
+        let beside = |place: &NamedInode, part| {
             self.store.get(tree, &key::entry(place.dir, place.cookie, part)).map_err(from_store)
         };
         let contents = beside(newest, Part::Bulk)?;
@@ -87,7 +87,7 @@ impl Fs {
     /// stays unchanged: which of the two were written last is not known.
     pub(super) fn note_extents(&self, tree: TreeId, ino: u64) -> FsResult<()> {
         let places = self.places_of(tree, ino)?;
-        let [Place { dir, cookie, chained, name, inode }] = &places[..] else {
+        let [NamedInode { dir, cookie, chained, name, inode }] = &places[..] else {
             // It was given a number of its own, or a name of it was removed.
             return Ok(());
         };
@@ -103,7 +103,7 @@ impl Fs {
     }
 
     /// All names beside which an inode is stored: walks the names of the tree.
-    fn places_of(&self, tree: TreeId, ino: u64) -> FsResult<Vec<Place>> {
+    fn places_of(&self, tree: TreeId, ino: u64) -> FsResult<Vec<NamedInode>> {
         let malformed = |error| malformed(tree, &error);
         let mut places = Vec::new();
         let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);
@@ -120,7 +120,7 @@ impl Fs {
                 && entry.ino == ino
             {
                 let (chained, name) = (entry.chained, entry.name.to_vec());
-                places.push(Place { dir: directory, cookie, chained, name, inode });
+                places.push(NamedInode { dir: directory, cookie, chained, name, inode });
             }
         }
         Ok(places)
@@ -128,20 +128,24 @@ impl Fs {
 }
 
 /// Reads the attributes beside a name.
-type Beside<'a> = &'a dyn Fn(&Place) -> FsResult<Option<Vec<u8>>>;
+type Beside<'a> = &'a dyn Fn(&NamedInode) -> FsResult<Option<Vec<u8>>>;
 
 /// The attributes of the newest, plus those that only others have, newer ones first. From others it
 /// takes only attributes that do not affect permissions: a list or a capability belongs to the
 /// contents and the mode beside which it is stored. What does not fit and what does not decode is
 /// left out. Where that is the newest's it stays unchanged, which is another problem.
-fn gathered(places: &[Place], newest: &Place, beside: Beside<'_>) -> FsResult<Option<Vec<u8>>> {
+fn gathered(
+    places: &[NamedInode],
+    newest: &NamedInode,
+    beside: Beside<'_>,
+) -> FsResult<Option<Vec<u8>>> {
     let own = if newest.inode.has_xattrs { beside(newest)? } else { None };
     let mut all = match own.as_deref().map(XattrRecord::decode) {
         None => XattrRecord::default(),
         Some(Ok(record)) => record,
         Some(Err(_)) => return Ok(own),
     };
-    let mut others: Vec<&Place> = places
+    let mut others: Vec<&NamedInode> = places
         .iter()
         .filter(|place| !std::ptr::eq(*place, newest) && place.inode.has_xattrs)
         .collect();

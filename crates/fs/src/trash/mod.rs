@@ -90,7 +90,7 @@ pub(crate) struct Trash {
     on: AtomicBool,
     /// Counts directories that moved or have other rights.
     moves: AtomicU64,
-    state: RwLock<State>,
+    state: RwLock<TrashState>,
     /// Held while settings are changed, so that those in memory are those of the last commit.
     setting: Mutex<()>,
     /// Held while directories of a trash are made: two removals would make the same.
@@ -100,7 +100,7 @@ pub(crate) struct Trash {
 }
 
 #[derive(Default)]
-struct State {
+struct TrashState {
     /// Directories that have a trash, by lineage and inode, and how many seconds they keep.
     keep: Map<(u64, u64), u64>,
     /// Counts what makes places untrue: a directory that moved or has other rights, or a setting.

@@ -45,7 +45,7 @@ struct Candidate {
 
 /// What is merged into a directory that is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum MergeSource {
     /// What was removed last: also into others that were made since.
     Newest,
     /// What was removed before: not into another directory that was removed under the same path
@@ -107,9 +107,9 @@ impl Fs {
             for candidate in work.window(&candidates) {
                 let part = match newest.directory {
                     Some((_, changed)) if candidate.found.ino != newest.found.ino => {
-                        Part::Older(changed)
+                        MergeSource::Older(changed)
                     }
-                    _ => Part::Newest,
+                    _ => MergeSource::Newest,
                 };
                 if candidate.found.ino != top {
                     work.merge((candidate.found.ino, part), top, &mut restored)?;
@@ -304,7 +304,12 @@ impl Work<'_> {
 
     /// Moves what is in a directory of the trash into one that is there, and in those below that
     /// are in both.
-    fn merge(&self, (from, part): (u64, Part), to: u64, restored: &mut Restored) -> FsResult<()> {
+    fn merge(
+        &self,
+        (from, part): (u64, MergeSource),
+        to: u64,
+        restored: &mut Restored,
+    ) -> FsResult<()> {
         let mut left = vec![(from, to, 0)];
         while let Some((from, to, after)) = left.pop() {
             if !self.may(from, READ | EXECUTE)? || !self.may(to, EXECUTE)? {
@@ -342,8 +347,8 @@ impl Work<'_> {
     }
 
     /// Whether what was in a directory of the trash may come into one that is there.
-    fn belongs(&self, from: u64, to: u64, part: Part) -> FsResult<bool> {
-        let Part::Older(removed) = part else { return Ok(true) };
+    fn belongs(&self, from: u64, to: u64, part: MergeSource) -> FsResult<bool> {
+        let MergeSource::Older(removed) = part else { return Ok(true) };
         let view = self.view();
         let (Some(from), Some(to)) = (view.directory(from)?, view.directory(to)?) else {
             return Ok(false);

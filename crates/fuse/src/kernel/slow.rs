@@ -38,12 +38,12 @@ pub(super) struct Slow {
 /// Requests that wait for a thread.
 #[derive(Default)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<SlowQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct SlowQueue {
     waiting: VecDeque<Slow>,
     /// The requests being served: their numbers and users.
     served: Vec<(u64, u32, Arc<AtomicBool>)>,

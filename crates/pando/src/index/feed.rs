@@ -23,10 +23,10 @@ pub(super) struct Message {
 
 /// Where readers put items.
 pub(super) struct Feed {
-    state: Mutex<State>,
+    state: Mutex<FeedState>,
 }
 
-struct State {
+struct FeedState {
     message: Message,
     message_bytes: usize,
     /// `None` when no more messages follow.
@@ -36,7 +36,8 @@ struct State {
 impl Feed {
     /// A feed that keeps its items, for [`Feed::take`].
     pub(super) fn kept() -> Feed {
-        let state = State { message: Message::default(), message_bytes: usize::MAX, sender: None };
+        let state =
+            FeedState { message: Message::default(), message_bytes: usize::MAX, sender: None };
         Feed { state: Mutex::new(state) }
     }
 
@@ -63,7 +64,7 @@ impl Feed {
     /// A feed and its receiving end.
     pub(super) fn new() -> (Feed, Receiver<Message>) {
         let (sender, receiver) = bounded_channel(WAITING);
-        let state = State {
+        let state = FeedState {
             message: Message::default(),
             message_bytes: MESSAGE_BYTES,
             sender: Some(sender),
@@ -88,7 +89,7 @@ impl Feed {
     }
 }
 
-impl State {
+impl FeedState {
     fn send(&mut self) -> bool {
         let capacity = self.message.items.len();
         let next = Message { items: Vec::with_capacity(capacity), names: 0 };

@@ -58,12 +58,12 @@ pub(super) struct Reader<'a> {
     names: Vec<u8>,
     /// Inode, start and end of each name.
     order: Vec<(u64, u32, u32)>,
-    found: Vec<Found>,
+    found: Vec<ReadItem>,
     items: Vec<u8>,
 }
 
 /// A name whose attributes were read.
-struct Found {
+struct ReadItem {
     name: (u32, u32),
     attr: ScanAttr,
     target: Vec<u8>,
@@ -72,7 +72,7 @@ struct Found {
     directory: Option<(u64, u64, bool)>,
 }
 
-impl Found {
+impl ReadItem {
     /// Approximate bytes of its row.
     fn bytes(&self) -> usize {
         let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8);
@@ -289,7 +289,7 @@ impl<'a> Reader<'a> {
         directory: &Arc<OwnedFd>,
         name: (u32, u32),
         known: Option<&Directory>,
-    ) -> io::Result<Option<Found>> {
+    ) -> io::Result<Option<ReadItem>> {
         let walk = self.walk;
         let text = self.name(name);
         let stat = match tree::stat(directory, text) {
@@ -320,7 +320,7 @@ impl<'a> Reader<'a> {
             let known = known.map_or(0, |known| known.child(text.to_bytes()));
             (walk.number(), known, foreign)
         });
-        Ok(Some(Found { name, attr, target, xattrs, directory }))
+        Ok(Some(ReadItem { name, attr, target, xattrs, directory }))
     }
 
     /// Reports the collected entries, and then pushes the directories among them on the stack.
@@ -333,7 +333,7 @@ impl<'a> Reader<'a> {
         let mut left = &self.found[..];
         while listening && !left.is_empty() {
             let mut bytes = 0;
-            let fits = |found: &&Found| {
+            let fits = |found: &&ReadItem| {
                 let room = bytes < ITEM_BYTES;
                 bytes += found.bytes();
                 room

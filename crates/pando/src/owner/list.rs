@@ -35,14 +35,14 @@ pub(super) fn list(
         let entries = vec![ListEntry { name, attr: (&held.entry.attr).into(), target: None }];
         return replies.part(Body::Entries { directory: Bytes::default(), entries });
     }
-    let mut walk = Walk::new(fs, caller, recursive);
+    let mut walk = ListWalk::new(fs, caller, recursive);
     walk.directory(held.entry.node, replies).map_err(|failure| failure.at(path))?;
     walk.rest(replies)
 }
 
 /// A recursive listing of a directory, depth first. Its memory is bounded, however wide and deep
 /// the tree is: it holds one path, and for each directory on it the next few names.
-struct Walk<'a> {
+struct ListWalk<'a> {
     fs: &'a Fs,
     caller: &'a Caller,
     recursive: bool,
@@ -66,7 +66,7 @@ struct Level {
     next: Option<u64>,
 }
 
-impl Drop for Walk<'_> {
+impl Drop for ListWalk<'_> {
     fn drop(&mut self) {
         for level in self.levels.iter().filter(|level| level.ours) {
             self.fs.forget(level.node, 1);
@@ -74,9 +74,9 @@ impl Drop for Walk<'_> {
     }
 }
 
-impl<'a> Walk<'a> {
-    fn new(fs: &'a Fs, caller: &'a Caller, recursive: bool) -> Walk<'a> {
-        Walk { fs, caller, recursive, path: Vec::new(), levels: Vec::new(), waiting_bytes: 0 }
+impl<'a> ListWalk<'a> {
+    fn new(fs: &'a Fs, caller: &'a Caller, recursive: bool) -> ListWalk<'a> {
+        ListWalk { fs, caller, recursive, path: Vec::new(), levels: Vec::new(), waiting_bytes: 0 }
     }
 
     /// Lists all directories found below. A directory that cannot be listed, or that was removed
@@ -311,7 +311,7 @@ mod tests {
                 fs.forget(below, 1);
             }
         }
-        let mut walk = Walk::new(&fs, &root, true);
+        let mut walk = ListWalk::new(&fs, &root, true);
         let (seen, skipped) = sent(|replies| {
             walk.directory(NodeId::ROOT, replies).unwrap();
             walk.more(0).unwrap();
@@ -350,7 +350,7 @@ mod tests {
         for number in 0..2 * DIRECTORIES_AT_ONCE + 10 {
             make(deep, format!("{number}").as_bytes());
         }
-        let mut walk = Walk::new(&fs, &root, true);
+        let mut walk = ListWalk::new(&fs, &root, true);
         let mut most = 0;
         let (seen, skipped) = sent(|replies| {
             walk.directory(NodeId::ROOT, replies).unwrap();

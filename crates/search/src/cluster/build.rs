@@ -206,7 +206,7 @@ impl ClusterBuilder {
         order
     }
 
-    fn number_parts(&self, order: &[u32]) -> Vec<(ColumnId, Part)> {
+    fn number_parts(&self, order: &[u32]) -> Vec<(ColumnId, EncodedColumn)> {
         let ordered: Vec<Vec<u64>> = self
             .columns
             .iter()
@@ -215,24 +215,24 @@ impl ClusterBuilder {
         let mut parts = Vec::new();
         for (values, id) in ordered.iter().zip(ColumnId::ALL) {
             let base = difference_from(id).map(|base| ordered[base as usize].as_slice());
-            let part = Part::numbers(values, base, self.options.block_rows);
-            if !matches!(part, Part::Constant(0)) {
+            let part = EncodedColumn::numbers(values, base, self.options.block_rows);
+            if !matches!(part, EncodedColumn::Constant(0)) {
                 parts.push((id, part));
             }
         }
         parts
     }
 
-    fn string_parts(&self, order: &[u32]) -> Vec<(ColumnId, Part)> {
+    fn string_parts(&self, order: &[u32]) -> Vec<(ColumnId, EncodedColumn)> {
         let mut names = Vec::with_capacity(self.names.bytes.len() + order.len() + 1);
         names.push(0);
         for &row in order {
             names.extend_from_slice(self.names.get(row));
             names.push(0);
         }
-        let mut parts = vec![(ColumnId::Names, Part::strings(names, self.options.level))];
+        let mut parts = vec![(ColumnId::Names, EncodedColumn::strings(names, self.options.level))];
         let tags = order.iter().map(|&row| cluster_names::tag(self.names.get(row))).collect();
-        parts.push((ColumnId::NameTags, Part::Bytes(tags)));
+        parts.push((ColumnId::NameTags, EncodedColumn::Bytes(tags)));
         parts
     }
 
@@ -241,20 +241,20 @@ impl ClusterBuilder {
         &self,
         attributes: &[Attribute<'_>],
         order: &[u32],
-    ) -> Vec<(u8, Part, Part)> {
+    ) -> Vec<(u8, EncodedColumn, EncodedColumn)> {
         let parts = attributes.iter().map(|Attribute { place, ranks, values }| {
             let ordered: Vec<u64> = order.iter().map(|&row| ranks[row as usize]).collect();
-            let ranks = Part::numbers(&ordered, None, self.options.block_rows);
+            let ranks = EncodedColumn::numbers(&ordered, None, self.options.block_rows);
             let mut bytes = Vec::new();
             cluster_values::encode(values, &mut bytes);
-            (*place, ranks, Part::strings(bytes, self.options.level))
+            (*place, ranks, EncodedColumn::strings(bytes, self.options.level))
         });
         parts.collect()
     }
 }
 
 /// A column as it will be stored.
-enum Part {
+enum EncodedColumn {
     Constant(u64),
     Numbers(Vec<u8>),
     Difference(Vec<u8>),
@@ -263,16 +263,16 @@ enum Part {
     Bytes(Vec<u8>),
 }
 
-impl Part {
+impl EncodedColumn {
     /// The shortest of: one value, values, differences from `base` or from `base` in pages.
-    fn numbers(values: &[u64], base: Option<&[u64]>, block_rows: u16) -> Part {
+    fn numbers(values: &[u64], base: Option<&[u64]>, block_rows: u16) -> EncodedColumn {
         let first = values[0];
         if values.iter().all(|&value| value == first) {
-            return Part::Constant(first);
+            return EncodedColumn::Constant(first);
         }
         let mut own = Vec::new();
         cluster_numbers::encode(&mut own, values, block_rows);
-        let mut best = Part::Numbers(own);
+        let mut best = EncodedColumn::Numbers(own);
         let Some(base) = base else { return best };
         for rounded in [false, true] {
             let differences: Vec<u64> = values
@@ -292,28 +292,31 @@ impl Part {
                 bytes.put_varint(greatest - least);
             }
             if bytes.len() < best.len() {
-                best =
-                    if rounded { Part::RoundedDifference(bytes) } else { Part::Difference(bytes) };
+                best = if rounded {
+                    EncodedColumn::RoundedDifference(bytes)
+                } else {
+                    EncodedColumn::Difference(bytes)
+                };
             }
         }
         best
     }
 
-    fn strings(bytes: Vec<u8>, level: i32) -> Part {
+    fn strings(bytes: Vec<u8>, level: i32) -> EncodedColumn {
         match cluster_names::pack(&bytes, level) {
-            Some(packed) => Part::Packed(packed, bytes.len()),
-            None => Part::Bytes(bytes),
+            Some(packed) => EncodedColumn::Packed(packed, bytes.len()),
+            None => EncodedColumn::Bytes(bytes),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Part::Constant(_) => 0,
-            Part::Numbers(bytes)
-            | Part::Difference(bytes)
-            | Part::RoundedDifference(bytes)
-            | Part::Packed(bytes, _)
-            | Part::Bytes(bytes) => bytes.len(),
+            EncodedColumn::Constant(_) => 0,
+            EncodedColumn::Numbers(bytes)
+            | EncodedColumn::Difference(bytes)
+            | EncodedColumn::RoundedDifference(bytes)
+            | EncodedColumn::Packed(bytes, _)
+            | EncodedColumn::Bytes(bytes) => bytes.len(),
         }
     }
 
@@ -329,12 +332,12 @@ impl Part {
             Extent { offset, length, raw, checksum: crc32c::crc32c(bytes) }
         };
         match self {
-            Part::Constant(value) => Stored::Constant(value),
-            Part::Numbers(bytes) => Stored::Numbers(put(&bytes, 0)),
-            Part::Difference(bytes) => Stored::Difference(put(&bytes, 0)),
-            Part::RoundedDifference(bytes) => Stored::RoundedDifference(put(&bytes, 0)),
-            Part::Packed(bytes, raw) => Stored::Packed(put(&bytes, raw)),
-            Part::Bytes(bytes) => Stored::Bytes(put(&bytes, bytes.len())),
+            EncodedColumn::Constant(value) => Stored::Constant(value),
+            EncodedColumn::Numbers(bytes) => Stored::Numbers(put(&bytes, 0)),
+            EncodedColumn::Difference(bytes) => Stored::Difference(put(&bytes, 0)),
+            EncodedColumn::RoundedDifference(bytes) => Stored::RoundedDifference(put(&bytes, 0)),
+            EncodedColumn::Packed(bytes, raw) => Stored::Packed(put(&bytes, raw)),
+            EncodedColumn::Bytes(bytes) => Stored::Bytes(put(&bytes, bytes.len())),
         }
     }
 }

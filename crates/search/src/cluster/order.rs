@@ -22,7 +22,7 @@ pub(super) struct Dimensions<'a> {
 
 /// Rows that are not split yet, and the dimensions that they were split by.
 #[derive(Clone, Copy)]
-struct Part {
+struct RowRange {
     from: usize,
     to: usize,
     /// Number of splits by each number, four bits each.
@@ -36,7 +36,7 @@ struct Part {
 /// Puts `rows` into K-D order with leaves of `block_rows` rows, all full but the last.
 pub(super) fn balance(rows: &mut [u32], dimensions: &Dimensions<'_>, block_rows: usize) {
     // Depth is bounded by the blocks; a list of what is left replaces recursion.
-    let mut left = vec![Part { from: 0, to: rows.len(), used: 0, left: 0, next: 0 }];
+    let mut left = vec![RowRange { from: 0, to: rows.len(), used: 0, left: 0, next: 0 }];
     while let Some(part) = left.pop() {
         let blocks = (part.to - part.from).div_ceil(block_rows);
         if blocks < 2 {
@@ -53,8 +53,8 @@ pub(super) fn balance(rows: &mut [u32], dimensions: &Dimensions<'_>, block_rows:
             split = by_attribute(here, dimensions, part, block_rows);
         }
         let Some((middle, below)) = split else { continue };
-        left.push(Part { to: part.from + middle, ..below });
-        left.push(Part { from: part.from + middle, ..below });
+        left.push(RowRange { to: part.from + middle, ..below });
+        left.push(RowRange { from: part.from + middle, ..below });
     }
 }
 
@@ -62,31 +62,31 @@ pub(super) fn balance(rows: &mut [u32], dimensions: &Dimensions<'_>, block_rows:
 fn by_number(
     rows: &mut [u32],
     dimensions: &Dimensions<'_>,
-    part: Part,
+    part: RowRange,
     middle: usize,
-) -> Option<(usize, Part)> {
+) -> Option<(usize, RowRange)> {
     let dimension = choose(rows, dimensions.numbers, part.used)?;
     let values = dimensions.numbers[dimension];
     rows.select_nth_unstable_by_key(middle, |&row| (values[row as usize], row));
     let times = part.used >> (4 * dimension) & 15;
     let used = if times < 15 { part.used + (1 << (4 * dimension)) } else { part.used };
-    Some((middle, Part { used, left: part.left.saturating_sub(1), ..part }))
+    Some((middle, RowRange { used, left: part.left.saturating_sub(1), ..part }))
 }
 
 /// Splits by the first extended attribute, from the next one on, that has two values there.
 fn by_attribute(
     rows: &mut [u32],
     dimensions: &Dimensions<'_>,
-    part: Part,
+    part: RowRange,
     block_rows: usize,
-) -> Option<(usize, Part)> {
+) -> Option<(usize, RowRange)> {
     let count = if dimensions.turn > 0 { dimensions.attributes.len() } else { 0 };
     let places = (0..count).map(|place| (part.next + place) % count);
     places.into_iter().find_map(|place| {
         let values = dimensions.attributes[place];
         let cut = cut(rows, values, block_rows)?;
         rows.select_nth_unstable_by_key(cut, |&row| (values[row as usize], row));
-        Some((cut, Part { left: dimensions.turn, next: place + 1, ..part }))
+        Some((cut, RowRange { left: dimensions.turn, next: place + 1, ..part }))
     })
 }
 

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::assemble::NamedEntry;
 
 /// Memory limit for the rows to read.
-struct Room<'a> {
+struct RowBudget<'a> {
     /// What all parts take.
     together: &'a Together,
     bytes_max: usize,
@@ -34,7 +34,7 @@ impl Touched {
         let parts: Vec<&[(u64, u64)]> = self.places.chunks(share).collect();
         let count = known.len();
         let times = usize::from(count != 0) + usize::from(parts.len() > 1);
-        let room = Room {
+        let room = RowBudget {
             together: &Together::default(),
             bytes_max: left.saturating_sub(count * PLACED_BYTES),
             place_bytes: times * PLACED_BYTES,
@@ -67,7 +67,7 @@ fn rows_at(
     places: &[(u64, u64)],
     known: &Layer,
     folding: Folding<'_>,
-    room: &Room<'_>,
+    room: &RowBudget<'_>,
 ) -> Result<Option<Layer>> {
     let Folding { new, records, .. } = folding;
     let (mut layer, mut told) = (Layer::default(), 0);

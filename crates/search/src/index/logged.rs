@@ -59,7 +59,7 @@ pub(crate) struct Logged<'a> {
 
 /// The state of reading the log.
 #[derive(PartialEq, Eq)]
-enum State {
+enum ReadState {
     /// The record of the clone is still to come.
     Before,
     /// Reading continues.
@@ -78,7 +78,7 @@ struct Reading<'a> {
     records: Records<'a>,
     range: &'a KeyRange,
     folding: Folding<'a>,
-    state: State,
+    state: ReadState,
     /// Whether rows are collected, and not only places.
     takes_rows: bool,
     changes: Changes,
@@ -98,11 +98,11 @@ impl Reading<'_> {
         for op in ops {
             let state = match op {
                 Ok(op) => self.op(&op),
-                Err(_) => Some(State::Useless("a batch is malformed")),
+                Err(_) => Some(ReadState::Useless("a batch is malformed")),
             };
             if let Some(state) = state {
                 self.state = state;
-                if !matches!(self.state, State::Before | State::Since) {
+                if !matches!(self.state, ReadState::Before | ReadState::Since) {
                     return false;
                 }
             }
@@ -111,19 +111,19 @@ impl Reading<'_> {
     }
 
     /// Processes an operation; returns the new state, if that changes.
-    fn op(&mut self, op: &Op<'_>) -> Option<State> {
-        let is_own = |tree: u64| self.state == State::Since && tree == self.logged.tree.0;
+    fn op(&mut self, op: &Op<'_>) -> Option<ReadState> {
+        let is_own = |tree: u64| self.state == ReadState::Since && tree == self.logged.tree.0;
         match *op {
             Op::CloneTree { source, target, .. } => {
                 if target == self.logged.base.0 {
                     let is_of_this = source == self.logged.tree.0;
-                    let other = State::Useless("the base is a clone of another tree");
-                    return Some(if is_of_this { State::Since } else { other });
+                    let other = ReadState::Useless("the base is a clone of another tree");
+                    return Some(if is_of_this { ReadState::Since } else { other });
                 }
                 if is_own(source) && self.logged.end.is_some_and(|end| end.0 == target) {
-                    return Some(State::Ended);
+                    return Some(ReadState::Ended);
                 }
-                is_own(target).then_some(State::Useless("a clone took the tree's place"))
+                is_own(target).then_some(ReadState::Useless("a clone took the tree's place"))
             }
             Op::Put { tree, key, value } if is_own(tree) => self.change(key, Some(value)),
             Op::Delete { tree, key } if is_own(tree) => self.change(key, None),
@@ -135,7 +135,7 @@ impl Reading<'_> {
                         }
                         self.bounded()
                     }
-                    _ => Some(State::Useless("a merge that is not of a directory's record")),
+                    _ => Some(ReadState::Useless("a merge that is not of a directory's record")),
                 }
             }
             Op::DeleteRange { tree, from, to } if is_own(tree) => self.removed(from, to),
@@ -143,20 +143,20 @@ impl Reading<'_> {
             | Op::DropTree { tree }
             | Op::Ingest { tree, .. }
             | Op::Link { tree, .. } => {
-                is_own(tree).then_some(State::Useless("all of the tree came or went at once"))
+                is_own(tree).then_some(ReadState::Useless("all of the tree came or went at once"))
             }
             Op::Put { .. } | Op::Delete { .. } | Op::Merge { .. } | Op::DeleteRange { .. } => None,
         }
     }
 
     /// Processes the removal of a range: only whole directories.
-    fn removed(&mut self, from: &[u8], to: &[u8]) -> Option<State> {
+    fn removed(&mut self, from: &[u8], to: &[u8]) -> Option<ReadState> {
         let is_before = self.range.to.as_ref().is_none_or(|end| from < &end[..]);
         if !is_before || to <= &self.range.from[..] {
             return None;
         }
         let (Some(from), Some(to)) = (whole(from), whole(to)) else {
-            return Some(State::Useless("a range went that is not of whole directories"));
+            return Some(ReadState::Useless("a range went that is not of whole directories"));
         };
         self.changes.apart.add(from, to);
         self.bounded()
@@ -169,12 +169,12 @@ impl Reading<'_> {
         }
     }
 
-    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<State> {
+    fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Option<ReadState> {
         if !self.range.contains(key) {
             return None;
         }
         let Ok(Parsed::Entry { directory, cookie, part }) = key::parse(key) else {
-            return Some(State::Useless("a key that is not of an entry"));
+            return Some(ReadState::Useless("a key that is not of an entry"));
         };
         match part {
             Part::Attributes | Part::Xattrs if cookie == 0 => self.directory(directory),
@@ -188,16 +188,16 @@ impl Reading<'_> {
         self.bounded()
     }
 
-    fn entry(&mut self, place: (u64, u64), value: Option<&[u8]>) -> Option<State> {
+    fn entry(&mut self, place: (u64, u64), value: Option<&[u8]>) -> Option<ReadState> {
         match value.map(EntryRecord::decode) {
             None => self.changes.push(place, None),
             // Comparing the trees reports this error.
-            Some(Err(_)) => return Some(State::Useless("an entry is malformed")),
+            Some(Err(_)) => return Some(ReadState::Useless("an entry is malformed")),
             Some(Ok(entry)) => match entry.target {
                 Target::Embedded(_) | Target::Tombstone => {
                     match self.records.row(place, &entry, &mut self.xattrs) {
                         Ok(row) => self.changes.push(place, row.as_ref()),
-                        Err(_) => return Some(State::Useless("an entry's row cannot be made")),
+                        Err(_) => return Some(ReadState::Useless("an entry's row cannot be made")),
                     }
                 }
                 // The target is read in its current state; if it is gone, the log has more entries
@@ -224,17 +224,17 @@ impl Reading<'_> {
     /// Whether reading reached the end and saw everything; otherwise why the result is useless.
     fn end(&self, whole: bool) -> std::result::Result<(), &'static str> {
         match self.state {
-            State::Since if self.logged.end.is_some() => Err("the later clone is not in it"),
-            State::Since | State::Ended if whole => Ok(()),
-            State::Since | State::Ended => Err("it is not all there"),
-            State::Before => Err("the clone that is the base is not in it"),
-            State::Useless(why) => Err(why),
-            State::TooLarge => Err("it is more than fits into memory"),
+            ReadState::Since if self.logged.end.is_some() => Err("the later clone is not in it"),
+            ReadState::Since | ReadState::Ended if whole => Ok(()),
+            ReadState::Since | ReadState::Ended => Err("it is not all there"),
+            ReadState::Before => Err("the clone that is the base is not in it"),
+            ReadState::Useless(why) => Err(why),
+            ReadState::TooLarge => Err("it is more than fits into memory"),
         }
     }
 
     /// Removes replaced changes if memory is over the limit.
-    fn bounded(&mut self) -> Option<State> {
+    fn bounded(&mut self) -> Option<ReadState> {
         let is_within =
             |this: &Self| this.changes.has_room() && this.memory_bytes() <= this.folding.bytes_max;
         if is_within(self) {
@@ -249,7 +249,7 @@ impl Reading<'_> {
         self.directories.dedup();
         self.directories.shrink_to_fit();
         let fits = is_within(self) && self.compactions <= COMPACTIONS_MAX;
-        (!fits).then_some(State::TooLarge)
+        (!fits).then_some(ReadState::TooLarge)
     }
 }
 
@@ -280,7 +280,7 @@ impl Touched {
             records,
             range,
             folding,
-            state: State::Before,
+            state: ReadState::Before,
             takes_rows: self.rows.is_some(),
             changes: Changes::default(),
             places: Vec::new(),

@@ -145,7 +145,7 @@ struct Plan {
     rescued: Option<Rescued>,
     /// The segments that stay, in order. None where no part of the log follows the checkpoint: it
     /// begins again there.
-    whole: Vec<Part>,
+    whole: Vec<IntactSegment>,
     /// The segments that are removed, in order.
     gone: Vec<String>,
     cut: Cut,
@@ -266,7 +266,7 @@ fn superfluous(
 /// and no truncation happened there.
 fn is_file_gone(
     files: &Files,
-    whole: &[Part],
+    whole: &[IntactSegment],
     needed: &[u64],
     (next, from): (u64, Lsn),
 ) -> Result<bool> {
@@ -317,7 +317,7 @@ impl Rescued {
 }
 
 /// A segment whose needed part is intact.
-struct Part {
+struct IntactSegment {
     path: String,
     /// Where its records end.
     end: u64,
@@ -330,7 +330,7 @@ struct Part {
     header: Option<SegmentHeader>,
 }
 
-impl Part {
+impl IntactSegment {
     /// Sets the segment's length, with zeros after its records.
     fn end_here(&self, files: &Files) -> Result<()> {
         let file = files.device.open(&self.path)?;
@@ -347,7 +347,12 @@ impl Part {
 
 /// The segments that are intact up to the end of their records, and the record that would come
 /// next.
-fn whole(files: &Files, usual: u64, needed: &[u64], from: Lsn) -> Result<(Vec<Part>, u64)> {
+fn whole(
+    files: &Files,
+    usual: u64,
+    needed: &[u64],
+    from: Lsn,
+) -> Result<(Vec<IntactSegment>, u64)> {
     let mut pass = |_: Lsn, _: &[u8]| Ok(());
     let mut scan = Scan::new(files, from, &mut pass, usual);
     let mut parts = Vec::new();
@@ -372,7 +377,7 @@ fn whole(files: &Files, usual: u64, needed: &[u64], from: Lsn) -> Result<(Vec<Pa
                 bytes.resize(length as usize, 0);
                 let end = scan.records(&path, &bytes, &mut next)? as u64;
                 let (differs, lacks) = (there != length, length.saturating_sub(there));
-                Part { path, end, length, differs, lacks, header: None }
+                IntactSegment { path, end, length, differs, lacks, header: None }
             }
             Head::Malformed(_) if begins_with(files.seed, &bytes, first) => {
                 let end = scan.records(&path, &bytes, &mut next)?;
@@ -381,7 +386,7 @@ fn whole(files: &Files, usual: u64, needed: &[u64], from: Lsn) -> Result<(Vec<Pa
                 let length = if is_known { there } else { there.max(usual) };
                 let header = SegmentHeader { volume: files.volume, first, bytes: length };
                 let (end, differs, lacks) = (end as u64, there != length, length - there);
-                Part { path, end, length, differs, lacks, header: Some(header) }
+                IntactSegment { path, end, length, differs, lacks, header: Some(header) }
             }
             Head::Malformed(damage) => {
                 tell(&damage);
@@ -411,7 +416,12 @@ fn lacks(files: &Files, usual: u64, first: u64, path: &str) -> Result<u64> {
 }
 
 /// Measures what is discarded: after the last intact record, and in the removed segments.
-fn given_up(files: &Files, whole: &[Part], gone: &[(u64, String)], last: Lsn) -> Result<Cut> {
+fn given_up(
+    files: &Files,
+    whole: &[IntactSegment],
+    gone: &[(u64, String)],
+    last: Lsn,
+) -> Result<Cut> {
     let mut cut = Cut { last, known: last, bytes: 0, missing: 0, is_file_gone: false };
     let mut add = |there: There| {
         cut.bytes += there.bytes;

@@ -62,7 +62,7 @@ impl Stages {
 
     /// Takes all records up to `last`, which have their numbers, into empty buffers.
     pub(super) fn take(&self, last: u64, into: &mut Buffers) {
-        into.parts.resize_with(STAGES, Part::default);
+        into.parts.resize_with(STAGES, TakenRecords::default);
         for (stage, part) in self.0.iter().zip(&mut into.parts) {
             let mut stage = stage.0.lock();
             std::mem::swap(&mut *stage, &mut part.staged);
@@ -97,12 +97,12 @@ impl Staged {
 
 /// A stage's records that a writer has taken, and how many of them it has written.
 #[derive(Default)]
-struct Part {
+struct TakenRecords {
     staged: Staged,
     written: usize,
 }
 
-impl Part {
+impl TakenRecords {
     /// The number of the next record.
     fn next(&self) -> Option<u64> {
         self.staged.records.get(self.written).map(|record| record.lsn)
@@ -123,7 +123,7 @@ impl Part {
 /// The records that a writer has taken, and memory for them.
 #[derive(Default)]
 pub(super) struct Buffers {
-    parts: Vec<Part>,
+    parts: Vec<TakenRecords>,
     merged: Vec<u8>,
 }
 
@@ -138,7 +138,7 @@ impl Buffers {
     pub(super) fn before(&mut self, first: u64) -> &[u8] {
         let Buffers { parts, merged } = self;
         merged.clear();
-        let mut left: SmallVec<[(u64, &mut Part); STAGES]> = parts
+        let mut left: SmallVec<[(u64, &mut TakenRecords); STAGES]> = parts
             .iter_mut()
             .filter_map(|part| Some((part.next()?, part)))
             .filter(|(next, _)| *next < first)
