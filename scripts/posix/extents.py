@@ -45,7 +45,7 @@ def copy(path, offset):
     done = 0
     while done < SIZE:
         copied = os.copy_file_range(source, target, SIZE - done, done, offset + done)
-        check("copy_file_range goes on", copied > 0)
+        check("copy_file_range continues", copied > 0)
         done += copied
     os.close(source)
     os.close(target)
