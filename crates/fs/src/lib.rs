@@ -12,6 +12,7 @@ mod background;
 mod cancellation;
 mod check;
 mod collect;
+mod compare;
 mod contents;
 mod create;
 mod distinct;
@@ -71,6 +72,7 @@ pub use check::{
     Action, Garbage, GarbageKind, Gc, GcReport, Problem, ProblemKind, Repair, RepairReport,
     VolumeReport,
 };
+pub use compare::{ChangeKind, Changes, Compared, Difference, Field, Fields};
 pub use engine::{LOG_DIRECTORY, volume_files};
 pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;

@@ -28,6 +28,7 @@ macro_rules! on_each_engine {
 mod check;
 mod close;
 mod column;
+mod compare;
 mod crash;
 mod damage;
 mod full;

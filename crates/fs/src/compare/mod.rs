@@ -1,0 +1,22 @@
+//! Comparing two states of a directory: what was created, removed, renamed and modified, at the
+//! cost of what differs.
+//!
+//! 1. `run` pins one state of the store, which holds both trees, and queues the pair of
+//!    directories; subvolumes that are mounted below are pairs of their own (`mounts`).
+//! 2. `gather` reads the differences of the two trees, and notes the inodes that they are about.
+//!    Where a directory can be reached in one state alone, everything below it is noted.
+//! 3. `judge` looks each noted inode up in both states (`side`), and turns what differs into
+//!    changes (`change`), which leave in the order of their paths.
+//!
+//! Memory is bounded: beyond `run::INODES_MAX` inodes the trees are compared again, for one
+//! range of inode numbers after the other.
+
+mod change;
+mod gather;
+mod judge;
+mod mounts;
+mod run;
+mod side;
+
+pub use change::{ChangeKind, Compared, Difference, Field, Fields};
+pub use run::Changes;

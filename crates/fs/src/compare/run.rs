@@ -1,0 +1,252 @@
+//! Runs a comparison: over one pinned state, pair by pair, and for each in as many passes as its
+//! inodes take.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
+use device::Set;
+use format::entry_record::{EntryRecord, Target};
+use format::key::{self, Parsed, Part};
+use inode::{Caller, FsError, NodeId};
+use search::{CARRY_NOTHING, Records};
+use store::{KeyRange, Pinned};
+
+use super::change::{Compared, Difference};
+use super::gather::{Gathering, Noted, Notes, Pair};
+use super::judge::{Judge, Verdict};
+use super::mounts::{Mounts, Task, half};
+use super::side::{NEW, Side};
+use crate::error::{from_store, malformed};
+use crate::search_call::from_search;
+use crate::subvol::VOLUME;
+use crate::{Fs, FsResult};
+
+/// Most inodes that are noted at one time.
+const INODES_MAX: usize = 1 << 17;
+/// Bytes of changes that are sorted at one time.
+const SORTED_BYTES: usize = 32 << 20;
+
+/// Takes changes; `Break` ends the comparison.
+pub type Changes<'a> = &'a mut dyn FnMut(&Difference) -> ControlFlow<()>;
+
+impl Fs {
+    /// Compares two states of a directory, as the caller may see each: snapshots, clones, the
+    /// present, or a directory in them. The changes lead from `old` to `new`. They come in the
+    /// order of their paths; beyond 32 MiB of them, several such runs follow one another.
+    ///
+    /// The cost is that of what differs in the trees of the two subvolumes, unless only one of
+    /// them was pruned: then it is that of the directory.
+    pub fn compare(
+        &self,
+        caller: &Caller,
+        (old, new): (NodeId, NodeId),
+        cancel: &AtomicBool,
+        emit: Changes<'_>,
+    ) -> FsResult<Compared> {
+        self.compare_in_passes(caller, (old, new), INODES_MAX, (cancel, emit))
+    }
+
+    /// As [`Fs::compare`], with no more than so many inodes noted at one time. The trees are
+    /// compared once for each part of that size, and the changes of each part are a run of their
+    /// own.
+    pub fn compare_in_passes(
+        &self,
+        caller: &Caller,
+        (old, new): (NodeId, NodeId),
+        inodes_max: usize,
+        (cancel, emit): (&AtomicBool, Changes<'_>),
+    ) -> FsResult<Compared> {
+        let places = [self.place(old)?, self.place(new)?];
+        let pin = self.store.pin().map_err(from_store)?;
+        let records = Records { read: &*pin, tree: VOLUME, searchable: &CARRY_NOTHING };
+        let mut halves = [None, None];
+        for (which, (subvol, ino)) in places.into_iter().enumerate() {
+            let record = records.subvolume(subvol.id.0).map_err(from_search)?;
+            let record = record.ok_or(FsError::Stale)?;
+            let mut half = half(subvol.id.0, &record, Vec::new());
+            half.root = ino;
+            let mut side = Side::new(records, half.clone(), caller);
+            match side.directory(ino)? {
+                Some(record) if !record.detached => {}
+                Some(_) => return Err(FsError::NotFound),
+                None => return Err(FsError::NotDirectory),
+            }
+            if !side.is_open(ino)? {
+                return Err(FsError::AccessDenied);
+            }
+            halves[which] = Some(half);
+        }
+        if let [Some(old), Some(new)] = &halves
+            && old.root != new.root
+        {
+            return Err(FsError::InvalidArgument("not two states of one directory"));
+        }
+        let mut run = Run {
+            fs: self,
+            caller,
+            pin: &*pin,
+            records,
+            inodes_max,
+            cancel,
+            sorted: Sorted { emit, changes: Vec::new(), bytes: 0, compared: Compared::default() },
+        };
+        let mut tasks = vec![Task { halves, is_moved: false }];
+        while let Some(task) = tasks.pop() {
+            if run.task(task, &mut tasks)?.is_break() {
+                break;
+            }
+        }
+        Ok(run.sorted.finish())
+    }
+}
+
+/// A comparison under way.
+struct Run<'a, 'e> {
+    fs: &'a Fs,
+    caller: &'a Caller,
+    pin: &'a dyn Pinned,
+    records: Records<'a>,
+    inodes_max: usize,
+    cancel: &'a AtomicBool,
+    sorted: Sorted<'e>,
+}
+
+impl Run<'_, '_> {
+    /// Compares two directories, and adds what is mounted below them to the tasks.
+    fn task(&mut self, task: Task, tasks: &mut Vec<Task>) -> FsResult<ControlFlow<()>> {
+        let sides =
+            task.halves.map(|half| half.map(|half| Side::new(self.records, half, self.caller)));
+        let mut pair = Pair { pin: self.pin, sides, cancel: self.cancel };
+        let mut mounts = Some(Mounts::default());
+        let mut from = Some(0);
+        while let Some(first) = from {
+            let mut notes = Notes::new(first, self.inodes_max);
+            let gathered = mounts.as_mut();
+            Gathering { pair: &mut pair, notes: &mut notes, mounts: gathered, last: (0, 0) }
+                .run(task.is_moved)?;
+            if let Some(mut mounts) = mounts.take() {
+                mounts.drop_apart(&mut pair.sides)?;
+                tasks.extend(mounts.pair());
+            }
+            from = notes.next_range();
+            if self.judge(&mut pair, task.is_moved, &notes)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            if from.is_some() && self.sorted.flush().is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Compares the inodes that were noted.
+    fn judge(
+        &mut self,
+        pair: &mut Pair<'_>,
+        is_moved: bool,
+        notes: &Notes,
+    ) -> FsResult<ControlFlow<()>> {
+        let mut unplaced = Set::default();
+        let mut judge = Judge { pair, data: &self.fs.data, store: &*self.fs.store, is_moved };
+        for (&ino, noted) in &notes.inodes {
+            judge.pair.check_wanted()?;
+            match judge.inode(ino, noted)? {
+                Verdict::Changes(changes) => {
+                    if self.sorted.add(changes).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                Verdict::Unplaced => {
+                    if !is_orphan(judge.pair, ino)? {
+                        unplaced.insert(ino);
+                    }
+                }
+            }
+        }
+        if unplaced.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        for (ino, slot) in names_of(judge.pair, &unplaced)? {
+            let noted = Noted { slots: [Some(slot); 2], has_data: true, is_placed: true };
+            if let Verdict::Changes(changes) = judge.inode(ino, &noted)?
+                && self.sorted.add(changes).is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// Whether an inode has no name in the new state, and is held open.
+fn is_orphan(pair: &Pair<'_>, ino: u64) -> FsResult<bool> {
+    let Some(side) = &pair.sides[NEW] else { return Ok(false) };
+    let key = key::orphan(side.half.subvolume, ino);
+    Ok(pair.pin.get(VOLUME, &key).map_err(from_store)?.is_some())
+}
+
+/// Finds the entries of files by their numbers, in the whole new tree: bytes of them were changed
+/// without a change of their attributes, which takes a write within the same tick of the clock as
+/// the snapshot.
+fn names_of(pair: &Pair<'_>, wanted: &Set<u64>) -> FsResult<Vec<(u64, (u64, u64))>> {
+    let Some(side) = &pair.sides[NEW] else { return Ok(Vec::new()) };
+    let tree = side.half.tree;
+    let range = KeyRange::prefix(&key::DIRECTORIES_PREFIX);
+    let mut cursor = pair.pin.scan(tree, range).map_err(from_store)?;
+    let mut found = Vec::new();
+    let mut read = 0_u64;
+    while let Some(item) = cursor.next().map_err(from_store)? {
+        read += 1;
+        if read.is_multiple_of(1024) {
+            pair.check_wanted()?;
+        }
+        let parsed = key::parse(item.key).map_err(|error| malformed(tree, &error))?;
+        if let Parsed::Entry { directory, cookie: cookie @ 1.., part: Part::Attributes } = parsed {
+            let entry = EntryRecord::decode(item.value).map_err(|error| malformed(tree, &error))?;
+            if matches!(entry.target, Target::Embedded(_)) && wanted.contains(&entry.ino) {
+                found.push((entry.ino, (directory, cookie)));
+                if found.len() == wanted.len() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Sorts changes before they leave.
+struct Sorted<'e> {
+    emit: Changes<'e>,
+    changes: Vec<Difference>,
+    bytes: usize,
+    compared: Compared,
+}
+
+impl Sorted<'_> {
+    fn add(&mut self, changes: Vec<Difference>) -> ControlFlow<()> {
+        self.bytes += changes.iter().map(Difference::bytes).sum::<usize>();
+        self.changes.extend(changes);
+        if self.bytes < SORTED_BYTES { ControlFlow::Continue(()) } else { self.flush() }
+    }
+
+    fn finish(mut self) -> Compared {
+        if self.flush().is_break() {
+            self.compared.is_cut = true;
+        }
+        self.compared
+    }
+
+    fn flush(&mut self) -> ControlFlow<()> {
+        self.bytes = 0;
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.sort_by(|a, b| a.path().cmp(b.path()).then(a.kind.cmp(&b.kind)));
+        for change in &changes {
+            if self.compared.is_cut {
+                break;
+            }
+            self.compared.changes += 1;
+            self.compared.is_cut = (self.emit)(change).is_break();
+        }
+        if self.compared.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

@@ -1,0 +1,7 @@
+//! Comparisons of two states of a directory (`Fs::compare`).
+
+mod cases;
+mod cost;
+mod oracle;
+mod random;
+mod rights;
