@@ -3,6 +3,7 @@
 
 mod bench;
 mod check;
+mod diff;
 mod help;
 mod index;
 mod ls;
@@ -20,6 +21,8 @@ use bench::BENCH_HELP;
 pub(crate) use bench::BenchArgs;
 pub(crate) use check::{FsckArgs, GcArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use diff::DIFF_HELP;
+pub(crate) use diff::DiffArgs;
 pub(crate) use help::{command, rewrite};
 pub(crate) use index::{IndexArgs, Refresh, Watch};
 pub(crate) use ls::{LsArgs, LsOrder};
@@ -154,6 +157,9 @@ pub(crate) enum Verb {
     /// Show in which snapshots a path existed, and when it changed or vanished
     #[command(after_help = HISTORY_HELP)]
     History(HistoryArgs),
+    /// Show what changed from one state of a directory to another: snapshots, clones, the present
+    #[command(after_help = DIFF_HELP)]
+    Diff(DiffArgs),
     /// Remove a tree: detached at once, its space reclaimed in the background
     #[command(
         after_help = "Examples:\n  pando rmr /mnt/vol/old\n  pando rmr --wait /data/vol:/old"

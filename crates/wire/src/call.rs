@@ -184,6 +184,13 @@ pub enum Call<'a> {
         /// The path, which need not exist any more.
         path: &'a [u8],
     },
+    /// The changes from one state of a directory to another, streamed.
+    Diff {
+        /// The directory in the old state.
+        old: &'a [u8],
+        /// The directory in the new state.
+        new: &'a [u8],
+    },
     /// The extended attributes that are declared searchable.
     Searchable,
     /// Declares extended attributes searchable, or undeclares them; answered when durable.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attr, Bytes, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError, Removed,
+    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError, Removed,
     ScanDirectory, ScanInfo, Scheduled, Sums, SumsOf, Totals, Trash, Version,
 };
 
@@ -48,6 +48,8 @@ pub enum Body {
     Largest(Vec<DirectoryTotals>),
     /// Part: versions of the requested path, the oldest first.
     Versions(Vec<Version>),
+    /// Part: changes of a directory, sorted by path; beyond some megabytes, several sorted runs.
+    Differences(Vec<Difference>),
     /// Part: the search continues at this path, as displayed; later results are below it.
     Searching(Bytes),
     /// Part: rows that matched.

@@ -14,7 +14,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Volumes", &["format", "mount", "umount", "status", "session", "sync", "fsck", "gc"]),
     ("Filling them", &["import", "index"]),
     ("Snapshots and clones", &["snapshot", "clone", "rollback", "subvolume", "rmr"]),
-    ("Looking", &["ls", "stat", "cat", "info", "find", "du", "summary", "history", "search"]),
+    (
+        "Looking",
+        &["ls", "stat", "cat", "info", "find", "du", "summary", "history", "diff", "search"],
+    ),
     ("Limits and trash", &["quota", "trash", "restore"]),
     ("Measuring", &["bench"]),
 ];

@@ -17,7 +17,8 @@ use super::server::Server;
 use super::sessions::Who;
 use super::trash;
 use super::{
-    check, clusters, find, history, list, mounted, quota, schedule_calls, snapshots, totals,
+    check, clusters, diff, find, history, list, mounted, quota, schedule_calls, snapshots, totals,
+    watch,
 };
 
 /// Bytes of contents in one message.
@@ -70,6 +71,7 @@ pub(super) fn answer(
         Call::History { path } => {
             history::history(fs, caller, path, replies).map(|()| Answer::Nothing)
         }
+        Call::Diff { old, new } => diff(server, caller, (old, new), replies),
         Call::Searchable => {
             let names = fs.searchable().map_err(Failure::from)?;
             Ok(Answer::Searchable(names.into_iter().map(Bytes).collect()))
@@ -112,6 +114,31 @@ pub(super) fn answer(
             Ok(Answer::Nothing)
         }
     }
+}
+
+/// Compares two states of a directory.
+fn diff(
+    server: &Server,
+    caller: &Caller,
+    (old, new): (&[u8], &[u8]),
+    replies: &mut Replies,
+) -> Answered<Answer> {
+    // A change that returned before this call is in the present state.
+    server.catch_up();
+    let fs = server.fs();
+    let from = Held::resolve(fs, caller, old, Follow::Yes)?;
+    let to = Held::resolve(fs, caller, new, Follow::Yes)?;
+    for (held, path) in [(&from, old), (&to, new)] {
+        diff::check(&held.entry).map_err(|failure| failure.at(path))?;
+    }
+    let peer = replies.stream().map_err(|error| watch::cannot(&error))?;
+    let entries = (&from.entry, &to.entry);
+    let done = diff::diff(fs, caller, entries, &peer, &mut |body| replies.part(body));
+    done.map(|()| Answer::Nothing).map_err(|failure| match failure.kind {
+        FailureKind::Interrupted => failure,
+        _ if failure.path.0.is_empty() => failure.at(old),
+        _ => failure,
+    })
 }
 
 /// Called after a change: the answer promises that a power cut does not undo it.

@@ -251,6 +251,7 @@ fn load(call: &Call<'_>) -> Load {
         | Call::List { recursive: true, .. }
         | Call::Totals { .. }
         | Call::History { .. }
+        | Call::Diff { .. }
         | Call::SnapshotsOfVolume { .. }
         | Call::Check
         | Call::Collect { .. }
@@ -284,7 +285,8 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         Call::SnapshotDelete { path, name: second }
         | Call::SnapshotRename { path, from: second, .. }
         | Call::Rollback { path, snapshot: second }
-        | Call::Clone { source: path, destination: second } => [path, second],
+        | Call::Clone { source: path, destination: second }
+        | Call::Diff { old: path, new: second } => [path, second],
         Call::Restore { path, to, .. } => [path, to.unwrap_or_default()],
         _ => [b"", b""],
     }
@@ -299,6 +301,7 @@ fn name(call: &Call<'_>) -> Option<&'static str> {
         Call::ImportOpen { .. } => "an import",
         Call::ScanOpen { .. } => "an update of its index",
         Call::Find(_) | Call::List { .. } | Call::History { .. } => "a search",
+        Call::Diff { .. } => "a comparison",
         Call::Totals { .. } => "a count",
         Call::Read { .. } => "reading a file",
         Call::Check => "a check",

@@ -17,6 +17,7 @@ mod check;
 mod clusters;
 mod connection;
 pub(crate) mod detach;
+mod diff;
 mod door;
 mod elect;
 mod find;

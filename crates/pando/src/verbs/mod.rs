@@ -5,6 +5,7 @@ pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod umount;
 
+pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod find;
 pub(crate) mod fsck;

@@ -22,6 +22,7 @@ macro_rules! on_each_engine {
 mod admission;
 mod bad_input;
 mod bench;
+mod diff;
 mod find;
 mod find_actions;
 mod find_over_base;

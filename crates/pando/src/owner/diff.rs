@@ -1,0 +1,146 @@
+//! Comparing two states of a directory: changes leave in messages of bounded size, and the work
+//! ends when nobody reads on.
+
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fs::{ChangeKind, Entry, Field, Fs};
+use inode::{Attr, Caller, FsError, Kind};
+use wire::{Body, Difference, DifferenceField, DifferenceKind, Failure, FailureKind};
+
+use super::watch;
+
+/// Approximate bytes of changes in one message.
+const PART_BYTES: usize = 64 << 10;
+/// Approximate bytes of a change without its paths.
+const CHANGE_BYTES: usize = 208;
+/// Longest path that is reported: directories can be made below one another without end, and a
+/// message has two paths.
+const PATH_BYTES_MAX: usize = 256 << 10;
+/// How much of the end of a longer path is reported.
+const END_BYTES: usize = 256;
+
+/// Refuses to compare what is not a directory.
+pub(super) fn check(entry: &Entry) -> Result<(), Failure> {
+    if entry.attr.kind == Kind::Directory {
+        return Ok(());
+    }
+    let failure = Failure::from(FsError::NotDirectory);
+    Err(failure.hint("directories are compared: name the one that it is in"))
+}
+
+/// Sends the changes from one state of a directory to another.
+pub(super) fn diff(
+    fs: &Fs,
+    caller: &Caller,
+    (old, new): (&Entry, &Entry),
+    peer: &UnixStream,
+    send: &mut dyn FnMut(Body) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let cancel = AtomicBool::new(false);
+    let mut parts = Parts { send, part: Vec::new(), bytes: 0, broken: None };
+    let nodes = (old.node, new.node);
+    let compare = || fs.compare(caller, nodes, &cancel, &mut |difference| parts.add(difference));
+    let compared = watch::while_heard(peer, &cancel, || {}, compare)?;
+    if cancel.load(Ordering::Relaxed) {
+        return Err(watch::cut_off());
+    }
+    compared.map_err(failed)?;
+    parts.send();
+    parts.broken.map_or(Ok(()), Err)
+}
+
+fn failed(error: FsError) -> Failure {
+    match error {
+        FsError::InvalidArgument(why) => {
+            let message = format!("this and the other one are {why}");
+            Failure::new(FailureKind::Invalid, message).hint(
+                "a directory is compared with its snapshots and clones, or with itself in those \
+                 of a directory above; `diff -r` compares any two",
+            )
+        }
+        FsError::NotPermitted(what) => {
+            Failure::new(FailureKind::Invalid, format!("{what} is not a state of a directory"))
+        }
+        error => error.into(),
+    }
+}
+
+/// Changes on their way out.
+struct Parts<'a> {
+    send: &'a mut dyn FnMut(Body) -> Result<(), Failure>,
+    part: Vec<Difference>,
+    bytes: usize,
+    broken: Option<Failure>,
+}
+
+impl Parts<'_> {
+    fn add(&mut self, difference: &fs::Difference) -> ControlFlow<()> {
+        let sides = [&difference.old, &difference.new];
+        let longest = sides.into_iter().flatten().map(|(path, _)| path.len()).max();
+        if longest.is_some_and(|longest| longest > PATH_BYTES_MAX) {
+            let message = "a change below a path that is too long is not reported";
+            let failure = Failure::new(FailureKind::Invalid, message);
+            self.send();
+            let path = difference.path();
+            self.say(Body::Skipped(failure.at(&path[path.len().saturating_sub(END_BYTES)..])));
+        } else {
+            self.bytes += CHANGE_BYTES;
+            self.bytes += sides.into_iter().flatten().map(|(path, _)| path.len()).sum::<usize>();
+            self.part.push(shown(difference));
+            if self.bytes >= PART_BYTES {
+                self.send();
+            }
+        }
+        if self.broken.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn send(&mut self) {
+        self.bytes = 0;
+        if !self.part.is_empty() {
+            let part = std::mem::take(&mut self.part);
+            self.say(Body::Differences(part));
+        }
+    }
+
+    fn say(&mut self, body: Body) {
+        if self.broken.is_none() {
+            self.broken = (self.send)(body).err();
+        }
+    }
+}
+
+fn shown(difference: &fs::Difference) -> Difference {
+    let side = |side: &Option<(Vec<u8>, Attr)>| {
+        side.as_ref().map(|(path, attr)| (path.as_slice().into(), attr.into()))
+    };
+    Difference {
+        kind: match difference.kind {
+            ChangeKind::Created => DifferenceKind::Created,
+            ChangeKind::Removed => DifferenceKind::Removed,
+            ChangeKind::Renamed => DifferenceKind::Renamed,
+            ChangeKind::Modified => DifferenceKind::Modified,
+        },
+        old: side(&difference.old),
+        new: side(&difference.new),
+        fields: difference.fields.iter().map(field).collect(),
+        is_link: difference.is_link,
+    }
+}
+
+fn field(field: Field) -> DifferenceField {
+    match field {
+        Field::Contents => DifferenceField::Contents,
+        Field::Size => DifferenceField::Size,
+        Field::Mode => DifferenceField::Mode,
+        Field::Uid => DifferenceField::Uid,
+        Field::Gid => DifferenceField::Gid,
+        Field::Device => DifferenceField::Device,
+        Field::Acl => DifferenceField::Acl,
+        Field::Xattrs => DifferenceField::Xattrs,
+        Field::Mtime => DifferenceField::Mtime,
+        Field::Ctime => DifferenceField::Ctime,
+        Field::Btime => DifferenceField::Btime,
+    }
+}
