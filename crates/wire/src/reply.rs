@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError, Removed,
-    ScanDirectory, ScanInfo, Scheduled, Sums, SumsOf, Totals, Trash, Version,
+    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError,
+    Removed, ScanDirectory, ScanInfo, Scheduled, Sums, SumsOf, Totals, Trash, Version,
 };
 
 /// One message of the daemon.

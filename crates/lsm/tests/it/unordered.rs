@@ -4,7 +4,7 @@
 use format::run_block::{Block, BlockBuilder, Stored, unpack};
 use format::run_index::{BlockPlace, RunIndex, checksum};
 use format::run_manifest::RunManifest;
-use store::{Cursor, Error, KeyRange, Read};
+use store::{Durable, Error, KeyRange, Read};
 use testing::SimEnv;
 
 use crate::util::{TREE, commit, falsify, open, store};
