@@ -7,16 +7,13 @@ use inode::{Attr, Caller, FsError, NodeId, SetAttr, SubvolId};
 
 use crate::ops::{
     access, copy_range, fallocate, forget, fsync, getattr, link, lookup, mkdir, mknod, read,
-    readdir, readlink, rename, rmdir, seek, setattr, statfs, symlink, tmpfile, unlink, write,
-    xattr,
+    readdir, readlink, rename, rmdir, seek, setattr, statfs, symlink, tmpfile, totals, unlink,
+    write, xattr,
 };
 use crate::{
     Allocate, Atime, DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode,
-    Seek, SetXattr, StatFs, SyncScope, WalkControl, handles, search_dir, snapdir,
+    Seek, SetXattr, StatFs, SyncScope, WalkControl, handles,
 };
-
-/// The error for an attempt to change the result of a query.
-const REFUSED: FsError = FsError::NotPermitted("a query directory is read-only");
 
 impl FileSystem for Fs {
     fn find_by_number(&self, top: NodeId, node: NodeId) -> FsResult<Entry> {
@@ -25,62 +22,38 @@ impl FileSystem for Fs {
 
     #[inline]
     fn generation(&self, node: NodeId) -> u64 {
-        if self.subvols.slots.are_first() || search_dir::is_volatile(node) {
+        if self.subvols.slots.are_first() {
             return 0;
         }
         self.subvolume_of(node).map_or(0, SubvolId::generation)
     }
 
     fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
-        if search_dir::is_volatile(parent) {
-            return search_dir::lookup(self, caller, parent, name);
-        }
-        if snapdir::is_virtual(parent) {
-            return snapdir::lookup(self, caller, parent, name);
-        }
-        match lookup::lookup(self, caller, parent, name) {
-            Err(FsError::NotFound)
-                if name == search_dir::NAME
-                    && self.real(parent) == self.real(self.searches.root()) =>
-            {
-                search_dir::enter(self, caller).ok_or(FsError::NotFound)
-            }
-            found => found,
-        }
+        lookup::lookup(self, caller, parent, name)
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        if !snapdir::is_virtual(node) {
-            forget::forget(self, node, lookups);
-        }
+        forget::forget(self, node, lookups);
     }
 
-    fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr> {
-        if search_dir::is_volatile(node) {
-            return search_dir::getattr(self, caller, node);
-        }
-        getattr::getattr(self, caller, node)
+    fn getattr(&self, _caller: &Caller, node: NodeId) -> FsResult<Attr> {
+        getattr::getattr(self, node)
     }
 
     fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
-        if search_dir::is_volatile(node) {
-            return Err(REFUSED);
-        }
         self.with_room(|| setattr::setattr(self, caller, node, changes))
     }
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
-        if search_dir::is_volatile(node) {
-            return if mask & inode::permissions::WRITE == 0 { Ok(()) } else { Err(REFUSED) };
-        }
         access::access(self, caller, node, mask)
     }
 
     fn readlink(&self, _caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
-        if search_dir::is_volatile(node) {
-            return search_dir::readlink(self, node);
-        }
         readlink::readlink(self, node, self.options.atime)
+    }
+
+    fn readlink_untimed(&self, _caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        readlink::readlink(self, node, Atime::Never)
     }
 
     fn mknod(
@@ -90,16 +63,10 @@ impl FileSystem for Fs {
         name: &[u8],
         new: &NewNode,
     ) -> FsResult<Entry> {
-        if search_dir::is_volatile(parent) {
-            return Err(REFUSED);
-        }
         self.with_room(|| mknod::mknod(self, caller, parent, name, new))
     }
 
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
-        if search_dir::is_volatile(parent) {
-            return Err(REFUSED);
-        }
         self.with_room(|| mkdir::mkdir(self, caller, parent, name, mode))
     }
 
@@ -110,30 +77,18 @@ impl FileSystem for Fs {
         name: &[u8],
         target: &[u8],
     ) -> FsResult<Entry> {
-        if search_dir::is_volatile(parent) {
-            return Err(REFUSED);
-        }
         self.with_room(|| symlink::symlink(self, caller, parent, name, target))
     }
 
     fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
-        if search_dir::is_volatile(node) || search_dir::is_volatile(parent) {
-            return Err(REFUSED);
-        }
         self.with_room(|| link::link(self, caller, node, parent, name))
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
-        if search_dir::is_volatile(parent) {
-            return Err(REFUSED);
-        }
         self.removing(|removal| unlink::unlink(self, caller, parent, name, removal))
     }
 
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
-        if search_dir::is_volatile(parent) {
-            return Err(REFUSED);
-        }
         self.removing(|removal| rmdir::rmdir(self, caller, parent, name, removal))
     }
 
@@ -144,9 +99,6 @@ impl FileSystem for Fs {
         to: (NodeId, &[u8]),
         mode: RenameMode,
     ) -> FsResult<()> {
-        if search_dir::is_volatile(from.0) || search_dir::is_volatile(to.0) {
-            return Err(REFUSED);
-        }
         self.removing(|removal| rename::rename(self, caller, from, to, (mode, removal)))
     }
 
@@ -157,9 +109,6 @@ impl FileSystem for Fs {
         offset: u64,
         buffer: &mut [u8],
     ) -> FsResult<usize> {
-        if search_dir::is_volatile(node) {
-            return Err(REFUSED);
-        }
         read::read(self, caller, node, (offset, self.options.atime), buffer)
     }
 
@@ -170,30 +119,18 @@ impl FileSystem for Fs {
         offset: u64,
         buffer: &mut [u8],
     ) -> FsResult<usize> {
-        if search_dir::is_volatile(node) {
-            return Err(REFUSED);
-        }
         read::read(self, caller, node, (offset, Atime::Never), buffer)
     }
 
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
-        if search_dir::is_volatile(node) {
-            return Err(REFUSED);
-        }
         self.with_room(|| write::write(self, caller, node, offset, bytes))
     }
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
-        if search_dir::is_volatile(parent) {
-            return Err(REFUSED);
-        }
         self.with_room(|| tmpfile::tmpfile(self, caller, parent, mode))
     }
 
     fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64> {
-        if search_dir::is_volatile(node) {
-            return Err(REFUSED);
-        }
         seek::seek(self, caller, node, offset, what)
     }
 
@@ -204,9 +141,6 @@ impl FileSystem for Fs {
         range: (u64, u64),
         mode: Allocate,
     ) -> FsResult<()> {
-        if search_dir::is_volatile(node) {
-            return Err(REFUSED);
-        }
         let run = || fallocate::fallocate(self, caller, node, range, mode);
         match mode {
             // A failed request for space does not empty the trash: otherwise anyone could have the
@@ -223,16 +157,10 @@ impl FileSystem for Fs {
         to: (NodeId, u64),
         length: u64,
     ) -> FsResult<u64> {
-        if search_dir::is_volatile(from.0) || search_dir::is_volatile(to.0) {
-            return Err(REFUSED);
-        }
         self.with_room(|| copy_range::copy_range(self, caller, from, to, length))
     }
 
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
-        if search_dir::is_volatile(node) {
-            return Ok(());
-        }
         fsync::fsync(self, node, scope)
     }
 
@@ -247,9 +175,6 @@ impl FileSystem for Fs {
         cookie: u64,
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()> {
-        if search_dir::is_volatile(directory) {
-            return search_dir::readdir(self, caller, directory, cookie, false, take);
-        }
         readdir::readdir(self, caller, directory, cookie, take)
     }
 
@@ -260,9 +185,6 @@ impl FileSystem for Fs {
         cookie: u64,
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()> {
-        if search_dir::is_volatile(directory) {
-            return search_dir::readdir(self, caller, directory, cookie, true, take);
-        }
         readdir::readdirplus(self, caller, directory, cookie, take)
     }
 
@@ -271,16 +193,10 @@ impl FileSystem for Fs {
     }
 
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
-        if search_dir::is_volatile(node) {
-            return Err(FsError::NoAttribute);
-        }
         xattr::getxattr(self, caller, node, name)
     }
 
     fn listxattr(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
-        if search_dir::is_volatile(node) {
-            return Ok(Vec::new());
-        }
         xattr::listxattr(self, caller, node)
     }
 
@@ -292,9 +208,6 @@ impl FileSystem for Fs {
         value: &[u8],
         mode: SetXattr,
     ) -> FsResult<()> {
-        if search_dir::is_volatile(node) {
-            return Err(REFUSED);
-        }
         match self.with_room(|| xattr::setxattr(self, caller, node, name, value, mode)) {
             Err(FsError::FileTooLarge) => Err(FsError::NoSpace),
             result => result,
@@ -302,9 +215,6 @@ impl FileSystem for Fs {
     }
 
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
-        if search_dir::is_volatile(node) {
-            return Err(REFUSED);
-        }
         xattr::removexattr(self, caller, node, name)
     }
 
@@ -325,6 +235,9 @@ impl FileSystem for Fs {
     }
 
     fn set_shown_root(&self, root: NodeId) {
-        self.searches.show(root);
+        self.show(root);
+    }
+    fn is_computed(&self, xattr: &[u8]) -> bool {
+        totals::is_total(xattr)
     }
 }

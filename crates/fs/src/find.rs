@@ -8,11 +8,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use format::acl::{ACCESS, Acl};
+use format::acl::ACCESS;
 use format::entry_record::Target;
 use format::inode_record::FileKind;
 use inode::permissions::HAS_ACL;
-use inode::{Attr, Caller, FsError, Kind, NodeId};
+use inode::{Attr, Caller, Kind, NodeId};
 use search::cluster::Fields;
 use search::query::{Accounts, Context, Expr};
 use search::{
@@ -24,7 +24,7 @@ use crate::error::from_store;
 use crate::nodes::Location;
 use crate::search_call::from_search;
 use crate::subvolumes::heirs_below::Scope;
-use crate::{Entry, FileSystem, Follow, Fs, FsResult, WalkControl, attributes, snapdir};
+use crate::{Entry, FileSystem, Fs, FsResult, attributes};
 
 /// A query from one path.
 #[derive(Clone, Copy)]
@@ -55,41 +55,10 @@ pub struct Find<'a> {
 pub type Matches<'a> = &'a mut dyn FnMut(&Match<'_>) -> ControlFlow<()>;
 
 impl Fs {
-    /// Searches a path and everything below it, with the rights of the caller. `shown` is the
-    /// displayed form of the path, and never empty.
-    pub fn find(
-        &self,
-        caller: &Caller,
-        path: &[u8],
-        follow: Follow,
-        shown: &[u8],
-        find: &Find<'_>,
-        emit: Matches<'_>,
-    ) -> FsResult<Outcome> {
-        let entry = self.resolve(caller, path, follow)?;
-        let found = self.find_from(caller, &entry, shown, find, Some(emit));
-        self.forget(entry.node, 1);
-        found
-    }
-
-    /// Counts what [`Fs::find`] would find, without returning matches and without a limit.
-    pub fn count(
-        &self,
-        caller: &Caller,
-        path: &[u8],
-        follow: Follow,
-        shown: &[u8],
-        find: &Find<'_>,
-    ) -> FsResult<Outcome> {
-        let entry = self.resolve(caller, path, follow)?;
-        let find = Find { limit: None, order: None, contents_first: false, ..*find };
-        let found = self.find_from(caller, &entry, shown, &find, None);
-        self.forget(entry.node, 1);
-        found
-    }
-
-    /// The same from a node that the caller already holds, regardless of what is above it.
-    pub(crate) fn find_below(
+    /// Searches a node that the caller already holds and everything below it, with the rights of
+    /// the caller, regardless of what is above it. `shown` is the displayed form of its path, and
+    /// never empty.
+    pub fn find_below(
         &self,
         caller: &Caller,
         node: NodeId,
@@ -98,25 +67,8 @@ impl Fs {
         emit: Matches<'_>,
     ) -> FsResult<Outcome> {
         let attr = self.getattr(caller, node)?;
-        self.find_from(caller, &Entry { node, attr }, shown, find, Some(emit))
-    }
-
-    /// `emit` takes the matches; `None`: they are only counted.
-    fn find_from<'a>(
-        &'a self,
-        caller: &'a Caller,
-        entry: &Entry,
-        shown: &[u8],
-        find: &Find<'a>,
-        emit: Option<Matches<'a>>,
-    ) -> FsResult<Outcome> {
-        let scope = if snapdir::is_virtual(entry.node) {
-            Scope::All
-        } else {
-            Scope::Below(self.subvol_of(self.real(entry.node))?.id.0)
-        };
-        let pinned = self.pin_for_search(scope).map_err(from_store)?;
-        Search { fs: self, caller, find: *find, pinned, emit }.from(entry, shown, 0)
+        let scope = Scope::Below(self.subvol_of(node)?.id.0);
+        Search::new((self, scope), caller, *find, Some(emit))?.from(&Entry { node, attr }, shown, 0)
     }
 
     /// Name of the hidden directory of snapshots that every directory has.
@@ -125,7 +77,7 @@ impl Fs {
     }
 }
 
-struct Search<'a> {
+pub(crate) struct Search<'a> {
     fs: &'a Fs,
     caller: &'a Caller,
     find: Find<'a>,
@@ -134,11 +86,21 @@ struct Search<'a> {
     emit: Option<Matches<'a>>,
 }
 
-impl Search<'_> {
-    fn from(&mut self, entry: &Entry, shown: &[u8], depth: u32) -> FsResult<Outcome> {
-        if snapdir::is_virtual(entry.node) {
-            return self.snapshots(entry, shown);
-        }
+impl<'a> Search<'a> {
+    /// A search of the present state within a scope. `emit` takes the matches; `None`: they are only
+    /// counted.
+    pub(crate) fn new(
+        (fs, scope): (&'a Fs, Scope),
+        caller: &'a Caller,
+        find: Find<'a>,
+        emit: Option<Matches<'a>>,
+    ) -> FsResult<Search<'a>> {
+        let pinned = fs.pin_for_search(scope).map_err(from_store)?;
+        Ok(Search { fs, caller, find, pinned, emit })
+    }
+
+    /// Searches a node and everything below it.
+    pub(crate) fn from(&mut self, entry: &Entry, shown: &[u8], depth: u32) -> FsResult<Outcome> {
         if entry.attr.kind != Kind::Directory {
             return self.one(entry, shown, depth);
         }
@@ -172,53 +134,10 @@ impl Search<'_> {
         found.map_err(from_search)
     }
 
-    /// A virtual directory: itself, and the snapshots in it.
-    fn snapshots(&mut self, entry: &Entry, shown: &[u8]) -> FsResult<Outcome> {
-        let mut total = Outcome::default();
-        let limit = self.find.limit;
-        if !self.find.contents_first {
-            add(&mut total, self.one(entry, shown, 0)?);
-        }
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        let listed = self.fs.readdir(self.caller, entry.node, 0, &mut |entry| {
-            names.push(entry.name.to_vec());
-            WalkControl::Continue
-        });
-        match listed {
-            Ok(()) => {}
-            Err(FsError::AccessDenied) => total.unreadable += 1,
-            Err(error) => return Err(error),
-        }
-        let deeper = self.find.max_depth.is_none_or(|most| most > 0);
-        for name in names {
-            if !deeper || total.cancelled || self.is_enough(limit, &total) {
-                break;
-            }
-            let snapshot = match self.fs.lookup(self.caller, entry.node, &name) {
-                Ok(snapshot) => snapshot,
-                Err(FsError::NotFound | FsError::Stale | FsError::AccessDenied) => continue,
-                Err(error) => return Err(error),
-            };
-            let slash: &[u8] = if shown.ends_with(b"/") { b"" } else { b"/" };
-            let found = self.from(&snapshot, &[shown, slash, &name].concat(), 1);
-            self.fs.forget(snapshot.node, 1);
-            match found {
-                Ok(outcome) => add(&mut total, outcome),
-                // Deleted since it was listed.
-                Err(FsError::NotFound | FsError::Stale) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        if self.find.contents_first && !total.cancelled && !self.is_enough(limit, &total) {
-            add(&mut total, self.one(entry, shown, 0)?);
-        }
-        Ok(total)
-    }
-
     /// Whether the limit was reached; otherwise the next part is to find no more than is left. An
     /// ordered search returns the first matches of each part, and the caller takes the first of
     /// those.
-    fn is_enough(&mut self, limit: Option<u64>, total: &Outcome) -> bool {
+    pub(crate) fn is_enough(&mut self, limit: Option<u64>, total: &Outcome) -> bool {
         if self.find.order.is_none() {
             self.find.limit = limit.map(|limit| limit.saturating_sub(total.matched));
         }
@@ -227,62 +146,57 @@ impl Search<'_> {
 
     /// One row: the named object itself.
     fn one(&mut self, entry: &Entry, shown: &[u8], depth: u32) -> FsResult<Outcome> {
-        let mut outcome = Outcome::default();
+        let outcome = Outcome::default();
         let deep = depth >= self.find.min_depth && self.find.limit != Some(0);
         if !deep {
             return Ok(outcome);
         }
-        let node = self.fs.real(snapdir::directory_of(entry.node));
-        let subvol = self.fs.subvol_of(node)?;
+        let subvol = self.fs.subvol_of(self.fs.real(entry.node))?;
         let (directory, cookie) = match self.fs.nodes.location(entry.node) {
             Some(Location::Entry { dir, cookie }) => (dir, cookie),
             _ => (0, 0),
         };
         let name = last_name(shown);
         let mut row = row(&entry.attr, name, directory, cookie);
-        let records = Records {
-            read: &*self.pinned,
-            tree: TreeId(subvol.tree().0),
-            searchable: &CARRY_NOTHING,
-        };
-        let is_virtual = snapdir::is_virtual(entry.node);
+        let pinned = Arc::clone(&self.pinned);
+        let records =
+            Records { read: &*pinned, tree: TreeId(subvol.tree().0), searchable: &CARRY_NOTHING };
         // Attributes do not show that there is an access list; the record does.
-        row.mode = match mode_of(records, &row).map_err(from_search)? {
-            None => row.mode,
-            Some(mode) if is_virtual => snapdir::mode_of(mode) | mode & HAS_ACL,
-            Some(mode) => mode,
-        };
-        let details = One { stored: Stored { records }, is_virtual };
+        row.mode = mode_of(records, &row).map_err(from_search)?.unwrap_or(row.mode);
+        let details = Stored { records };
         let subvolume = subvol.id.0;
         let found = Match { row: &row, path: shown, depth, subvolume, details: &details };
-        let context = Context::of(&found, self.caller, self.find.accounts, self.find.cancel);
+        self.test(&found)
+    }
+
+    /// The node of a virtual directory itself, which has no record: `details` are those parts of it
+    /// that its attributes do not show.
+    pub(crate) fn unrecorded(
+        &mut self,
+        attr: &Attr,
+        (shown, depth): (&[u8], u32),
+        details: &dyn Details,
+    ) -> FsResult<Outcome> {
+        if depth < self.find.min_depth || self.find.limit == Some(0) {
+            return Ok(Outcome::default());
+        }
+        let mut row = row(attr, last_name(shown), 0, 0);
+        if details.xattr(&row, ACCESS).map_err(from_search)?.is_some() {
+            row.mode |= HAS_ACL;
+        }
+        self.test(&Match { row: &row, path: shown, depth, subvolume: 0, details })
+    }
+
+    /// Passes one row on if it matches.
+    fn test(&mut self, found: &Match<'_>) -> FsResult<Outcome> {
+        let mut outcome = Outcome::default();
+        let context = Context::of(found, self.caller, self.find.accounts, self.find.cancel);
         outcome.rows_tested = 1;
         if self.find.expr.matches(&context).map_err(from_search)? {
             outcome.matched = 1;
-            outcome.cancelled = self.emit.as_mut().is_some_and(|emit| emit(&found).is_break());
+            outcome.cancelled = self.emit.as_mut().is_some_and(|emit| emit(found).is_break());
         }
         Ok(outcome)
-    }
-}
-
-/// The parts that the row of one start does not hold.
-struct One<'a> {
-    stored: Stored<'a>,
-    is_virtual: bool,
-}
-
-impl Details for One<'_> {
-    fn target(&self, row: &Row<'_>) -> search::Result<Vec<u8>> {
-        self.stored.target(row)
-    }
-
-    fn xattr(&self, row: &Row<'_>, name: &[u8]) -> search::Result<Option<Vec<u8>>> {
-        let value = self.stored.xattr(row, name)?;
-        if !self.is_virtual || name != ACCESS {
-            return Ok(value);
-        }
-        let acl = value.and_then(|bytes| Acl::decode(&bytes).ok().flatten());
-        Ok(acl.map(|acl| snapdir::list_of(acl).encode()))
     }
 }
 
@@ -299,7 +213,7 @@ fn mode_of(records: Records<'_>, row: &Row<'_>) -> search::Result<Option<u32>> {
     }
 }
 
-fn add(total: &mut Outcome, other: Outcome) {
+pub(crate) fn add(total: &mut Outcome, other: Outcome) {
     total.matched += other.matched;
     total.clusters += other.clusters;
     total.clusters_read += other.clusters_read;

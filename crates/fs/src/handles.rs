@@ -18,8 +18,8 @@ use search::cluster::Fields;
 use search::query::{Expr, Test};
 use search::{Attribute, Request, Start};
 use store::KeyRange;
+use vfs::cancel;
 
-use crate::cancellation::cancel;
 use crate::error::{from_store, malformed};
 use crate::load::load;
 use crate::locks::Lock;
@@ -28,7 +28,7 @@ use crate::ops::totals::NoAccounts;
 use crate::search_call::from_search;
 use crate::subvol::{Subvol, read_record};
 use crate::view::{NameBuf, View};
-use crate::{Entry, Fs, FsResult, attributes, search_dir, snapdir};
+use crate::{Entry, Fs, FsResult, attributes};
 
 /// How often a search begins again because its result was renamed meanwhile.
 const ATTEMPTS_MAX: usize = 32;
@@ -37,16 +37,6 @@ const DEPTH_MAX: usize = 1 << 16;
 
 /// Finds a node by its number, at or below a directory; takes one look-up. `Stale`: there is none.
 pub(crate) fn find(fs: &Fs, top: NodeId, node: NodeId) -> FsResult<Entry> {
-    if search_dir::is_volatile(node) {
-        return Err(FsError::Stale);
-    }
-    if snapdir::is_virtual(node) {
-        let directory = snapdir::directory_of(node);
-        let found = find(fs, top, directory)?;
-        let entry = snapdir::enter(fs, &Caller::root(), directory);
-        crate::ops::forget::forget(fs, found.node, 1);
-        return entry.map_err(stale);
-    }
     let (top, node) = (fs.real(top), fs.real(node));
     for _ in 0..ATTEMPTS_MAX {
         let subvol = fs.subvol_of(node)?;
@@ -57,14 +47,6 @@ pub(crate) fn find(fs: &Fs, top: NodeId, node: NodeId) -> FsResult<Entry> {
         }
     }
     Err(FsError::Busy("the file is being renamed continuously; try again"))
-}
-
-/// The target of a handle is gone, whichever part of it is missing.
-fn stale(error: FsError) -> FsError {
-    match error {
-        FsError::NotFound | FsError::NotDirectory => FsError::Stale,
-        other => other,
-    }
 }
 
 enum LookedUp {

@@ -9,7 +9,7 @@
 use device::Timestamp;
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 
-use crate::{Entry, FileSystem, Follow, Fs, FsResult, SnapshotInfo, SnapshotsOf};
+use crate::{Entry, FileSystem, Follow, FsResult, SnapshotInfo, SnapshotsOf, Volume};
 
 /// The object at a path at some time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,147 +73,145 @@ struct Witness {
     rest: Vec<Vec<u8>>,
 }
 
-impl Fs {
-    /// The versions of a path that the caller may see, the oldest first, the present last;
-    /// `NotFound` if it is in none of them. Symbolic links on the way are followed in the present,
-    /// and not in snapshots: a snapshot with a link there gives no information. The last component
-    /// is reported itself, a link too.
-    pub fn history(&self, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
-        let names: Vec<&[u8]> =
-            path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
-        if names.contains(&&b".."[..]) {
-            return Err(FsError::InvalidArgument("a path without `..`"));
-        }
-        let (mut witnesses, now) = self.witnesses(caller, &names)?;
-        self.removed_witnesses(caller, &names, &mut witnesses)?;
-        witnesses.sort_by_key(|witness| (witness.snapshot.created, witness.snapshot.subvol));
-        let mut versions: Vec<Version> = Vec::with_capacity(witnesses.len() + 1);
-        for Witness { snapshot, directory, rest } in witnesses {
-            let attr = match self.look_down(caller, snapshot.root, &rest) {
-                Ok(attr) => attr,
-                // Deleted since it was listed, or a link continues from there.
-                Err(FsError::Stale) => continue,
-                Err(error) => return Err(error),
-            };
-            push(&mut versions, Some((snapshot, directory)), attr, names.is_empty());
-        }
-        if versions.is_empty() && now.is_some() {
-            versions.push(Version { snapshot: None, attr: now, change: Change::Present });
-        } else {
-            push(&mut versions, None, now, names.is_empty());
-        }
-        // If snapshots are above it, too, a path that was nowhere does not exist.
-        if versions.iter().all(|version| version.attr.is_none()) {
-            return Err(FsError::NotFound);
-        }
-        Ok(versions)
+/// The versions of a path that the caller may see, the oldest first, the present last;
+/// `NotFound` if it is in none of them. Symbolic links on the way are followed in the present,
+/// and not in snapshots: a snapshot with a link there gives no information. The last component
+/// is reported itself, a link too.
+pub(crate) fn history(fs: &Volume, caller: &Caller, path: &[u8]) -> FsResult<Vec<Version>> {
+    let names: Vec<&[u8]> =
+        path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    if names.contains(&&b".."[..]) {
+        return Err(FsError::InvalidArgument("a path without `..`"));
     }
-
-    /// Adds the snapshots of removed directories that were on the way of a path, or at its end.
-    fn removed_witnesses(
-        &self,
-        caller: &Caller,
-        names: &[&[u8]],
-        witnesses: &mut Vec<Witness>,
-    ) -> FsResult<()> {
-        let removed = match self.snapshot_list_volume(caller, SnapshotsOf::Removed) {
-            // The other snapshots are still reported.
-            Err(FsError::Io(_)) => return Ok(()),
-            removed => removed?,
+    let (mut witnesses, now) = witnesses(fs, caller, &names)?;
+    removed_witnesses(fs, caller, &names, &mut witnesses)?;
+    witnesses.sort_by_key(|witness| (witness.snapshot.created, witness.snapshot.subvol));
+    let mut versions: Vec<Version> = Vec::with_capacity(witnesses.len() + 1);
+    for Witness { snapshot, directory, rest } in witnesses {
+        let attr = match look_down(fs, caller, snapshot.root, &rest) {
+            Ok(attr) => attr,
+            // Deleted since it was listed, or a link continues from there.
+            Err(FsError::Stale) => continue,
+            Err(error) => return Err(error),
         };
-        for kept in removed {
-            let Some(directory) = kept.path else { continue };
-            if let Some(rest) = below(&directory, names) {
-                let rest = rest.iter().map(|name| name.to_vec()).collect();
-                witnesses.push(Witness { snapshot: kept.snapshot, directory, rest });
-            }
-        }
-        Ok(())
+        push(&mut versions, Some((snapshot, directory)), attr, names.is_empty());
     }
-
-    /// All snapshots that have information on a path, and what is there now.
-    fn witnesses(
-        &self,
-        caller: &Caller,
-        names: &[&[u8]],
-    ) -> FsResult<(Vec<Witness>, Option<Attr>)> {
-        let mut witnesses = Vec::new();
-        let mut directory = b"/".to_vec();
-        for depth in 0..=names.len() {
-            let follow = if depth == names.len() { Follow::No } else { Follow::Yes };
-            let entry = match self.resolve(caller, &directory, follow) {
-                Ok(entry) => entry,
-                Err(FsError::NotFound | FsError::NotDirectory) => return Ok((witnesses, None)),
-                Err(error) => return Err(error),
-            };
-            let Entry { node, attr } = entry;
-            let listed = if attr.kind == Kind::Directory {
-                self.snapshot_list(caller, node)
-            } else {
-                Ok(Vec::new())
-            };
-            self.forget(node, 1);
-            let rest: Vec<Vec<u8>> = names[depth..].iter().map(|name| name.to_vec()).collect();
-            match listed {
-                Ok(snapshots) => witnesses.extend(snapshots.into_iter().map(|snapshot| Witness {
-                    snapshot,
-                    directory: directory.clone(),
-                    rest: rest.clone(),
-                })),
-                // A caller who may search a directory, but not list it, does without its snapshots.
-                Err(FsError::AccessDenied) => {}
-                Err(error) => return Err(error),
-            }
-            let Some(name) = names.get(depth) else {
-                return Ok((witnesses, Some(attr)));
-            };
-            if directory.last() != Some(&b'/') {
-                directory.push(b'/');
-            }
-            directory.extend_from_slice(name);
-        }
-        Ok((witnesses, None))
+    if versions.is_empty() && now.is_some() {
+        versions.push(Version { snapshot: None, attr: now, change: Change::Present });
+    } else {
+        push(&mut versions, None, now, names.is_empty());
     }
+    // If snapshots are above it, too, a path that was nowhere does not exist.
+    if versions.iter().all(|version| version.attr.is_none()) {
+        return Err(FsError::NotFound);
+    }
+    Ok(versions)
+}
 
-    /// What is below the root of a snapshot; `None` also if the caller has no access. `Stale`: it
-    /// gives no information.
-    fn look_down(
-        &self,
-        caller: &Caller,
-        root: NodeId,
-        names: &[Vec<u8>],
-    ) -> FsResult<Option<Attr>> {
-        let mut at = self.getattr(caller, root)?;
-        let mut held: Option<NodeId> = None;
-        let mut found = Ok(());
-        for name in names {
-            let looked = match at.kind {
-                Kind::Directory => self.lookup(caller, at.node, name),
-                Kind::Symlink => Err(FsError::Stale),
-                _ => Err(FsError::NotFound),
-            };
-            if let Some(node) = held.take() {
-                self.forget(node, 1);
+/// Adds the snapshots of removed directories that were on the way of a path, or at its end.
+fn removed_witnesses(
+    fs: &Volume,
+    caller: &Caller,
+    names: &[&[u8]],
+    witnesses: &mut Vec<Witness>,
+) -> FsResult<()> {
+    let removed = match fs.snapshot_list_volume(caller, SnapshotsOf::Removed) {
+        // The other snapshots are still reported.
+        Err(FsError::Io(_)) => return Ok(()),
+        removed => removed?,
+    };
+    for kept in removed {
+        let Some(directory) = kept.path else { continue };
+        if let Some(rest) = below(&directory, names) {
+            let rest = rest.iter().map(|name| name.to_vec()).collect();
+            witnesses.push(Witness { snapshot: kept.snapshot, directory, rest });
+        }
+    }
+    Ok(())
+}
+
+/// All snapshots that have information on a path, and what is there now.
+fn witnesses(
+    fs: &Volume,
+    caller: &Caller,
+    names: &[&[u8]],
+) -> FsResult<(Vec<Witness>, Option<Attr>)> {
+    let mut witnesses = Vec::new();
+    let mut directory = b"/".to_vec();
+    for depth in 0..=names.len() {
+        let follow = if depth == names.len() { Follow::No } else { Follow::Yes };
+        let entry = match fs.resolve(caller, &directory, follow) {
+            Ok(entry) => entry,
+            Err(FsError::NotFound | FsError::NotDirectory) => return Ok((witnesses, None)),
+            Err(error) => return Err(error),
+        };
+        let Entry { node, attr } = entry;
+        let listed = if attr.kind == Kind::Directory {
+            fs.snapshot_list(caller, node)
+        } else {
+            Ok(Vec::new())
+        };
+        fs.forget(node, 1);
+        let rest: Vec<Vec<u8>> = names[depth..].iter().map(|name| name.to_vec()).collect();
+        match listed {
+            Ok(snapshots) => witnesses.extend(snapshots.into_iter().map(|snapshot| Witness {
+                snapshot,
+                directory: directory.clone(),
+                rest: rest.clone(),
+            })),
+            // A caller who may search a directory, but not list it, does without its snapshots.
+            Err(FsError::AccessDenied) => {}
+            Err(error) => return Err(error),
+        }
+        let Some(name) = names.get(depth) else {
+            return Ok((witnesses, Some(attr)));
+        };
+        if directory.last() != Some(&b'/') {
+            directory.push(b'/');
+        }
+        directory.extend_from_slice(name);
+    }
+    Ok((witnesses, None))
+}
+
+/// What is below the root of a snapshot; `None` also if the caller has no access. `Stale`: it
+/// gives no information.
+fn look_down(
+    fs: &Volume,
+    caller: &Caller,
+    root: NodeId,
+    names: &[Vec<u8>],
+) -> FsResult<Option<Attr>> {
+    let mut at = fs.getattr(caller, root)?;
+    let mut held: Option<NodeId> = None;
+    let mut found = Ok(());
+    for name in names {
+        let looked = match at.kind {
+            Kind::Directory => fs.lookup(caller, at.node, name),
+            Kind::Symlink => Err(FsError::Stale),
+            _ => Err(FsError::NotFound),
+        };
+        if let Some(node) = held.take() {
+            fs.forget(node, 1);
+        }
+        match looked {
+            Ok(entry) => {
+                held = Some(entry.node);
+                at = entry.attr;
             }
-            match looked {
-                Ok(entry) => {
-                    held = Some(entry.node);
-                    at = entry.attr;
-                }
-                Err(error) => {
-                    found = Err(error);
-                    break;
-                }
+            Err(error) => {
+                found = Err(error);
+                break;
             }
         }
-        if let Some(node) = held {
-            self.forget(node, 1);
-        }
-        match found {
-            Ok(()) => Ok(Some(at)),
-            Err(FsError::NotFound | FsError::NotDirectory | FsError::AccessDenied) => Ok(None),
-            Err(error) => Err(error),
-        }
+    }
+    if let Some(node) = held {
+        fs.forget(node, 1);
+    }
+    match found {
+        Ok(()) => Ok(Some(at)),
+        Err(FsError::NotFound | FsError::NotDirectory | FsError::AccessDenied) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -148,15 +148,6 @@ impl Default for OpenOptions {
     }
 }
 
-/// Whether the last component of a path is followed when it is a symbolic link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follow {
-    /// As `stat` does.
-    Yes,
-    /// As `lstat` does.
-    No,
-}
-
 /// What a volume reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeStatus {

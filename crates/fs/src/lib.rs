@@ -5,11 +5,9 @@
 //! batch (`txn`, `edit`) and commits it; the node table (`nodes`) learns what front ends hold.
 
 mod account;
-mod api;
 mod arrivals;
 mod attributes;
 mod background;
-mod cancellation;
 mod check;
 mod collect;
 mod compare;
@@ -21,6 +19,7 @@ mod engine;
 mod error;
 mod filesystem;
 mod find;
+mod front_end;
 mod handles;
 mod header;
 mod history;
@@ -37,6 +36,7 @@ mod own;
 mod owner_count;
 mod owners;
 mod path_of;
+mod paths;
 mod permit;
 mod quota;
 mod quota_adopt;
@@ -49,13 +49,11 @@ mod scan;
 mod search_bases;
 mod search_call;
 mod search_declared;
-mod search_dir;
 mod search_due;
 mod search_limits;
-mod search_links;
 mod search_upkeep;
 mod slots;
-mod snapdir;
+mod snapshots;
 mod subvol;
 mod subvolumes;
 mod trash;
@@ -63,11 +61,6 @@ mod txn;
 mod view;
 mod volume;
 
-pub use api::{
-    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, WalkControl,
-};
-pub use cancellation::with_cancellation;
 pub use check::{
     Action, Garbage, GarbageKind, Gc, GcReport, Problem, ProblemKind, Repair, RepairReport,
     VolumeReport,
@@ -77,24 +70,27 @@ pub use engine::{LOG_DIRECTORY, volume_files};
 pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;
 pub use format::retention::Keep;
+pub use front_end::Volume;
 pub use header::is_volume;
 pub use history::{Change, Version};
-use info::SubvolumeCounts;
 pub use info::{
-    Atime, CloneInfo, Engine, Follow, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
-    OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo, QuotaLimits,
-    QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo, SnapshotInfo,
-    SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
+    Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange, OpenOptions,
+    OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed,
+    RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo, SnapshotInfo, SnapshotsOf,
+    TrashSetting, VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
-pub use ops::totals::is_total;
+pub use paths::Paths;
 pub use reclaim::Waiting;
 pub use scan::{
     KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
     ScanOptions,
 };
 pub use search_call::from_search;
-pub use search_dir::{Questions, is_volatile};
-pub use snapdir::{is_virtual as takes_snapshots, name_of_number};
 pub use subvolumes::SubvolumeBounds;
+pub use vfs::{
+    Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, Query,
+    RenameMode, Search, Seek, SetXattr, StatFs, SyncScope, VirtualDirs, WalkControl,
+    name_of_number, with_cancellation,
+};
 pub use volume::Fs;

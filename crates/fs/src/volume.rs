@@ -17,6 +17,7 @@ use store::{KeyRange, Store};
 use crate::arrivals::Arrivals;
 use crate::background::Queue;
 use crate::error::{from_store, malformed};
+use crate::info::SubvolumeCounts;
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_root};
@@ -26,16 +27,12 @@ use crate::reclaim::Reclaim;
 use crate::room::Room;
 use crate::scan::Slot;
 use crate::search_bases;
-use crate::search_dir::Searches;
 use crate::search_upkeep::Upkeep;
 use crate::slots::Slots;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
 use crate::trash::Trash;
-use crate::{
-    Entry, FsResult, Invalidate, OpenError, OpenOptions, SubvolumeCounts, VolumeId, VolumeStatus,
-    snapdir,
-};
+use crate::{Entry, FsResult, Invalidate, OpenError, OpenOptions, VolumeId, VolumeStatus};
 
 /// Called with each key and value of a range.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>;
@@ -67,14 +64,14 @@ pub struct Fs {
     pub(crate) quotas: Quotas,
     pub(crate) trash: Trash,
     pub(crate) room: Room,
-    /// Queries that are directories in `.search`.
-    pub(crate) searches: Searches,
     /// The index for searches, unless the volume was opened without.
     pub(crate) index: Option<Index>,
     pub(crate) upkeep: Upkeep,
     root: AtomicU64,
+    /// What the mount shows as its root; 0: the volume's root.
+    shown: AtomicU64,
     closed: AtomicBool,
-    invalidate: RwLock<Option<Arc<dyn Invalidate>>>,
+    pub(crate) invalidate: RwLock<Option<Arc<dyn Invalidate>>>,
 }
 
 impl Fs {
@@ -157,10 +154,10 @@ impl Fs {
             quotas: Quotas::default(),
             trash: Trash::default(),
             room: Room::new(),
-            searches: Searches::default(),
             index,
             upkeep: Upkeep::new(),
             root: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             invalidate: RwLock::new(None),
         };
@@ -412,17 +409,14 @@ impl Fs {
         self.subvols.get(&*self.store, id)
     }
 
-    /// The subvolume and inode of a node. Virtual directories have neither.
+    /// The subvolume and inode of a node.
     #[inline]
     pub(crate) fn place(&self, node: NodeId) -> FsResult<(Arc<Subvol>, u64)> {
         let node = self.real(node);
-        if snapdir::is_virtual(node) {
-            return Err(FsError::NotPermitted("a directory of snapshots"));
-        }
         Ok((self.subvol_of(node)?, node.ino().0))
     }
 
-    /// The subvolume of a node, which is neither the alias of the root nor a virtual directory.
+    /// The subvolume of a node, which is not the alias of the root.
     #[inline]
     pub(crate) fn subvol_of(&self, node: NodeId) -> FsResult<Arc<Subvol>> {
         self.subvols.of_slot(&*self.store, node.slot())
@@ -430,7 +424,7 @@ impl Fs {
 
     /// The number of the subvolume that the node of a file or a directory is in.
     pub fn subvolume_of(&self, node: NodeId) -> FsResult<SubvolId> {
-        let node = self.real(snapdir::directory_of(node));
+        let node = self.real(node);
         self.subvol_of(node).map(|subvol| subvol.id)
     }
 
@@ -448,6 +442,16 @@ impl Fs {
     /// The node of the volume's root directory.
     pub(crate) fn root(&self) -> NodeId {
         NodeId(self.root.load(Ordering::Acquire))
+    }
+
+    /// Notes what the mount shows as its root.
+    pub(crate) fn show(&self, node: NodeId) {
+        self.shown.store(node.0, Ordering::Release);
+    }
+
+    /// Whether the mount shows a directory other than the volume's root as its root.
+    pub(crate) fn is_shown(&self, node: NodeId) -> bool {
+        self.shown.load(Ordering::Acquire) == node.0
     }
 
     /// Makes another directory the volume's root.
@@ -478,9 +482,9 @@ impl Fs {
         }
     }
 
-    /// Whether a name is that of the virtual directory of snapshots.
+    /// Whether a name is the one that the header reserves: front ends show something else there.
     #[inline]
-    pub(crate) fn is_snapshot_dir(&self, name: &[u8]) -> bool {
+    fn is_reserved(&self, name: &[u8]) -> bool {
         name == self.header.snapshot_dir
     }
 
@@ -488,7 +492,7 @@ impl Fs {
     #[inline]
     pub(crate) fn new_name<'n>(&self, bytes: &'n [u8]) -> FsResult<Name<'n>> {
         let name = Name::new(bytes)?;
-        if self.is_snapshot_dir(bytes) { Err(FsError::Exists) } else { Ok(name) }
+        if self.is_reserved(bytes) { Err(FsError::Exists) } else { Ok(name) }
     }
 
     /// Checks a name that is to be removed.
@@ -500,7 +504,7 @@ impl Fs {
             _ => {}
         }
         let name = Name::new(bytes)?;
-        if self.is_snapshot_dir(bytes) {
+        if self.is_reserved(bytes) {
             return Err(FsError::NotPermitted("the directory of snapshots"));
         }
         Ok(name)
@@ -509,74 +513,6 @@ impl Fs {
     /// The node of an inode of a subvolume.
     pub(crate) fn node_of(subvol: u64, ino: u64) -> NodeId {
         NodeId::new(SubvolId(subvol), Ino(ino))
-    }
-
-    /// Notifies front ends that a name points to something else now. Code that changes the volume
-    /// besides a front end that caches calls this after an ordinary change; snapshots, clones and
-    /// the like do it by themselves.
-    pub fn invalidate_entry(&self, parent: NodeId, name: &[u8]) {
-        if let Some(invalidate) = self.invalidate.read().clone() {
-            let node = if parent == self.root() { NodeId::ROOT } else { parent };
-            invalidate.entry(node, name);
-        }
-    }
-
-    /// Makes front ends drop what a name points to, if it is unused.
-    pub(crate) fn let_go(&self, parent: NodeId, name: &[u8]) {
-        if let Some(invalidate) = self.invalidate.read().clone() {
-            invalidate.let_go(parent, name);
-        }
-    }
-
-    /// Makes the mount that shows one directory as its root show another.
-    pub(crate) fn follow_shown_root(&self, old: NodeId, new: NodeId) {
-        self.searches.show(new);
-        if let Some(invalidate) = self.invalidate.read().clone() {
-            invalidate.root(old, new);
-        }
-    }
-
-    /// Notifies front ends that a node changed, like [`Fs::invalidate_entry`].
-    pub fn invalidate_node(&self, node: NodeId) {
-        if let Some(invalidate) = self.invalidate.read().clone() {
-            let node = if node == self.root() { NodeId::ROOT } else { node };
-            invalidate.node(node);
-        }
-    }
-
-    /// Notifies front ends that the attributes of a node changed and its contents did not, like
-    /// [`Fs::invalidate_entry`].
-    pub fn invalidate_attributes(&self, node: NodeId) {
-        if let Some(invalidate) = self.invalidate.read().clone() {
-            let node = if node == self.root() { NodeId::ROOT } else { node };
-            invalidate.attributes(node);
-        }
-    }
-
-    /// Notifies front ends, before a call is answered, that it changed attributes which its answer
-    /// does not carry.
-    pub(crate) fn attributes_changed_unasked(&self, node: NodeId) {
-        if let Some(invalidate) = self.invalidate.read().clone() {
-            let node = if node == self.root() { NodeId::ROOT } else { node };
-            invalidate.attributes_before_answer(node);
-        }
-    }
-
-    /// Notifies front ends that any name may point to something else now.
-    pub(crate) fn invalidate_all_names(&self) {
-        if let Some(invalidate) = self.invalidate.read().clone() {
-            invalidate.all_names();
-        }
-    }
-
-    /// Whether a listener is registered.
-    pub(crate) fn has_front_end(&self) -> bool {
-        self.invalidate.read().is_some()
-    }
-
-    /// Registers the listener.
-    pub(crate) fn register_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
-        *self.invalidate.write() = Some(invalidate);
     }
 }
 

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use fs::FileSystem;
 use inode::{Attr, Caller, Ends, Enforce, FsError, NodeId};
+use vfs::FileSystem;
 
 pub(crate) use attributes::{AttrChanges, Setting};
 pub(crate) use contents::Opening;
@@ -199,9 +199,19 @@ impl Adapter {
         Caller { groups, ..self.caller(who) }
     }
 
+    /// Whether the kernel must ask again at every use of a node.
+    pub(crate) fn is_volatile(&self, number: u64) -> bool {
+        self.fs.is_volatile(self.node(number))
+    }
+
+    /// Whether reading an extended attribute may take as long as a search.
+    pub(crate) fn is_computed(&self, xattr: &[u8]) -> bool {
+        self.fs.is_computed(xattr)
+    }
+
     /// How long the kernel may keep a node: not at all if a query found it.
     pub(crate) fn times(&self, number: u64) -> &Timeouts {
-        if fs::is_volatile(NodeId(number)) { &NOT_KEPT } else { &self.timeouts }
+        if self.is_volatile(number) { &NOT_KEPT } else { &self.timeouts }
     }
 
     /// The rights for an operation on an open file: they were checked when it was opened, and the
@@ -218,7 +228,7 @@ impl Adapter {
         }
     }
 
-    fn named(&self, entry: &fs::Entry) -> Named {
+    fn named(&self, entry: &vfs::Entry) -> Named {
         let (node, generation) = (self.number(entry.node), self.generation(entry.node));
         Named { node, generation, shown: self.number_to_show(node), attr: entry.attr }
     }

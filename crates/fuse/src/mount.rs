@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use device::Clock;
 use device::sync::{Condvar, Mutex};
-use fs::{FileSystem, Invalidate};
 use inode::{Caller, FsError, Kind, NodeId};
+use vfs::{FileSystem, Invalidate};
 
 use crate::adapter::Adapter;
 use crate::detach::Unmounted;

@@ -30,8 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
-use fs::Invalidate;
 use inode::NodeId;
+use vfs::Invalidate;
 
 use crate::adapter::{Adapter, ROOT};
 use crate::transport::Notifier;

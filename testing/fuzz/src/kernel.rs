@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions};
+use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions, Volume};
 use fuse::{Loopback, MountOptions};
 use inode::{Caller, Kind, NodeId};
 use testing::{MemStore, sim_env};
@@ -159,13 +159,14 @@ fn repair(bytes: &mut [u8]) {
 }
 
 /// A small volume; every case has one of its own, so that it can be replayed.
-fn volume() -> Arc<Fs> {
+fn volume() -> Arc<Volume> {
     let env = sim_env(1);
     let store = Arc::new(MemStore::new());
     let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default())
         .expect("an empty store is formatted");
     let options = OpenOptions { index: None, ..OpenOptions::default() };
     let fs = Fs::open_on(env.env(), store, header, &options).expect("a fresh volume opens");
+    let fs = Arc::new(fs.with_virtual_dirs());
     let root = Caller::root();
     let made = |parent: NodeId, name: &[u8], kind: Kind| {
         let new = NewNode { kind, mode: 0o644, rdev: 0 };

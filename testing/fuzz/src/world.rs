@@ -10,7 +10,8 @@ use device::Timestamp;
 use fastrand::Rng;
 use fs::{
     Allocate, Engine, FileSystem, FormatOptions, Fs, FsResult, Gc, Layout, NewNode, OpenError,
-    OpenOptions, RenameMode, Repair, Seek, SetXattr, SyncScope, VolumeReport, WalkControl,
+    OpenOptions, Paths, RenameMode, Repair, Seek, SetXattr, SyncScope, Volume, VolumeReport,
+    WalkControl,
 };
 use inode::{Attr, Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
 use search::index::{ClusterLimits, FlushPolicy, IndexOptions};
@@ -26,7 +27,7 @@ const NAMES: [&[u8]; 9] =
 /// A volume and its caller.
 pub(crate) struct World {
     pub(crate) env: SimEnv,
-    pub(crate) fs: Arc<Fs>,
+    pub(crate) fs: Arc<Volume>,
     pub(crate) random: Rng,
     /// Nodes that calls returned, with their look-ups held.
     nodes: Vec<NodeId>,
@@ -82,7 +83,7 @@ impl World {
     /// An existing volume.
     pub(crate) fn open(device: &SimDevice, random: Rng) -> Result<World, OpenError> {
         let env = sim(device);
-        let fs = Fs::open(env.env(), &options())?;
+        let fs = Arc::new(Fs::open(env.env(), &options())?.with_virtual_dirs());
         let nodes = vec![NodeId::ROOT];
         Ok(World { env, fs, random, nodes, succeeded: 0, damage: None })
     }

@@ -14,7 +14,7 @@ use super::Tree;
 const LEFT: [(&str, usize, usize); 9] = [
     ("btree", 34, 29),
     ("data", 8, 0),
-    ("fs", 71, 66),
+    ("fs", 67, 62),
     ("fuse", 3, 0),
     ("lsm", 25, 0),
     ("pando", 27, 0),

@@ -65,6 +65,9 @@ fn crate_that_uses_a_higher_one_is_found() {
         ("crates/store/Cargo.toml", "store", 1),
         ("crates/store/Cargo.toml", "testing", 1),
         ("crates/fs/Cargo.toml", "fuse", 1),
+        ("crates/fuse/Cargo.toml", "vfs", 0),
+        ("crates/fuse/Cargo.toml", "fs", 1),
+        ("crates/vfs/Cargo.toml", "search", 1),
         ("crates/other/Cargo.toml", "format", 1),
     ] {
         let found = crates::check(&Tree::of(&[(path, &manifest(used))]));

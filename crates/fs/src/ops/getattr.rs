@@ -1,17 +1,14 @@
 //! `getattr`: the attributes of a node.
 
-use inode::{Attr, Caller, NodeId};
+use inode::{Attr, NodeId};
 
 use crate::load::load;
 use crate::locks::Lock;
 use crate::view::View;
-use crate::{Fs, FsResult, snapdir};
+use crate::{Fs, FsResult};
 
 /// The attributes of a node. Any caller that holds the node may read them.
-pub(crate) fn getattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Attr> {
-    if snapdir::is_virtual(node) {
-        return snapdir::getattr(fs, caller, node);
-    }
+pub(crate) fn getattr(fs: &Fs, node: NodeId) -> FsResult<Attr> {
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });

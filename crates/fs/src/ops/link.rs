@@ -15,7 +15,7 @@ use crate::nodes::{Location, Orphan};
 use crate::subvol::VOLUME;
 use crate::txn::{Attached, Txn};
 use crate::view::{Search, Vacancy, View};
-use crate::{Entry, Fs, FsResult, attributes, quota, snapdir};
+use crate::{Entry, Fs, FsResult, attributes, quota};
 
 /// Most names of one inode.
 const LINKS_MAX: u32 = 1 << 20;
@@ -28,9 +28,6 @@ pub(crate) fn link(
     parent: NodeId,
     name: &[u8],
 ) -> FsResult<Entry> {
-    if snapdir::is_virtual(node) || snapdir::is_virtual(parent) {
-        return Err(FsError::NotPermitted("a directory of snapshots"));
-    }
     let name = fs.new_name(name)?;
     let (subvol, dir) = fs.place(parent)?;
     let (of, ino) = fs.place(node)?;

@@ -9,7 +9,7 @@ use crate::locks::Lock;
 use crate::nodes::Location;
 use crate::subvol::Subvol;
 use crate::view::{Found, View};
-use crate::{Entry, Fs, FsResult, permit, snapdir};
+use crate::{Entry, Fs, FsResult, permit};
 
 /// Finds a name in a directory and counts one look-up.
 #[inline]
@@ -55,9 +55,6 @@ fn mounted_elsewhere(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsRes
 /// Whether the node that a name points to is held. A node that cannot be read is not held.
 pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
     let node = || -> FsResult<Option<NodeId>> {
-        if snapdir::is_virtual(directory) {
-            return snapdir::root_of(fs, directory, name);
-        }
         let (subvol, dir) = fs.place(directory)?;
         let hash = fs.hash.hash(name);
         let found = subvol.read(|tree| View::new(&*fs.store, tree).find_entry(dir, hash, name))?;
@@ -76,7 +73,7 @@ pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
 impl Fs {
     /// The attributes of a name, without a look-up count.
     pub fn stat_at(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<Attr> {
-        if name == b"." || name == b".." || self.is_snapshot_dir(name) {
+        if name == b"." || name == b".." {
             let entry = lookup(self, caller, dir, name)?;
             super::forget::forget(self, entry.node, 1);
             return Ok(entry.attr);
@@ -118,20 +115,9 @@ fn special(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Op
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::NameTooLong);
     }
-    if snapdir::is_virtual(parent) {
-        return snapdir::lookup(fs, caller, parent, name).map(Some);
-    }
     let dotted = name.first() == Some(&b'.');
     if dotted && (name == b"." || name == b"..") {
         return dots(fs, caller, parent, name).map(Some);
-    }
-    if fs.is_snapshot_dir(name) {
-        let directory = fs.real(parent);
-        let (subvol, dir) = fs.place(directory)?;
-        let view = View::new(&*fs.store, subvol.tree());
-        check_search(fs, &subvol, view, caller, dir)?;
-        let entry = snapdir::enter(fs, caller, directory)?;
-        return Ok(Some(entry));
     }
     Ok(None)
 }
@@ -142,10 +128,8 @@ fn dots(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry
     let view = View::new(&*fs.store, subvol.tree());
     check_search(fs, &subvol, view, caller, dir)?;
     let node = if name == b"." { node } else { parent_of(fs, node)? };
-    let attr = super::getattr::getattr(fs, caller, node)?;
-    if !snapdir::is_virtual(node) {
-        fs.nodes.look_up(node, Location::Directory);
-    }
+    let attr = super::getattr::getattr(fs, node)?;
+    fs.nodes.look_up(node, Location::Directory);
     Ok(fs.entry(attr))
 }
 

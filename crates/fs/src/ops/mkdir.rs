@@ -1,4 +1,4 @@
-//! `mkdir`: a new directory. In the virtual directory of snapshots, a snapshot.
+//! `mkdir`: a new directory.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
@@ -10,7 +10,7 @@ use super::mknod::Room;
 use crate::nodes::Location;
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Entry, Fs, FsResult, attributes, permit, snapdir};
+use crate::{Entry, Fs, FsResult, attributes, permit};
 
 /// Makes a directory.
 pub(crate) fn mkdir(
@@ -20,9 +20,6 @@ pub(crate) fn mkdir(
     name: &[u8],
     mode: u32,
 ) -> FsResult<Entry> {
-    if snapdir::is_virtual(parent) {
-        return snapdir::mkdir(fs, caller, parent, name);
-    }
     let name = fs.new_name(name)?;
     let (subvol, dir) = fs.place(parent)?;
     let entered = fs.enter(&subvol)?;

@@ -15,7 +15,6 @@ pub(crate) mod read;
 pub(crate) mod readdir;
 pub(crate) mod readlink;
 pub(crate) mod rename;
-pub(crate) mod resolve;
 pub(crate) mod rmdir;
 pub(crate) mod seek;
 pub(crate) mod setattr;

@@ -19,7 +19,7 @@ use crate::nodes::Location;
 use crate::subvol::{Subvol, read_record};
 use crate::txn::Txn;
 use crate::view::{Found, NameBuf, View};
-use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, permit, snapdir};
+use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, permit};
 
 /// How many look-ups of one listing are checked at a time against changes of places.
 const CHECK_EVERY: usize = 1024;
@@ -58,9 +58,6 @@ fn list(
     plus: bool,
     take: Take<'_>,
 ) -> FsResult<()> {
-    if snapdir::is_virtual(directory) {
-        return snapdir::readdir(fs, caller, directory, cookie, plus, take);
-    }
     let (subvol, dir) = fs.place(directory)?;
     let view = View::new(&*fs.store, subvol.tree());
     let record = match load(fs, view, subvol.node(dir), dir)? {

@@ -30,7 +30,7 @@ use crate::subvol::Subvol;
 use crate::trash::{Keeping, Kept, Removal, check_outside};
 use crate::txn::Txn;
 use crate::view::{Found, Search, Vacancy, View};
-use crate::{Fs, FsResult, RenameMode, permit, quota, snapdir};
+use crate::{Fs, FsResult, RenameMode, permit, quota};
 
 /// Deepest directory whose ancestors are counted, in case records form a loop.
 const DEPTH_MAX: usize = 1 << 20;
@@ -43,11 +43,6 @@ pub(crate) fn rename(
     to: (NodeId, &[u8]),
     (mode, removal): (RenameMode, Removal),
 ) -> FsResult<()> {
-    match (snapdir::is_virtual(from.0), snapdir::is_virtual(to.0)) {
-        (true, true) => return snapdir::rename(fs, caller, from, to, mode),
-        (false, false) => {}
-        _ => return Err(FsError::CrossSubvolume("a directory of snapshots")),
-    }
     let old = fs.old_name(from.1)?;
     let new = fs.new_name(to.1)?;
     let (subvol, from_dir) = fs.place(from.0)?;

@@ -1,4 +1,4 @@
-//! `rmdir`: removes an empty directory. In the virtual directory of snapshots, a snapshot.
+//! `rmdir`: removes an empty directory.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
@@ -11,7 +11,7 @@ use crate::nodes::Orphan;
 use crate::trash::{Keeping, Kept, Removal};
 use crate::txn::Txn;
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, permit, snapdir};
+use crate::{Fs, FsResult, permit};
 
 /// Removes an empty directory.
 pub(crate) fn rmdir(
@@ -21,9 +21,6 @@ pub(crate) fn rmdir(
     name: &[u8],
     removal: Removal,
 ) -> FsResult<()> {
-    if snapdir::is_virtual(parent) {
-        return snapdir::rmdir(fs, caller, parent, name);
-    }
     let name = fs.old_name(name)?;
     let (subvol, dir) = fs.place(parent)?;
     let entered = fs.enter(&subvol)?;

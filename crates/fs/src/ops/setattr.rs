@@ -3,18 +3,15 @@
 use device::Timestamp;
 use format::acl::ACCESS;
 use inode::permissions::HAS_ACL;
-use inode::{Attr, Caller, FsError, Kind, NodeId, SetAttr, SetTime};
+use inode::{Attr, Caller, Kind, NodeId, SetAttr, SetTime};
 
 use crate::contents::{self, Step};
 use crate::edit::{Edit, edit_answering};
 use crate::load::Inode;
-use crate::{Fs, FsResult, snapdir};
+use crate::{Fs, FsResult};
 
 /// Changes attributes, all or none.
 pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
-    if snapdir::is_virtual(node) {
-        return Err(FsError::NotPermitted("a directory of snapshots"));
-    }
     loop {
         let (step, attr) = edit_answering(fs, node, |edit| apply(edit, caller, changes))?;
         if step == Step::Done {

@@ -5,20 +5,17 @@
 
 use format::inode_record::{FileKind, InodeRecord};
 use format::quota::Charge;
-use inode::{Caller, FsError, NodeId};
+use inode::{Caller, NodeId};
 
 use super::mknod::{check_write, parent_directory};
 use crate::locks::Lock;
 use crate::nodes::Orphan;
 use crate::txn::{Txn, fresh_inode};
 use crate::view::View;
-use crate::{Entry, Fs, FsResult, attributes, permit, snapdir};
+use crate::{Entry, Fs, FsResult, attributes, permit};
 
 /// Creates a file without a name, in the subvolume of a directory in which it might be named.
 pub(crate) fn tmpfile(fs: &Fs, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
-    if snapdir::is_virtual(parent) {
-        return Err(FsError::NotPermitted("a directory of snapshots"));
-    }
     let (subvol, dir) = fs.place(parent)?;
     let entered = fs.enter(&subvol)?;
     let view = View::new(&*fs.store, entered.tree);

@@ -9,10 +9,10 @@ use inode::{Caller, FsError, Kind, NodeId};
 use search::Start;
 use search::aggregate::Question;
 use search::query::Accounts;
+use vfs::{cancel, is_cancelled};
 
-use crate::cancellation::{cancel, is_cancelled};
 use crate::search_call::from_search;
-use crate::{Fs, FsResult, snapdir};
+use crate::{Fs, FsResult};
 
 const PREFIX: &[u8] = b"user.pando.";
 
@@ -52,16 +52,13 @@ impl Total {
 }
 
 /// Whether an extended attribute is a total, which depends on what the caller may see.
-pub fn is_total(name: &[u8]) -> bool {
+pub(crate) fn is_total(name: &[u8]) -> bool {
     Total::of(name).is_some()
 }
 
 /// A total of a directory.
 pub(crate) fn get(fs: &Fs, caller: &Caller, node: NodeId, total: Total) -> FsResult<Vec<u8>> {
-    if snapdir::is_virtual(node) {
-        return Err(FsError::NoAttribute);
-    }
-    let attr = super::getattr::getattr(fs, caller, node)?;
+    let attr = super::getattr::getattr(fs, node)?;
     if attr.kind != Kind::Directory {
         return Err(FsError::NoAttribute);
     }

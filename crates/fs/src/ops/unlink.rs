@@ -13,7 +13,7 @@ use crate::orphan::LastName;
 use crate::trash::{Keeping, Kept, Removal};
 use crate::txn::{Attached, Txn};
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, permit, snapdir};
+use crate::{Fs, FsResult, permit};
 
 /// Removes a name.
 pub(crate) fn unlink(
@@ -23,9 +23,6 @@ pub(crate) fn unlink(
     name: &[u8],
     removal: Removal,
 ) -> FsResult<()> {
-    if snapdir::is_virtual(parent) {
-        return Err(FsError::IsDirectory);
-    }
     let name = match fs.old_name(name) {
         Err(FsError::NotEmpty | FsError::InvalidArgument(_)) if name.starts_with(b".") => {
             return Err(FsError::IsDirectory);

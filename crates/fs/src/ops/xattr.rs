@@ -15,7 +15,7 @@ use crate::edit::{Edit, edit};
 use crate::load::{Inode, load, load_xattrs};
 use crate::locks::Lock;
 use crate::view::View;
-use crate::{Fs, FsResult, SetXattr, snapdir};
+use crate::{Fs, FsResult, SetXattr};
 
 const NO_LIST: FsError = FsError::NotSupported("access control lists of symbolic links");
 
@@ -69,9 +69,6 @@ pub(crate) fn setxattr(
     value: &[u8],
     mode: SetXattr,
 ) -> FsResult<()> {
-    if snapdir::is_virtual(node) {
-        return Err(FsError::NotPermitted("a directory of snapshots"));
-    }
     if Total::of(name).is_some() {
         return Err(FsError::NotPermitted("totals of directories cannot be set"));
     }
@@ -103,9 +100,6 @@ pub(crate) fn setxattr(
 
 /// Removes an extended attribute.
 pub(crate) fn removexattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
-    if snapdir::is_virtual(node) {
-        return Err(FsError::NotPermitted("a directory of snapshots"));
-    }
     if Total::of(name).is_some() {
         return Err(FsError::NotPermitted("totals of directories cannot be set"));
     }
@@ -197,16 +191,6 @@ fn change(edit: &mut Edit<'_>, xattrs: XattrRecord) {
 }
 
 fn read(fs: &Fs, node: NodeId) -> FsResult<(Owned, XattrRecord)> {
-    if snapdir::is_virtual(node) {
-        // On a mount the kernel reads the list of a virtual directory like any other's.
-        let mut shown = XattrRecord::default();
-        let (above, xattrs) = read(fs, snapdir::directory_of(node))?;
-        if above.mode & HAS_ACL != 0 {
-            shown.set(ACCESS, &snapdir::list_of(access_list(&xattrs)?).encode());
-        }
-        let owned = Owned { kind: Kind::Directory, uid: 0, gid: 0, mode: 0o555 };
-        return Ok((owned, shown));
-    }
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });

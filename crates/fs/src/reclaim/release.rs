@@ -64,7 +64,10 @@ impl Release {
         let mut round = Round::new(fs, held);
         let next = round.collect(std::mem::take(&mut self.from));
         for (directory, name) in &round.names {
-            fs.let_go(*directory, name);
+            match name {
+                Some(name) => fs.let_go(*directory, name),
+                None => fs.let_go_below(*directory),
+            }
         }
         let now = fs.env.clock.monotonic();
         self.rests_until = now + REST + now.saturating_sub(begin) * REST_FACTOR;
@@ -85,7 +88,8 @@ struct Round<'a> {
     inside: BTreeMap<Place, bool>,
     reads_left: usize,
     nodes_left: usize,
-    names: Vec<(NodeId, Vec<u8>)>,
+    /// Names in directories; `None`: everything below a directory.
+    names: Vec<(NodeId, Option<Vec<u8>>)>,
 }
 
 impl<'a> Round<'a> {
@@ -180,7 +184,7 @@ impl<'a> Round<'a> {
         if !self.is_inside((id, ino))? {
             return Ok(());
         }
-        self.names.push((node, self.fs.snapshot_dir().to_vec()));
+        self.names.push((node, None));
         let subvol = self.fs.subvol(SubvolId(id))?;
         if ino == subvol.root {
             let record = read_record(&*self.fs.store, subvol.id)?;
@@ -239,7 +243,7 @@ impl<'a> Round<'a> {
         let mut name = NameBuf::empty();
         let view = View::new(&*self.fs.store, subvol.tree());
         if view.entry_at(dir, cookie, &mut name)?.is_some() {
-            self.names.push((subvol.node(dir), name.as_bytes().to_vec()));
+            self.names.push((subvol.node(dir), Some(name.as_bytes().to_vec())));
         }
         Ok(())
     }
@@ -317,6 +321,10 @@ mod tests {
             self.0.lock().insert((parent, name.to_vec()));
         }
 
+        fn let_go_below(&self, directory: NodeId) {
+            self.0.lock().insert((directory, b"*".to_vec()));
+        }
+
         fn node(&self, _: NodeId) {}
 
         fn attributes(&self, _: NodeId) {}
@@ -349,7 +357,7 @@ mod tests {
         for _ in 0..100 {
             fs.background_step(100).expect("there is space");
         }
-        let names = [fs.snapshot_dir(), b"d", b"f"];
+        let names = [b"*", b"d", b"f"];
         assert_eq!(*told.0.lock(), names.map(|name| (old, name.to_vec())).into());
     }
 

@@ -115,7 +115,7 @@ impl Fs {
             ledger.moved(subvol.id.0, None);
         }
         let new = Fs::node_of(copied.id, copied.record.root);
-        let is_shown = self.searches.root() == dir;
+        let is_shown = self.is_shown(dir);
         if hangs == Hangs::Nowhere {
             self.set_root(new);
         } else if is_shown {

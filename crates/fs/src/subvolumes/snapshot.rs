@@ -19,7 +19,6 @@ use super::gates::Gates;
 use super::ledger::Ledger;
 use super::nested::Member;
 use crate::error::{inconsistent, malformed};
-use crate::snapdir;
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::txn::Txn;
 use crate::{Entry, Fs, FsResult, SnapshotInfo};
@@ -65,7 +64,7 @@ impl Fs {
         txn.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
         copied.commit(self, &mut ledger, &mut txn)?;
         drop((gates, ledger));
-        self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
+        self.invalidate_snapshot(subvol.node(ino), name);
         Ok(info(copied.id, &copied.record))
     }
 
@@ -143,7 +142,7 @@ impl Fs {
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         let key = key::snapshot_name(subvol.lineage, ino, name);
         self.delete_snapshot(&key, meant)?;
-        self.invalidate_entry(snapdir::node_of(subvol.node(ino)), name);
+        self.invalidate_snapshot(subvol.node(ino), name);
         Ok(())
     }
 
@@ -233,9 +232,9 @@ impl Fs {
         txn.batch().put(VOLUME, &new_key, &id.to_le_bytes());
         txn.batch().put(VOLUME, &key::subvolume(id), &member.record.encode());
         txn.commit()?;
-        let node = snapdir::node_of(subvol.node(ino));
-        self.invalidate_entry(node, from);
-        self.invalidate_entry(node, to);
+        let directory = subvol.node(ino);
+        self.invalidate_snapshot(directory, from);
+        self.invalidate_snapshot(directory, to);
         Ok(())
     }
 
@@ -316,7 +315,7 @@ pub(super) fn check_name(name: &[u8]) -> FsResult<()> {
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::NameTooLong);
     }
-    if snapdir::number(name).is_some() {
+    if vfs::number_in_name(name).is_some() {
         return Err(FsError::InvalidArgument(
             "a name of `#` and digits is reserved for snapshots by number",
         ));
@@ -358,13 +357,14 @@ mod tests {
         let env = sim_env(1).env();
         Fs::format(&env, &FormatOptions::default()).expect("an empty medium");
         let fs = Fs::open(env, &OpenOptions::default()).expect("it was made just now");
+        let fs = fs.with_virtual_dirs();
         let (root, dir) = (Caller::root(), NodeId::ROOT);
         let plain = fs.snapshot_create(&root, dir, b"plain").expect("there is space");
         let other = fs.snapshot_create(&root, dir, b"other").expect("there is space");
-        let name = snapdir::name_of_number(other.subvol);
+        let name = vfs::name_of_number(other.subvol);
         fs.rename_unchecked(&root, dir, b"plain", &name).expect("nothing is called so");
         for meant in [plain.subvol, other.subvol] {
-            let path = [b"/.snapshots/", &snapdir::name_of_number(meant)[..]].concat();
+            let path = [b"/.snapshots/", &vfs::name_of_number(meant)[..]].concat();
             let found = fs.resolve(&root, &path, Follow::Yes).expect("it is there");
             assert_eq!(found.node.slot(), meant.slot());
             fs.forget(found.node, 1);

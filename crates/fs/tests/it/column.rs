@@ -14,9 +14,9 @@ const DIRECTORIES: u64 = 20;
 const FILES: u64 = 10;
 const CONTENTS: usize = 1000;
 
-fn open(env: &SimEnv) -> std::sync::Arc<Fs> {
+fn open(env: &SimEnv) -> fs::Volume {
     let options = OpenOptions { index: None, ..OpenOptions::default() };
-    Fs::open(env.env(), &options).expect("a volume")
+    Fs::open(env.env(), &options).expect("a volume").with_virtual_dirs()
 }
 
 /// The name of a file: longer than most.

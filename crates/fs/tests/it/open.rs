@@ -130,7 +130,7 @@ fn unknown_options_are_refused() {
     }
     let options = FormatOptions { snapshot_dir: b".snap".to_vec(), ..FormatOptions::default() };
     Fs::format(&env.env(), &options).expect("a plain name");
-    let fs = Fs::open(env.env(), &OpenOptions::default()).expect("a volume");
+    let fs = Fs::open(env.env(), &OpenOptions::default()).expect("a volume").with_virtual_dirs();
     assert!(fs.lookup(&Caller::root(), ROOT, b".snap").is_ok());
     assert!(fs.mkdir(&Caller::root(), ROOT, b".snapshots", 0o755).is_ok());
 }

@@ -191,7 +191,7 @@ fn a_directory_without_a_name_gets_no_quota() {
 }
 
 /// The record that a crash leaves of a quota whose directory was not reached.
-fn begun(v: &Volume, dir: NodeId) -> (Arc<Fs>, u64) {
+fn begun(v: &Volume, dir: NodeId) -> (Arc<fs::Volume>, u64) {
     let id = 1 << 30;
     let record = QuotaRecord {
         subvolume: dir.slot().0,

@@ -17,13 +17,13 @@ use testing::model::{
 use testing::{MemStore, SimEnv, sim_env};
 
 use crate::subject::{allocate, copy_all};
-use crate::support::ROOT;
+use crate::support::{ROOT, shown};
 
 const SNAPSHOTS: &[u8] = b".snapshots";
 
 /// A volume that runs operations by path.
 struct Tested {
-    fs: Arc<Fs>,
+    fs: Arc<fs::Volume>,
     store: Arc<MemStore>,
     env: SimEnv,
     header: VolumeHeader,
@@ -331,11 +331,12 @@ impl Tested {
     }
 }
 
-fn open(env: &SimEnv, store: &Arc<MemStore>, header: &VolumeHeader, bits: u32) -> Arc<Fs> {
+fn open(env: &SimEnv, store: &Arc<MemStore>, header: &VolumeHeader, bits: u32) -> Arc<fs::Volume> {
     let hash = NameHash::with_bits(header.hash_key, bits);
     let store: Arc<dyn Store> = Arc::<MemStore>::clone(store);
     let options = OpenOptions { prune_records: 8, ..OpenOptions::default() };
-    Fs::open_with_hash(env.env(), store, header.clone(), &options, hash).expect("the volume opens")
+    let fs = Fs::open_with_hash(env.env(), store, header.clone(), &options, hash);
+    shown(&fs.expect("the volume opens"))
 }
 
 fn done<T>(result: FsResult<T>) -> FsResult<Effect> {

@@ -21,6 +21,8 @@ use testing::model::{
 };
 use testing::{LoggedStore, SimDevice, SimEnv};
 
+use crate::support::shown;
+
 /// A clock that is set; the time of day may be another than it should be.
 #[derive(Debug, Default)]
 pub(crate) struct SetClock(Mutex<i64>, AtomicI64);
@@ -65,7 +67,7 @@ pub(crate) struct FsSubject {
     clock: Arc<SetClock>,
     options: OpenOptions,
     base: Base,
-    volume: Option<Arc<Fs>>,
+    volume: Option<Arc<fs::Volume>>,
     /// Files held open.
     slots: BTreeMap<usize, NodeId>,
     /// The directory of the volume that paths start in.
@@ -143,14 +145,15 @@ impl FsSubject {
 
     fn reopen(&mut self) -> Result<(), OpenError> {
         let env = self.env.clone();
-        self.volume = Some(match &self.base {
+        let fs = match &self.base {
             Base::Engine(_) | Base::Column => Fs::open(env, &self.options)?,
             Base::Oracle(header) => {
                 let header = header.clone().expect("the volume was formatted");
                 let store = LoggedStore::open(&env, self.options.durability)?;
                 Fs::open_on(env, Arc::new(store), header, &self.options)?
             }
-        });
+        };
+        self.volume = Some(shown(&fs));
         Ok(())
     }
 
@@ -170,7 +173,7 @@ impl FsSubject {
     }
 
     /// The volume.
-    pub(crate) fn fs(&self) -> &Fs {
+    pub(crate) fn fs(&self) -> &fs::Volume {
         self.volume.as_ref().expect("the volume is open")
     }
 

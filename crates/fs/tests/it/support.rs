@@ -14,7 +14,7 @@ use testing::{MemStore, SimEnv, sim_env};
 
 /// A volume, open.
 pub(crate) struct Volume<S: ?Sized = MemStore> {
-    pub(crate) fs: Arc<Fs>,
+    pub(crate) fs: Arc<fs::Volume>,
     pub(crate) env: SimEnv,
     pub(crate) store: Arc<S>,
     pub(crate) header: VolumeHeader,
@@ -66,14 +66,19 @@ fn fresh(
     store: Arc<dyn Store>,
     bits: u32,
     options: &OpenOptions,
-) -> (Arc<Fs>, VolumeHeader) {
+) -> (Arc<fs::Volume>, VolumeHeader) {
     let format = FormatOptions { root_mode: 0o777, ..FormatOptions::default() };
     let header = Fs::format_on(&env.env(), &*store, &format).expect("an empty store");
     let hash = NameHash::with_bits(header.hash_key, bits);
     let fs = Fs::open_with_hash(env.env(), store, header.clone(), options, hash)
         .expect("a volume that was just made");
     env.clock.advance(std::time::Duration::from_secs(1));
-    (fs, header)
+    (shown(&fs), header)
+}
+
+/// A volume as front ends see it.
+pub(crate) fn shown(fs: &Arc<Fs>) -> Arc<fs::Volume> {
+    Arc::new(fs.with_virtual_dirs())
 }
 
 /// A user that is checked here.
@@ -83,10 +88,11 @@ pub(crate) fn user(uid: u32) -> Caller {
 
 impl Volume {
     /// The volume, opened once more as after a crash.
-    pub(crate) fn reopened(&self) -> Arc<Fs> {
+    pub(crate) fn reopened(&self) -> Arc<fs::Volume> {
         let store = Arc::<MemStore>::clone(&self.store);
         let options = OpenOptions::default();
-        Fs::open_on(self.env.env(), store, self.header.clone(), &options).expect("a volume")
+        let fs = Fs::open_on(self.env.env(), store, self.header.clone(), &options);
+        shown(&fs.expect("a volume"))
     }
 }
 

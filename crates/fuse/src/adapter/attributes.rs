@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use fs::{SetXattr, StatFs};
 use inode::{Attr, Ends, Enforce, SetAttr};
+use vfs::{SetXattr, StatFs};
 
 use super::{Adapter, Answer, Named, ROOT, Who, failed};
 use crate::capability;
@@ -89,7 +89,7 @@ impl Adapter {
         name: &[u8],
         room: u32,
     ) -> Answer<Vec<u8>> {
-        let total = fs::is_total(name);
+        let total = self.is_computed(name);
         let caller = if total { self.searcher(who) } else { self.caller(who) };
         let value = self
             .fs

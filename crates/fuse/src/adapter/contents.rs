@@ -6,9 +6,9 @@
 
 use std::cell::RefCell;
 
-use fs::{Allocate, Seek, SyncScope};
 use inode::permissions::without_set_id;
 use inode::{Caller, Ends, Enforce, FsError, NodeId};
+use vfs::{Allocate, Seek, SyncScope};
 
 use super::{Adapter, Answer, Who, failed};
 use crate::capability;

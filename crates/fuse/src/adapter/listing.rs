@@ -4,8 +4,8 @@
 //!
 //! Positions: 1 is after `.`, 2 after `..`, those above are the namespace's own cookies.
 
-use fs::{DirEntry, WalkControl};
 use inode::{Caller, Kind, NodeId};
+use vfs::{DirEntry, WalkControl};
 
 use super::{Adapter, Answer, ROOT, Who, advice, failed};
 use crate::errno::Errno;

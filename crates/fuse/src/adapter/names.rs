@@ -1,7 +1,7 @@
 //! Names: look up, create, remove, rename.
 
-use fs::{NewNode, RenameMode};
 use inode::{FsError, Kind};
+use vfs::{NewNode, RenameMode};
 
 use super::{Adapter, Answer, Maker, Named, ROOT, Who, failed};
 use crate::attr::kind_of_new;
@@ -16,7 +16,7 @@ impl Adapter {
             return self.find_by_number(parent).map(Some);
         }
         let directory = self.node(parent);
-        let volatile = fs::is_volatile(directory);
+        let volatile = self.fs.is_volatile(directory);
         let caller = if volatile { self.searcher(who) } else { self.caller(who) };
         match self.fs.lookup(&caller, directory, name) {
             Ok(entry) => {
@@ -103,7 +103,7 @@ impl Adapter {
     ) -> Answer<Named> {
         let parent_node = self.node(parent);
         let mut caller = self.maker(maker);
-        if fs::takes_snapshots(parent_node) {
+        if self.fs.takes_snapshots(parent_node) {
             // Limits of all groups count, and the kernel sends none along for this directory.
             caller.groups = self.searcher(maker.who).groups;
         }

@@ -1,6 +1,6 @@
 //! Requests about contents, listings and space: unpack, call the adapter, pack.
 
-use fs::WalkControl;
+use vfs::WalkControl;
 
 use super::numbers::{FSYNC_DATA, OPEN_KEEP_CACHE, OPEN_NO_FLUSH, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use super::reply::Reply;

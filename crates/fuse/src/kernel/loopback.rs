@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use fs::FileSystem;
 use inode::NodeId;
+use vfs::FileSystem;
 
 use super::numbers::op;
 use super::reply::Reply;

@@ -262,7 +262,7 @@ impl<'a> Worker<'a> {
                     self.queues.slow.interrupt(&request);
                     continue;
                 }
-                Some(request) if slow::is_slow(&request) => {
+                Some(request) if slow::is_slow(self.adapter, &request) => {
                     self.queues.slow.put(&request, message, channel);
                     continue;
                 }
@@ -305,7 +305,7 @@ fn serve_slow(adapter: &Adapter, agreed: Agreed, queue: &Queue) {
             };
             answer(adapter, agreed.features, &slow.message, &mut reply, sent);
         };
-        fs::with_cancellation(&slow.cancel, serve);
+        vfs::with_cancellation(&slow.cancel, serve);
         queue.done(&slow);
     }
 }

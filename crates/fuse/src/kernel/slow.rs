@@ -1,4 +1,4 @@
-//! Requests that may take as long as a search: look-ups in `.search`, and totals of directories.
+//! Requests that may take as long as a search: look-ups in queries, and totals of directories.
 //! They have threads of their own, so that the threads that serve all other requests continue. No
 //! user has more than a few of them at a time, one is reserved for root, and an interrupted request
 //! is cancelled.
@@ -8,11 +8,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use device::sync::{Condvar, Mutex};
-use inode::NodeId;
-
 use super::numbers::op;
 use super::request::Request;
+use crate::adapter::Adapter;
+use device::sync::{Condvar, Mutex};
 
 /// Threads for them.
 pub(super) const THREADS: usize = 4;
@@ -54,8 +53,8 @@ struct SlowQueue {
 }
 
 /// Whether a request may be slow.
-pub(super) fn is_slow(request: &Request<'_>) -> bool {
-    let volatile = || fs::is_volatile(NodeId(request.node));
+pub(super) fn is_slow(adapter: &Adapter, request: &Request<'_>) -> bool {
+    let volatile = || adapter.is_volatile(request.node);
     match request.opcode {
         // A look-up by number of a node that the kernel does not hold: that takes a search.
         op::LOOKUP if request.arguments.clone().name() == Ok(b".") => true,
@@ -63,7 +62,7 @@ pub(super) fn is_slow(request: &Request<'_>) -> bool {
         op::GETXATTR => {
             let mut arguments = request.arguments;
             let name = arguments.skip(8).and_then(|()| arguments.name());
-            name.is_ok_and(fs::is_total)
+            name.is_ok_and(|name| adapter.is_computed(name))
         }
         _ => false,
     }

@@ -8,8 +8,8 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use crate::memory::ROOT_SHOWN;
 use crate::rig::{NOBODY, PATIENCE, as_user, mounted};
+use testing::memory_fs::ROOT_SHOWN;
 
 const CAPABILITY: &str = "security.capability";
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use inode::NodeId;
 
-use crate::memory::{MemoryFs, ROOT_SHOWN};
 use crate::rig::{PATIENCE, Rig, mounted, mounted_with};
+use testing::memory_fs::{MemoryFs, ROOT_SHOWN};
 
 fn settle(rig: &Rig) {
     assert!(rig.mount.settle(PATIENCE), "invalidations are stuck");

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use inode::NodeId;
 
-use crate::memory::{MemoryFs, ROOT_SHOWN};
 use crate::rig::{mounted, mounted_with};
+use testing::memory_fs::{MemoryFs, ROOT_SHOWN};
 
 #[test]
 fn a_hundred_thousand_entries_are_listed_once_each() {

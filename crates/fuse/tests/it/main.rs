@@ -10,7 +10,6 @@ mod attributes;
 mod contents;
 mod invalidation;
 mod listing;
-mod memory;
 mod names;
 mod namespace;
 mod places;

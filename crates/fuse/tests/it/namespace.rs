@@ -13,7 +13,7 @@ use crate::rig::{PATIENCE, options_at, places};
 
 /// A mounted volume.
 struct Volume {
-    fs: Arc<Fs>,
+    fs: Arc<fs::Volume>,
     mount: Mount,
     _directory: TempDir,
 }
@@ -23,7 +23,8 @@ fn volume() -> Option<Volume> {
     let env = Env::system(&directory.path().join("volume")).unwrap();
     Fs::format(&env, &FormatOptions::default()).unwrap();
     let fs = Fs::open(env, &OpenOptions::default()).unwrap();
-    let shared: Arc<dyn FileSystem> = Arc::<Fs>::clone(&fs);
+    let fs = Arc::new(fs.with_virtual_dirs());
+    let shared: Arc<dyn FileSystem> = Arc::<fs::Volume>::clone(&fs);
     let mount = mount(shared, &options_at(directory.path(), "")).unwrap();
     Some(Volume { fs, mount, _directory: directory })
 }

@@ -9,8 +9,8 @@ use fs::FileSystem;
 use fuse::{InUse, MountError, Unmounted, find_mount, mount, mounts_of};
 use inode::{Caller, NodeId};
 
-use crate::memory::MemoryFs;
 use crate::rig::{mounted, options_at, places};
+use testing::memory_fs::MemoryFs;
 
 fn refused(directory: &Path, list: &str) -> MountError {
     match mount(Arc::new(MemoryFs::new()), &options_at(directory, list)) {

@@ -12,7 +12,7 @@ use fuse::{Mount, MountOptions, mount};
 use rustix::fs::{Gid, Uid};
 use tempfile::TempDir;
 
-use crate::memory::MemoryFs;
+use testing::memory_fs::MemoryFs;
 
 pub(crate) const NOBODY: u32 = 65534;
 

@@ -9,8 +9,8 @@ use fs::FileSystem;
 use fuse::{MountError, Unmounted, mount};
 use inode::{Caller, NodeId, SetAttr};
 
-use crate::memory::{LONG, MemoryFs};
 use crate::rig::{NOBODY, OpenDevice, PATIENCE, as_user, mounted, options_at, places};
+use testing::memory_fs::{LONG, MemoryFs};
 
 #[test]
 fn an_ordinary_user_mounts_through_the_helper() {

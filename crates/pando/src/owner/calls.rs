@@ -3,7 +3,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use fs::{Entry, FileSystem, Follow, Fs};
+use fs::{Entry, FileSystem, Follow, Volume};
 use inode::{Caller, FsError, Kind};
 use nix::unistd::{Uid, User};
 use wire::{
@@ -158,7 +158,7 @@ fn serves_mount(server: &Server, device: &[u8]) -> Answered<Answer> {
 }
 
 /// The requests that take from the trash.
-fn from_trash(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
+fn from_trash(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
     match *call {
         Call::TrashEmpty { path } => trash::empty(fs, caller, path),
         Call::Restore { path, to, at, since } => {
@@ -169,7 +169,7 @@ fn from_trash(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
 }
 
 /// The requests that change the volume.
-fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
+fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     match *call {
         Call::SnapshotCreate { path, name } => {
             at(fs, caller, path, |node| fs.snapshot_create(caller, node, name).map(drop))
@@ -220,7 +220,7 @@ fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
 }
 
 /// Removes a tree or a single file. Returns how many snapshots of the removed tree remain.
-fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
+fn remove(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     below(fs, caller, path, |parent, name| {
         let there = fs.stat_at(caller, parent, name)?;
         if there.kind == Kind::Directory {
@@ -248,13 +248,13 @@ fn remove(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     })
 }
 
-fn stat(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
-    let held = Held::resolve(fs, caller, path, Follow::No)?;
+fn stat(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answer> {
+    let held = Held::shown(fs, caller, path, Follow::No)?;
     let target = held.target(caller)?;
     Ok(Answer::Stat(Box::new(StatAnswer { attr: (&held.entry.attr).into(), target })))
 }
 
-fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answered<Answer> {
+fn info(fs: &Volume, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answered<Answer> {
     let held = Held::resolve(fs, caller, path, Follow::No)?;
     let target = held.target(caller)?;
     let Entry { node, attr } = held.entry;
@@ -287,13 +287,13 @@ fn info(fs: &Fs, caller: &Caller, path: &[u8], replies: &mut Replies) -> Answere
 
 /// Sends what a file contains. `found` is called when it was found: nothing is searched after that.
 pub(super) fn read(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     path: &[u8],
     replies: &mut Replies,
     found: impl FnOnce(),
 ) -> Answered<Answer> {
-    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    let held = Held::shown(fs, caller, path, Follow::Yes)?;
     found();
     match held.entry.attr.kind {
         Kind::File => {}

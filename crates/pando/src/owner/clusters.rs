@@ -1,6 +1,6 @@
 //! Requests about the search index: what it holds, how it is divided, and when it is written.
 
-use fs::{Follow, Fs};
+use fs::{Follow, Volume};
 use inode::{Caller, FsError};
 use search::index::ClusterLimits;
 use wire::{Answer, Call, Failure, FailureKind};
@@ -12,7 +12,7 @@ use super::held::Held;
 type Answered<T> = Result<T, Failure>;
 
 /// Runs one of these requests.
-pub(super) fn set(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
+pub(super) fn set(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<Answer> {
     match *call {
         Call::Declare { ref names, searchable } => {
             declare(fs, caller, names, searchable).map(|()| Answer::Nothing)
@@ -26,7 +26,7 @@ pub(super) fn set(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<Answer>
 }
 
 /// Declares extended attributes searchable, or not searchable.
-fn declare(fs: &Fs, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answered<()> {
+fn declare(fs: &Volume, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answered<()> {
     check::only_for_owner(caller, "says which attributes are searchable")?;
     let names: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
     let done =
@@ -40,13 +40,13 @@ fn declare(fs: &Fs, caller: &Caller, names: &[&[u8]], searchable: bool) -> Answe
 }
 
 /// Returns the limits of clusters.
-pub(super) fn limits(fs: &Fs) -> Answered<Answer> {
+pub(super) fn limits(fs: &Volume) -> Answered<Answer> {
     fs.cluster_limits().map(told).map_err(Failure::from)
 }
 
 /// Sets the limits that are given.
 fn set_limits(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     (directories, inodes): (Option<u32>, Option<u32>),
 ) -> Answered<Answer> {
@@ -59,7 +59,7 @@ fn told(limits: ClusterLimits) -> Answer {
 }
 
 /// Writes what differs from the index of the subvolume that contains a path.
-fn flush(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<()> {
+fn flush(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<()> {
     check::only_for_owner(caller, "has the index written")?;
     if fs.index_stats().map_err(Failure::from)?.is_none() {
         let message = "the daemon of the volume keeps no index for searches";

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{ChangeKind, Entry, Field, Fs};
+use fs::{ChangeKind, Entry, Field, Volume};
 use inode::{Attr, Caller, FsError, Kind};
 use wire::{Body, Difference, DifferenceField, DifferenceKind, Failure, FailureKind};
 
@@ -32,7 +32,7 @@ pub(super) fn check(entry: &Entry) -> Result<(), Failure> {
 
 /// Sends the changes from one state of a directory to another.
 pub(super) fn diff(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     (old, new): (&Entry, &Entry),
     peer: &UnixStream,

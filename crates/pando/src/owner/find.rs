@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use device::sync::Mutex;
-use fs::Fs;
+use fs::{Paths, Volume};
 use inode::{Caller, FsError};
 use search::cluster::Fields;
 use search::query::{Context, Expr, Fired};
@@ -128,7 +128,7 @@ impl Sending<'_> {
 }
 
 struct Searching<'a, 'b> {
-    fs: &'a Fs,
+    fs: &'a Volume,
     caller: &'a Caller,
     find: &'a Find,
     sending: &'a Mutex<Sending<'b>>,

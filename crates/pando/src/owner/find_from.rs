@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{Follow, Fs, FsResult, KeptSnapshot, SnapshotsOf};
+use fs::{Follow, FsResult, KeptSnapshot, SnapshotsOf, Volume};
 use inode::{Caller, FsError, NAME_BYTES_MAX, NodeId, SubvolId};
 use wire::{Failure, FailureKind, Find, FindFrom, Snapshots};
 
@@ -31,7 +31,7 @@ pub(super) struct Place {
 
 /// The places that one argument means, one after the other.
 pub(super) struct Places<'a> {
-    fs: &'a Fs,
+    fs: &'a Volume,
     path: &'a [u8],
     shown: &'a [u8],
     first: Option<Place>,
@@ -77,7 +77,7 @@ impl Iterator for Places<'_> {
 
 /// The places that one argument means. Those found when `cancel` is set are all there are.
 pub(super) fn places<'a>(
-    fs: &'a Fs,
+    fs: &'a Volume,
     caller: &Caller,
     from: &'a FindFrom,
     find: &Find,
@@ -124,13 +124,13 @@ pub(super) fn places<'a>(
 
 /// Whether a symbolic link at the end of a path is followed. As with GNU find's `-H`, of one that
 /// points to nothing the search finds the link itself.
-pub(super) fn follow(fs: &Fs, caller: &Caller, path: &[u8], find: &Find) -> Follow {
+pub(super) fn follow(fs: &Volume, caller: &Caller, path: &[u8], find: &Find) -> Follow {
     let nothing = || matches!(node(fs, caller, path, Follow::Yes), Err(FsError::NotFound));
     if find.follow && !nothing() { Follow::Yes } else { Follow::No }
 }
 
 /// The path that `DIR@SNAPSHOT` means, or the path itself where there is one.
-pub(super) fn locate(fs: &Fs, caller: &Caller, path: &[u8]) -> Result<Vec<u8>, Failure> {
+pub(super) fn locate(fs: &Volume, caller: &Caller, path: &[u8]) -> Result<Vec<u8>, Failure> {
     match node(fs, caller, path, Follow::Yes) {
         Ok(_) => Ok(path.to_vec()),
         Err(error @ (FsError::NotFound | FsError::NotDirectory)) => {
@@ -140,7 +140,7 @@ pub(super) fn locate(fs: &Fs, caller: &Caller, path: &[u8]) -> Result<Vec<u8>, F
     }
 }
 
-fn node(fs: &Fs, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<NodeId> {
+fn node(fs: &Volume, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<NodeId> {
     let entry = fs.resolve(caller, path, follow)?;
     fs::FileSystem::forget(fs, entry.node, 1);
     Ok(entry.node)
@@ -152,7 +152,13 @@ fn components(path: &[u8]) -> Vec<&[u8]> {
 }
 
 /// The path of a snapshot of the directory of the first so many components, and on from there.
-fn inside(fs: &Fs, components: &[&[u8]], above: usize, snapshot: &[u8], rest: &[u8]) -> Vec<u8> {
+fn inside(
+    fs: &Volume,
+    components: &[&[u8]],
+    above: usize,
+    snapshot: &[u8],
+    rest: &[u8],
+) -> Vec<u8> {
     let mut path = Vec::new();
     let (before, after) = components.split_at(above);
     for name in
@@ -168,7 +174,7 @@ fn inside(fs: &Fs, components: &[&[u8]], above: usize, snapshot: &[u8], rest: &[
 /// What `DIR@SNAPSHOT` within a path means: the snapshot of that directory, or of the nearest one
 /// above that has one of the name. Beyond [`WALKED_MAX`] none is found.
 pub(super) fn in_snapshot(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     path: &[u8],
     follow: Follow,
@@ -211,17 +217,17 @@ pub(super) fn in_snapshot(
 }
 
 /// Snapshots of removed directories; those that cannot be listed are as if there were none.
-fn removed(fs: &Fs, caller: &Caller) -> Vec<KeptSnapshot> {
+fn removed(fs: &Volume, caller: &Caller) -> Vec<KeptSnapshot> {
     fs.snapshot_list_volume(caller, SnapshotsOf::Removed).unwrap_or_default()
 }
 
 /// The path that addresses a snapshot by its number.
-pub(super) fn numbered(fs: &Fs, number: SubvolId) -> Vec<u8> {
+pub(super) fn numbered(fs: &Volume, number: SubvolId) -> Vec<u8> {
     [b"/", fs.snapshot_dir(), b"/", &fs::name_of_number(number)].concat()
 }
 
 /// The path of what lies below the root of such a snapshot.
-fn in_removed(fs: &Fs, snapshot: SubvolId, below: &[&[u8]]) -> Vec<u8> {
+fn in_removed(fs: &Volume, snapshot: SubvolId, below: &[&[u8]]) -> Vec<u8> {
     let mut path = numbered(fs, snapshot);
     for name in below {
         path.push(b'/');
@@ -233,7 +239,7 @@ fn in_removed(fs: &Fs, snapshot: SubvolId, below: &[&[u8]]) -> Vec<u8> {
 /// Every snapshot of a path and of the directories above, and every snapshot of a removed directory
 /// that was there, above or below, from the oldest. A directory that the path passes more than once
 /// is asked once, so that there are no more than snapshots in the volume.
-fn of_snapshots(fs: &Fs, caller: &Caller, path: &[u8], cancel: &AtomicBool) -> Vec<InSnapshot> {
+fn of_snapshots(fs: &Volume, caller: &Caller, path: &[u8], cancel: &AtomicBool) -> Vec<InSnapshot> {
     let directory = components(path);
     let is_cancelled = || cancel.load(Ordering::Relaxed);
     let (mut found, mut asked) = (Vec::new(), BTreeSet::new());
@@ -277,7 +283,13 @@ fn of_snapshots(fs: &Fs, caller: &Caller, path: &[u8], cancel: &AtomicBool) -> V
 
 /// How a path in a snapshot is shown: as one that can be used in turn, by other programs too but
 /// for those by number, where the names below the directory that has the snapshot were `typed`.
-fn shown_in(fs: &Fs, shown: &[u8], typed: &[&[u8]], snapshot: &[u8], below: &[&[u8]]) -> Vec<u8> {
+fn shown_in(
+    fs: &Volume,
+    shown: &[u8],
+    typed: &[&[u8]],
+    snapshot: &[u8],
+    below: &[&[u8]],
+) -> Vec<u8> {
     let trimmed = &shown[..shown.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1)];
     let (typed, below) = (typed.join(&b'/'), below.join(&b'/'));
     let before = if typed.is_empty() {
@@ -302,7 +314,7 @@ fn shown_in(fs: &Fs, shown: &[u8], typed: &[&[u8]], snapshot: &[u8], below: &[&[
 mod tests {
     use std::sync::Arc;
 
-    use fs::{FileSystem, FormatOptions, OpenOptions};
+    use fs::{FileSystem, FormatOptions, Fs, OpenOptions};
     use search::query::Expr;
     use testing::{MemStore, sim_env};
 
@@ -331,7 +343,9 @@ mod tests {
     fn a_path_in_all_snapshots_asks_each_directory_once_and_builds_one_path_at_a_time() {
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
         let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
-        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default()).unwrap();
+        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default())
+            .unwrap()
+            .with_virtual_dirs();
         let root = Caller::root();
         let node = fs.mkdir(&root, NodeId::ROOT, b"a", 0o755).unwrap().node;
         let below = fs.mkdir(&root, node, b"b", 0o755).unwrap().node;

@@ -1,6 +1,6 @@
 //! Resolves paths of requests with the rights of the caller, and keeps what was found.
 
-use fs::{Entry, FileSystem, Follow, Fs, FsResult};
+use fs::{Entry, FileSystem, Follow, Volume, FsResult};
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Bytes, Failure, FailureKind};
 
@@ -9,16 +9,30 @@ use super::find_from;
 
 /// A node found by its path. Dropping this releases the lookup.
 pub(super) struct Held<'a> {
-    fs: &'a Fs,
+    fs: &'a Volume,
     pub(super) entry: Entry,
     path: Vec<u8>,
 }
 
 impl<'a> Held<'a> {
-    /// Resolves a path. Where no name matches `DIR@SNAPSHOT` literally, it is resolved as a
-    /// snapshot of DIR.
+    /// Resolves a path to what the volume stores: not to a directory of snapshots. Where no name
+    /// matches `DIR@SNAPSHOT` literally, it is resolved as a snapshot of DIR.
     pub(super) fn resolve(
-        fs: &'a Fs,
+        fs: &'a Volume,
+        caller: &Caller,
+        path: &[u8],
+        follow: Follow,
+    ) -> Answered<Held<'a>> {
+        let held = Held::shown(fs, caller, path, follow)?;
+        if Volume::is_virtual(held.entry.node) {
+            return Err(about(FsError::NotPermitted("a directory of snapshots"), path));
+        }
+        Ok(held)
+    }
+
+    /// Like [`Held::resolve`], but also finds what a mount shows and the volume does not store.
+    pub(super) fn shown(
+        fs: &'a Volume,
         caller: &Caller,
         path: &[u8],
         follow: Follow,
@@ -42,7 +56,7 @@ impl<'a> Held<'a> {
 
     /// Resolves a path literally: `DIR@SNAPSHOT` is a name like any other.
     pub(super) fn exactly(
-        fs: &'a Fs,
+        fs: &'a Volume,
         caller: &Caller,
         path: &[u8],
         follow: Follow,
@@ -72,7 +86,7 @@ impl Drop for Held<'_> {
 
 /// Calls a function with the directory at a path.
 pub(super) fn at<T>(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     path: &[u8],
     then: impl FnOnce(NodeId) -> FsResult<T>,
@@ -83,7 +97,7 @@ pub(super) fn at<T>(
 
 /// Calls a function with the parent directory and the name in it.
 pub(super) fn below<T>(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     path: &[u8],
     then: impl FnOnce(NodeId, &[u8]) -> FsResult<T>,

@@ -1,6 +1,6 @@
 //! Histories of paths, in parts of bounded size.
 
-use fs::{Change, Fs, Version};
+use fs::{Change, Paths, Version, Volume};
 use inode::Caller;
 use wire::{Body, Bytes, Failure};
 
@@ -15,7 +15,7 @@ const VERSION_BYTES: usize = 160;
 
 /// Sends the versions of a path, the oldest first.
 pub(super) fn history(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     path: &[u8],
     replies: &mut Replies,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use device::Timestamp;
 use format::acl::{ACCESS, DEFAULT};
-use fs::{FileSystem, Follow, Fs, FsResult, NewNode, SetXattr};
+use fs::{FileSystem, Follow, FsResult, NewNode, SetXattr, Volume};
 use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::{
@@ -48,7 +48,7 @@ type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 
 /// An import under way on one connection.
 pub(super) struct Import<'a> {
-    fs: &'a Fs,
+    fs: &'a Volume,
     caller: Caller,
     levels: Vec<Level>,
     /// Items below a directory that could not be created.
@@ -80,7 +80,7 @@ struct Begun {
 impl<'a> Import<'a> {
     /// Begins an import; the second value is true if the destination existed before.
     pub(super) fn open(
-        fs: &'a Fs,
+        fs: &'a Volume,
         caller: &Caller,
         path: &[u8],
         directory: bool,

@@ -1,6 +1,6 @@
 //! Listing directories, streamed in parts of bounded size.
 
-use fs::{FileSystem, Follow, Fs, FsResult, WalkControl};
+use fs::{FileSystem, Follow, FsResult, Volume, WalkControl};
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 use wire::{Body, Bytes, Failure, FailureKind, ListEntry};
 
@@ -23,13 +23,13 @@ const PART_BYTES: usize = 256 << 10;
 
 /// Lists a directory, and those below it when `recursive`; anything else is listed as itself.
 pub(super) fn list(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     path: &[u8],
     recursive: bool,
     replies: &mut Replies,
 ) -> Result<(), Failure> {
-    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    let held = Held::shown(fs, caller, path, Follow::Yes)?;
     if held.entry.attr.kind != Kind::Directory {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path).into();
         let entries = vec![ListEntry { name, attr: (&held.entry.attr).into(), target: None }];
@@ -43,7 +43,7 @@ pub(super) fn list(
 /// A recursive listing of a directory, depth first. Its memory is bounded, however wide and deep
 /// the tree is: it holds one path, and for each directory on it the next few names.
 struct ListWalk<'a> {
-    fs: &'a Fs,
+    fs: &'a Volume,
     caller: &'a Caller,
     recursive: bool,
     /// The current path, relative to where the listing began.
@@ -75,7 +75,7 @@ impl Drop for ListWalk<'_> {
 }
 
 impl<'a> ListWalk<'a> {
-    fn new(fs: &'a Fs, caller: &'a Caller, recursive: bool) -> ListWalk<'a> {
+    fn new(fs: &'a Volume, caller: &'a Caller, recursive: bool) -> ListWalk<'a> {
         ListWalk { fs, caller, recursive, path: Vec::new(), levels: Vec::new(), waiting_bytes: 0 }
     }
 
@@ -178,7 +178,7 @@ impl<'a> ListWalk<'a> {
 /// Sends the entries of one directory. `found` gets each entry with a lookup that it must release.
 /// An entry that cannot be read is reported as skipped, and those behind it are sent.
 pub(super) fn entries(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     node: NodeId,
     relative: &[u8],
@@ -242,7 +242,7 @@ fn by_name(error: FsError) -> FsError {
 
 /// The target of a name that the listing could not read, with a lookup: the error gives the
 /// reason.
-fn look(fs: &Fs, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<Attr> {
+fn look(fs: &Volume, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<Attr> {
     fs.lookup(caller, directory, name).map(|entry| entry.attr)
 }
 
@@ -259,7 +259,7 @@ mod tests {
 
     use format::entry_record::EntryRecord;
     use format::key;
-    use fs::{FormatOptions, NewNode, OpenOptions};
+    use fs::{FormatOptions, Fs, NewNode, OpenOptions};
     use store::{Batch, Commit, TreeId};
     use testing::{MemStore, sim_env};
     use wire::{FailureKind, Reply, decode, read_frame};
@@ -301,7 +301,9 @@ mod tests {
     fn a_directory_removed_meanwhile_is_not_found() {
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
         let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
-        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default()).unwrap();
+        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default())
+            .unwrap()
+            .with_virtual_dirs();
         let root = Caller::root();
         for name in [&b"a"[..], b"b", b"c"] {
             let node = fs.mkdir(&root, NodeId::ROOT, name, 0o755).unwrap().node;
@@ -336,7 +338,9 @@ mod tests {
         const DEEP: usize = 100;
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
         let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
-        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default()).unwrap();
+        let fs = Fs::open_on(env.env(), store, header, &OpenOptions::default())
+            .unwrap()
+            .with_virtual_dirs();
         let root = Caller::root();
         let make = |parent, name: &[u8]| {
             let node = fs.mkdir(&root, parent, name, 0o755).unwrap().node;
@@ -375,7 +379,9 @@ mod tests {
         let (env, store) = (sim_env(3), Arc::new(MemStore::new()));
         let header = Fs::format_on(&env.env(), &*store, &FormatOptions::default()).unwrap();
         let again = Arc::<MemStore>::clone(&store);
-        let fs = Fs::open_on(env.env(), again, header, &OpenOptions::default()).unwrap();
+        let fs = Fs::open_on(env.env(), again, header, &OpenOptions::default())
+            .unwrap()
+            .with_virtual_dirs();
         let (root, new) = (Caller::root(), NewNode { kind: Kind::File, mode: 0o644, rdev: 0 });
         let names: Vec<_> = (0..1500).map(|n| format!("f{n}").into_bytes()).collect();
         for name in &names {

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use client::Launch;
 use device::{Env, LocalDevice};
-use fs::{FileSystem, Fs};
+use fs::{FileSystem, Fs, Volume};
 use store::Durability;
 use wire::{Failure, FailureKind};
 
@@ -124,11 +124,17 @@ fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)
     let options = options(start)?;
     let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
     let fs = opened.map_err(|error| failure::open(&start.volume, &error))?;
+    let shown = fs.with_virtual_dirs();
+    let shown = match &options {
+        None => shown,
+        Some(_) => shown.with_search(Arc::new(questions::Questions::new(&fs))),
+    };
+    let shown = Arc::new(shown);
     let clock = Arc::clone(&env.clock);
-    let server = Server::new(start, Arc::clone(&fs), clock, events.clone(), Arc::clone(door));
+    let server = Server::new(start, Arc::clone(&shown), clock, events.clone(), Arc::clone(door));
     let served = match options {
         None => Ok(None),
-        Some(options) => mount(&fs, &options, events).map(Some),
+        Some(options) => mount(&shown, &options, events).map(Some),
     };
     let ended = served.and_then(|mount| {
         if let Some(mount) = &mount {
@@ -147,11 +153,10 @@ fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)
 
 /// Mounts the volume, and sends an event when the mount is gone.
 fn mount(
-    fs: &Arc<Fs>,
+    fs: &Arc<Volume>,
     options: &fuse::MountOptions,
     events: sync::Sender<Event>,
 ) -> Result<Arc<fuse::Mount>> {
-    fs.set_questions(Arc::new(questions::Questions::default()));
     let shared: Arc<dyn FileSystem> = Arc::clone(fs) as Arc<dyn FileSystem>;
     let mount = fuse::mount(shared, options).map_err(|error| failure::mount(&error))?;
     let mount = Arc::new(mount);

@@ -8,7 +8,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use fs::{Follow, Fs};
+use fs::{Follow, Volume};
 use inode::{Caller, NodeId};
 use wire::{Call, Failure, FailureKind};
 
@@ -86,7 +86,7 @@ fn refuse_where(
 }
 
 /// Whether a path passes through a node for which `is_it` is true.
-fn is_below(fs: &Fs, path: &Path, is_it: &impl Fn(NodeId) -> bool) -> bool {
+fn is_below(fs: &Volume, path: &Path, is_it: &impl Fn(NodeId) -> bool) -> bool {
     let leads_there = |at: &Path| {
         let at = at.as_os_str().as_bytes();
         let held = Held::exactly(fs, &Caller::root(), at, Follow::No);

@@ -1,25 +1,71 @@
 //! Resolves words of a query in `.search` by the users, groups and time of the daemon's machine.
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use fs::{Find, Fs, FsResult, Query, Search};
+use inode::{Caller, NodeId};
+use search::cluster::Fields;
 use search::query::{Expr, Letters, Reference, Surroundings, parse_search_box};
 
 use super::accounts::Accounts;
 use crate::find::Around;
 
-/// Parses the queries that appear as directories in `.search`.
-#[derive(Default)]
+/// Answers the queries that appear as directories in `.search`.
 pub(super) struct Questions {
-    accounts: Accounts,
+    fs: Arc<Fs>,
+    accounts: Arc<Accounts>,
 }
 
-impl fs::Questions for Questions {
-    fn parse(&self, text: &[u8]) -> Result<Expr, String> {
+impl Questions {
+    /// Answers queries about a volume.
+    pub(super) fn new(fs: &Arc<Fs>) -> Questions {
+        Questions { fs: Arc::clone(fs), accounts: Arc::default() }
+    }
+}
+
+impl Search for Questions {
+    fn parse(&self, text: &[u8]) -> Result<Box<dyn Query>, String> {
         let around = Words(Around::new(None));
         let expr = parse_search_box(text, &around).map_err(|error| error.message)?;
-        if expr.within_bounds() { Ok(expr) } else { Err("too many words".to_owned()) }
+        if !expr.within_bounds() {
+            return Err("too many words".to_owned());
+        }
+        let (fs, accounts) = (Arc::clone(&self.fs), Arc::clone(&self.accounts));
+        Ok(Box::new(Question { fs, accounts, expr }))
     }
+}
 
-    fn accounts(&self) -> &dyn search::query::Accounts {
-        &self.accounts
+struct Question {
+    fs: Arc<Fs>,
+    accounts: Arc<Accounts>,
+    expr: Expr,
+}
+
+impl Query for Question {
+    fn run(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        limit: u64,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> FsResult<()> {
+        let find = Find {
+            expr: &self.expr,
+            prune: None,
+            min_depth: 1,
+            max_depth: None,
+            contents_first: false,
+            order: None,
+            limit: Some(limit),
+            fields: Fields::NONE,
+            accounts: &*self.accounts,
+            cancel,
+        };
+        let emit = &mut |found: &search::Match<'_>| take(found.path);
+        self.fs.find_below(caller, directory, b"../..", &find, emit).map(drop)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Answers requests about quotas.
 
-use fs::{Follow, Fs, Owner, OwnerQuota, QuotaChange, QuotaInfo};
+use fs::{Follow, Owner, OwnerQuota, QuotaChange, QuotaInfo, Volume};
 use inode::{Caller, FsError, NodeId};
 use wire::{
     Answer, Bytes, Call, Failure, FailureKind, LimitChange, Quota, QuotaDifference, QuotaOf,
@@ -27,13 +27,17 @@ fn shown_owner(owner: Owner) -> QuotaOf {
 }
 
 /// The quotas of directories in the wire's form, with the paths that the caller may see.
-pub(super) fn shown(fs: &Fs, caller: &Caller, quotas: &[QuotaInfo]) -> Result<Vec<Quota>, Failure> {
+pub(super) fn shown(
+    fs: &Volume,
+    caller: &Caller,
+    quotas: &[QuotaInfo],
+) -> Result<Vec<Quota>, Failure> {
     let one = |quota: &QuotaInfo| Ok(of_directory(quota, visible(fs, caller, quota.directory)?));
     quotas.iter().map(one).collect()
 }
 
 /// The path of a directory if the caller may reach it, else nothing.
-pub(super) fn visible(fs: &Fs, caller: &Caller, node: NodeId) -> Result<Bytes, Failure> {
+pub(super) fn visible(fs: &Volume, caller: &Caller, node: NodeId) -> Result<Bytes, Failure> {
     let path = fs.path_of(node)?.unwrap_or_default();
     let there = !path.is_empty() && Held::exactly(fs, caller, &path, Follow::No).is_ok();
     Ok(if there { Bytes(path) } else { Bytes::default() })
@@ -64,13 +68,13 @@ fn shown_charges(quota: &OwnerQuota) -> Quota {
 }
 
 /// What a user or a group is charged.
-pub(super) fn of_owner(fs: &Fs, caller: &Caller, of: QuotaOwner) -> Result<Answer, Failure> {
+pub(super) fn of_owner(fs: &Volume, caller: &Caller, of: QuotaOwner) -> Result<Answer, Failure> {
     let found = fs.owner_quota_get(caller, owner(of))?;
     Ok(Answer::Quotas(found.iter().map(shown_charges).collect()))
 }
 
 /// All quotas: of directories, users and groups.
-pub(super) fn all(fs: &Fs, caller: &Caller) -> Result<Answer, Failure> {
+pub(super) fn all(fs: &Volume, caller: &Caller) -> Result<Answer, Failure> {
     let mut all = shown(fs, caller, &fs.quota_list(caller)?)?;
     all.extend(fs.owner_quota_list(caller)?.iter().map(shown_charges));
     Ok(Answer::Quotas(all))
@@ -89,7 +93,7 @@ fn change(inodes: LimitChange, bytes: LimitChange) -> QuotaChange {
 /// Sets limits of a user, a group or a directory, and returns the limits in effect. The count or
 /// charge that this needs runs beside all other work, and the caller sees its progress.
 pub(super) fn set(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     call: &Call<'_>,
     replies: &mut Replies,
@@ -118,7 +122,11 @@ pub(super) fn set(
 }
 
 /// Recounts all quotas by a walk over the volume. Only root may do this.
-pub(super) fn check(fs: &Fs, caller: &Caller, replies: &mut Replies) -> Result<Answer, Failure> {
+pub(super) fn check(
+    fs: &Volume,
+    caller: &Caller,
+    replies: &mut Replies,
+) -> Result<Answer, Failure> {
     if !caller.is_root() {
         return Err(FsError::RootOnly("only root checks quotas").into());
     }

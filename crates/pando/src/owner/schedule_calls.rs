@@ -1,6 +1,6 @@
 //! Requests about schedules of snapshots, and about holds.
 
-use fs::{Follow, Fs, ScheduleInfo};
+use fs::{Follow, Volume, ScheduleInfo};
 use inode::{Caller, FsError, SubvolId};
 use jiff::Zoned;
 use wire::{Answer, Bytes, Call, Failure, FailureKind, Keep, Schedule, Scheduled};
@@ -13,7 +13,7 @@ use crate::retention;
 const WHO_SCHEDULES: &str = "only the owner of the directory, or root, sets its schedule";
 
 /// The requests about schedules and holds that change something.
-pub(super) fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> {
+pub(super) fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     match call {
         Call::ScheduleSet { path, schedule } => {
             if let Some(schedule) = schedule {
@@ -52,7 +52,7 @@ pub(super) fn change(fs: &Fs, caller: &Caller, call: &Call<'_>) -> Answered<()> 
 
 /// The schedule of one directory.
 pub(super) fn get(
-    (fs, schedules): (&Fs, &Schedules),
+    (fs, schedules): (&Volume, &Schedules),
     caller: &Caller,
     path: &[u8],
 ) -> Answered<Answer> {
@@ -63,7 +63,7 @@ pub(super) fn get(
 }
 
 /// The schedules of directories that the caller reaches, by path.
-pub(super) fn all((fs, schedules): (&Fs, &Schedules), caller: &Caller) -> Answered<Answer> {
+pub(super) fn all((fs, schedules): (&Volume, &Schedules), caller: &Caller) -> Answered<Answer> {
     let mut found = Vec::new();
     for info in fs.schedules()? {
         let Some(dir) = fs.schedule_directory(&info)? else { continue };

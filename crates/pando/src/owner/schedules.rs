@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::sync::Mutex;
 use device::{Clock, Timestamp};
-use fs::{Fs, FsResult, ScheduleInfo};
+use fs::{FsResult, ScheduleInfo, Volume};
 use inode::{Caller, FsError};
 use jiff::tz::TimeZone;
 use wire::{Failure, Keep};
@@ -21,9 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(60);
 
 /// The volume, as far as its front end matters to a snapshot.
-pub(super) trait Volume {
+pub(super) trait FrontEnd {
     /// The volume.
-    fn fs(&self) -> &Fs;
+    fn fs(&self) -> &Volume;
 
     /// Waits until everything that the kernel has handed over is in the volume.
     fn catch_up(&self);
@@ -48,7 +48,7 @@ struct State {
 
 impl Schedules {
     /// Takes the snapshots that are due, if it is time to look. Returns how long until it is.
-    pub(super) fn step(&self, volume: &dyn Volume, clock: &dyn Clock) -> FsResult<Duration> {
+    pub(super) fn step(&self, volume: &dyn FrontEnd, clock: &dyn Clock) -> FsResult<Duration> {
         let now = clock.monotonic();
         let rest = self.state.lock().look_at.saturating_sub(now);
         if !rest.is_zero() {
@@ -93,7 +93,7 @@ fn place(info: &ScheduleInfo) -> (u64, u64) {
 }
 
 /// Takes the snapshot of a schedule if it is due, and deletes what it no longer keeps.
-fn run(volume: &dyn Volume, info: &ScheduleInfo, now: Timestamp) -> Result<bool, Failure> {
+fn run(volume: &dyn FrontEnd, info: &ScheduleInfo, now: Timestamp) -> Result<bool, Failure> {
     let at = jiff::Timestamp::from_nanosecond(i128::from(now.0)).unwrap_or_default();
     let cron = retention::cron(&info.schedule.cron)?;
     let due = retention::last_due(&cron, &at.to_zoned(TimeZone::system()));
@@ -122,7 +122,7 @@ fn run(volume: &dyn Volume, info: &ScheduleInfo, now: Timestamp) -> Result<bool,
 }
 
 /// Deletes the snapshots that a schedule took and no longer keeps. Those that are held stay.
-fn prune(fs: &Fs, info: &ScheduleInfo, dir: inode::NodeId) -> FsResult<()> {
+fn prune(fs: &Volume, info: &ScheduleInfo, dir: inode::NodeId) -> FsResult<()> {
     let caller = info.caller();
     let prefix = &info.schedule.prefix;
     let listed = fs.snapshot_list(&Caller::root(), dir)?;

@@ -13,13 +13,13 @@ use std::time::Duration;
 use client::Listening;
 use device::Clock;
 use device::sync::{Condvar, Mutex};
-use fs::Fs;
+use fs::Volume;
 use program::Background;
 use wire::{Failure, FailureKind, Followed, ScanWatch};
 
 use super::door::Door;
 use super::peer_wait::Outgoing;
-use super::schedules::{Schedules, Volume};
+use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
@@ -59,7 +59,7 @@ pub(super) enum Event {
 /// State that the daemon's threads share.
 pub(super) struct Server {
     volume: PathBuf,
-    fs: Arc<Fs>,
+    fs: Arc<Volume>,
     clock: Arc<dyn Clock>,
     events: Sender<Event>,
     /// How long it stays without a request; `None` means for ever.
@@ -86,7 +86,7 @@ struct Registry {
 impl Server {
     pub(super) fn new(
         start: &Start,
-        fs: Arc<Fs>,
+        fs: Arc<Volume>,
         clock: Arc<dyn Clock>,
         events: Sender<Event>,
         door: Arc<Door>,
@@ -121,7 +121,7 @@ impl Server {
     }
 
     /// The volume.
-    pub(super) fn fs(&self) -> &Arc<Fs> {
+    pub(super) fn fs(&self) -> &Arc<Volume> {
         &self.fs
     }
 
@@ -263,7 +263,7 @@ impl Server {
     pub(super) fn start(self: &Arc<Server>) -> Result<()> {
         let started = self
             .listen(self.door.listening())
-            .and_then(|()| self.background.start(&self.fs))
+            .and_then(|()| self.background.start(self.fs.inner()))
             .and_then(|()| self.take_snapshots());
         started.map_err(|error| {
             Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
@@ -487,8 +487,8 @@ impl Server {
     }
 }
 
-impl Volume for Server {
-    fn fs(&self) -> &Fs {
+impl FrontEnd for Server {
+    fn fs(&self) -> &Volume {
         &self.fs
     }
 

@@ -1,7 +1,7 @@
 //! Lists snapshots of a directory and of the whole volume, in parts of bounded size, and deletes a
 //! snapshot by its number.
 
-use fs::{Fs, KeptSnapshot, SnapshotInfo, SnapshotsOf};
+use fs::{KeptSnapshot, SnapshotInfo, SnapshotsOf, Volume};
 use inode::{Caller, SubvolId};
 use wire::{Body, Bytes, Failure, FailureKind, Hold, Snapshot};
 
@@ -42,14 +42,14 @@ pub(super) fn told(fs: &Fs, snapshot: &SnapshotInfo) -> Snapshot {
 }
 
 /// The holds on a snapshot, for a list.
-fn holds(fs: &Fs, snapshot: SubvolId) -> Vec<Hold> {
+fn holds(fs: &Volume, snapshot: SubvolId) -> Vec<Hold> {
     let held = fs.holds_of(snapshot).unwrap_or_default().into_iter();
     held.map(|hold| Hold { name: Bytes(hold.name), uid: hold.uid, since: hold.since.0 }).collect()
 }
 
 /// Sends the snapshots of the volume, the oldest first.
 pub(super) fn of_volume(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     removed: bool,
     replies: &mut Replies,
@@ -73,7 +73,7 @@ pub(super) fn of_volume(
 }
 
 /// The path of a snapshot's contents: by name below its directory, or by number.
-fn place(fs: &Fs, kept: &KeptSnapshot) -> Vec<u8> {
+fn place(fs: &Volume, kept: &KeptSnapshot) -> Vec<u8> {
     match &kept.path {
         Some(path) if !kept.removed => {
             let above = path.strip_suffix(b"/").unwrap_or(path);
@@ -84,7 +84,7 @@ fn place(fs: &Fs, kept: &KeptSnapshot) -> Vec<u8> {
 }
 
 /// Deletes a snapshot by its number.
-pub(super) fn delete(fs: &Fs, caller: &Caller, number: u64) -> Result<(), Failure> {
+pub(super) fn delete(fs: &Volume, caller: &Caller, number: u64) -> Result<(), Failure> {
     fs.snapshot_delete_number(caller, SubvolId(number)).map_err(|error| {
         let failure = Failure::from(error);
         match failure.kind {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use format::cluster_groups::{self, Groups};
 use format::inode_record::FileKind;
-use fs::{FileSystem, Follow, Fs};
+use fs::{FileSystem, Follow, Volume};
 use inode::{Caller, FsError, Kind};
 use search::Start;
 use search::aggregate::{Aggregate, LargeDirectory, Question};
@@ -38,7 +38,7 @@ pub(super) struct Ask {
 
 /// Sends the totals of a directory and everything below it.
 pub(super) fn totals(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     path: &[u8],
     ask: &Ask,
@@ -103,7 +103,7 @@ fn is_nowhere(failure: &Failure) -> bool {
 }
 
 /// A dangling symbolic link: the link itself has a size, which `du` counts.
-fn dangling<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Option<Held<'a>> {
+fn dangling<'a>(fs: &'a Volume, caller: &Caller, path: &[u8]) -> Option<Held<'a>> {
     let held = Held::resolve(fs, caller, path, Follow::No).ok()?;
     (held.entry.attr.kind == Kind::Symlink).then_some(held)
 }

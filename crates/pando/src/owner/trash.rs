@@ -1,7 +1,7 @@
 //! Requests about the trash. A path may name something that no longer exists: the directories that
 //! exist are resolved, and the names behind them are looked up in the trash.
 
-use fs::{Follow, Fs, FsResult, RestoreOptions, WalkControl};
+use fs::{Follow, FsResult, RestoreOptions, Volume, WalkControl};
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Answer, Body, Bytes, Failure, FailureKind, Removed};
 
@@ -19,7 +19,7 @@ type Answered<T> = Result<T, Failure>;
 
 /// Sends what was removed at a path or below it.
 pub(super) fn list(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     path: &[u8],
     replies: &mut Replies,
@@ -68,7 +68,7 @@ pub(super) fn list(
 
 /// Why a directory has no trash to turn off: it has none, or the trash belongs to a directory
 /// above.
-pub(super) fn not_its_own(fs: &Fs, caller: &Caller, node: NodeId) -> Failure {
+pub(super) fn not_its_own(fs: &Volume, caller: &Caller, node: NodeId) -> Failure {
     let setting = fs.trash_get(node).ok().flatten();
     let path = setting.and_then(|setting| fs.path_of(setting.directory).ok().flatten());
     let seen = path.filter(|path| Held::exactly(fs, caller, path, Follow::No).is_ok());
@@ -88,7 +88,7 @@ pub(super) fn not_its_own(fs: &Fs, caller: &Caller, node: NodeId) -> Failure {
 
 /// Directories below this one that have a trash of their own (optionally only those with something
 /// in it) and that the caller may look up.
-fn below_one(fs: &Fs, caller: &Caller, held: &Held<'_>, filled: bool) -> FsResult<Vec<Bytes>> {
+fn below_one(fs: &Volume, caller: &Caller, held: &Held<'_>, filled: bool) -> FsResult<Vec<Bytes>> {
     let Some(above) = fs.path_of(held.entry.node)? else { return Ok(Vec::new()) };
     let above = above.strip_suffix(b"/").unwrap_or(&above);
     let mut found = Vec::new();
@@ -121,7 +121,7 @@ fn none_but(failure: Failure, below: &[Bytes]) -> Failure {
 }
 
 /// Empties the trash of a directory.
-pub(super) fn empty(fs: &Fs, caller: &Caller, path: &[u8]) -> Answered<Answer> {
+pub(super) fn empty(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answer> {
     let held = Held::resolve(fs, caller, path, Follow::Yes)?;
     let gone = fs.trash_empty(caller, held.entry.node).map_err(|error| no_trash(error, path))?;
     Ok(Answer::Emptied(gone))
@@ -140,7 +140,7 @@ fn no_trash(error: FsError, path: &[u8]) -> Failure {
 
 /// Restores what was removed at a path.
 pub(super) fn restore(
-    fs: &Fs,
+    fs: &Volume,
     caller: &Caller,
     (path, to): (&[u8], Option<&[u8]>),
     options: &RestoreOptions,
@@ -171,7 +171,7 @@ pub(super) fn restore(
 }
 
 /// The deepest existing directory of a path, and the names behind it.
-fn split<'a>(fs: &'a Fs, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>, Vec<Vec<u8>>)> {
+fn split<'a>(fs: &'a Volume, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>, Vec<Vec<u8>>)> {
     let mut names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
     names.retain(|name| !name.is_empty() && *name != b".");
     if names.contains(&&b".."[..]) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use format::acl::{ACCESS, Acl, BYTES_MAX, DEFAULT};
 use format::directory_record::DirectoryRecord;
 use format::key::{self, Part};
-use fs::{FileSystem, SetXattr};
+use fs::{FileSystem, Paths, SetXattr};
 use inode::permissions::{HAS_ACL, READ};
 use inode::{Attr, Caller, FsError, NodeId, SetAttr};
 use search::Outcome;

@@ -1,6 +1,6 @@
 //! Histories of paths over snapshots.
 
-use fs::{Change, FileSystem};
+use fs::{Change, FileSystem, Paths};
 use inode::FsError;
 
 use super::{forget, home, root, settle};

@@ -11,7 +11,7 @@ use store::{Maintain, Store};
 
 use super::{contents, home, root, snapshot_root};
 use crate::search::everything_below;
-use crate::support::{Volume, assert_whole, refused, volume, volume_on};
+use crate::support::{Volume, assert_whole, refused, shown, volume, volume_on};
 
 on_each_engine!(
     a_copy_costs_the_same_over_any_number_of_subvolumes,
@@ -216,7 +216,7 @@ fn an_inherited_subvolume_of_a_read_only_volume_is_refused_with_the_reason() {
         &options,
     )
     .expect("a volume");
-    let v = Volume { fs: again, env: v.env, store: v.store, header: v.header };
+    let v = Volume { fs: shown(&again), env: v.env, store: v.store, header: v.header };
     let copy = v.find(home(), "c").expect("the clone").node;
     assert_eq!(v.sorted(copy), ["n0", "n1"]);
     refused(v.find(copy, "n0"), &FsError::ReadOnly(String::new()));

@@ -4,7 +4,7 @@ use fs::{FileSystem, Fs, OpenOptions, RenameMode};
 use inode::{FsError, NameHash};
 
 use super::{Told, contents, filled, forget, give, home, root, settle};
-use crate::support::{Volume, refused, user, volume};
+use crate::support::{Volume, refused, shown, user, volume};
 
 fn deep(v: &Volume) {
     let mut dir = v.dir(home(), "tree").node;
@@ -53,7 +53,7 @@ fn reclaiming_resumes_after_a_crash_at_any_step() {
             std::sync::Arc::<testing::MemStore>::clone(&v.store);
         let options = OpenOptions::default();
         let fs = Fs::open_with_hash(v.env.env(), store, header, &options, hash).expect("it opens");
-        let again = Volume { fs, ..v };
+        let again = Volume { fs: shown(&fs), ..v };
         settle(&again);
         let status = again.fs.status().expect("a status");
         assert_eq!((status.detached, status.files), (0, files), "after {steps} steps");

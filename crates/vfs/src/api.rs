@@ -77,12 +77,12 @@ pub enum RenameMode {
 
 impl RenameMode {
     /// Whether it fails if the target exists.
-    pub(crate) fn keeps_target(self) -> bool {
+    pub fn keeps_target(self) -> bool {
         matches!(self, RenameMode::NoReplace | RenameMode::NoReplaceWhiteout)
     }
 
     /// Whether it leaves a whiteout.
-    pub(crate) fn leaves_whiteout(self) -> bool {
+    pub fn leaves_whiteout(self) -> bool {
         matches!(self, RenameMode::Whiteout | RenameMode::NoReplaceWhiteout)
     }
 }
@@ -120,6 +120,15 @@ pub enum Seek {
     Data,
     /// A hole; the last one begins at the end of the file.
     Hole,
+}
+
+/// Whether the last component of a path is followed when it is a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// As `stat` does.
+    Yes,
+    /// As `lstat` does.
+    No,
 }
 
 /// What `fsync` makes durable.
@@ -181,11 +190,16 @@ pub trait FileSystem: Send + Sync {
     /// The target of a symbolic link.
     fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>>;
 
+    /// Like `readlink`, but does not update the link's time of last read.
+    fn readlink_untimed(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        self.readlink(caller, node)
+    }
+
     /// Creates a file, fifo, socket or device node; the first half of `open(O_CREAT)`.
     fn mknod(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode)
     -> FsResult<Entry>;
 
-    /// Creates a directory. In `.snapshots` this takes a snapshot.
+    /// Creates a directory.
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry>;
 
     /// Creates a symbolic link.
@@ -203,7 +217,7 @@ pub trait FileSystem: Send + Sync {
     /// Removes the name of anything but a directory.
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()>;
 
-    /// Removes an empty directory. In `.snapshots` this deletes a snapshot, empty or not.
+    /// Removes an empty directory.
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()>;
 
     /// Renames atomically: `from` and `to` are (directory, name).
@@ -332,9 +346,27 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Announces what a mount shows as its root. An implementation with virtual names at the root
-    /// of a mount shows them there.
+    /// Announces what a mount shows as its root. A file system that replaces this directory
+    /// announces the new one by [`Invalidate::root`].
     fn set_shown_root(&self, _root: NodeId) {}
+
+    /// Whether what a node holds may be another thing at every call: a front end that caches must
+    /// ask again at every use, and a look-up may take as long as a search.
+    fn is_volatile(&self, _node: NodeId) -> bool {
+        false
+    }
+
+    /// Whether making a directory there takes a snapshot. This needs all groups of the caller.
+    fn takes_snapshots(&self, _directory: NodeId) -> bool {
+        false
+    }
+
+    /// Whether the value of an extended attribute of this name is computed when it is read, from
+    /// what the caller may see: it may take as long as a search, and needs all groups of the
+    /// caller.
+    fn is_computed(&self, _xattr: &[u8]) -> bool {
+        false
+    }
 }
 
 /// Notifications for a front end that caches: a snapshot, a roll-back, a clone, or another client
@@ -348,6 +380,13 @@ pub trait Invalidate: Send + Sync {
     fn let_go(&self, parent: NodeId, name: &[u8]) {
         self.entry(parent, name);
     }
+
+    /// The front end should drop a directory and the names below it if they are unused. The names
+    /// of the directory itself follow, by [`Invalidate::let_go`].
+    fn let_go_below(&self, _directory: NodeId) {}
+
+    /// A name of a snapshot of a directory now points to another snapshot, or to none.
+    fn snapshot(&self, _directory: NodeId, _name: &[u8]) {}
 
     /// Attributes and contents of a node changed.
     fn node(&self, node: NodeId);

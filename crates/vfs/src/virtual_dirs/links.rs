@@ -14,14 +14,14 @@ const NUMBER_BYTES: usize = 8;
 const LINK_BYTES: usize = 96;
 
 /// A match.
-pub(crate) struct Link {
-    pub(crate) path: Box<[u8]>,
-    pub(crate) name: Box<[u8]>,
+pub(super) struct Link {
+    pub(super) path: Box<[u8]>,
+    pub(super) name: Box<[u8]>,
 }
 
 /// The links of a query.
 #[derive(Default)]
-pub(crate) struct Links {
+pub(super) struct Links {
     all: BTreeMap<u32, Link>,
     /// Their numbers in the order of names.
     by_name: Vec<u32>,
@@ -35,7 +35,7 @@ pub(crate) struct Links {
 impl Links {
     /// Takes the matches of a new search, sorted. `false`: there are not as many numbers.
     #[must_use]
-    pub(crate) fn replace(&mut self, paths: Vec<Vec<u8>>, numbers: u32) -> bool {
+    pub(super) fn replace(&mut self, paths: Vec<Vec<u8>>, numbers: u32) -> bool {
         if self.next as usize + paths.len() > numbers as usize {
             return false;
         }
@@ -86,23 +86,23 @@ impl Links {
     }
 
     /// The number of a link, by its name.
-    pub(crate) fn named(&self, name: &[u8]) -> Option<u32> {
+    pub(super) fn named(&self, name: &[u8]) -> Option<u32> {
         let at = self.by_name.binary_search_by(|number| self.all[number].name[..].cmp(name));
         at.ok().map(|at| self.by_name[at])
     }
 
     /// A link.
-    pub(crate) fn get(&self, number: u32) -> Option<&Link> {
+    pub(super) fn get(&self, number: u32) -> Option<&Link> {
         self.all.get(&number)
     }
 
     /// The links from a number on.
-    pub(crate) fn from(&self, number: u32) -> impl Iterator<Item = (u32, &Link)> {
+    pub(super) fn from(&self, number: u32) -> impl Iterator<Item = (u32, &Link)> {
         self.all.range(number..).map(|(number, link)| (*number, link))
     }
 
     /// Memory that they take, about.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.all.values().map(|link| link.path.len() + link.name.len() + LINK_BYTES).sum()
     }
 }

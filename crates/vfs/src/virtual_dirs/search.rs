@@ -18,21 +18,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use device::Timestamp;
 use device::sync::Mutex;
+use device::{Clock, Timestamp};
 use inode::{Attr, Caller, FsError, Kind, NodeId, Slot};
-use search::cluster::Fields;
-use search::query::{Accounts, Expr};
 
-use crate::cancellation::{cancel, is_cancelled};
-use crate::search_links::Links;
-use crate::{DirEntry, Entry, Find, Fs, FsResult, WalkControl};
+use super::links::Links;
+use crate::{DirEntry, Entry, FsResult, WalkControl, cancel, is_cancelled};
 
 /// Its name at the root, unless another object there has that name.
-pub(crate) const NAME: &[u8] = b".search";
+pub(super) const NAME: &[u8] = b".search";
 
 /// The slot that its nodes are shown in: one above all that subvolumes have.
 const SUBVOL: u64 = (1 << 24) - 1;
@@ -58,29 +56,43 @@ const FRESH_TIMES: u32 = 10;
 /// How often a thread that waits for another one's search checks whether it still has to.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the volume's daemon knows and the volume does not: what words of a query mean.
-pub trait Questions: Send + Sync {
-    /// Reads a query; the error is for people.
-    fn parse(&self, text: &[u8]) -> Result<Expr, String>;
+/// The error for an attempt to change the result of a query.
+pub(super) const REFUSED: FsError = FsError::NotPermitted("a query directory is read-only");
 
-    /// What is known of users and groups.
-    fn accounts(&self) -> &dyn Accounts;
+/// Answers queries that are names of directories in `.search`.
+pub trait Search: Send + Sync {
+    /// Reads a query; the error is for people.
+    fn parse(&self, text: &[u8]) -> Result<Box<dyn Query>, String>;
+}
+
+/// A query that was read.
+pub trait Query: Send + Sync {
+    /// Finds up to `limit` nodes below a directory that the caller may see, and passes their paths
+    /// below it, each after `../..`. Ends early when `cancel` is set.
+    fn run(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        limit: u64,
+        cancel: &AtomicBool,
+        take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> FsResult<()>;
 }
 
 /// Whether a node is in `.search`, or is it: a front end that caches must ask again at every use.
 #[inline]
-pub fn is_volatile(node: NodeId) -> bool {
+pub(super) fn is_volatile(node: NodeId) -> bool {
     node.slot() == Slot(SUBVOL)
 }
 
 /// The queries that callers named.
-#[derive(Default)]
-pub(crate) struct Searches {
-    questions: Mutex<Option<Arc<dyn Questions>>>,
+pub(super) struct Searches {
+    search: Arc<dyn Search>,
+    clock: Arc<dyn Clock>,
     /// When `.search` was made.
-    since: OnceLock<Timestamp>,
-    /// What the mount shows as its root, unless that is the volume's.
-    shown: Mutex<Option<NodeId>>,
+    since: Timestamp,
+    /// The directory that `.search` is in, and that queries search.
+    shown: Arc<Mutex<NodeId>>,
     inner: Mutex<Inner>,
 }
 
@@ -92,7 +104,7 @@ struct Inner {
 }
 
 struct Held {
-    query: Arc<Query>,
+    query: Arc<Named>,
     /// When it was last used.
     used: Duration,
     /// Memory of its links.
@@ -102,9 +114,9 @@ struct Held {
 /// Whose query, and which.
 type Key = (u32, u32, Vec<u32>, Vec<u8>);
 
-struct Query {
+struct Named {
     key: Key,
-    expr: Expr,
+    query: Box<dyn Query>,
     /// When it was named.
     made: Timestamp,
     /// Held during a search; what it found is put in place at its end.
@@ -140,34 +152,8 @@ fn node(query: u64, link: Option<u32>) -> NodeId {
     NodeId(SUBVOL << 40 | query << LINK_BITS | link)
 }
 
-impl Fs {
-    /// Creates `.search` there: from now on its directories are queries.
-    pub fn set_questions(&self, questions: Arc<dyn Questions>) {
-        self.searches.since.get_or_init(|| self.env.clock.now());
-        *self.searches.questions.lock() = Some(questions);
-    }
-}
-
-/// Looks `.search` up at the root; `None` where there is none.
-pub(crate) fn enter(fs: &Fs, caller: &Caller) -> Option<Entry> {
-    fs.searches.questions.lock().as_ref()?;
-    Some(entry(top(fs, caller)))
-}
-
 fn entry(attr: Attr) -> Entry {
     Entry { node: attr.node, attr }
-}
-
-/// Attributes of `.search`.
-fn top(fs: &Fs, caller: &Caller) -> Attr {
-    let since = fs.searches.since.get().copied().unwrap_or_default();
-    attr(caller, NodeId(SUBVOL << 40), Kind::Directory, 0, since)
-}
-
-/// Attributes of a query's directory: its contents are as of now.
-fn directory(fs: &Fs, caller: &Caller, node: NodeId, made: Timestamp) -> Attr {
-    let mtime = fs.env.clock.now();
-    Attr { mtime, ..attr(caller, node, Kind::Directory, 0, made) }
 }
 
 /// Attributes: a read-only directory of the caller's, or a link.
@@ -192,95 +178,6 @@ fn attr(caller: &Caller, node: NodeId, kind: Kind, size: u64, time: Timestamp) -
         ctime: time,
         btime: time,
     }
-}
-
-/// Looks a query up, or a link of one.
-pub(crate) fn lookup(fs: &Fs, caller: &Caller, at: NodeId, name: &[u8]) -> FsResult<Entry> {
-    if name == b"." {
-        return Ok(entry(getattr(fs, caller, at)?));
-    }
-    match (place(at), name) {
-        (Place::Top, b"..") => {
-            let attr = crate::ops::getattr::getattr(fs, caller, fs.searches.root())?;
-            Ok(entry(attr))
-        }
-        (Place::Query(_), b"..") => enter(fs, caller).ok_or(FsError::Stale),
-        (Place::Top, _) => {
-            let number = fs.searches.number(fs, caller, name)?;
-            let made = fs.searches.query(fs, number)?.made;
-            Ok(entry(directory(fs, caller, node(number, None), made)))
-        }
-        (Place::Query(number), _) => {
-            let query = fs.searches.query(fs, number)?;
-            query.search(fs, number, caller, false)?;
-            let found = query.found.lock();
-            let link = found.links.named(name).ok_or(FsError::NotFound)?;
-            let size = found.links.get(link).map_or(0, |link| link.path.len() as u64);
-            let node = node(number, Some(link));
-            Ok(entry(attr(caller, node, Kind::Symlink, size, query.made)))
-        }
-        (Place::Link(..), _) => Err(FsError::NotDirectory),
-    }
-}
-
-/// Attributes of a node of `.search`.
-pub(crate) fn getattr(fs: &Fs, caller: &Caller, at: NodeId) -> FsResult<Attr> {
-    match place(at) {
-        Place::Top => Ok(top(fs, caller)),
-        Place::Query(number) => {
-            let made = fs.searches.query(fs, number)?.made;
-            Ok(directory(fs, caller, at, made))
-        }
-        Place::Link(number, _) => {
-            let size = readlink(fs, at)?.len() as u64;
-            let made = fs.searches.query(fs, number)?.made;
-            Ok(attr(caller, at, Kind::Symlink, size, made))
-        }
-    }
-}
-
-/// The target of a link.
-pub(crate) fn readlink(fs: &Fs, at: NodeId) -> FsResult<Vec<u8>> {
-    let Place::Link(number, link) = place(at) else {
-        return Err(FsError::InvalidArgument("not a symbolic link"));
-    };
-    let query = fs.searches.query(fs, number)?;
-    let found = query.found.lock();
-    found.links.get(link).map(|link| link.path.to_vec()).ok_or(FsError::Stale)
-}
-
-/// Lists the matches of a query. `.search` itself lists nothing: it contains every query.
-pub(crate) fn readdir(
-    fs: &Fs,
-    caller: &Caller,
-    at: NodeId,
-    cookie: u64,
-    plus: bool,
-    take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
-) -> FsResult<()> {
-    const FIRST_COOKIE: u64 = 256;
-    let number = match place(at) {
-        Place::Top => return Ok(()),
-        Place::Query(number) => number,
-        Place::Link(..) => return Err(FsError::NotDirectory),
-    };
-    let query = fs.searches.query(fs, number)?;
-    if cookie < FIRST_COOKIE {
-        query.search(fs, number, caller, true)?;
-    }
-    let found = query.found.lock();
-    let from = u32::try_from((cookie + 1).saturating_sub(FIRST_COOKIE)).unwrap_or(u32::MAX);
-    for (number_of, link) in found.links.from(from) {
-        let node = node(number, Some(number_of));
-        let size = link.path.len() as u64;
-        let attr = plus.then(|| attr(caller, node, Kind::Symlink, size, query.made));
-        let (kind, cookie) = (Kind::Symlink, FIRST_COOKIE + u64::from(number_of));
-        let entry = DirEntry { name: &link.name, node, kind, cookie, attr: attr.as_ref() };
-        if take(&entry) == WalkControl::Stop {
-            break;
-        }
-    }
-    Ok(())
 }
 
 impl Inner {
@@ -326,23 +223,128 @@ impl Inner {
 }
 
 impl Searches {
-    /// The directory that `.search` is in, and that queries search.
-    pub(crate) fn root(&self) -> NodeId {
-        self.shown.lock().unwrap_or(NodeId::ROOT)
+    pub(super) fn new(
+        search: Arc<dyn Search>,
+        clock: Arc<dyn Clock>,
+        shown: Arc<Mutex<NodeId>>,
+    ) -> Searches {
+        let since = clock.now();
+        Searches { search, clock, since, shown, inner: Mutex::default() }
     }
 
-    /// Moves `.search` to another directory.
-    pub(crate) fn show(&self, root: NodeId) {
-        *self.shown.lock() = Some(root);
+    /// Looks `.search` up at the root.
+    pub(super) fn enter(&self, caller: &Caller) -> Entry {
+        entry(self.top(caller))
+    }
+
+    /// Attributes of `.search`.
+    fn top(&self, caller: &Caller) -> Attr {
+        attr(caller, NodeId(SUBVOL << 40), Kind::Directory, 0, self.since)
+    }
+
+    /// Attributes of a query's directory: its contents are as of now.
+    fn directory(&self, caller: &Caller, node: NodeId, made: Timestamp) -> Attr {
+        let mtime = self.clock.now();
+        Attr { mtime, ..attr(caller, node, Kind::Directory, 0, made) }
+    }
+
+    /// Looks a query up, or a link of one. `None`: the directory that `.search` is in.
+    pub(super) fn lookup(
+        &self,
+        caller: &Caller,
+        at: NodeId,
+        name: &[u8],
+    ) -> FsResult<Option<Entry>> {
+        if name == b"." {
+            return self.getattr(caller, at).map(entry).map(Some);
+        }
+        match (place(at), name) {
+            (Place::Top, b"..") => Ok(None),
+            (Place::Query(_), b"..") => Ok(Some(self.enter(caller))),
+            (Place::Top, _) => {
+                let number = self.number(caller, name)?;
+                let made = self.query(number)?.made;
+                Ok(Some(entry(self.directory(caller, node(number, None), made))))
+            }
+            (Place::Query(number), _) => {
+                let query = self.query(number)?;
+                query.search(self, number, caller, false)?;
+                let found = query.found.lock();
+                let link = found.links.named(name).ok_or(FsError::NotFound)?;
+                let size = found.links.get(link).map_or(0, |link| link.path.len() as u64);
+                let node = node(number, Some(link));
+                Ok(Some(entry(attr(caller, node, Kind::Symlink, size, query.made))))
+            }
+            (Place::Link(..), _) => Err(FsError::NotDirectory),
+        }
+    }
+
+    /// Attributes of a node of `.search`.
+    pub(super) fn getattr(&self, caller: &Caller, at: NodeId) -> FsResult<Attr> {
+        match place(at) {
+            Place::Top => Ok(self.top(caller)),
+            Place::Query(number) => {
+                let made = self.query(number)?.made;
+                Ok(self.directory(caller, at, made))
+            }
+            Place::Link(number, _) => {
+                let size = self.readlink(at)?.len() as u64;
+                let made = self.query(number)?.made;
+                Ok(attr(caller, at, Kind::Symlink, size, made))
+            }
+        }
+    }
+
+    /// The target of a link.
+    pub(super) fn readlink(&self, at: NodeId) -> FsResult<Vec<u8>> {
+        let Place::Link(number, link) = place(at) else {
+            return Err(FsError::InvalidArgument("not a symbolic link"));
+        };
+        let query = self.query(number)?;
+        let found = query.found.lock();
+        found.links.get(link).map(|link| link.path.to_vec()).ok_or(FsError::Stale)
+    }
+
+    /// Lists the matches of a query. `.search` itself lists nothing: it contains every query.
+    pub(super) fn readdir(
+        &self,
+        caller: &Caller,
+        at: NodeId,
+        (cookie, plus): (u64, bool),
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        const FIRST_COOKIE: u64 = 256;
+        let number = match place(at) {
+            Place::Top => return Ok(()),
+            Place::Query(number) => number,
+            Place::Link(..) => return Err(FsError::NotDirectory),
+        };
+        let query = self.query(number)?;
+        if cookie < FIRST_COOKIE {
+            query.search(self, number, caller, true)?;
+        }
+        let found = query.found.lock();
+        let from = u32::try_from((cookie + 1).saturating_sub(FIRST_COOKIE)).unwrap_or(u32::MAX);
+        for (number_of, link) in found.links.from(from) {
+            let node = node(number, Some(number_of));
+            let size = link.path.len() as u64;
+            let attr = plus.then(|| attr(caller, node, Kind::Symlink, size, query.made));
+            let (kind, cookie) = (Kind::Symlink, FIRST_COOKIE + u64::from(number_of));
+            let entry = DirEntry { name: &link.name, node, kind, cookie, attr: attr.as_ref() };
+            if take(&entry) == WalkControl::Stop {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The number of a caller's query.
-    fn number(&self, fs: &Fs, caller: &Caller, text: &[u8]) -> FsResult<u64> {
+    fn number(&self, caller: &Caller, text: &[u8]) -> FsResult<u64> {
         if is_hidden_name(text) {
             return Err(FsError::NotFound);
         }
         let key: Key = (caller.uid, caller.gid, caller.groups.clone(), text.to_vec());
-        let now = fs.env.clock.monotonic();
+        let now = self.clock.monotonic();
         {
             let mut inner = self.inner.lock();
             if let Some(number) = inner.numbers.get(&key).copied() {
@@ -352,8 +354,7 @@ impl Searches {
                 return Ok(number);
             }
         }
-        let questions = self.questions.lock().clone().ok_or(FsError::NotFound)?;
-        let expr = questions.parse(text).map_err(|error| {
+        let query = self.search.parse(text).map_err(|error| {
             let text = String::from_utf8_lossy(text);
             tracing::info!(%text, %error, "a directory below .search is not a query");
             FsError::InvalidArgument("not a query")
@@ -368,17 +369,17 @@ impl Searches {
         };
         inner.numbers.insert(key.clone(), number);
         let (searching, found) = (Mutex::default(), Mutex::default());
-        let made = fs.env.clock.now();
-        let query = Arc::new(Query { key, expr, made, searching, found });
+        let made = self.clock.now();
+        let query = Arc::new(Named { key, query, made, searching, found });
         inner.queries.insert(number, Held { query, used: now, bytes: 0 });
         inner.shrink(now, number);
         Ok(number)
     }
 
-    fn query(&self, fs: &Fs, number: u64) -> FsResult<Arc<Query>> {
+    fn query(&self, number: u64) -> FsResult<Arc<Named>> {
         let mut inner = self.inner.lock();
         let held = inner.queries.get_mut(&number).ok_or(FsError::Stale)?;
-        held.used = fs.env.clock.monotonic();
+        held.used = self.clock.monotonic();
         Ok(Arc::clone(&held.query))
     }
 
@@ -398,15 +399,21 @@ fn is_hidden_name(text: &[u8]) -> bool {
     text.first() == Some(&b'.') && text.iter().all(plain)
 }
 
-impl Query {
+impl Named {
     /// Searches; for a look-up only if the last search is no longer valid.
-    fn search(&self, fs: &Fs, number: u64, caller: &Caller, again: bool) -> FsResult<()> {
+    fn search(
+        &self,
+        searches: &Searches,
+        number: u64,
+        caller: &Caller,
+        again: bool,
+    ) -> FsResult<()> {
         let (uid, gid, groups, _) = &self.key;
         if (caller.uid, caller.gid) != (*uid, *gid) && !caller.is_root() {
             return Err(FsError::AccessDenied);
         }
         let caller = Caller { uid: *uid, gid: *gid, groups: groups.clone(), ..caller.clone() };
-        let clock = &fs.env.clock;
+        let clock = &searches.clock;
         let is_fresh =
             || !again && self.found.lock().until.is_some_and(|until| clock.monotonic() < until);
         let cancel = cancel();
@@ -424,26 +431,14 @@ impl Query {
             return Ok(());
         }
         let begun = clock.monotonic();
-        let questions = fs.searches.questions.lock().clone().ok_or(FsError::Stale)?;
-        let find = Find {
-            expr: &self.expr,
-            prune: None,
-            min_depth: 1,
-            max_depth: None,
-            contents_first: false,
-            order: None,
-            limit: Some(LINKS_MAX as u64 + 1),
-            fields: Fields::NONE,
-            accounts: questions.accounts(),
-            cancel: &cancel,
-        };
         let (mut paths, mut bytes): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
-        fs.find_below(&caller, fs.searches.root(), b"../..", &find, &mut |matched| {
-            bytes += matched.path.len();
+        let root = *searches.shown.lock();
+        self.query.run(&caller, root, LINKS_MAX as u64 + 1, &cancel, &mut |path| {
+            bytes += path.len();
             if bytes > PATH_BYTES_MAX {
                 return ControlFlow::Break(());
             }
-            paths.push(matched.path.to_vec());
+            paths.push(path.to_vec());
             ControlFlow::Continue(())
         })?;
         if is_cancelled(&cancel) {
@@ -457,7 +452,7 @@ impl Query {
         if !found.links.replace(paths, NUMBERS_MAX) {
             // The query is named again, by another number.
             drop(found);
-            fs.searches.inner.lock().forget(number);
+            searches.inner.lock().forget(number);
             return Err(FsError::Stale);
         }
         let now = clock.monotonic();
@@ -465,7 +460,7 @@ impl Query {
         found.until = Some(now + FRESH.max(took * FRESH_TIMES));
         let bytes = found.links.memory_bytes();
         drop(found);
-        fs.searches.settle(now, number, bytes);
+        searches.settle(now, number, bytes);
         Ok(())
     }
 }
@@ -474,11 +469,26 @@ impl Query {
 mod tests {
     use super::*;
 
+    struct Nothing;
+
+    impl Query for Nothing {
+        fn run(
+            &self,
+            _: &Caller,
+            _: NodeId,
+            _: u64,
+            _: &AtomicBool,
+            _: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+        ) -> FsResult<()> {
+            Ok(())
+        }
+    }
+
     fn held(user: u32, number: u64, bytes: usize) -> Held {
         let key = (user, user, Vec::new(), number.to_string().into_bytes());
         let (searching, found) = (Mutex::default(), Mutex::default());
         let made = Timestamp::default();
-        let query = Arc::new(Query { key, expr: Expr::yes(), made, searching, found });
+        let query = Arc::new(Named { key, query: Box::new(Nothing), made, searching, found });
         Held { query, used: Duration::from_secs(number), bytes }
     }
 

@@ -8,38 +8,45 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use device::sync::Mutex;
 use device::{Clock, SystemClock, Timestamp};
-use fs::{
-    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, WalkControl,
-};
 use inode::permissions::without_set_id;
-use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime};
+use inode::{Attr, Caller, Enforce, FsError, Kind, NodeId, SetAttr, SetTime, SubvolId};
+use vfs::{
+    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, ListedSnapshot, NewNode,
+    RenameMode, Seek, SetXattr, Snapshots, StatFs, SyncScope, WalkControl,
+};
 
-pub(crate) struct MemoryFs {
+/// The file system.
+pub struct MemoryFs {
     state: Mutex<State>,
     invalidate: Mutex<Option<Arc<dyn Invalidate>>>,
     clock: SystemClock,
     /// Reports every new name as if another process had made it, from within the call.
-    pub(crate) report_own_names: bool,
+    pub report_own_names: bool,
     /// The size of the root, if it must look large.
-    pub(crate) root_entries_shown: Option<u64>,
-    pub(crate) fsyncs: AtomicUsize,
-    pub(crate) chmods: AtomicUsize,
-    pub(crate) lookups: AtomicUsize,
+    pub root_entries_shown: Option<u64>,
+    /// Calls of `fsync`.
+    pub fsyncs: AtomicUsize,
+    /// Changes of a mode.
+    pub chmods: AtomicUsize,
+    /// Calls of `lookup`.
+    pub lookups: AtomicUsize,
     /// Held by a test, it stops the thread that answers `statfs` or a total.
-    pub(crate) gate: Mutex<()>,
-    pub(crate) at_gate: AtomicUsize,
+    pub gate: Mutex<()>,
+    /// How often a thread reached the gate.
+    pub at_gate: AtomicUsize,
     /// Answers reads with damage.
-    pub(crate) damaged: std::sync::atomic::AtomicBool,
+    pub damaged: std::sync::atomic::AtomicBool,
     /// A name that listings find no attributes of.
-    pub(crate) unreadable: Option<&'static [u8]>,
+    pub unreadable: Option<&'static [u8]>,
     /// A name at which listings fail.
-    pub(crate) unlistable: Option<&'static [u8]>,
+    pub unlistable: Option<&'static [u8]>,
 }
 
 #[derive(Default)]
 struct State {
     nodes: BTreeMap<u64, Node>,
+    /// Roots of snapshots by directory and name.
+    snapshots: BTreeMap<(u64, Vec<u8>), u64>,
     next: u64,
     next_cookie: u64,
 }
@@ -56,7 +63,7 @@ struct Node {
 
 const ROOT: u64 = 1;
 /// What the root shows as its number: not the handle.
-pub(crate) const ROOT_SHOWN: u64 = (1 << 40) + 1;
+pub const ROOT_SHOWN: u64 = (1 << 40) + 1;
 
 impl State {
     fn node(&mut self, node: NodeId) -> FsResult<&mut Node> {
@@ -119,10 +126,17 @@ impl State {
 }
 
 /// Setting a file to this length takes as long as the gate is held.
-pub(crate) const LONG: u64 = 424_242;
+pub const LONG: u64 = 424_242;
+
+impl Default for MemoryFs {
+    fn default() -> MemoryFs {
+        MemoryFs::new()
+    }
+}
 
 impl MemoryFs {
-    pub(crate) fn new() -> MemoryFs {
+    /// An empty one.
+    pub fn new() -> MemoryFs {
         let fs = MemoryFs {
             state: Mutex::new(State { next: 100, ..State::default() }),
             invalidate: Mutex::new(None),
@@ -216,48 +230,53 @@ impl MemoryFs {
         if bits & mask == mask { Ok(()) } else { Err(FsError::AccessDenied) }
     }
 
-    pub(crate) fn report(&self) -> Arc<dyn Invalidate> {
+    /// What was registered for changes.
+    pub fn report(&self) -> Arc<dyn Invalidate> {
         self.invalidate.lock().clone().expect("the mount registers itself")
     }
 
     /// Creates or replaces a file without the kernel seeing it.
-    pub(crate) fn put_behind(&self, parent: NodeId, name: &[u8], bytes: &[u8]) -> NodeId {
+    pub fn put_behind(&self, parent: NodeId, name: &[u8], bytes: &[u8]) -> NodeId {
         self.detach_behind(parent, name);
         let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
-        let entry = self.make(&Caller::root(), parent, name, &new, bytes).unwrap();
+        let entry = self.make(&Caller::root(), parent, name, &new, bytes).expect("a free name");
         self.forget(entry.node, 1);
         entry.node
     }
 
-    pub(crate) fn detach_behind(&self, parent: NodeId, name: &[u8]) {
+    /// Removes a name without the kernel seeing it.
+    pub fn detach_behind(&self, parent: NodeId, name: &[u8]) {
         let mut state = self.state.lock();
         if let Ok(old) = state.detach(parent, name) {
             state.drop_link(old);
         }
     }
 
-    pub(crate) fn count_behind(&self, node: NodeId, links: u32) {
-        self.state.lock().node(node).unwrap().attr.nlink = links;
+    /// Sets the links of a node without the kernel seeing it.
+    pub fn count_behind(&self, node: NodeId, links: u32) {
+        self.state.lock().node(node).expect("a node").attr.nlink = links;
     }
 
-    pub(crate) fn rewrite_behind(&self, node: NodeId, bytes: &[u8]) {
+    /// Replaces the contents of a file without the kernel seeing it.
+    pub fn rewrite_behind(&self, node: NodeId, bytes: &[u8]) {
         let mut state = self.state.lock();
-        let found = state.node(node).unwrap();
+        let found = state.node(node).expect("a node");
         found.bytes = bytes.to_vec();
         found.attr.size = bytes.len() as u64;
     }
 
     /// Makes the root show another directory, as a roll-back of the whole volume does.
-    pub(crate) fn move_root_behind(&self) {
-        self.state.lock().node(NodeId::ROOT).unwrap().attr.node = NodeId(2 * ROOT_SHOWN);
+    pub fn move_root_behind(&self) {
+        self.state.lock().node(NodeId::ROOT).expect("the root").attr.node = NodeId(2 * ROOT_SHOWN);
     }
 
-    pub(crate) fn nodes(&self) -> usize {
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
         self.state.lock().nodes.len()
     }
 
     /// Look-ups that the kernel has not returned.
-    pub(crate) fn held(&self) -> u64 {
+    pub fn held(&self) -> u64 {
         self.state.lock().nodes.values().map(|node| node.lookups).sum()
     }
 
@@ -540,11 +559,15 @@ impl FileSystem for MemoryFs {
     }
 
     fn getxattr(&self, _: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
-        if fs::is_total(name) {
+        if self.is_computed(name) {
             self.at_gate.fetch_add(1, Ordering::Relaxed);
             drop(self.gate.lock());
         }
         self.state.lock().node(node)?.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
+    }
+
+    fn is_computed(&self, xattr: &[u8]) -> bool {
+        xattr.starts_with(b"user.pando.")
     }
 
     fn listxattr(&self, _: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
@@ -587,5 +610,79 @@ impl FileSystem for MemoryFs {
 
     fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
         *self.invalidate.lock() = Some(invalidate);
+    }
+}
+
+/// A snapshot is a directory with the names that its source had.
+impl Snapshots for MemoryFs {
+    fn take_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let key = (directory.0, name.to_vec());
+        if state.snapshots.contains_key(&key) {
+            return Err(FsError::Exists);
+        }
+        let number = state.next + 1;
+        let source = state.node(directory)?;
+        if !caller.is_root() && caller.uid != source.attr.uid {
+            return Err(FsError::NotPermitted("only the owner has snapshots"));
+        }
+        let mut copy = self.fresh(number, Kind::Directory, source.attr.mode, caller);
+        (copy.names, copy.entries) = (source.names.clone(), source.entries.clone());
+        copy.parent = directory.0;
+        state.next = number;
+        state.nodes.insert(number, copy);
+        state.snapshots.insert(key, number);
+        Ok(())
+    }
+
+    fn delete_snapshot(&self, _: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let root = state.snapshots.remove(&(directory.0, name.to_vec()));
+        state.drop_link(root.ok_or(FsError::NotFound)?);
+        Ok(())
+    }
+
+    fn rename_snapshot(
+        &self,
+        _: &Caller,
+        directory: NodeId,
+        from: &[u8],
+        to: &[u8],
+    ) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let root = state.snapshots.remove(&(directory.0, from.to_vec()));
+        state.snapshots.insert((directory.0, to.to_vec()), root.ok_or(FsError::NotFound)?);
+        Ok(())
+    }
+
+    fn find_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<Entry> {
+        self.check(caller, directory, 0o1)?;
+        let mut state = self.state.lock();
+        let root = state.snapshots.get(&(directory.0, name.to_vec())).copied();
+        state.entry(root.ok_or(FsError::NotFound)?)
+    }
+
+    fn find_numbered_snapshot(&self, _: &Caller, number: SubvolId) -> FsResult<Entry> {
+        let mut state = self.state.lock();
+        let is_root = state.snapshots.values().any(|root| *root == number.0);
+        if is_root { state.entry(number.0) } else { Err(FsError::NotFound) }
+    }
+
+    fn list_snapshots(&self, caller: &Caller, directory: NodeId) -> FsResult<Vec<ListedSnapshot>> {
+        self.check(caller, directory, 0o4)?;
+        let state = self.state.lock();
+        let own = state.snapshots.iter().filter(|((of, _), _)| *of == directory.0);
+        let listed = own.map(|((_, name), &root)| ListedSnapshot {
+            name: name.clone(),
+            number: SubvolId(root),
+            root: NodeId(root),
+        });
+        Ok(listed.collect())
+    }
+
+    fn holds_snapshot(&self, directory: NodeId, name: &[u8]) -> bool {
+        let mut state = self.state.lock();
+        let root = state.snapshots.get(&(directory.0, name.to_vec())).copied();
+        root.is_some_and(|root| state.node(NodeId(root)).is_ok_and(|node| node.lookups > 0))
     }
 }

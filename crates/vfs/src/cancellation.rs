@@ -21,11 +21,11 @@ pub fn with_cancellation<T>(cancel: &Arc<AtomicBool>, run: impl FnOnce() -> T) -
 }
 
 /// The flag that says that no caller waits for this thread any more.
-pub(crate) fn cancel() -> Arc<AtomicBool> {
+pub fn cancel() -> Arc<AtomicBool> {
     CANCEL.with(|own| own.borrow().clone()).unwrap_or_default()
 }
 
 /// Whether no caller waits for this thread any more.
-pub(crate) fn is_cancelled(cancel: &AtomicBool) -> bool {
+pub fn is_cancelled(cancel: &AtomicBool) -> bool {
     cancel.load(Ordering::Relaxed)
 }

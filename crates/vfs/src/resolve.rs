@@ -3,39 +3,47 @@
 use inode::permissions::EXECUTE;
 use inode::{Caller, FsError, Kind, NodeId, PATH_BYTES_MAX};
 
-use super::forget::forget;
-use super::lookup::lookup;
-use crate::{Atime, Entry, Follow, Fs, FsResult, snapdir};
+use crate::{Entry, FileSystem, Follow, FsResult};
 
 /// Most symbolic links on the way, as Linux has it.
 const LINKS_MAX: usize = 40;
 
-impl Fs {
-    /// Walks a path from the root, with permission checks and symbolic links (absolute targets
-    /// start at the root as well). Takes one look-up of what it finds.
-    ///
-    /// `/.snapshots/#17` points to the snapshot of that number, of any directory, for root and the
-    /// owner of what it shows: it reaches snapshots of removed directories. The kernel has no such
-    /// name: it would admit any user where another user was before.
-    pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
-        let mut walk = Walk { fs: self, caller, links: 0, by_number: None };
-        let root = walk.root()?;
-        walk.path(root, path, follow)
-    }
+/// Walks a path from the root, with permission checks and symbolic links (absolute targets start at
+/// the root as well). Takes one look-up of what it finds.
+pub fn resolve<F: FileSystem + ?Sized>(
+    fs: &F,
+    caller: &Caller,
+    path: &[u8],
+    follow: Follow,
+) -> FsResult<Entry> {
+    resolve_by(fs, caller, (path, follow), &mut |at, name| fs.lookup(caller, at.node, name))
 }
 
-struct Walk<'a> {
-    fs: &'a Fs,
+/// The same, with another look-up of names. The caller may search the directory.
+pub(crate) fn resolve_by<F: FileSystem + ?Sized>(
+    fs: &F,
+    caller: &Caller,
+    (path, follow): (&[u8], Follow),
+    lookup: Lookup<'_>,
+) -> FsResult<Entry> {
+    let mut walk = Walk { fs, caller, links: 0, lookup };
+    let root = walk.root()?;
+    walk.path(root, path, follow)
+}
+
+/// Finds a name in a directory, and takes one look-up of what it finds.
+pub(crate) type Lookup<'a> = &'a mut dyn FnMut(Entry, &[u8]) -> FsResult<Entry>;
+
+struct Walk<'a, F: ?Sized> {
+    fs: &'a F,
     caller: &'a Caller,
     links: usize,
-    /// The root of a snapshot that was reached by its number.
-    by_number: Option<NodeId>,
+    lookup: Lookup<'a>,
 }
 
-impl Walk<'_> {
+impl<F: FileSystem + ?Sized> Walk<'_, F> {
     fn root(&mut self) -> FsResult<Entry> {
-        let caller = Caller::root();
-        lookup(self.fs, &caller, NodeId::ROOT, b".")
+        self.fs.lookup(&Caller::root(), NodeId::ROOT, b".")
     }
 
     /// Walks a path from a directory that is held; holds what it returns instead.
@@ -50,35 +58,35 @@ impl Walk<'_> {
             let next = match result {
                 Ok(next) => next,
                 Err(error) => {
-                    forget(self.fs, at.node, 1);
+                    self.fs.forget(at.node, 1);
                     return Err(error);
                 }
             };
             let last = rest.is_empty();
             let through = !last || follow == Follow::Yes || directory;
             if next.attr.kind != Kind::Symlink || !through {
-                forget(self.fs, at.node, 1);
+                self.fs.forget(at.node, 1);
                 at = next;
                 continue;
             }
             let target = self.target(&next);
-            forget(self.fs, next.node, 1);
+            self.fs.forget(next.node, 1);
             let target = match target {
                 Ok(target) => target,
                 Err(error) => {
-                    forget(self.fs, at.node, 1);
+                    self.fs.forget(at.node, 1);
                     return Err(error);
                 }
             };
             directory |= last && target.ends_with(b"/");
             push(&mut rest, &target);
             if target.first() == Some(&b'/') {
-                forget(self.fs, at.node, 1);
+                self.fs.forget(at.node, 1);
                 at = self.root()?;
             }
         }
         if directory && at.attr.kind != Kind::Directory {
-            forget(self.fs, at.node, 1);
+            self.fs.forget(at.node, 1);
             return Err(FsError::NotDirectory);
         }
         Ok(at)
@@ -88,20 +96,8 @@ impl Walk<'_> {
         if at.attr.kind != Kind::Directory {
             return Err(FsError::NotDirectory);
         }
-        super::access::access(self.fs, self.caller, at.node, EXECUTE)?;
-        if name == b".." && self.by_number == Some(at.node) {
-            // Its directory may be where the caller has no access, or be removed.
-            return snapdir::enter(self.fs, self.caller, self.fs.root());
-        }
-        // Any object with such a name, from before such names were refused.
-        if let Some(number) = snapdir::number(name)
-            && snapdir::is_of_root(self.fs, at.node)
-        {
-            let entry = self.fs.snapshot_entry(self.caller, number)?;
-            self.by_number = Some(entry.node);
-            return Ok(entry);
-        }
-        lookup(self.fs, self.caller, at.node, name)
+        self.fs.access(self.caller, at.node, EXECUTE)?;
+        (self.lookup)(at, name)
     }
 
     fn target(&mut self, link: &Entry) -> FsResult<Vec<u8>> {
@@ -109,7 +105,7 @@ impl Walk<'_> {
         if self.links > LINKS_MAX {
             return Err(FsError::Loop);
         }
-        let target = super::readlink::readlink(self.fs, link.node, Atime::Never)?;
+        let target = self.fs.readlink_untimed(self.caller, link.node)?;
         if target.len() >= PATH_BYTES_MAX { Err(FsError::NameTooLong) } else { Ok(target) }
     }
 }

@@ -1,0 +1,21 @@
+//! The calls between front ends and file systems, and what can be made of any file system by
+//! nothing but these calls.
+//!
+//! A request of a front end reaches [`VirtualDirs`], which adds `.snapshots` and `.search` to the
+//! file system below it. [`resolve`] walks a path for callers without a kernel.
+//! [`with_cancellation`] ends searches that no caller waits for.
+
+mod api;
+mod cancellation;
+mod resolve;
+mod virtual_dirs;
+
+pub use api::{
+    Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, RenameMode, Seek,
+    SetXattr, StatFs, SyncScope, WalkControl,
+};
+pub use cancellation::{cancel, is_cancelled, with_cancellation};
+pub use resolve::resolve;
+pub use virtual_dirs::{
+    ListedSnapshot, Query, Search, Snapshots, VirtualDirs, name_of_number, number_in_name,
+};

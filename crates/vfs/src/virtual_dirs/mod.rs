@@ -1,0 +1,499 @@
+//! `VirtualDirs`: directories that a file system does not store, over any file system.
+//!
+//! Every directory has a directory of snapshots; the root of a mount has `.search`. Both are found
+//! by name only and are not listed. The file system below knows neither: what is asked of it beside
+//! the calls of [`FileSystem`] are [`Snapshots`] and [`Search`].
+
+mod invalidate;
+mod links;
+mod search;
+mod snapshots;
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use device::sync::Mutex;
+use device::{Clock, Timestamp};
+use inode::permissions::WRITE;
+use inode::{Attr, Caller, FsError, NodeId, SetAttr};
+
+pub use search::{Query, Search};
+pub use snapshots::{ListedSnapshot, Snapshots, name_of_number, number_in_name};
+
+use self::search::Searches;
+use crate::resolve::resolve_by;
+use crate::{
+    Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, RenameMode, Seek,
+    SetXattr, StatFs, SyncScope, WalkControl,
+};
+
+/// A file system with virtual directories. Calls that are not of [`FileSystem`] are those of the
+/// file system below: they take nodes of real directories.
+pub struct VirtualDirs<F> {
+    inner: Arc<F>,
+    clock: Arc<dyn Clock>,
+    /// Name of the directory of snapshots that every directory has.
+    snapshots: Vec<u8>,
+    /// `None`: there is no `.search`.
+    searches: Option<Searches>,
+    /// What the mount shows as its root.
+    shown: Arc<Mutex<NodeId>>,
+}
+
+impl<F> Deref for VirtualDirs<F> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        &self.inner
+    }
+}
+
+/// Where a node is.
+enum Place {
+    /// In the file system below.
+    Below,
+    /// A directory of snapshots.
+    Snapshots,
+    /// `.search`, or in it.
+    Search,
+}
+
+#[inline]
+fn place(node: NodeId) -> Place {
+    if !snapshots::is_virtual(node) {
+        Place::Below
+    } else if search::is_volatile(node) {
+        Place::Search
+    } else {
+        Place::Snapshots
+    }
+}
+
+/// Refuses nodes of virtual directories.
+#[inline]
+fn below(node: NodeId) -> FsResult<NodeId> {
+    match place(node) {
+        Place::Below => Ok(node),
+        Place::Snapshots => Err(snapshots::REFUSED),
+        Place::Search => Err(search::REFUSED),
+    }
+}
+
+impl<F: Snapshots> VirtualDirs<F> {
+    /// Adds a directory of snapshots of the given name to every directory.
+    pub fn new(inner: Arc<F>, clock: Arc<dyn Clock>, snapshots: &[u8]) -> VirtualDirs<F> {
+        let shown = Arc::new(Mutex::new(NodeId::ROOT));
+        VirtualDirs { inner, clock, snapshots: snapshots.to_vec(), searches: None, shown }
+    }
+
+    /// Adds `.search` to the root of the mount.
+    #[must_use]
+    pub fn with_search(mut self, search: Arc<dyn Search>) -> VirtualDirs<F> {
+        let (clock, shown) = (Arc::clone(&self.clock), Arc::clone(&self.shown));
+        self.searches = Some(Searches::new(search, clock, shown));
+        self
+    }
+
+    /// The file system below.
+    pub fn inner(&self) -> &Arc<F> {
+        &self.inner
+    }
+
+    /// Whether a node is a virtual directory, or in one: the file system below has no such node.
+    pub fn is_virtual(node: NodeId) -> bool {
+        snapshots::is_virtual(node)
+    }
+
+    /// Walks a path from the root, as [`crate::resolve`].
+    ///
+    /// `/.snapshots/#17` points to the snapshot of that number, of any directory, for root and the
+    /// owner of what it shows: it reaches snapshots of removed directories. The kernel has no such
+    /// name: it would admit any user where another user was before.
+    pub fn resolve(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
+        // The root of a snapshot that was reached by its number.
+        let mut by_number = None;
+        resolve_by(self, caller, (path, follow), &mut |at, name| {
+            if name == b".." && by_number == Some(at.node) {
+                // Its directory may be where the caller has no access, or be removed.
+                return snapshots::enter(&*self.inner, caller, NodeId::ROOT);
+            }
+            // Any snapshot with such a name, from before such names were refused.
+            if let Some(number) = number_in_name(name)
+                && self.is_of_root(at.node)?
+            {
+                let entry = self.inner.find_numbered_snapshot(caller, number)?;
+                by_number = Some(entry.node);
+                return Ok(entry);
+            }
+            self.lookup(caller, at.node, name)
+        })
+    }
+
+    /// Like [`VirtualDirs::resolve`], but refuses virtual directories.
+    pub fn resolve_below(&self, caller: &Caller, path: &[u8], follow: Follow) -> FsResult<Entry> {
+        let entry = self.resolve(caller, path, follow)?;
+        below(entry.node).inspect_err(|_| self.forget(entry.node, 1))?;
+        Ok(entry)
+    }
+
+    /// Whether a node is the directory of snapshots of the root.
+    fn is_of_root(&self, node: NodeId) -> FsResult<bool> {
+        if !matches!(place(node), Place::Snapshots) {
+            return Ok(false);
+        }
+        let root = self.inner.getattr(&Caller::root(), NodeId::ROOT)?;
+        Ok(node == snapshots::node_of(root.node))
+    }
+
+    fn searches(&self) -> FsResult<&Searches> {
+        self.searches.as_ref().ok_or(FsError::Stale)
+    }
+
+    /// Refuses to create a name that a virtual directory hides.
+    #[inline]
+    fn is_free(&self, name: &[u8]) -> FsResult<()> {
+        if name == self.snapshots { Err(FsError::Exists) } else { Ok(()) }
+    }
+
+    /// Refuses to remove the name of a virtual directory.
+    #[inline]
+    fn is_stored(&self, name: &[u8]) -> FsResult<()> {
+        if name == self.snapshots { Err(snapshots::REFUSED) } else { Ok(()) }
+    }
+}
+
+impl<F: Snapshots> FileSystem for VirtualDirs<F> {
+    fn find_by_number(&self, top: NodeId, node: NodeId) -> FsResult<Entry> {
+        match place(node) {
+            Place::Below => self.inner.find_by_number(top, node),
+            Place::Snapshots => snapshots::find(&*self.inner, top, node),
+            Place::Search => Err(FsError::Stale),
+        }
+    }
+
+    #[inline]
+    fn generation(&self, node: NodeId) -> u64 {
+        match place(node) {
+            Place::Below => self.inner.generation(node),
+            Place::Snapshots => self.inner.generation(snapshots::directory_of(node)),
+            Place::Search => 0,
+        }
+    }
+
+    fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+        match place(parent) {
+            Place::Below => {}
+            Place::Snapshots => return snapshots::lookup(&*self.inner, caller, parent, name),
+            Place::Search => {
+                let found = self.searches()?.lookup(caller, parent, name)?;
+                let root = || self.inner.lookup(caller, *self.shown.lock(), b".");
+                return found.map_or_else(root, Ok);
+            }
+        }
+        if name == self.snapshots {
+            return snapshots::enter(&*self.inner, caller, parent);
+        }
+        match (self.inner.lookup(caller, parent, name), &self.searches) {
+            // Another object of this name hides it.
+            (Err(FsError::NotFound), Some(searches))
+                if name == search::NAME && parent == *self.shown.lock() =>
+            {
+                Ok(searches.enter(caller))
+            }
+            (found, _) => found,
+        }
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        if !snapshots::is_virtual(node) {
+            self.inner.forget(node, lookups);
+        }
+    }
+
+    fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr> {
+        match place(node) {
+            Place::Below => self.inner.getattr(caller, node),
+            Place::Snapshots => snapshots::getattr(&*self.inner, caller, node),
+            Place::Search => self.searches()?.getattr(caller, node),
+        }
+    }
+
+    fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
+        self.inner.setattr(caller, below(node)?, changes)
+    }
+
+    fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
+        match place(node) {
+            Place::Below => self.inner.access(caller, node, mask),
+            Place::Snapshots => self.inner.access(caller, snapshots::directory_of(node), mask),
+            Place::Search if mask & WRITE == 0 => Ok(()),
+            Place::Search => Err(search::REFUSED),
+        }
+    }
+
+    fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        match place(node) {
+            Place::Search => self.searches()?.readlink(node),
+            _ => self.inner.readlink(caller, below(node)?),
+        }
+    }
+
+    fn readlink_untimed(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        match place(node) {
+            Place::Search => self.searches()?.readlink(node),
+            _ => self.inner.readlink_untimed(caller, below(node)?),
+        }
+    }
+
+    fn mknod(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode,
+    ) -> FsResult<Entry> {
+        self.is_free(name)?;
+        self.inner.mknod(caller, below(parent)?, name, new)
+    }
+
+    /// In a directory of snapshots this takes a snapshot.
+    fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
+        if matches!(place(parent), Place::Snapshots) {
+            let directory = snapshots::directory_of(parent);
+            self.inner.take_snapshot(caller, directory, name)?;
+            return self.inner.find_snapshot(caller, directory, name);
+        }
+        self.is_free(name)?;
+        self.inner.mkdir(caller, below(parent)?, name, mode)
+    }
+
+    fn symlink(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> FsResult<Entry> {
+        self.is_free(name)?;
+        self.inner.symlink(caller, below(parent)?, name, target)
+    }
+
+    fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+        self.is_free(name)?;
+        self.inner.link(caller, below(node)?, below(parent)?, name)
+    }
+
+    fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+        if matches!(place(parent), Place::Snapshots) {
+            return Err(FsError::IsDirectory);
+        }
+        self.is_stored(name)?;
+        self.inner.unlink(caller, below(parent)?, name)
+    }
+
+    /// In a directory of snapshots this deletes a snapshot, whether it is empty or not.
+    fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+        if matches!(place(parent), Place::Snapshots) {
+            return self.inner.delete_snapshot(caller, snapshots::directory_of(parent), name);
+        }
+        self.is_stored(name)?;
+        self.inner.rmdir(caller, below(parent)?, name)
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        match (place(from.0), place(to.0)) {
+            (Place::Below, Place::Below) => {}
+            (Place::Search, _) | (_, Place::Search) => return Err(search::REFUSED),
+            (Place::Snapshots, Place::Snapshots) => {
+                return snapshots::rename(&*self.inner, caller, from, to, mode);
+            }
+            _ => return Err(FsError::CrossSubvolume("a directory of snapshots")),
+        }
+        self.is_stored(from.1)?;
+        self.is_free(to.1)?;
+        self.inner.rename(caller, from, to, mode)
+    }
+
+    fn read(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> FsResult<usize> {
+        self.inner.read(caller, below(node)?, offset, buffer)
+    }
+
+    fn read_untimed(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> FsResult<usize> {
+        self.inner.read_untimed(caller, below(node)?, offset, buffer)
+    }
+
+    fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        self.inner.write(caller, below(node)?, offset, bytes)
+    }
+
+    fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
+        self.inner.tmpfile(caller, below(parent)?, mode)
+    }
+
+    fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64> {
+        self.inner.seek(caller, below(node)?, offset, what)
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        range: (u64, u64),
+        mode: Allocate,
+    ) -> FsResult<()> {
+        self.inner.fallocate(caller, below(node)?, range, mode)
+    }
+
+    fn copy_range(
+        &self,
+        caller: &Caller,
+        from: (NodeId, u64),
+        to: (NodeId, u64),
+        length: u64,
+    ) -> FsResult<u64> {
+        let (from, to) = ((below(from.0)?, from.1), (below(to.0)?, to.1));
+        self.inner.copy_range(caller, from, to, length)
+    }
+
+    fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
+        match place(node) {
+            Place::Below => self.inner.fsync(node, scope),
+            Place::Snapshots => self.inner.fsync(snapshots::directory_of(node), scope),
+            Place::Search => Ok(()),
+        }
+    }
+
+    fn sync_all(&self) -> FsResult<()> {
+        self.inner.sync_all()
+    }
+
+    fn readdir(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        cookie: u64,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        let from = (cookie, false);
+        match place(directory) {
+            Place::Below => self.inner.readdir(caller, directory, cookie, take),
+            Place::Snapshots => snapshots::readdir(&*self.inner, caller, directory, from, take),
+            Place::Search => self.searches()?.readdir(caller, directory, from, take),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        cookie: u64,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        let from = (cookie, true);
+        match place(directory) {
+            Place::Below => self.inner.readdirplus(caller, directory, cookie, take),
+            Place::Snapshots => snapshots::readdir(&*self.inner, caller, directory, from, take),
+            Place::Search => self.searches()?.readdir(caller, directory, from, take),
+        }
+    }
+
+    fn statfs(&self, node: NodeId) -> FsResult<StatFs> {
+        match place(node) {
+            Place::Below => self.inner.statfs(node),
+            Place::Snapshots => self.inner.statfs(snapshots::directory_of(node)),
+            Place::Search => self.inner.statfs(*self.shown.lock()),
+        }
+    }
+
+    fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
+        match place(node) {
+            Place::Below => self.inner.getxattr(caller, node, name),
+            // On a mount the kernel reads the list of a virtual directory like any other's.
+            Place::Snapshots => snapshots::getxattr(&*self.inner, caller, node, name),
+            Place::Search => Err(FsError::NoAttribute),
+        }
+    }
+
+    fn listxattr(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        match place(node) {
+            Place::Below => self.inner.listxattr(caller, node),
+            Place::Snapshots => snapshots::listxattr(&*self.inner, caller, node),
+            Place::Search => Ok(Vec::new()),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: SetXattr,
+    ) -> FsResult<()> {
+        self.inner.setxattr(caller, below(node)?, name, value, mode)
+    }
+
+    fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
+        self.inner.removexattr(caller, below(node)?, name)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.inner.now()
+    }
+
+    fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
+        self.inner.set_invalidate(Arc::new(invalidate::Forward {
+            to: invalidate,
+            snapshots: self.snapshots.clone(),
+            shown: Arc::clone(&self.shown),
+        }));
+    }
+
+    fn is_in_snapshot(&self, node: NodeId) -> bool {
+        !snapshots::is_virtual(node) && self.inner.is_in_snapshot(node)
+    }
+
+    fn holds_name(&self, directory: NodeId, name: &[u8]) -> bool {
+        match place(directory) {
+            Place::Below => self.inner.holds_name(directory, name),
+            Place::Snapshots => self.inner.holds_snapshot(snapshots::directory_of(directory), name),
+            Place::Search => false,
+        }
+    }
+
+    fn set_shown_root(&self, root: NodeId) {
+        *self.shown.lock() = root;
+        self.inner.set_shown_root(root);
+    }
+
+    #[inline]
+    fn is_volatile(&self, node: NodeId) -> bool {
+        search::is_volatile(node) || self.inner.is_volatile(node)
+    }
+
+    fn takes_snapshots(&self, directory: NodeId) -> bool {
+        matches!(place(directory), Place::Snapshots)
+    }
+
+    fn is_computed(&self, xattr: &[u8]) -> bool {
+        self.inner.is_computed(xattr)
+    }
+}
