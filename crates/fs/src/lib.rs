@@ -3,26 +3,48 @@
 //! A call enters by [`FileSystem`] and is one file in `ops/`. An operation finds its subvolume
 //! (`subvol`), passes its gate, takes locks (`locks`), reads records (`view`, `load`), builds a
 //! batch (`txn`, `edit`) and commits it; the node table (`nodes`) learns what front ends hold.
+//!
+//! Modules are listed by floors, in the order in which a request meets them. A file imports nothing
+//! of a higher floor; `xtask/src/tidy/floors.rs` counts the imports that still do.
 
-mod account;
-mod arrivals;
-mod attributes;
-mod background;
-mod check;
-mod collect;
+// The volume as a whole, as front ends and programs call it.
 mod compare;
-mod contents;
 mod create;
-mod distinct;
-mod edit;
 mod engine;
-mod error;
 mod filesystem;
 mod find;
 mod front_end;
-mod handles;
 mod header;
 mod history;
+mod paths;
+mod volume;
+
+// Operations and subvolume verbs.
+mod contents;
+mod edit;
+mod handles;
+mod ops;
+mod orphan;
+mod path_of;
+mod ranges;
+mod snapshots;
+mod subvolumes;
+mod txn;
+
+// What sees an operation before it is executed: quotas and the trash.
+mod account;
+mod owner_count;
+mod owners;
+mod quota;
+mod quota_adopt;
+mod quota_check;
+mod quota_copies;
+mod trash;
+
+// What operations are made of: records, views, locks, tables.
+mod arrivals;
+mod attributes;
+mod error;
 mod info;
 mod inherited;
 mod load;
@@ -30,19 +52,16 @@ mod locks;
 mod nodes;
 mod numbers;
 mod open_error;
-mod ops;
-mod orphan;
 mod own;
-mod owner_count;
-mod owners;
-mod path_of;
-mod paths;
 mod permit;
-mod quota;
-mod quota_adopt;
-mod quota_check;
-mod quota_copies;
-mod ranges;
+mod slots;
+mod subvol;
+mod view;
+
+// Steps that a caller drives: reclaim, pruning, counting, the index.
+mod background;
+mod collect;
+mod distinct;
 mod reclaim;
 mod room;
 mod scan;
@@ -52,14 +71,9 @@ mod search_declared;
 mod search_due;
 mod search_limits;
 mod search_upkeep;
-mod slots;
-mod snapshots;
-mod subvol;
-mod subvolumes;
-mod trash;
-mod txn;
-mod view;
-mod volume;
+
+// Checks and repairs.
+mod check;
 
 pub use check::{
     Action, Garbage, GarbageKind, Gc, GcReport, Problem, ProblemKind, Repair, RepairReport,

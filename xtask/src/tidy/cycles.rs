@@ -227,14 +227,29 @@ fn target<'m>(modules: &'m BTreeMap<Path, Module>, path: &Path, depth: usize) ->
     Some(&module.file)
 }
 
-/// The sets of files that import each other.
-fn cycles(modules: &BTreeMap<Path, Module>) -> Vec<BTreeSet<String>> {
+/// The files of a crate that import each other: who, and whom.
+pub(super) fn imports(tree: &Tree, name: &str) -> Vec<(String, String)> {
+    let modules = modules(tree, name);
+    let of = |(from, to): (&str, BTreeSet<&str>)| {
+        to.into_iter().map(|to| (from.to_owned(), to.to_owned())).collect::<Vec<_>>()
+    };
+    edges(&modules).into_iter().flat_map(of).collect()
+}
+
+/// Which other files each file imports.
+fn edges(modules: &BTreeMap<Path, Module>) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for module in modules.values() {
         let targets = module.uses.iter().filter_map(|path| target(modules, path, 0));
         let others = targets.filter(|target| *target != module.file);
         edges.entry(&module.file).or_default().extend(others);
     }
+    edges
+}
+
+/// The sets of files that import each other.
+fn cycles(modules: &BTreeMap<Path, Module>) -> Vec<BTreeSet<String>> {
+    let edges = edges(modules);
     let reach = |from: &str| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(at) = next.pop() {

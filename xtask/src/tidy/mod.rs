@@ -6,6 +6,7 @@ mod assertions;
 mod crates;
 mod cycles;
 mod documents;
+mod floors;
 mod format_pages;
 mod knowledge;
 mod source;
@@ -34,6 +35,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(source::check_sizes(&tree));
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
+    problems.extend(floors::check(&tree));
     problems.extend(words::check(&tree));
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));
