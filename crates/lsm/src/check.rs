@@ -4,7 +4,7 @@
 //! overlaps another, that rows are where runs point to, and that the counts of runs and of value
 //! logs are right.
 //!
-//! [`check`] (`Maintain::check`) runs beside commits and checkpoints of an open store. [`inspect`]
+//! `Core::check_beside` runs beside commits and checkpoints of an open store. [`inspect`]
 //! checks a store that no process has open, and changes nothing.
 
 use std::collections::BTreeMap;

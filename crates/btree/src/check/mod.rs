@@ -6,7 +6,7 @@
 //! from the roots and compared with the map, unit by unit (`counts`). Tests also walk the nodes in
 //! memory, for the same structure (`memory`).
 //!
-//! There are three entry points: [`check`] for tests, which blocks checkpoints;
+//! There are three entry points: [`check_all`] for tests, which blocks checkpoints;
 //! [`Core::check_beside`], which pins the state and lets commits and checkpoints continue;
 //! [`inspect`] for a store that no process has open, which changes nothing, not even a torn log.
 //! [`repair()`] rebuilds the counts.
