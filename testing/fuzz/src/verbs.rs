@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use fs::{FileSystem, Find, Follow, Gc, Owner, QuotaLimits};
+use fs::{FileSystem, Find, Follow, Gc, Owner, Paths, QuotaLimits};
 use inode::{Caller, NodeId};
 use search::aggregate::Question;
 use search::cluster::Fields;

@@ -18,11 +18,12 @@ use format::key::{self, Parsed, Part};
 use inode::FsError;
 use search::NamedEntry;
 use store::{Diff, KeyRange, Pinned};
+use vfs::is_cancelled;
 
 use super::mounts::Mounts;
 use super::side::{Half, NEW, OLD, Side, Slot};
 use crate::FsResult;
-use crate::cancellation::is_cancelled;
+
 use crate::error::{from_store, malformed};
 use crate::search_call::from_search;
 

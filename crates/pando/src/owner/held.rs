@@ -1,6 +1,6 @@
 //! Resolves paths of requests with the rights of the caller, and keeps what was found.
 
-use fs::{Entry, FileSystem, Follow, Volume, FsResult};
+use fs::{Entry, FileSystem, Follow, FsResult, Volume};
 use inode::{Caller, FsError, Kind, NodeId};
 use wire::{Bytes, Failure, FailureKind};
 

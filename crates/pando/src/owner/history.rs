@@ -37,7 +37,7 @@ pub(super) fn history(
     Ok(())
 }
 
-fn version(fs: &Fs, version: &Version) -> wire::Version {
+fn version(fs: &Volume, version: &Version) -> wire::Version {
     let (snapshot, directory) = match &version.snapshot {
         None => (None, Bytes::default()),
         Some((snapshot, directory)) => {

@@ -1,6 +1,6 @@
 //! Requests about schedules of snapshots, and about holds.
 
-use fs::{Follow, Volume, ScheduleInfo};
+use fs::{Follow, ScheduleInfo, Volume};
 use inode::{Caller, FsError, SubvolId};
 use jiff::Zoned;
 use wire::{Answer, Bytes, Call, Failure, FailureKind, Keep, Schedule, Scheduled};

@@ -20,7 +20,7 @@ const WHO_DELETES: &str = "only root, or the owner of its directory, deletes it;
 
 /// Sends the snapshots of a directory.
 pub(super) fn send(
-    fs: &Fs,
+    fs: &Volume,
     snapshots: &[SnapshotInfo],
     replies: &mut Replies,
 ) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ pub(super) fn send(
 }
 
 /// A snapshot in the form that the reply carries.
-pub(super) fn told(fs: &Fs, snapshot: &SnapshotInfo) -> Snapshot {
+pub(super) fn told(fs: &Volume, snapshot: &SnapshotInfo) -> Snapshot {
     Snapshot {
         name: snapshot.name.as_slice().into(),
         subvolume: snapshot.subvol.0,

@@ -11,7 +11,7 @@ use inode::{FsError, NodeId, SubvolId};
 use search::Outcome;
 use search::cluster::Fields;
 use search::query::{Expr, Glob, Test};
-use store::{Batch, Durability, KeyRange, Maintain, Read, TreeId};
+use store::{Batch, Durability, KeyRange, Maintain, Read, Store, TreeId};
 use testing::{MemStore, SimDevice};
 
 use super::{contents, give, home, root, settle, snapshot_root};
