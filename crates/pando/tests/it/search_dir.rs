@@ -134,8 +134,13 @@ fn queries_are_unlisted_and_read_only_and_malformed_ones_are_reported() {
         fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["f"]);
     assert_eq!(fs::read_dir(root.join(".search")).unwrap().count(), 0);
-    let wrong = fs::read_dir(root.join(".search/size:many")).unwrap_err();
-    assert_eq!(wrong.raw_os_error(), Some(rustix::io::Errno::INVAL.raw_os_error()));
+    for query in ["size:many", "owner:nosuchuser"] {
+        let wrong = fs::read_dir(root.join(".search").join(query)).unwrap_err();
+        assert_eq!(wrong.raw_os_error(), Some(rustix::io::Errno::INVAL.raw_os_error()));
+    }
+    // A mount returns no text: `pando find` has the reason.
+    let reason = world.fails(2, &["find", &world.at("/"), "owner:nosuchuser"]);
+    assert!(reason.contains("owner:nosuchuser: no such user"), "{reason}");
     let error = |done: std::io::Result<()>| done.unwrap_err().kind();
     assert_eq!(error(fs::write(root.join(".search/f/new"), "")), ErrorKind::PermissionDenied);
     assert_eq!(error(fs::remove_file(root.join(".search/f/f"))), ErrorKind::PermissionDenied);
