@@ -84,8 +84,8 @@ impl RegexError {
 pub(super) const MEMORY_MAX: usize = 2 << 20;
 
 /// Maximum product of the bytes of an expression in memory and of a text that are matched without
-/// interruption. It takes up to 10 ms: 4 ns for each byte of the text and each 100 bytes of the
-/// expression.
+/// interruption. It takes some milliseconds: 4 ns for each state of the automaton, which has some
+/// 200 bytes, and each byte of the text.
 const UNINTERRUPTED_MAX: usize = 256 << 20;
 
 /// Maximum nesting of an expression.

@@ -49,7 +49,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Enters a state, and those that it leads to without a byte. Those that take a byte are added
+    /// Enters a state, and those reachable from it without a byte. Those that take a byte are added
     /// to `states`. Returns whether one of them is a match.
     fn enter(
         &mut self,
