@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions};
+use fs::{Engine, FileSystem, NewNode, OpenOptions};
 use inode::{Caller, Kind, NodeId, SetAttr};
 use store::Durability;
 use testing::{Op, SimDevice};
@@ -48,7 +48,7 @@ fn reads(engine: Engine, files: usize) -> u64 {
         }
     }
     subject.cycle().unwrap();
-    let fs: &Fs = subject.fs();
+    let fs: &fs::Volume = subject.fs();
     let nodes = (at(fs, "/.snapshots/s"), at(fs, "/"));
     let before = device.counts().of(Op::Read);
     let cancel = AtomicBool::new(false);

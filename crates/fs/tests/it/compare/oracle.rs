@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
 use format::acl::{ACCESS, DEFAULT};
-use fs::{ChangeKind, Difference, Field, Fields, FileSystem, Follow, Fs, FsResult, WalkControl};
+use fs::{ChangeKind, Difference, Field, Fields, FileSystem, Follow, FsResult, WalkControl};
 use inode::{Attr, Caller, FsError, Kind, NodeId};
 
 /// What is at one path.
@@ -22,7 +22,7 @@ pub(super) struct Node {
 pub(super) type Listing = BTreeMap<Vec<u8>, Node>;
 
 /// All that a caller may see below a directory, contents as root sees them.
-pub(super) fn list(fs: &Fs, caller: &Caller, directory: NodeId) -> Listing {
+pub(super) fn list(fs: &fs::Volume, caller: &Caller, directory: NodeId) -> Listing {
     let mut listing = Listing::new();
     let mut left = vec![(Vec::new(), directory)];
     let root = Caller::root();
@@ -49,7 +49,7 @@ pub(super) fn list(fs: &Fs, caller: &Caller, directory: NodeId) -> Listing {
     listing
 }
 
-fn look(fs: &Fs, node: NodeId) -> Node {
+fn look(fs: &fs::Volume, node: NodeId) -> Node {
     let root = Caller::root();
     let attr = fs.getattr(&root, node).unwrap();
     let bytes = match attr.kind {
@@ -70,7 +70,7 @@ fn look(fs: &Fs, node: NodeId) -> Node {
 
 /// Runs a comparison.
 pub(super) fn compare(
-    fs: &Fs,
+    fs: &fs::Volume,
     caller: &Caller,
     nodes: (NodeId, NodeId),
     inodes_max: usize,
@@ -105,13 +105,17 @@ pub(super) fn told(found: &[Difference]) -> Vec<String> {
 }
 
 /// Resolves a path, as root.
-pub(super) fn at(fs: &Fs, path: &str) -> NodeId {
+pub(super) fn at(fs: &fs::Volume, path: &str) -> NodeId {
     fs.resolve(&Caller::root(), path.as_bytes(), Follow::No).unwrap().node
 }
 
 /// Checks a comparison against a full one, in one pass and in many.
 #[track_caller]
-pub(super) fn check(fs: &Fs, caller: &Caller, (old, new): (NodeId, NodeId)) -> Vec<Difference> {
+pub(super) fn check(
+    fs: &fs::Volume,
+    caller: &Caller,
+    (old, new): (NodeId, NodeId),
+) -> Vec<Difference> {
     let listings = [list(fs, caller, old), list(fs, caller, new)];
     let found = compare(fs, caller, (old, new), 1 << 16).unwrap();
     if let Err(what) = agrees(&listings, &found) {
@@ -229,7 +233,7 @@ fn is_true(old: &Node, new: &Node, mut right: Fields, told: Fields) -> bool {
 
 /// Whether each name that is created or removed is one of an inode that the other listing has just
 /// if it says so, and each that is renamed is of one inode. For directories without subvolumes.
-pub(super) fn check_inodes(fs: &Fs, (old, new): (NodeId, NodeId), found: &[Difference]) {
+pub(super) fn check_inodes(fs: &fs::Volume, (old, new): (NodeId, NodeId), found: &[Difference]) {
     let listings = [list(fs, &Caller::root(), old), list(fs, &Caller::root(), new)];
     let inodes = listings
         .each_ref()
@@ -248,6 +252,6 @@ pub(super) fn check_inodes(fs: &Fs, (old, new): (NodeId, NodeId), found: &[Diffe
 
 /// Asserts that a comparison is refused.
 #[track_caller]
-pub(super) fn refused(fs: &Fs, caller: &Caller, nodes: (NodeId, NodeId), want: &FsError) {
+pub(super) fn refused(fs: &fs::Volume, caller: &Caller, nodes: (NodeId, NodeId), want: &FsError) {
     crate::support::refused(compare(fs, caller, nodes, 100), want);
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use device::Timestamp;
-use fs::{Engine, FileSystem, Fs};
+use fs::{Engine, FileSystem};
 use inode::{Caller, Kind, NodeId};
 use store::Durability;
 use testing::SimDevice;
@@ -22,7 +22,7 @@ fn shown(path: &OpPath) -> String {
 }
 
 /// Compares the states of one directory with each other.
-fn compare_states(fs: &Fs, directory: &str, names: &[Vec<u8>], is_plain: bool) -> usize {
+fn compare_states(fs: &fs::Volume, directory: &str, names: &[Vec<u8>], is_plain: bool) -> usize {
     let snapshots = String::from_utf8(SNAPSHOTS.to_vec()).unwrap();
     let mut states: Vec<NodeId> = names
         .iter()
@@ -55,7 +55,7 @@ fn compare_states(fs: &Fs, directory: &str, names: &[Vec<u8>], is_plain: bool) -
 
 /// Directories that are states of one directory: clones, what they were cloned from, and what a
 /// rollback made of it.
-fn relatives(fs: &Fs, model: &FsModel) -> Vec<Vec<String>> {
+fn relatives(fs: &fs::Volume, model: &FsModel) -> Vec<Vec<String>> {
     let mut alike: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     for (path, kind) in model.paths() {
         if kind == Kind::Directory && !path.is_empty() {

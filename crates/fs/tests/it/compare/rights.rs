@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
-use fs::{Engine, FileSystem, Fs};
+use fs::{Engine, FileSystem};
 use inode::{Caller, FsError, SetAttr};
 use store::Durability;
 use testing::SimDevice;
@@ -135,7 +135,7 @@ fn a_damaged_tree_is_an_error_with_its_place(engine: Engine) {
         let place = format!("{file}, bit {bit}");
         let opened = FsSubject::open(&device, &options(Durability::Async), &Base::Engine(engine));
         let Ok(subject) = opened else { continue };
-        let fs: &Fs = subject.fs();
+        let fs: &fs::Volume = subject.fs();
         let root = Caller::root();
         let nodes = [&b"/.snapshots/s"[..], b"/"]
             .map(|path| fs.resolve(&root, path, fs::Follow::No).map(|entry| entry.node));
