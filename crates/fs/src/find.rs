@@ -87,8 +87,8 @@ pub(crate) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// A search of the present state within a scope. `emit` takes the matches; `None`: they are only
-    /// counted.
+    /// A search of the present state within a scope. `emit` takes the matches; `None`: they are
+    /// only counted.
     pub(crate) fn new(
         (fs, scope): (&'a Fs, Scope),
         caller: &'a Caller,

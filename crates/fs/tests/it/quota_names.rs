@@ -103,7 +103,7 @@ fn names_are_charged_to_whom_the_file_belongs_and_go_with_it() {
     assert_eq!(used_by(&v.fs, ADA), (1, 1000 + 3 * NAME_BYTES));
     // A name that replaces another of the same file is none more; one that replaces it is one less.
     let rename = |from: (NodeId, &[u8]), to: (NodeId, &[u8]), mode| {
-        v.fs.rename(&root, from, to, mode).expect("a rename needs no room");
+        v.fs.rename(&root, from, to, mode).expect("a rename needs no space");
     };
     rename((below, b"1"), (dir, b"f"), RenameMode::Replace);
     v.file(dir, "other");
