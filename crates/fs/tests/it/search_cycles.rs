@@ -27,7 +27,7 @@ fn link(v: &Volume, parent: NodeId, directory: NodeId) {
     let mut value = Vec::new();
     entry.encode(&mut value);
     let mut batch = Batch::new();
-    let key = key::entry(parent.ino().0, u64::MAX >> 8, Part::Attributes);
+    let key = key::entry(parent.ino().0, 1 << 8, Part::Attributes);
     batch.put(TreeId(record.tree), &key, &value);
     v.store.commit(&batch).expect("room");
 }

@@ -7,7 +7,7 @@ use format::run_manifest::RunManifest;
 use store::{Durable, Error, KeyRange, Read};
 use testing::SimEnv;
 
-use crate::util::{TREE, commit, falsify, open, store};
+use crate::util::{TREE, checked, commit, falsify, open, store};
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -19,6 +19,7 @@ fn closed() -> SimEnv {
             batch.put(TREE, &n.to_be_bytes(), &[7; 100]);
         }
     });
+    checked(&store);
     store.close().expect("close");
     sim
 }
