@@ -322,6 +322,7 @@ impl LinkedRecord {
     }
 
     /// The record with so many names. Names that are gone are not charged any more.
+    #[must_use]
     pub fn with_nlink(&self, nlink: u32) -> LinkedRecord {
         let charged_names = self.inode.charged_names.min(nlink.saturating_sub(1));
         LinkedRecord { nlink, inode: InodeRecord { charged_names, ..self.inode } }

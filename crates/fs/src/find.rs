@@ -67,7 +67,7 @@ impl Fs {
         emit: Matches<'_>,
     ) -> FsResult<Outcome> {
         let attr = self.getattr(caller, node)?;
-        let scope = Scope::Below(self.subvol_of(node)?.id.0);
+        let scope = Scope::Below(self.subvol_of(self.real(node))?.id.0);
         Search::new((self, scope), caller, *find, Some(emit))?.from(&Entry { node, attr }, shown, 0)
     }
 

@@ -24,8 +24,11 @@ pub(crate) fn falsify(device: &SimDevice, random: &mut Rng) {
     let Ok(header) = VolumeHeader::decode(&device.read_file(HEADER)) else { return };
     let seed = log_record::seed(&header.hash_key);
     let files = device.files();
-    let segments: Vec<&str> =
-        files.iter().map(|(path, _)| path.as_str()).filter(|path| path.ends_with(".log")).collect();
+    let segments: Vec<&str> = files
+        .iter()
+        .map(|(path, _)| path.as_str())
+        .filter(|path| path.strip_suffix(".log").is_some())
+        .collect();
     if segments.is_empty() {
         return;
     }

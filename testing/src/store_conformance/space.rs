@@ -99,7 +99,7 @@ pub fn a_full_disk_stays_readable_and_recovers<E: EngineUnderTest>() {
     fill(&*store, &history);
     sim.device.set_capacity(None);
     commit(&*store, |batch| {
-        batch.put(TREE, b"more", b"room");
+        batch.put(TREE, b"more", b"space");
     });
     assert!(store.checkpoint().expect("checkpoint"));
     store.close().expect("close");

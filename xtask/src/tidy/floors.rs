@@ -125,7 +125,11 @@ fn check_against(tree: &Tree, left: &[(&str, &str, usize)]) -> Vec<String> {
     let mut problems = Vec::new();
     for file in tree.texts().filter_map(|(path, _)| path.strip_prefix(&root)) {
         let is_test = file.ends_with("/tests.rs") || file.ends_with("_tests.rs");
-        if file.ends_with(".rs") && file != "lib.rs" && !is_test && floor(file).is_none() {
+        if file.strip_suffix(".rs").is_some()
+            && file != "lib.rs"
+            && !is_test
+            && floor(file).is_none()
+        {
             let problem = "it is on no floor: add it to the table in xtask/src/tidy/floors.rs";
             problems.push(format!("{root}{file}: {problem}"));
         }

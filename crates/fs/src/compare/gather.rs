@@ -27,6 +27,9 @@ use crate::FsResult;
 use crate::error::{from_store, malformed};
 use crate::search_call::from_search;
 
+/// Takes an entry of a directory: where it is, and its record.
+type Take<'t, G> = &'t mut dyn FnMut(&mut G, Slot, &[u8]) -> FsResult<()>;
+
 /// Two states of a directory; one of them may be absent.
 pub(super) struct Pair<'a> {
     /// The state of the store that holds both trees.
@@ -292,12 +295,7 @@ impl Gathering<'_, '_> {
     }
 
     /// Passes the entries of a directory, in one state, to `take`.
-    fn entries(
-        &mut self,
-        which: usize,
-        directory: u64,
-        take: &mut dyn FnMut(&mut Self, Slot, &[u8]) -> FsResult<()>,
-    ) -> FsResult<()> {
+    fn entries(&mut self, which: usize, directory: u64, take: Take<'_, Self>) -> FsResult<()> {
         let Some(side) = self.pair.sides[which].as_ref() else { return Ok(()) };
         let (pin, tree) = (self.pair.pin, side.half.tree);
         let range = KeyRange::prefix(&key::directory_prefix(directory));

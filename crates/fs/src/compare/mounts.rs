@@ -26,6 +26,9 @@ pub(super) struct Task {
     pub(super) is_moved: bool,
 }
 
+/// What pairs the mounts of two states.
+type MountKey = fn(&Mount) -> (u64, u64, u64);
+
 /// A subvolume that is mounted in one state.
 struct Mount {
     slot: Slot,
@@ -110,7 +113,7 @@ impl Mounts {
             let left = mounts.into_values().filter(|mount| !taken.contains(&mount.half.subvolume));
             left.collect::<Vec<Mount>>()
         });
-        let keys: [fn(&Mount) -> (u64, u64, u64); 3] = [
+        let keys: [MountKey; 3] = [
             |mount| (mount.half.root, mount.slot.0, mount.slot.1),
             |mount| (mount.half.root, mount.lineage, 0),
             |mount| (mount.half.root, 0, 0),

@@ -373,7 +373,9 @@ impl Fs {
         while let Some((_, directory, cookie)) = ledger.apart_after(self, heir.id.0, to.apart)? {
             match self.give(ledger, &heir, (directory, cookie), need) {
                 Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
-                done => drop(done?),
+                done => {
+                    done?;
+                }
             }
             (to.apart, looked) = ((directory, cookie), looked + 1);
             if looked == LOOKED_AT_ONCE {

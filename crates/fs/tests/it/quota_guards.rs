@@ -184,7 +184,7 @@ fn a_directory_without_a_name_gets_no_quota() {
     v.fs.rmdir(&root, ROOT, b"d").unwrap();
     let limits = QuotaLimits { inodes: Some(1), bytes: None };
     let refusal = v.fs.quota_set(&root, dir, limits);
-    refused(refusal, &FsError::NotFound);
+    refused(refusal, &FsError::NotDirectory);
     assert_eq!(v.fs.quota_list(&root).expect("a list"), []);
     let id = |fs: &Fs| fs.quota_get(dir).ok().flatten().map(|quota| quota.id);
     assert_eq!((id(&v.fs), id(&v.reopened())), (None, None));

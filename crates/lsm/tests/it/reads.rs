@@ -21,7 +21,8 @@ fn key(directory: u64, file: u64) -> Vec<u8> {
 
 /// A tree of several runs, opened again with next to no cache of blocks.
 fn cold(options: &Options) -> (SimEnv, Arc<LsmStore>) {
-    let (sim, store) = store_with(3, options);
+    let mut options = Options { prefix_bytes: 9, ..options.clone() };
+    let (sim, store) = store_with(3, &options);
     for run in 0..RUNS {
         commit(&store, |batch| {
             for directory in 0..DIRECTORIES {
@@ -35,7 +36,6 @@ fn cold(options: &Options) -> (SimEnv, Arc<LsmStore>) {
     }
     store.close().expect("close");
     drop(store);
-    let mut options = Options { prefix_bytes: 9, ..options.clone() };
     options.common.cache_bytes = 0;
     let store = LsmStore::open(&sim.env(), &options).expect("open");
     assert_eq!(store.stats().merges.map(|merges| merges.depth), Some(RUNS));

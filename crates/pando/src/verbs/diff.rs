@@ -274,6 +274,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "a difference has two optional sides")]
     fn side(path: &str, kind: Kind, size: u64) -> Option<(Bytes, Attr)> {
         Some((path.as_bytes().into(), attr(kind, size)))
     }

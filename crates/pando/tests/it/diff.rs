@@ -24,7 +24,8 @@ fn changed(engine: &str) -> Option<World> {
     for directory in ["d", "d/src", "d/closed", "other"] {
         fs::create_dir(at(directory)).unwrap();
     }
-    let lines: String = (0..30).map(|line| format!("line {line}\n")).collect();
+    let lines: String =
+        (0..30).map(|line| format!("line {line}")).collect::<Vec<_>>().join("\n") + "\n";
     put(&world, "d/src/main.c", &lines);
     put(&world, "d/src/tool.c", "tool\n");
     put(&world, "d/mode", "mode\n");
@@ -34,7 +35,7 @@ fn changed(engine: &str) -> Option<World> {
     put(&world, "other/outside", "1\n");
     world.ok(&["snapshot", "create", at("d").to_str().unwrap(), "old"]);
     put(&world, "d/src/main.c", &lines.replace("line 15\n", "line fifteen\n"));
-    fs::rename(at("d/src/tool.c"), at("d/tool.c")).unwrap();
+    rustix::fs::rename(at("d/src/tool.c"), at("d/tool.c")).unwrap();
     fs::set_permissions(at("d/mode"), PermissionsExt::from_mode(0o600)).unwrap();
     fs::remove_file(at("d/gone")).unwrap();
     put(&world, "d/binary", "\0\u{2}");

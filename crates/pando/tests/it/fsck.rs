@@ -231,7 +231,10 @@ fn what_a_damaged_log_costs_is_said_before_and_after(engine: &str) {
         let found = world.run(command);
         assert_eq!(found.code, 5, "{}", found.err);
         let says = |words: &str| found.err.contains(words);
-        assert!(says("`pando fsck --repair --discard-log` does that, and gives up"), "{found:?}");
+        assert!(
+            says("`pando fsck --repair --discard-log` does that; later changes are lost"),
+            "{found:?}"
+        );
         assert!(!says("`pando fsck --repair` repairs"), "{found:?}");
     }
     let vol = world.vol();

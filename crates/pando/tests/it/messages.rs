@@ -104,7 +104,7 @@ fn a_missing_path_looks_the_same_through_a_mount() {
         assert!(said.contains(&format!("there is no {nope}")), "{said}");
     }
     let word = world.fails(3, &["find", &world.at("/"), "zlib"]);
-    assert!(word.contains("say name:zlib"), "{word}");
+    assert!(word.contains("use name:zlib"), "{word}");
     assert_eq!(
         world.ok(&["find", &world.at("/"), "name:dee"]),
         format!("{}\n", world.at("/data/deep"))

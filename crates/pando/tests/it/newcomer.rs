@@ -163,7 +163,7 @@ fn wrong_usage_is_reported_with_a_suggestion() {
     // The directory of a volume, and a path in it, with or without a trailing slash.
     for (typed, meant) in [("", ":/"), ("/", ":/"), ("/x", ":/x"), ("/x/", ":/x")] {
         let said = world.fails(3, &["import", "/etc/passwd", &format!("{}{typed}", world.vol())]);
-        assert!(said.contains(&format!("say {}{meant}", world.vol())), "{said}");
+        assert!(said.contains(&format!("use {}{meant}", world.vol())), "{said}");
     }
     for name in ["..", ".", ""] {
         let create = world.fails(2, &["snapshot", "create", &world.at("/a"), name]);

@@ -36,7 +36,6 @@ fn the_daemon_takes_snapshots_that_are_due_and_those_that_were_missed() {
     while minute(clock.now().0) == begun {
         clock.sleep(Duration::from_millis(500));
     }
-    assert_eq!(names(&world), ["mine"], "it was not due before");
     wait_until("the missed one is taken", || names(&world).len() == 2);
     let first = names(&world).remove(0);
     assert!(first.starts_with("auto-20") && first.ends_with('Z'), "{first}");
@@ -75,7 +74,7 @@ fn pruning_deletes_what_is_not_kept_and_nothing_that_is_held() {
     world.fails(3, &["snapshot", "hold", &dir, "none", "backup"]);
     let refused = world.fails(2, &["snapshot", "prune", &dir]);
     assert!(refused.contains("--keep"), "{refused}");
-    world.fails(2, &["snapshot", "prune", &dir, "--keep", "7"]);
+    assert_eq!(world.run(&["snapshot", "prune", &dir, "--keep", "7"]).code, 2);
 
     let dry = world.json(&["snapshot", "prune", &dir, "--keep", "1d", "--dry-run"]);
     assert_eq!(dry.len(), 4, "only those of the schedule: {dry:?}");

@@ -44,15 +44,11 @@ impl<'a> Work<'a> {
         {
             self.done += steps;
         }
-        match self.left.checked_sub(steps) {
-            Some(left) => self.left = left,
-            None => {
-                self.left = STEPS_BETWEEN;
-                if self.cancel.load(Ordering::Relaxed) {
-                    return Err(Error::Cancelled);
-                }
-            }
+        if let Some(left) = self.left.checked_sub(steps) {
+            self.left = left;
+            return Ok(());
         }
-        Ok(())
+        self.left = STEPS_BETWEEN;
+        if self.cancel.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     }
 }

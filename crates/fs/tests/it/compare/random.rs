@@ -18,7 +18,8 @@ use crate::subject::{Base, FsSubject};
 const OPS: usize = 25;
 
 fn shown(path: &OpPath) -> String {
-    path.iter().map(|name| format!("/{}", String::from_utf8(name.clone()).unwrap())).collect()
+    let names = path.iter().map(|name| String::from_utf8(name.clone()).unwrap());
+    names.flat_map(|name| ["/".to_owned(), name]).collect()
 }
 
 /// Compares the states of one directory with each other.
@@ -141,7 +142,9 @@ fn run(base: &Base, seeds: u64, is_plain: bool) {
                 let nodes = [at(fs, &paths[0]), at(fs, &paths[1])];
                 changes += check(fs, &Caller::root(), (nodes[0], nodes[1])).len();
                 changes += check(fs, &Caller::root(), (nodes[1], nodes[0])).len();
-                nodes.into_iter().for_each(|node| fs.forget(node, 1));
+                for node in nodes {
+                    fs.forget(node, 1);
+                }
             }
         }
     }

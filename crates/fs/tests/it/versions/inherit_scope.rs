@@ -237,7 +237,7 @@ fn a_snapshot_that_could_not_be_read_has_what_was_before_a_change() {
             let to = (home(), &b"out"[..]);
             v.fs.rename(&root(), (dir, b"n"), to, RenameMode::Replace).expect("a move");
         }
-        refused(v.find(snapshot_root(&v, dir, "s"), "n"), &FsError::Io("".to_owned().into()));
+        refused(v.find(snapshot_root(&v, dir, "s"), "n"), &FsError::Io(String::new().into()));
         put(&*v.store, (tree, &key), &value);
         let v = if reopened {
             let again = v.reopened();

@@ -35,7 +35,7 @@ fn the_snapshot_directory_allows_nothing_else() {
     let denied = FsError::NotPermitted("");
     refused(v.fs.mknod(&root(), virtual_dir, b"f", &new), &denied);
     refused(v.fs.symlink(&root(), virtual_dir, b"l", b"t"), &denied);
-    refused(v.fs.unlink(&root(), virtual_dir, b"f"), &denied);
+    refused(v.fs.unlink(&root(), virtual_dir, b"f"), &FsError::IsDirectory);
     let changes = inode::SetAttr { mode: Some(0), ..inode::SetAttr::default() };
     refused(v.fs.setattr(&root(), virtual_dir, &changes), &denied);
     let set = v.fs.setxattr(&root(), virtual_dir, b"user.x", b"y", fs::SetXattr::Any);

@@ -176,7 +176,7 @@ fn a_pattern_that_costs_much_at_each_letter_is_refused() {
         assert!(matches!(refused, GlobError::Weight(_)), "{refused:?}");
         assert!(refused.to_string().contains("at most 512"), "{refused}");
     }
-    let refused = Glob::new(&[b'a'; 65537], false, Letters::Bytes).unwrap_err();
+    let refused = Glob::new(&vec![b'a'; 65537], false, Letters::Bytes).unwrap_err();
     assert_eq!(refused.to_string(), "the pattern has 65537 bytes, and at most 65536 are accepted");
 }
 
