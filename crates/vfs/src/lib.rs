@@ -2,7 +2,7 @@
 //! nothing but these calls.
 //!
 //! A request of a front end reaches [`VirtualDirs`], which adds `.snapshots` and `.search` to the
-//! file system below it. [`resolve`] walks a path for callers without a kernel.
+//! file system below it. [`resolve()`] walks a path for callers without a kernel.
 //! [`with_cancellation`] ends searches that no caller waits for.
 
 mod api;

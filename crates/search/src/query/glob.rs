@@ -37,7 +37,7 @@ pub enum GlobError {
     /// It has too many bytes.
     #[error("the pattern has {0} bytes, and at most {BYTES_MAX} are accepted")]
     Bytes(usize),
-    /// It has too many members of [`weight`].
+    /// It has too many members of `weight`.
     #[error(
         "between its first and its last '*' the pattern has {0} letters, '?' and members of \
          brackets, and at most {WEIGHT_MAX} are accepted (text between two '*' without '?' and \

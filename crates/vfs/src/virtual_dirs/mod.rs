@@ -104,7 +104,7 @@ impl<F: Snapshots> VirtualDirs<F> {
         snapshots::is_virtual(node)
     }
 
-    /// Walks a path from the root, as [`crate::resolve`].
+    /// Walks a path from the root, as [`crate::resolve()`].
     ///
     /// `/.snapshots/#17` points to the snapshot of that number, of any directory, for root and the
     /// owner of what it shows: it reaches snapshots of removed directories. The kernel has no such
