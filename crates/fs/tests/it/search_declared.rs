@@ -207,7 +207,7 @@ fn impossible_attribute_names_are_not_declared() {
         assert!(
             matches!(
                 declared,
-                Err(FsError::InvalidArgument(_) | FsError::NotSupported(_) | FsError::NameTooLong)
+                Err(FsError::InvalidArgument(_) | FsError::NotSupported(_) | FsError::Range)
             ),
             "{declared:?}"
         );
