@@ -4,6 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
 
 use crate::world::{PANDO, World, answer, is_root};
 
@@ -180,7 +183,12 @@ fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
     world.ok(&["import", source.path().to_str().unwrap(), &world.at("/d")]);
     let ballast = medium.path().join("ballast");
     let mut file = fs::File::options().write(true).create_new(true).open(&ballast).unwrap();
-    while file.write_all(&[1; 4096]).is_ok() {}
+    // The daemon still frees space that the import used: three times, until there is none.
+    for _ in 0..3 {
+        while file.write_all(&[1; 4096]).is_ok() {}
+        file.sync_all().unwrap_or_default();
+        SystemClock::new().sleep(Duration::from_millis(500));
+    }
     drop(file);
     let arguments = ["100", PANDO, "rmr", "--wait", &world.at("/d")];
     let removed = answer(&Command::new("timeout").args(arguments).output().unwrap());

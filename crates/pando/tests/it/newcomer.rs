@@ -173,7 +173,7 @@ fn wrong_usage_is_reported_with_a_suggestion() {
     let renamed = world.fails(2, &["snapshot", "rename", &world.at("/a"), "one", ".."]);
     assert!(renamed.contains("is not a valid snapshot name"), "{renamed}");
     let word = world.fails(2, &["find", &world.at("/"), "siez:>1G"]);
-    assert!(word.contains("no 'siez:'") && word.contains("size:>1G"), "{word}");
+    assert!(word.contains("unknown search field 'siez:'") && word.contains("size:>1G"), "{word}");
     let words = world.fails(2, &["find", &world.at("/"), "siez:>1G *.h5"]);
     assert!(words.contains("'size:' may be meant"), "{words}");
     let above = world.path().join("none/above");

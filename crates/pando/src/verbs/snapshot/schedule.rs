@@ -168,21 +168,23 @@ pub(super) fn hold(
     on: bool,
     output: &mut Output,
 ) -> Result<()> {
-    let place = Place::to_change(dir)?;
-    let number = if is_number {
-        snapshot.to_str().and_then(|text| text.trim_start_matches('#').parse().ok())
+    let (volume, number) = if is_number {
+        let number = snapshot.to_str().and_then(|text| text.trim_start_matches('#').parse().ok());
+        (Place::volume_to_change(dir)?, number)
     } else {
+        let place = Place::to_change(dir)?;
         let all = listed(&place)?;
-        all.iter().find(|one| one.name.0 == snapshot.as_bytes()).map(|one| one.subvolume)
+        let found = all.iter().find(|one| one.name.0 == snapshot.as_bytes());
+        (place.volume, found.map(|one| one.subvolume))
     };
     let shown = printable(snapshot.as_bytes());
     let Some(number) = number else {
-        let message = format!("no snapshot {shown} of {}", printable(place.typed()));
+        let message = format!("no snapshot {shown} of {}", printable(dir.as_os_str().as_bytes()));
         return Err(Failure::new(FailureKind::NotFound, message)
             .hint("`pando snapshot list DIR` shows what there is"));
     };
     let call = Call::SnapshotHold { snapshot: number, hold: name.as_bytes(), on };
-    session::perform(&place, &call)?;
+    session::perform(&volume, &call)?;
     let mut object = json!({ "number": number, "held": on });
     output::put_bytes(&mut object, "hold", name.as_bytes());
     output.object(&object)?;
