@@ -27,6 +27,8 @@ pub struct Connection {
     sent: Vec<u8>,
     received: Vec<u8>,
     last_id: u32,
+    /// How long a daemon of a user that is not trusted has for an answer.
+    patience: Option<Duration>,
 }
 
 /// Result of an attempt to connect.
@@ -76,6 +78,7 @@ impl Connection {
             sent: Vec::new(),
             received: Vec::new(),
             last_id: 0,
+            patience: limit,
         };
         encode(&Hello { magic: HELLO_MAGIC, version: VERSION }, &mut connection.sent);
         // A daemon that refuses a connection closes it without reading: its reply can be read
@@ -216,8 +219,25 @@ impl Connection {
         self.call(call, &mut |_| Ok(()))
     }
 
+    /// A request that a daemon answers at once. One of a user that is not trusted has as long as
+    /// for its welcome.
+    pub fn ask_briefly(&mut self, call: Call<'_>) -> Result<Answer> {
+        let limits = |limit| self.writer.set_read_timeout(limit);
+        let failed = |error: std::io::Error| Failure::new(FailureKind::Other, error.to_string());
+        limits(self.patience).map_err(failed)?;
+        let answer = self.ask(call);
+        self.writer.set_read_timeout(None).map_err(failed)?;
+        answer
+    }
+
     fn gone(&self, error: &FrameError) -> Failure {
         let pid = self.welcome.pid;
+        if let FrameError::Broken(error) = error
+            && is_timeout(error)
+        {
+            let message = format!("the daemon of the volume (pid {pid}) does not answer");
+            return Failure::new(FailureKind::Busy, message).hint("if it hangs, end it");
+        }
         let message = format!("the daemon of the volume (pid {pid}) ended: {error}");
         Failure::new(FailureKind::Other, message)
             .hint("run the command again: the volume recovers when it is next used")

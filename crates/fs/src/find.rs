@@ -173,7 +173,7 @@ impl<'a> Search<'a> {
     /// that its attributes do not show.
     pub(crate) fn unrecorded(
         &mut self,
-        attr: &Attr,
+        (attr, subvolume): (&Attr, u64),
         (shown, depth): (&[u8], u32),
         details: &dyn Details,
     ) -> FsResult<Outcome> {
@@ -184,7 +184,7 @@ impl<'a> Search<'a> {
         if details.xattr(&row, ACCESS).map_err(from_search)?.is_some() {
             row.mode |= HAS_ACL;
         }
-        self.test(&Match { row: &row, path: shown, depth, subvolume: 0, details })
+        self.test(&Match { row: &row, path: shown, depth, subvolume, details })
     }
 
     /// Passes one row on if it matches.

@@ -146,7 +146,7 @@ fn witnesses(
             Err(error) => return Err(error),
         };
         let Entry { node, attr } = entry;
-        let listed = if attr.kind == Kind::Directory {
+        let listed = if attr.kind == Kind::Directory && !Volume::is_virtual(node) {
             fs.snapshot_list(caller, node)
         } else {
             Ok(Vec::new())

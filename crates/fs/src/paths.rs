@@ -99,9 +99,11 @@ fn from(
         return search.from(entry, shown, depth);
     }
     let details = Virtual::new(volume, entry.node)?;
+    // The number that is shown has its slot.
+    let subvolume = volume.subvolume_of(entry.node).map_or(0, |id| id.0);
     let mut total = Outcome::default();
     if !find.contents_first {
-        add(&mut total, search.unrecorded(&entry.attr, (shown, depth), &details)?);
+        add(&mut total, search.unrecorded((&entry.attr, subvolume), (shown, depth), &details)?);
     }
     let mut names: Vec<Vec<u8>> = Vec::new();
     if entry.attr.kind == Kind::Directory && find.max_depth.is_none_or(|most| most > depth) {
@@ -136,7 +138,7 @@ fn from(
         }
     }
     if find.contents_first && !total.cancelled && !search.is_enough(find.limit, &total) {
-        add(&mut total, search.unrecorded(&entry.attr, (shown, depth), &details)?);
+        add(&mut total, search.unrecorded((&entry.attr, subvolume), (shown, depth), &details)?);
     }
     Ok(total)
 }

@@ -80,7 +80,10 @@ impl Fs {
         let is_limited = self.is_limited_at(subvol.root_node())?
             || self.has_inherited(&subvol, inside.of_read_only)?;
         if !is_limited {
-            subvol.set_unlimited(now);
+            // What a writable copy inherits was not looked at: the source itself may be limited.
+            if inside.of_read_only != Some(false) {
+                subvol.set_unlimited(now);
+            }
             return Ok(());
         }
         if inside.of_read_only.is_some() && !self.leads_to(inside)? {

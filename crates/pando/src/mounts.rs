@@ -40,7 +40,7 @@ pub(crate) fn is_believed(found: &MountInfo) -> bool {
     let Ok(Opened::Connected(mut connection)) = Connection::open(&found.volume_dir) else {
         return false;
     };
-    let asked = connection.ask(Call::ServesMount { device: found.device.as_bytes() });
+    let asked = connection.ask_briefly(Call::ServesMount { device: found.device.as_bytes() });
     asked.is_ok()
 }
 

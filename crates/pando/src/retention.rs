@@ -99,15 +99,21 @@ pub(crate) fn shown(keep: &Keep) -> String {
 
 /// Which of the snapshots of these times are kept. Of each of the last so many hours, days, weeks,
 /// months and years *that have a snapshot*, the newest is; the rules do not affect each other. So a
-/// machine that was off keeps as many as one that was on.
-pub(crate) fn kept(times: &[Timestamp], keep: &Keep, zone: &TimeZone) -> Vec<bool> {
+/// machine that was off keeps as many as one that was on. One that is later than now, of a clock
+/// that was wrong, is kept, and takes the place of none.
+pub(crate) fn kept(
+    times: &[Timestamp],
+    keep: &Keep,
+    (now, zone): (Timestamp, &TimeZone),
+) -> Vec<bool> {
     let Keep { hours, days, weeks, months, years } = *keep;
     if *keep == Keep::default() {
         return vec![true; times.len()];
     }
     let mut newest_first: Vec<usize> = (0..times.len()).collect();
     newest_first.sort_by_key(|&at| std::cmp::Reverse(times[at]));
-    let mut is_kept = vec![false; times.len()];
+    let mut is_kept: Vec<bool> = times.iter().map(|time| *time > now).collect();
+    newest_first.retain(|&at| times[at] <= now);
     // The period of a time by each rule, and how many of those are kept.
     type Period = fn(&Zoned) -> (i64, i32);
     let rules: [(u16, Period); 5] = [
@@ -202,7 +208,8 @@ mod tests {
         let mut present: Vec<Timestamp> = Vec::new();
         for quarter in 0..60 * 96 {
             present.push(Timestamp::from_second(start + quarter * 900).unwrap());
-            let is_kept = kept(&present, &keep, &zone);
+            let now = *present.last().unwrap();
+            let is_kept = kept(&present, &keep, (now, &zone));
             let mut flags = is_kept.into_iter();
             present.retain(|_| flags.next().unwrap());
             assert!(present.len() <= 4 + 3 + 2 + 2, "{present:?}");
@@ -229,9 +236,9 @@ mod tests {
         let zone = TimeZone::get("Europe/Berlin").unwrap();
         // 02:30 in summer time, and 02:30 again.
         let times = [at("2026-10-25T00:30:00Z"), at("2026-10-25T01:30:00Z")];
-        assert_eq!(kept(&times, &keep("2h").unwrap(), &zone), [true, true]);
-        assert_eq!(kept(&times, &keep("1h").unwrap(), &zone), [false, true]);
-        assert_eq!(kept(&times, &Keep::default(), &zone), [true, true]);
+        assert_eq!(kept(&times, &keep("2h").unwrap(), (times[1], &zone)), [true, true]);
+        assert_eq!(kept(&times, &keep("1h").unwrap(), (times[1], &zone)), [false, true]);
+        assert_eq!(kept(&times, &Keep::default(), (times[1], &zone)), [true, true]);
     }
 
     /// A machine that was off for a month keeps its last days.
@@ -239,7 +246,19 @@ mod tests {
     fn periods_without_a_snapshot_do_not_count() {
         let times =
             [at("2026-01-01T12:00:00Z"), at("2026-01-02T12:00:00Z"), at("2026-11-28T12:00:00Z")];
-        assert_eq!(kept(&times, &keep("3d").unwrap(), &TimeZone::UTC), [true; 3]);
-        assert_eq!(kept(&times, &keep("2d").unwrap(), &TimeZone::UTC), [false, true, true]);
+        assert_eq!(kept(&times, &keep("3d").unwrap(), (times[2], &TimeZone::UTC)), [true; 3]);
+        assert_eq!(
+            kept(&times, &keep("2d").unwrap(), (times[2], &TimeZone::UTC)),
+            [false, true, true]
+        );
+    }
+
+    /// A host whose clock was in 2030 for a moment.
+    #[test]
+    fn a_time_in_the_future_takes_no_other_ones_place() {
+        let now = at("2026-11-28T12:00:00Z");
+        let times = [at("2026-11-27T12:00:00Z"), now, at("2030-01-01T00:00:00Z")];
+        let kept = kept(&times, &keep("1d").unwrap(), (now, &TimeZone::UTC));
+        assert_eq!(kept, [false, true, true]);
     }
 }

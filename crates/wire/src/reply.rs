@@ -40,6 +40,8 @@ pub enum Body {
     Snapshots(Vec<Snapshot>),
     /// Part: snapshots of the volume, the oldest first.
     KeptSnapshots(Vec<KeptSnapshot>),
+    /// Part: schedules of snapshots.
+    Schedules(Vec<Scheduled>),
     /// Part: directories with their totals, descendants before their ancestor.
     Totalled(Vec<DirectoryTotals>),
     /// Part: sums by what they are of, the largest of each kind first.
@@ -160,7 +162,7 @@ pub enum Answer {
     Quotas(Vec<Quota>),
     /// To `QuotaCheck`: where the records differ from the recount.
     QuotasChecked(Vec<QuotaDifference>),
-    /// To `ScheduleGet` and `Schedules`.
+    /// To `ScheduleGet`; to `Schedules` after its parts, empty.
     Schedules(Vec<Scheduled>),
     /// To `TrashList`, after its contents.
     Trash(Trash),

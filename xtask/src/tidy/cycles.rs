@@ -17,7 +17,7 @@ const LEFT: [(&str, usize, usize); 9] = [
     ("fs", 67, 62),
     ("fuse", 3, 0),
     ("lsm", 25, 0),
-    ("pando", 26, 0),
+    ("pando", 27, 0),
     ("search", 29, 25),
     ("store", 5, 0),
     ("wire", 2, 0),

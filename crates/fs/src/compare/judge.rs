@@ -8,7 +8,7 @@ use data::{Data, FileRef};
 use format::acl::{ACCESS, DEFAULT};
 use format::extent::{self, Extent};
 use format::key::{self, Parsed};
-use inode::Attr;
+use inode::{Attr, FsError};
 use store::{KeyRange, Pinned, Store};
 
 use super::change::{ChangeKind, Difference, Field, Fields};
@@ -17,6 +17,8 @@ use super::side::{NEW, Name, OLD, Seen, Side, Stored};
 use crate::FsResult;
 use crate::error::{from_store, malformed};
 
+/// Bytes of all paths of one inode in both states that are held at once.
+const PATHS_BYTES_MAX: usize = 64 << 20;
 /// Bytes that are read at once of each of two files.
 const READ_BYTES: u64 = 128 << 10;
 
@@ -75,11 +77,22 @@ impl<'a> Judge<'_, 'a> {
         side.expect("invariant: an inode was seen in this state")
     }
 
+    /// The path of a name, counted: a file may have a million names of any length. Ends when the
+    /// caller has left.
+    fn path(&mut self, which: usize, name: &Name, bytes: &mut usize) -> FsResult<Vec<u8>> {
+        self.pair.check_wanted()?;
+        let path = self.side(which).path(name)?;
+        *bytes += path.len();
+        if *bytes > PATHS_BYTES_MAX {
+            return Err(FsError::LimitReached("paths of the names of one inode: 64 MiB"));
+        }
+        Ok(path)
+    }
+
     /// The paths of names, in order.
-    fn paths(&mut self, which: usize, names: &[Name]) -> FsResult<Vec<Vec<u8>>> {
-        let side = self.side(which);
+    fn paths(&mut self, which: usize, names: &[Name], bytes: &mut usize) -> FsResult<Vec<Vec<u8>>> {
         let mut paths: Vec<Vec<u8>> =
-            names.iter().map(|name| side.path(name)).collect::<FsResult<_>>()?;
+            names.iter().map(|name| self.path(which, name, bytes)).collect::<FsResult<_>>()?;
         paths.sort();
         Ok(paths)
     }
@@ -87,7 +100,7 @@ impl<'a> Judge<'_, 'a> {
     /// The names of an inode that is in one state alone.
     fn one(&mut self, which: usize, ino: u64, seen: &Seen) -> FsResult<Vec<Difference>> {
         let attr = self.side(which).attr(ino, &seen.stored);
-        let mut paths = self.paths(which, &seen.names)?;
+        let mut paths = self.paths(which, &seen.names, &mut 0)?;
         if ino == self.side(which).half.root {
             paths.push(self.side(which).half.path.clone());
         }
@@ -126,12 +139,15 @@ impl<'a> Judge<'_, 'a> {
             gone.iter().filter(|name| fresh.binary_search(name).is_ok()).cloned().collect();
         gone.retain(|name| kept.binary_search(name).is_err());
         fresh.retain(|name| kept.binary_search(name).is_err());
+        let mut bytes = 0;
         if !fields.is_empty() {
             for name in &kept {
-                add(ChangeKind::Modified, [self.side(OLD).path(name)?, self.side(NEW).path(name)?]);
+                let old = self.path(OLD, name, &mut bytes)?;
+                add(ChangeKind::Modified, [old, self.path(NEW, name, &mut bytes)?]);
             }
         }
-        let [gone, fresh] = [self.paths(OLD, &gone)?, self.paths(NEW, &fresh)?];
+        let gone = self.paths(OLD, &gone, &mut bytes)?;
+        let fresh = self.paths(NEW, &fresh, &mut bytes)?;
         let renamed = gone.len().min(fresh.len());
         for (old, new) in gone.iter().zip(&fresh) {
             add(ChangeKind::Renamed, [old.clone(), new.clone()]);

@@ -216,7 +216,7 @@ impl Admin {
         } else if is(Counter::Epoch) {
             self.epoch.fetch_max(to, Ordering::AcqRel);
         }
-        ledger.wrote();
+        ledger.wrote(true);
     }
 
     /// The present epoch: what is written now is born in it. It changes only while the gates of
@@ -343,10 +343,13 @@ impl Ledger {
     }
 
     /// Says that the counters were committed, or that nobody knows.
-    pub(crate) fn wrote(&self) {
+    pub(crate) fn wrote(&self, is_certain: bool) {
         self.committed.set([self.next_subvolume, self.next_tree, self.next_detached]);
         self.shares.borrow_mut().wrote();
-        if let Some((_, features)) = self.root_to_write.take() {
+        // To write that a feature is used twice harms nothing, to believe that it was written does.
+        if let Some((_, features)) = self.root_to_write.take()
+            && is_certain
+        {
             self.features.set(features);
         }
     }

@@ -39,6 +39,7 @@ impl Fs {
     ) -> FsResult<()> {
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         if let Some(Schedule { cron, prefix, .. }) = schedule {
+            self.check_copy(caller, (&subvol, ino), (subvol.id.0, ino))?;
             check_name(prefix)?;
             if prefix.len() > PREFIX_BYTES_MAX {
                 return Err(FsError::InvalidArgument("a prefix of more than 64 bytes"));
@@ -47,8 +48,11 @@ impl Fs {
                 return Err(FsError::InvalidArgument("a cron expression of more than 128 bytes"));
             }
         }
-        let _ledger = self.admin.lock();
         let key = retention::schedule_key(subvol.lineage, ino);
+        if schedule.is_some() && self.schedule_at(&key)?.is_none() {
+            self.make_room_for_schedule(caller)?;
+        }
+        let _ledger = self.admin.lock();
         let present = self.schedule_at(&key)?;
         let mut txn = Txn::new(self);
         match schedule {
@@ -56,7 +60,7 @@ impl Fs {
             None => txn.batch().delete(VOLUME, &key),
             Some(schedule) => {
                 if present.is_none() {
-                    self.check_schedules(caller)?;
+                    check_schedules(caller, &self.schedules()?)?;
                 }
                 let record = ScheduleRecord {
                     uid: caller.uid,
@@ -100,17 +104,18 @@ impl Fs {
         Ok(there.map(|there| Fs::node_of(there.subvol, of.directory)))
     }
 
-    /// Takes a snapshot that a schedule requests, with the rights of the user who set it, and notes
-    /// in the same commit that this was done. `Stale`: the schedule is another one by now.
+    /// Takes a snapshot that a schedule requests, with the rights of the user who set it (with the
+    /// groups of that user), and notes in the same commit that this was done. `Stale`: the schedule
+    /// is another one by now.
     pub fn snapshot_scheduled(
         &self,
-        of: &ScheduleInfo,
+        (of, groups): (&ScheduleInfo, Vec<u32>),
         dir: NodeId,
         name: &[u8],
         at: Timestamp,
     ) -> FsResult<SnapshotInfo> {
         let key = retention::schedule_key(of.lineage, of.directory);
-        self.create_snapshot(&of.caller(), dir, name, &mut |txn| {
+        self.create_snapshot(&of.caller(groups), dir, name, &mut |txn| {
             let record = self.schedule_at(&key)?.filter(|record| record.last == of.last.0);
             let record = ScheduleRecord { last: at.0, ..record.ok_or(FsError::Stale)? };
             txn.batch().put(VOLUME, &key, &record.encode());
@@ -118,10 +123,17 @@ impl Fs {
         })
     }
 
-    /// Removes the schedule of a directory that was removed.
+    /// Removes the schedule of a directory that was removed and cannot come back: a rollback to any
+    /// snapshot of its lineage may bring it back, with its number. One in a trash counts as
+    /// present.
     pub fn schedule_forget(&self, of: &ScheduleInfo) -> FsResult<()> {
-        // A removed directory does not come back: one in a trash counts as present.
-        if self.schedule_directory(of)?.is_some() {
+        let mut has_snapshots = false;
+        let of_lineage = &key::snapshot_names_prefix(of.lineage, of.directory)[..9];
+        self.visit_volume(of_lineage, &mut |_, _| {
+            has_snapshots = true;
+            Ok(())
+        })?;
+        if has_snapshots || self.schedule_directory(of)?.is_some() {
             return Ok(());
         }
         let _ledger = self.admin.lock();
@@ -138,6 +150,7 @@ impl Fs {
             return Err(FsError::NameTooLong);
         }
         self.check_changes_snapshot(caller, snapshot)?;
+        self.check_keeps_snapshot(caller, snapshot)?;
         let _ledger = self.admin.lock();
         // It may have been deleted just now.
         let record = read_record(&*self.store, snapshot)?;
@@ -206,25 +219,34 @@ impl Fs {
         value.as_deref().map(decode).transpose()
     }
 
-    /// Refuses another schedule beyond the bounds.
-    fn check_schedules(&self, caller: &Caller) -> FsResult<()> {
+    /// Forgets schedules of removed directories before another one would be refused for them.
+    fn make_room_for_schedule(&self, caller: &Caller) -> FsResult<()> {
         let all = self.schedules()?;
-        let own = all.iter().filter(|other| other.uid == caller.uid).count();
-        if !caller.is_root() && own >= SCHEDULES_OF_USER_MAX {
-            return Err(FsError::LimitReached("schedules of one user: 100"));
-        }
-        if all.len() >= SCHEDULES_MAX {
-            return Err(FsError::LimitReached("schedules of a volume: 10,000"));
+        if check_schedules(caller, &all).is_err() {
+            let own = |one: &&ScheduleInfo| caller.is_root() || one.uid == caller.uid;
+            all.iter().filter(own).try_for_each(|one| self.schedule_forget(one))?;
         }
         Ok(())
     }
 }
 
+/// Refuses another schedule beyond the bounds.
+fn check_schedules(caller: &Caller, all: &[ScheduleInfo]) -> FsResult<()> {
+    let own = all.iter().filter(|other| other.uid == caller.uid).count();
+    if !caller.is_root() && own >= SCHEDULES_OF_USER_MAX {
+        return Err(FsError::LimitReached("schedules of one user: 100"));
+    }
+    if all.len() >= SCHEDULES_MAX {
+        return Err(FsError::LimitReached("schedules of a volume: 10,000"));
+    }
+    Ok(())
+}
+
 impl ScheduleInfo {
-    /// The user who set it: snapshots are taken and deleted with that user's rights.
-    pub fn caller(&self) -> Caller {
+    /// The user who set it, with groups: snapshots are taken and deleted with that user's rights.
+    pub fn caller(&self, groups: Vec<u32>) -> Caller {
         let (uid, gid) = (self.uid, self.gid);
-        Caller { uid, gid, groups: Vec::new(), umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+        Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
     }
 }
 

@@ -146,6 +146,21 @@ impl Fs {
         Ok(())
     }
 
+    /// Refuses to keep a snapshot from being deleted to a user for whom a limit is in force: what
+    /// it holds is charged to nobody, so only root decides how long that lasts.
+    pub(super) fn check_keeps_snapshot(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<()> {
+        if caller.is_root() {
+            return Ok(());
+        }
+        let record = read_record(&*self.store, snapshot)?.ok_or(FsError::NotFound)?;
+        let there = self.directory_of_snapshot(caller, (snapshot, &record))?;
+        let (subvol, ino) = match there {
+            Some(directory) => self.place(directory)?,
+            None => (self.subvol(snapshot)?, record.root),
+        };
+        self.check_copy(caller, (&subvol, ino), (subvol.id.0, ino))
+    }
+
     /// Refuses a caller who may not delete a snapshot, nor hold it.
     pub(super) fn check_changes_snapshot(
         &self,
@@ -207,6 +222,10 @@ impl Fs {
         to: &[u8],
     ) -> FsResult<()> {
         check_name(to)?;
+        if !caller.is_root() {
+            // A schedule of root's does not delete what was renamed.
+            self.check_keeps_snapshot(caller, self.snapshot_number(dir, from)?)?;
+        }
         self.rename_unchecked(caller, dir, from, to)
     }
 
@@ -274,7 +293,7 @@ pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
     let done = txn.commit().map(|_| ());
     if !matches!(done, Err(FsError::NoSpace)) {
         // Of any other error it is not known what became of the batch.
-        ledger.wrote();
+        ledger.wrote(done.is_ok());
     }
     done
 }

@@ -213,7 +213,7 @@ fn impossible_attribute_names_are_not_declared() {
         );
     }
     let many: Vec<Vec<u8>> = (0..65).map(|n| format!("user.{n}").into_bytes()).collect();
-    refused(v.fs.declare_searchable(&many), &FsError::LimitReached(""));
+    refused(v.fs.declare_searchable(&many), &FsError::InvalidArgument(""));
     assert!(v.fs.searchable().expect("it tells").is_empty(), "all or none");
     v.fs.declare_searchable(&many[..64]).expect("so many can be");
 }

@@ -90,7 +90,7 @@ pub(super) fn answer(
             Ok(answer)
         }
         Call::ScheduleGet { path } => schedule_calls::get((fs, server.schedules()), caller, path),
-        Call::Schedules => schedule_calls::all((fs, server.schedules()), caller),
+        Call::Schedules => schedule_calls::all((fs, server.schedules()), caller, replies),
         Call::TrashList { path } => trash::list(fs, caller, path, replies),
         Call::TrashEmpty { .. } | Call::Restore { .. } => {
             let answer = from_trash(fs, caller, call)?;

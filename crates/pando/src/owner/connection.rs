@@ -253,6 +253,7 @@ fn load(call: &Call<'_>) -> Load {
         | Call::History { .. }
         | Call::Diff { .. }
         | Call::SnapshotsOfVolume { .. }
+        | Call::Schedules
         | Call::Check
         | Call::Collect { .. }
         | Call::QuotaCheck => Load::Search,

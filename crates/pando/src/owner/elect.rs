@@ -129,7 +129,7 @@ fn ask_to_leave(
         );
         return Err(Failure::new(FailureKind::Busy, message).hint(hint));
     }
-    match connection.ask(Call::HandOver) {
+    match connection.ask_briefly(Call::HandOver) {
         Ok(Answer::Nothing) => Ok(()),
         Ok(other) => Err(session::unexpected(&other)),
         // It is already leaving, as requested.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use device::Clock;
 
 /// A write that takes longer waits for the peer; a peer that reads at once keeps a writer waiting
-/// for milliseconds.
-const WAITS: Duration = Duration::from_secs(1);
+/// for less.
+const WAITS: Duration = Duration::from_millis(50);
 
 /// The waits of the current request, in milliseconds.
 #[derive(Debug, Default)]
@@ -46,7 +46,8 @@ impl PeerWait {
         let since = self.since.load(Ordering::Relaxed).checked_sub(1)?;
         let took = millis(now).saturating_sub(since);
         let before = self.before.load(Ordering::Relaxed);
-        (took >= millis(WAITS)).then(|| Duration::from_millis(before.saturating_add(took)))
+        let waited = before.saturating_add(took);
+        (waited >= millis(WAITS)).then(|| Duration::from_millis(waited))
     }
 }
 
@@ -100,14 +101,17 @@ mod tests {
         let second = Duration::from_secs;
         assert_eq!(wait.waited(second(100)), None);
         wait.begin(second(0));
-        assert_eq!(wait.waited(Duration::from_millis(999)), None);
+        assert_eq!(wait.waited(Duration::from_millis(49)), None);
         assert_eq!(wait.waited(second(20)), Some(second(20)));
         wait.end(second(20));
         assert_eq!(wait.waited(second(50)), None, "it does not wait now");
         wait.begin(second(50));
-        wait.end(Duration::from_millis(50_900));
+        wait.end(Duration::from_millis(50_040));
+        // A peer that reads a little every second is as slow as one that does not read.
+        wait.begin(second(55));
+        wait.end(Duration::from_millis(55_900));
         wait.begin(second(60));
-        assert_eq!(wait.waited(second(70)), Some(second(30)));
+        assert_eq!(wait.waited(second(70)), Some(Duration::from_millis(30_900)));
         wait.end(second(70));
         wait.reset();
         wait.begin(second(80));

@@ -3,12 +3,17 @@
 use fs::{Follow, ScheduleInfo, Volume};
 use inode::{Caller, FsError, SubvolId};
 use jiff::Zoned;
-use wire::{Answer, Bytes, Call, Failure, FailureKind, Keep, Schedule, Scheduled};
+use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Keep, Schedule, Scheduled};
 
 use super::about::{Answered, about};
+use super::connection::Replies;
 use super::held::Held;
 use super::schedules::{Schedules, wire_keep};
 use crate::retention;
+
+/// Approximate bytes of schedules in one message, and of one without its path.
+const PART_BYTES: usize = 64 << 10;
+const SCHEDULE_BYTES: usize = 400;
 
 const WHO_SCHEDULES: &str = "only the owner of the directory, or root, sets its schedule";
 
@@ -17,7 +22,12 @@ pub(super) fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<
     match call {
         Call::ScheduleSet { path, schedule } => {
             if let Some(schedule) = schedule {
-                retention::cron(&schedule.cron)?;
+                let cron = retention::cron(&schedule.cron)?;
+                if retention::next_due(&cron, &Zoned::now()).is_none() {
+                    let message = format!("'{}' never comes", schedule.cron);
+                    return Err(Failure::new(FailureKind::Invalid, message)
+                        .hint("there is no day with that number in those months"));
+                }
             }
             let schedule = schedule.as_ref().map(|schedule| fs::Schedule {
                 cron: schedule.cron.clone(),
@@ -62,18 +72,29 @@ pub(super) fn get(
     Ok(Answer::Schedules(shown.into_iter().collect()))
 }
 
-/// The schedules of directories that the caller reaches, by path.
-pub(super) fn all((fs, schedules): (&Volume, &Schedules), caller: &Caller) -> Answered<Answer> {
-    let mut found = Vec::new();
+/// Sends the schedules of directories that the caller reaches.
+pub(super) fn all(
+    (fs, schedules): (&Volume, &Schedules),
+    caller: &Caller,
+    replies: &mut Replies,
+) -> Answered<Answer> {
+    let (mut part, mut bytes) = (Vec::new(), 0);
     for info in fs.schedules()? {
         let Some(dir) = fs.schedule_directory(&info)? else { continue };
         let Some(path) = fs.path_of(dir)? else { continue };
         if Held::exactly(fs, caller, &path, Follow::No).is_ok() {
-            found.push(shown(schedules, &info, &path));
+            bytes += SCHEDULE_BYTES + path.len();
+            part.push(shown(schedules, &info, &path));
+        }
+        if bytes >= PART_BYTES {
+            bytes = 0;
+            replies.part(Body::Schedules(std::mem::take(&mut part)))?;
         }
     }
-    found.sort_by(|a, b| a.path.0.cmp(&b.path.0));
-    Ok(Answer::Schedules(found))
+    if !part.is_empty() {
+        replies.part(Body::Schedules(part))?;
+    }
+    Ok(Answer::Schedules(Vec::new()))
 }
 
 fn shown(schedules: &Schedules, info: &ScheduleInfo, path: &[u8]) -> Scheduled {

@@ -4,6 +4,7 @@
 //! when one runs again. What fails is tried again later, and `snapshot schedule` shows why.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::time::Duration;
 
 use device::sync::Mutex;
@@ -11,6 +12,7 @@ use device::{Clock, Timestamp};
 use fs::{FsResult, ScheduleInfo, Volume};
 use inode::{Caller, FsError};
 use jiff::tz::TimeZone;
+use nix::unistd::{Gid, Uid, User, getgrouplist};
 use wire::{Failure, Keep};
 
 use crate::retention;
@@ -42,8 +44,16 @@ pub(super) struct Schedules {
 struct State {
     /// When it looks next, by the monotonic clock.
     look_at: Duration,
-    /// Failures by lineage and directory, and until when each schedule rests.
-    failed: BTreeMap<(u64, u64), (String, Duration)>,
+    known: BTreeMap<(u64, u64), Known>,
+}
+
+/// What is known of one schedule, by its lineage and directory, as long as it is the same.
+struct Known {
+    last: Timestamp,
+    /// Nothing is to be done before this time, in nanoseconds since 1970; `None`: ever.
+    next: Option<i128>,
+    /// Why the last attempt failed, and until when the schedule rests.
+    failed: Option<(String, Duration)>,
 }
 
 impl Schedules {
@@ -56,36 +66,58 @@ impl Schedules {
         }
         self.state.lock().look_at = now + LOOK_EVERY;
         let all = volume.fs().schedules()?;
-        let places: Vec<_> = all.iter().map(place).collect();
-        self.state.lock().failed.retain(|place, _| places.contains(place));
+        let lasts: BTreeMap<_, _> = all.iter().map(|info| (place(info), info.last)).collect();
+        self.state.lock().known.retain(|place, known| lasts.get(place) == Some(&known.last));
         for info in &all {
-            let rests = |state: &State| state.failed.get(&place(info)).is_some_and(|f| f.1 > now);
-            if rests(&self.state.lock()) {
+            if self.is_idle(info, now, clock.now()) {
                 continue;
             }
-            match run(volume, info, clock.now()) {
-                Ok(false) => {}
-                Ok(true) => {
-                    self.state.lock().failed.remove(&place(info));
+            let ran = run(volume, info, clock.now());
+            let mut state = self.state.lock();
+            let before = state.known.remove(&place(info)).and_then(|known| known.failed);
+            let (next, failed) = match ran {
+                Ok(Ran::NotDue(next)) => (next, before),
+                Ok(Ran::Taken) => {
+                    // One schedule a step: unmounting waits for a step.
+                    state.look_at = now;
+                    return Ok(Duration::ZERO);
                 }
                 Err(failure) => {
                     let message = failure.to_string();
-                    let failed = (message.clone(), now + REST);
-                    let before = self.state.lock().failed.insert(place(info), failed);
                     if before.is_none_or(|(before, _)| before != message) {
                         let (uid, directory) = (info.uid, info.directory);
                         tracing::warn!(uid, directory, %message, "a scheduled snapshot fails");
                     }
+                    (Some(0), Some((message, now + REST)))
                 }
-            }
+            };
+            state.known.insert(place(info), Known { last: info.last, next, failed });
         }
         Ok(LOOK_EVERY)
     }
 
+    /// Whether nothing is to be done for a schedule at this time.
+    fn is_idle(&self, info: &ScheduleInfo, now: Duration, wall: Timestamp) -> bool {
+        let state = self.state.lock();
+        state.known.get(&place(info)).is_some_and(|known| {
+            let is_early = known.next.is_none_or(|next| i128::from(wall.0) < next);
+            is_early || known.failed.as_ref().is_some_and(|(_, until)| *until > now)
+        })
+    }
+
     /// Why the last attempt of a schedule failed, if it did.
     pub(super) fn failure_of(&self, info: &ScheduleInfo) -> Option<String> {
-        self.state.lock().failed.get(&place(info)).map(|(message, _)| message.clone())
+        let state = self.state.lock();
+        let known = state.known.get(&place(info)).filter(|known| known.last == info.last)?;
+        known.failed.as_ref().map(|(message, _)| message.clone())
     }
+}
+
+/// What was done for a schedule.
+enum Ran {
+    /// Nothing: it is not due before this time, in nanoseconds since 1970; `None`: ever.
+    NotDue(Option<i128>),
+    Taken,
 }
 
 fn place(info: &ScheduleInfo) -> (u64, u64) {
@@ -93,47 +125,68 @@ fn place(info: &ScheduleInfo) -> (u64, u64) {
 }
 
 /// Takes the snapshot of a schedule if it is due, and deletes what it no longer keeps.
-fn run(volume: &dyn FrontEnd, info: &ScheduleInfo, now: Timestamp) -> Result<bool, Failure> {
+fn run(volume: &dyn FrontEnd, info: &ScheduleInfo, now: Timestamp) -> Result<Ran, Failure> {
     let at = jiff::Timestamp::from_nanosecond(i128::from(now.0)).unwrap_or_default();
     let cron = retention::cron(&info.schedule.cron)?;
-    let due = retention::last_due(&cron, &at.to_zoned(TimeZone::system()));
-    if due.is_none_or(|due| due.as_nanosecond() <= i128::from(info.last.0)) {
-        return Ok(false);
+    let local = at.to_zoned(TimeZone::system());
+    let next = || Ran::NotDue(retention::next_due(&cron, &local).map(|next| next.as_nanosecond()));
+    let due = retention::last_due(&cron, &local);
+    // A `last` in the future was noted by a clock that was wrong.
+    if info.last <= now && due.is_none_or(|due| due.as_nanosecond() <= i128::from(info.last.0)) {
+        return Ok(next());
     }
     let fs = volume.fs();
     let Some(dir) = fs.schedule_directory(info)? else {
+        // It was removed; a rollback may bring it back.
         fs.schedule_forget(info)?;
-        return Ok(true);
+        return Ok(next());
     };
     volume.catch_up();
+    let groups = groups_of(info);
     let name = retention::name(&info.schedule.prefix, at);
-    match fs.snapshot_scheduled(info, dir, &name, now) {
+    match fs.snapshot_scheduled((info, groups.clone()), dir, &name, now) {
         // It was changed meanwhile: the next look sees the new one. A read-only volume does not
         // change, and `status` reports why it is read-only.
-        Err(FsError::Stale | FsError::ReadOnly(_)) => return Ok(false),
+        Err(FsError::Stale | FsError::ReadOnly(_)) => return Ok(next()),
         taken => drop(taken?),
     }
-    let pruned = prune(fs, info, dir);
+    let pruned = prune(fs, (info, groups), dir, at);
     // What was taken is durable even if something could not be deleted.
     fs.sync()?;
     volume.settle();
     pruned?;
-    Ok(true)
+    Ok(Ran::Taken)
+}
+
+/// The groups of the user who set a schedule, as a login would have them.
+fn groups_of(info: &ScheduleInfo) -> Vec<u32> {
+    let user = User::from_uid(Uid::from_raw(info.uid)).ok().flatten();
+    let name = user.and_then(|user| CString::new(user.name).ok());
+    let groups = name.and_then(|name| getgrouplist(&name, Gid::from_raw(info.gid)).ok());
+    groups.unwrap_or_default().into_iter().map(Gid::as_raw).collect()
 }
 
 /// Deletes the snapshots that a schedule took and no longer keeps. Those that are held stay.
-fn prune(fs: &Volume, info: &ScheduleInfo, dir: inode::NodeId) -> FsResult<()> {
-    let caller = info.caller();
+fn prune(
+    fs: &Volume,
+    (info, groups): (&ScheduleInfo, Vec<u32>),
+    dir: inode::NodeId,
+    now: jiff::Timestamp,
+) -> FsResult<()> {
+    if info.schedule.keep == fs::Keep::default() {
+        return Ok(());
+    }
+    let caller = info.caller(groups);
     let prefix = &info.schedule.prefix;
     let listed = fs.snapshot_list(&Caller::root(), dir)?;
     let timed = listed.iter().filter_map(|one| Some((retention::time_of(prefix, &one.name)?, one)));
     let (times, snapshots): (Vec<_>, Vec<_>) = timed.unzip();
-    let kept = retention::kept(&times, &wire_keep(&info.schedule.keep), &TimeZone::system());
+    let kept = retention::kept(&times, &wire_keep(&info.schedule.keep), (now, &TimeZone::system()));
     for (snapshot, _) in snapshots.iter().zip(kept).filter(|(_, kept)| !kept) {
         if !fs.holds_of(snapshot.subvol)?.is_empty() {
             continue;
         }
-        match fs.snapshot_delete(&caller, dir, &snapshot.name) {
+        match fs.snapshot_delete_number(&caller, snapshot.subvol) {
             // Another request deleted it, or holds it now.
             Ok(()) | Err(FsError::NotFound | FsError::Busy(_)) => {}
             Err(error) => return Err(error),

@@ -254,8 +254,12 @@ impl Sessions {
 
     /// Records that a connection sent work.
     pub(super) fn heard(&mut self, id: u64, now: Duration) {
-        if let Some(busy) = self.open.get_mut(&id).and_then(|open| open.busy.as_mut()) {
+        if let Some(open) = self.open.get_mut(&id)
+            && let Some(busy) = open.busy.as_mut()
+        {
             busy.heard = now;
+            // Waits of a long import do not add up over its messages.
+            open.wait.reset();
         }
     }
 

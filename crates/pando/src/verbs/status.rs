@@ -13,7 +13,11 @@ pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
     let volume = Place::whole_volume(&args.path, "status")?;
     match session::ask(&volume, &Call::Status)? {
         Answer::Status(status) => {
-            let index = index(&volume)?;
+            // What is known of a damaged volume is printed, also if this part is not.
+            let index = index(&volume).unwrap_or_else(|failure| {
+                output.remark(&format!("the record of the index cannot be read: {failure}"));
+                None
+            });
             let mut object = json(&volume, &status);
             object["index"] = index.as_ref().map_or(serde_json::Value::Null, index_json);
             output.object(&object)?;

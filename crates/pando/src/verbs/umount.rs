@@ -213,7 +213,7 @@ fn close(volume: &Path, output: &mut Output) -> Result<()> {
     };
     let pid = connection.welcome().pid;
     let daemon = Daemon::of(&connection);
-    match connection.ask(Call::HandOver) {
+    match connection.ask_briefly(Call::HandOver) {
         Ok(_) => {}
         // It is already leaving.
         Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => {}

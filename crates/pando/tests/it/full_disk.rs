@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
@@ -183,15 +184,23 @@ fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
     world.ok(&["import", source.path().to_str().unwrap(), &world.at("/d")]);
     let ballast = medium.path().join("ballast");
     let mut file = fs::File::options().write(true).create_new(true).open(&ballast).unwrap();
-    // The daemon still frees space that the import used: three times, until there is none.
-    for _ in 0..3 {
-        while file.write_all(&[1; 4096]).is_ok() {}
-        file.sync_all().unwrap_or_default();
-        SystemClock::new().sleep(Duration::from_millis(500));
-    }
+    while file.write_all(&[1; 4096]).is_ok() {}
+    // The daemon still frees space that the import used: another program takes it at once.
+    let is_over = AtomicBool::new(false);
+    let removed = device::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                if file.write_all(&[1; 4096]).is_err() {
+                    SystemClock::new().sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let arguments = ["100", PANDO, "rmr", "--wait", &world.at("/d")];
+        let removed = answer(&Command::new("timeout").args(arguments).output().unwrap());
+        is_over.store(true, Ordering::Relaxed);
+        removed
+    });
     drop(file);
-    let arguments = ["100", PANDO, "rmr", "--wait", &world.at("/d")];
-    let removed = answer(&Command::new("timeout").args(arguments).output().unwrap());
     assert_eq!(removed.code, 7, "it waits for ever, or there was space: {removed:?}");
     assert!(removed.err.contains("free space"), "{}", removed.err);
     let told = world.ok(&["status", world.vol()]);

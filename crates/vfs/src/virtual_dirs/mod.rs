@@ -125,6 +125,11 @@ impl<F: Snapshots> VirtualDirs<F> {
                 by_number = Some(entry.node);
                 return Ok(entry);
             }
+            // Searches are for the kernel's calls, which can be cancelled: a path that a caller
+            // sends finds an object of this name only.
+            if name == search::NAME && matches!(place(at.node), Place::Below) {
+                return self.inner.lookup(caller, at.node, name);
+            }
             self.lookup(caller, at.node, name)
         })
     }
@@ -186,7 +191,9 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
             Place::Snapshots => return snapshots::lookup(&*self.inner, caller, parent, name),
             Place::Search => {
                 let found = self.searches()?.lookup(caller, parent, name)?;
-                let root = || self.inner.lookup(caller, *self.shown.lock(), b".");
+                // Copied: no lock is held over a call of the file system below.
+                let shown = *self.shown.lock();
+                let root = || self.inner.lookup(caller, shown, b".");
                 return found.map_or_else(root, Ok);
             }
         }
@@ -419,7 +426,10 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
         match place(node) {
             Place::Below => self.inner.statfs(node),
             Place::Snapshots => self.inner.statfs(snapshots::directory_of(node)),
-            Place::Search => self.inner.statfs(*self.shown.lock()),
+            Place::Search => {
+                let shown = *self.shown.lock();
+                self.inner.statfs(shown)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Schedules of snapshots belong to a lineage and act with the rights of the user who set them; a
 //! hold survives every way to delete a snapshot.
 
-use fs::{FileSystem, FsResult, Keep, Schedule};
+use fs::{FileSystem, FsResult, Keep, QuotaLimits, Schedule};
 use inode::{Caller, FsError, NodeId};
 
 use super::settle;
@@ -56,21 +56,24 @@ fn a_scheduled_snapshot_is_noted_in_its_own_commit() {
     let info = v.fs.schedule_get(dir).expect("it is read").expect("it was set");
     v.tick();
     let at = v.fs.now();
-    let taken = v.fs.snapshot_scheduled(&info, dir, b"auto-1", at).expect("space");
+    let taken = v.fs.snapshot_scheduled((&info, Vec::new()), dir, b"auto-1", at).expect("space");
     assert_eq!(taken.name, b"auto-1");
     let later = v.fs.schedule_get(dir).expect("it is read").expect("it is there");
     assert_eq!(later.last, at);
     // Another thread that saw it due, or one after a change, takes no second one.
-    let stale = v.fs.snapshot_scheduled(&info, dir, b"auto-2", at);
+    let stale = v.fs.snapshot_scheduled((&info, Vec::new()), dir, b"auto-2", at);
     assert!(matches!(stale, Err(FsError::Stale)), "{stale:?}");
     // A refused one is not noted.
-    let exists = v.fs.snapshot_scheduled(&later, dir, b"auto-1", v.fs.now());
+    let exists = v.fs.snapshot_scheduled((&later, Vec::new()), dir, b"auto-1", v.fs.now());
     assert!(matches!(exists, Err(FsError::Exists)), "{exists:?}");
     assert_eq!(v.fs.schedule_get(dir).expect("it is read"), Some(later.clone()));
     // The directory was given to another user: the schedule's owner has no right any more.
     let given = inode::SetAttr { uid: Some(1001), ..inode::SetAttr::default() };
     v.fs.setattr(&Caller::root(), dir, &given).expect("chown");
-    refused(v.fs.snapshot_scheduled(&later, dir, b"auto-3", v.fs.now()), "operation not permitted");
+    refused(
+        v.fs.snapshot_scheduled((&later, Vec::new()), dir, b"auto-3", v.fs.now()),
+        "operation not permitted",
+    );
     assert_eq!(v.fs.snapshot_list(&Caller::root(), dir).expect("a list").len(), 1);
 }
 
@@ -109,6 +112,38 @@ fn schedules_of_one_user_are_bounded() {
             "a prefix of {wrong:?}"
         );
     }
+}
+
+/// What a snapshot keeps is charged to nobody: under a limit only root decides how long that lasts.
+#[test]
+fn a_user_under_a_quota_keeps_no_snapshot_from_being_deleted() {
+    let v = volume();
+    let (ann, root) = (user(1000), Caller::root());
+    let dir = directory_of(&v, 1000, "d");
+    let limits = QuotaLimits { inodes: None, bytes: Some(1 << 20) };
+    v.fs.quota_set(&root, dir, limits).expect("a limit");
+    let taken = v.fs.snapshot_create(&root, dir, b"auto-1").expect("root may").subvol;
+    refused(v.fs.schedule_set(&ann, dir, Some(&every_hour())), "a quota applies here");
+    refused(v.fs.hold(&ann, taken, b"k"), "a quota applies here");
+    refused(v.fs.snapshot_rename(&ann, dir, b"auto-1", b"mine"), "a quota applies here");
+    v.fs.hold(&root, taken, b"k").expect("root may");
+    v.fs.release(&ann, taken, b"k").expect("it is hers to release");
+}
+
+/// A rollback of the directory above brings a removed one back, with its number.
+#[test]
+fn the_schedule_of_a_directory_that_may_come_back_is_not_forgotten() {
+    let v = volume();
+    let root = Caller::root();
+    let above = directory_of(&v, 0, "above");
+    let dir = v.fs.mkdir(&root, above, b"d", 0o755).expect("a new directory").node;
+    v.fs.schedule_set(&root, dir, Some(&every_hour())).expect("root may");
+    let info = v.fs.schedule_get(dir).expect("it is read").expect("it was set");
+    v.fs.snapshot_create(&root, above, b"s").expect("space");
+    v.fs.forget(dir, 1);
+    v.fs.rmdir(&root, above, b"d").expect("it is empty");
+    v.fs.schedule_forget(&info).expect("it may come back");
+    assert_eq!(v.fs.schedules().expect("they are read"), [info]);
 }
 
 #[test]

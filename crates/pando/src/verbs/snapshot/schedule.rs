@@ -7,7 +7,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
-use wire::{Answer, Bytes, Call, Failure, FailureKind, Keep, Schedule, Scheduled, Snapshot};
+use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Keep, Schedule, Scheduled, Snapshot};
 
 use super::list::{listed, names_of};
 use crate::cli::SnapshotVerb;
@@ -63,10 +63,17 @@ pub(super) fn schedule(verb: &SnapshotVerb, output: &mut Output) -> Result<()> {
 }
 
 fn asked(target: &(impl session::Target + ?Sized), call: &Call<'_>) -> Result<Vec<Scheduled>> {
-    match session::ask(target, call)? {
-        Answer::Schedules(found) => Ok(found),
-        other => Err(session::unexpected(&other)),
-    }
+    let mut found = Vec::new();
+    let answer = session::call(target, call, &mut |body| {
+        if let Body::Schedules(more) = body {
+            found.extend(more);
+        }
+        Ok(())
+    })?;
+    let Answer::Schedules(last) = answer else { return Err(session::unexpected(&answer)) };
+    found.extend(last);
+    found.sort_by(|a, b| a.path.0.cmp(&b.path.0));
+    Ok(found)
 }
 
 fn show(found: &[Scheduled], output: &mut Output) -> Result<()> {
@@ -123,13 +130,13 @@ pub(super) fn prune(
         .filter_map(|one| Some((retention::time_of(&prefix, &one.name.0)?, one)))
         .collect();
     let times: Vec<Timestamp> = timed.iter().map(|(time, _)| *time).collect();
-    let kept = retention::kept(&times, &keep, &TimeZone::system());
+    let kept = retention::kept(&times, &keep, (Timestamp::now(), &TimeZone::system()));
     let (mut deleted, mut stay) = (0_u64, 0_u64);
     for ((_, snapshot), is_kept) in timed.iter().zip(kept) {
         let held = !snapshot.holds.is_empty();
         let goes = !is_kept && !held;
         if goes && !dry_run {
-            let call = Call::SnapshotDelete { path: &place.inner, name: &snapshot.name.0 };
+            let call = Call::SnapshotDeleteNumber { number: snapshot.subvolume };
             match session::perform(place, &call) {
                 // The daemon pruned it, or somebody holds it now.
                 Err(failure)
