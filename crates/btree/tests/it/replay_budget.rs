@@ -116,7 +116,7 @@ fn power_may_be_cut_while_a_long_log_is_replayed() {
     checked(&store);
 }
 
-/// What a record names that comes later in the log lies in space that the map calls free.
+/// What a later record of the log names is in space that the map calls free.
 #[test]
 fn replay_does_not_write_where_a_later_record_has_a_run() {
     const OTHER: TreeId = TreeId(33);

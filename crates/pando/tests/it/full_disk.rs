@@ -173,8 +173,8 @@ fn a_mount_point_inside_the_volume_is_refused() {
 /// Regression: it waited forever without a message, and nothing reported why.
 #[test]
 fn waiting_for_a_removal_ends_when_there_is_no_space_to_continue() {
-    // A removal that finds free nodes in the volume's own files needs no space: then once more, on
-    // another disk.
+    // About one removal in three ends without more space, probably because the volume's own files
+    // have free nodes: then once more, on another disk.
     for _ in 0..10 {
         let Some(medium) = Medium::of(40) else { return };
         if removal_without_space(&medium) {
