@@ -77,6 +77,7 @@ pub struct Journal {
 impl Journal {
     /// Creates the log of a new store.
     pub fn create(env: &Env, options: &EngineOptions) -> Result<Journal> {
+        refuse_objects(options)?;
         let journal = Journal::of_state(env, options, Lsn(0));
         journal.set_log(Log::create(env, LOG_DIRECTORY, options.volume, &options.log())?);
         Ok(journal)
@@ -111,6 +112,7 @@ impl Journal {
 
     /// Opens the log, and passes its records after the state on disk to `replay`.
     pub fn replay(&self, replay: &mut dyn Replay) -> Result<()> {
+        refuse_objects(&self.options)?;
         let from = Lsn(self.replayed_to.load(Ordering::Relaxed));
         let EngineOptions { volume, .. } = self.options;
         let options = self.options.log();
@@ -397,6 +399,16 @@ impl Journal {
             merges: None,
         }
     }
+}
+
+/// Refuses a log in an object store, which no engine opens yet.
+fn refuse_objects(options: &EngineOptions) -> Result<()> {
+    if options.log_place.objects().is_none() {
+        return Ok(());
+    }
+    let why = "a log in an object store is not supported by this engine";
+    let error = std::io::Error::new(std::io::ErrorKind::Unsupported, why);
+    Err(device::Error::new("open", LOG_DIRECTORY, error).into())
 }
 
 /// A log that no process has open, behind a state of a store.
