@@ -36,6 +36,7 @@ pub mod inode_record;
 pub mod kept_twice;
 pub mod key;
 pub mod layout;
+pub mod log_object;
 pub mod log_record;
 pub mod log_segment;
 pub mod manifest;

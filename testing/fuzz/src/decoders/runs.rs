@@ -6,10 +6,10 @@ use format::numbers::{self, NUMBERS_BYTES, Numbers};
 use format::row_pointer::RowPointer;
 use format::run_block::{self, Block, BlockBuilder, Stored};
 use format::run_index::{self, BlockPlace, RunIndex};
-use format::run_manifest::{BlobEntry, Decoded, LogRows, RunEntry, RunManifest, TreeEntry};
+use format::run_manifest::{BlobEntry, Decoded, LogRows, Origin, RunEntry, RunManifest, TreeEntry};
 
 use super::{again, put_sum};
-use crate::random::{ascending, bytes, counted, number, signed};
+use crate::random::{ascending, bytes, counted, id, number, signed};
 use crate::target::{Part, Target, no_checksum, seen};
 
 const VOLUME: [u8; 16] = [5; 16];
@@ -75,6 +75,7 @@ pub(super) const TARGETS: &[Target] = &[
             "run_manifest::LOG_LAYOUT",
             "run_manifest::USE_LAYOUT",
             "run_manifest::PREFIX_LAYOUT",
+            "run_manifest::ORIGIN_LAYOUT",
             "run_manifest::decode",
         ],
         make: make_manifest,
@@ -232,6 +233,11 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
     manifest.uses.resize(manifest.runs.len(), Vec::new());
     if random.bool() {
         manifest.prefix_bytes = random.usize(..1 << 16);
+    }
+    if random.bool() {
+        let epoch = random.u64(1..=NUMBER);
+        let (log_epoch, log_number) = (random.u64(1..=epoch), counted(random).max(1));
+        manifest.origin = Some(Origin { epoch, opening: id(random), log_epoch, log_number });
     }
     if random.bool() {
         manifest.values_from = number(random).max(1);
