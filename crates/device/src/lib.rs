@@ -6,6 +6,9 @@
 //! fsync.
 
 mod blobs;
+mod blobs_below;
+mod blobs_overlay;
+mod blobs_patient;
 mod clock;
 mod descriptors;
 mod direct;
@@ -16,6 +19,7 @@ mod guarded;
 mod latch;
 mod local;
 mod map;
+mod objects;
 mod overlay;
 mod random;
 mod slot;
@@ -23,6 +27,9 @@ pub mod sync;
 mod thread;
 
 pub use blobs::{Blobs, Found, LocalBlobs, ReadPart, STAGED, compare, part_of};
+pub use blobs_below::BlobsBelow;
+pub use blobs_overlay::OverlayBlobs;
+pub use blobs_patient::{Outage, PatientBlobs};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use descriptors::raise_descriptor_limit;
 pub use direct::DirectDevice;
@@ -32,6 +39,7 @@ pub use file::{Device, File, Lock, Metadata, Space};
 pub use latch::{Latch, RawLatch};
 pub use local::LocalDevice;
 pub use map::{FastHasher, Map, Set};
+pub use objects::Objects;
 pub use overlay::Overlay;
 pub use random::{Random, SystemRandom};
 pub use slot::thread_slot;
@@ -48,12 +56,17 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Entropy for volume ids and hash keys.
     pub random: Arc<dyn Random>,
+    /// The object store that keeps the volume. `None`: the volume directory keeps it. Otherwise
+    /// the volume directory belongs to one host, and holds only what the store has or what is not
+    /// durable yet.
+    pub objects: Option<Objects>,
 }
 
 impl Env {
     /// A device, with the operating system's clock and its entropy.
     pub fn on(device: Arc<dyn Device>) -> Env {
-        Env { device, clock: Arc::new(SystemClock::new()), random: Arc::new(SystemRandom) }
+        let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
+        Env { device, clock, random, objects: None }
     }
 
     /// The operating system's files below `root`, its clock and its entropy.
