@@ -16,6 +16,7 @@ mod find;
 mod front_end;
 mod header;
 mod history;
+mod objects;
 mod paths;
 mod volume;
 
@@ -88,11 +89,12 @@ pub use front_end::Volume;
 pub use header::is_volume;
 pub use history::{Change, Version};
 pub use info::{
-    Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange, OpenOptions,
-    OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed,
-    RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo, SnapshotInfo, SnapshotsOf,
-    TrashSetting, VolumeId, VolumeStatus,
+    Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
+    ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
+    QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
+    SnapshotInfo, SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
 };
+pub use objects::{make_host, url_of};
 pub use open_error::OpenError;
 pub use paths::Paths;
 pub use reclaim::Waiting;

@@ -97,7 +97,9 @@ impl Fs {
             self.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))?;
         // What waits to be punched will be free without it.
         let free = space.free_bytes.saturating_add(self.bytes_to_come());
-        let full = free < space.total_bytes / FREE_PART && !self.queue.has_new_orphans();
+        let full = self.env.objects.is_none()
+            && free < space.total_bytes / FREE_PART
+            && !self.queue.has_new_orphans();
         match if full { oldest(self)? } else { None } {
             Some((hour, home)) => purge_all(self, &home, &hour),
             None => Ok(0),
