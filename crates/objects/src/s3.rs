@@ -237,8 +237,7 @@ impl S3Blobs {
                 Ok(Ok(part)) => {
                     let below = part.contents.into_iter().filter_map(|found| {
                         let name = found.key.strip_prefix(&self.prefix)?;
-                        let own = !name.contains('/');
-                        own.then(|| (name.to_owned(), found.size.unwrap_or(0)))
+                        Some((name.to_owned(), found.size.unwrap_or(0)))
                     });
                     Tried::Done((below.collect(), part.next_continuation_token))
                 }

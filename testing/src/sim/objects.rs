@@ -151,10 +151,31 @@ impl Blobs for SimObjects {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        match self.device.list(&self.directory) {
-            Err(error) if error.is_not_found() => Ok(Vec::new()),
-            names => Ok(names?.into_iter().filter(|name| name.starts_with(prefix)).collect()),
+        let mut to_read = vec![prefix.rsplit_once('/').map_or("", |(above, _)| above).to_owned()];
+        let mut found = Vec::new();
+        while let Some(directory) = to_read.pop() {
+            let path = match directory.as_str() {
+                "" => self.directory.clone(),
+                directory => self.path(directory),
+            };
+            let entries = match self.device.entries(&path) {
+                Err(error) if error.is_not_found() => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let name = match directory.as_str() {
+                    "" => entry.name,
+                    directory => format!("{directory}/{}", entry.name),
+                };
+                match (name.starts_with(prefix), entry.directory) {
+                    (false, _) => {}
+                    (true, true) => to_read.push(name),
+                    (true, false) => found.push(name),
+                }
+            }
         }
+        found.sort();
+        Ok(found)
     }
 
     fn delete(&self, name: &str) -> Result<()> {
