@@ -68,6 +68,12 @@ pub struct FarBlobs {
     bytes_max: Option<u64>,
 }
 
+impl std::fmt::Debug for FarBlobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FarBlobs")
+    }
+}
+
 impl FarBlobs {
     /// No objects.
     pub fn new() -> Arc<FarBlobs> {
