@@ -19,7 +19,7 @@ pub const MAGIC: [u8; 8] = *b"PANDOVOL";
 /// The newest version that this program reads.
 pub const VERSION: u32 = 2;
 /// The version of a volume whose files are in one directory.
-const VERSION_OF_DIRECTORY: u32 = 1;
+pub const VERSION_OF_DIRECTORY: u32 = 1;
 /// Longest name of the virtual directory of snapshots.
 pub const SNAPSHOT_DIR_BYTES_MAX: usize = 64;
 /// Longest URL of an object store.
