@@ -210,7 +210,8 @@ impl ObjectLog {
 
     /// Whether so many objects follow the last checkpoint that one is due.
     pub(super) fn is_long(&self) -> bool {
-        self.extent().0 >= self.settings.objects_max
+        let inner = self.inner.lock();
+        (inner.live.len() + inner.flights.len()) as u64 >= self.settings.objects_max
     }
 
     /// Where the log goes on after a state with all records up to this one.

@@ -18,6 +18,10 @@ impl ObjectLog {
     /// Deletes objects whose records are all numbered `up_to` or less, and what earlier openings
     /// left.
     pub(in super::super) fn trim(&self, up_to: Lsn) {
+        if !self.inner.lock().announced {
+            // Opening a store does not wait for deletions.
+            return;
+        }
         self.sweep();
         let names: Vec<String> = {
             let mut inner = self.inner.lock();
