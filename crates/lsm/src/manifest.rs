@@ -27,11 +27,12 @@ use std::sync::atomic::Ordering;
 
 use device::{Blobs, Env, Found, Map, compare, part_of};
 use format::Corruption;
-use format::run_manifest::{BlobEntry, RunManifest, TreeEntry};
+use format::run_manifest::{BlobEntry, Origin, RunManifest, TreeEntry};
 use store::{Error, Lsn, Result, Writer};
 
 use crate::checkpoint::Durable;
 use crate::core::{Catalog, Core};
+use crate::fenced::{Listed, listed, newer};
 use crate::files::{BLOB_PREFIX, Files, path};
 use crate::id_allocator::begin;
 use crate::layer::{Layer, LayerId, Stack};
@@ -132,6 +133,12 @@ impl Core {
             next_run: self.ids.next(),
             values_from: self.options.values_from,
             prefix_bytes: self.options.prefix_bytes,
+            origin: self.journal.origin(lsn).map(|(opening, position)| Origin {
+                epoch: opening.epoch,
+                opening: opening.id,
+                log_epoch: position.epoch,
+                log_number: position.number,
+            }),
             ..RunManifest::default()
         };
         // Trees may be many, and deep: looking up a layer of one costs only a hash map access.
@@ -185,6 +192,9 @@ impl Core {
     ) -> Result<()> {
         let bytes = manifest.encode();
         self.manifest_bytes.store(bytes.len() as u64, Ordering::Relaxed);
+        if state.blob_limit.is_some() {
+            return self.write_listed(state, manifest.number, bytes, catalog);
+        }
         let [first, copy] = both_names(manifest.number);
         let made = match self.make(&first, &bytes) {
             Err(Failed::Not(error)) if error.is_no_space() && self.gave_copy_up(state) => {
@@ -226,12 +236,61 @@ impl Core {
         }
     }
 
+    /// Writes a manifest of a store with its log in the same object store (`fenced`). If it fails,
+    /// the attempt is recorded, and finished before there is another.
+    fn write_listed(
+        &self,
+        state: &mut Durable,
+        number: u64,
+        bytes: Vec<u8>,
+        catalog: &Arc<Catalog>,
+    ) -> Result<()> {
+        let written = self.make_listed(number, &bytes);
+        if let Err(error) = &written
+            && !matches!(error, Error::Replaced(_))
+        {
+            let catalog = Arc::clone(catalog);
+            state.uncertain.push(Attempt { number, bytes, there: false, catalog });
+        }
+        written
+    }
+
+    /// Makes both copies of such a manifest, and makes sure that it is the newest.
+    fn make_listed(&self, number: u64, bytes: &[u8]) -> Result<()> {
+        for name in both_names(number) {
+            match self.make(&name, bytes) {
+                Ok(()) => {}
+                Err(Failed::Not(error) | Failed::Perhaps(error) | Failed::Another(error)) => {
+                    return Err(error);
+                }
+            }
+        }
+        match listed(&self.files, number)? {
+            Listed::Newest => Ok(()),
+            Listed::Newer(found) => Err(self.log().replaced(&newer(found))),
+        }
+    }
+
+    /// Finishes the attempt to write such a manifest that failed, if there is one.
+    fn finish_attempt(&self, state: &mut Durable) -> Result<()> {
+        for attempt in state.uncertain.iter_mut().filter(|attempt| !attempt.there) {
+            self.make_listed(attempt.number, &attempt.bytes)?;
+            attempt.there = true;
+            state.next_manifest = attempt.number + 1;
+        }
+        Ok(())
+    }
+
     /// Deletes failed attempts that were found to exist. Otherwise a server with space for one
     /// manifest and not for two fills with files that no later process may delete. Nothing was
     /// freed for the attempt, and the durable state is whole. A late request may create it again,
     /// so what it names stays held.
     pub(crate) fn withdraw(&self, state: &mut Durable) {
         let is_there = |attempt: &Attempt| attempt.there;
+        if state.blob_limit.is_some() {
+            // The number after it is the next.
+            return;
+        }
         if !state.uncertain.iter().any(is_there) || !self.is_whole_twice(state.number) {
             return;
         }
@@ -333,6 +392,9 @@ impl Core {
     /// if that cannot be determined. If a foreign manifest is found, this store is read-only from
     /// now on.
     pub(crate) fn look_after(&self, state: &mut Durable) -> Result<()> {
+        if state.blob_limit.is_some() {
+            return self.finish_attempt(state);
+        }
         self.look_for_another(state)?;
         for attempt in &mut state.uncertain {
             attempt.there = false;
@@ -385,6 +447,10 @@ impl Core {
     /// did not make has a name that only this store assigns, so another process works in the same
     /// place. What is there is left as it is.
     pub(crate) fn disown(&self, name: &str) -> Error {
+        if self.journal.opening().is_some() {
+            let why = format!("another process opened the volume and made {}", path(name));
+            return self.log().replaced(&why);
+        }
         let why = format!("{} is another's: two stores are in one place", path(name));
         self.log().abandon(&why);
         Error::ReadOnly(Arc::from(why))

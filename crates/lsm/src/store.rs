@@ -147,8 +147,10 @@ impl Engine for Core {
     }
 
     fn may_close_with_log(&self, state: &Durable, error: &Error) -> bool {
-        // A server that took nothing since the store was opened.
-        state.inherited && matches!(error, Error::Device(_))
+        // A server that took nothing since the store was opened, or one that has the log, too: then
+        // closing makes that durable, or fails.
+        let may = state.inherited || self.journal.opening().is_some();
+        may && matches!(error, Error::Device(_))
     }
 
     fn give_back_all(&self, state: &mut Durable) {
