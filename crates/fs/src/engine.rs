@@ -4,13 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use btree::BtreeStore;
-use device::{BlobsBelow, Device, Env, LocalDevice, Objects};
+use device::{BlobsBelow, Device, Env, LocalDevice, Objects, PatientBlobs};
 use format::directory_record;
 use format::log_segment::{self, HEADER_BYTES, SegmentHeader};
 use format::superblock::{self, SUPERBLOCK_BYTES, Superblock};
 use format::volume::{EngineKind, VolumeHeader};
 use lsm::LsmStore;
-use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
+use store::{
+    CheckProgress, CheckReport, EngineOptions, LogKey, LogObjects, LogPlace, ObjectLogSettings,
+    Store,
+};
 
 pub use store::LOG_DIRECTORY;
 
@@ -216,7 +219,19 @@ fn common(
         },
         checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
         isolated_tree: Some(crate::own::COPY),
+        log_place: log_place(env),
         ..EngineOptions::default()
+    })
+}
+
+/// Where the log is: with everything else, and never in the cache, because it is read only by
+/// recovery.
+fn log_place(env: &Env) -> LogPlace {
+    let Some(objects) = &env.objects else { return LogPlace::Device };
+    let store = Arc::<PatientBlobs>::clone(&objects.store);
+    LogPlace::Objects(LogObjects {
+        blobs: Arc::new(BlobsBelow::new(store, RUNS)),
+        settings: ObjectLogSettings::default(),
     })
 }
 

@@ -237,6 +237,21 @@ impl Headers {
         Ok(right.cloned())
     }
 
+    /// The header with an id, if either is one.
+    pub(crate) fn of_volume(&self, id: [u8; 16]) -> Option<&VolumeHeader> {
+        self.each().into_iter().find_map(|(_, found)| match &found.is {
+            HeaderState::Whole(header) if header.volume_id == id => Some(header),
+            _ => None,
+        })
+    }
+
+    /// The names whose files do not hold a header.
+    pub(crate) fn unlike(&self, header: &VolumeHeader) -> Vec<&'static str> {
+        let bytes = header.encode();
+        let unlike = self.each().into_iter().filter(|(_, found)| found.bytes != bytes);
+        unlike.map(|(path, _)| path).collect()
+    }
+
     /// What is wrong with either, compared with the right one. Without that nothing is repaired.
     pub(crate) fn problems(&self, right: Option<&VolumeHeader>) -> Vec<Problem> {
         let beside = right.or(match &self.main.is {

@@ -17,6 +17,7 @@ use device::{Blobs, BlobsBelow, Device, Env};
 use format::volume::{BYTES_MAX, COPY, EngineKind, FILE, Home, UNFINISHED, VolumeHeader};
 use store::{Read, Store};
 
+use crate::check::Problem;
 use crate::header::{self, Headers};
 use crate::{Fs, FsResult, ObjectsStatus, OpenError, OpenOptions, VolumeId, numbers};
 
@@ -56,9 +57,60 @@ pub fn make_host(
     Ok(id)
 }
 
+/// Both headers: those in the object store, if the volume is in one.
+pub(crate) fn headers(env: &Env) -> Result<Headers, OpenError> {
+    match &env.objects {
+        None => Headers::read(&*env.device),
+        Some(objects) => headers_in(&*objects.store),
+    }
+}
+
+fn headers_in(objects: &dyn Blobs) -> Result<Headers, OpenError> {
+    Headers::of(&mut |path| read_object(objects, path))
+}
+
+/// The header of the volume of a host directory, by whichever object is whole, and what is wrong
+/// with both.
+#[expect(clippy::type_complexity, reason = "the two parts of one answer")]
+pub(crate) fn examine(
+    env: &Env,
+    host: &VolumeHeader,
+) -> Result<(Result<VolumeHeader, OpenError>, Vec<Problem>), OpenError> {
+    let headers = headers(env)?;
+    let right = headers.of_volume(host.volume_id).cloned();
+    let bad = headers.problems(right.as_ref());
+    match (right, headers.opening()) {
+        (_, Err(error @ OpenError::NewerFormat { .. })) => Err(error),
+        (Some(right), _) => Ok((Ok(right), bad)),
+        (None, Err(error)) => Ok((Err(error), bad)),
+        (None, Ok(_)) => {
+            Err(with_objects(env, host.clone()).err().unwrap_or(OpenError::NotAVolume))
+        }
+    }
+}
+
+/// Rewrites whichever header is wrong, in a volume that no process has open. In an object store a
+/// header always has the same bytes, so a request that arrives late changes nothing.
+pub(crate) fn repair_header(env: &Env) -> Result<(), OpenError> {
+    let Some(objects) = &env.objects else { return header::repair(&*env.device) };
+    let id = header::read(&*env.device)?.volume_id;
+    let headers = headers(env)?;
+    let Some(right) = headers.of_volume(id) else {
+        return Err(headers.opening().err().unwrap_or(OpenError::NotAVolume));
+    };
+    for name in headers.unlike(right) {
+        objects.store.delete(name)?;
+        if !objects.store.create(name, &right.encode())? {
+            let exists = std::io::ErrorKind::AlreadyExists.into();
+            return Err(device::Error::new("rewrite", name, exists).into());
+        }
+    }
+    Ok(())
+}
+
 /// Reads the header of the volume in an object store.
 pub(crate) fn read_header(objects: &dyn Blobs) -> Result<VolumeHeader, OpenError> {
-    let header = Headers::of(&mut |path| read_object(objects, path))?.opening()?;
+    let header = headers_in(objects)?.opening()?;
     match header.home {
         Home::Objects => Ok(header),
         Home::Directory | Home::Host(_) => Err(OpenError::NotObjects),

@@ -30,8 +30,11 @@ impl Fs {
         if let Ok(header) = &opening
             && header.home != Home::Directory
         {
-            let header = objects::with_objects(env, header.clone())?;
-            return check_as(env, header, bad, progress);
+            let (right, bad) = objects::examine(env, header)?;
+            return match right {
+                Ok(right) => check_as(env, right, bad, progress),
+                Err(error) => refused(error, CheckReport::default(), bad),
+            };
         }
         let header = match (right, opening) {
             (_, Err(error @ OpenError::NewerFormat { .. })) => return Err(error),

@@ -20,7 +20,7 @@ use inode::FsError;
 use store::{CheckProgress, Remedy};
 
 use super::{Edit, Fix, Problem, VolumeReport};
-use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header, objects};
+use crate::{Fs, FsResult, OpenError, OpenOptions, engine, objects};
 
 /// Most rounds: each repairs all that does not depend on another.
 const ROUNDS_MAX: usize = 256;
@@ -129,8 +129,7 @@ impl Fs {
             repaired.nothing_for_unread();
             return Ok(repaired);
         }
-        let device = &*env.device;
-        below(&mut repaired, &Fix::Header, || header::repair(device))?;
+        below(&mut repaired, &Fix::Header, || objects::repair_header(env))?;
         // Then the log: the rest refers to the state that is left. If the log is not truncated,
         // nothing else is done either. Rewriting a superblock would make the state that was found
         // the newest, and the log that of another state, although the log may be the one that is

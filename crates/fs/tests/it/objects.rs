@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use device::{Blobs, Env, Objects};
 use fs::{
-    Engine, FileSystem, FormatOptions, Fs, Layout, NewNode, OpenError, OpenOptions, SyncScope,
+    Engine, FileSystem, FormatOptions, Fs, Layout, NewNode, OpenError, OpenOptions, Repair,
+    SyncScope,
 };
 use inode::{Caller, Kind, NodeId};
 use store::Durability;
@@ -287,6 +288,14 @@ fn a_damaged_header_is_refused() {
     gone.delete("volume.pando").expect("deleted");
     let opened = try_open(&sim_env(3), &gone).map(drop);
     assert!(matches!(opened, Err(OpenError::HeaderDamaged(_))), "{opened:?}");
+    // A repair rewrites it from the copy, and from neither there is nothing to rewrite.
+    let env = env_of(&sim_env(3), &gone);
+    fs::make_host(&*env.device, &*far, URL).expect("a volume");
+    let report = Fs::repair(&env, Repair::Do, &mut |_, _| ControlFlow::Continue(()));
+    let report = report.expect("repaired");
+    assert!(report.after.is_clean() && report.repaired.len() == 1, "{report:?}");
+    assert_eq!(gone.objects()["volume.pando"], far.objects()["volume.pando"]);
+    gone.delete("volume.pando").expect("deleted");
     gone.delete("volume.copy").expect("deleted");
     let opened = try_open(&sim_env(3), &gone).map(drop);
     assert!(matches!(opened, Err(OpenError::NotAVolume)), "{opened:?}");
@@ -368,9 +377,10 @@ fn an_outage_makes_changes_wait_and_loses_nothing() {
             sim.clock.advance(Duration::from_secs(1));
         }
         let made = Arc::new(AtomicU64::new(0));
-        let changing = scope.spawn(|| {
-            make(&fs, "waits", b"");
-            made.store(1, Ordering::SeqCst);
+        let (of_thread, fs) = (Arc::clone(&made), &fs);
+        let changing = scope.spawn(move || {
+            make(fs, "waits", b"");
+            of_thread.store(1, Ordering::SeqCst);
         });
         for _ in 0..1000 {
             device::yield_now();
