@@ -67,6 +67,12 @@ pub trait Blobs: Send + Sync {
     /// Deletes an object; an absent one is not an error.
     fn delete(&self, name: &str) -> Result<()>;
 
+    /// Deletes several objects; absent ones are not an error. After an error, any of them may be
+    /// deleted.
+    fn delete_all(&self, names: &[String]) -> Result<()> {
+        names.iter().try_for_each(|name| self.delete(name))
+    }
+
     /// Deallocates a range; it reads as zero afterwards. `false`: this store cannot punch holes (an
     /// object store), so the caller rewrites the object under another name.
     fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool>;

@@ -16,6 +16,7 @@ mod directories;
 mod error;
 mod fanotify;
 mod file;
+mod file_system;
 mod guarded;
 mod latch;
 mod local;
@@ -29,6 +30,7 @@ mod shared_dir;
 mod slot;
 pub mod sync;
 mod thread;
+mod user_config;
 
 pub use blobs::{Blobs, Found, ReadPart, STAGED, check_name, compare, part_of, valid_name};
 pub use blobs_below::BlobsBelow;
@@ -40,6 +42,7 @@ pub use direct::DirectDevice;
 pub use error::{Error, Result};
 pub use fanotify::{FileSystemEvent, FileSystemWatch, readable};
 pub use file::{Device, Entry, File, Lock, Metadata, Space};
+pub use file_system::FileSystem;
 pub use latch::{Latch, RawLatch};
 pub use local::LocalDevice;
 pub use local_blobs::LocalBlobs;
@@ -50,6 +53,7 @@ pub use random::{Random, SystemRandom};
 pub use shared_dir::SharedDir;
 pub use slot::thread_slot;
 pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in, yield_now};
+pub use user_config::{SystemConfig, UserConfig};
 
 use std::sync::Arc;
 

@@ -6,6 +6,7 @@
 //! caller learned of an object - that it exists, its bytes, that it is listed - is durable: another
 //! process may have been killed between its rename and its sync, so this one syncs too.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,6 +210,27 @@ impl Blobs for SharedDir {
             Err(error) => Err(error),
             Ok(()) => self.device.sync_dir(&self.directories.of(name)),
         }
+    }
+
+    fn delete_all(&self, names: &[String]) -> Result<()> {
+        let mut directories = BTreeSet::new();
+        for name in names {
+            check_name("delete", name)?;
+            let removed = self.device.remove(&self.directories.path(name));
+            self.open.forget(name);
+            match removed {
+                Err(error) if error.is_not_found() => {}
+                removed => removed?,
+            }
+            directories.insert(self.directories.of(name));
+        }
+        for directory in directories {
+            match self.device.sync_dir(&directory) {
+                Err(error) if error.is_not_found() => {}
+                synced => synced?,
+            }
+        }
+        Ok(())
     }
 
     /// Objects do not change once they exist: hosts may have them in their caches.

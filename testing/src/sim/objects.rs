@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::{Blobs, Device, Error, Result};
+use device::{Blobs, Device, Error, Result, check_name};
 
 use super::device::{Entered, SimDevice, State};
 use super::fault::{FaultError, Op};
@@ -71,6 +71,7 @@ impl SimObjects {
     }
 
     fn make(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        check_name("create", name)?;
         self.ask(Op::Write, "create", name, |state, path| {
             state.counts.written_bytes += bytes.len() as u64;
             match &self.server {

@@ -47,7 +47,7 @@ fn run(name: &str, place: &Place) -> Option<String> {
     let address = format!("127.0.0.1:{port}");
     let port = port.to_string();
     let directory = served.to_str().expect("it is ASCII");
-    let (key, secret) = (place.keys.0.as_str(), place.keys.1.as_str());
+    let (key, secret) = (place.keys.id.as_str(), place.keys.secret.as_str());
     let arguments: Vec<&str> = match name {
         "versitygw" => {
             vec!["--port", &address, "--access", key, "--secret", secret, "posix", directory]
@@ -83,7 +83,7 @@ fn run(name: &str, place: &Place) -> Option<String> {
 
 /// Asks for a bucket until there is one.
 fn has_bucket(endpoint: &str, place: &Place) -> bool {
-    let credentials = Credentials::new(&place.keys.0, &place.keys.1);
+    let credentials = Credentials::new(&place.keys.id, &place.keys.secret);
     let url = endpoint.parse().expect("it is an address");
     let (name, region) = (place.bucket.clone(), place.region.clone());
     let bucket = Bucket::new(url, UrlStyle::Path, name, region).expect("a name of a bucket");
