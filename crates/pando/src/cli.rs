@@ -46,7 +46,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
-mounted or not. Where no daemon has the volume open, the command starts one in the
+mounted or not. The URL of a volume in an object store (s3://BUCKET/PREFIX, file:///DIR) stands
+for VOLDIR everywhere. Where no daemon has the volume open, the command starts one in the
 background, which ends when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
 caches in a quarter of the memory (PANDO_CACHE_SIZE), and keeps the index for searches in
 256 MiB (PANDO_INDEX_CACHE, 0 for none).
@@ -62,6 +63,15 @@ Exit codes:
   7  no space, or read-only
   8  not a volume, or of a newer format
   130 interrupted";
+
+const FORMAT_HELP: &str = "\
+In an object store, credentials and the server's address come from the environment and the files
+of the AWS tools (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE, AWS_REGION,
+AWS_ENDPOINT_URL).
+
+Examples:
+  pando format /data/vol
+  pando format s3://bucket/prefix";
 
 const UMOUNT_HELP: &str = "\
 A mount that is in use stays, and the processes that use it are named. --lazy takes it out of
@@ -102,7 +112,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Create a volume in an empty or new directory
-    #[command(after_help = "Example:\n  pando format /data/vol")]
+    #[command(after_help = FORMAT_HELP)]
     Format(FormatArgs),
     /// Mount a volume
     #[command(after_help = MOUNT_HELP)]
@@ -257,15 +267,16 @@ Example:
 
 #[derive(Debug, Args)]
 pub(crate) struct FormatArgs {
-    /// Directory of the volume
+    /// Directory of the volume, or the URL of an object store: s3://BUCKET/PREFIX, or file:///DIR
+    /// for a directory that hosts share
     pub(crate) voldir: PathBuf,
     /// Name of the hidden directory of snapshots that every directory has
     #[arg(long, default_value = ".snapshots")]
     pub(crate) snapshot_dir: OsString,
-    /// Engine that keeps names and attributes
-    #[arg(long, value_enum, default_value_t = EngineArg::Btree)]
-    pub(crate) engine: EngineArg,
-    /// How --engine lsm lays records out (default rows)
+    /// Engine that keeps names and attributes (default btree, and lsm in an object store)
+    #[arg(long, value_enum)]
+    pub(crate) engine: Option<EngineArg>,
+    /// How --engine lsm lays records out (default rows, and column in an object store)
     #[arg(long, value_enum)]
     pub(crate) layout: Option<LayoutArg>,
     /// Directory of the log, on a separate disk; empty or new (default: in VOLDIR)
@@ -294,7 +305,7 @@ impl From<LayoutArg> for fs::Layout {
 
 #[derive(Debug, Args)]
 pub(crate) struct MountArgs {
-    /// Directory of the volume; VOLDIR:/path mounts a directory of it
+    /// Directory or URL of the volume; VOLDIR:/path mounts a directory of it
     pub(crate) voldir: PathBuf,
     /// Where to mount it
     pub(crate) mnt: PathBuf,

@@ -7,6 +7,7 @@ mod cli_totals;
 mod environment;
 mod failure;
 mod find;
+mod host;
 mod import;
 mod index;
 mod mounts;

@@ -35,7 +35,7 @@ pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
     Answer, Background, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info,
     KeptSnapshot, LimitChange, ListEntry, Merges, Quota, QuotaDifference, QuotaOf, QuotaOwner,
-    Reply, Session, Snapshot, StatAnswer, Status, Stuck, ValueLogs,
+    Reply, Session, Snapshot, StatAnswer, Status, StoreCache, StoreStatus, Stuck, ValueLogs,
 };
 pub use retention::{Hold, Keep, Schedule, Scheduled};
 pub use scan::{

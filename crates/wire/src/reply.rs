@@ -430,6 +430,50 @@ pub struct Status {
     pub damaged: Option<String>,
     /// Background removals that cannot proceed.
     pub stuck: Option<Stuck>,
+    /// The object store that keeps the volume, if one does.
+    pub store: Option<StoreStatus>,
+}
+
+/// The object store of a volume, and what the daemon requested of it since it started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// Its URL.
+    pub url: String,
+    /// Requests that create objects.
+    pub creates: u64,
+    /// Requests that read.
+    pub reads: u64,
+    /// Requests that list names.
+    pub lists: u64,
+    /// Requests for lengths.
+    pub heads: u64,
+    /// Requests that delete.
+    pub deletes: u64,
+    /// Part of these that repeat one that failed.
+    pub retries: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// The cache on the host's disk, if there is one.
+    pub cache: Option<StoreCache>,
+    /// Estimated price of a day, in millionths of a dollar.
+    pub day_microdollars: u64,
+    /// For how many seconds the store has failed requests, and why.
+    pub unreachable: Option<(u64, String)>,
+    /// For how many seconds changes have waited to become durable, and why.
+    pub waits: Option<(u64, String)>,
+}
+
+/// The cache of an object store on a host's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreCache {
+    /// Reads that it answered.
+    pub hits: u64,
+    /// Reads that went to the store.
+    pub misses: u64,
+    /// Bytes in it.
+    pub bytes: u64,
 }
 
 /// Trees that cannot be reclaimed, as of the last attempt.

@@ -7,8 +7,11 @@ use fs::{Entry, FileSystem, Follow, Volume};
 use inode::{Caller, FsError, Kind};
 use nix::unistd::{Uid, User};
 use wire::{
-    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status, Stuck,
+    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status,
+    StoreStatus, Stuck,
 };
+
+use crate::host::Prices;
 
 use super::about::{Answered, about};
 use super::connection::Replies;
@@ -314,8 +317,37 @@ pub(super) fn read(
     }
 }
 
+/// The object store of the volume, if it is in one.
+fn store_status(server: &Server, status: &fs::VolumeStatus) -> Answered<Option<StoreStatus>> {
+    let Some((store, running)) = server.store() else { return Ok(None) };
+    let counts = store.traffic.counts();
+    let now = server.clock().monotonic();
+    let waits = status.objects.as_ref().and_then(|objects| objects.waits.clone());
+    let prices = Prices::of_environment()?;
+    let (writes, reads) = (counts.create + counts.list, counts.read + counts.head);
+    Ok(Some(StoreStatus {
+        url: store.location.to_string(),
+        creates: counts.create,
+        reads: counts.read,
+        lists: counts.list,
+        heads: counts.head,
+        deletes: counts.delete,
+        retries: counts.retries,
+        bytes_in: counts.bytes_in,
+        bytes_out: counts.bytes_out,
+        cache: store.cache(),
+        day_microdollars: (prices.day(writes, reads, running.as_secs_f64(), status.disk_bytes)
+            * 1e6) as u64,
+        unreachable: counts
+            .failing
+            .map(|failing| (now.saturating_sub(failing.since).as_secs(), failing.why)),
+        waits: waits.map(|(lasts, why)| (lasts.as_secs(), why)),
+    }))
+}
+
 fn status(server: &Server) -> Answered<Status> {
     let status = server.fs().status()?;
+    let store = store_status(server, &status)?;
     let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));
     Ok(Status {
         volume: status.id.to_string(),
@@ -362,6 +394,7 @@ fn status(server: &Server) -> Answered<Status> {
             .fs()
             .stuck()
             .map(|(trees, error)| Stuck { trees, failure: Failure::from(error) }),
+        store,
     })
 }
 

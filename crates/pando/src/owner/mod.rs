@@ -53,6 +53,7 @@ use store::Durability;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
+use crate::host::{self, Store};
 use crate::{cache_size, index_cache, log_place};
 pub(crate) use check::checked;
 use door::Door;
@@ -110,14 +111,21 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     let log = log_place::hold(&start.volume, &*env.clock, log_place::Claim::Write)?;
     let door = Door::open(lock, device.directory())
         .map_err(|error| failure::io("listen in", &start.volume, &error))?;
-    let ended = own(start, &env, &door, tell);
+    let connected = host::connect(&start.volume, env);
+    let ended = connected.and_then(|(env, store)| own(start, &env, store, &door, tell));
     door.close().unwrap_or_default();
     drop(log);
     door.release();
     ended
 }
 
-fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
+fn own(
+    start: &Start,
+    env: &Env,
+    store: Option<Store>,
+    door: &Arc<Door>,
+    tell: &mut dyn FnMut(&Launch),
+) -> Result<()> {
     let (events, inbox) = sync::channel();
     signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
@@ -131,7 +139,8 @@ fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)
     };
     let shown = Arc::new(shown);
     let clock = Arc::clone(&env.clock);
-    let server = Server::new(start, Arc::clone(&shown), clock, events.clone(), Arc::clone(door));
+    let server =
+        Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
     let served = match options {
         None => Ok(None),
         Some(options) => mount(&shown, &options, events).map(Some),

@@ -23,6 +23,7 @@ use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
+use crate::host::Store;
 
 /// How long a command waits to see changes made through the mount, and for its own effect to be
 /// visible there. To drop pages the kernel may have to write them first, on a disk that is busy
@@ -60,7 +61,11 @@ pub(super) enum Event {
 pub(super) struct Server {
     volume: PathBuf,
     fs: Arc<Volume>,
+    /// The object store that keeps the volume, if one does.
+    store: Option<Store>,
     clock: Arc<dyn Clock>,
+    /// When the daemon started, on that clock.
+    started: Duration,
     events: Sender<Event>,
     /// How long it stays without a request; `None` means for ever.
     idle: Option<Duration>,
@@ -86,7 +91,7 @@ struct Registry {
 impl Server {
     pub(super) fn new(
         start: &Start,
-        fs: Arc<Volume>,
+        (fs, store): (Arc<Volume>, Option<Store>),
         clock: Arc<dyn Clock>,
         events: Sender<Event>,
         door: Arc<Door>,
@@ -97,7 +102,9 @@ impl Server {
         Arc::new(Server {
             volume: start.volume.clone(),
             fs,
+            store,
             clock,
+            started: last_active,
             events,
             idle: start.idle.filter(|_| start.mount.is_none()),
             mount: OnceLock::new(),
@@ -108,6 +115,11 @@ impl Server {
             changed: Condvar::new(),
             door,
         })
+    }
+
+    /// Its clock.
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.clock
     }
 
     /// The volume's directory.
@@ -123,6 +135,12 @@ impl Server {
     /// The volume.
     pub(super) fn fs(&self) -> &Arc<Volume> {
         &self.fs
+    }
+
+    /// The object store that keeps the volume, if one does, and the time since the daemon started.
+    pub(super) fn store(&self) -> Option<(&Store, Duration)> {
+        let running = self.clock.monotonic().saturating_sub(self.started);
+        self.store.as_ref().map(|store| (store, running))
     }
 
     /// Its background work.

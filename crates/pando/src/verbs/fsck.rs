@@ -18,6 +18,7 @@ use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, Fail
 
 use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
+use crate::host;
 use crate::interrupt;
 use crate::log_place::{self, Claim};
 use crate::output::{self, Output, number, size};
@@ -38,6 +39,7 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
     };
     let env = fs::volume_files(&volume).map(|files| Env::on(Arc::new(files)));
     let env = env.map_err(|error| not_theirs(failure::device(&volume, &error)))?;
+    let (env, _store) = host::connect(&volume, env)?;
     if args.repair && !args.dry_run {
         let how = if args.discard_log { Repair::DoAndCutLog } else { Repair::Do };
         let repaired = repair(&volume, &env, how, &mut show);

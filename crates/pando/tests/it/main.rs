@@ -48,6 +48,7 @@ mod maps_refused;
 mod messages;
 mod mounts;
 mod newcomer;
+mod object_store;
 mod other_users;
 mod owner;
 mod planted;
