@@ -147,6 +147,8 @@ impl Blobs for SimObjects {
         };
         match length {
             Err(error) if error.is_not_found() => Ok(None),
+            // A part of names.
+            Err(error) if error.kind == io::ErrorKind::IsADirectory => Ok(None),
             length => length,
         }
     }
