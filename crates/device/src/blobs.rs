@@ -87,9 +87,14 @@ pub trait Blobs: Send + Sync {
         Ok(end.saturating_sub(offset))
     }
 
+    /// Bytes occupied on disk by the objects whose names start with `prefix`.
+    fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {
+        self.list(prefix)?.iter().map(|name| self.disk_bytes(name)).sum()
+    }
+
     /// Bytes occupied on disk by all objects.
     fn disk_bytes_all(&self) -> Result<u64> {
-        self.list("")?.iter().map(|name| self.disk_bytes(name)).sum()
+        self.disk_bytes_below("")
     }
 
     /// Maximum length of an object in bytes.

@@ -60,6 +60,15 @@ impl Blobs for BlobsBelow {
         self.blobs.occupied(&self.whole(name), offset, length)
     }
 
+    fn delete_all(&self, names: &[String]) -> Result<()> {
+        let names: Vec<String> = names.iter().map(|name| self.whole(name)).collect();
+        self.blobs.delete_all(&names)
+    }
+
+    fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {
+        self.blobs.disk_bytes_below(&self.whole(prefix))
+    }
+
     fn bytes_max(&self) -> u64 {
         self.blobs.bytes_max()
     }

@@ -192,8 +192,12 @@ impl Blobs for PatientBlobs {
         self.blobs.occupied(name, offset, length)
     }
 
-    fn disk_bytes_all(&self) -> Result<u64> {
-        self.blobs.disk_bytes_all()
+    fn delete_all(&self, names: &[String]) -> Result<()> {
+        self.blobs.delete_all(names)
+    }
+
+    fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {
+        self.blobs.disk_bytes_below(prefix)
     }
 
     fn bytes_max(&self) -> u64 {

@@ -94,7 +94,7 @@ pub use info::{
     QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
     SnapshotInfo, SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
 };
-pub use objects::{make_host, url_of};
+pub use objects::{HostDirectory, host_directory, make_host};
 pub use open_error::OpenError;
 pub use paths::Paths;
 pub use reclaim::Waiting;

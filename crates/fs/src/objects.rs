@@ -31,11 +31,21 @@ const UNDURABLE_MAX: Duration = Duration::from_secs(5);
 /// Free space that a volume in an object store reports: nothing limits it.
 pub(crate) const FREE_BYTES: u64 = 1 << 50;
 
-/// The URL of the object store of which a directory is a host directory; `None` for another
-/// volume.
-pub fn url_of(device: &dyn Device) -> Result<Option<String>, OpenError> {
-    match Headers::read(device)?.opening()?.home {
-        Home::Host(url) => Ok(Some(url)),
+/// Which volume a host directory is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostDirectory {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The URL of its object store.
+    pub url: String,
+}
+
+/// Which volume a directory is a host directory of; `None` for any other volume.
+pub fn host_directory(device: &dyn Device) -> Result<Option<HostDirectory>, OpenError> {
+    let header = header::read(device)?;
+    let volume = VolumeId(header.volume_id);
+    match header.home {
+        Home::Host(url) => Ok(Some(HostDirectory { volume, url })),
         Home::Directory | Home::Objects => Ok(None),
     }
 }

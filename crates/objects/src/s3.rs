@@ -290,8 +290,8 @@ impl Blobs for S3Blobs {
     }
 
     /// One request per thousand objects, which returns their lengths.
-    fn disk_bytes_all(&self) -> Result<u64> {
-        Ok(self.server.list_all("")?.into_iter().map(|(_, bytes)| bytes).sum())
+    fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {
+        Ok(self.server.list_all(prefix)?.into_iter().map(|(_, bytes)| bytes).sum())
     }
 
     fn bytes_max(&self) -> u64 {

@@ -173,8 +173,8 @@ impl<B: Blobs> Blobs for Counted<B> {
         self.count(Kind::Head, 0, |blobs| blobs.disk_bytes(name))
     }
 
-    fn disk_bytes_all(&self) -> Result<u64> {
-        self.count(Kind::List, 0, |blobs| blobs.disk_bytes_all())
+    fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {
+        self.count(Kind::List, 0, |blobs| blobs.disk_bytes_below(prefix))
     }
 
     fn bytes_max(&self) -> u64 {

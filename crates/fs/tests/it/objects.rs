@@ -396,6 +396,36 @@ fn an_outage_makes_changes_wait_and_loses_nothing() {
     assert_eq!(read(&open(&left), "during").expect("synced"), noise(2, 100_000));
 }
 
+/// A host that was replaced adds nothing, and what it had made durable is there.
+#[test]
+fn a_replaced_host_changes_nothing_more() {
+    let far = formatted();
+    let first = open(&far);
+    make(&first, "before", &noise(1, 100_000));
+    first.sync().expect("synced");
+    make(&first, "never", &noise(2, 100_000));
+    let second = try_open(&sim_env(10), &far).expect("a volume");
+    let error = first.sync().expect_err("it was replaced").to_string();
+    assert!(error.contains("replaced"), "{error}");
+    make(&second, "after", &noise(3, 100_000));
+    second.sync().expect("synced");
+    let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+    let late = first.mknod(&Caller::root(), ROOT, b"late", &new).map(drop);
+    first.sync().expect_err("it is still replaced");
+    drop(late);
+    first.close().expect_err("it cannot make anything durable");
+    drop((first, second));
+    let third = open(&far);
+    assert_eq!(read(&third, "before").expect("synced"), noise(1, 100_000));
+    assert_eq!(read(&third, "after").expect("synced"), noise(3, 100_000));
+    for name in ["never", "late"] {
+        assert!(read(&third, name).is_err(), "{name} was never durable");
+    }
+    third.close().expect("closed");
+    drop(third);
+    check_whole(&far, "after a replacement");
+}
+
 /// A directory that has the objects of a volume is no volume directory.
 #[test]
 fn objects_are_not_opened_as_a_directory() {

@@ -28,9 +28,9 @@ pub(crate) fn directory(url: &str) -> Result<PathBuf> {
         make(&location, &path)?;
     }
     let device = LocalDevice::open(&path).map_err(|error| failure::device(&path, &error))?;
-    let found = fs::url_of(&device).map_err(|error| failure::open(&path, &error))?;
-    if found.as_deref() != Some(&location.to_string()) {
-        let found = found.unwrap_or_else(|| "a volume in a directory".to_owned());
+    let found = fs::host_directory(&device).map_err(|error| failure::open(&path, &error))?;
+    if found.as_ref().is_none_or(|found| found.url != location.to_string()) {
+        let found = found.map_or_else(|| "a volume in a directory".to_owned(), |found| found.url);
         let message = format!("{} belongs to {found}, not to {location}", path.display());
         return Err(Failure::new(FailureKind::Exists, message)
             .hint(format!("set {HOST_DIRECTORY} to another directory for this volume")));

@@ -40,8 +40,8 @@ pub(crate) fn of_store(location: &Location, error: &device::Error) -> Failure {
 /// returned as it is.
 pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
     // What is wrong with a header is reported when the volume is opened.
-    let Ok(Some(url)) = fs::url_of(&*env.device) else { return Ok((env, None)) };
-    let location = parse(&url)?;
+    let Ok(Some(host)) = fs::host_directory(&*env.device) else { return Ok((env, None)) };
+    let location = parse(&host.url)?;
     let seams = Seams { clock: Arc::clone(&env.clock), ..Seams::system() };
     let opened = location.open(&Settings::default(), &seams);
     let opened = opened.map_err(|error| of_store(&location, &error))?;
