@@ -8,9 +8,12 @@
 //! a creation was lost, comparing the object's bytes shows whether it succeeded.
 
 mod aws;
+mod cache_index;
+mod cached;
 mod explain;
 mod location;
 mod open;
+mod presence;
 mod probe;
 mod request;
 mod rules;
@@ -20,7 +23,9 @@ mod settings;
 mod traffic;
 
 pub use crate::aws::Keys;
+pub use crate::cached::{CacheStats, CachedBlobs};
 pub use crate::location::{Location, LocationError};
+pub use crate::presence::{Holder, Presence, Sign, Verdict};
 pub use crate::s3::{Place, S3Blobs};
 pub use crate::settings::{Opened, Probe, Seams, Settings, Style};
 pub use crate::traffic::{Failing, Kind, Traffic, TrafficCounts};

@@ -5,12 +5,14 @@
 //! installed, which is started (`outside`); else one that is part of these tests and knows as much
 //! of the protocol as they need (`server`). What orders mishaps is always on the last.
 
+mod cached;
 mod conformance;
 mod cuts;
 mod engine;
 mod mishaps;
 mod objects;
 mod outside;
+mod presence;
 mod server;
 
 use std::sync::{Arc, OnceLock};

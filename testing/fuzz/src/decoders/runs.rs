@@ -2,7 +2,9 @@
 
 use fastrand::Rng;
 use format::cluster_filter::Filter;
+use format::cached_chunk;
 use format::numbers::{self, NUMBERS_BYTES, Numbers};
+use format::presence::{self, Presence};
 use format::row_pointer::RowPointer;
 use format::run_block::{self, Block, BlockBuilder, Stored};
 use format::run_index::{self, BlockPlace, RunIndex};
@@ -61,6 +63,44 @@ pub(super) const TARGETS: &[Target] = &[
                 other => Err(other),
             };
             again(&note, &note.encode(), read);
+            true
+        },
+    },
+    Target {
+        name: "sign-of-life",
+        part: Part::Decoders,
+        covers: &["presence::LAYOUT", "presence::decode"],
+        make: |random| {
+            let name = |random: &mut Rng| "h\u{e4}".repeat(random.usize(..200));
+            let period = random.u32(1..=presence::PERIOD_MAX);
+            let (volume, opening, number) = (VOLUME, [9; 16], counted(random));
+            let (pid, started, written) = (random.u32(..), random.i64(..), random.i64(..));
+            let (host, user) = (name(random), name(random));
+            Presence { volume, opening, number, period, pid, started, written, host, user }.encode()
+        },
+        repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, usize::MAX)]),
+        run: |bytes| {
+            let read = |bytes: &[u8]| match Presence::decode(bytes) {
+                Ok(presence::Decoded::Presence(sign)) => Ok(sign),
+                other => Err(other),
+            };
+            let Ok(sign) = read(bytes) else { return false };
+            again(&sign, &sign.encode(), read);
+            true
+        },
+    },
+    Target {
+        name: "cached-chunk",
+        part: Part::Decoders,
+        covers: &["cached_chunk::LAYOUT", "cached_chunk::decode"],
+        make: |random| {
+            let data: Vec<u8> = (0..random.usize(1..300)).map(|_| random.u8(..)).collect();
+            cached_chunk::encode(&CHUNK, &data)
+        },
+        repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, usize::MAX)]),
+        run: |bytes| {
+            let Ok(data) = cached_chunk::decode(&CHUNK, bytes) else { return false };
+            assert_eq!(cached_chunk::encode(&CHUNK, data), bytes);
             true
         },
     },
