@@ -152,7 +152,7 @@ pub(crate) fn execute_within<O: Operation>(
                 }
                 plan.apply(|effect| apply(fs, at.policy, effect));
                 drop(locks);
-                plan.notices().for_each(|notice| notify(fs, notice));
+                plan.notify(|notice| notify(fs, notice));
                 return Ok(answer);
             }
             Outcome::Again => {
@@ -211,6 +211,7 @@ impl<T, F: FnMut(&Context<'_>, &mut Plan) -> FsResult<T>> Operation for Locked<'
 }
 
 /// Applies an effect after the commit, under the locks.
+#[inline]
 pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: Effect) {
     let nodes = &fs.nodes;
     match effect {

@@ -13,7 +13,7 @@ use crate::error::from_store;
 use crate::execute::Context;
 use crate::locks::Lock;
 use crate::nodes::{Location, Orphan};
-use crate::plan::{Attached, Plan};
+use crate::plan::{Attached, Effect, Plan};
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
 use crate::view::View;
@@ -47,7 +47,7 @@ impl LastName {
         ino: u64,
         inode: &InodeRecord,
         attached: Attached,
-    ) -> FsResult<LastName> {
+    ) -> FsResult<()> {
         let (tree, subvol) = (at.view.tree, at.id());
         let bytes = if inode.kind == FileKind::File { inode.size as i64 } else { 0 };
         plan.count(subvol, -1, -bytes);
@@ -66,10 +66,12 @@ impl LastName {
             plan.put_attached(tree, &keys.0, &keys.1, &attached);
             plan.batch().put(VOLUME, &key::orphan(subvol, ino), b"");
         }
-        Ok(LastName { subvol, ino, inode, attached, stored })
+        plan.effect(Effect::Lost(LastName { subvol, ino, inode, attached, stored }));
+        Ok(())
     }
 
     /// After the commit, still under the lock.
+    #[inline]
     pub(crate) fn settle(self, fs: &Fs) {
         let node = Fs::node_of(self.subvol, self.ino);
         if self.stored {

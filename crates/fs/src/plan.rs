@@ -150,7 +150,7 @@ impl Drop for Plan {
             && scratch.locks.capacity().max(scratch.effects.capacity()) <= KEEP_ITEMS
         {
             scratch.effects.clear();
-            SCRATCH.set(Some(scratch));
+            SCRATCH.with(|kept| kept.set(Some(scratch)));
         }
     }
 }
@@ -536,10 +536,12 @@ impl Plan {
         }
     }
 
-    /// Takes the notifications of front ends.
+    /// Sends the notifications of front ends.
     #[inline]
-    pub(crate) fn notices(&mut self) -> impl Iterator<Item = Effect> + '_ {
-        self.scratch.effects.drain(..)
+    pub(crate) fn notify(&mut self, notify: impl FnMut(Effect)) {
+        if self.has.notices {
+            self.scratch.effects.drain(..).for_each(notify);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::execute::{Context, Operation, Outcome, execute};
 use crate::inherited::Ways;
 use crate::locks::Mode;
 use crate::orphan::LastName;
-use crate::plan::{Attached, Effect, Plan};
+use crate::plan::{Attached, Plan};
 use crate::policy::{Policy, Removal};
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, permit};
@@ -117,18 +117,21 @@ impl Named {
 
 impl<'a> OldName<'a> {
     /// Searches without locks.
+    #[inline]
     pub(super) fn guess(&self, at: &Context<'_>) -> FsResult<Named> {
         let found = at.view.find_entry(self.dir, self.hash, self.name)?;
         Ok(Named { directory: None, found })
     }
 
     /// Locks directory, name, and what it points to.
+    #[inline]
     pub(super) fn lock(&self, at: &Context<'_>, guess: &Named, plan: &mut Plan) {
         at.lock_name(plan, self.dir, self.hash);
         plan.lock(at.object(guess.ino()), Mode::Exclusive);
     }
 
     /// Searches under the locks.
+    #[inline]
     pub(super) fn look(&self, at: &Context<'_>) -> FsResult<Named> {
         let OldName { caller, dir, hash, name } = *self;
         let directory = parent_directory(at.fs, at.subvol, at.view, caller, dir)?;
@@ -148,6 +151,7 @@ impl<'a> OldName<'a> {
 
 /// Plans what becomes of an inode that loses a name; the caller erases or replaces the entry.
 /// `frees`: nothing is added in its place. `false`: start again.
+#[inline]
 pub(super) fn lose_name(
     at: &Context<'_>,
     plan: &mut Plan,
@@ -225,7 +229,5 @@ pub(crate) fn drop_name(
             plan.batch().delete(view.tree, &key::linked(ino, part));
         }
     }
-    let lost = LastName::plan(at, plan, ino, inode, attached)?;
-    plan.effect(Effect::Lost(lost));
-    Ok(())
+    LastName::plan(at, plan, ino, inode, attached)
 }

@@ -119,7 +119,7 @@ impl Fs {
             self.clone_at_once(caller, (&mut ledger, &mut plan), source, &mount)?
         };
         drop(ledger);
-        plan.notices().for_each(|notice| notify(self, notice));
+        plan.notify(|notice| notify(self, notice));
         Ok(CloneInfo { subvol: SubvolId(id), root: Fs::node_of(id, dir), lineage })
     }
 

@@ -34,7 +34,7 @@ pub(super) fn execute<T>(
     let mut plan = Plan::new();
     let answer = execute_step(fs, &mut ledger, &mut plan, through, (aim, change))?;
     drop(ledger);
-    plan.notices().for_each(|notice| notify(fs, notice));
+    plan.notify(|notice| notify(fs, notice));
     Ok(answer)
 }
 
