@@ -7,6 +7,7 @@ pub(crate) mod access;
 mod clone;
 mod copy;
 mod create;
+mod execute;
 mod gates;
 pub(crate) mod heirs_below;
 mod inherit;
@@ -23,6 +24,7 @@ mod rollback;
 mod shares;
 mod snapshot;
 
+pub(crate) use copy::Copied;
 pub(crate) use gates::Gates;
 pub(crate) use ledger::{Admin, COUNT_MAX, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
