@@ -9,6 +9,7 @@ mod failure;
 mod find;
 mod import;
 mod index;
+mod metrics;
 mod mounts;
 mod names;
 mod owner;

@@ -314,7 +314,7 @@ pub(super) fn read(
     }
 }
 
-fn status(server: &Server) -> Answered<Status> {
+pub(super) fn status(server: &Server) -> Answered<Status> {
     let status = server.fs().status()?;
     let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));
     Ok(Status {
