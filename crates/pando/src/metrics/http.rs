@@ -181,9 +181,7 @@ fn answer(request: &Request, metrics: &Metrics) -> Answer {
     match request.path.as_str() {
         "/metrics" => match metrics.text() {
             Ok(body) => Answer { status: "200 OK", kind: OPEN_METRICS, body },
-            Err(_) => {
-                Answer::text("500 Internal Server Error", "the metrics cannot be written\n")
-            }
+            Err(_) => Answer::text("500 Internal Server Error", "the metrics cannot be written\n"),
         },
         "/" => Answer::text("200 OK", "The metrics of this PandoFS daemon are at /metrics\n"),
         _ => Answer::text("404 Not Found", "the metrics are at /metrics\n"),

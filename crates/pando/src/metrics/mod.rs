@@ -12,6 +12,7 @@ mod calls;
 mod http;
 mod volume;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,8 +57,11 @@ impl Bound {
     /// Binds the address.
     pub(crate) fn bind(address: SocketAddr) -> Result<Bound> {
         let listener = TcpListener::bind(address).map_err(|error| {
-            let message = format!("cannot listen on {address} for metrics: {error}");
-            Failure::new(failure::io_kind(&error), message)
+            let kind = match error.kind() {
+                io::ErrorKind::AddrInUse => FailureKind::Busy,
+                _ => failure::io_kind(&error),
+            };
+            Failure::new(kind, format!("cannot listen on {address} for metrics: {error}"))
                 .hint("choose another address or port with --metrics")
         })?;
         Ok(Bound { listener, address })

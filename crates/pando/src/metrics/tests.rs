@@ -131,8 +131,7 @@ fn scrapes_are_answered_and_other_requests_refused() {
 #[test]
 fn silent_peers_beyond_a_bound_are_closed_and_leave_no_trace() {
     let address = served();
-    let silent: Vec<_> =
-        (0..8).map(|_| TcpStream::connect(address).expect("connected")).collect();
+    let silent: Vec<_> = (0..8).map(|_| TcpStream::connect(address).expect("connected")).collect();
     // The bound is reached when the last of them was admitted: then a further one is closed.
     let mut further;
     loop {

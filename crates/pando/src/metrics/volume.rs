@@ -102,7 +102,11 @@ fn contents(writer: &mut Writer<'_>, status: &Status) -> fmt::Result {
 
 fn writes(writer: &mut Writer<'_>, status: &Status) -> fmt::Result {
     writer.counter("commits", "Batches committed", status.commits)?;
-    writer.counter("writes", "Writes of the store, contents of files not counted", status.writes)?;
+    writer.counter(
+        "writes",
+        "Writes of the store, contents of files not counted",
+        status.writes,
+    )?;
     writer.counted_bytes("written", "Bytes that these wrote", status.written_bytes)?;
     writer.counted_bytes("given", "Bytes that operations gave the store", status.given_bytes)?;
     writer.counter("checkpoints", "Checkpoints", status.checkpoints)?;
@@ -121,6 +125,10 @@ fn background(writer: &mut Writer<'_>, status: &Status) -> fmt::Result {
     writer.gauge("dropping", "Trees that wait to be reclaimed", work.dropping)?;
     let help = "Names, records and nodes that background work removed";
     writer.counter("reclaimed", help, work.reclaimed)?;
-    writer.bytes("freeing", "Contents that nothing names and that will be freed", work.freeing_bytes)?;
+    writer.bytes(
+        "freeing",
+        "Contents that nothing names and that will be freed",
+        work.freeing_bytes,
+    )?;
     writer.counted_bytes("freed", "Such contents that were freed", work.freed_bytes)
 }
