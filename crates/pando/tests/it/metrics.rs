@@ -130,6 +130,7 @@ fn an_address_in_use_mounts_nothing() {
     assert!(error.contains(&format!("cannot listen on {address} for metrics")), "{error}");
     assert!(error.contains("choose another address or port"), "{error}");
     assert_eq!(fuse::find_mount(&world.mount_point).map(|found| found.mount_point), None);
-    let error = world.fails(2, &["mount", world.vol(), world.mnt(), "--metrics", "127.0.0.1"]);
-    assert!(error.contains("expected HOST:PORT"), "{error}");
+    let answer = world.run(&["mount", world.vol(), world.mnt(), "--metrics", "127.0.0.1"]);
+    assert_eq!(answer.code, 2, "{}", answer.err);
+    assert!(answer.err.contains("expected HOST:PORT"), "{}", answer.err);
 }
