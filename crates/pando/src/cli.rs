@@ -14,6 +14,7 @@ mod snapshot;
 mod trash;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub(crate) use trash::{RestoreArgs, TrashVerb};
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{cache_size, index_cache, retention};
+use crate::{cache_size, index_cache, metrics, retention};
 use wire::Keep;
 
 /// A time from the command line.
@@ -318,6 +319,9 @@ pub(crate) struct MountArgs {
     /// Memory for the search index, such as 80M; 0: no index, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
+    /// Answer scrapes of Prometheus there, such as 127.0.0.1:9478, at /metrics
+    #[arg(long, value_name = "HOST:PORT", value_parser = metrics::parse)]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Mount options, comma-separated
     #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
@@ -534,6 +538,9 @@ pub(crate) struct OwnerArgs {
     /// Memory for the search index, such as 80M; 0: no index, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
+    /// Answer scrapes of metrics there
+    #[arg(long, value_parser = metrics::parse)]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]
     pub(crate) mount: Option<PathBuf>,

@@ -345,7 +345,7 @@ fn store_status(server: &Server, status: &fs::VolumeStatus) -> Answered<Option<S
     }))
 }
 
-fn status(server: &Server) -> Answered<Status> {
+pub(super) fn status(server: &Server) -> Answered<Status> {
     let status = server.fs().status()?;
     let store = store_status(server, &status)?;
     let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));

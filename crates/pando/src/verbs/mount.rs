@@ -42,6 +42,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
             cache_bytes: args.cache_size,
             index_bytes: args.index_cache,
             idle: None,
+            metrics: args.metrics,
         };
         let mut told = Ok(());
         owner::run(&start, &mut |launch| {
@@ -55,6 +56,9 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         let sizes = [("--cache-size", args.cache_size), ("--index-cache", args.index_cache)];
         for (option, bytes) in sizes {
             extra.extend(bytes.into_iter().flat_map(|n| [option.into(), n.to_string().into()]));
+        }
+        if let Some(address) = args.metrics {
+            extra.extend(["--metrics".into(), address.to_string().into()]);
         }
         for option in options {
             extra.extend(["-o".into(), OsString::from(option)]);

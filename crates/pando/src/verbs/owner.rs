@@ -20,6 +20,7 @@ pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
         cache_bytes: args.cache_size,
         index_bytes: args.index_cache,
         idle: Some(Duration::from_secs(args.idle_seconds)),
+        metrics: args.metrics,
     };
     let mut report = LaunchReport::new(std::io::stdout());
     let ended = owner::run(&start, &mut |launch| {
