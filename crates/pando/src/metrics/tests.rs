@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use device::SystemClock;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use vfs::{Observer, Operation, Outcome};
-use wire::Status;
+use wire::{Status, StoreCache, StoreStatus};
 
 use super::http::parse;
 use super::*;
@@ -154,4 +156,59 @@ fn silent_peers_beyond_a_bound_are_closed_and_leave_no_trace() {
             break;
         }
     }
+}
+
+/// The metrics of an object store alone.
+#[derive(Debug)]
+struct Alone(StoreStatus);
+
+impl Collector for Alone {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        volume::store(&mut volume::Writer { encoder }, &self.0)
+    }
+}
+
+#[test]
+fn metrics_of_an_object_store_are_those_of_the_guide() {
+    let mut registry = Registry::with_prefix(PREFIX);
+    registry.register_collector(Box::new(Alone(StoreStatus {
+        url: "s3://bucket/prefix".to_owned(),
+        creates: 2,
+        reads: 3,
+        lists: 5,
+        heads: 7,
+        deletes: 11,
+        retries: 13,
+        bytes_in: 17,
+        bytes_out: 19,
+        cache: Some(StoreCache { hits: 23, misses: 29, bytes: 31 }),
+        day_microdollars: 2_500_000,
+        unreachable: Some((4, "no answer".to_owned())),
+        waits: Some((37, "no answer".to_owned())),
+    })));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("text");
+    for line in [
+        "pando_store_requests_total{request=\"create\"} 2",
+        "pando_store_requests_total{request=\"delete\"} 11",
+        "pando_store_retries_total 13",
+        "pando_store_received_bytes_total 17",
+        "pando_store_sent_bytes_total 19",
+        "pando_store_reachable 0",
+        "pando_store_waits_seconds 37",
+        "pando_store_day_dollars 2.5",
+        "pando_store_cache_hits_total 23",
+        "pando_store_cache_misses_total 29",
+        "pando_store_cache_bytes 31",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no line {line} in\n{text}");
+    }
+    let name = |line: &str| line.split([' ', '{']).next().unwrap_or_default().to_owned();
+    let found: std::collections::BTreeSet<_> =
+        text.lines().filter(|line| !line.starts_with('#')).map(name).collect();
+    let guide = include_str!("../../../../docs/guide/metrics.md");
+    let row = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let listed: std::collections::BTreeSet<_> =
+        guide.lines().filter_map(row).filter(|name| name.starts_with("pando_store_")).collect();
+    assert_eq!(listed, found, "docs/guide/metrics.md and the metrics");
 }

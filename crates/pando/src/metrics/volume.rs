@@ -4,10 +4,11 @@ use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
-use wire::Status;
+use wire::{Status, StoreStatus};
 
 /// What the metrics are read from.
 pub(crate) trait Source: Send + Sync + 'static {
@@ -36,8 +37,8 @@ impl<S> fmt::Debug for Volume<S> {
 }
 
 /// Writes metrics one by one.
-struct Writer<'a> {
-    encoder: DescriptorEncoder<'a>,
+pub(super) struct Writer<'a> {
+    pub(super) encoder: DescriptorEncoder<'a>,
 }
 
 impl Writer<'_> {
@@ -85,7 +86,8 @@ impl<S: Source> Collector for Volume<S> {
         writer.gauge("writable", "1 if the volume accepts changes", writable)?;
         contents(&mut writer, &status)?;
         writes(&mut writer, &status)?;
-        background(&mut writer, &status)
+        background(&mut writer, &status)?;
+        status.store.as_ref().map_or(Ok(()), |of| store(&mut writer, of))
     }
 }
 
@@ -131,4 +133,35 @@ fn background(writer: &mut Writer<'_>, status: &Status) -> fmt::Result {
         work.freeing_bytes,
     )?;
     writer.counted_bytes("freed", "Such contents that were freed", work.freed_bytes)
+}
+
+/// The object store of the volume.
+pub(super) fn store(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result {
+    let help = "Requests to the object store, repeats included";
+    let kind = MetricType::Counter;
+    let mut requests = writer.encoder.encode_descriptor("store_requests", help, None, kind)?;
+    for (request, count) in [
+        ("create", store.creates),
+        ("read", store.reads),
+        ("list", store.lists),
+        ("head", store.heads),
+        ("delete", store.deletes),
+    ] {
+        ConstCounter::new(count).encode(requests.encode_family(&[("request", request)])?)?;
+    }
+    writer.counter("store_retries", "Requests that repeated a failed one", store.retries)?;
+    writer.counted_bytes("store_received", "Bytes received from the store", store.bytes_in)?;
+    writer.counted_bytes("store_sent", "Bytes sent to the store", store.bytes_out)?;
+    let reachable = u64::from(store.unreachable.is_none());
+    writer.gauge("store_reachable", "1 unless the store fails requests", reachable)?;
+    let waits = store.waits.as_ref().map_or(0, |(seconds, _)| *seconds);
+    let waits = ConstGauge::new(signed(waits));
+    let help = "How long changes have waited to become durable";
+    writer.write("store_waits", help, Some(&Unit::Seconds), &waits)?;
+    let dollars = ConstGauge::new(store.day_microdollars as f64 / 1e6);
+    writer.write("store_day_dollars", "Estimated price of a day", None, &dollars)?;
+    let Some(cache) = store.cache else { return Ok(()) };
+    writer.counter("store_cache_hits", "Reads that the host's cache answered", cache.hits)?;
+    writer.counter("store_cache_misses", "Reads that went to the store", cache.misses)?;
+    writer.bytes("store_cache", "Bytes in the host's cache", cache.bytes)
 }

@@ -104,7 +104,10 @@ fn guide_and_dashboard_name_the_metrics_that_there_are() {
     // Absent before the first checkpoint.
     found.insert("pando_last_checkpoint_time_seconds".to_owned());
     let row = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
-    let listed: BTreeSet<String> = GUIDE.lines().filter_map(row).collect();
+    // A unit test compares those of volumes in an object store.
+    let of_store = |name: &String| name.starts_with("pando_store_");
+    let listed: BTreeSet<String> =
+        GUIDE.lines().filter_map(row).filter(|name| !of_store(name)).collect();
     assert_eq!(listed, found, "docs/guide/metrics.md and a scrape");
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
