@@ -424,6 +424,51 @@ fn late_requests_of_an_ended_process_change_nothing() {
     }
 }
 
+/// Attempts that were lost leave no gap in the numbers of manifests: otherwise an owner that was
+/// replaced could make one above its successor's.
+#[test]
+fn lost_attempts_of_manifests_leave_no_gap() {
+    for lost in 1..6 {
+        let (far, blobs) = far_store();
+        let acknowledged = Acknowledged::default();
+        let owner = open(&blobs).expect("open");
+        for round in 0..lost {
+            acknowledged.put(&owner, round).expect("put");
+            far.order(Call::Make, "manifest/", Mishap::LostRequest);
+            owner.checkpoint().expect_err("no answer");
+        }
+        let next = open(&blobs).expect("open");
+        acknowledged.put_all(&next, 100..103).expect("put");
+        let refused = owner.checkpoint().expect_err("it was replaced");
+        assert!(matches!(refused, Error::Replaced(_)), "{lost} lost: {refused}");
+        acknowledged.put_all(&next, 103..106).expect("put");
+        drop((owner, next));
+        acknowledged.are_found(&blobs, &format!("{lost} lost"));
+    }
+}
+
+/// An opening sends a number of requests that depends on the log's objects alone: one for each.
+#[test]
+fn an_opening_costs_one_request_for_each_log_object() {
+    let cost = |commits: u32| {
+        let (_, blobs) = far_store();
+        let acknowledged = Acknowledged::default();
+        let store = open(&blobs).expect("open");
+        for round in 0..20 {
+            acknowledged.put(&store, 1000 + round).expect("put");
+            store.checkpoint().expect("checkpoint");
+        }
+        acknowledged.put_all(&store, 0..commits).expect("put");
+        let stepped = Stepped::new(&blobs, u64::MAX, || {});
+        drop(open(&(Arc::<Stepped>::clone(&stepped) as Arc<dyn Blobs>)).expect("open"));
+        stepped.calls.load(Ordering::Relaxed)
+    };
+    let (few, many) = (cost(1), cost(101));
+    println!("an opening sends {} requests, and one for each log object", few - 1);
+    assert_eq!(many - few, 100, "{few} and {many}");
+    assert!(few <= 45, "{few}");
+}
+
 /// Two processes create a store in one place: one of them fails, and destroys nothing.
 #[test]
 fn of_two_creations_one_fails() {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use device::{Blobs, Clock};
 use format::log_object::{Kind, LogObject};
-use store::{Error, Lsn, ObjectLogSettings, Room};
+use store::{Error, Log, LogObjects, Lsn, ObjectLogSettings, ObjectPlace, Opening, Room};
 use testing::{Call, FarBlobs, Mishap};
 
 use crate::objects_kit::{
-    Held, VOLUME, append, assert_records, create, far, name, open, payload, settings,
+    Held, VOLUME, append, assert_records, create, far, name, open, options, payload, settings,
 };
 
 fn names(far: &FarBlobs) -> Vec<String> {
@@ -107,12 +107,14 @@ fn records_behind_a_hole_are_not_acknowledged() {
         for _ in 0..100 {
             device::yield_now();
         }
-        assert_eq!(log.durable(), Lsn(0), "the first object is missing");
-        assert!(!second.is_finished(), "it waits for the first object");
+        let (durable, is_finished) = (log.durable(), second.is_finished());
         // What another opening would find now: nothing.
         let copy: Arc<dyn Blobs> = far.copy();
-        assert_records(&open(&copy, settings(), &mut state.clone()).expect("open"), 1, 0);
+        let other = open(&copy, settings(), &mut state.clone());
         held.release();
+        assert_eq!(durable, Lsn(0), "the first object is missing");
+        assert!(!is_finished, "it waits for the first object");
+        assert_records(&other.expect("open"), 1, 0);
         first.join().expect("join").expect("sync");
         second.join().expect("join").expect("sync");
     });
@@ -148,9 +150,10 @@ fn a_paused_process_acknowledges_nothing_after_it_was_replaced() {
                     waits
                 })
                 .collect();
-            let next = open(&blobs, settings(), &mut state).expect("open");
-            assert_records(&next, 1, 4);
+            let next = open(&blobs, settings(), &mut state);
             held.release();
+            let next = next.expect("open");
+            assert_records(&next, 1, 4);
             for waits in others.into_iter().chain([paused]) {
                 let refused = waits.join().expect("join").expect_err("it was replaced");
                 assert!(matches!(refused, Error::Replaced(_)), "{refused}");
@@ -345,10 +348,28 @@ fn an_object_behind_a_hole_is_no_proof() {
         while blobs.length(&name(1, 2)).expect("length").is_none() {
             device::yield_now();
         }
-        let refused = log.grant().expect_err("the seal is before that object");
-        assert!(matches!(refused, Error::Replaced(_)), "{refused}");
+        let refused = log.grant();
         held.release();
+        let refused = refused.expect_err("the seal is before that object");
+        assert!(matches!(refused, Error::Replaced(_)), "{refused}");
     });
+}
+
+/// Records that no manifest leads to would be lost: they are not written.
+#[test]
+fn nothing_is_written_before_the_manifest() {
+    let (far, blobs) = far();
+    let sim = testing::sim_env(1);
+    let objects = LogObjects { blobs, settings: settings() };
+    let opening = Opening { epoch: 1, id: [1; 16] };
+    let place = ObjectPlace { objects, volume: VOLUME, opening };
+    let log = Log::create_in_objects(&sim.env(), &options(), &place);
+    append(&log, 1);
+    let refused = log.sync(Lsn(1)).expect_err("there is no manifest");
+    assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
+    assert!(far.objects().is_empty());
+    log.announce();
+    log.sync(Lsn(1)).expect("there is one");
 }
 
 /// Between two group commits passes the time that the settings demand.

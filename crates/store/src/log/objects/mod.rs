@@ -272,17 +272,25 @@ impl ObjectLog {
     }
 }
 
+/// Bytes of the first request for an object: most are shorter, and cost no second one.
+const FIRST_BYTES: usize = 256 << 10;
+
 /// Reads a whole object; `None` if it is absent.
 fn bytes_of(blobs: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
-    let Some(length) = blobs.length(name)? else { return Ok(None) };
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    match blobs.read_at(name, &mut bytes, 0) {
-        Ok(read) => bytes.truncate(read),
-        // Deleted meanwhile.
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error),
+    let (mut bytes, mut at) = (vec![0; FIRST_BYTES], 0);
+    loop {
+        match blobs.read_at(name, &mut bytes[at..], at as u64) {
+            Ok(read) => at += read,
+            // Absent, or deleted meanwhile.
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        if at < bytes.len() {
+            bytes.truncate(at);
+            return Ok(Some(bytes));
+        }
+        bytes.resize(bytes.len() * 4, 0);
     }
-    Ok(Some(bytes))
 }
 
 /// Decodes an object, which must have the epoch and number of its name.
