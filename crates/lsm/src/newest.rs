@@ -14,7 +14,8 @@ use format::run_manifest::{Decoded, RunManifest, VERSION};
 use store::{Error, Finding, FindingKind, Remedy, Result};
 
 use crate::files::{Files, path};
-use crate::manifest::{MANIFEST_PREFIX, both_names, manifest_name, manifest_numbers};
+use crate::manifest::{both_names, manifest_name, manifest_numbers};
+use crate::names::MANIFEST_PREFIX;
 
 /// The newest state.
 pub(crate) struct Newest {

@@ -520,8 +520,8 @@ impl ClosedLog<'_> {
         if self.position.is_none() {
             return Ok(());
         }
-        let why = "a log in an object store is not truncated: restore the missing or damaged object \
-                   from a version or a copy of it, or open a backup of the volume";
+        let why = "a log in an object store is not truncated; restore the missing or damaged object \
+                   from a copy, or use a backup of the volume";
         let error = std::io::Error::new(std::io::ErrorKind::Unsupported, why);
         Err(device::Error::new("truncate", LOG_DIRECTORY, error).into())
     }

@@ -218,8 +218,8 @@ fn an_opening_pauses_while_another_one_opens() {
 }
 
 /// The owner pauses before some request of a commit, a checkpoint, a merge, or a close. Another
-/// process opens the store, and so on. The owner then acknowledges nothing, and deletes nothing that
-/// the others need.
+/// process opens the store and commits. The owner then acknowledges nothing, and deletes nothing
+/// that the others need.
 #[test]
 fn an_owner_pauses_while_another_process_opens() {
     let mut replaced = 0;

@@ -363,7 +363,7 @@ impl Log {
         }
     }
 
-    /// Where the log goes on after a state with all records up to this one, if it is in objects.
+    /// Where the log continues after a state with all records up to this one, if it is in objects.
     pub fn position(&self, lsn: Lsn) -> Option<LogPosition> {
         self.objects.as_ref().map(|objects| objects.position(lsn))
     }

@@ -95,7 +95,7 @@ impl Log {
         if let Some(objects) = &self.objects
             && objects.has_idle()
         {
-            // A thread gave up; this one goes on.
+            // A thread gave up; this one continues.
             let last = Lsn(state.next - 1);
             drop(state);
             self.sync(last)?;
@@ -148,9 +148,9 @@ impl Log {
         self.options.buffer_bytes_max / 2
     }
 
-    /// Where the buffered records end a segment, which syncs it, or become an object, leaves it to the thread that calls
-    /// `flush_if_due`: no commit waits for that disk then, unless too much is buffered. Returns
-    /// whether it was left.
+    /// Where the buffered records end a segment, which syncs it, or become an object, leaves that
+    /// to the thread that calls `flush_if_due`: no commit waits for the disk or the store then,
+    /// unless too much is buffered. Returns whether it was left.
     fn leave(&self, state: &mut State) -> bool {
         let most = self.left_bytes_max();
         let waits = !state.cuts.is_empty() || self.objects.is_some();

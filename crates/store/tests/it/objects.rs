@@ -355,7 +355,7 @@ fn an_object_behind_a_hole_is_no_proof() {
     });
 }
 
-/// Records that no manifest leads to would be lost: they are not written.
+/// Records of a log that no manifest names would be lost: they are not written.
 #[test]
 fn nothing_is_written_before_the_manifest() {
     let (far, blobs) = far();

@@ -125,7 +125,7 @@ pub(crate) fn far() -> (Arc<FarBlobs>, Arc<dyn Blobs>) {
     (far, blobs)
 }
 
-/// An object store that holds creations of some names until it is told to go on.
+/// An object store that holds creations of some names until a test releases them.
 pub(crate) struct Held {
     blobs: Arc<dyn Blobs>,
     state: Mutex<HeldState>,
