@@ -181,11 +181,11 @@ fn make_claim(files: &Files, manifest: &RunManifest) -> Result<bool> {
         let part = |buffer: &mut [u8], at: u64| Ok(part_of(&bytes, buffer, at));
         match (compare(&*files.blobs, &name, bytes.len() as u64, &part), made) {
             (Ok(Found::Same), _) => {}
-            (Ok(Found::Other), _) => return Ok(false),
+            // Another opening has the number, or had it.
+            (Ok(Found::Other), _) | (Ok(Found::Nothing), Ok(_)) => return Ok(false),
             // The request may arrive later. The next opening then finds the claim, and continues
             // from it.
             (_, Err(error)) | (Err(error), _) => return Err(error.into()),
-            (Ok(Found::Nothing), Ok(_)) => return Ok(false),
         }
     }
     match listed(files, manifest.number)? {

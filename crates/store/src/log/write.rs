@@ -22,7 +22,7 @@ use super::append::{Cut, Log, State};
 use super::loan::Locked;
 use super::segment::Writer;
 use super::stage::Buffers;
-use crate::{Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// Whether a write also syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Log {
         match &self.objects {
             Some(objects) => {
                 let due = state.buffered >= self.options.write_bytes;
-                if due && !state.writing && self.may_take(objects) {
+                if due && !state.writing && objects.may_take() {
                     self.take_and_send(state, objects)?;
                 }
             }
@@ -178,7 +178,7 @@ impl Log {
         }
         if !state.writing && state.buffered >= state.bounds[0] && !self.leave(&mut state) {
             match &self.objects {
-                Some(objects) if self.may_take(objects) => {
+                Some(objects) if objects.may_take() => {
                     self.take_and_send(&mut state, objects)?;
                 }
                 Some(_) => {}
@@ -238,7 +238,8 @@ impl Log {
             }
             Err(error) => {
                 tracing::error!(%error, "the log is read-only from now on");
-                state.failed.get_or_insert_with(|| Arc::from(error.to_string()));
+                let why = || Error::ReadOnly(Arc::from(error.to_string()));
+                state.failed.get_or_insert_with(why);
             }
         }
         state.idle = taken.buffers;

@@ -294,11 +294,11 @@ fn bytes_of(blobs: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
 }
 
 /// Decodes an object, which must have the epoch and number of its name.
-fn decode<'a>(
-    bytes: &'a [u8],
+fn decode(
+    bytes: &[u8],
     volume: [u8; 16],
     (epoch, number): (u64, u64),
-) -> Result<(LogObject, &'a [u8])> {
+) -> Result<(LogObject, &[u8])> {
     let name = object_name(epoch, number);
     match LogObject::decode(bytes) {
         Ok(Decoded::Object(object, records))
