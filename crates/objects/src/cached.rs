@@ -96,6 +96,14 @@ impl CachedBlobs {
         &self.blobs
     }
 
+    /// Removes all chunks: the volume was restored from an older copy, so names may have other
+    /// bytes than before.
+    pub fn clear(&self) {
+        while let Some(chunk) = self.index.oldest_beyond(0) {
+            self.drop_chunk(chunk);
+        }
+    }
+
     /// Counts so far.
     pub fn stats(&self) -> CacheStats {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -42,10 +42,10 @@ fn a_cache_meets_all_requirements() {
             case(Subject { blobs: &blobs, other: &*far, device: &device });
             assert!(blobs.stats().bytes <= bytes_max);
             // Another host's cache.
-            let (far, other) = (FarBlobs::new(), SimDevice::new(3));
+            let (far, one, two) = (FarBlobs::new(), SimDevice::new(3), SimDevice::new(4));
             let (blobs, other) =
-                (cached(far.clone(), &disk, bytes_max), cached(far, &other, bytes_max));
-            case(Subject { blobs: &blobs, other: &other, device: &SimDevice::new(4) });
+                (cached(far.clone(), &one, bytes_max), cached(far, &two, bytes_max));
+            case(Subject { blobs: &blobs, other: &other, device: &SimDevice::new(5) });
         }
     }
 }
@@ -83,9 +83,13 @@ fn what_was_read_is_not_requested_again_also_after_a_restart() {
     assert_eq!(read(&cache, "run/2", 5, 3 * CHUNK), part(&bytes, 5, 3 * CHUNK));
     assert_eq!(read(&cache, "run/3", 5, 3 * CHUNK), part(&bytes, 5, 3 * CHUNK));
     assert_eq!(requests(), 2);
+    cache.clear();
+    assert_eq!(cache.stats().bytes, 0);
+    assert_eq!(read(&cache, "run/3", 5, 3 * CHUNK), part(&bytes, 5, 3 * CHUNK));
+    assert_eq!(requests(), 3);
     cache.delete("run/1").unwrap();
     assert!(cache.read_at("run/1", &mut [0], 0).is_err_and(|error| error.is_not_found()));
-    assert!(requests() > 2);
+    assert!(requests() > 3);
 }
 
 #[test]
