@@ -162,7 +162,7 @@ impl CachedBlobs {
         let bytes = cached_chunk::encode(&place, data);
         let path = self.path(chunk);
         let write = || {
-            self.device.create_dir(&self.path(chunk).rsplit_once('/').unwrap_or_default().0)?;
+            self.device.create_dir(path.rsplit_once('/').unwrap_or_default().0)?;
             // Of another object with the same hash, or not whole.
             if self.device.metadata(&path)?.is_some() {
                 self.device.remove(&path)?;

@@ -146,7 +146,8 @@ impl Patience {
             if waited + next > self.deadline {
                 if tries > 1 {
                     let seconds = waited.as_secs_f64();
-                    error.message += &format!(" (tried {tries} times in {seconds:.1} s)");
+                    let message = std::mem::take(&mut error.message);
+                    error.message = format!("{message} (tried {tries} times in {seconds:.1} s)");
                 }
                 return Err(error);
             }

@@ -22,7 +22,7 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
 
 fn read(blobs: &dyn Blobs, name: &str, offset: usize, length: usize) -> Vec<u8> {
     let mut buffer = vec![0; length];
-    let read = blobs.read_at(name, &mut buffer, offset as u64).unwrap();
+    let read = blobs.read_at(name, &mut buffer, offset as u64).expect("readable");
     buffer.truncate(read);
     buffer
 }

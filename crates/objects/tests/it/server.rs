@@ -133,7 +133,7 @@ pub(crate) fn accept<S: Read + Write + 'static>(
         for stream in listener.incoming().flatten() {
             let (objects, wrap) = (Arc::clone(&objects), wrap.clone());
             let run = move || {
-                drop(stream.set_nodelay(true).and_then(|()| serve(&objects, wrap(stream)?)))
+                drop(stream.set_nodelay(true).and_then(|()| serve(&objects, wrap(stream)?)));
             };
             device::spawn("connection", run).expect("a thread");
         }
