@@ -53,7 +53,7 @@ use store::Durability;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
-use crate::host::{self, Store};
+use crate::host::{self, Claim, Store, TakeOver};
 use crate::{cache_size, index_cache, log_place};
 pub(crate) use check::checked;
 use door::Door;
@@ -77,6 +77,8 @@ pub(crate) struct Start {
     pub(crate) index_bytes: Option<u64>,
     /// How long an unmounted daemon stays without a request; `None` means for ever.
     pub(crate) idle: Option<Duration>,
+    /// Whether to replace a daemon on another host.
+    pub(crate) take_over: TakeOver,
 }
 
 /// A mount to make.
@@ -130,8 +132,18 @@ fn own(
     signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
+    let claim = match &store {
+        Some(store) => Some(Arc::new(Claim::announce(store, env, start.take_over)?)),
+        None => None,
+    };
     let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
-    let fs = opened.map_err(|error| failure::open(&start.volume, &error))?;
+    let fs = match opened {
+        Ok(fs) => fs,
+        Err(error) => {
+            withdraw(claim);
+            return Err(failure::open(&start.volume, &error));
+        }
+    };
     let shown = fs.with_virtual_dirs();
     let shown = match &options {
         None => shown,
@@ -141,6 +153,8 @@ fn own(
     let clock = Arc::clone(&env.clock);
     let server =
         Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
+    let beating = claim.as_ref().map_or(Ok(()), |claim| server.announce(claim));
+    beating.map_err(|error| failure::io("start a thread for", &start.volume, &error))?;
     let served = match options {
         None => Ok(None),
         Some(options) => mount(&shown, &options, events).map(Some),
@@ -153,11 +167,19 @@ fn own(
     });
     server.end_background();
     let closed = fs.close();
+    withdraw(claim);
     ended.and(closed.map_err(|error| {
         let failure = Failure::from(error);
         let message = format!("closing {}: {failure}", start.volume.display());
         Failure::new(failure.kind, message)
     }))
+}
+
+/// Withdraws an announcement that nothing else repeats any more.
+fn withdraw(claim: Option<Arc<Claim>>) {
+    if let Some(claim) = claim.and_then(Arc::into_inner) {
+        claim.withdraw();
+    }
 }
 
 /// Mounts the volume, and sends an event when the mount is gone.
