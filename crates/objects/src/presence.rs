@@ -161,6 +161,14 @@ impl Presence {
         Ok(last.map_or(Verdict::Nobody, |sign| Verdict::Silent(Sign { silent: waited, ..sign })))
     }
 
+    /// Deletes the signs of an opening whose process is known to be gone.
+    pub fn forget(blobs: &dyn Blobs, opening: &[u8; 16]) -> Result<()> {
+        let gone = hex(opening);
+        let mut names = blobs.list(PREFIX)?;
+        names.retain(|name| parse(name).is_some_and(|(opening, _)| opening == gone));
+        blobs.delete_all(&names)
+    }
+
     /// Deletes the signs of processes that are gone, after this process has taken the volume over.
     /// Those of a process that lives after all appear again.
     pub fn clear_others(&self) -> Result<()> {

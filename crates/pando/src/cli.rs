@@ -297,6 +297,9 @@ pub(crate) struct MountArgs {
     /// Stay in the foreground
     #[arg(long, short)]
     pub(crate) foreground: bool,
+    /// Replace a daemon that has the volume open on another host: what is not durable there is lost
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Memory for cached nodes of the volume, such as 512M; default: a quarter of all memory
     #[arg(long, value_name = "SIZE", value_parser = cache_size::parse, env = CACHE_SIZE)]
     pub(crate) cache_size: Option<u64>,
@@ -528,6 +531,9 @@ pub(crate) struct OwnerArgs {
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]
     pub(crate) mount: Option<PathBuf>,
+    /// Replace a daemon on another host
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Mount options
     #[arg(long, short = 'o', value_delimiter = ',')]
     pub(crate) options: Vec<String>,

@@ -5,6 +5,7 @@
 //!
 //! A host directory may be deleted while no daemon has the volume open.
 
+mod claim;
 mod directory;
 mod prices;
 mod store;
@@ -13,6 +14,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+pub(crate) use claim::{Claim, TakeOver, refuse_open};
 pub(crate) use directory::{directory, finish, for_format};
 pub(crate) use prices::Prices;
 pub(crate) use store::{Store, connect, of_store};

@@ -3,24 +3,39 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use device::{Env, Objects};
-use objects::{Location, Seams, Settings, Traffic};
+use device::{Blobs, Env, Objects};
+use fs::VolumeId;
+use objects::{CachedBlobs, Location, Seams, Settings, Traffic};
 use wire::{Failure, FailureKind, StoreCache};
 
+use crate::environment::OBJECT_CACHE;
 use crate::failure::{self, Result};
+
+/// The cache in a host directory.
+const CACHE: &str = "cache";
+/// Most bytes of a cache, unless the environment sets it.
+const CACHE_BYTES_MAX: u64 = 10 << 30;
+/// The default is at most this fraction of the disk: one divided by this.
+const CACHE_SHARE: u64 = 10;
 
 /// The object store of a volume that is open.
 pub(crate) struct Store {
-    /// Its location.
+    /// The volume.
+    pub(crate) volume: VolumeId,
+    /// Where it is.
     pub(crate) location: Location,
+    /// The objects, without retries beyond those of a request, and without a cache.
+    pub(crate) blobs: Arc<dyn Blobs>,
     /// Requests so far.
     pub(crate) traffic: Arc<Traffic>,
+    cache: Option<Arc<CachedBlobs>>,
 }
 
 impl Store {
     /// The cache on this host's disk, if there is one.
     pub(crate) fn cache(&self) -> Option<StoreCache> {
-        None
+        let stats = self.cache.as_ref()?.stats();
+        Some(StoreCache { hits: stats.hits, misses: stats.misses, bytes: stats.bytes })
     }
 }
 
@@ -48,7 +63,31 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
     for warning in &opened.warnings {
         tracing::warn!(volume = %volume.display(), "{location}: {warning}");
     }
-    let objects = Objects::new(opened.blobs, Arc::clone(&env.clock));
-    let store = Store { location, traffic: opened.traffic };
+    let blobs = Arc::clone(&opened.blobs);
+    let mut objects = Objects::new(opened.blobs, Arc::clone(&env.clock));
+    let mut cache = None;
+    let bytes = cache_bytes(volume, &env)?;
+    if bytes > 0 {
+        let device = Arc::clone(&env.device);
+        let plain = Arc::<device::PatientBlobs>::clone(&objects.store);
+        let cached = Arc::new(CachedBlobs::new(plain, device, CACHE, host.volume.0, bytes));
+        cache = Some(Arc::clone(&cached));
+        objects = objects.cached(|_| cached);
+    }
+    let (volume, traffic) = (host.volume, opened.traffic);
+    let store = Store { volume, location, blobs, traffic, cache };
     Ok((Env { objects: Some(objects), ..env }, Some(store)))
+}
+
+/// How many bytes the cache may have; 0: there is none.
+fn cache_bytes(volume: &Path, env: &Env) -> Result<u64> {
+    let Ok(text) = std::env::var(OBJECT_CACHE) else {
+        let space = env.device.space().map_err(|error| failure::device(volume, &error))?;
+        return Ok((space.total_bytes / CACHE_SHARE).min(CACHE_BYTES_MAX));
+    };
+    inode::parse_bytes(&text).ok_or_else(|| {
+        let message = format!("{OBJECT_CACHE} is '{text}'");
+        Failure::new(FailureKind::Invalid, message)
+            .hint("a number of bytes, such as 20G, or 0 for no cache")
+    })
 }

@@ -55,7 +55,7 @@ use vfs::Observed;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
-use crate::host::{self, Store};
+use crate::host::{self, Claim, Store, TakeOver};
 use crate::{cache_size, index_cache, log_place, metrics};
 pub(crate) use check::checked;
 use door::Door;
@@ -81,6 +81,8 @@ pub(crate) struct Start {
     pub(crate) idle: Option<Duration>,
     /// Where to answer scrapes of metrics, if at all.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Whether to replace a daemon on another host.
+    pub(crate) take_over: TakeOver,
 }
 
 /// A mount to make.
@@ -136,8 +138,18 @@ fn own(
     let options = options(start)?;
     let bound = start.metrics.map(metrics::Bound::bind).transpose()?;
     let calls = bound.is_some().then(metrics::Calls::new);
+    let claim = match &store {
+        Some(store) => Some(Arc::new(Claim::announce(store, env, start.take_over)?)),
+        None => None,
+    };
     let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
-    let fs = opened.map_err(|error| failure::open(&start.volume, &error))?;
+    let fs = match opened {
+        Ok(fs) => fs,
+        Err(error) => {
+            withdraw(claim);
+            return Err(failure::open(&start.volume, &error));
+        }
+    };
     let shown = fs.with_virtual_dirs();
     let shown = match &options {
         None => shown,
@@ -147,6 +159,8 @@ fn own(
     let clock = Arc::clone(&env.clock);
     let server =
         Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
+    let beating = claim.as_ref().map_or(Ok(()), |claim| server.announce(claim));
+    beating.map_err(|error| failure::io("start a thread for", &start.volume, &error))?;
     let front: Arc<dyn FileSystem> = match &calls {
         None => shown,
         Some(calls) => {
@@ -169,11 +183,19 @@ fn own(
     });
     server.end_background();
     let closed = fs.close();
+    withdraw(claim);
     ended.and(closed.map_err(|error| {
         let failure = Failure::from(error);
         let message = format!("closing {}: {failure}", start.volume.display());
         Failure::new(failure.kind, message)
     }))
+}
+
+/// Withdraws an announcement that nothing else repeats any more.
+fn withdraw(claim: Option<Arc<Claim>>) {
+    if let Some(claim) = claim.and_then(Arc::into_inner) {
+        claim.withdraw();
+    }
 }
 
 /// Mounts the volume, and sends an event when the mount is gone.

@@ -23,7 +23,7 @@ use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
-use crate::host::Store;
+use crate::host::{Claim, Store};
 use crate::metrics;
 
 /// How long a command waits to see changes made through the mount, and for its own effect to be
@@ -166,6 +166,12 @@ impl Server {
             Some(server) => server.schedules.step(&*server, &*server.clock),
             None => Ok(Duration::MAX),
         })
+    }
+
+    /// Starts to repeat the announcement that this process has the volume open.
+    pub(super) fn announce(self: &Arc<Server>, claim: &Arc<Claim>) -> io::Result<()> {
+        let (claim, clock) = (Arc::clone(claim), Arc::clone(&self.clock));
+        self.background.drive("presence", move || claim.beat(clock.monotonic()))
     }
 
     /// The mount, if there is one.

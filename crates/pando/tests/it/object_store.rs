@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::world::World;
+use crate::world::{Answer, World, answer};
 
 /// Bytes that no other seed gives.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
@@ -151,6 +151,47 @@ fn what_does_not_work_in_a_store_is_refused() {
     let store = world.path().join("store");
     let directory = world.fails(8, &["ls", &format!("{}:/", store.display())]);
     assert!(directory.contains("object store"), "{directory}");
+}
+
+/// Runs a command on another host: one with a directory of its own.
+fn elsewhere(world: &World, arguments: &[&str]) -> Answer {
+    let hosts = world.path().join("elsewhere");
+    let output = World::command(arguments).env("PANDO_HOST_DIRECTORY", hosts).output().unwrap();
+    answer(&output)
+}
+
+/// Nobody takes a volume over by accident; who does it on purpose finds what was durable, and the
+/// other host adds nothing more.
+#[test]
+fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
+    let world = World::in_store();
+    if !world.mount() {
+        return;
+    }
+    write_synced(&world.below_mount("/kept"), b"before");
+    for verb in [&["ls", world.vol()][..], &["fsck", world.vol()]] {
+        let refused = elsewhere(&world, verb);
+        assert_eq!(refused.code, 6, "{}", refused.err);
+        assert!(refused.err.contains("is open on host"), "{}", refused.err);
+        assert!(refused.err.contains("--take-over"), "{}", refused.err);
+    }
+    let mount_point = world.path().join("mnt-elsewhere");
+    std::fs::create_dir(&mount_point).unwrap();
+    let mnt = mount_point.to_str().unwrap();
+    let taken = elsewhere(&world, &["mount", "--take-over", world.vol(), mnt]);
+    assert_eq!(taken.code, 0, "{}", taken.err);
+    assert_eq!(std::fs::read(mount_point.join("kept")).unwrap(), b"before");
+    write_synced(&mount_point.join("new"), b"after");
+    let late = std::fs::File::create(world.below_mount("/late"));
+    let late = late.and_then(|file| file.sync_all());
+    assert!(late.is_err(), "a daemon that was replaced makes nothing durable");
+    let unmounted = elsewhere(&world, &["umount", mnt]);
+    assert_eq!(unmounted.code, 0, "{}", unmounted.err);
+    world.lose_host();
+    assert!(world.mount());
+    assert_eq!(std::fs::read(world.below_mount("/new")).unwrap(), b"after");
+    assert!(!world.below_mount("/late").exists());
+    world.umount();
 }
 
 /// A host directory that is left from another volume does not open this one.

@@ -1,8 +1,8 @@
 //! Structures of the log-structured engine: blocks, indexes and manifests of runs.
 
 use fastrand::Rng;
-use format::cluster_filter::Filter;
 use format::cached_chunk;
+use format::cluster_filter::Filter;
 use format::numbers::{self, NUMBERS_BYTES, Numbers};
 use format::presence::{self, Presence};
 use format::row_pointer::RowPointer;
