@@ -9,6 +9,7 @@ mod documents;
 mod floors;
 mod format_pages;
 mod knowledge;
+mod plans;
 mod source;
 mod tree;
 mod words;
@@ -36,6 +37,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
     problems.extend(floors::check(&tree));
+    problems.extend(plans::check(&tree));
     problems.extend(words::check(&tree));
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));
