@@ -212,19 +212,19 @@ impl<T, F: FnMut(&Context<'_>, &mut Plan) -> FsResult<T>> Operation for Locked<'
 
 /// Applies an effect after the commit, under the locks.
 #[inline]
-pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: Effect) {
+pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: &mut Effect) {
     let nodes = &fs.nodes;
     match effect {
-        Effect::LookUp(node, location) => nodes.look_up(node, location),
-        Effect::Relocate(node, location) => nodes.relocate(node, location),
+        Effect::LookUp(node, location) => nodes.look_up(*node, *location),
+        Effect::Relocate(node, location) => nodes.relocate(*node, *location),
         Effect::Lost(lost) => lost.settle(fs),
         Effect::Removed(node, record) => {
-            nodes.orphan(node, || removed(record));
+            nodes.orphan(*node, || removed(*record));
         }
-        Effect::HoldUnnamed(node, orphan) => nodes.hold_unnamed(node, orphan),
-        Effect::NameUnnamed(node) => nodes.name_unnamed(node),
-        Effect::SetOrphan(node, orphan) => nodes.set_orphan(node, orphan),
-        Effect::StoreOrphan(node) => nodes.store_orphan(node),
+        Effect::HoldUnnamed(node, orphan) => nodes.hold_unnamed(*node, orphan.take()),
+        Effect::NameUnnamed(node) => nodes.name_unnamed(*node),
+        Effect::SetOrphan(node, orphan) => nodes.set_orphan(*node, orphan.take()),
+        Effect::StoreOrphan(node) => nodes.store_orphan(*node),
         Effect::DirectoriesMoved => policy.directories_moved(),
         Effect::Detached => fs.queue.add_detached(1),
         // Noted before the commit.
@@ -232,7 +232,8 @@ pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: Effect) {
         Effect::Mounted(..) | Effect::Copied(_) => {
             unreachable!("invariant: effects on the ledger are planned with the ledger locked")
         }
-        notice => debug_assert!(notice.is_notice(), "it is sent without locks"),
+        // Sent without locks.
+        notice => debug_assert!(notice.is_notice(), "an effect is applied or sent"),
     }
 }
 
@@ -264,3 +265,6 @@ fn is_known(fs: &Fs, directory: NodeId) -> bool {
 pub(crate) fn moved(at: &Context<'_>, plan: &mut Plan, ino: u64, (dir, cookie): (u64, u64)) {
     plan.effect(Effect::Relocate(at.subvol.node(ino), Location::Entry { dir, cookie }));
 }
+
+#[cfg(test)]
+mod tests;

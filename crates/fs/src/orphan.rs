@@ -72,7 +72,7 @@ impl LastName {
 
     /// After the commit, still under the lock.
     #[inline]
-    pub(crate) fn settle(self, fs: &Fs) {
+    pub(crate) fn settle(&mut self, fs: &Fs) {
         let node = Fs::node_of(self.subvol, self.ino);
         if self.stored {
             fs.nodes.relocate(node, Location::Linked);
@@ -83,8 +83,8 @@ impl LastName {
         }
         fs.nodes.orphan(node, || Orphan::File {
             inode: self.inode,
-            bulk: self.attached.bulk.unwrap_or_default(),
-            xattrs: self.attached.xattrs.unwrap_or_default(),
+            bulk: self.attached.bulk.take().unwrap_or_default(),
+            xattrs: self.attached.xattrs.take().unwrap_or_default(),
         });
     }
 }

@@ -522,17 +522,14 @@ impl Plan {
         }
     }
 
-    /// Takes the effects that are applied under the locks; notifications stay.
+    /// Applies the effects that belong under the locks; notifications stay.
     #[inline]
-    pub(crate) fn apply(&mut self, mut apply: impl FnMut(Effect)) {
+    pub(crate) fn apply(&mut self, apply: impl FnMut(&mut Effect)) {
+        self.scratch.effects.iter_mut().for_each(apply);
         if self.has.notices {
-            let (notices, others) =
-                std::mem::take(&mut self.scratch.effects).into_iter().partition(Effect::is_notice);
-            self.scratch.effects = others;
-            self.scratch.effects.drain(..).for_each(apply);
-            self.scratch.effects = notices;
+            self.scratch.effects.retain(Effect::is_notice);
         } else {
-            self.scratch.effects.drain(..).for_each(&mut apply);
+            self.scratch.effects.clear();
         }
     }
 

@@ -24,9 +24,10 @@ pub(crate) fn mkdir(
     execute(fs, &fs.policies(), &subvol, &mut MakeDirectory { name, mode })
 }
 
-struct MakeDirectory<'a> {
-    name: NewName<'a>,
-    mode: u32,
+/// A new directory.
+pub(crate) struct MakeDirectory<'a> {
+    pub(crate) name: NewName<'a>,
+    pub(crate) mode: u32,
 }
 
 impl Operation for MakeDirectory<'_> {
@@ -57,16 +58,16 @@ impl Operation for MakeDirectory<'_> {
         plan: &mut Plan,
     ) -> FsResult<Outcome<Entry>> {
         let MakeDirectory { name: NewName { caller, dir, name, .. }, mode } = *self;
-        let Vacant { directory: Some(directory), vacancy } = found else {
+        let Vacant { directory: Some(directory), vacancy } = &found else {
             return Ok(Outcome::Again);
         };
         let (fs, view) = (at.fs, at.view);
         let ino = fs.numbers.next_ino(&*fs.store)?;
-        let (above, kind) = ((dir, &directory), FileKind::Directory);
+        let (above, kind) = ((dir, directory), FileKind::Directory);
         let inherited = permit::inherit(view, caller, above, mode & 0o1777, kind)?;
         plan.on_behalf(caller);
         let share = ((caller.uid, inherited.gid), 0);
-        let charge = at.policy.creates(plan, at.id(), &directory, share)?;
+        let charge = at.policy.creates(plan, at.id(), directory, share)?;
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,
@@ -85,7 +86,7 @@ impl Operation for MakeDirectory<'_> {
             charge,
         };
         let entry = EntryRecord { chained: false, ino, name, target: Target::Directory };
-        plan.insert_entry(view, dir, &vacancy, &entry)?;
+        plan.insert_entry(view, dir, vacancy, &entry)?;
         plan.put_directory(view.tree, ino, &record);
         if let Some(xattrs) = &inherited.xattrs {
             plan.batch().put(view.tree, &key::directory(ino, Part::Xattrs), &xattrs.encode());

@@ -58,10 +58,11 @@ pub(super) fn make(
     execute(fs, &fs.policies(), &subvol, &mut Make { name, new, target })
 }
 
-struct Make<'a> {
-    name: NewName<'a>,
-    new: &'a NewNode,
-    target: Option<&'a [u8]>,
+/// A new inode that is not a directory, and a name for it.
+pub(crate) struct Make<'a> {
+    pub(crate) name: NewName<'a>,
+    pub(crate) new: &'a NewNode,
+    pub(crate) target: Option<&'a [u8]>,
 }
 
 impl Operation for Make<'_> {
@@ -97,13 +98,13 @@ impl Operation for Make<'_> {
         plan: &mut Plan,
     ) -> FsResult<Outcome<Entry>> {
         let Make { name: NewName { caller, dir, name, .. }, new, target } = *self;
-        let Vacant { directory: Some(directory), vacancy } = found else {
+        let Vacant { directory: Some(directory), vacancy } = &found else {
             return Ok(Outcome::Again);
         };
         let (fs, view) = (at.fs, at.view);
         let ino = fs.numbers.next_ino(&*fs.store)?;
         let kind = attributes::file_kind(new.kind);
-        let inherited = permit::inherit(view, caller, (dir, &directory), new.mode, kind)?;
+        let inherited = permit::inherit(view, caller, (dir, directory), new.mode, kind)?;
         let mut inode = InodeRecord {
             mode: inherited.mode,
             uid: caller.uid,
@@ -116,9 +117,9 @@ impl Operation for Make<'_> {
         };
         plan.on_behalf(caller);
         let share = ((inode.uid, inode.gid), inode.charged_bytes());
-        inode.charge = at.policy.creates(plan, at.id(), &directory, share)?;
+        inode.charge = at.policy.creates(plan, at.id(), directory, share)?;
         let entry = EntryRecord { chained: false, ino, name, target: Target::Embedded(inode) };
-        plan.insert_entry(view, dir, &vacancy, &entry)?;
+        plan.insert_entry(view, dir, vacancy, &entry)?;
         if let Some(target) = target {
             plan.batch().put(view.tree, &key::entry(dir, vacancy.cookie, Part::Bulk), target);
         }

@@ -297,7 +297,7 @@ impl<'a> Moving<'a> {
             Object::Directory(record) => lose_directory(at, plan, (to.ino, record), frees),
             Object::File { inode, nlink, .. } => {
                 plan.erase_attached(at.view.tree, self.to.dir, &to);
-                lose_name(at, plan, &self.removal(&to, successor), (*inode, *nlink), frees)
+                lose_name(at, plan, &self.removal(&to, successor), (inode, *nlink), frees)
             }
         }
     }

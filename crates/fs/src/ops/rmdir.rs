@@ -31,15 +31,16 @@ pub(crate) fn rmdir(
 }
 
 /// What has the name.
-enum Removed {
+pub(crate) enum Removed {
     /// A directory, which is removed.
     Directory,
     /// A subvolume, of which nothing is done here.
     Subvolume,
 }
 
-struct RemoveDirectory<'a> {
-    name: OldName<'a>,
+/// The removal of an empty directory.
+pub(crate) struct RemoveDirectory<'a> {
+    pub(crate) name: OldName<'a>,
 }
 
 impl Operation for RemoveDirectory<'_> {
@@ -75,7 +76,7 @@ impl Operation for RemoveDirectory<'_> {
         plan: &mut Plan,
     ) -> FsResult<Outcome<Removed>> {
         let OldName { caller, dir, .. } = self.name;
-        let Named { directory: Some(directory), found: Some(found) } = read else {
+        let Named { directory: Some(directory), found: Some(found) } = &read else {
             return Ok(Outcome::Again);
         };
         match found.target {
@@ -87,14 +88,14 @@ impl Operation for RemoveDirectory<'_> {
         let victim = view.directory(found.ino)?.ok_or_else(|| {
             crate::error::inconsistent(view.tree, "a name points to nothing", found.ino)
         })?;
-        permit::removal(view, dir, &directory, caller, victim.uid)?;
+        permit::removal(view, dir, directory, caller, victim.uid)?;
         if victim.entries != 0 {
             return Err(FsError::NotEmpty);
         }
         if !lose_directory(at, plan, (found.ino, &victim), true)? {
             return Ok(Outcome::Again);
         }
-        plan.erase_entry(view, dir, &found, false)?;
+        plan.erase_entry(view, dir, found, false)?;
         plan.touch_directory(view.tree, dir, -1, -1);
         Ok(Outcome::Done(Removed::Directory))
     }

@@ -36,8 +36,9 @@ pub(crate) fn unlink(
     execute(fs, policy, &subvol, &mut Unlink { name: OldName { caller, dir, hash, name } })
 }
 
-struct Unlink<'a> {
-    name: OldName<'a>,
+/// The removal of a name that is not a directory's.
+pub(crate) struct Unlink<'a> {
+    pub(crate) name: OldName<'a>,
 }
 
 impl Operation for Unlink<'_> {
@@ -68,20 +69,20 @@ impl Operation for Unlink<'_> {
 
     fn plan(&mut self, at: &Context<'_>, read: Named, plan: &mut Plan) -> FsResult<Outcome<()>> {
         let OldName { caller, dir, .. } = self.name;
-        let Named { directory: Some(directory), found: Some(found) } = read else {
+        let Named { directory: Some(directory), found: Some(found) } = &read else {
             return Ok(Outcome::Again);
         };
         let view = at.view;
         if found.is_directory() {
-            permit::directory(view, dir, &directory, caller, inode::permissions::WRITE)?;
+            permit::directory(view, dir, directory, caller, inode::permissions::WRITE)?;
             return Err(FsError::IsDirectory);
         }
-        let inode = inode_of(view, &found)?;
-        permit::removal(view, dir, &directory, caller, inode.0.uid)?;
-        if !lose_name(at, plan, &self.name.removal(&found), inode, true)? {
+        let (inode, nlink) = inode_of(view, found)?;
+        permit::removal(view, dir, directory, caller, inode.uid)?;
+        if !lose_name(at, plan, &self.name.removal(found), (&inode, nlink), true)? {
             return Ok(Outcome::Again);
         }
-        plan.erase_entry(view, dir, &found, false)?;
+        plan.erase_entry(view, dir, found, false)?;
         plan.touch_directory(view.tree, dir, -1, 0);
         Ok(Outcome::Done(()))
     }
@@ -89,15 +90,15 @@ impl Operation for Unlink<'_> {
 
 /// A name to be removed.
 #[derive(Clone, Copy)]
-pub(super) struct OldName<'a> {
-    pub(super) caller: &'a Caller,
-    pub(super) dir: u64,
-    pub(super) hash: u64,
-    pub(super) name: &'a [u8],
+pub(crate) struct OldName<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) dir: u64,
+    pub(crate) hash: u64,
+    pub(crate) name: &'a [u8],
 }
 
 /// What a name points to, as it was read.
-pub(super) struct Named {
+pub(crate) struct Named {
     /// The directory that the name is in; `None`: not read, the rest is a guess.
     pub(super) directory: Option<DirectoryRecord>,
     /// What it points to.
@@ -156,7 +157,7 @@ pub(super) fn lose_name(
     at: &Context<'_>,
     plan: &mut Plan,
     removal: &Removal<'_>,
-    (inode, nlink): (InodeRecord, u32),
+    (inode, nlink): (&InodeRecord, u32),
     frees: bool,
 ) -> FsResult<bool> {
     if let Some(redirect) = plan.take_redirect() {
@@ -166,7 +167,7 @@ pub(super) fn lose_name(
         plan.removes();
     }
     let place = (removal.dir, removal.found);
-    drop_name(at, plan, &mut Ways::new(), place, &inode, nlink).map(|()| true)
+    drop_name(at, plan, &mut Ways::new(), place, inode, nlink).map(|()| true)
 }
 
 /// The attributes of what an entry points to that is not a directory, and how many names it has.
@@ -185,6 +186,7 @@ pub(crate) fn inode_of(view: View<'_>, found: &Found) -> FsResult<(InodeRecord, 
 
 /// Plans that an inode loses a name (the caller erases or replaces the entry itself). The object's
 /// lock is held exclusively; `ways` is the commit's.
+#[inline]
 pub(crate) fn drop_name(
     at: &Context<'_>,
     plan: &mut Plan,

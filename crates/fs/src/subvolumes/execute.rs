@@ -62,7 +62,7 @@ pub(super) fn execute_step<T>(
     }
     let policies = fs.policies();
     plan.apply(|effect| match effect {
-        Effect::Mounted(subvol, place) => ledger.moved(subvol, place),
+        Effect::Mounted(subvol, place) => ledger.moved(*subvol, *place),
         Effect::Copied(copied) => copied.settle_and_count(fs, ledger),
         effect => apply(fs, &policies, effect),
     });
