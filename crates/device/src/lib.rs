@@ -18,6 +18,8 @@ mod local;
 mod map;
 mod overlay;
 mod random;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod slot;
 pub mod sync;
 mod thread;
