@@ -88,6 +88,10 @@ trap - INT TERM
 passed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
 failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
 if [ "$failed" -eq 0 ]; then
+  step "threads in orders that seeds determine (a build of its own, of seven crates)"
+  scheduled=(--package pando-testing --features sim --test scheduled)
+  $cargo clippy "${scheduled[@]}" --quiet -- -D warnings
+  $cargo test "${scheduled[@]}" --quiet
   step "POSIX suites on real mounts, in two lanes (pjdfstest, fsx, programs, damage, limits, quotas, stress-ng)"
   # What a suite reports as not tested is printed again at the end.
   bash scripts/posix/lanes.sh quick 2>&1 | tee "$suites"
