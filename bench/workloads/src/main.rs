@@ -23,6 +23,7 @@ mod measure;
 mod median;
 mod memory;
 mod meter;
+mod name_query;
 mod namespace;
 mod postmark;
 mod recover;

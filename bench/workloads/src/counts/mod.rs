@@ -8,17 +8,14 @@
 
 mod steady;
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use device::Env;
 use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions, RenameMode, SyncScope, WalkControl};
 use inode::{Caller, Kind, NodeId};
-use search::cluster::Fields;
-use search::query::{Accounts, Expr, Glob, Test};
-use search::{Request, Start};
+use search::query::Glob;
 use serde_json::json;
 use store::Durability;
 use wire::{Failure, FailureKind};
@@ -26,6 +23,7 @@ use wire::{Failure, FailureKind};
 use super::Run;
 use super::engine::{chosen, durability};
 use super::files::Name;
+use super::name_query;
 use super::volume::{broken, caller};
 use program::failure::{self, Result};
 use program::output::Output;
@@ -280,39 +278,11 @@ fn list(fs: &Fs, who: &Caller, directory: NodeId, range: Range<u64>) -> Result<(
     listed.map_err(broken)
 }
 
-struct NoAccounts;
-
-impl Accounts for NoAccounts {
-    fn has_user(&self, _: u32) -> bool {
-        true
-    }
-
-    fn has_group(&self, _: u32) -> bool {
-        true
-    }
-}
-
 /// Searches the whole volume for a name that one file has.
 fn find(fs: &Fs, who: &Caller, name: &[u8]) -> Result<()> {
     let other = |message: String| Failure::new(FailureKind::Other, message);
     let glob = Glob::literal(name).map_err(|error| other(error.to_string()))?;
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).map_err(broken)?;
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::Test(Test::Name(glob)),
-        prune: None,
-        caller: who,
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::NONE,
-        accounts: &NoAccounts,
-        cancel: &AtomicBool::new(false),
-    };
-    let outcome = fs.search(&request, &mut |_| ControlFlow::Continue(()));
-    let outcome = outcome.map_err(|error| other(format!("a query failed: {error}")))?;
+    let outcome = name_query::find(fs, who, glob)?;
     if outcome.matched == 1 && outcome.walked == 0 {
         Ok(())
     } else {
