@@ -44,9 +44,6 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Users other than the mounting user may use it (`allow_other`, the default for root).
     pub allow_other: bool,
-    /// The kernel checks permissions (`default_permissions`, the default). Without it the daemon
-    /// checks every operation, and names may not be cached.
-    pub default_permissions: bool,
     /// Set-id bits work (`suid`).
     pub suid: bool,
     /// Device nodes work (`dev`).
@@ -86,10 +83,9 @@ pub enum OptionError {
     /// Neither an option of ours nor of mount(8).
     #[error(
         "unknown mount option '{0}'; known are ro, rw, allow_other, default_permissions, \
-         no_default_permissions, noatime, relatime, subdir=DIR, attr-timeout=SECONDS, \
-         entry-timeout=SECONDS, negative-timeout=SECONDS, cache-size=SIZE, merge-rate=SIZE, \
-         threads=N, clone_fd, snapshot-inodes=unique|alike, fsname=NAME and the generic ones of \
-         mount(8)"
+         noatime, relatime, subdir=DIR, attr-timeout=SECONDS, entry-timeout=SECONDS, \
+         negative-timeout=SECONDS, cache-size=SIZE, merge-rate=SIZE, threads=N, clone_fd, \
+         snapshot-inodes=unique|alike, fsname=NAME and the generic ones of mount(8)"
     )]
     Unknown(String),
     /// An option that needs a value has none, or a wrong one.
@@ -113,7 +109,6 @@ impl MountOptions {
             fsname: None,
             read_only: false,
             allow_other: rustix::process::geteuid().is_root(),
-            default_permissions: true,
             suid: false,
             dev: false,
             exec: true,
@@ -132,16 +127,6 @@ impl MountOptions {
         }
     }
 
-    /// Refuses options that do not go together.
-    pub fn check(&self) -> Result<(), OptionError> {
-        if self.dev && self.allow_other && !self.default_permissions {
-            let expected = "nodev, or default_permissions: without that the kernel opens devices \
-                            for every user";
-            return Err(OptionError::Value { option: "dev".to_owned(), expected });
-        }
-        Ok(())
-    }
-
     /// Applies a comma-separated list. Of contradicting options the last one wins.
     pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
@@ -154,6 +139,13 @@ impl MountOptions {
                     "strictatime" => {
                         let expected = "reads that the kernel answers from its cache cannot be \
                                         counted: relatime or noatime";
+                        OptionError::Value { option: option.to_owned(), expected }
+                    }
+                    // The daemon sees no open of a FIFO, a socket or a device.
+                    "no_default_permissions" => {
+                        let expected = "the kernel opens FIFOs, sockets and devices without a \
+                                        request to the daemon, so it must check permissions: \
+                                        leave the option out";
                         OptionError::Value { option: option.to_owned(), expected }
                     }
                     "subdir" | "fsname" | "threads" | "attr-timeout" | "entry-timeout"
@@ -174,13 +166,8 @@ impl MountOptions {
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
             "noallow_other" => self.allow_other = false,
-            "default_permissions" => self.default_permissions = true,
-            "no_default_permissions" => {
-                self.default_permissions = false;
-                // The kernel would answer from its cache without checking permissions.
-                self.entry_timeout = Duration::ZERO;
-                self.negative_timeout = Duration::ZERO;
-            }
+            // Every mount has it.
+            "default_permissions" => {}
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
             "dev" => self.dev = true,
@@ -308,7 +295,6 @@ mod tests {
         assert_eq!(options.entry_timeout, Duration::ZERO);
         assert_eq!(options.negative_timeout, Duration::ZERO);
         assert_eq!((options.threads, options.fsname.as_deref()), (4, Some("mine")));
-        assert!(options.default_permissions);
     }
 
     #[test]
@@ -328,21 +314,12 @@ mod tests {
         assert!(parsed("snapshot-inodes=unique,snapshot-inodes=alike").unwrap().snapshots_alike);
     }
 
+    /// Without it the kernel opens FIFOs, sockets and devices for every user.
     #[test]
-    fn names_are_not_cached_when_the_kernel_does_not_check() {
-        let options = parsed("no_default_permissions").unwrap();
-        assert_eq!(options.entry_timeout, Duration::ZERO);
-        let options = parsed("no_default_permissions,entry-timeout=1").unwrap();
-        assert_eq!(options.entry_timeout, Duration::from_secs(1));
-    }
-
-    #[test]
-    fn devices_are_restricted_to_root() {
-        assert!(parsed("dev,allow_other").unwrap().check().is_ok());
-        assert!(parsed("dev,noallow_other,no_default_permissions").unwrap().check().is_ok());
-        assert!(parsed("nodev,allow_other,no_default_permissions").unwrap().check().is_ok());
-        let options = parsed("allow_other,no_default_permissions,dev").unwrap();
-        assert!(options.check().unwrap_err().to_string().contains("default_permissions"));
+    fn an_option_that_stops_the_kernel_from_checking_permissions_is_refused_with_the_reason() {
+        assert!(parsed("default_permissions").is_ok());
+        let message = parsed("ro,no_default_permissions").unwrap_err().to_string();
+        assert!(message.contains("FIFOs") && message.contains("leave the option out"), "{message}");
     }
 
     #[test]

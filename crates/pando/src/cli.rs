@@ -201,8 +201,6 @@ const MOUNT_HELP: &str = "\
 Options for -o, comma-separated:
   ro, rw                    read-only or not
   allow_other, noallow_other  let other users in (the default for root's mounts)
-  default_permissions       let the kernel check permissions (the default)
-  no_default_permissions    check them in the daemon; the kernel then caches no names
   noatime, relatime         whether reading updates the access time
   subdir=PATH               mount a directory of the volume instead of its root
   attr-timeout=SECONDS      how long the kernel keeps attributes
