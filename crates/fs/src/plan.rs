@@ -100,8 +100,8 @@ pub(crate) enum Effect {
     StoreOrphan(NodeId),
     /// Directories moved, or have other rights.
     DirectoriesMoved,
-    /// A subvolume is mounted in a directory of another one now, or nowhere.
-    Mounted(u64, Option<(u64, u64)>),
+    /// A subvolume is mounted at an entry now (subvolume, directory, cookie), or nowhere.
+    Mounted(u64, Option<(u64, u64, u64)>),
     /// A directory was copied as a subvolume.
     Copied(Box<Copied>),
     /// One more directory or subvolume waits to be reclaimed.

@@ -211,7 +211,7 @@ impl Fs {
             plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
             plan.batch().delete(VOLUME, &key::detached(sequence));
             mount.plan(self, plan, &vacancy, (id, record.root))?;
-            plan.effect(Effect::Mounted(id, Some((mount.subvol.id.0, mount.dir))));
+            plan.effect(Effect::Mounted(id, Some(record.parent)));
             Ok(())
         };
         execute_step(self, ledger, plan, through, (aim, change))
@@ -220,7 +220,7 @@ impl Fs {
     /// Whether a subvolume is mounted in another one, at any height.
     fn is_in(&self, ledger: &mut Ledger, subvol: u64, other: u64) -> FsResult<bool> {
         let (mut at, mut seen) = (subvol, BTreeSet::new());
-        while let Some((above, _)) = ledger.place(self, at)? {
+        while let Some((above, ..)) = ledger.place(self, at)? {
             if above == other {
                 return Ok(true);
             }

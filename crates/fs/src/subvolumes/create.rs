@@ -107,7 +107,7 @@ impl Fs {
         let usage = UsageRecord { files: 1, bytes: 0, counted: true };
         plan.batch().put(VOLUME, &key::usage(id), &usage.encode());
         mount.plan(self, plan, &vacancy, (id, ino))?;
-        plan.effect(Effect::Mounted(id, Some((mount.subvol.id.0, mount.dir))));
+        plan.effect(Effect::Mounted(id, Some(subvolume.parent)));
         let node = Fs::node_of(id, ino);
         plan.effect(Effect::LookUp(node, Location::Directory));
         Ok(Entry { node, attr: crate::attributes::of_directory(node, &record) })

@@ -131,7 +131,7 @@ fn plan_rename(
     plan.batch().put(VOLUME, &key::subvolume(child), &record.encode());
     root.ctime = plan.now;
     plan.put_directory(moved.subvol.tree(), moved.subvol.root, &root);
-    plan.effect(Effect::Mounted(child, Some((target.subvol.id.0, target.dir))));
+    plan.effect(Effect::Mounted(child, Some(record.parent)));
     plan.effect(Effect::DirectoriesMoved);
     plan.effect(Effect::DirectoryChanged(source.subvol.node(source.dir)));
     plan.effect(Effect::DirectoryChanged(target.subvol.node(target.dir)));
