@@ -17,7 +17,7 @@ use testing::{CrashPolicy, FarBlobs, SimDevice, SimEnv};
 
 use crate::objects_kit::{VOLUME, append, options, payload, settings};
 
-/// Where a log is, and what leads to it.
+/// Where a log is, and what is needed to open it.
 struct Place {
     env: Env,
     /// The disk of a log in files.
@@ -120,6 +120,7 @@ fn assert_from(records: &Records, first: u64, last: u64) {
 }
 
 /// Calls a check with a log in every place.
+#[expect(clippy::print_stdout, reason = "the harness captures standard output, and only that")]
 fn everywhere(check: impl Fn(&mut Place)) {
     println!("in files");
     check(&mut Place::on(SimDevice::new(1), None, None));
