@@ -111,7 +111,7 @@ mod tests {
 
     const MOUNTS: &str = "\
 21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-45 21 0:41 / /mnt/nfs rw,nosuid shared:9 - nfs4 server:/x rw,vers=4.2,hard,acregmin=0,acregmax=0,acdirmin=0,acdirmax=0
+45 21 0:41 / /mnt/nfs rw,nosuid shared:9 - nfs4 server:/x rw,hard,acregmax=0,acdirmin=0,acdirmax=0
 46 21 0:42 / /mnt/soft rw shared:9 - nfs4 server:/x rw,vers=4.2,soft,noac
 47 21 0:43 / /mnt/cached rw shared:9 - nfs server:/y rw,vers=3,hard
 ";

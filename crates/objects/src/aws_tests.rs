@@ -44,32 +44,47 @@ fn refused(given: &Given) -> String {
     find(&Settings::default(), "bucket", given).expect_err("refused").to_string()
 }
 
-fn keys(id: &str, secret: &str, token: Option<&str>) -> Option<Keys> {
+fn keys(id: &str, secret: &str, token: Option<&str>) -> Keys {
     let (id, secret) = (id.to_owned(), secret.to_owned());
-    Some(Keys { id, secret, token: token.map(str::to_owned) })
+    Keys { id, secret, token: token.map(str::to_owned) }
 }
 
 const ID: (&str, &str) = ("AWS_ACCESS_KEY_ID", "ID");
 const SECRET: (&str, &str) = ("AWS_SECRET_ACCESS_KEY", "hunter2");
-const CREDENTIALS: &str = "# mine\n[default]\naws_access_key_id = A\naws_secret_access_key=hunter3\n\n\
-                           [other]\naws_access_key_id=B\naws_secret_access_key = hunter=4\n\
-                           aws_session_token = T\n";
-const CONFIG: &str = "[default]\nregion = eu-west-1\n[ profile  other ]\nregion=eu-north-1\n\
-                      endpoint_url = https://store.example\ns3 =\n  addressing_style = virtual\n\
-                      ca_bundle = /ca.pem\n";
+const CREDENTIALS: &str = "
+# mine
+[default]
+aws_access_key_id = A
+aws_secret_access_key=hunter3
+
+[other]
+aws_access_key_id=B
+aws_secret_access_key = hunter=4
+aws_session_token = T
+";
+const CONFIG: &str = "
+[default]
+region = eu-west-1
+[ profile  other ]
+region=eu-north-1
+endpoint_url = https://store.example
+s3 =
+  addressing_style = virtual
+ca_bundle = /ca.pem
+";
 const FILES: [(&str, &str); 2] =
     [("/home/me/.aws/credentials", CREDENTIALS), ("/home/me/.aws/config", CONFIG)];
 
 #[test]
 fn the_environment_is_used_before_files() {
     let in_files = found(&given([], FILES));
-    assert_eq!(in_files.keys, keys("A", "hunter3", None));
+    assert_eq!(in_files.keys, Some(keys("A", "hunter3", None)));
     assert_eq!(in_files.region, "eu-west-1");
     assert_eq!(in_files.endpoints, ["https://s3.eu-west-1.amazonaws.com"]);
     assert!(in_files.virtual_host && in_files.ca_bundle.is_none());
 
     let other = found(&given([("AWS_PROFILE", "other")], FILES));
-    assert_eq!(other.keys, keys("B", "hunter=4", Some("T")));
+    assert_eq!(other.keys, Some(keys("B", "hunter=4", Some("T"))));
     assert_eq!(other.region, "eu-north-1");
     assert_eq!(other.endpoints, ["https://store.example"]);
     assert!(other.virtual_host);
@@ -77,7 +92,7 @@ fn the_environment_is_used_before_files() {
 
     let set = [ID, SECRET, ("AWS_SESSION_TOKEN", "T2"), ("AWS_DEFAULT_REGION", "us-west-2")];
     let set = found(&given(set, FILES));
-    assert_eq!(set.keys, keys("ID", "hunter2", Some("T2")));
+    assert_eq!(set.keys, Some(keys("ID", "hunter2", Some("T2"))));
     assert_eq!(set.region, "us-west-2");
 
     let set = [ID, SECRET, ("AWS_ENDPOINT_URL", "http://a"), ("AWS_ENDPOINT_URL_S3", "http://b:1")];
@@ -89,7 +104,7 @@ fn the_environment_is_used_before_files() {
     let elsewhere = found(&given(elsewhere, [("/c", CREDENTIALS), ("/d", CONFIG)]));
     assert_eq!(
         (elsewhere.keys, elsewhere.region.as_str()),
-        (keys("A", "hunter3", None), "eu-west-1")
+        (Some(keys("A", "hunter3", None)), "eu-west-1")
     );
 }
 
@@ -105,7 +120,7 @@ fn settings_are_used_before_all_else() {
     };
     let set = given([ID, SECRET, ("AWS_REGION", "there"), ("AWS_CA_BUNDLE", "/theirs")], FILES);
     let found = find(&settings, "bucket", &set).expect("enough");
-    assert_eq!(found.keys, keys("B", "hunter=4", Some("T")));
+    assert_eq!(found.keys, Some(keys("B", "hunter=4", Some("T"))));
     assert_eq!((found.region.as_str(), found.virtual_host), ("here", false));
     assert_eq!(found.endpoints, ["http://one", "http://two"]);
     assert_eq!(found.ca_bundle.as_deref(), Some("/mine.pem"));

@@ -96,6 +96,14 @@ impl CachedBlobs {
         &self.blobs
     }
 
+    /// Removes all chunks: the volume was restored from an older copy, so names may have other
+    /// bytes than before.
+    pub fn clear(&self) {
+        while let Some(chunk) = self.index.oldest_beyond(0) {
+            self.drop_chunk(chunk);
+        }
+    }
+
     /// Counts so far.
     pub fn stats(&self) -> CacheStats {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -154,7 +162,7 @@ impl CachedBlobs {
         let bytes = cached_chunk::encode(&place, data);
         let path = self.path(chunk);
         let write = || {
-            self.device.create_dir(&self.path(chunk).rsplit_once('/').unwrap_or_default().0)?;
+            self.device.create_dir(path.rsplit_once('/').unwrap_or_default().0)?;
             // Of another object with the same hash, or not whole.
             if self.device.metadata(&path)?.is_some() {
                 self.device.remove(&path)?;

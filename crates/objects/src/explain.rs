@@ -51,8 +51,8 @@ impl Refusal {
         match (self.status, self.code.as_str()) {
             (_, "NoSuchBucket") => io::ErrorKind::NotConnected,
             (_, "QuotaExceeded" | "XMinioStorageFull") | (507, _) => io::ErrorKind::StorageFull,
-            (404, _) if !self.is_page => io::ErrorKind::NotFound,
-            (401 | 403, _) => io::ErrorKind::PermissionDenied,
+            (404, "NoSuchKey" | "NotFound" | "") if !self.is_page => io::ErrorKind::NotFound,
+            (401 | 403, _) | (_, "XAdminUserNotFound") => io::ErrorKind::PermissionDenied,
             _ => io::ErrorKind::Other,
         }
     }
@@ -99,7 +99,10 @@ impl Refusal {
             )
         };
         Some(match (self.status, self.code.as_str()) {
-            (_, "InvalidAccessKeyId") => format!(
+            (507, _) | (_, "QuotaExceeded" | "XMinioStorageFull") => {
+                format!("the store at {endpoint} is full: free space there, or raise its quota")
+            }
+            (_, "InvalidAccessKeyId" | "XAdminUserNotFound") => format!(
                 "{endpoint} does not know the access key: check AWS_ACCESS_KEY_ID, or the profile"
             ),
             (_, "SignatureDoesNotMatch") => format!(
@@ -133,9 +136,6 @@ impl Refusal {
                 "the key may not {operation} objects in the bucket {bucket}: check the key's \
                  permissions and the bucket's policy"
             ),
-            (507, _) | (_, "QuotaExceeded" | "XMinioStorageFull") => {
-                format!("the store at {endpoint} is full: free space there, or raise its quota")
-            }
             (429 | 503, _) => {
                 format!("{endpoint} is overloaded or being maintained: check the server")
             }
@@ -182,6 +182,15 @@ pub(crate) fn unanswered(error: ureq::Error, target: &Target) -> (io::Error, boo
             io::ErrorKind::ConnectionRefused => other(
                 error.kind(),
                 format!("nothing accepts connections at {endpoint}: check the address and server"),
+            ),
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => other(
+                error.kind(),
+                format!(
+                    "{endpoint} ended the connection ({error}): check the server, and whether it \
+                     speaks http or https"
+                ),
             ),
             _ => (error, true),
         },

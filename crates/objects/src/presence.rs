@@ -137,11 +137,11 @@ impl Presence {
         };
         let window = (longest * PERIODS).min(WATCHED_MAX);
         loop {
-            let waited = clock.monotonic().saturating_sub(start);
-            if waited >= window {
+            let left = window.saturating_sub(clock.monotonic().saturating_sub(start));
+            if left.is_zero() {
                 break;
             }
-            clock.sleep((longest / LOOKS).clamp(LOOK_MIN, window - waited + LOOK_MIN));
+            clock.sleep((longest / LOOKS).clamp(LOOK_MIN, left + LOOK_MIN));
             let now = newest(blobs)?;
             for (opening, number) in &now {
                 if first.get(opening).is_some_and(|before| before >= number) {

@@ -48,8 +48,9 @@ pub(crate) fn twice(server: &Server, name: &str) -> Result<Verdict> {
     })
 }
 
-const OVERWRITES: &str = "it overwrites an object when asked to create one only if there is none (If-None-Match: *), so \
-     two hosts could change a volume at once; use a server that supports conditional creation";
+const OVERWRITES: &str = "it overwrites an object when asked to create one only if there is none \
+                          (If-None-Match: *), so two hosts could change a volume at once; use a \
+                          server that supports conditional creation";
 const TAKEN: &str = "it reports of a new name that an object exists";
 
 /// Lets clients race for names. An error: the server prevented a verdict.

@@ -8,7 +8,7 @@ use device::{Clock, Error, Random, Result};
 use ureq::Body;
 use ureq::http::Response;
 
-use crate::explain::{Refusal, Target, is_page, unanswered};
+use crate::explain::{Refusal, Target, element, is_page, unanswered};
 use crate::traffic::{Kind, Traffic};
 
 /// Longest pause before the second attempt; it doubles up to `PAUSE_MAX`. A pause is at least half
@@ -90,7 +90,13 @@ impl Asked<'_> {
         let advice = refusal.advice(self.target, self.operation);
         let advice = advice.map_or_else(String::new, |advice| format!("{advice}; "));
         // Markup helps nobody.
-        let said = if refusal.is_page { "" } else { said.trim() };
+        let said = match (refusal.is_page, element(&said, "Message")) {
+            (true, _) => String::new(),
+            (false, Some(words)) if !refusal.code.is_empty() => {
+                format!("{}: {words}", refusal.code)
+            }
+            (false, _) => said.trim().to_owned(),
+        };
         let message = format!("{advice}the server answered {} {said}", refusal.status);
         let error = self.error(io::Error::new(refusal.kind(), message.trim_end().to_owned()));
         if refusal.passes() { Tried::Failed(error) } else { Tried::Refused(error) }
@@ -140,7 +146,8 @@ impl Patience {
             if waited + next > self.deadline {
                 if tries > 1 {
                     let seconds = waited.as_secs_f64();
-                    error.message += &format!(" (tried {tries} times in {seconds:.1} s)");
+                    let message = std::mem::take(&mut error.message);
+                    error.message = format!("{message} (tried {tries} times in {seconds:.1} s)");
                 }
                 return Err(error);
             }

@@ -12,16 +12,16 @@ use crate::server::Server;
 pub(crate) fn check(server: &Server) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     let bucket = &server.target.bucket;
-    if let Some(text) = server.setting("lifecycle")? {
-        for rule in rules(&text, &server.prefix) {
-            let why = format!(
-                "its life-cycle rule '{}' would {} objects of the volume, which needs them for \
-                 as long as it names them: limit the rule to another prefix than '{}'",
-                rule.id, rule.act, server.prefix
-            );
-            let error = io::Error::new(io::ErrorKind::Unsupported, why);
-            return Err(Error::new("use the bucket", bucket, error));
-        }
+    if let Some(text) = server.setting("lifecycle")?
+        && let Some(rule) = rules(&text, &server.prefix).first()
+    {
+        let why = format!(
+            "its life-cycle rule '{}' would {} objects of the volume, which needs them for as long \
+             as it names them: limit the rule to another prefix than '{}'",
+            rule.id, rule.act, server.prefix
+        );
+        let error = io::Error::new(io::ErrorKind::Unsupported, why);
+        return Err(Error::new("use the bucket", bucket, error));
     }
     if let Some(text) = server.setting("object-lock")?
         && element(&text, "DefaultRetention").is_some()

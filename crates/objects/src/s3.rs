@@ -112,11 +112,10 @@ impl S3Blobs {
         };
         blobs.first_contact()?;
         match blobs.probed() {
-            Ok(Verdict::Sound) => Ok(blobs),
             Ok(Verdict::Unsound(error)) => Err(error),
-            // A full server, or one whose keys are read-only, still serves reads. That it honours
-            // conditions is tested before the first creation.
-            Err(_) => Ok(blobs),
+            // An error: a full server, or one whose keys are read-only, still serves reads. That it
+            // honours conditions is tested before the first creation.
+            Ok(Verdict::Sound) | Err(_) => Ok(blobs),
         }
     }
 

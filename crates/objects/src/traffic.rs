@@ -15,7 +15,7 @@ pub enum Kind {
     List,
     /// Reading an object or a part of it.
     Read,
-    /// Asking for an object's length.
+    /// Reading an object's length.
     Head,
     /// Deleting an object, or a thousand.
     Delete,

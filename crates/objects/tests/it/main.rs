@@ -13,8 +13,11 @@ mod mishaps;
 mod objects;
 mod outside;
 mod presence;
+mod refusals;
 mod server;
+mod tls;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use device::{Random, Result, SystemClock, SystemRandom};
@@ -43,6 +46,14 @@ fn place(prefix: &str) -> Place {
     Place { prefix: prefix.to_owned(), ..PLACE.get_or_init(whole_server).clone() }
 }
 
+/// Whether the server of these tests is one of a third party, which checks signatures.
+fn is_third_partys() -> bool {
+    place("");
+    THIRD_PARTY.load(Ordering::Relaxed)
+}
+
+static THIRD_PARTY: AtomicBool = AtomicBool::new(false);
+
 /// A place on the server of these tests.
 #[expect(clippy::print_stderr, reason = "a run says what it was on")]
 fn whole_server() -> Place {
@@ -56,6 +67,7 @@ fn whole_server() -> Place {
         None => outside::start(given("PANDO_S3_SERVER").as_deref(), &place)
             .unwrap_or_else(|| ("own".to_owned(), server::start())),
     };
+    THIRD_PARTY.store(name != "own", Ordering::Relaxed);
     eprintln!("objects are on this server: {name}, {endpoint}");
     place.endpoint = endpoint;
     place

@@ -19,7 +19,7 @@ fn holder(host: &str) -> Holder {
 fn announce(far: &Arc<FarBlobs>, opening: u8, host: &str) -> Presence {
     let clock = Arc::new(SimClock::new());
     let blobs: Arc<dyn Blobs> = far.clone();
-    Presence::announce(blobs, VOLUME, [opening; 16], holder(host), PERIOD, clock).unwrap()
+    Presence::announce(blobs, VOLUME, [opening; 16], holder(host), PERIOD, clock).expect("a sign")
 }
 
 /// A clock that runs something at each sleep: what happens elsewhere while an observer waits.
@@ -45,7 +45,7 @@ impl<F: Fn(Duration) + Send + Sync> Clock for Meanwhile<F> {
 
 fn watch_while(far: &FarBlobs, run: impl Fn(Duration) + Send + Sync) -> (Verdict, Duration) {
     let clock = Meanwhile { clock: SimClock::new(), run };
-    let verdict = Presence::watch(far, VOLUME, &clock).unwrap();
+    let verdict = Presence::watch(far, VOLUME, &clock).expect("a verdict");
     (verdict, clock.monotonic())
 }
 
