@@ -149,7 +149,8 @@ pub struct TreeEntry {
     pub stack: u32,
 }
 
-/// Who made a manifest in an object store that also has the log, and where the log goes on.
+/// Who made a manifest in an object store that also has the log, and where the log
+/// continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// The number of the claim manifest of the opening that made this manifest.
@@ -505,8 +506,8 @@ impl RunManifest {
     }
 }
 
-/// Reads the origin of the manifest of this number. An opening's first manifest is its claim; the log
-/// that follows is its own, or that of an earlier opening.
+/// Reads the origin of the manifest of this number. An opening's first manifest is its claim. The
+/// log that follows is its own, or that of an earlier opening.
 fn read_origin(reader: &mut Reader<'_>, number: u64) -> Result<Origin, Malformed> {
     let (epoch, opening) = (reader.varint()?, reader.array()?);
     let (log_epoch, log_number) = (reader.varint()?, reader.varint()?);

@@ -23,9 +23,10 @@ use store::{
 use crate::check_rows::{LogCheck, RowCheck};
 use crate::checkpoint::Durable;
 use crate::core::Core;
-use crate::files::{BLOB_PREFIX, Files, blob_name, path};
+use crate::files::{Files, blob_name, path};
 use crate::ingest::Linked;
 use crate::manifest::{manifest_name, numbers, write_anew};
+use crate::names::BLOB_PREFIX;
 use crate::newest::strays_below;
 use crate::options::Options;
 use crate::recover::find;

@@ -11,13 +11,14 @@
 //!
 //! Invariants:
 //! * Manifests have no gaps in their numbers. A manifest is made only under the number after one
-//!   that this process has read or made, so whoever made the next one first is found. An attempt of
-//!   unknown outcome is repeated, with the same bytes, before there is another.
+//!   that this process has read or made. So of two processes that make the next one, one finds the
+//!   other's. An attempt of unknown outcome is repeated, with the same bytes, before there is
+//!   another.
 //! * A manifest counts only when a listing after its creation shows it as the newest. Nothing is
-//!   deleted, trimmed, acknowledged or served on its strength before. Without the listing, a process
-//!   that paused could create a number that its successors have deleted.
+//!   deleted, trimmed, acknowledged or served on its strength before. Without the listing, a
+//!   process that paused could create a number that its successors have deleted.
 //! * The number of the claim is the epoch. It names the log of this opening, and numbers of blobs
-//!   are counted from a range of its own ([`BLOBS_AT_ONCE`]).
+//!   are counted from a range of its own (`BLOBS_AT_ONCE`).
 //!
 //! The file of assigned numbers (`id_allocator`) is not needed: whatever arrives late is under a
 //! name of a range, a log or a manifest number that no later opening uses.
@@ -33,17 +34,14 @@ use store::{Error, Journal, LogPosition, Lsn, Opening, Result};
 use crate::checkpoint::Durable;
 use crate::collect::{NotedRuns, Stuck, gaps};
 use crate::core::{Catalog, Core};
-use crate::files::{BLOB_PREFIX, Files, path};
-use crate::manifest::{MANIFEST_PREFIX, both_names, manifest_name, numbers};
+use crate::files::{Files, path};
+use crate::manifest::{Listed, both_names, listed, manifest_name, newer, numbers};
+use crate::names::{BLOB_PREFIX, BLOBS_AT_ONCE, MANIFEST_PREFIX};
 use crate::newest::{Newest, newest};
 use crate::options::Options;
 use crate::recover::{
     Replayer, catalog_of, clean, open_files, refuse_another, remove_unfinished, settle_newest,
 };
-
-/// Blobs that a process makes at most between two manifests. The next opening counts on from so far
-/// above the last manifest's, and the two never use one number.
-pub(crate) const BLOBS_AT_ONCE: u64 = 1 << 20;
 
 /// How often an opening claims a store whose owner makes manifests meanwhile.
 const CLAIMS_MAX: usize = 16;
@@ -137,7 +135,11 @@ struct Claim {
 fn claim(env: &Env, files: &Files) -> Result<Claim> {
     let id = opening_id(env);
     for _ in 0..CLAIMS_MAX {
-        let mut newest = newest(files)?;
+        let mut newest = match newest(files) {
+            // The owner may have deleted what was listed.
+            Err(Error::Missing { .. }) if !numbers(files, MANIFEST_PREFIX)?.is_empty() => continue,
+            newest => newest?,
+        };
         settle_newest(files, &mut newest)?;
         let number = newest.greatest + 1;
         let Some(before) = newest.manifest.origin else {
@@ -179,44 +181,17 @@ fn make_claim(files: &Files, manifest: &RunManifest) -> Result<bool> {
         let part = |buffer: &mut [u8], at: u64| Ok(part_of(&bytes, buffer, at));
         match (compare(&*files.blobs, &name, bytes.len() as u64, &part), made) {
             (Ok(Found::Same), _) => {}
-            (Ok(Found::Other), _) => return Ok(false),
+            // Another opening has the number, or had it.
+            (Ok(Found::Other), _) | (Ok(Found::Nothing), Ok(_)) => return Ok(false),
             // The request may arrive later. The next opening then finds the claim, and continues
             // from it.
             (_, Err(error)) | (Err(error), _) => return Err(error.into()),
-            (Ok(Found::Nothing), Ok(_)) => return Ok(false),
         }
     }
     match listed(files, manifest.number)? {
         Listed::Newest => Ok(true),
         Listed::Newer(number) => Err(Error::Replaced(Arc::from(newer(number)))),
     }
-}
-
-/// What a listing shows after a manifest was made.
-pub(crate) enum Listed {
-    /// It is the newest.
-    Newest,
-    /// There is a newer one.
-    Newer(u64),
-}
-
-/// Lists the manifests after this number was made.
-pub(crate) fn listed(files: &Files, number: u64) -> Result<Listed> {
-    match numbers(files, MANIFEST_PREFIX)?.pop() {
-        Some(greatest) if greatest > number => Ok(Listed::Newer(greatest)),
-        Some(greatest) if greatest == number => Ok(Listed::Newest),
-        _ => {
-            let why = "the object store does not list a manifest that it has just taken: its \
-                       listings are out of date, and the volume is not safe there";
-            let error = std::io::Error::other(why);
-            Err(device::Error::new("list", &path(&manifest_name(number)), error).into())
-        }
-    }
-}
-
-/// Why a process was replaced whose manifest is not the newest.
-pub(crate) fn newer(number: u64) -> String {
-    format!("another process opened the volume: {} is newer", path(&manifest_name(number)))
 }
 
 impl Durable {

@@ -16,13 +16,12 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::{Error, Result};
 
+use crate::names::BLOB_PREFIX;
 use crate::nested::Nested;
 use crate::options::Options;
 
 /// The directory of the engine's blobs.
 pub(crate) const DIRECTORY: &str = "lsm";
-/// Prefix of the names of blobs of runs.
-pub(crate) const BLOB_PREFIX: &str = "run-";
 
 /// The number of blocks that the cache is sized for, from its capacity in bytes.
 const BLOCK_BYTES: usize = 16 << 10;

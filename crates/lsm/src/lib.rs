@@ -34,6 +34,7 @@ mod lost;
 mod manifest;
 mod mem;
 mod merge;
+mod names;
 mod nested;
 mod newest;
 mod options;

@@ -32,16 +32,11 @@ use store::{Error, Lsn, Result, Writer};
 
 use crate::checkpoint::Durable;
 use crate::core::{Catalog, Core};
-use crate::fenced::{Listed, listed, newer};
-use crate::files::{BLOB_PREFIX, Files, path};
+use crate::files::{Files, path};
 use crate::id_allocator::begin;
 use crate::layer::{Layer, LayerId, Stack};
+use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX};
 use crate::newest::{Alone, Named, Newest, differs, read_named};
-
-/// Prefix of the names of manifests.
-pub(crate) const MANIFEST_PREFIX: &str = "manifest-";
-/// Prefix of the names of their copies.
-pub(crate) const COPY_PREFIX: &str = "copy-";
 
 pub(crate) fn manifest_name(number: u64) -> String {
     format!("{MANIFEST_PREFIX}{number:016x}")
@@ -113,6 +108,33 @@ pub(crate) fn write_anew(env: &Env, files: &Files, newest: &Newest) -> Result<()
     delete_both(files, newest.manifest.number, &newest.unread())?;
     delete_damaged(files, &newest.damaged);
     Ok(())
+}
+
+/// What a listing shows after a manifest was made.
+pub(crate) enum Listed {
+    /// It is the newest.
+    Newest,
+    /// There is a newer one.
+    Newer(u64),
+}
+
+/// Lists the manifests after this number was made.
+pub(crate) fn listed(files: &Files, number: u64) -> Result<Listed> {
+    match numbers(files, MANIFEST_PREFIX)?.pop() {
+        Some(greatest) if greatest > number => Ok(Listed::Newer(greatest)),
+        Some(greatest) if greatest == number => Ok(Listed::Newest),
+        _ => {
+            let why = "the object store does not list a manifest that it has just taken: its \
+                       listings are out of date, and the volume is not safe there";
+            let error = std::io::Error::other(why);
+            Err(device::Error::new("list", &path(&manifest_name(number)), error).into())
+        }
+    }
+}
+
+/// Why a process was replaced whose manifest is not the newest.
+pub(crate) fn newer(number: u64) -> String {
+    format!("another process opened the volume: {} is newer", path(&manifest_name(number)))
 }
 
 impl Core {

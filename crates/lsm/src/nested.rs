@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use device::{Blobs, Device, Result};
 
-use crate::files::BLOB_PREFIX;
-use crate::manifest::{COPY_PREFIX, MANIFEST_PREFIX};
+use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX};
 
 /// Objects under names with a `/` in place of the first `-`.
 pub(crate) struct Nested(pub(crate) Arc<dyn Blobs>);

@@ -22,24 +22,18 @@ use crate::checkpoint::Durable;
 use crate::collect::{NotedRuns, Stuck, gaps};
 use crate::commit::{Origin, plan};
 use crate::core::{Catalog, Core};
-use crate::fenced;
-use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
+use crate::files::{DIRECTORY, Files, blob_name, open_blobs, path};
 use crate::id_allocator::{begin, begin_new};
 use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
-use crate::manifest::{
-    COPY_PREFIX, MANIFEST_PREFIX, delete_both, delete_damaged, manifest_numbers, numbers,
-    write_anew,
-};
+use crate::manifest::{delete_both, delete_damaged, manifest_numbers, numbers, write_anew};
+use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX};
 use crate::newest::{Newest, complete, is_own, newest};
 use crate::options::Options;
 use crate::run::Run;
 
 /// Creates an empty store.
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
-    if options.common.log_place.objects().is_some() {
-        return fenced::create(env, options);
-    }
     let files = open_files(env, options)?;
     refuse_another(&files)?;
     let journal = Journal::create(env, &options.common)?;
@@ -199,9 +193,6 @@ pub(crate) fn catalog_of(
 
 /// Opens a store.
 pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
-    if options.common.log_place.objects().is_some() {
-        return fenced::open(env, options);
-    }
     let (files, mut newest) = find(env, options)?;
     settle_newest(&files, &mut newest)?;
     let manifest = &newest.manifest;

@@ -16,6 +16,7 @@ use crate::checkpoint::Durable;
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
+use crate::fenced;
 use crate::layer::Stack;
 use crate::options::Options;
 use crate::pin::Pin;
@@ -54,11 +55,17 @@ impl Engine for Core {
     type State = Durable;
 
     fn create(env: &Env, options: &Options) -> Result<Core> {
-        recover::create(env, options)
+        match options.common.log_place.objects() {
+            Some(_) => fenced::create(env, options),
+            None => recover::create(env, options),
+        }
     }
 
     fn open(env: &Env, options: &Options) -> Result<Core> {
-        recover::open(env, options)
+        match options.common.log_place.objects() {
+            Some(_) => fenced::open(env, options),
+            None => recover::open(env, options),
+        }
     }
 
     fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<ClosedLog<'a>> {

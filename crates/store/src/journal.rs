@@ -155,14 +155,11 @@ impl Journal {
         let from = Lsn(self.replayed_to.load(Ordering::Relaxed));
         let EngineOptions { volume, .. } = self.options;
         let options = self.options.log();
-        let (log, _) = match &self.place {
-            Some((place, position)) => {
-                Log::open_in_objects(&self.env, &options, place, (*position, from), replay)?
-            }
-            None => {
-                refuse_objects(&self.options)?;
-                Log::open(&self.env, LOG_DIRECTORY, volume, &options, from, replay)?
-            }
+        let (log, _) = if let Some((place, position)) = &self.place {
+            Log::open_in_objects(&self.env, &options, place, (*position, from), replay)?
+        } else {
+            refuse_objects(&self.options)?;
+            Log::open(&self.env, LOG_DIRECTORY, volume, &options, from, replay)?
         };
         self.set_log(log);
         if let Some(why) = self.refused.lock().take() {
@@ -520,8 +517,8 @@ impl ClosedLog<'_> {
         if self.position.is_none() {
             return Ok(());
         }
-        let why = "a log in an object store is not truncated: restore the missing or damaged object \
-                   from a version or a copy of it, or open a backup of the volume";
+        let why = "a log in an object store is not truncated; restore the missing or damaged \
+                   object from a copy, or use a backup of the volume";
         let error = std::io::Error::new(std::io::ErrorKind::Unsupported, why);
         Err(device::Error::new("truncate", LOG_DIRECTORY, error).into())
     }

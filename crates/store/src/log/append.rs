@@ -118,10 +118,8 @@ pub(super) struct State {
     pub(super) in_reserve: bool,
     /// Whether the next record begins a segment, because the present one was found damaged.
     renew: bool,
-    /// Why no more writes are possible.
-    pub(super) failed: Option<Arc<str>>,
-    /// Whether that is because another opening owns the store.
-    pub(super) replaced: bool,
+    /// Why no more writes are possible: `ReadOnly` or `Replaced`.
+    pub(super) failed: Option<Error>,
     /// Why no more records are accepted; accepted ones are still written.
     refused: Option<Arc<str>>,
     /// Empty buffers into which a writer takes records, while no writer has them.
@@ -156,11 +154,7 @@ impl State {
 
     /// Fails when an earlier write or sync failed, so that no write is possible.
     pub(super) fn check_written(&self) -> Result<()> {
-        match &self.failed {
-            Some(why) if self.replaced => Err(Error::Replaced(Arc::clone(why))),
-            Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
-            None => Ok(()),
-        }
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// How many bytes other threads may take without the lock: as long as a record only needs to be
@@ -227,7 +221,6 @@ impl Log {
             waiters: 0,
             group: 0,
             failed: None,
-            replaced: false,
             refused: None,
         };
         Log {
@@ -363,7 +356,7 @@ impl Log {
         }
     }
 
-    /// Where the log goes on after a state with all records up to this one, if it is in objects.
+    /// Where the log continues after a state with all records up to this one, if it is in objects.
     pub fn position(&self, lsn: Lsn) -> Option<LogPosition> {
         self.objects.as_ref().map(|objects| objects.position(lsn))
     }
@@ -507,7 +500,7 @@ impl Log {
     /// Refuses further records, and writes none of the buffered ones: its place belongs to another
     /// log.
     pub fn abandon(&self, why: &str) {
-        self.state.lock().failed.get_or_insert_with(|| Arc::from(why));
+        self.state.lock().failed.get_or_insert_with(|| Error::ReadOnly(Arc::from(why)));
         self.turn.notify_all();
     }
 

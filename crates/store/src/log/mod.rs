@@ -4,8 +4,8 @@
 //! `stage`) -> `write` (one leader at a time takes all threads' bytes, in LSN order, reaches the
 //! barrier, writes, syncs) -> `segment` (files). In an object store several threads write an object
 //! each instead (`objects`). It is read back through `recover`, or, by readers of changes, through
-//! `kept`. `docs/format/log.md` and `log-object.md` have the bytes, `docs/guide/crash-safety.md` the
-//! argument.
+//! `kept`. `docs/format/log.md` and `log-object.md` have the bytes, and
+//! `docs/guide/crash-safety.md` the argument.
 
 mod append;
 mod beginning;

@@ -22,7 +22,7 @@ use super::append::{Cut, Log, State};
 use super::loan::Locked;
 use super::segment::Writer;
 use super::stage::Buffers;
-use crate::{Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// Whether a write also syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Log {
         if let Some(objects) = &self.objects
             && objects.has_idle()
         {
-            // A thread gave up; this one goes on.
+            // A thread gave up; this one continues.
             let last = Lsn(state.next - 1);
             drop(state);
             self.sync(last)?;
@@ -127,7 +127,7 @@ impl Log {
         match &self.objects {
             Some(objects) => {
                 let due = state.buffered >= self.options.write_bytes;
-                if due && !state.writing && self.may_take(objects) {
+                if due && !state.writing && objects.may_take() {
                     self.take_and_send(state, objects)?;
                 }
             }
@@ -148,9 +148,9 @@ impl Log {
         self.options.buffer_bytes_max / 2
     }
 
-    /// Where the buffered records end a segment, which syncs it, or become an object, leaves it to the thread that calls
-    /// `flush_if_due`: no commit waits for that disk then, unless too much is buffered. Returns
-    /// whether it was left.
+    /// Where the buffered records end a segment, which syncs it, or become an object, leaves that
+    /// to the thread that calls `flush_if_due`: no commit waits for the disk or the store then,
+    /// unless too much is buffered. Returns whether it was left.
     fn leave(&self, state: &mut State) -> bool {
         let most = self.left_bytes_max();
         let waits = !state.cuts.is_empty() || self.objects.is_some();
@@ -178,7 +178,7 @@ impl Log {
         }
         if !state.writing && state.buffered >= state.bounds[0] && !self.leave(&mut state) {
             match &self.objects {
-                Some(objects) if self.may_take(objects) => {
+                Some(objects) if objects.may_take() => {
                     self.take_and_send(&mut state, objects)?;
                 }
                 Some(_) => {}
@@ -238,7 +238,8 @@ impl Log {
             }
             Err(error) => {
                 tracing::error!(%error, "the log is read-only from now on");
-                state.failed.get_or_insert_with(|| Arc::from(error.to_string()));
+                let why = || Error::ReadOnly(Arc::from(error.to_string()));
+                state.failed.get_or_insert_with(why);
             }
         }
         state.idle = taken.buffers;

@@ -4,10 +4,10 @@
 //! An opening of a store has an epoch of its own, and writes only below that. Invariants:
 //! * Numbers count from 1 without gaps. A number is never used for other bytes: an attempt of
 //!   unknown outcome is repeated until its outcome is known (`send`).
-//! * An object is acknowledged only when all lower numbers exist and are this opening's. So one that
-//!   was created behind a hole counts for nothing.
-//! * The bytes name the opening (`format::log_object`). An object under one of its numbers that has
-//!   other bytes was made by another opening: then this one was replaced, and takes no more records.
+//! * An object is acknowledged only when all lower numbers exist and are this opening's. So one
+//!   that was created behind a hole counts for nothing.
+//! * The bytes name the opening (`format::log_object`). An object under one of its numbers that
+//!   has other bytes was made by another opening: then this one was replaced.
 //! * Nothing is written before the opening's manifest names this log ([`ObjectLog::announce`]).
 //! * Only objects that a listed manifest made superfluous are deleted, and no seal ever (`trim`).
 //!
@@ -47,7 +47,7 @@ pub struct Opening {
     pub id: [u8; 16],
 }
 
-/// Where a log goes on after a state.
+/// Where a log continues after a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {
     /// The epoch whose log it is.
@@ -214,7 +214,7 @@ impl ObjectLog {
         (inner.live.len() + inner.flights.len()) as u64 >= self.settings.objects_max
     }
 
-    /// Where the log goes on after a state with all records up to this one.
+    /// Where the log continues after a state with all records up to this one.
     pub(super) fn position(&self, lsn: Lsn) -> LogPosition {
         let inner = self.inner.lock();
         let flights = inner.flights.iter().map(|flight| &flight.placed);
@@ -272,25 +272,33 @@ impl ObjectLog {
     }
 }
 
+/// Bytes of the first request for an object: most are shorter, and cost no second one.
+const FIRST_BYTES: usize = 256 << 10;
+
 /// Reads a whole object; `None` if it is absent.
 fn bytes_of(blobs: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
-    let Some(length) = blobs.length(name)? else { return Ok(None) };
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    match blobs.read_at(name, &mut bytes, 0) {
-        Ok(read) => bytes.truncate(read),
-        // Deleted meanwhile.
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error),
+    let (mut bytes, mut at) = (vec![0; FIRST_BYTES], 0);
+    loop {
+        match blobs.read_at(name, &mut bytes[at..], at as u64) {
+            Ok(read) => at += read,
+            // Absent, or deleted meanwhile.
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        if at < bytes.len() {
+            bytes.truncate(at);
+            return Ok(Some(bytes));
+        }
+        bytes.resize(bytes.len() * 4, 0);
     }
-    Ok(Some(bytes))
 }
 
 /// Decodes an object, which must have the epoch and number of its name.
-fn decode<'a>(
-    bytes: &'a [u8],
+fn decode(
+    bytes: &[u8],
     volume: [u8; 16],
     (epoch, number): (u64, u64),
-) -> Result<(LogObject, &'a [u8])> {
+) -> Result<(LogObject, &[u8])> {
     let name = object_name(epoch, number);
     match LogObject::decode(bytes) {
         Ok(Decoded::Object(object, records))

@@ -64,11 +64,6 @@ impl Log {
         self.send(state, objects, number)
     }
 
-    /// Whether a further object may be written now.
-    pub(in super::super) fn may_take(&self, objects: &ObjectLog) -> bool {
-        objects.inner.lock().flights.len() < objects.settings.in_flight.max(1)
-    }
-
     /// Waits until the minimum time since the last group has passed. Records are appended
     /// meanwhile.
     fn pace(&self, state: &mut Locked<'_>, objects: &ObjectLog) {
@@ -178,12 +173,10 @@ impl Log {
     /// Takes no more records: another opening owns the store.
     fn replace(&self, state: &mut State, why: &str) -> Error {
         tracing::error!(why, "this process was replaced; it takes no more changes");
-        if state.failed.is_none() {
-            state.failed = Some(Arc::from(why));
-            state.replaced = true;
-        }
+        let replaced = Error::Replaced(Arc::from(why));
+        state.failed.get_or_insert_with(|| replaced.clone());
         self.turn.notify_all();
-        Error::Replaced(Arc::from(why))
+        replaced
     }
 
     /// Takes no more records and writes none of the buffered ones, because another opening owns the
@@ -195,6 +188,11 @@ impl Log {
 }
 
 impl ObjectLog {
+    /// Whether a further object may be written now.
+    pub(in super::super) fn may_take(&self) -> bool {
+        self.inner.lock().flights.len() < self.settings.in_flight.max(1)
+    }
+
     /// Sets what is known of an object; returns its bytes' number.
     fn progress(&self, number: u64, progress: Progress) -> u64 {
         let mut inner = self.inner.lock();

@@ -1,8 +1,8 @@
 //! Deleting objects that no recovery needs.
 //!
 //! What is deleted was made superfluous by a manifest that a listing showed to be the newest. What
-//! cannot be deleted costs space, and is tried again. Seals stay forever: a name that is deleted can
-//! be created again, and by a request of a process that was replaced long ago.
+//! cannot be deleted costs space, and is tried again. Seals stay forever: a deleted name can be
+//! created again, and by a request of a process that was replaced long ago.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +42,7 @@ impl ObjectLog {
         }
     }
 
-    /// Orders the deletion of an earlier epoch's objects, except its seals. Takes effect in the next
-    /// `trim`.
+    /// Orders the deletion of an earlier epoch's objects, except its seals, by the next `trim`.
     pub(super) fn doom(&self, epoch: u64, numbers: &[u64], seals: &[u64]) {
         let names = numbers.iter().filter(|number| !seals.contains(number));
         self.inner.lock().doomed.extend(names.map(|&number| object_name(epoch, number)));
