@@ -26,8 +26,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause before a retry.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Time without an answer from which a request counts as an outage, though it has not failed yet: it
-/// may be repeated for longer below.
+/// Time without an answer from which a request counts as an outage, though it has not failed yet:
+/// the layer below may repeat it for longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// A time in which the store accepts nothing.

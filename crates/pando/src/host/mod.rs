@@ -1,7 +1,7 @@
 //! Volumes in object stores, as this host sees them. Such a volume is named by a URL. On each host
-//! it has a directory of its own, the *host directory*, with what a volume directory has besides the
-//! volume's files: the lock, the socket, the daemon's log; and with a cache. Every verb finds that
-//! directory by the URL, and continues as with a volume directory.
+//! it has a directory of its own, the *host directory*, with what a volume directory has besides
+//! the volume's files: the lock, the socket, the daemon's log; and with a cache. Every verb finds
+//! that directory by the URL, and continues as with a volume directory.
 //!
 //! A host directory may be deleted while no daemon has the volume open.
 
