@@ -7,7 +7,7 @@ HOURS ?= 1
 # Scripts look for programs in target/, wherever else this user has things built.
 unexport CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 
-.PHONY: help setup suites build install uninstall deb demo test bench soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-posix soak-programs suites-outside limits soak
+.PHONY: help setup suites build install uninstall deb demo test bench counts soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-posix soak-programs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -41,6 +41,10 @@ test: suites ## All that CI runs: format, lints, docs, tests, real mounts, POSIX
 bench: build ## In-process and mount benchmarks beside their yardsticks, one JSON object a line
 	$(CARGO) build --release --package pando-bench
 	@bash bench/run.sh
+
+counts: ## Instructions of ten operations on both engines beside a table, under valgrind (two minutes)
+	@bash scripts/setup.sh counts
+	@CARGO="$(CARGO)" bash bench/counts.sh
 
 soak-kill: setup ## Kill a mount under load ROUNDS times (default 200)
 	PANDO_KILL_ROUNDS=$(ROUNDS) $(CARGO) test --release --package pando --test it -- --nocapture kill

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the build, the tests and the demo need from the system, and skips what is installed.
-# With `suites`, also what `make test` runs: stress-ng, and suites built into target/tools. With
-# `outside`, also the suites and loads of others that `make suites-outside` runs (Go's, where Go is).
+# With `counts`, also valgrind. With `suites`, also what `make test` runs: stress-ng, and suites built
+# into target/tools. With `outside`, also the suites and loads of others that `make suites-outside`
+# runs (Go's, where Go is).
 # Runs as root, or with a sudo that needs no password, through apt; otherwise lists what is missing.
 set -eu
 
@@ -17,6 +18,9 @@ need git git
 need rsync rsync
 need sqlite3 sqlite3
 need setfacl acl
+if [ "${1:-}" = counts ]; then
+  need valgrind valgrind
+fi
 if [ "${1:-}" = suites ] || [ "${1:-}" = outside ]; then
   need stress-ng stress-ng
 fi

@@ -28,6 +28,8 @@ Workloads:
   search-clones  --clones of one directory of --files files, with a change each: what they take
                 of the index, and a query over all
   postmark      small files in --directories directories: made, read, appended to, removed
+  counts        ten operations, --files times each and then twice as often, between marks at which
+                callgrind counts instructions (bench/counts.sh)
   two-threads   as many entries a thread, in one tree or a tree each, beside threads on a
                 store each (in memory; --threads 2 or more; --volume is the directory to
                 work in; --operations each in a round)
@@ -101,6 +103,7 @@ pub(crate) enum Workload {
     GroupCommit,
     ClusterSearch,
     ColumnStyle,
+    Counts,
     WriteAmplification,
     RodehSearch100,
     RodehSearch80,

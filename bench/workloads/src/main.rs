@@ -12,6 +12,7 @@ mod clone_lookups;
 mod clones_scale;
 mod cluster_search;
 mod column_style;
+mod counts;
 mod create_scattered;
 mod engine;
 mod files;
@@ -22,6 +23,7 @@ mod measure;
 mod median;
 mod memory;
 mod meter;
+mod name_query;
 mod namespace;
 mod postmark;
 mod recover;
@@ -89,8 +91,8 @@ impl Run<'_> {
 /// Refuses options that the workload would ignore.
 fn check(args: &BenchArgs) -> Result<()> {
     use Workload::{
-        CheckpointStall, CloneLookups, ClonesScale, ClusterSearch, ColumnStyle, GroupCommit,
-        Search, TwoThreads, WriteAmplification,
+        CheckpointStall, CloneLookups, ClonesScale, ClusterSearch, ColumnStyle, Counts,
+        GroupCommit, Search, TwoThreads, WriteAmplification,
     };
     let storeless = matches!(args.workload, GroupCommit | ClusterSearch);
     let bare = matches!(args.workload, CheckpointStall | CloneLookups | ClonesScale | TwoThreads);
@@ -104,7 +106,11 @@ fn check(args: &BenchArgs) -> Result<()> {
     } else if storeless && args.engine.is_some() {
         "--engine belongs to workloads with a store"
     } else if args.direct
-        && (storeless || bare || lsm || args.workload == Search || rodeh::is_rodeh(args.workload))
+        && (storeless
+            || bare
+            || lsm
+            || matches!(args.workload, Counts | Search)
+            || rodeh::is_rodeh(args.workload))
     {
         "--direct belongs to workloads of a volume; those of rodeh always read so"
     } else if args.cache_size.is_some() && is_fixed(args.workload) {
@@ -121,8 +127,8 @@ fn check(args: &BenchArgs) -> Result<()> {
 
 /// Whether a workload has a cache of a fixed size, or none.
 fn is_fixed(workload: Workload) -> bool {
-    use Workload::{CheckpointStall, ClonesScale, GroupCommit};
-    matches!(workload, CheckpointStall | ClonesScale | GroupCommit)
+    use Workload::{CheckpointStall, ClonesScale, Counts, GroupCommit};
+    matches!(workload, CheckpointStall | ClonesScale | Counts | GroupCommit)
 }
 
 /// Whether a workload runs on the requested number of threads.
@@ -156,6 +162,7 @@ fn run(args: &BenchArgs, output: &mut Output) -> Result<()> {
     }
     let run = Run { args, interrupted: interrupt::flag()?, bar: output.progress("operations") };
     match args.workload {
+        Workload::Counts => return counts::run(&run, output),
         Workload::ClonesScale => return clones_scale::run(&run, output),
         Workload::ClusterSearch => return cluster_search::run(&run, output),
         Workload::Search => return search::run(&run, output),

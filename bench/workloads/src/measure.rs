@@ -39,6 +39,7 @@ pub(super) fn has_yardstick(workload: Workload) -> bool {
         Workload::Clone
             | Workload::ClonesScale
             | Workload::CloneLookups
+            | Workload::Counts
             | Workload::CreateLatency
             | Workload::CreateScattered
             | Workload::Recover

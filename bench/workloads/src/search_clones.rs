@@ -1,22 +1,19 @@
 //! `search-clones`: clones of one directory with a change each, and the index space of each: on
 //! disk and in memory, with the time of a query over all of them.
 
-use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
 use fs::{FileSystem, NewNode};
 use inode::{Kind, NodeId};
-use search::cluster::Fields;
-use search::query::{Accounts, Expr, Glob, Letters, Test};
-use search::{Request, Start};
+use search::query::{Glob, Letters};
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
 use super::Run;
 use super::files::Name;
 use super::memory;
+use super::name_query;
 use super::volume::{Volume, broken, caller};
 use program::failure::Result;
 use program::output::Output;
@@ -26,43 +23,15 @@ const FILES_A_DIRECTORY: u64 = 1000;
 /// Clones between two checks for Ctrl-C.
 const STEP_EVERY: u64 = 100;
 
-struct NoAccounts;
-
-impl Accounts for NoAccounts {
-    fn has_user(&self, _: u32) -> bool {
-        true
-    }
-
-    fn has_group(&self, _: u32) -> bool {
-        true
-    }
-}
-
 /// Searches a name below the volume's root: returns the matches, and how long it took.
 fn ask(volume: &Volume, name: &[u8]) -> Result<(u64, Duration)> {
     let fs = volume.fs();
     let glob = Glob::new(name, false, Letters::Bytes)
         .map_err(|error| Failure::new(FailureKind::Other, format!("{error}")))?;
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).map_err(broken)?;
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::Test(Test::Name(glob)),
-        prune: None,
-        caller: &caller(),
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::NONE,
-        accounts: &NoAccounts,
-        cancel: &AtomicBool::new(false),
-    };
     let clock = SystemClock::new();
     let start = clock.monotonic();
-    let outcome = fs.search(&request, &mut |_| ControlFlow::Continue(()));
+    let outcome = name_query::find(fs, &caller(), glob)?;
     let took = clock.monotonic().saturating_sub(start);
-    let outcome = outcome.map_err(|error| Failure::new(FailureKind::Other, error.to_string()))?;
     Ok((outcome.matched, took))
 }
 

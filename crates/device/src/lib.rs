@@ -27,6 +27,8 @@ mod open_files;
 mod overlay;
 mod random;
 mod shared_dir;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod slot;
 pub mod sync;
 mod thread;

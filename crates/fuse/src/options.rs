@@ -4,6 +4,14 @@
 //! fstab. Options for the kernel become mount flags, ours set fields of [`MountOptions`], and those
 //! that are for mount(8) and systemd only are accepted and dropped. Anything else is an error: a
 //! misspelt `noexec` must not be ignored.
+//!
+//! The list of options exists once, in [`table`]; parsing, messages and `pando mount --help` derive
+//! from it, and a test compares the guide with it.
+
+mod table;
+
+pub(crate) use table::is_changeable;
+pub use table::{help, is_for_mount_program};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,11 +19,6 @@ use std::time::Duration;
 /// How long the kernel may trust its cache. All changes pass through the daemon and are invalidated
 /// one by one, so this only bounds the harm of a lost invalidation.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
-/// More threads than this only queue up at the kernel's single request queue.
-const THREADS_MAX: usize = 64;
-/// Longest accepted time-out, in seconds: a year.
-const TIMEOUT_SECONDS_MAX: f64 = 31_536_000.0;
-
 /// When reading changes the time of last read. The file system itself must be opened with the same
 /// setting: this one only tells the kernel what to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +47,6 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Users other than the mounting user may use it (`allow_other`, the default for root).
     pub allow_other: bool,
-    /// The kernel checks permissions (`default_permissions`, the default). Without it the daemon
-    /// checks every operation, and names may not be cached.
-    pub default_permissions: bool,
     /// Set-id bits work (`suid`).
     pub suid: bool,
     /// Device nodes work (`dev`).
@@ -85,14 +85,19 @@ pub struct MountOptions {
 pub enum OptionError {
     /// Neither an option of ours nor of mount(8).
     #[error(
-        "unknown mount option '{0}'; known are ro, rw, allow_other, default_permissions, \
-         no_default_permissions, noatime, relatime, subdir=DIR, attr-timeout=SECONDS, \
-         entry-timeout=SECONDS, negative-timeout=SECONDS, cache-size=SIZE, merge-rate=SIZE, \
-         threads=N, clone_fd, snapshot-inodes=unique|alike, fsname=NAME and the generic ones of \
-         mount(8)"
+        "unknown mount option '{0}'; known are {known} and the generic ones of mount(8)",
+        known = table::names()
     )]
     Unknown(String),
-    /// An option that needs a value has none, or a wrong one.
+    /// An option that needs a value has none.
+    #[error("mount option '{option}' needs a value, as in {option}={value}")]
+    NoValue {
+        /// The option as given.
+        option: String,
+        /// What the value is.
+        value: &'static str,
+    },
+    /// A wrong value, or an option that is not possible here.
     #[error("mount option '{option}': {expected}")]
     Value {
         /// The option as given.
@@ -113,7 +118,6 @@ impl MountOptions {
             fsname: None,
             read_only: false,
             allow_other: rustix::process::geteuid().is_root(),
-            default_permissions: true,
             suid: false,
             dev: false,
             exec: true,
@@ -132,158 +136,31 @@ impl MountOptions {
         }
     }
 
-    /// Refuses options that do not go together.
-    pub fn check(&self) -> Result<(), OptionError> {
-        if self.dev && self.allow_other && !self.default_permissions {
-            let expected = "nodev, or default_permissions: without that the kernel opens devices \
-                            for every user";
-            return Err(OptionError::Value { option: "dev".to_owned(), expected });
-        }
-        Ok(())
-    }
-
     /// Applies a comma-separated list. Of contradicting options the last one wins.
     pub fn parse(&mut self, list: &str) -> Result<(), OptionError> {
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
-            let taken = match option.split_once('=') {
-                Some((name, value)) => self.set_value(option, name, value)?,
-                None => self.set_flag(option),
-            };
-            if !taken && !is_for_others(option) {
-                return Err(match option {
-                    "strictatime" => {
-                        let expected = "reads that the kernel answers from its cache cannot be \
-                                        counted: relatime or noatime";
-                        OptionError::Value { option: option.to_owned(), expected }
-                    }
-                    "subdir" | "fsname" | "threads" | "attr-timeout" | "entry-timeout"
-                    | "cache-size" | "merge-rate" => {
-                        let expected = "it needs a value, as in NAME=VALUE";
-                        OptionError::Value { option: option.to_owned(), expected }
-                    }
-                    _ => OptionError::Unknown(option.to_owned()),
-                });
-            }
+            self.set(option)?;
         }
         Ok(())
     }
 
-    fn set_flag(&mut self, name: &str) -> bool {
-        match name {
-            "ro" => self.read_only = true,
-            "rw" => self.read_only = false,
-            "allow_other" => self.allow_other = true,
-            "noallow_other" => self.allow_other = false,
-            "default_permissions" => self.default_permissions = true,
-            "no_default_permissions" => {
-                self.default_permissions = false;
-                // The kernel would answer from its cache without checking permissions.
-                self.entry_timeout = Duration::ZERO;
-                self.negative_timeout = Duration::ZERO;
+    fn set(&mut self, option: &str) -> Result<(), OptionError> {
+        let wrong = |expected| OptionError::Value { option: option.to_owned(), expected };
+        match (table::find(option), option.split_once('=')) {
+            (Some(table::Set::Flag(set)), None) => set(self),
+            (Some(table::Set::Flag(_)), Some(_)) => return Err(wrong("it takes no value")),
+            (Some(table::Set::Value(_, set)), Some((_, value))) => {
+                set(self, value).map_err(wrong)?;
             }
-            "suid" => self.suid = true,
-            "nosuid" => self.suid = false,
-            "dev" => self.dev = true,
-            "nodev" => self.dev = false,
-            "exec" => self.exec = true,
-            "noexec" => self.exec = false,
-            "sync" => self.sync = true,
-            "async" => self.sync = false,
-            "dirsync" => self.dirsync = true,
-            "noatime" | "norelatime" => self.atime = Atime::Never,
-            "relatime" | "atime" => self.atime = Atime::Relative,
-            "clone_fd" => self.clone_fd = true,
-            "noclone_fd" => self.clone_fd = false,
-            _ => return false,
+            (Some(table::Set::Value(value, _)), None) => {
+                return Err(OptionError::NoValue { option: option.to_owned(), value });
+            }
+            (Some(table::Set::Refused(reason)), _) => return Err(wrong(reason)),
+            (None, _) if is_for_mount_program(option) => {}
+            (None, _) => return Err(OptionError::Unknown(option.to_owned())),
         }
-        true
+        Ok(())
     }
-
-    fn set_value(&mut self, option: &str, name: &str, value: &str) -> Result<bool, OptionError> {
-        match name {
-            "subdir" => {
-                let below = value.trim_matches('/');
-                if below.split('/').any(|part| part == "..") {
-                    let expected = "the path of a directory in the volume, without '..'";
-                    return Err(OptionError::Value { option: option.to_owned(), expected });
-                }
-                self.subdir = (!below.is_empty()).then(|| PathBuf::from(below));
-            }
-            "fsname" => self.fsname = Some(value.to_owned()),
-            "threads" => {
-                let threads = value.parse().ok().filter(|n| (1..=THREADS_MAX).contains(n));
-                let expected = "a number from 1 to 64";
-                self.threads = threads
-                    .ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })?;
-            }
-            "snapshot-inodes" | "snapshot_inodes" => {
-                self.snapshots_alike = match value {
-                    "alike" => true,
-                    "unique" => false,
-                    _ => {
-                        let expected = "unique or alike";
-                        return Err(OptionError::Value { option: option.to_owned(), expected });
-                    }
-                };
-            }
-            "cache-size" | "cache_size" => self.cache_bytes = Some(bytes(option, value)?),
-            "merge-rate" | "merge_rate" => {
-                self.merge_bytes_per_second = Some(bytes(option, value)?);
-            }
-            "attr-timeout" | "attr_timeout" => self.attr_timeout = seconds(option, value)?,
-            "entry-timeout" | "entry_timeout" => {
-                self.entry_timeout = seconds(option, value)?;
-                self.negative_timeout = self.entry_timeout;
-            }
-            "negative-timeout" | "negative_timeout" => {
-                self.negative_timeout = seconds(option, value)?;
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-fn bytes(option: &str, value: &str) -> Result<u64, OptionError> {
-    let expected = "a number of bytes, such as 512M or 4G";
-    inode::parse_bytes(value)
-        .ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })
-}
-
-fn seconds(option: &str, value: &str) -> Result<Duration, OptionError> {
-    let seconds: Option<f64> = value.strip_suffix('s').unwrap_or(value).parse().ok();
-    let expected = "a time in seconds, such as 60 or 0.5";
-    seconds
-        .filter(|seconds| (0.0..=TIMEOUT_SECONDS_MAX).contains(seconds))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| OptionError::Value { option: option.to_owned(), expected })
-}
-
-/// Options that mount(8) or systemd act on before we are called, and time options that change
-/// nothing here.
-fn is_for_others(option: &str) -> bool {
-    const GENERIC: [&str; 16] = [
-        "defaults",
-        "auto",
-        "noauto",
-        "user",
-        "nouser",
-        "users",
-        "nousers",
-        "owner",
-        "group",
-        "nofail",
-        "_netdev",
-        "diratime",
-        "nodiratime",
-        "nostrictatime",
-        "lazytime",
-        "nolazytime",
-    ];
-    GENERIC.contains(&option)
-        || ["x-", "X-", "comment=", "user=", "uhelper=", "helper="]
-            .iter()
-            .any(|prefix| option.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -308,7 +185,6 @@ mod tests {
         assert_eq!(options.entry_timeout, Duration::ZERO);
         assert_eq!(options.negative_timeout, Duration::ZERO);
         assert_eq!((options.threads, options.fsname.as_deref()), (4, Some("mine")));
-        assert!(options.default_permissions);
     }
 
     #[test]
@@ -317,7 +193,6 @@ mod tests {
         assert_eq!(parsed("cache-size=1.5GiB").unwrap().cache_bytes, Some(3 << 29));
         assert_eq!(parsed("merge-rate=20M").unwrap().merge_bytes_per_second, Some(20 << 20));
         assert!(parsed("cache-size=big").is_err());
-        assert!(parsed("cache-size").unwrap_err().to_string().contains("value"));
     }
 
     #[test]
@@ -328,21 +203,12 @@ mod tests {
         assert!(parsed("snapshot-inodes=unique,snapshot-inodes=alike").unwrap().snapshots_alike);
     }
 
+    /// Without it the kernel opens FIFOs, sockets and devices for every user.
     #[test]
-    fn names_are_not_cached_when_the_kernel_does_not_check() {
-        let options = parsed("no_default_permissions").unwrap();
-        assert_eq!(options.entry_timeout, Duration::ZERO);
-        let options = parsed("no_default_permissions,entry-timeout=1").unwrap();
-        assert_eq!(options.entry_timeout, Duration::from_secs(1));
-    }
-
-    #[test]
-    fn devices_are_restricted_to_root() {
-        assert!(parsed("dev,allow_other").unwrap().check().is_ok());
-        assert!(parsed("dev,noallow_other,no_default_permissions").unwrap().check().is_ok());
-        assert!(parsed("nodev,allow_other,no_default_permissions").unwrap().check().is_ok());
-        let options = parsed("allow_other,no_default_permissions,dev").unwrap();
-        assert!(options.check().unwrap_err().to_string().contains("default_permissions"));
+    fn an_option_that_stops_the_kernel_from_checking_permissions_is_refused_with_the_reason() {
+        assert!(parsed("default_permissions").is_ok());
+        let message = parsed("ro,no_default_permissions").unwrap_err().to_string();
+        assert!(message.contains("FIFOs") && message.contains("leave the option out"), "{message}");
     }
 
     #[test]
@@ -354,5 +220,6 @@ mod tests {
         assert!(parsed("subdir=../x").is_err());
         assert!(parsed("attr-timeout=nan").is_err());
         assert!(parsed("snapshot-inodes=same").is_err());
+        assert!(parsed("strictatime").unwrap_err().to_string().contains("relatime or noatime"));
     }
 }

@@ -12,30 +12,13 @@ use rustix::io::Errno;
 
 use crate::attach::flags;
 use crate::mountinfo::{self, FILE_SYSTEM_TYPE};
-use crate::options::{Atime, MountOptions, OptionError};
+use crate::options::{Atime, MountOptions, OptionError, is_changeable, is_for_mount_program};
 use crate::{MountError, source};
 
-/// Requested changes that are possible while mounted.
-const CHANGEABLE: [&str; 15] = [
-    "ro",
-    "rw",
-    "suid",
-    "nosuid",
-    "dev",
-    "nodev",
-    "exec",
-    "noexec",
-    "sync",
-    "async",
-    "noatime",
-    "relatime",
-    "norelatime",
-    "atime",
-    "defaults",
-];
+/// The option that requests one.
+const REMOUNT: &str = "remount";
 /// What the table of mounts lists for a mount in addition to its flags.
-const OWN: [&str; 8] = [
-    "remount",
+const OWN: [&str; 7] = [
     "default_permissions",
     "allow_other",
     "user_id=",
@@ -47,7 +30,7 @@ const OWN: [&str; 8] = [
 
 /// Whether a list of mount options asks for a remount.
 pub fn asks_for_remount(lists: &[String]) -> bool {
-    lists.iter().flat_map(|list| list.split(',')).any(|option| option.trim() == "remount")
+    lists.iter().flat_map(|list| list.split(',')).any(|option| option.trim() == REMOUNT)
 }
 
 /// Changes the flags of a mount of ours. For root only, as for every file system.
@@ -61,7 +44,10 @@ pub fn remount(mount_point: &Path, lists: &[String]) -> Result<(), MountError> {
     let atime = options.atime;
     let words = lists.iter().flat_map(|list| list.split(',')).map(str::trim);
     for word in words.filter(|word| !word.is_empty()) {
-        if CHANGEABLE.contains(&word) {
+        if word == REMOUNT || is_for_mount_program(word) {
+            continue;
+        }
+        if is_changeable(word) {
             options.parse(word)?;
         } else if !OWN.iter().any(|own| word == own.trim_end_matches('=') || starts(word, own)) {
             let expected = "not while mounted: unmount, and mount with it";
@@ -80,7 +66,7 @@ pub fn remount(mount_point: &Path, lists: &[String]) -> Result<(), MountError> {
 }
 
 fn starts(word: &str, own: &str) -> bool {
-    own.ends_with('=') && word.starts_with(own) || word.starts_with("x-")
+    own.ends_with('=') && word.starts_with(own)
 }
 
 /// The flags that a mount has.

@@ -1,11 +1,12 @@
 //! Attributes of an inode.
 
 use device::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
 
-/// Type of an inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Type of an inode. It crosses the control socket as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A regular file.
     File,
@@ -21,6 +22,34 @@ pub enum Kind {
     CharDevice,
     /// A block device.
     BlockDevice,
+}
+
+impl Kind {
+    /// The word for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::File => "file",
+            Kind::Directory => "directory",
+            Kind::Symlink => "symlink",
+            Kind::Fifo => "fifo",
+            Kind::Socket => "socket",
+            Kind::CharDevice => "char-device",
+            Kind::BlockDevice => "block-device",
+        }
+    }
+
+    /// The letter that `ls -l` shows.
+    pub fn letter(self) -> char {
+        match self {
+            Kind::File => '-',
+            Kind::Directory => 'd',
+            Kind::Symlink => 'l',
+            Kind::Fifo => 'p',
+            Kind::Socket => 's',
+            Kind::CharDevice => 'c',
+            Kind::BlockDevice => 'b',
+        }
+    }
 }
 
 /// The attributes that `stat` shows.

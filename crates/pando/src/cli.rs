@@ -14,6 +14,7 @@ mod snapshot;
 mod trash;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub(crate) use trash::{RestoreArgs, TrashVerb};
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{cache_size, index_cache, retention};
+use crate::{cache_size, index_cache, metrics, retention};
 use wire::Keep;
 
 /// A time from the command line.
@@ -115,7 +116,7 @@ pub(crate) enum Verb {
     #[command(after_help = FORMAT_HELP)]
     Format(FormatArgs),
     /// Mount a volume
-    #[command(after_help = MOUNT_HELP)]
+    #[command(after_help = mount_help())]
     Mount(MountArgs),
     /// Unmount a volume, and wait until it is closed
     #[command(after_help = UMOUNT_HELP)]
@@ -207,28 +208,7 @@ pub(crate) enum Verb {
     Generate(GenerateArgs),
 }
 
-const MOUNT_HELP: &str = "\
-Options for -o, comma-separated:
-  ro, rw                    read-only or not
-  allow_other, noallow_other  let other users in (the default for root's mounts)
-  default_permissions       let the kernel check permissions (the default)
-  no_default_permissions    check them in the daemon; the kernel then caches no names
-  noatime, relatime         whether reading updates the access time
-  subdir=PATH               mount a directory of the volume instead of its root
-  attr-timeout=SECONDS      how long the kernel keeps attributes
-  entry-timeout=SECONDS     how long the kernel keeps names
-  negative-timeout=SECONDS  how long the kernel keeps that a name does not exist
-  sync, dirsync             every write, or every change of a directory, is durable
-                            when it returns
-  suid, dev, exec           as for every mount, and nosuid, nodev (the default), noexec
-  remount                   change ro, suid, dev, exec, sync of an existing mount
-  cache-size=SIZE           like --cache-size
-  merge-rate=SIZE           most bytes per second that merges of --engine lsm write
-  threads=N                 threads that serve requests, 1 to 64
-  clone_fd                  a channel to the kernel for each thread
-  snapshot-inodes=alike     a file has one inode number in all snapshots (`unique`: one in each)
-  fsname=NAME               the source that mount and df show
-
+const MOUNT_EXAMPLES: &str = "\
 In /etc/fstab, with /sbin/mount.pando a link to pando:
   /data/vol  /mnt/vol  pando  defaults,noatime  0  0
 
@@ -236,6 +216,11 @@ Examples:
   pando mount /data/vol /mnt/vol
   pando mount /data/vol:/project /mnt/project
   pando mount -f -o ro,subdir=project /data/vol /mnt/project";
+
+fn mount_help() -> String {
+    let options = fuse::options_help();
+    format!("Options for -o, comma-separated:\n{options}\n{MOUNT_EXAMPLES}")
+}
 
 const IMPORT_HELP: &str = "\
 Keeps modes, times, owners (as root), extended attributes, hard links, symbolic links, holes
@@ -321,6 +306,9 @@ pub(crate) struct MountArgs {
     /// Memory for the search index, such as 80M; 0: no index, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
+    /// Answer scrapes of Prometheus there, such as 127.0.0.1:9478, at /metrics
+    #[arg(long, value_name = "HOST:PORT", value_parser = metrics::parse)]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Mount options, comma-separated
     #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
@@ -537,6 +525,9 @@ pub(crate) struct OwnerArgs {
     /// Memory for the search index, such as 80M; 0: no index, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
+    /// Answer scrapes of metrics there
+    #[arg(long, value_parser = metrics::parse)]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]
     pub(crate) mount: Option<PathBuf>,

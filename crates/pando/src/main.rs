@@ -10,6 +10,7 @@ mod find;
 mod host;
 mod import;
 mod index;
+mod metrics;
 mod mounts;
 mod names;
 mod owner;

@@ -62,7 +62,7 @@ fn resolve(document: &str, target: &str) -> String {
 }
 
 /// Text in backquotes, outside of code blocks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let mut in_block = false;
     let prose = text.lines().filter(move |line| {
         let fence = line.trim_start().starts_with("```");
@@ -95,7 +95,7 @@ fn named_documents(tree: &Tree, path: &str, text: &str, problems: &mut Vec<Strin
 }
 
 /// Places in the code that a document names: `path.rs::item`.
-fn stops(text: &str) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn stops(text: &str) -> impl Iterator<Item = (&str, &str)> {
     quoted(text).filter_map(|named| {
         let (file, item) = named.split_once(".rs::")?;
         let end = named.len() - item.len() - "::".len();

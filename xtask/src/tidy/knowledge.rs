@@ -1,8 +1,10 @@
 //! What a crate must not know, where its dependencies alone do not keep it from knowing: rows of
 //! the column "must not know" in `ARCHITECTURE.md`.
 
+use super::Tree;
+
 /// Modules of `format` that say what keys and values of a volume mean.
-const NAMESPACE: [&str; 19] = [
+const NAMESPACE: [&str; 21] = [
     "acl",
     "base_record",
     "candidate",
@@ -16,12 +18,43 @@ const NAMESPACE: [&str; 19] = [
     "key",
     "owner_quota",
     "quota",
+    "retention",
     "scan_record",
     "segment",
     "subvolume_record",
     "trash",
     "usage",
+    "volume",
     "xattr_record",
+];
+
+/// Modules of `format` that the store, its engines or the index need, which say nothing of keys.
+const STRUCTURES: [&str; 25] = [
+    "batch",
+    "catalog",
+    "cluster",
+    "cluster_directories",
+    "cluster_filter",
+    "cluster_groups",
+    "cluster_limits",
+    "cluster_names",
+    "cluster_numbers",
+    "cluster_summary",
+    "cluster_values",
+    "layout",
+    "log_record",
+    "log_segment",
+    "manifest",
+    "map_directory",
+    "node",
+    "numbers",
+    "pointer",
+    "row_pointer",
+    "run_block",
+    "run_index",
+    "run_manifest",
+    "space_map",
+    "superblock",
 ];
 
 /// Beginnings of paths in a volume.
@@ -42,6 +75,33 @@ pub(crate) fn check(path: &str, text: &str, problems: &mut Vec<String>) {
             problem("device names no file of a volume; take the name as a parameter");
         }
     }
+}
+
+/// The lists above are complete: a new module of `format` is in one of them, and every crate that
+/// implements the trait of engines is among those that know no keys.
+pub(crate) fn check_lists(tree: &Tree) -> Vec<String> {
+    let mut problems = Vec::new();
+    let declared = tree.text("crates/format/src/lib.rs").unwrap_or_default();
+    let modules =
+        declared.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    for module in modules {
+        if NAMESPACE.contains(&module) == STRUCTURES.contains(&module) {
+            problems.push(format!(
+                "crates/format/src/{module}.rs: name it in one of the lists of \
+                 xtask/src/tidy/knowledge.rs: engines may know it, or not"
+            ));
+        }
+    }
+    for (path, text) in tree.texts().filter(|(path, _)| path.starts_with("crates/")) {
+        let is_engine = text.lines().any(|line| line.starts_with("impl Engine for "));
+        if is_engine && !NO_NAMESPACE.iter().any(|folder| path.starts_with(folder)) {
+            problems.push(format!(
+                "{path}: an engine knows no keys: add its folder to NO_NAMESPACE in \
+                 xtask/src/tidy/knowledge.rs"
+            ));
+        }
+    }
+    problems
 }
 
 /// Whether a line uses a module of the namespace, alone or in a list.

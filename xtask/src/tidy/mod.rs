@@ -9,6 +9,11 @@ mod documents;
 mod floors;
 mod format_pages;
 mod knowledge;
+mod messages;
+mod names;
+mod plans;
+mod queries;
+mod records;
 mod source;
 mod tree;
 mod words;
@@ -36,9 +41,15 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
     problems.extend(floors::check(&tree));
+    problems.extend(plans::check(&tree));
     problems.extend(words::check(&tree));
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));
+    problems.extend(names::check(&tree));
+    problems.extend(messages::check(&tree));
+    problems.extend(queries::check(&tree));
+    problems.extend(records::check(&tree));
+    problems.extend(knowledge::check_lists(&tree));
     problems.extend(format_pages::check(&tree));
     problems
 }

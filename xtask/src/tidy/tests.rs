@@ -98,6 +98,19 @@ fn crate_that_knows_what_it_must_not_is_found() {
 }
 
 #[test]
+fn module_or_engine_on_no_list_is_found() {
+    let found = |path: &str, text: &str| knowledge::check_lists(&Tree::of(&[(path, text)]));
+    let modules = "pub mod key;\npub mod node;\nmod sealed;\n";
+    assert_eq!(found("crates/format/src/lib.rs", modules), Vec::<String>::new());
+    let missing = found("crates/format/src/lib.rs", &format!("{modules}pub mod newcomer;\n"));
+    assert!(missing.len() == 1 && missing[0].contains("newcomer.rs"), "{missing:?}");
+    let engine = "impl Engine for Core {\n";
+    assert_eq!(found("crates/lsm/src/store.rs", engine), Vec::<String>::new());
+    let missing = found("crates/newcomer/src/store.rs", engine);
+    assert!(missing.len() == 1 && missing[0].contains("NO_NAMESPACE"), "{missing:?}");
+}
+
+#[test]
 fn crate_without_lints_and_test_that_is_not_declared_are_found() {
     let tree = Tree::of(&[
         ("crates/store/Cargo.toml", "[dependencies]\n"),

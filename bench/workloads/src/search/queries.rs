@@ -8,12 +8,13 @@ use std::time::Duration;
 use fs::FileSystem;
 use inode::NodeId;
 use search::cluster::Fields;
-use search::query::{Accounts, Expr, Glob, Letters, Test};
+use search::query::{Expr, Glob, Letters, Test};
 use search::{Attribute, Request, Start};
 
 use super::fill::{Sample, SampleRow};
 use super::place::Place;
 use super::{failed, timed};
+use crate::name_query::Everybody;
 use crate::volume::{broken, caller};
 use program::failure::Result;
 
@@ -44,18 +45,6 @@ impl Asked {
     /// The fraction of the clusters that was read.
     pub(super) fn fraction(&self) -> f64 {
         (self.clusters_read as f64 / self.clusters.max(1) as f64 * 10_000.0).round() / 10_000.0
-    }
-}
-
-struct NoAccounts;
-
-impl Accounts for NoAccounts {
-    fn has_user(&self, _uid: u32) -> bool {
-        true
-    }
-
-    fn has_group(&self, _gid: u32) -> bool {
-        true
     }
 }
 
@@ -140,7 +129,7 @@ impl Query {
             order: None,
             limit: None,
             fields: Fields::NONE,
-            accounts: &NoAccounts,
+            accounts: &Everybody,
             cancel: &cancel,
         };
         let mut bytes = 0;

@@ -128,14 +128,25 @@ fn test(random: &mut fastrand::Rng) -> Expr {
 }
 
 fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
+    expr_of(random, depth, 6, test)
+}
+
+/// An expression of tests; three of so many `choices` join several.
+pub(crate) fn expr_of(
+    random: &mut fastrand::Rng,
+    depth: u32,
+    choices: u32,
+    test: fn(&mut fastrand::Rng) -> Expr,
+) -> Expr {
+    let part = |random: &mut fastrand::Rng| expr_of(random, depth - 1, choices, test);
     let parts = |random: &mut fastrand::Rng| {
-        (0..random.u32(1..4)).map(|_| expr(random, depth - 1)).collect::<Vec<_>>()
+        (0..random.u32(1..4)).map(|_| part(random)).collect::<Vec<_>>()
     };
-    match random.u32(..6) {
+    match random.u32(..choices) {
         _ if depth == 0 => test(random),
         0 => Expr::Any(parts(random)),
         1 => Expr::All(parts(random)),
-        2 => Expr::Not(Box::new(expr(random, depth - 1))),
+        2 => Expr::Not(Box::new(part(random))),
         _ => test(random),
     }
 }
@@ -546,22 +557,9 @@ fn attributes_that_the_caller_may_not_read_are_not_guessed_by_searching() {
     v.fs.setxattr(&root, file, b"user.color", b"crimson", any).expect("space");
     v.fs.setxattr(&root, file, b"trusted.t", b"secret", any).expect("space");
     let found = |caller: &Caller, name: &[u8]| {
-        let (subvolume, directory) = v.fs.search_place(ROOT).expect("the root");
         let expr = Expr::Test(Test::Xattr(name.to_vec(), None));
-        let request = Request {
-            start: Start { subvolume, directory, path: b"/", depth: 0 },
-            expr: &expr,
-            prune: None,
-            caller,
-            min_depth: 1,
-            max_depth: None,
-            contents_first: false,
-            order: None,
-            limit: None,
-            fields: Fields::ATTRIBUTES,
-            accounts: &Everybody,
-            cancel: &AtomicBool::new(false),
-        };
+        let below = everything_below(&v.fs, ROOT, caller, (&expr, Fields::ATTRIBUTES));
+        let request = Request { min_depth: 1, ..below };
         v.fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search").matched
     };
     assert_eq!([found(&root, b"user.color"), found(&root, b"trusted.t")], [1, 1]);

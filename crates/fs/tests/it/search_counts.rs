@@ -3,7 +3,6 @@
 //! searches compares them.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 
 use format::inode_record::FileKind;
 use fs::Fs;
@@ -12,7 +11,7 @@ use search::cluster::Fields;
 use search::query::{Dialect, Expr, Glob, Kinds, Letters, Perm, PermKind, Regex, Test};
 use search::{Attribute, Request, Start};
 
-use crate::search::{Everybody, caller, everything_below};
+use crate::search::{caller, everything_below};
 
 const PATTERNS: [&[u8]; 24] = [
     b"*a*",
@@ -114,17 +113,8 @@ pub(crate) fn check_counts(
         let (caller, expr) = (caller(random), expr(random, 2));
         let request = Request {
             start: Start { subvolume, directory, path, depth: 0 },
-            expr: &expr,
-            prune: None,
-            caller: &caller,
             min_depth: random.u32(..2),
-            max_depth: None,
-            contents_first: false,
-            order: None,
-            limit: None,
-            fields: Fields::ATTRIBUTES,
-            accounts: &Everybody,
-            cancel: &AtomicBool::new(false),
+            ..everything_below(fs, *node, &caller, (&expr, Fields::ATTRIBUTES))
         };
         let told = |outcome: search::Outcome| (outcome.matched, outcome.unreadable);
         let counted = fs.search_counted(&request).map(told).map_err(|error| error.to_string());

@@ -3,7 +3,6 @@
 //! the first query finds to differ from the base.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::{Clock, Device};
@@ -13,12 +12,12 @@ use fs::{
 use inode::{Caller, Kind, NodeId, SetAttr};
 use search::cluster::Fields;
 use search::query::Expr;
-use search::{Outcome, Request, Start};
+use search::{Outcome, Request};
 use store::Durability;
 use testing::{CrashPolicy, SimDevice};
 
 use crate::script;
-use crate::search::Everybody;
+use crate::search::everything_below;
 use crate::subject::{Base, FsSubject};
 
 on_each_engine!(
@@ -85,21 +84,9 @@ fn make(fs: &Fs, directory: &str, files: u64) -> NodeId {
 
 /// What a first query reads: rows that differ from the base, and its outcome.
 fn first_query(fs: &Fs) -> (u64, Outcome) {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::yes(),
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 1,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::NONE,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let (all, root) = (Expr::yes(), Caller::root());
+    let below = everything_below(fs, NodeId::ROOT, &root, (&all, Fields::NONE));
+    let request = Request { min_depth: 1, ..below };
     let found = fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search");
     let stats = fs.index_stats().expect("it tells").expect("there is an index");
     (stats.delta_rows, found)

@@ -21,7 +21,7 @@ use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{options, scale};
-use crate::search::{Everybody, compare};
+use crate::search::{compare, everything_below};
 use crate::subject::{Base, FsSubject};
 
 const WRITERS: usize = 3;
@@ -260,21 +260,10 @@ impl Shared<'_> {
 
 /// Files that writers made, by writer; how many of the others were found; and the outcome.
 fn search(fs: &Fs, expr: &Expr) -> ([State; WRITERS], usize, Outcome) {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/mnt", depth: 0 },
-        expr,
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 3,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let root = Caller::root();
+    let below = everything_below(fs, NodeId::ROOT, &root, (expr, Fields::ATTRIBUTES));
+    let start = Start { path: b"/mnt", ..below.start };
+    let request = Request { start, min_depth: 3, ..below };
     let (mut states, mut old) = ([const { State::new() }; WRITERS], 0);
     let outcome = fs.search(&request, &mut |found| {
         let path = String::from_utf8(found.path.to_vec()).expect("our names");

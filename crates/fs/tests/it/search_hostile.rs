@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 
 use device::Timestamp;
 use format::acl::{ACCESS, Acl};
@@ -19,7 +18,7 @@ use store::Durability;
 use testing::SimDevice;
 
 use crate::script::{options, scale};
-use crate::search::{Everybody, Query, directories};
+use crate::search::{Query, directories, everything_below, expr_of};
 use crate::search_totals::check_totals;
 use crate::subject::{Base, FsSubject};
 
@@ -226,16 +225,7 @@ fn test(random: &mut fastrand::Rng) -> Expr {
 }
 
 pub(crate) fn expr(random: &mut fastrand::Rng, depth: u32) -> Expr {
-    let parts = |random: &mut fastrand::Rng| {
-        (0..random.u32(1..4)).map(|_| expr(random, depth - 1)).collect::<Vec<_>>()
-    };
-    match random.u32(..5) {
-        _ if depth == 0 => test(random),
-        0 => Expr::Any(parts(random)),
-        1 => Expr::All(parts(random)),
-        2 => Expr::Not(Box::new(expr(random, depth - 1))),
-        _ => test(random),
-    }
+    expr_of(random, depth, 5, test)
 }
 
 /// What is reported of a row.
@@ -286,21 +276,9 @@ fn by_calls(
 
 /// The same by a search for everything.
 fn by_search(fs: &Fs, caller: &Caller, (node, path): (NodeId, &[u8])) -> BTreeMap<Vec<u8>, Shown> {
-    let (subvolume, directory) = fs.search_place(node).expect("a directory");
-    let request = Request {
-        start: Start { subvolume, directory, path, depth: 0 },
-        expr: &Expr::yes(),
-        prune: None,
-        caller,
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let all = Expr::yes();
+    let below = everything_below(fs, node, caller, (&all, Fields::ATTRIBUTES));
+    let request = Request { start: Start { path, ..below.start }, ..below };
     let mut found = BTreeMap::new();
     let searched = fs.search(&request, &mut |one| {
         let row = one.row;

@@ -3,7 +3,6 @@
 //! condition is met here.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::{Clock, Device};
@@ -11,12 +10,12 @@ use fs::{Engine, FileSystem, Fs, NewNode, OpenOptions};
 use inode::{Caller, Kind, NodeId, SetAttr};
 use search::cluster::Fields;
 use search::query::Expr;
-use search::{Outcome, Request, Start};
+use search::{Outcome, Request};
 use store::Durability;
 use testing::SimDevice;
 
 use crate::script;
-use crate::search::{Everybody, compare};
+use crate::search::{compare, everything_below};
 use crate::subject::{Base, FsSubject};
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -103,21 +102,9 @@ impl Volume {
 }
 
 fn search(fs: &Fs) -> Outcome {
-    let (subvolume, directory) = fs.search_place(NodeId::ROOT).expect("the root");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::yes(),
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 1,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let (all, root) = (Expr::yes(), Caller::root());
+    let below = everything_below(fs, NodeId::ROOT, &root, (&all, Fields::ATTRIBUTES));
+    let request = Request { min_depth: 1, ..below };
     fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search")
 }
 

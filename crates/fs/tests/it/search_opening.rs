@@ -1,19 +1,18 @@
 //! Opening a volume reads nothing of its index, and no more if the index has more files.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
 
 use fs::{Engine, FileSystem, Fs, NewNode};
 use inode::{Caller, Kind, NodeId};
 use search::cluster::Fields;
 use search::index::DIRECTORY;
 use search::query::Expr;
-use search::{Outcome, Request, Start};
+use search::{Outcome, Request};
 use store::Durability;
 use testing::{Fault, FaultOn, Op, SimDevice};
 
 use crate::script::options;
-use crate::search::Everybody;
+use crate::search::everything_below;
 use crate::subject::{Base, FsSubject};
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
@@ -43,21 +42,9 @@ fn watch(device: &SimDevice) {
 }
 
 fn search(fs: &Fs, top: NodeId) -> Outcome {
-    let (subvolume, directory) = fs.search_place(top).expect("a directory");
-    let request = Request {
-        start: Start { subvolume, directory, path: b"/", depth: 0 },
-        expr: &Expr::yes(),
-        prune: None,
-        caller: &Caller::root(),
-        min_depth: 1,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: None,
-        fields: Fields::NONE,
-        accounts: &Everybody,
-        cancel: &AtomicBool::new(false),
-    };
+    let (all, root) = (Expr::yes(), Caller::root());
+    let below = everything_below(fs, top, &root, (&all, Fields::NONE));
+    let request = Request { min_depth: 1, ..below };
     fs.search(&request, &mut |_| ControlFlow::Continue(())).expect("a search")
 }
 

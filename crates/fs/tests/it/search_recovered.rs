@@ -18,7 +18,7 @@ use store::Durability;
 use testing::{CrashPolicy, SimDevice};
 
 use crate::script::{options, scale};
-use crate::search::{Everybody, Query, damage, directories};
+use crate::search::{Everybody, Query, damage, directories, everything_below};
 use crate::search_hostile::{act, caller, check_by_calls, expr, name, pick};
 use crate::search_totals::check_totals;
 use crate::subject::{Base, FsSubject};
@@ -208,20 +208,9 @@ impl World {
         let Ok((subvolume, directory)) = fs.search_place(*node) else { return };
         let (cancel, root) = (AtomicBool::new(false), Caller::root());
         let start = Start { subvolume, directory, path, depth: 0 };
-        let request = Request {
-            start,
-            expr: &Expr::yes(),
-            prune: None,
-            caller: &root,
-            min_depth: 0,
-            max_depth: None,
-            contents_first: false,
-            order: None,
-            limit: None,
-            fields: Fields::ATTRIBUTES,
-            accounts: &Everybody,
-            cancel: &cancel,
-        };
+        let all = Expr::yes();
+        let below = everything_below(fs, *node, &root, (&all, Fields::ATTRIBUTES));
+        let request = Request { start, cancel: &cancel, ..below };
         let question = Question {
             start,
             caller: &root,

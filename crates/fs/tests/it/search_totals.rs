@@ -13,7 +13,7 @@ use search::cluster::Fields;
 use search::query::{Expr, Kinds, Test};
 use search::{Attribute, Request, Start};
 
-use crate::search::{Everybody, caller};
+use crate::search::{Everybody, caller, everything_below};
 
 /// Fails unless totals by the index and by walking are alike.
 pub(crate) fn check_totals(
@@ -93,20 +93,9 @@ fn has_links(fs: &Fs, question: &Question<'_>) -> bool {
         Expr::Not(Box::new(Expr::Test(Test::Kind(Kinds::default().with(FileKind::Directory))))),
         expr,
     ]);
-    let request = Request {
-        start: question.start,
-        expr: &files,
-        prune: None,
-        caller: question.caller,
-        min_depth: 0,
-        max_depth: None,
-        contents_first: false,
-        order: None,
-        limit: Some(1),
-        fields: Fields::ATTRIBUTES,
-        accounts: &Everybody,
-        cancel: question.cancel,
-    };
+    let below = everything_below(fs, NodeId::ROOT, question.caller, (&files, Fields::ATTRIBUTES));
+    let request =
+        Request { start: question.start, limit: Some(1), cancel: question.cancel, ..below };
     let found = fs.search_by_walking(&request, &mut |_| ControlFlow::Continue(()));
     found.is_ok_and(|outcome| outcome.matched > 0)
 }

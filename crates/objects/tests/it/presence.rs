@@ -1,5 +1,6 @@
 //! Signs of life: who lives is seen, and who does not is not taken for alive.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 

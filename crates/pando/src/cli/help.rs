@@ -81,4 +81,17 @@ mod tests {
         grouped.sort_unstable();
         assert_eq!(grouped, shown);
     }
+
+    #[test]
+    fn guide_has_a_row_for_each_verb() {
+        let guide = include_str!("../../../../docs/guide/cli.md");
+        let rows = guide.lines().filter_map(|line| line.strip_prefix("| `"));
+        let listed: Vec<&str> = rows
+            .filter_map(|row| row.split([' ', '`']).next())
+            .filter(|verb| !verb.is_empty())
+            .collect();
+        for verb in GROUPS.iter().flat_map(|(_, verbs)| *verbs) {
+            assert!(listed.contains(verb), "docs/guide/cli.md has no row of {verb}: {listed:?}");
+        }
+    }
 }

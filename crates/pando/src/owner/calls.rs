@@ -15,7 +15,7 @@ use crate::host::Prices;
 
 use super::about::{Answered, about};
 use super::connection::Replies;
-use super::held::{Held, at, below, split};
+use super::held::{Held, at, below, of_snapshots, split};
 use super::server::Server;
 use super::sessions::Who;
 use super::trash;
@@ -224,6 +224,9 @@ fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<()> {
 
 /// Removes a tree or a single file. Returns how many snapshots of the removed tree remain.
 fn remove(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answer> {
+    if split(path)?.1 == fs.snapshot_dir() {
+        return Err(of_snapshots(path));
+    }
     below(fs, caller, path, |parent, name| {
         let there = fs.stat_at(caller, parent, name)?;
         if there.kind == Kind::Directory {
@@ -345,7 +348,7 @@ fn store_status(server: &Server, status: &fs::VolumeStatus) -> Answered<Option<S
     }))
 }
 
-fn status(server: &Server) -> Answered<Status> {
+pub(super) fn status(server: &Server) -> Answered<Status> {
     let status = server.fs().status()?;
     let store = store_status(server, &status)?;
     let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));

@@ -272,7 +272,7 @@ impl<'a> Import<'a> {
             }
             Item::Special { name, kind, rdev, attr, hold } => {
                 self.finish(name, *hold, |import, name| {
-                    let node = import.make_node(name, (*kind).into(), *rdev)?;
+                    let node = import.make_node(name, *kind, *rdev)?;
                     import.kept(node, import.dress(node, attr, &[], import.inherits()))
                 });
             }

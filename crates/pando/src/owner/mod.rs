@@ -42,19 +42,21 @@ mod trash;
 mod watch;
 
 use device::sync;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::Launch;
 use device::{Env, LocalDevice};
-use fs::{FileSystem, Fs, Volume};
+use fs::{FileSystem, Fs};
 use store::Durability;
+use vfs::Observed;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
 use crate::host::{self, Claim, Store, TakeOver};
-use crate::{cache_size, index_cache, log_place};
+use crate::{cache_size, index_cache, log_place, metrics};
 pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
@@ -77,6 +79,8 @@ pub(crate) struct Start {
     pub(crate) index_bytes: Option<u64>,
     /// How long an unmounted daemon stays without a request; `None` means for ever.
     pub(crate) idle: Option<Duration>,
+    /// Where to answer scrapes of metrics, if at all.
+    pub(crate) metrics: Option<SocketAddr>,
     /// Whether to replace a daemon on another host.
     pub(crate) take_over: TakeOver,
 }
@@ -132,6 +136,8 @@ fn own(
     signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
+    let bound = start.metrics.map(metrics::Bound::bind).transpose()?;
+    let calls = bound.is_some().then(metrics::Calls::new);
     let claim = match &store {
         Some(store) => Some(Arc::new(Claim::announce(store, env, start.take_over)?)),
         None => None,
@@ -155,10 +161,20 @@ fn own(
         Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
     let beating = claim.as_ref().map_or(Ok(()), |claim| server.announce(claim));
     beating.map_err(|error| failure::io("start a thread for", &start.volume, &error))?;
-    let served = match options {
-        None => Ok(None),
-        Some(options) => mount(&shown, &options, events).map(Some),
+    let front: Arc<dyn FileSystem> = match &calls {
+        None => shown,
+        Some(calls) => {
+            Arc::new(Observed::new(shown, Arc::new(calls.clone()), Arc::clone(&env.clock)))
+        }
     };
+    let answered = match bound.zip(calls) {
+        None => Ok(()),
+        Some((bound, calls)) => bound.serve(&calls, server.source(), Arc::clone(&env.clock)),
+    };
+    let served = answered.and_then(|()| match options {
+        None => Ok(None),
+        Some(options) => mount(front, &options, events).map(Some),
+    });
     let ended = served.and_then(|mount| {
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
@@ -184,12 +200,11 @@ fn withdraw(claim: Option<Arc<Claim>>) {
 
 /// Mounts the volume, and sends an event when the mount is gone.
 fn mount(
-    fs: &Arc<Volume>,
+    fs: Arc<dyn FileSystem>,
     options: &fuse::MountOptions,
     events: sync::Sender<Event>,
 ) -> Result<Arc<fuse::Mount>> {
-    let shared: Arc<dyn FileSystem> = Arc::clone(fs) as Arc<dyn FileSystem>;
-    let mount = fuse::mount(shared, options).map_err(|error| failure::mount(&error))?;
+    let mount = fuse::mount(fs, options).map_err(|error| failure::mount(&error))?;
     let mount = Arc::new(mount);
     let watched = Arc::clone(&mount);
     device::spawn("unmounted", move || {

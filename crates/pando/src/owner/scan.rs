@@ -230,7 +230,7 @@ impl<'a> Scan<'a> {
 
 fn outside(attr: &ScanAttr) -> Outside {
     Outside {
-        kind: attr.kind.into(),
+        kind: attr.kind,
         mode: attr.mode,
         uid: attr.uid,
         gid: attr.gid,

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use client::Listening;
@@ -15,7 +15,7 @@ use device::Clock;
 use device::sync::{Condvar, Mutex};
 use fs::Volume;
 use program::Background;
-use wire::{Failure, FailureKind, Followed, ScanWatch};
+use wire::{Failure, FailureKind, Followed, ScanWatch, Status};
 
 use super::door::Door;
 use super::peer_wait::Outgoing;
@@ -24,6 +24,7 @@ use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
 use crate::host::{Claim, Store};
+use crate::metrics;
 
 /// How long a command waits to see changes made through the mount, and for its own effect to be
 /// visible there. To drop pages the kernel may have to write them first, on a disk that is busy
@@ -141,6 +142,11 @@ impl Server {
     pub(super) fn store(&self) -> Option<(&Store, Duration)> {
         let running = self.clock.monotonic().saturating_sub(self.started);
         self.store.as_ref().map(|store| (store, running))
+    }
+
+    /// What its metrics are read from. It does not keep the server alive.
+    pub(super) fn source(self: &Arc<Server>) -> impl metrics::Source + use<> {
+        Reported(Arc::downgrade(self))
     }
 
     /// Its background work.
@@ -508,6 +514,22 @@ impl Server {
     /// Ends background work.
     pub(super) fn end_background(&self) {
         self.background.end();
+    }
+}
+
+/// A server, for its metrics.
+struct Reported(Weak<Server>);
+
+impl metrics::Source for Reported {
+    fn status(&self) -> Option<Status> {
+        let server = self.0.upgrade()?;
+        super::calls::status(&server)
+            .inspect_err(|error| tracing::warn!(%error, "the state of the volume cannot be read"))
+            .ok()
+    }
+
+    fn sessions(&self) -> u64 {
+        self.0.upgrade().map_or(0, |server| server.registry.lock().sessions.len() as u64)
     }
 }
 

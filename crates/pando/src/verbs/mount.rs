@@ -43,6 +43,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
             cache_bytes: args.cache_size,
             index_bytes: args.index_cache,
             idle: None,
+            metrics: args.metrics,
             take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
         };
         let mut told = Ok(());
@@ -57,6 +58,9 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         let sizes = [("--cache-size", args.cache_size), ("--index-cache", args.index_cache)];
         for (option, bytes) in sizes {
             extra.extend(bytes.into_iter().flat_map(|n| [option.into(), n.to_string().into()]));
+        }
+        if let Some(address) = args.metrics {
+            extra.extend(["--metrics".into(), address.to_string().into()]);
         }
         extra.extend(args.take_over.then(|| "--take-over".into()));
         for option in options {

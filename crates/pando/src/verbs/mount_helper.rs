@@ -9,11 +9,6 @@ use std::path::Path;
 /// Names under which mount(8) calls a helper.
 const NAMES: [&str; 2] = ["mount.pando", "mount.fuse.pando"];
 
-/// Options of fstab that are for mount(8) and init, not for a file system.
-const OTHERS: [&str; 10] = [
-    "defaults", "auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "owner", "group",
-];
-
 /// Converts the arguments of a mount helper to those of `pando mount`; other arguments are
 /// unchanged.
 pub(crate) fn rewrite(arguments: Vec<OsString>) -> Vec<OsString> {
@@ -52,10 +47,8 @@ fn convert(arguments: &[OsString]) -> Vec<OsString> {
 
 fn ours(list: &OsStr) -> OsString {
     let text = list.to_string_lossy();
-    let kept: Vec<&str> = text
-        .split(',')
-        .filter(|option| !OTHERS.contains(option) && !option.starts_with("x-"))
-        .collect();
+    let kept: Vec<&str> =
+        text.split(',').filter(|option| !fuse::is_for_mount_program(option)).collect();
     kept.join(",").into()
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
         cache_bytes: args.cache_size,
         index_bytes: args.index_cache,
         idle: Some(Duration::from_secs(args.idle_seconds)),
+        metrics: args.metrics,
         take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
     };
     let mut report = LaunchReport::new(std::io::stdout());

@@ -46,6 +46,7 @@ mod log_dir;
 mod maps;
 mod maps_refused;
 mod messages;
+mod metrics;
 mod mounts;
 mod newcomer;
 mod object_store;

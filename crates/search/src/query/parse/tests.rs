@@ -1,6 +1,6 @@
 //! Parsed arguments, rejected arguments, and that no arguments cause a panic.
 
-use super::{Command, ParseError, Reference, Surroundings, What, parse};
+use super::{Command, ParseError, Reference, Surroundings, What, operands, parse};
 use crate::condition::Attribute;
 use crate::query::parse::numbers::{LEAST, MOST};
 use crate::query::{Expr, Letters, Test, search_box};
@@ -302,4 +302,19 @@ fn an_expression_without_capital_letters_matches_letters_of_either_case() {
     }
     assert!(search_box::parse(b"name:~(", &Around).is_err_and(|e| e.message.contains("'~('")));
     assert!(search_box::parse(b"name:~\xff", &Around).is_err());
+}
+
+/// `operands` is a second list of the words; a program that splits paths from an expression uses
+/// it before the expression is parsed.
+#[test]
+fn operands_are_those_that_each_word_takes() {
+    let source = include_str!("primaries.rs");
+    let quoted = source.split("b\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let words: Vec<&str> = quoted.filter(|word| word.len() > 2 && word.starts_with('-')).collect();
+    assert!(words.len() > 60, "the source is not read: {words:?}");
+    for word in words {
+        let error = command(word).err().map(|error| error.message).unwrap_or_default();
+        let takes = error.ends_with("needs an argument");
+        assert_eq!(operands(word.as_bytes()) > 0, takes || word == "-newerXY", "{word}: {error}");
+    }
 }

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Counts the instructions of ten operations on both engines (`pando-bench counts`) under callgrind, and compares them with
+# bench/counts.txt. docs/benchmarks/counts.md explains the figures.
+#   bench/counts.sh          exits with 1 if an operation, or the sum of an engine, needs over TOLERANCE % (1) more
+#   bench/counts.sh record   writes the table instead; commit it with the reason for each change
+#   PROGRAM=FILE bench/counts.sh    the same of a program that is already built
+# Counts depend on the compiler, the C library and what the processor offers: on others than the table's nothing is
+# compared, which the last line says.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo=${CARGO:-cargo}
+tolerance=${TOLERANCE:-1}
+files=2000
+table=bench/counts.txt
+not_tested() {
+  echo "NOT TESTED: instruction counts: $*"
+  exit 0
+}
+
+command -v valgrind > /dev/null || not_tested "valgrind is not installed (scripts/setup.sh counts)"
+# Valgrind shows every program the same processor, as far as it knows the host's features.
+features=$(grep -m1 '^flags' /proc/cpuinfo | tr ' ' '\n' | grep -xE 'avx2|bmi2|sse4_2' | sort | tr '\n' ' ')
+here="$(rustc --version | cut -d' ' -f1-2), $(ldd --version | head -1 | grep -oE '[0-9.]+$' | sed 's/^/glibc /'), $(valgrind --version), $(uname -m) $features"
+here=${here% }
+recorded=$(sed -n 's/^# counted with //p' "$table" 2> /dev/null || true)
+if [ "${1:-}" != record ] && [ "$recorded" != "$here" ]; then
+  not_tested "$table was counted with $recorded; here is $here"
+fi
+
+program=${PROGRAM:-target/release/pando-bench}
+[ -n "${PROGRAM:-}" ] || $cargo build --release --package pando-bench --quiet
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Without random addresses where that is allowed; they change little.
+fixed=()
+setarch -R true 2> /dev/null && fixed=(setarch -R)
+
+count() {
+  "${fixed[@]}" valgrind --tool=callgrind --quiet --dump-before='*counts_mark*' \
+    --callgrind-out-file="$work/$1" "$program" counts --engine "$1" --files "$files" --quiet > "$work/$1.parts"
+  while IFS=$'\t' read -r engine operation times once twice; do
+    awk -v OFS='\t' -v engine="$engine" -v operation="$operation" -v times="$times" \
+      '/^totals:/ { part[FILENAME] = $2 }
+       END { printf "%s\t%s\t%.1f\n", engine, operation, (part[ARGV[ARGC - 1]] - (ARGC > 2 ? part[ARGV[1]] : 0)) / times }' \
+      $([ "$once" = 0 ] || echo "$work/$engine.$once") "$work/$engine.$twice"
+  done < "$work/$1.parts"
+}
+engines=(btree lsm)
+pids=()
+for engine in "${engines[@]}"; do
+  count "$engine" > "$work/$engine.counts" &
+  pids+=($!)
+done
+for pid in "${pids[@]}"; do wait "$pid"; done
+for engine in "${engines[@]}"; do
+  cat "$work/$engine.counts"
+done > "$work/counts"
+
+if [ "${1:-}" = record ]; then
+  {
+    echo "# Instructions of an operation, counted by bench/counts.sh; docs/benchmarks/counts.md explains them."
+    echo "# counted with $here"
+    cat "$work/counts"
+  } > "$table"
+  cat "$table"
+  exit 0
+fi
+awk -F'\t' -v tolerance="$tolerance" '
+  function line(engine, operation, was, is,   change) {
+    change = (is / was - 1) * 100
+    mark = change > tolerance ? "  WORSE" : change < -tolerance ? "  better: record it" : ""
+    worse += change > tolerance
+    printf "%-6s %-18s %14.1f %14.1f %+7.2f %%%s\n", engine, operation, was, is, change, mark
+  }
+  BEGIN { printf "%-6s %-18s %14s %14s %9s\n", "engine", "operation", "recorded", "now", "change" }
+  /^#/ { next }
+  NR == FNR { was[$1, $2] = $3; rows++; next }
+  !(($1, $2) in was) { print $1, $2, "is not in the table: record it"; worse++; next }
+  {
+    line($1, $2, was[$1, $2], $3)
+    seen++
+    # An opening replays thousands of creates: one of them stands for it.
+    if ($2 != "open after crash") { sum[$1] += $3; sum_was[$1] += was[$1, $2] }
+  }
+  END {
+    for (engine in sum) line(engine, "sum", sum_was[engine], sum[engine])
+    if (seen != rows) { print "counted " seen + 0 " of " rows " operations"; worse++ }
+    if (worse) print worse " counts are worse by more than " tolerance " %"
+    exit worse > 0
+  }' "$table" "$work/counts"

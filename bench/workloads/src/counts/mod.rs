@@ -1,0 +1,301 @@
+//! `counts`: ten operations, each done `--files` times and then twice as often, between marks.
+//!
+//! The instructions of an operation are the difference of the two parts, divided by the number of
+//! times: what is done once for all of them is in both parts and cancels. `bench/counts.sh` runs
+//! this under callgrind, which writes a profile at each mark, and compares with
+//! `bench/counts.txt`. Clock and entropy are counters (`steady`), there is one thread, and nothing
+//! runs in the background, so that two runs execute the same instructions.
+
+mod steady;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use device::Env;
+use fs::{FileSystem, FormatOptions, Fs, NewNode, OpenOptions, RenameMode, SyncScope, WalkControl};
+use inode::{Caller, Kind, NodeId};
+use search::query::Glob;
+use serde_json::json;
+use store::Durability;
+use wire::{Failure, FailureKind};
+
+use super::Run;
+use super::engine::{chosen, durability};
+use super::files::Name;
+use super::name_query;
+use super::volume::{broken, caller};
+use program::failure::{self, Result};
+use program::output::Output;
+
+/// Operations that wait for the disk, or go through the whole volume, are done this much less.
+const RARE: u64 = 10;
+/// Memory for nodes: all of them stay in it.
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// Ends a part: callgrind writes what was counted since the mark before. Its name is an argument
+/// of callgrind in `bench/counts.sh`.
+#[inline(never)]
+fn counts_mark(part: u64) {
+    std::hint::black_box(part);
+}
+
+/// A temporary volume, and what was counted.
+struct Counted<'a> {
+    run: &'a Run<'a>,
+    path: PathBuf,
+    env: Env,
+    fs: Option<Arc<Fs>>,
+    caller: Caller,
+    marks: u64,
+    parts: Vec<Part>,
+}
+
+/// An operation, and the marks that end the parts in which it was done.
+struct Part {
+    operation: &'static str,
+    /// How often it was done in the first part. The second has twice as many.
+    times: u64,
+    /// 0: the second part counts whole.
+    once: u64,
+    twice: u64,
+}
+
+pub(super) fn run(run: &Run<'_>, output: &mut Output) -> Result<()> {
+    let args = run.args;
+    let asked =
+        args.index_cache.is_some() || args.no_index || durability(args) != Durability::Async;
+    if args.volume.is_some() || asked {
+        let message = "counts takes --engine and --files, and has a volume of its own";
+        return Err(Failure::new(FailureKind::Invalid, message));
+    }
+    let mut counted = Counted::make(run)?;
+    counted.all()?;
+    run.bar.finish_and_clear();
+    let engine = chosen(run.args).name();
+    for Part { operation, times, once, twice } in &counted.parts {
+        output.object(&json!({
+            "workload": "counts",
+            "engine": engine,
+            "operation": operation,
+            "times": times,
+            "once": once,
+            "twice": twice,
+        }))?;
+        output.line(&format!("{engine}\t{operation}\t{times}\t{once}\t{twice}"))?;
+    }
+    Ok(())
+}
+
+impl<'a> Counted<'a> {
+    fn make(run: &'a Run<'a>) -> Result<Counted<'a>> {
+        let path = std::env::temp_dir().join(format!("pando-counts-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| failure::io("create", &path, &error))?;
+        let files = fs::volume_files(&path).map_err(|error| failure::device(&path, &error))?;
+        let env = steady::env(Arc::new(files));
+        let options = FormatOptions { engine: chosen(run.args), ..FormatOptions::default() };
+        let formatted = Fs::format(&env, &options);
+        let mut counted =
+            Counted { run, path, env, fs: None, caller: caller(), marks: 0, parts: Vec::new() };
+        formatted.map_err(|error| failure::open(&counted.path, &error))?;
+        counted.open()?;
+        Ok(counted)
+    }
+
+    fn open(&mut self) -> Result<()> {
+        let options = OpenOptions { cache_bytes: CACHE_BYTES, ..OpenOptions::default() };
+        let opened = Fs::open(self.env.clone(), &options);
+        self.fs = Some(opened.map_err(|error| failure::open(&self.path, &error))?);
+        Ok(())
+    }
+
+    fn fs(&self) -> Arc<Fs> {
+        Arc::clone(self.fs.as_ref().expect("invariant: it is closed only between two openings"))
+    }
+
+    fn mark(&mut self) {
+        self.marks += 1;
+        counts_mark(self.marks);
+    }
+
+    /// Does an operation `times` times for caches to fill, and then counts it.
+    fn count(
+        &mut self,
+        operation: &'static str,
+        times: u64,
+        mut work: impl FnMut(Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        self.run.check()?;
+        work(0..times)?;
+        self.mark();
+        let (once, twice) = (self.marks + 1, self.marks + 2);
+        self.parts.push(Part { operation, times, once, twice });
+        work(times..2 * times)?;
+        self.mark();
+        work(2 * times..4 * times)?;
+        self.mark();
+        Ok(())
+    }
+
+    fn directory(&self, name: &[u8]) -> Result<NodeId> {
+        let made = self.fs().mkdir(&self.caller, NodeId::ROOT, name, 0o755);
+        Ok(made.map_err(broken)?.node)
+    }
+
+    fn create(&self, directory: NodeId, file: u64) -> Result<()> {
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let name = Name::new(b'f', file);
+        let fs = self.fs.as_ref().expect("invariant: it is open");
+        let made = fs.mknod(&self.caller, directory, name.as_bytes(), &new);
+        fs.forget(made.map_err(broken)?.node, 1);
+        Ok(())
+    }
+
+    /// All ten, each on what those before it left.
+    fn all(&mut self) -> Result<()> {
+        let times = self.run.args.files;
+        let files = self.directory(b"files")?;
+        let (fs, who) = (self.fs(), self.caller.clone());
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        self.count("create", times, |range| {
+            range.into_iter().try_for_each(|file| {
+                let name = Name::new(b'f', file);
+                let made = fs.mknod(&who, files, name.as_bytes(), &new).map_err(broken)?;
+                fs.forget(made.node, 1);
+                Ok(())
+            })
+        })?;
+        let found = |file| fs.lookup(&who, files, Name::new(b'f', file).as_bytes());
+        self.count("lookup", times, |range| {
+            range.into_iter().try_for_each(|file| {
+                fs.forget(found(file).map_err(broken)?.node, 1);
+                Ok(())
+            })
+        })?;
+        let held = (0..4 * times).map(|file| Ok(found(file).map_err(broken)?.node));
+        let held = held.collect::<Result<Vec<NodeId>>>()?;
+        self.count("stat", times, |range| {
+            held[range.start as usize..range.end as usize].iter().try_for_each(|node| {
+                std::hint::black_box(fs.getattr(&who, *node).map_err(broken)?);
+                Ok(())
+            })
+        })?;
+        for node in held {
+            fs.forget(node, 1);
+        }
+        self.count("readdir entry", times, |range| list(&fs, &who, files, range))?;
+        self.count("rename", times, |range| {
+            range.into_iter().try_for_each(|file| {
+                let (old, new) = (Name::new(b'f', file), Name::new(b'r', file));
+                let (from, to) = ((files, old.as_bytes()), (files, new.as_bytes()));
+                fs.rename(&who, from, to, RenameMode::Replace).map_err(broken)
+            })
+        })?;
+        self.writes(&fs, &who)?;
+        let tree = self.directory(b"tree")?;
+        (0..times).try_for_each(|file| self.create(tree, file))?;
+        self.count("snapshot", times / RARE, |range| {
+            range.into_iter().try_for_each(|number| {
+                let name = Name::new(b's', number);
+                fs.snapshot_create(&who, tree, name.as_bytes()).map(drop).map_err(broken)
+            })
+        })?;
+        fs.index_flush(NodeId::ROOT).map_err(broken)?;
+        self.count("find by name", times / RARE, |range| {
+            range.into_iter().try_for_each(|file| find(&fs, &who, Name::new(b'r', file).as_bytes()))
+        })?;
+        self.count("unlink", times, |range| {
+            range.into_iter().try_for_each(|file| {
+                fs.unlink(&who, files, Name::new(b'r', file).as_bytes()).map_err(broken)
+            })
+        })?;
+        drop(fs);
+        self.openings(times)
+    }
+
+    /// Writes of 100 bytes at the beginning of an empty file, each made durable.
+    fn writes(&mut self, fs: &Fs, who: &Caller) -> Result<()> {
+        let times = self.run.args.files / RARE;
+        let written = self.directory(b"written")?;
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let made = (0..4 * times).map(|file| {
+            let made = fs.mknod(who, written, Name::new(b'f', file).as_bytes(), &new);
+            Ok(made.map_err(broken)?.node)
+        });
+        let made = made.collect::<Result<Vec<NodeId>>>()?;
+        self.count("small write + fsync", times, |range| {
+            made[range.start as usize..range.end as usize].iter().try_for_each(|node| {
+                fs.write(who, *node, 0, &[7; 100]).map_err(broken)?;
+                fs.fsync(*node, SyncScope::All).map_err(broken)
+            })
+        })?;
+        for node in made {
+            fs.forget(node, 1);
+        }
+        Ok(())
+    }
+
+    /// Openings after a crash with `times` creates in the log, and with twice as many.
+    fn openings(&mut self, times: u64) -> Result<()> {
+        let mut ends = [0; 3];
+        for (creates, end) in [times, times, 2 * times].into_iter().zip(&mut ends) {
+            let directory = self.directory(format!("crash{}", self.marks).as_bytes())?;
+            self.fs().close().map_err(broken)?;
+            self.open()?;
+            (0..creates).try_for_each(|file| self.create(directory, file))?;
+            self.fs().sync().map_err(broken)?;
+            self.fs = None;
+            self.mark();
+            self.open()?;
+            self.mark();
+            *end = self.marks;
+            let replayed = self.fs().status().map_err(broken)?.replayed;
+            if replayed < creates {
+                let message = format!("{replayed} of {creates} changes were replayed");
+                return Err(Failure::new(FailureKind::Other, message));
+            }
+        }
+        let [_, once, twice] = ends;
+        self.parts.push(Part { operation: "open after crash", times: 1, once: 0, twice: once });
+        self.parts.push(Part { operation: "replay of a create", times, once, twice });
+        Ok(())
+    }
+}
+
+/// Lists entries with attributes, from the start, as many as a range has.
+fn list(fs: &Fs, who: &Caller, directory: NodeId, range: Range<u64>) -> Result<()> {
+    let mut left = range.end - range.start;
+    let listed = fs.readdirplus(who, directory, 0, &mut |entry| {
+        if left == 0 {
+            return WalkControl::Stop;
+        }
+        left -= 1;
+        if std::hint::black_box(entry.attr).is_some() {
+            fs.forget(entry.node, 1);
+        }
+        WalkControl::Continue
+    });
+    listed.map_err(broken)
+}
+
+/// Searches the whole volume for a name that one file has.
+fn find(fs: &Fs, who: &Caller, name: &[u8]) -> Result<()> {
+    let other = |message: String| Failure::new(FailureKind::Other, message);
+    let glob = Glob::literal(name).map_err(|error| other(error.to_string()))?;
+    let outcome = name_query::find(fs, who, glob)?;
+    if outcome.matched == 1 && outcome.walked == 0 {
+        Ok(())
+    } else {
+        let (matched, walked) = (outcome.matched, outcome.walked);
+        Err(other(format!("a search found {matched} files and walked {walked} directories")))
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.fs = None;
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "the volume of the count stays");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Makes an image of a volume for testing/tests/it/images.rs: what a program of this version leaves behind a crash.
+#   scripts/image.sh PANDO ENGINE FILE.tar.zst      PANDO is the program; the image must have less than 200 KB
+# An image is made once, by the program of its time, and never again: tests read it with later ones.
+set -euo pipefail
+pando=$(realpath "${1:?the program}")
+engine=${2:?btree or lsm}
+image=$(realpath -m "${3:?the file}")
+work=$(mktemp -d)
+pid=
+trap '[ -z "$pid" ] || kill -KILL "$pid" 2> /dev/null || true; rm -rf "$work"' EXIT
+vol=$work/vol source=$work/source
+export PANDO_IDLE_SECONDS=600
+
+mkdir -p "$source/deep/er"
+echo small > "$source/small"
+seq 1 20000 > "$source/large"
+seq 1 300 | while read -r number; do echo "$number" > "$source/deep/file$number"; done
+ln "$source/small" "$source/deep/second"
+ln -s ../small "$source/deep/link"
+truncate -s 1M "$source/sparse"
+echo end >> "$source/sparse"
+printf 'x%.0s' {1..200} > "$source/deep/er/$(printf 'n%.0s' {1..200})"
+
+"$pando" format "$vol" --engine "$engine"
+"$pando" import --quiet "$source" "$vol:/data"
+"$pando" snapshot create "$vol:/data" monday
+"$pando" trash on "$vol:/data"
+echo changed > "$source/small"
+echo later > "$source/later"
+"$pando" import --quiet "$source" "$vol:/data"
+"$pando" clone "$vol:/data" "$vol:/fork"
+"$pando" rmr "$vol:/fork/deep"
+"$pando" quota set "$vol:/fork" --files 1000 --bytes 1G
+"$pando" search declare "$vol" user.color
+"$pando" subvolume create "$vol:/empty"
+"$pando" sync "$vol"
+# What follows is only in the log.
+"$pando" snapshot create "$vol:/fork" tuesday
+"$pando" sync "$vol"
+pid=$("$pando" --json status "$vol" | grep -oE '"pid": ?[0-9]+' | grep -oE '[0-9]+' | head -1)
+kill -KILL "$pid"
+while kill -0 "$pid" 2> /dev/null; do sleep 0.1; done
+
+rm -f "$vol/control.sock" "$vol/owner.lock" "$vol/owner.log"
+tar --create --format=ustar --owner=0 --group=0 --numeric-owner --sort=name --directory "$vol" . |
+  zstd --quiet --force -19 --threads=1 -o "$image"
+ls -l "$image"
+[ "$(stat -c %s "$image")" -lt 200000 ] || { echo "the image is too large for the repository" >&2; exit 1; }

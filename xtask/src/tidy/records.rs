@@ -1,0 +1,57 @@
+//! Records of a volume: the check of a volume reads every kind.
+//!
+//! A kind has a prefix or a key, which `format` exports as `..._PREFIX` or `..._KEY`. A check that
+//! does not name it would pass damaged records of that kind as sound.
+
+use super::Tree;
+
+const FORMAT: &str = "crates/format/src/";
+/// Where a volume is checked.
+const CHECKS: [&str; 3] =
+    ["crates/fs/src/check/", "crates/fs/src/own/", "crates/data/src/check.rs"];
+/// Kinds in which nothing can be wrong: any name is right, and the value is empty.
+const NOTHING_TO_CHECK: [&str; 1] = ["SEARCHABLE_PREFIX"];
+
+/// All rules about records.
+pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    let mut checked = String::new();
+    for (path, text) in tree.texts() {
+        if CHECKS.iter().any(|folder| path.starts_with(folder)) {
+            checked.push_str(text);
+        }
+    }
+    let mut problems = Vec::new();
+    for (path, text) in tree.texts().filter(|(path, _)| path.starts_with(FORMAT)) {
+        for kind in kinds(text).filter(|kind| !NOTHING_TO_CHECK.contains(kind)) {
+            let mut words = checked.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            if !words.any(|word| word == kind) {
+                problems
+                    .push(format!("{path}: no check of a volume reads {kind} (crates/fs/check)"));
+            }
+        }
+    }
+    problems
+}
+
+/// Exported prefixes and keys.
+fn kinds(text: &str) -> impl Iterator<Item = &str> {
+    let names = text.lines().filter_map(|line| line.strip_prefix("pub const ")?.split(':').next());
+    names.filter(|name| name.ends_with("_PREFIX") || name.ends_with("_KEY"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kind_of_record_that_no_check_reads_is_reported() {
+        let tree = Tree::of(&[
+            ("crates/format/src/key.rs", "pub const A_PREFIX: [u8; 1] = [A];\n"),
+            ("crates/format/src/b.rs", "pub const B_KEY: [u8; 1] = [B];\nconst C_KEY: u8 = 1;\n"),
+            ("crates/fs/src/check/table.rs", "if prefix == key::A_PREFIX {}\n"),
+            ("crates/fs/src/ops/b.rs", "get(B_KEY)\n"),
+        ]);
+        let found = check(&tree);
+        assert!(found.len() == 1 && found[0].contains("B_KEY"), "{found:?}");
+    }
+}
