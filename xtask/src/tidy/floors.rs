@@ -26,6 +26,7 @@ const FLOORS: [(&str, &[&str]); 6] = [
             "locks.rs",
             "nodes.rs",
             "numbers.rs",
+            "objects.rs",
             "open_error.rs",
             "own/",
             "permit.rs",
