@@ -17,6 +17,7 @@ const FLOORS: [(&str, &[&str]); 6] = [
     (
         "volume",
         &[
+            "account.rs",
             "arrivals.rs",
             "attributes.rs",
             "error.rs",
@@ -40,10 +41,13 @@ const FLOORS: [(&str, &[&str]); 6] = [
         &[
             "contents.rs",
             "edit.rs",
+            "execute.rs",
             "handles.rs",
             "ops/",
             "orphan.rs",
             "path_of.rs",
+            "plan.rs",
+            "policy.rs",
             "ranges.rs",
             "snapshots.rs",
             "subvolumes/",
@@ -54,9 +58,9 @@ const FLOORS: [(&str, &[&str]); 6] = [
     (
         "policy",
         &[
-            "account.rs",
             "owner_count.rs",
             "owners.rs",
+            "policies.rs",
             "quota.rs",
             "quota_adopt.rs",
             "quota_check.rs",
