@@ -129,11 +129,18 @@ pub(crate) fn execute_within<O: Operation>(
     at: &Context<'_>,
     operation: &mut O,
 ) -> FsResult<O::Answer> {
+    let mut plan = Plan::new();
+    let answer = run(at, operation, &mut plan);
+    plan.end();
+    answer
+}
+
+#[inline]
+fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> FsResult<O::Answer> {
     let fs = at.fs;
     let mut guess = operation.guess(at)?;
-    let mut plan = Plan::new();
     loop {
-        operation.aim(at, &guess, &mut plan)?;
+        operation.aim(at, &guess, plan)?;
         let locks = fs.locks.lock(plan.locks());
         let found = operation.look(at)?;
         if !O::agree(&guess, &found) {
@@ -143,7 +150,7 @@ pub(crate) fn execute_within<O: Operation>(
             continue;
         }
         plan.set_time(fs);
-        match operation.plan(at, found, &mut plan).inspect_err(|_| plan.give_up(fs))? {
+        match operation.plan(at, found, plan).inspect_err(|_| plan.give_up(fs))? {
             Outcome::Done(answer) => {
                 if plan.is_empty() {
                     plan.give_up(fs);

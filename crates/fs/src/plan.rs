@@ -37,7 +37,7 @@ use crate::view::{Found, NameBuf, Vacancy, View};
 use crate::{Fs, FsResult};
 
 thread_local! {
-    static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
 #[derive(Default)]
@@ -55,11 +55,11 @@ const KEEP_ITEMS: usize = 1 << 10;
 
 /// A change of one subvolume (or two) that is being planned.
 pub(crate) struct Plan {
-    scratch: Scratch,
+    scratch: Box<Scratch>,
     /// Which of the effects are there that are not applied under the locks.
     has: Has,
     /// What it reserves of accounts: it counts when the batch is committed.
-    reserved: Vec<Change>,
+    reserved: Reserved,
     /// Contents that the batch frees, or that were written for it.
     freed: Option<Freed>,
     /// Where a policy has what is removed go.
@@ -141,17 +141,23 @@ pub(crate) struct Attached {
     pub(crate) xattrs: Option<XattrRecord>,
 }
 
-impl Drop for Plan {
+/// Parts of accounts that are reserved. What is not committed is given up.
+#[derive(Default)]
+struct Reserved(Vec<Change>);
+
+impl Reserved {
+    #[inline]
+    fn settle(&mut self, settle: fn(&Change)) {
+        if !self.0.is_empty() {
+            self.0.drain(..).for_each(|change| settle(&change));
+        }
+    }
+}
+
+impl Drop for Reserved {
+    #[inline]
     fn drop(&mut self) {
         self.settle(Change::given_up);
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let bytes = scratch.batch.as_bytes().len().max(scratch.value.capacity());
-        if bytes <= KEEP_BYTES
-            && scratch.locks.capacity().max(scratch.effects.capacity()) <= KEEP_ITEMS
-        {
-            scratch.effects.clear();
-            SCRATCH.with(|kept| kept.set(Some(scratch)));
-        }
     }
 }
 
@@ -162,10 +168,11 @@ impl Plan {
         let mut scratch = SCRATCH.take().unwrap_or_default();
         scratch.batch.clear();
         scratch.locks.clear();
+        scratch.effects.clear();
         Plan {
             scratch,
             has: Has::default(),
-            reserved: Vec::new(),
+            reserved: Reserved::default(),
             freed: None,
             redirect: None,
             untimed: 0,
@@ -181,6 +188,17 @@ impl Plan {
         Timestamp(self.now) = fs.env.clock.now();
     }
 
+    /// Ends the plan; the thread keeps its memory for the next one.
+    #[inline]
+    pub(crate) fn end(self) {
+        let Plan { scratch, .. } = self;
+        let bytes = scratch.batch.as_bytes().len().max(scratch.value.capacity());
+        let items = scratch.locks.capacity().max(scratch.effects.capacity());
+        if bytes <= KEEP_BYTES && items <= KEEP_ITEMS {
+            SCRATCH.with(|kept| kept.set(Some(scratch)));
+        }
+    }
+
     /// Begins again with other locks: nothing of what was planned is done.
     #[cold]
     pub(crate) fn restart(&mut self, fs: &Fs) {
@@ -194,7 +212,7 @@ impl Plan {
     /// Drops what was reserved and written for the plan.
     #[cold]
     pub(crate) fn give_up(&mut self, fs: &Fs) {
-        self.settle(Change::given_up);
+        self.reserved.settle(Change::given_up);
         if let Some(freed) = self.freed.take() {
             fs.data.abandon(freed);
         }
@@ -245,14 +263,7 @@ impl Plan {
 
     /// Reserves a part of an account: it counts when the batch is committed.
     pub(crate) fn reserve(&mut self, change: Change) {
-        self.reserved.push(change);
-    }
-
-    #[inline]
-    fn settle(&mut self, settle: fn(&Change)) {
-        if !self.reserved.is_empty() {
-            self.reserved.drain(..).for_each(|change| settle(&change));
-        }
+        self.reserved.0.push(change);
     }
 
     /// The plan frees space: names, contents or records are removed, and little is added. It may
@@ -299,7 +310,6 @@ impl Plan {
     }
 
     /// Writes an entry.
-    #[inline]
     pub(crate) fn put_entry(
         &mut self,
         tree: TreeId,
@@ -505,7 +515,7 @@ impl Plan {
         }
         let committed = fs.store.commit(&self.scratch.batch).map_err(from_store);
         if committed.is_ok() {
-            self.settle(Change::committed);
+            self.reserved.settle(Change::committed);
         }
         if self.freed.is_some() {
             fs.settle_freed(self.freed.take(), committed.as_ref().copied());

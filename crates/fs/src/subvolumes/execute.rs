@@ -35,6 +35,7 @@ pub(super) fn execute<T>(
     let answer = execute_step(fs, &mut ledger, &mut plan, through, (aim, change))?;
     drop(ledger);
     plan.notify(|notice| notify(fs, notice));
+    plan.end();
     Ok(answer)
 }
 
