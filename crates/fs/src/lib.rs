@@ -35,7 +35,6 @@ mod subvolumes;
 mod txn;
 
 // What sees an operation before it is executed: quotas and the trash.
-mod owner_count;
 mod owners;
 mod policies;
 mod quota;

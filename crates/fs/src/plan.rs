@@ -13,7 +13,7 @@
 
 use std::cell::Cell;
 
-use data::Freed;
+use data::{Data, Freed};
 use device::Timestamp;
 use format::directory_record::{self, DirectoryRecord};
 use format::entry_record::{EntryRecord, Target};
@@ -22,10 +22,11 @@ use format::key::{self, Part};
 use format::subvolume_record::{USAGE_BYTES_AT, USAGE_FILES_AT};
 use format::xattr_record::XattrRecord;
 use inode::{Caller, NodeId};
-use store::{Batch, CommitToken, Lane, MergeKind, Need, TreeId};
+use store::{Batch, CommitToken, Lane, MergeKind, Need, Store, TreeId};
 
+use crate::FsResult;
 use crate::account::Change;
-use crate::arrivals::Arrival;
+use crate::arrivals::{Arrival, Arrivals};
 use crate::error::from_store;
 use crate::locks::{Lock, Mode};
 use crate::nodes::{Location, Orphan};
@@ -34,7 +35,6 @@ use crate::policy::Redirect;
 use crate::subvol::VOLUME;
 use crate::subvolumes::Copied;
 use crate::view::{Found, NameBuf, Vacancy, View};
-use crate::{Fs, FsResult};
 
 thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
@@ -184,8 +184,8 @@ impl Plan {
     /// Sets the time of the change to the present. Called under the locks, so that the times of
     /// what is locked do not go backwards.
     #[inline]
-    pub(crate) fn set_time(&mut self, fs: &Fs) {
-        Timestamp(self.now) = fs.env.clock.now();
+    pub(crate) fn set_time(&mut self, now: Timestamp) {
+        Timestamp(self.now) = now;
     }
 
     /// Ends the plan; the thread keeps its memory for the next one.
@@ -201,8 +201,8 @@ impl Plan {
 
     /// Begins again with other locks: nothing of what was planned is done.
     #[cold]
-    pub(crate) fn restart(&mut self, fs: &Fs) {
-        self.give_up(fs);
+    pub(crate) fn restart(&mut self, data: &Data) {
+        self.give_up(data);
         self.scratch.locks.clear();
         self.scratch.batch.clear();
         self.scratch.effects.clear();
@@ -211,10 +211,10 @@ impl Plan {
 
     /// Drops what was reserved and written for the plan.
     #[cold]
-    pub(crate) fn give_up(&mut self, fs: &Fs) {
+    pub(crate) fn give_up(&mut self, data: &Data) {
         self.reserved.settle(Change::given_up);
         if let Some(freed) = self.freed.take() {
-            fs.data.abandon(freed);
+            data.abandon(freed);
         }
     }
 
@@ -507,29 +507,35 @@ impl Plan {
         self.scratch.batch.merge(VOLUME, &key::usage(subvol), used);
     }
 
-    /// Applies the batch, with what must be noted before it and settled after it.
+    /// Applies the batch, after what must be noted before it. The caller settles what it freed
+    /// ([`Plan::take_freed`]).
     #[inline]
-    pub(crate) fn commit(&mut self, fs: &Fs) -> FsResult<CommitToken> {
+    pub(crate) fn commit(
+        &mut self,
+        store: &dyn Store,
+        arrivals: &Arrivals,
+    ) -> FsResult<CommitToken> {
         if self.has.arrivals {
-            self.note_arrivals(fs);
+            self.note_arrivals(arrivals);
         }
-        let committed = fs.store.commit(&self.scratch.batch).map_err(from_store);
-        if committed.is_ok() {
-            self.reserved.settle(Change::committed);
-        }
-        if self.freed.is_some() {
-            fs.settle_freed(self.freed.take(), committed.as_ref().copied());
-        }
-        committed
+        let committed = store.commit(&self.scratch.batch).map_err(from_store)?;
+        self.reserved.settle(Change::committed);
+        Ok(committed)
     }
 
     #[cold]
-    fn note_arrivals(&mut self, fs: &Fs) {
+    fn note_arrivals(&mut self, arrivals: &Arrivals) {
         for effect in &self.scratch.effects {
             if let Effect::Arrives(arrival, uid) = effect {
-                fs.arrivals.note(*arrival, *uid);
+                arrivals.note(*arrival, *uid);
             }
         }
+    }
+
+    /// Contents that the batch freed, or that were written for it.
+    #[inline]
+    pub(crate) fn take_freed(&mut self) -> Option<Freed> {
+        self.freed.take()
     }
 
     /// Applies the effects that belong under the locks; notifications stay.

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use store::CommitToken;
 
+use crate::execute::commit;
 use crate::plan::Plan;
 use crate::{Fs, FsResult};
 
@@ -43,7 +44,7 @@ impl<'a> Txn<'a> {
     /// An empty change, at the present time.
     pub(crate) fn new(fs: &'a Fs) -> Txn<'a> {
         let mut plan = Plan::new();
-        plan.set_time(fs);
+        plan.set_time(fs.env.clock.now());
         Txn { fs, plan: Some(plan) }
     }
 
@@ -62,6 +63,6 @@ impl<'a> Txn<'a> {
     /// Applies the change.
     pub(crate) fn commit(&mut self) -> FsResult<CommitToken> {
         let fs = self.fs;
-        (**self).commit(fs)
+        commit(fs, self)
     }
 }
