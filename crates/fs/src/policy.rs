@@ -1,8 +1,8 @@
 //! What policies see of an operation before it is executed: quotas and the trash.
 //!
 //! An operation knows no policy. It describes what it is about to do, step by step, and each step
-//! is shown to the policy while the plan is built. The policy adds to the plan, has what is removed go
-//! elsewhere, or refuses; then nothing of the plan is done.
+//! is shown to the policy while the plan is built. The policy adds to the plan, has what is removed
+//! go elsewhere, or refuses; then nothing of the plan is done.
 
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
