@@ -35,8 +35,6 @@ mod subvolumes;
 mod txn;
 
 // What sees an operation before it is executed: quotas and the trash.
-mod account;
-mod owner_count;
 mod owners;
 mod policies;
 mod quota;
@@ -46,6 +44,7 @@ mod quota_copies;
 mod trash;
 
 // What operations are made of: records, views, locks, tables.
+mod account;
 mod arrivals;
 mod attributes;
 mod error;
