@@ -307,7 +307,7 @@ impl device::sim::Scheduler for Scheduler {
     }
 }
 
-/// Runs a test under many seeds, or the one in `PANDO_SEED`, whose orders should differ. One seed in
+/// Runs a test under many seeds, or the one in `PANDO_SEED`. The orders should differ. One seed in
 /// `replayed` runs twice, and must give the same run. The seed of a run that panics is printed.
 pub fn explore(seeds: std::ops::Range<u64>, replayed: u64, test: impl Fn(u64) + Sync) {
     let only = std::env::var("PANDO_SEED").ok().and_then(|seed| seed.parse().ok());
