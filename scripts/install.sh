@@ -26,6 +26,7 @@ lay() {
   install -D -m 644 "$work/made/bash/pando" "$root$prefix/share/bash-completion/completions/pando"
   install -D -m 644 "$work/made/zsh/_pando" "$root$prefix/share/zsh/$([ "$prefix" = /usr ] && echo vendor-completions || echo site-functions)/_pando"
   install -D -m 644 "$work/made/fish/pando.fish" "$root$prefix/share/fish/vendor_completions.d/pando.fish"
+  install -D -m 644 scripts/package/pando.json "$root$prefix/share/pando/grafana/pando.json"
   for unit in pando-mount@.service pando-index@.service; do
     install -d "$root$units"
     sed "s|@BINDIR@|$prefix/bin|" "scripts/package/$unit" > "$root$units/$unit"

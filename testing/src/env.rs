@@ -97,6 +97,7 @@ impl SimEnv {
             device: Arc::new(self.device.clone()),
             clock: Arc::<SimClock>::clone(&self.clock),
             random: Arc::<SeededRandom>::clone(&self.random),
+            objects: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use device::sync::Mutex;
-use device::{Blobs, Device, Error, Result, part_of};
+use device::{Blobs, Device, Error, Result, check_name, part_of};
 
 /// Calls that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,12 @@ pub struct FarBlobs {
     state: Mutex<State>,
     watcher: Mutex<Option<Watcher>>,
     bytes_max: Option<u64>,
+}
+
+impl std::fmt::Debug for FarBlobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FarBlobs")
+    }
 }
 
 impl FarBlobs {
@@ -170,6 +176,7 @@ impl FarBlobs {
     }
 
     fn make(&self, name: &str, bytes: Vec<u8>) -> Result<bool> {
+        check_name("create", name)?;
         let (mut state, mishap) = self.call(Call::Make, name);
         let bytes = Arc::new(bytes);
         if let Some(why) = state.takes_nothing {

@@ -4,6 +4,7 @@
 //! cut at any write or sync. [`FarBlobs`] are objects behind an unreliable connection. Other crates
 //! do not write doubles of their own for these.
 
+pub mod blobs_conformance;
 pub mod device_conformance;
 mod env;
 mod far;

@@ -61,6 +61,10 @@ impl Device for SplitDevice {
         self.of(from).rename(from, to)
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
+        self.of(from).rename_new(from, to)
+    }
+
     fn remove(&self, path: &str) -> Result<()> {
         self.of(path).remove(path)
     }

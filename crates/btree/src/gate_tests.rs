@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use device::sync::Mutex;
-use device::{Clock, SystemClock, spawn};
+use device::{Clock, SystemClock, Thread, spawn};
 use store::{Batch, Commit, Durable, KeyRange, Maintain, Read, Snapshot, TreeId};
 use testing::{CrashPolicy, SimEnv};
 
@@ -83,7 +82,7 @@ impl Looker {
 fn looked(
     looker: Looker,
     after: u32,
-    hook: impl FnOnce(&Arc<BtreeStore>) -> JoinHandle<Option<Seen>> + Send + 'static,
+    hook: impl FnOnce(&Arc<BtreeStore>) -> Thread<Option<Seen>> + Send + 'static,
 ) -> Seen {
     let sim = testing::sim_env(1);
     let options = Options::default();
@@ -117,7 +116,7 @@ fn looked(
     })
 }
 
-fn begin(looker: Looker, store: &Arc<BtreeStore>) -> JoinHandle<Option<Seen>> {
+fn begin(looker: Looker, store: &Arc<BtreeStore>) -> Thread<Option<Seen>> {
     let beside = Arc::clone(store);
     spawn("looker", move || looker.look(&beside)).expect("a thread")
 }

@@ -12,16 +12,17 @@ use wire::{
     VERSION, Welcome, decode, encode, read_frame, write_frame,
 };
 
-use crate::{Peer, Result, peer, peer_process, socket};
+use crate::{Peer, Result, Timed, peer, peer_process, socket};
 
-/// How long a daemon of another user may take to accept a connection and to send its welcome. A
-/// daemon of root or of the caller has no limit: it may be recovering a long log.
+/// How long a daemon of another user may take to accept a connection, and then to send its whole
+/// welcome. A daemon of root or of the caller has no limit: it may be recovering a long log, and it
+/// can do the caller no harm that its user cannot.
 const WELCOME_WITHIN: Duration = Duration::from_secs(60);
 
 /// A connection over which the daemon has sent its welcome.
 #[derive(Debug)]
 pub struct Connection {
-    reader: BufReader<UnixStream>,
+    reader: BufReader<Timed>,
     writer: UnixStream,
     welcome: Welcome,
     sent: Vec<u8>,
@@ -66,11 +67,12 @@ impl Connection {
         };
         let peer = peer(stream.as_fd()).map_err(|error| unreachable_volume(volume, &error))?;
         let limit = (!trusted(peer.uid)).then_some(patience);
-        stream.set_read_timeout(limit).map_err(|error| unreachable_volume(volume, &error))?;
-        let reader = match stream.try_clone() {
-            Ok(clone) => BufReader::with_capacity(64 << 10, clone),
-            Err(error) => return Err(unreachable_volume(volume, &error)),
-        };
+        let reader = stream.try_clone().and_then(|clone| {
+            let mut reader = Timed::new(clone);
+            reader.limit(limit)?;
+            Ok(BufReader::with_capacity(64 << 10, reader))
+        });
+        let reader = reader.map_err(|error| unreachable_volume(volume, &error))?;
         let mut connection = Connection {
             reader,
             writer: stream,
@@ -110,7 +112,7 @@ impl Connection {
         if pid == 0 {
             return Ok(connection.receive().map_or_else(Opened::Refused, |_| Opened::Leaving));
         }
-        let unlimited = connection.writer.set_read_timeout(None);
+        let unlimited = connection.reader.get_mut().limit(None);
         unlimited.map_err(|error| unreachable_volume(volume, &error))?;
         Ok(Opened::Connected(connection))
     }
@@ -222,11 +224,10 @@ impl Connection {
     /// A request that a daemon answers at once. One of a user that is not trusted has as long as
     /// for its welcome.
     pub fn ask_briefly(&mut self, call: Call<'_>) -> Result<Answer> {
-        let limits = |limit| self.writer.set_read_timeout(limit);
         let failed = |error: std::io::Error| Failure::new(FailureKind::Other, error.to_string());
-        limits(self.patience).map_err(failed)?;
+        self.reader.get_mut().limit(self.patience).map_err(failed)?;
         let answer = self.ask(call);
-        self.writer.set_read_timeout(None).map_err(failed)?;
+        self.reader.get_mut().limit(None).map_err(failed)?;
         answer
     }
 
@@ -287,6 +288,8 @@ fn unreachable_volume(volume: &Path, error: &std::io::Error) -> Failure {
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use device::sync::RecvTimeoutError;
+
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(50);
@@ -314,6 +317,34 @@ mod tests {
         }
         let message = refused(&volume, SHORT);
         assert!(message.starts_with("a process listens for the volume"), "{message}");
+    }
+
+    /// One that sends a byte before each time-out has no more time than one that sends nothing.
+    #[test]
+    fn a_foreign_daemon_that_sends_its_welcome_byte_by_byte_is_given_up() {
+        let volume = tempfile::tempdir().expect("a directory");
+        let volume = std::fs::canonicalize(volume.path()).expect("it exists");
+        let listener = UnixListener::bind(volume.join(socket::SOCKET)).expect("a socket");
+        let (commands, gave_up) = device::sync::channel::<()>();
+        let sent = device::scope(|scope| {
+            let daemon = scope.spawn(move || {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                // A frame of 4,000 bytes.
+                let frame = [&4000_u32.to_le_bytes()[..], &[0; 4000]].concat();
+                for (sent, byte) in frame.iter().enumerate() {
+                    let waits = gave_up.recv_timeout(SHORT / 5) == Err(RecvTimeoutError::Timeout);
+                    if !waits || stream.write_all(&[*byte]).is_err() {
+                        return sent;
+                    }
+                }
+                frame.len()
+            });
+            let message = refused(&volume, SHORT);
+            assert!(message.contains("has not answered"), "{message}");
+            drop(commands);
+            daemon.join().expect("it ends")
+        });
+        assert!(sent < 4004, "it was given as long as it sent");
     }
 
     #[test]

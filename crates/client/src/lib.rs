@@ -7,12 +7,14 @@ mod launch;
 mod owner;
 mod peer;
 mod socket;
+mod timed;
 
 pub use connection::{Connection, Opened};
 pub use launch::{Launch, LaunchReport};
 pub use owner::connect_or_spawn;
 pub use peer::{Peer, peer, peer_process};
 pub use socket::{Listening, SOCKET};
+pub use timed::Timed;
 
 use wire::Failure;
 

@@ -13,7 +13,7 @@ use format::Corruption;
 use format::segment::{FIRST_PAGE, Mark, MarkKind, PAGE_BYTES};
 use store::{Error, Result};
 
-use crate::segments::{OPEN_DIRECTORY, OpenSegment, Segments, open_path};
+use crate::segments::{OPEN_DIRECTORY, OpenSegment, Segments, Writing, open_path};
 
 /// The part of the disk that contents leave to metadata and checkpoints, as a divisor.
 const KEPT_SHARE: u64 = 16;
@@ -45,6 +45,8 @@ pub(crate) struct Allocator {
     device: Arc<dyn Device>,
     volume: [u8; 16],
     segment_pages: u32,
+    /// Whether the files of open segments are to survive a power cut.
+    durable: bool,
 }
 
 #[derive(Default)]
@@ -87,6 +89,8 @@ impl Drop for Ticket {
 pub(crate) struct Reservation {
     pub(crate) segment: Arc<OpenSegment>,
     pub(crate) ticket: Ticket,
+    /// Ends when the reservation drops, after the pages were written.
+    _writing: Writing,
 }
 
 /// A snapshot of what was allocated.
@@ -94,6 +98,8 @@ pub(crate) struct Handed {
     /// Open segments, and the first unallocated page of each.
     pub(crate) open: BTreeMap<u64, u32>,
     pub(crate) in_flight: Vec<PageRun>,
+    /// No segment with this number or a greater one was created.
+    pub(crate) next_id: u64,
 }
 
 impl Allocator {
@@ -102,8 +108,9 @@ impl Allocator {
         segments: Arc<Segments>,
         volume: [u8; 16],
         segment_pages: u32,
+        durable: bool,
     ) -> Allocator {
-        Allocator { state: Mutex::default(), segments, device, volume, segment_pages }
+        Allocator { state: Mutex::default(), segments, device, volume, segment_pages, durable }
     }
 
     /// Sets what opening found: the number of the next segment, and segments to seal.
@@ -139,7 +146,7 @@ impl Allocator {
         current.next_page += count;
         let segment = Arc::clone(&current.segment);
         let ticket = self.ticket(&mut state, run);
-        Ok(Reservation { segment, ticket })
+        Ok(Reservation { _writing: Writing::begin(&segment), segment, ticket })
     }
 
     /// Reserves up to `count` pages from `page` of `segment`, if that is the open segment: none if
@@ -157,7 +164,7 @@ impl Allocator {
         current.next_page += run.count;
         let segment = Arc::clone(&current.segment);
         let ticket = self.ticket(&mut state, run);
-        Some(Reservation { segment, ticket })
+        Some(Reservation { _writing: Writing::begin(&segment), segment, ticket })
     }
 
     fn ticket(self: &Arc<Self>, state: &mut AllocState, run: PageRun) -> Ticket {
@@ -191,8 +198,10 @@ impl Allocator {
         mark.encode(&mut header);
         header.resize(PAGE_BYTES as usize, 0);
         file.write_at(&header, 0)?;
-        file.sync_data()?;
-        self.device.sync_dir(OPEN_DIRECTORY)?;
+        if self.durable {
+            file.sync_data()?;
+            self.device.sync_dir(OPEN_DIRECTORY)?;
+        }
         let segment = Arc::new(OpenSegment::new(id, file, true));
         self.segments.insert_open(Arc::clone(&segment));
         Ok(segment)
@@ -213,6 +222,31 @@ impl Allocator {
         let (segment, pages) = state.sealing.remove(at);
         state.taken.insert(segment.id, pages);
         Some((segment, pages))
+    }
+
+    /// Ends the current segment, if pages of it were allocated: no more are.
+    pub(crate) fn close_current(&self) {
+        let mut state = self.state.lock();
+        if let Some(Current { segment, next_page }) =
+            state.current.take_if(|current| current.next_page > FIRST_PAGE)
+        {
+            state.sealing.push((segment, next_page));
+        }
+    }
+
+    /// A segment that accepts no more data and waits to be sealed.
+    pub(crate) fn closed(&self) -> Option<Arc<OpenSegment>> {
+        self.state.lock().sealing.first().map(|(segment, _)| Arc::clone(segment))
+    }
+
+    /// Takes such a segment, by number, and returns its page count; its reservations may be in
+    /// flight. [`Allocator::sealed`] or [`Allocator::put_back`] follows.
+    pub(crate) fn take_closed(&self, segment: u64) -> Option<u32> {
+        let mut state = self.state.lock();
+        let at = state.sealing.iter().position(|(closed, _)| closed.id == segment)?;
+        let (_, pages) = state.sealing.remove(at);
+        state.taken.insert(segment, pages);
+        Some(pages)
     }
 
     /// Records that a segment taken for sealing is sealed.
@@ -248,6 +282,7 @@ impl Allocator {
         Handed {
             open: current.chain(sealing).chain(state.taken.clone()).collect(),
             in_flight: state.in_flight.values().copied().collect(),
+            next_id: state.next_id,
         }
     }
 }

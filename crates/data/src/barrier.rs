@@ -25,6 +25,16 @@ impl Barrier for Data {
         if self.unsynced.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
+        if self.uploads() {
+            return self.upload_all().map_err(|error| match error {
+                Error::Device(error) => error,
+                other => self.latch(device::Error::new(
+                    "create",
+                    "a segment of contents",
+                    std::io::Error::other(other.to_string()),
+                )),
+            });
+        }
         for segment in self.segments.open() {
             match segment.sync() {
                 Ok(bytes) => {
@@ -62,7 +72,8 @@ impl Data {
         }
     }
 
-    /// Bounds the unsynced bytes: a writer that finds too many syncs them.
+    /// Bounds the unsynced bytes: a writer that finds too many syncs them. The caller has no write
+    /// under way, for which a sync would wait.
     pub(crate) fn make_room_to_write(&self, bytes: u64) -> Result<()> {
         if self.unsynced_bytes() + bytes > self.options.unsynced_bytes_max {
             self.sync()?;

@@ -201,6 +201,9 @@ impl Data {
 
     /// Seals one segment that accepts no more data; `false` when there is none.
     pub(crate) fn seal_one(&self) -> Result<bool> {
+        if self.uploads() {
+            return self.upload_one();
+        }
         let Some((segment, pages)) = self.allocator.take_sealable() else { return Ok(false) };
         if let Err(error) = self.seal(&segment, pages) {
             if let Error::Corrupt(_) = error {

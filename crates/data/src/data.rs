@@ -93,6 +93,7 @@ impl Data {
             Arc::clone(&segments),
             options.volume,
             options.segment_pages,
+            options.upload_from.is_none(),
         ));
         let data = Arc::new(Data {
             env: env.clone(),

@@ -168,12 +168,12 @@ impl Data {
         // then in the state that is pinned later.
         let generation = self.sweeps.load(Ordering::Acquire);
         // The table last: a segment that is sealed in between is then in both, with its pages. One
-        // that is created and sealed in between has nothing in flight.
+        // that is created and sealed in between may have pages in flight, and is left out.
         let handed = self.allocator.handed();
         let all = self.segments.all();
         let mut segments: BTreeMap<u64, u32> = BTreeMap::new();
         for (segment, place) in all {
-            if matches!(place, Place::Sealed(_)) {
+            if matches!(place, Place::Sealed(_)) && segment < handed.next_id {
                 segments.insert(segment, PAGES_MAX);
             }
         }

@@ -6,7 +6,9 @@
 //!    [`CREDITS`] small writes; a file that is never fsynced gains nothing from the log.
 //! 3. N < 1 KiB and it cannot grow the stored extent before it: inline, because a page of 4 KiB and
 //!    a record for each would waste space. It joins the inline extent before it up to 4 KiB.
-//! 4. Otherwise it goes to a segment and takes the inline extents directly before it along. So do 2
+//! 4. Everything before it is inline, and it ends within the first `inline_file_bytes`
+//!    ([`crate::Options`], none by default): inline, whatever N is.
+//! 5. Otherwise it goes to a segment and takes the inline extents directly before it along. So do 2
 //!    and 3 when those reach 64 KiB (3: 4 KiB).
 //!
 //! A file's inline bytes are bounded (1 MiB since it became hot; then it uses segments until
@@ -117,6 +119,10 @@ impl Data {
         run: &InlineRun,
         owner: ExtentOwner,
     ) -> Home {
+        let starts_the_file = offset == 0 || run.start() == Some(0);
+        if starts_the_file && offset + bytes as u64 <= self.options.inline_file_bytes {
+            return Home::Inline;
+        }
         let fits = bytes <= INLINE_BYTES_MAX;
         let run_bytes = run.bytes + bytes as u64;
         if fits && run_bytes <= RUN_BYTES_MAX && self.hot.spend(file, bytes) {

@@ -8,7 +8,7 @@
 //!
 //! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
 //! `window` and `cut` (existing and removed extents), `alloc` (allocation), `segments` (files and
-//! blobs), `barrier` (durability); then `read`, `extents`, `truncate`, `share`, `settle`; then
+//! blobs), `barrier` and `upload` (durability); then `read`, `extents`, `truncate`, `share`, `settle`; then
 //! `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and `check`.
 
 mod alloc;
@@ -30,6 +30,7 @@ mod segments;
 mod settle;
 mod share;
 mod truncate;
+mod upload;
 mod window;
 mod write;
 

@@ -56,6 +56,13 @@ pub struct Options {
     /// Percentage of dead pages at which a segment is rewritten, where punching is slow or
     /// unsupported. 35 keeps the total below 1.6 times the live data.
     pub rewrite_dead_percent: u32,
+    /// Bytes up to which a file is stored in its records, from its first byte on; 0: none is.
+    /// Where an object is made for each segment at each sync, a small file then costs none.
+    pub inline_file_bytes: u64,
+    /// If set, only blobs are durable, and not the files of the device: each sync makes a blob of
+    /// each segment that was written. The value is a number above all segments that an earlier
+    /// opening may have made: an object that it requested may appear at any time.
+    pub upload_from: Option<u64>,
 }
 
 impl Default for Options {
@@ -68,6 +75,8 @@ impl Default for Options {
             waiting_bytes_max: 256 << 20,
             punch_after: Duration::from_secs(5),
             rewrite_dead_percent: 35,
+            inline_file_bytes: 0,
+            upload_from: None,
         }
     }
 }

@@ -11,6 +11,9 @@
 //! they are synced here. No record names bytes that the previous process wrote but did not sync,
 //! because the barrier precedes the write of the record.
 //!
+//! Where only blobs are durable ([`crate::Options::upload_from`]), files of open segments are
+//! removed: no surviving record names them.
+//!
 //! Of two files of one segment, one is removed only if the other was read and is intact. Otherwise
 //! both are kept, and reported ([`Data::held_back`]): anyone may have given them these names.
 
@@ -41,6 +44,13 @@ fn number_of(name: &str) -> Option<(u64, u32)> {
 
 impl Data {
     pub(crate) fn recover(&self, store: &dyn Read) -> Result<()> {
+        if let Some(from) = self.options.upload_from {
+            self.drop_open()?;
+            let sealed = self.recover_sealed()?;
+            let next = sealed.last_key_value().map_or(0, |(&id, _)| id + 1);
+            self.allocator.resume(next_number(store, next).max(from), Vec::new());
+            return Ok(());
+        }
         let device = self.env.device.as_ref();
         if device.metadata(OPEN_DIRECTORY)?.is_none() {
             device.create_dir("data")?;

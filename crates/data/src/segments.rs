@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use device::sync::{Mutex, RwLock};
+use device::sync::{Condvar, Mutex, RwLock};
 use device::{Blobs, File};
 use format::Corruption;
 use format::segment::{MAP_PAGE_BYTES, PAGE_BYTES, PageMap};
@@ -57,6 +57,32 @@ pub(crate) struct OpenSegment {
     syncing: Mutex<Option<device::Error>>,
     /// Whether its header was verified, or written, in this opening.
     pub(crate) proven: AtomicBool,
+    /// Reservations whose pages are not written yet.
+    writes: Mutex<u32>,
+    /// Signalled when there are none.
+    idle: Condvar,
+    /// Held by the thread that makes the segment's blob, where only blobs are durable.
+    pub(crate) uploading: Mutex<()>,
+}
+
+/// A write under way, from the reservation of its pages on.
+pub(crate) struct Writing(Arc<OpenSegment>);
+
+impl Writing {
+    pub(crate) fn begin(segment: &Arc<OpenSegment>) -> Writing {
+        *segment.writes.lock() += 1;
+        Writing(Arc::clone(segment))
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut writes = self.0.writes.lock();
+        *writes -= 1;
+        if *writes == 0 {
+            self.0.idle.notify_all();
+        }
+    }
 }
 
 impl OpenSegment {
@@ -68,7 +94,24 @@ impl OpenSegment {
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             syncing: Mutex::new(None),
+            writes: Mutex::new(0),
+            idle: Condvar::new(),
+            uploading: Mutex::new(()),
         }
+    }
+
+    /// Returns when no write is under way. No new one may begin.
+    pub(crate) fn wait_for_writes(&self) {
+        let mut writes = self.writes.lock();
+        while *writes > 0 {
+            self.idle.wait(&mut writes);
+        }
+    }
+
+    /// Records that everything written is durable; returns how many bytes were not before.
+    pub(crate) fn note_synced(&self) -> u64 {
+        let written = self.written.load(Ordering::Acquire);
+        written - self.synced.swap(written, Ordering::AcqRel)
     }
 
     /// Counts bytes whose write has returned.

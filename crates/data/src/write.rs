@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-use format::extent::{CHUNK_BYTES, Checksums, STORED_BYTES_MAX, Stored};
+use format::extent::{CHUNK_BYTES, Checksums, INLINE_BYTES_MAX, STORED_BYTES_MAX, Stored};
 use store::{Batch, Error, Read, Result};
 
 use crate::alloc::PageRun;
@@ -102,6 +102,7 @@ impl Data {
             rest = &rest[taken..];
         }
         while !rest.is_empty() {
+            self.make_room_to_write(rest.len() as u64)?;
             let wanted = pages(rest.len());
             let reservation = self.with_relief(|| self.allocator.reserve(wanted))?;
             let run = reservation.ticket.run;
@@ -135,6 +136,7 @@ impl Data {
         let wanted = bytes.len().min((STORED_BYTES_MAX - stored.stored) as usize);
         let beyond = pages(wanted.saturating_sub(slack));
         let from = PageRun { segment: stored.segment, page: end_page, count: beyond };
+        self.make_room_to_write(wanted as u64)?;
         let Some(reservation) = self.allocator.grow(from) else { return Ok(0) };
         let added = reservation.ticket.run;
         edits.freed.tickets.push(reservation.ticket);
@@ -160,10 +162,9 @@ impl Data {
         Ok(taken)
     }
 
-    /// Writes to an open segment, within the bound of unsynced bytes.
+    /// Writes to an open segment. The caller has checked the bound of unsynced bytes.
     pub(crate) fn write_to(&self, segment: &OpenSegment, offset: u64, bytes: &[u8]) -> Result<()> {
         let length = bytes.len() as u64;
-        self.make_room_to_write(length)?;
         self.with_relief(|| segment.file.write_at(bytes, offset).map_err(room))?;
         // Counted here first: a barrier that sees the segment dirty subtracts from this.
         self.unsynced.fetch_add(length, Ordering::AcqRel);
@@ -191,7 +192,8 @@ fn patch_inline(edits: &mut Edits, records: &[Record], offset: u64, bytes: &[u8]
     true
 }
 
-/// Stores bytes inline, together with the inline record before them if both fit in one.
+/// Stores bytes inline, in records of at most [`INLINE_BYTES_MAX`], the first together with the
+/// inline record before them if both fit in one.
 fn inline(
     edits: &mut Edits,
     records: &[Record],
@@ -206,7 +208,9 @@ fn inline(
         None => (offset, Cow::Borrowed(bytes)),
     };
     edits.cut(records, start, end, owner)?;
-    edits.put_inline(start, &merged);
+    for (at, piece) in merged.chunks(INLINE_BYTES_MAX).enumerate() {
+        edits.put_inline(start + (at * INLINE_BYTES_MAX) as u64, piece);
+    }
     Ok(())
 }
 

@@ -2,14 +2,45 @@
 //!
 //! The trait requires only what S3, GCS, Azure, a local directory and memory all provide:
 //! create-if-absent of a new name, ranged read, list, delete. It does not assume conditional
-//! overwrite. Names are flat: ASCII letters, digits, `-`, `_` and `.`.
+//! overwrite. Names consist of parts that `/` separates ([`valid_name`]). A part is not an object:
+//! there is nothing to create before `log/7/1`, and nothing left when it is deleted.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::io;
 
-use crate::sync::Mutex;
+use crate::{Device, Error, Result};
 
-use crate::{Device, File, Result, descriptors};
+/// Suffix of an object that is being written; never listed.
+pub const STAGED: &str = ".staged";
+
+/// Maximum bytes of a name. S3 has 1024 for the name and the prefix of the store.
+const NAME_BYTES_MAX: usize = 900;
+/// Maximum bytes of a part of a name: a file name of every file system.
+const PART_BYTES_MAX: usize = 240;
+
+/// Whether a name is one that every store accepts: parts of ASCII letters, digits, `-`, `_` and
+/// `.`, separated by `/`. No part is empty, begins with `.` or ends with [`STAGED`]: stores in
+/// directories use those names themselves.
+pub fn valid_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let valid = |part: &str| {
+        !part.is_empty()
+            && part.len() <= PART_BYTES_MAX
+            && !part.starts_with('.')
+            && !part.ends_with(STAGED)
+            && part.bytes().all(allowed)
+    };
+    name.len() <= NAME_BYTES_MAX && name.split('/').all(valid)
+}
+
+/// Refuses a name that is not valid. Names come from the program, never from users.
+pub fn check_name(operation: &'static str, name: &str) -> Result<()> {
+    if valid_name(name) {
+        return Ok(());
+    }
+    let why =
+        "this is no name of an object: parts of letters, digits, '-', '_' and '.' between '/'";
+    Err(Error::new(operation, name, io::Error::new(io::ErrorKind::InvalidInput, why)))
+}
 
 /// Immutable named objects.
 pub trait Blobs: Send + Sync {
@@ -28,11 +59,19 @@ pub trait Blobs: Send + Sync {
     /// Length in bytes, or `None` when there is no such object.
     fn length(&self, name: &str) -> Result<Option<u64>>;
 
-    /// All names that start with `prefix`, sorted.
+    /// All names that start with `prefix`, at any depth. A caller that also runs on servers gives a
+    /// prefix that ends with `/` and does not rely on the order: some servers require the one and
+    /// do not keep the other.
     fn list(&self, prefix: &str) -> Result<Vec<String>>;
 
     /// Deletes an object; an absent one is not an error.
     fn delete(&self, name: &str) -> Result<()>;
+
+    /// Deletes several objects; absent ones are not an error. After an error, any of them may be
+    /// deleted.
+    fn delete_all(&self, names: &[String]) -> Result<()> {
+        names.iter().try_for_each(|name| self.delete(name))
+    }
 
     /// Deallocates a range; it reads as zero afterwards. `false`: this store cannot punch holes (an
     /// object store), so the caller rewrites the object under another name.
@@ -48,9 +87,14 @@ pub trait Blobs: Send + Sync {
         Ok(end.saturating_sub(offset))
     }
 
+    /// Bytes occupied on disk by the objects whose names start with `prefix`.
+    fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {
+        self.list(prefix)?.iter().map(|name| self.disk_bytes(name)).sum()
+    }
+
     /// Bytes occupied on disk by all objects.
     fn disk_bytes_all(&self) -> Result<u64> {
-        self.list("")?.iter().map(|name| self.disk_bytes(name)).sum()
+        self.disk_bytes_below("")
     }
 
     /// Maximum length of an object in bytes.
@@ -109,175 +153,4 @@ pub fn part_of(bytes: &[u8], buffer: &mut [u8], offset: u64) -> usize {
     let count = rest.len().min(buffer.len());
     buffer[..count].copy_from_slice(&rest[..count]);
     count
-}
-
-/// Maximum number of files that [`LocalBlobs`] keeps open.
-const OPEN_FILES_MAX: usize = 256;
-
-/// Suffix of an object that is being written; never listed.
-pub const STAGED: &str = ".staged";
-
-/// Objects as files of one directory of a device.
-pub struct LocalBlobs {
-    device: Arc<dyn Device>,
-    directory: String,
-    open: Arc<Mutex<OpenFiles>>,
-}
-
-/// Open files by name, each with the time of its last use.
-#[derive(Default)]
-struct OpenFiles {
-    files: BTreeMap<String, (Arc<dyn File>, u64)>,
-    now: u64,
-    /// Number of deleted objects: a file opened before a deletion is not cached.
-    deleted: u64,
-}
-
-impl OpenFiles {
-    fn get(&mut self, name: &str) -> Option<Arc<dyn File>> {
-        self.now += 1;
-        let (file, used) = self.files.get_mut(name)?;
-        *used = self.now;
-        Some(Arc::clone(file))
-    }
-
-    /// Caches a file and evicts the least recently used one.
-    fn keep(&mut self, name: &str, file: Arc<dyn File>) {
-        if self.files.len() >= OPEN_FILES_MAX {
-            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used);
-            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
-                self.files.remove(&oldest);
-            }
-        }
-        self.files.insert(name.to_owned(), (file, self.now));
-    }
-}
-
-impl descriptors::OpenFiles for Mutex<OpenFiles> {
-    fn close_all(&self) -> usize {
-        let files = std::mem::take(&mut self.lock().files);
-        files.len()
-    }
-}
-
-impl LocalBlobs {
-    /// Opens the objects in `directory`, which is created when absent. All existing objects are
-    /// durable on return, provided that the directory's own name is durable. An earlier process may
-    /// have created the directory and been killed before syncing its parent, so whichever code
-    /// opens the parent must sync it.
-    pub fn open(device: Arc<dyn Device>, directory: &str) -> Result<LocalBlobs> {
-        if device.metadata(directory)?.is_none() {
-            device.create_dir(directory)?;
-            // Otherwise a power cut removes the directory and every object in it.
-            device.sync_dir(directory.rsplit_once('/').map_or("", |(parent, _)| parent))?;
-        } else {
-            // The process that created the newest object may have been killed between its rename
-            // and the sync. Callers discard what an object replaces because the object exists.
-            device.sync_dir(directory)?;
-        }
-        let open = Arc::default();
-        descriptors::may_be_closed(&open);
-        Ok(LocalBlobs { device, directory: directory.to_owned(), open })
-    }
-
-    fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.directory)
-    }
-
-    fn file(&self, name: &str) -> Result<Arc<dyn File>> {
-        let mut open = self.open.lock();
-        if let Some(file) = open.get(name) {
-            return Ok(file);
-        }
-        let deleted = open.deleted;
-        // Not under the lock: when descriptors run out, other files are closed.
-        drop(open);
-        let file = self.device.open(&self.path(name))?;
-        let mut open = self.open.lock();
-        if open.deleted == deleted {
-            open.keep(name, Arc::clone(&file));
-        }
-        Ok(file)
-    }
-}
-
-impl Blobs for LocalBlobs {
-    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        if self.length(name)?.is_some() {
-            return Ok(false);
-        }
-        let staged = self.path(&format!("{name}{STAGED}"));
-        if self.device.metadata(&staged)?.is_some() {
-            // Left by a crash; nothing ever read it.
-            self.device.remove(&staged)?;
-        }
-        let file = self.device.create(&staged)?;
-        let made =
-            file.write_at(bytes, 0).and_then(|()| self.adopt(name, self.device.as_ref(), &staged));
-        drop(file);
-        if !matches!(made, Ok(true)) {
-            // No later attempt need use the same name. If this fails too, the next process that
-            // opens the directory finds the file; the error returned is that of creating the
-            // object.
-            self.device.remove(&staged).ok();
-        }
-        made
-    }
-
-    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
-        // One process owns a volume, so looking first is enough here.
-        if self.device.metadata(&self.path(name))?.is_some() {
-            return Ok(false);
-        }
-        device.open(path)?.sync_data()?;
-        device.rename(path, &self.path(name))?;
-        device.sync_dir(&self.directory)?;
-        if let Some((parent, _)) = path.rsplit_once('/') {
-            if parent != self.directory {
-                device.sync_dir(parent)?;
-            }
-        } else {
-            device.sync_dir("")?;
-        }
-        Ok(true)
-    }
-
-    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.file(name)?.read_at(buffer, offset)
-    }
-
-    fn length(&self, name: &str) -> Result<Option<u64>> {
-        Ok(self.device.metadata(&self.path(name))?.map(|found| found.length))
-    }
-
-    fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        let mut names = self.device.list(&self.directory)?;
-        names.retain(|name| name.starts_with(prefix) && !name.ends_with(STAGED));
-        Ok(names)
-    }
-
-    fn delete(&self, name: &str) -> Result<()> {
-        let removed = self.device.remove(&self.path(name));
-        let mut open = self.open.lock();
-        open.files.remove(name);
-        open.deleted += 1;
-        drop(open);
-        match removed {
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => self.device.sync_dir(&self.directory),
-        }
-    }
-
-    fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
-        self.file(name)?.punch(offset, length)
-    }
-
-    fn disk_bytes(&self, name: &str) -> Result<u64> {
-        Ok(self.device.metadata(&self.path(name))?.map_or(0, |found| found.disk_bytes))
-    }
-
-    fn occupied(&self, name: &str, offset: u64, length: u64) -> Result<u64> {
-        self.file(name)?.occupied(offset, length)
-    }
 }

@@ -41,6 +41,10 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the seam")]
     fn now(&self) -> Timestamp {
+        #[cfg(feature = "sim")]
+        if let Some(now) = crate::sim::now() {
+            return Timestamp(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+        }
         let nanos = match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
             Err(before) => {
@@ -51,11 +55,19 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
+        #[cfg(feature = "sim")]
+        if let Some(now) = crate::sim::now() {
+            return now;
+        }
         self.start.elapsed()
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the seam")]
     fn sleep(&self, duration: Duration) {
+        #[cfg(feature = "sim")]
+        if crate::sim::sleep(duration) {
+            return;
+        }
         std::thread::sleep(duration);
     }
 }

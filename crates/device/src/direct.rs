@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
 
-use crate::{Device, Error, File, LocalDevice, Lock, Metadata, Result, Space};
+use crate::{Device, Entry, Error, File, LocalDevice, Lock, Metadata, Result, Space};
 
 /// Alignment of offsets, lengths and memory: enough for every disk.
 const ALIGNMENT: usize = 4096;
@@ -79,6 +79,14 @@ impl Device for DirectDevice {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.local.rename(from, to)
+    }
+
+    fn entries(&self, directory: &str) -> Result<Vec<Entry>> {
+        self.local.entries(directory)
+    }
+
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
+        self.local.rename_new(from, to)
     }
 
     fn remove(&self, path: &str) -> Result<()> {

@@ -6,9 +6,10 @@
 //! sector; until `sync_dir` returns, any subset of the creations, renames and removals in that
 //! directory may be.
 
+use std::io;
 use std::sync::Arc;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// The files of one volume directory.
 pub trait Device: Send + Sync {
@@ -24,11 +25,32 @@ pub trait Device: Send + Sync {
     /// The names in a directory, sorted. An absent directory is an error.
     fn list(&self, directory: &str) -> Result<Vec<String>>;
 
+    /// The same names, each with whether it is a directory.
+    fn entries(&self, directory: &str) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for name in self.list(directory)? {
+            let path =
+                if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
+            // It may have been removed since.
+            if let Some(found) = self.metadata(&path)? {
+                entries.push(Entry { name, directory: found.directory });
+            }
+        }
+        Ok(entries)
+    }
+
     /// Creates a directory; its parent must exist. An existing directory is not an error.
     fn create_dir(&self, directory: &str) -> Result<()>;
 
     /// Renames a file, replacing an existing `to`. Durable after `sync_dir` of both directories.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Renames a file unless `to` exists; of several callers, also on several hosts, one succeeds.
+    /// `false`: `to` exists, and nothing changed. Durable after `sync_dir` of both directories.
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
+        let why = format!("this device cannot rename to {to} only if that is absent");
+        Err(Error::new("rename", from, io::Error::new(io::ErrorKind::Unsupported, why)))
+    }
 
     /// Removes a file. Durable after `sync_dir`.
     fn remove(&self, path: &str) -> Result<()>;
@@ -106,6 +128,15 @@ pub trait Lock: Send + Sync {
     fn is_there(&self) -> Result<bool> {
         Ok(true)
     }
+}
+
+/// One name of a directory ([`Device::entries`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name in the directory.
+    pub name: String,
+    /// Whether it is a directory.
+    pub directory: bool,
 }
 
 /// Result of [`Device::metadata`].

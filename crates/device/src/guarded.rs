@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use rustix::fs::{Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use crate::descriptors;
@@ -105,6 +105,45 @@ pub(crate) fn give_empty_dir(
     give(&held, give_to)
 }
 
+/// Renames a file unless the new name exists. The file systems of other hosts may lack the call;
+/// there the file gets a second name and loses the first, and a crash between leaves it with both.
+pub(crate) fn rename_new(
+    (from, old): (BorrowedFd<'_>, &str),
+    (to, new): (BorrowedFd<'_>, &str),
+) -> rustix::io::Result<bool> {
+    match rustix::fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_new((from, old), (to, new)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Does the same by a hard link.
+fn link_new(
+    (from, old): (BorrowedFd<'_>, &str),
+    (to, new): (BorrowedFd<'_>, &str),
+) -> rustix::io::Result<bool> {
+    match rustix::fs::linkat(from, old, to, new, AtFlags::empty()) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => {
+            // NFS repeats a request whose answer was lost, and the repeat finds the first one's
+            // link.
+            let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+            let ours = rustix::fs::statat(from, old, nofollow)?;
+            let found = rustix::fs::statat(to, new, nofollow)?;
+            if (ours.st_dev, ours.st_ino) != (found.st_dev, found.st_ino) {
+                return Ok(false);
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    match rustix::fs::unlinkat(from, old, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 fn is_empty(directory: BorrowedFd<'_>) -> io::Result<bool> {
     for entry in Dir::read_from(directory)? {
         if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
@@ -154,4 +193,37 @@ fn check(directory: &Stat, found: &Stat) -> io::Result<()> {
 
 fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsFd;
+
+    use super::{link_new, rename_new};
+
+    /// Both ways to rename to a new name do the same; of the second, a repeat after a lost answer.
+    #[test]
+    fn a_rename_to_a_new_name_replaces_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        #[expect(clippy::disallowed_methods, reason = "the functions take a directory")]
+        let held = fs::File::open(directory.path()).unwrap();
+        let at = |name| (held.as_fd(), name);
+        for rename in [rename_new, link_new] {
+            fs::write(path("a"), b"first").unwrap();
+            fs::write(path("b"), b"second").unwrap();
+            assert_eq!(rename(at("a"), at("new")), Ok(true));
+            assert_eq!(rename(at("b"), at("new")), Ok(false));
+            assert_eq!(fs::read(path("new")).unwrap(), b"first");
+            assert_eq!(fs::read(path("b")).unwrap(), b"second");
+            assert!(!path("a").exists());
+            assert_eq!(rename(at("a"), at("other")), Err(rustix::io::Errno::NOENT));
+            fs::remove_file(path("new")).unwrap();
+        }
+        fs::write(path("a"), b"first").unwrap();
+        fs::hard_link(path("a"), path("new")).unwrap();
+        assert_eq!(link_new(at("a"), at("new")), Ok(true), "the first request made the link");
+        assert!(!path("a").exists());
+    }
 }

@@ -20,9 +20,9 @@
 use std::sync::OnceLock;
 
 use parking_lot::lock_api::{self, GuardNoSend, RawMutex as _, RawRwLock as _};
-use parking_lot::{RawMutex, RawRwLock};
 
 use crate::slot::thread_slot;
+use crate::sync::{RawMutex, RawRwLock};
 
 /// Locks of a latch. Further threads share them.
 const LOCKS: usize = 8;

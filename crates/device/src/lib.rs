@@ -6,36 +6,56 @@
 //! fsync.
 
 mod blobs;
+mod blobs_below;
+mod blobs_overlay;
+mod blobs_patient;
 mod clock;
 mod descriptors;
 mod direct;
+mod directories;
 mod error;
 mod fanotify;
 mod file;
+mod file_system;
 mod guarded;
 mod latch;
 mod local;
+mod local_blobs;
 mod map;
+mod objects;
+mod open_files;
 mod overlay;
 mod random;
+mod shared_dir;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod slot;
 pub mod sync;
 mod thread;
+mod user_config;
 
-pub use blobs::{Blobs, Found, LocalBlobs, ReadPart, STAGED, compare, part_of};
+pub use blobs::{Blobs, Found, ReadPart, STAGED, check_name, compare, part_of, valid_name};
+pub use blobs_below::BlobsBelow;
+pub use blobs_overlay::OverlayBlobs;
+pub use blobs_patient::{Outage, PatientBlobs};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use descriptors::raise_descriptor_limit;
 pub use direct::DirectDevice;
 pub use error::{Error, Result};
 pub use fanotify::{FileSystemEvent, FileSystemWatch, readable};
-pub use file::{Device, File, Lock, Metadata, Space};
+pub use file::{Device, Entry, File, Lock, Metadata, Space};
+pub use file_system::FileSystem;
 pub use latch::{Latch, RawLatch};
 pub use local::LocalDevice;
+pub use local_blobs::LocalBlobs;
 pub use map::{FastHasher, Map, Set};
+pub use objects::Objects;
 pub use overlay::Overlay;
 pub use random::{Random, SystemRandom};
+pub use shared_dir::SharedDir;
 pub use slot::thread_slot;
 pub use thread::{Scope, ScopedThread, Thread, scope, spawn, spawn_in, yield_now};
+pub use user_config::{SystemConfig, UserConfig};
 
 use std::sync::Arc;
 
@@ -48,12 +68,17 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Entropy for volume ids and hash keys.
     pub random: Arc<dyn Random>,
+    /// The object store that keeps the volume. `None`: the volume directory keeps it. Otherwise
+    /// the volume directory belongs to one host, and holds only what the store has or what is not
+    /// durable yet.
+    pub objects: Option<Objects>,
 }
 
 impl Env {
     /// A device, with the operating system's clock and its entropy.
     pub fn on(device: Arc<dyn Device>) -> Env {
-        Env { device, clock: Arc::new(SystemClock::new()), random: Arc::new(SystemRandom) }
+        let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
+        Env { device, clock, random, objects: None }
     }
 
     /// The operating system's files below `root`, its clock and its entropy.

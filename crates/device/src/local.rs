@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::guarded::{self, GiveTo};
-use crate::{Device, Error, File, Lock, Metadata, Result, Space, descriptors};
+use crate::{Device, Entry, Error, File, Lock, Metadata, Result, Space, descriptors};
 
 /// Files below a directory of the operating system.
 #[derive(Debug)]
@@ -155,6 +155,25 @@ impl LocalDevice {
         }
     }
 
+    /// The names in a directory, sorted, with their kinds as far as the file system reports them.
+    fn names(&self, directory: &str) -> Result<Vec<(String, FileType)>> {
+        let failed = |error| Error::new("list", directory, error);
+        let opened = self.open_dir(directory, OFlags::RDONLY);
+        let opened = opened.map_err(|error| failed(error.into()))?;
+        let mut names = Vec::new();
+        for entry in Dir::new(opened).map_err(|error| failed(error.into()))? {
+            let entry = entry.map_err(|error| failed(error.into()))?;
+            // Names that are not UTF-8 are not the volume's.
+            if let Ok(name) = entry.file_name().to_str()
+                && !matches!(name, "." | "..")
+            {
+                names.push((name.to_owned(), entry.file_type()));
+            }
+        }
+        names.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(names)
+    }
+
     fn stat(&self, path: &str) -> io::Result<Stat> {
         let (parent, name) = self.parent(path)?;
         Ok(rustix::fs::statat(parent.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)?)
@@ -236,21 +255,28 @@ impl Device for LocalDevice {
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>> {
-        let failed = |error| Error::new("list", directory, error);
-        let opened = self.open_dir(directory, OFlags::RDONLY);
-        let opened = opened.map_err(|error| failed(error.into()))?;
-        let mut names = Vec::new();
-        for entry in Dir::new(opened).map_err(|error| failed(error.into()))? {
-            let entry = entry.map_err(|error| failed(error.into()))?;
-            // Names that are not UTF-8 are not the volume's.
-            if let Ok(name) = entry.file_name().to_str()
-                && !matches!(name, "." | "..")
-            {
-                names.push(name.to_owned());
-            }
+        Ok(self.names(directory)?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    fn entries(&self, directory: &str) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for (name, kind) in self.names(directory)? {
+            let directory = match kind {
+                // The file system does not say.
+                FileType::Unknown => {
+                    let path = if directory.is_empty() {
+                        name.clone()
+                    } else {
+                        format!("{directory}/{name}")
+                    };
+                    let Some(found) = self.metadata(&path)? else { continue };
+                    found.directory
+                }
+                kind => kind == FileType::Directory,
+            };
+            entries.push(Entry { name, directory });
         }
-        names.sort();
-        Ok(names)
+        Ok(entries)
     }
 
     fn create_dir(&self, directory: &str) -> Result<()> {
@@ -273,6 +299,14 @@ impl Device for LocalDevice {
             rustix::fs::renameat(old.0.as_fd(), old.1, new.0.as_fd(), new.1)
         };
         rename().map_err(|error| Error::new("rename", from, error.into()))
+    }
+
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
+        let rename = || {
+            let (old, new) = (self.parent(from)?, self.parent(to)?);
+            guarded::rename_new((old.0.as_fd(), old.1), (new.0.as_fd(), new.1))
+        };
+        rename().map_err(|error: Errno| Error::new("rename", from, error.into()))
     }
 
     fn remove(&self, path: &str) -> Result<()> {

@@ -1,9 +1,14 @@
-//! Threads: named, and started in one place.
+//! Threads: named, and started in one place. With the feature `sim` they come from `device::sim`.
 
+#[cfg(feature = "sim")]
+pub use crate::sim::{Scope, ScopedThread, Thread, scope, spawn, spawn_in};
+#[cfg(not(feature = "sim"))]
 pub use std::thread::JoinHandle as Thread;
+#[cfg(not(feature = "sim"))]
 pub use std::thread::{Scope, ScopedJoinHandle as ScopedThread};
 
 /// Starts a thread with a name that shows in `top -H` and in panics.
+#[cfg(not(feature = "sim"))]
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -14,16 +19,20 @@ pub fn spawn<T: Send + 'static>(
 /// Yields the processor to another thread.
 #[expect(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn yield_now() {
+    #[cfg(feature = "sim")]
+    crate::sim::pause(crate::sim::Point::Yield);
     std::thread::yield_now();
 }
 
 /// Runs `body`, which may start threads that borrow, and waits for all of them.
+#[cfg(not(feature = "sim"))]
 #[expect(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn scope<'env, T>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
     std::thread::scope(body)
 }
 
 /// Starts a named thread of a scope.
+#[cfg(not(feature = "sim"))]
 pub fn spawn_in<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

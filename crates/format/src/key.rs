@@ -287,6 +287,8 @@ pub enum Counter {
     Root,
     /// Next number of a detached directory.
     NextDetached,
+    /// First number of a data segment that is in no assigned range: on object stores only.
+    NextSegment,
 }
 
 impl Counter {
@@ -299,6 +301,7 @@ impl Counter {
             Counter::Epoch => 4,
             Counter::Root => 5,
             Counter::NextDetached => 6,
+            Counter::NextSegment => 7,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::key::DIRECTORY_PREFIX_BYTES;
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
-use crate::{Malformed, Reader, Writer};
+use crate::{COUNTED_MAX, Malformed, Reader, Writer};
 
 /// Layout of the head.
 pub const LAYOUT: &[Field] = &[
@@ -67,15 +67,27 @@ pub const USE_LAYOUT: &[Field] = &[
 /// Layout of the part that follows that in version 3.
 pub const PREFIX_LAYOUT: &[Field] = &[Field::variable("prefix_bytes", "varint")];
 
+/// Layout of the part that follows that in version 4.
+pub const ORIGIN_LAYOUT: &[Field] = &[
+    Field::variable("epoch", "varint"),
+    Field::fixed("opening", "16 bytes", 16),
+    Field::variable("log_epoch", "varint"),
+    Field::variable("log_number", "varint"),
+];
+
 // DO NOT CHANGE THESE VALUES: they are on disk.
 /// The newest version that this program reads. It writes the oldest that can express its content,
 /// so that older programs can open such stores: in versions without the prefix length, directories
 /// are named by the number of bytes that volumes use.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The version without value logs.
 const ROWS: u32 = 1;
 /// The version with them.
 const LOGS: u32 = 2;
+/// The version with the length of prefixes.
+const PREFIX: u32 = 3;
+/// The version with the opening that made it, and the log that follows.
+const ORIGIN: u32 = 4;
 /// Most bytes that name a directory.
 const PREFIX_BYTES_MAX: usize = 1 << 16;
 const SEAL: Seal = Seal {
@@ -137,6 +149,20 @@ pub struct TreeEntry {
     pub stack: u32,
 }
 
+/// Who made a manifest in an object store that also has the log, and where the log
+/// continues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The number of the claim manifest of the opening that made this manifest.
+    pub epoch: u64,
+    /// The random id of that opening.
+    pub opening: [u8; 16],
+    /// The epoch in whose log the records after the manifest's `lsn` are.
+    pub log_epoch: u64,
+    /// The number of the first object there that may have such a record.
+    pub log_number: u64,
+}
+
 /// A state of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunManifest {
@@ -168,6 +194,8 @@ pub struct RunManifest {
     pub uses: Vec<Vec<LogRows>>,
     /// Bytes of a key that name its directory: filters contain the directories of a run.
     pub prefix_bytes: usize,
+    /// Who made it, if the log is in the same object store.
+    pub origin: Option<Origin>,
 }
 
 impl Default for RunManifest {
@@ -188,6 +216,7 @@ impl Default for RunManifest {
             logs: Vec::new(),
             uses: Vec::new(),
             prefix_bytes: DIRECTORY_PREFIX_BYTES,
+            origin: None,
         }
     }
 }
@@ -243,8 +272,10 @@ impl RunManifest {
             body.put_varint(tree.number);
             body.put_varint(u64::from(tree.stack));
         }
-        let version = if self.prefix_bytes != DIRECTORY_PREFIX_BYTES {
-            VERSION
+        let version = if self.origin.is_some() {
+            ORIGIN
+        } else if self.prefix_bytes != DIRECTORY_PREFIX_BYTES {
+            PREFIX
         } else if self.values_from > 0 || !self.logs.is_empty() {
             LOGS
         } else {
@@ -253,8 +284,14 @@ impl RunManifest {
         if version >= LOGS {
             self.encode_logs(&mut body);
         }
-        if version > LOGS {
+        if version >= PREFIX {
             body.put_varint(u64::try_from(self.prefix_bytes).unwrap_or(u64::MAX));
+        }
+        if let Some(origin) = &self.origin {
+            body.put_varint(origin.epoch);
+            body.raw(&origin.opening);
+            body.put_varint(origin.log_epoch);
+            body.put_varint(origin.log_number);
         }
         Seal { version, ..SEAL }.seal(&body)
     }
@@ -329,8 +366,11 @@ impl RunManifest {
         } else {
             manifest.uses.resize(manifest.runs.len(), Vec::new());
         }
-        if version > LOGS {
+        if version >= PREFIX {
             manifest.prefix_bytes = reader.length(PREFIX_BYTES_MAX)?;
+        }
+        if version >= ORIGIN {
+            manifest.origin = Some(read_origin(&mut reader, number)?);
         }
         reader.end()?;
         if !manifest.sums_fit() {
@@ -464,6 +504,21 @@ impl RunManifest {
         }
         Ok(stack)
     }
+}
+
+/// Reads the origin of the manifest of this number. An opening's first manifest is its claim. The
+/// log that follows is its own, or that of an earlier opening.
+fn read_origin(reader: &mut Reader<'_>, number: u64) -> Result<Origin, Malformed> {
+    let (epoch, opening) = (reader.varint()?, reader.array()?);
+    let (log_epoch, log_number) = (reader.varint()?, reader.varint()?);
+    let is_possible = (1..=number).contains(&epoch)
+        && (1..=epoch).contains(&log_epoch)
+        && (1..=COUNTED_MAX).contains(&log_number);
+    if !is_possible {
+        let found = format!("epoch {epoch}, log {log_epoch} from {log_number}");
+        return Err(reader.malformed("an opening not after the manifest", found));
+    }
+    Ok(Origin { epoch, opening, log_epoch, log_number })
 }
 
 /// Upper bound of any sum of the numbers in a manifest.

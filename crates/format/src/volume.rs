@@ -1,9 +1,12 @@
 //! `volume.pando` and its copy: the identity of a volume (`docs/format/volume.md`). Written once,
 //! by `format`; the first gets its name last.
+//!
+//! A volume in a directory has version 1. Version 2 is the header of a volume in an object store,
+//! which is an object there, and in each host directory of that volume, with the store's URL.
 
 use crate::layout::{Field, size_of};
 use crate::sealed::{Covers, Opened, Seal};
-use crate::{Malformed, Writer};
+use crate::{Malformed, Reader, Writer};
 
 /// Name of the file in the volume directory.
 pub const FILE: &str = "volume.pando";
@@ -13,12 +16,16 @@ pub const COPY: &str = "volume.copy";
 pub const UNFINISHED: &str = "volume.pando.new";
 /// The magic number of the file.
 pub const MAGIC: [u8; 8] = *b"PANDOVOL";
-/// The version that this program writes, and the newest that it reads.
-pub const VERSION: u32 = 1;
+/// The newest version that this program reads.
+pub const VERSION: u32 = 2;
+/// The version of a volume whose files are in one directory.
+pub const VERSION_OF_DIRECTORY: u32 = 1;
 /// Longest name of the virtual directory of snapshots.
 pub const SNAPSHOT_DIR_BYTES_MAX: usize = 64;
+/// Longest URL of an object store.
+pub const URL_BYTES_MAX: usize = 1024;
 /// Most bytes of the file: a reader need not read more.
-pub const BYTES_MAX: usize = 256;
+pub const BYTES_MAX: usize = 1280;
 
 /// Layout of the file.
 pub const LAYOUT: &[Field] = &[
@@ -32,12 +39,32 @@ pub const LAYOUT: &[Field] = &[
     Field::fixed("created", "i64 LE", 8),
     Field::fixed("snapshot_dir_length", "u8", 1),
     Field::variable("snapshot_dir", "bytes"),
+    Field::variable("home", "u8"),
+    Field::variable("url_length", "u16 LE"),
+    Field::variable("url", "bytes"),
 ];
 
 const FIXED_BYTES: usize = 65;
 const _: () = assert!(size_of(LAYOUT) == FIXED_BYTES);
-const SEAL: Seal =
-    Seal { structure: "volume header", magic: MAGIC, version: VERSION, covers: Covers::Body };
+/// Bytes of the fields `home` and `url_length`.
+const HOME_BYTES: usize = 3;
+
+/// The seal of a version that is written.
+const fn seal(version: u32) -> Seal {
+    Seal { structure: "volume header", magic: MAGIC, version, covers: Covers::Body }
+}
+
+/// Where the files of a volume are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Home {
+    /// In the directory of this header.
+    #[default]
+    Directory,
+    /// In the object store of which this header is an object.
+    Objects,
+    /// In the object store with this URL. The directory of this header belongs to one host.
+    Host(String),
+}
 
 /// The engine that stores the trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +106,8 @@ pub struct VolumeHeader {
     pub created: i64,
     /// Name of the virtual directory of snapshots.
     pub snapshot_dir: Vec<u8>,
+    /// Where the volume's files are.
+    pub home: Home,
 }
 
 /// Why bytes are not a valid header.
@@ -96,11 +125,23 @@ pub enum HeaderError {
 }
 
 impl VolumeHeader {
+    /// The version of its format.
+    pub fn version(&self) -> u32 {
+        if self.home == Home::Directory { VERSION_OF_DIRECTORY } else { VERSION }
+    }
+
     /// The file's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let name_length = u8::try_from(self.snapshot_dir.len()).unwrap_or(u8::MAX);
-        let length = FIXED_BYTES.saturating_add(usize::from(name_length));
+        let url = match &self.home {
+            Home::Host(url) => url.as_bytes(),
+            Home::Directory | Home::Objects => &[],
+        };
+        let url_length = u16::try_from(url.len()).unwrap_or(u16::MAX);
+        let is_v2 = self.home != Home::Directory;
+        let more = if is_v2 { HOME_BYTES.saturating_add(usize::from(url_length)) } else { 0 };
+        let length = FIXED_BYTES.saturating_add(usize::from(name_length)).saturating_add(more);
         body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
         body.put_u32(self.engine.number());
         body.raw(&self.volume_id);
@@ -108,7 +149,12 @@ impl VolumeHeader {
         body.put_i64(self.created);
         body.put_u8(name_length);
         body.raw(self.snapshot_dir.get(..usize::from(name_length)).unwrap_or_default());
-        SEAL.seal(&body)
+        if is_v2 {
+            body.put_u8(if url.is_empty() { 1 } else { 2 });
+            body.put_u16(url_length);
+            body.raw(url.get(..usize::from(url_length)).unwrap_or_default());
+        }
+        seal(self.version()).seal(&body)
     }
 
     /// Reads the file's bytes. The magic and the version are checked first: they have the same
@@ -117,8 +163,8 @@ impl VolumeHeader {
         if bytes.get(..MAGIC.len()).is_some_and(|magic| magic != MAGIC) {
             return Err(HeaderError::NotAVolume);
         }
-        let mut reader = match SEAL.open(bytes)? {
-            Opened::Body(_, reader) => reader,
+        let (version, mut reader) = match seal(VERSION).open(bytes)? {
+            Opened::Body(version, reader) => (version, reader),
             Opened::Newer(version) => return Err(HeaderError::Newer(version)),
         };
         let length = reader.u32()?;
@@ -133,11 +179,25 @@ impl VolumeHeader {
         let created = reader.i64()?;
         let name_length = reader.u8()?;
         let snapshot_dir = reader.take(usize::from(name_length))?.to_vec();
+        let home =
+            if version == VERSION_OF_DIRECTORY { Home::Directory } else { home(&mut reader)? };
         reader.end()?;
         if snapshot_dir.is_empty() || snapshot_dir.len() > SNAPSHOT_DIR_BYTES_MAX {
             return Err(reader.malformed("a name of snapshots", name_length.to_string()).into());
         }
-        Ok(VolumeHeader { volume_id, engine, hash_key, created, snapshot_dir })
+        Ok(VolumeHeader { volume_id, engine, hash_key, created, snapshot_dir, home })
+    }
+}
+
+/// The fields that version 2 adds.
+fn home(reader: &mut Reader<'_>) -> Result<Home, Malformed> {
+    let kind = reader.u8()?;
+    let length = usize::from(reader.u16()?);
+    let url = reader.take(length)?.to_vec();
+    match (kind, String::from_utf8(url)) {
+        (1, Ok(url)) if url.is_empty() => Ok(Home::Objects),
+        (2, Ok(url)) if !url.is_empty() && length <= URL_BYTES_MAX => Ok(Home::Host(url)),
+        _ => Err(reader.malformed("a home and its URL", format!("{kind}, {length} bytes"))),
     }
 }
 
@@ -158,7 +218,10 @@ pub fn differ_in_version_only(one: &[u8], other: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{EngineKind, HeaderError, VolumeHeader, differ_in_version_only};
+    use super::{
+        BYTES_MAX, EngineKind, HeaderError, Home, URL_BYTES_MAX, VolumeHeader,
+        differ_in_version_only,
+    };
 
     fn sample() -> VolumeHeader {
         VolumeHeader {
@@ -167,32 +230,63 @@ mod tests {
             hash_key: [2; 16],
             created: 3,
             snapshot_dir: b".snapshots".to_vec(),
+            home: Home::Directory,
         }
     }
 
+    fn at(home: Home) -> VolumeHeader {
+        VolumeHeader { home, ..sample() }
+    }
+
     #[test]
-    fn a_header_round_trips() {
-        assert_eq!(VolumeHeader::decode(&sample().encode()), Ok(sample()));
+    fn a_header_round_trips_and_a_directory_keeps_version_1() {
+        let url = "s3://bucket/prefix".to_owned();
+        for (home, version) in [(Home::Directory, 1), (Home::Objects, 2), (Home::Host(url), 2)] {
+            let bytes = at(home.clone()).encode();
+            assert_eq!(bytes[8], version);
+            assert_eq!(VolumeHeader::decode(&bytes), Ok(at(home)));
+        }
+        let longest = VolumeHeader {
+            snapshot_dir: vec![b'x'; 64],
+            home: Home::Host("u".repeat(URL_BYTES_MAX)),
+            ..sample()
+        };
+        assert!(longest.encode().len() <= BYTES_MAX);
+        assert_eq!(VolumeHeader::decode(&longest.encode()), Ok(longest));
+    }
+
+    #[test]
+    fn a_home_and_its_url_agree() {
+        let whole = at(Home::Host("s3://b".to_owned())).encode();
+        for (at, byte) in [(75, 0), (75, 1), (75, 3), (76, 0), (78, 0xff)] {
+            let mut bad = whole.clone();
+            bad[at] = byte;
+            let sum = crc32c::crc32c(&bad[16..]).to_le_bytes();
+            bad[12..16].copy_from_slice(&sum);
+            assert!(VolumeHeader::decode(&bad).is_err(), "{at}: {byte}");
+        }
     }
 
     #[test]
     fn every_flipped_bit_and_every_truncation_is_detected() {
-        let bytes = sample().encode();
-        for bit in 0..bytes.len() * 8 {
-            let mut bad = bytes.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(VolumeHeader::decode(&bad).is_err(), "bit {bit}");
-        }
-        for length in 0..bytes.len() {
-            assert!(VolumeHeader::decode(&bytes[..length]).is_err(), "length {length}");
+        for home in [Home::Directory, Home::Objects, Home::Host("file:///x".to_owned())] {
+            let bytes = at(home).encode();
+            for bit in 0..bytes.len() * 8 {
+                let mut bad = bytes.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(VolumeHeader::decode(&bad).is_err(), "bit {bit}");
+            }
+            for length in 0..bytes.len() {
+                assert!(VolumeHeader::decode(&bytes[..length]).is_err(), "length {length}");
+            }
         }
     }
 
     #[test]
     fn another_file_and_a_newer_format_are_distinguished() {
         let mut bytes = sample().encode();
-        bytes[8] = 2;
-        assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::Newer(2)));
+        bytes[8] = 3;
+        assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::Newer(3)));
         bytes[0] = b'Q';
         assert_eq!(VolumeHeader::decode(&bytes), Err(HeaderError::NotAVolume));
     }

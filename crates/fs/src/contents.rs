@@ -122,9 +122,9 @@ impl Edit<'_> {
         let freed = self
             .fs
             .data
-            .write(store, file, offset, bytes, owner, self.txn.batch())
+            .write(store, file, offset, bytes, owner, self.plan.batch())
             .map_err(from_store)?;
-        self.freed = Some(freed);
+        self.plan.frees(freed);
         let inode = &mut self.file()?.inode;
         inode.has_extents = true;
         inode.allocated += bytes.len() as u64 - before;
@@ -235,9 +235,9 @@ pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
     let cut = edit
         .fs
         .data
-        .truncate(store, file, (inode.size, size), owner, edit.txn.batch())
+        .truncate(store, file, (inode.size, size), owner, edit.plan.batch())
         .map_err(from_store)?;
-    edit.freed = Some(cut.freed);
+    edit.plan.frees(cut.freed);
     let gone = edit.covered(cut.size, cut.end)?;
     let inode = &mut edit.file()?.inode;
     inode.size = cut.size;

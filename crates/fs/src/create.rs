@@ -3,17 +3,19 @@
 
 use std::sync::Arc;
 
-use device::{Device, Env};
+use device::{Blobs, Device, Env};
 use format::directory_record::DirectoryRecord;
 use format::key::{self, Counter, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
-use format::volume::{COPY, EngineKind, FILE, SNAPSHOT_DIR_BYTES_MAX, UNFINISHED, VolumeHeader};
+use format::volume::{
+    COPY, EngineKind, FILE, Home, SNAPSHOT_DIR_BYTES_MAX, UNFINISHED, VolumeHeader,
+};
 use inode::{Name, NameHash};
 use store::{Batch, Store, TreeId};
 
 use crate::numbers::ROOT_INO;
 use crate::subvol::VOLUME;
-use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header, own};
+use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header, objects, own};
 
 /// The volume's root subvolume.
 const ROOT_SUBVOLUME: u64 = 1;
@@ -26,6 +28,9 @@ impl Fs {
     /// name, which distinguishes an interrupted format from a volume that lost its header.
     pub fn format(env: &Env, options: &FormatOptions) -> Result<VolumeId, OpenError> {
         let header = new_header(env, options)?;
+        if let Some(objects) = &env.objects {
+            return format_objects(env, &*objects.store, header, options);
+        }
         check_empty(&*env.device)?;
         header::write_file(&*env.device, UNFINISHED, &header.encode())?;
         header::write_file(&*env.device, COPY, &header.encode())?;
@@ -59,7 +64,7 @@ impl Fs {
         env: &Env,
         progress: store::CheckProgress<'_>,
     ) -> Result<store::CheckReport, OpenError> {
-        let header = header::read(&*env.device)?;
+        let header = objects::find_header(env)?;
         crate::engine::inspect(env, &header, progress)
     }
 
@@ -69,7 +74,7 @@ impl Fs {
         options: &OpenOptions,
         through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Result<Arc<Fs>, OpenError> {
-        let header = header::read(&*env.device)?;
+        let header = objects::find_header(&env)?;
         Fs::open_by(env, header, options, through)
     }
 
@@ -84,11 +89,29 @@ impl Fs {
         let (store, own) = own::over(crate::engine::open(&env, &header, options)?)?;
         let hash = NameHash::new(header.hash_key);
         let fs = Fs::open_kept(env, (through(store), own), header, options, hash)?;
-        if !fs.options.read_only {
+        if !fs.options.read_only && fs.env.objects.is_none() {
             header::keep_copy(&*fs.env.device, &fs.header);
         }
         Ok(fs)
     }
+}
+
+/// Creates a volume in an empty object store. The device is a host directory; it gets no header
+/// here. The header in the store gets its name last.
+fn format_objects(
+    env: &Env,
+    store: &dyn Blobs,
+    header: VolumeHeader,
+    options: &FormatOptions,
+) -> Result<VolumeId, OpenError> {
+    let header = VolumeHeader { home: Home::Objects, ..header };
+    objects::begin_format(store, &header)?;
+    objects::make_directories(&*env.device)?;
+    let engine = crate::engine::create(env, &header, options.layout)?;
+    write_root(&*engine, env, options).map_err(OpenError::from)?;
+    engine.close()?;
+    objects::end_format(store, &header)?;
+    Ok(VolumeId(header.volume_id))
 }
 
 fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenError> {
@@ -111,6 +134,7 @@ fn new_header(env: &Env, options: &FormatOptions) -> Result<VolumeHeader, OpenEr
         hash_key,
         created: env.clock.now().0,
         snapshot_dir: name.clone(),
+        home: Home::Directory,
     })
 }
 

@@ -1,9 +1,6 @@
 //! Changes one inode: load it under its exclusive lock, change it, write back what changed, all in
 //! one batch.
 
-use std::sync::Arc;
-
-use data::Freed;
 use format::acl::Acl;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
@@ -11,14 +8,15 @@ use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::{Attr, FsError, NodeId};
-use store::Need;
 
+use crate::execute::{Context, execute_locked};
 use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
-use crate::locks::{Lock, Mode};
+use crate::locks::Mode;
 use crate::nodes::Orphan;
 use crate::orphan::is_stored;
+use crate::plan::{Attached, Effect, Plan};
+use crate::policy::{Policy, Whose};
 use crate::subvol::Subvol;
-use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
@@ -28,8 +26,10 @@ pub(crate) struct Edit<'a> {
     pub(crate) fs: &'a Fs,
     /// Its records.
     pub(crate) view: View<'a>,
+    /// What sees the plan.
+    policy: &'a dyn Policy,
     /// The subvolume.
-    pub(crate) subvol: &'a Arc<Subvol>,
+    pub(crate) subvol: &'a Subvol,
     /// The node.
     pub(crate) node: NodeId,
     /// Its number.
@@ -38,12 +38,10 @@ pub(crate) struct Edit<'a> {
     pub(crate) inode: Inode,
     /// Its state before, if it is not a directory.
     old: Option<InodeRecord>,
-    /// What the change writes besides.
-    pub(crate) txn: Txn<'a>,
+    /// What the change is planned as.
+    pub(crate) plan: &'a mut Plan,
     /// Whether contents or attributes are removed, and nothing is added that takes as much.
     removes: bool,
-    /// Pages that the change frees or allocated.
-    pub(crate) freed: Option<Freed>,
     bulk: Option<Vec<u8>>,
     xattrs: Option<XattrRecord>,
 }
@@ -52,7 +50,7 @@ pub(crate) struct Edit<'a> {
 pub(crate) fn edit<T>(
     fs: &Fs,
     node: NodeId,
-    change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
+    change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<T> {
     edit_beside(fs, node, None, change)
 }
@@ -67,7 +65,7 @@ pub(crate) fn edit_beside<T>(
     fs: &Fs,
     node: NodeId,
     beside: Option<u64>,
-    change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
+    change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<T> {
     let Edited { result, before, after } = edit_locked(fs, node, beside, change)?;
     if before.mode != after.mode {
@@ -80,7 +78,7 @@ pub(crate) fn edit_beside<T>(
 pub(crate) fn edit_answering<T>(
     fs: &Fs,
     node: NodeId,
-    change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
+    change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<(T, Attr)> {
     edit_locked(fs, node, None, change).map(|edited| (edited.result, edited.after))
 }
@@ -96,48 +94,39 @@ fn edit_locked<T>(
     fs: &Fs,
     node: NodeId,
     beside: Option<u64>,
-    change: impl FnOnce(&mut Edit<'_>) -> FsResult<T>,
+    mut change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<Edited<T>> {
     let (subvol, ino) = fs.place(node)?;
-    let entered = fs.enter(&subvol)?;
-    let node = subvol.node(ino);
-    let lock = |ino| Lock::Object { subvol: subvol.id.0, ino };
-    let _object = beside.is_none().then(|| fs.locks.exclusive(lock(ino)));
-    let _objects = beside.map(|other| {
-        fs.locks.lock(&[(lock(ino), Mode::Exclusive), (lock(other), Mode::Exclusive)])
-    });
-    let view = View::new(&*fs.store, entered.tree);
-    let inode = load(fs, view, node, ino)?;
-    let before = inode.attr(node);
-    let old = match &inode {
-        Inode::File(file) => Some(file.inode),
-        Inode::Directory(..) => None,
-    };
-    let txn = Txn::new(fs);
-    let mut edit = Edit {
-        fs,
-        view,
-        subvol: &subvol,
-        node,
-        ino,
-        inode,
-        old,
-        txn,
-        removes: false,
-        freed: None,
-        bulk: None,
-        xattrs: None,
-    };
-    let result = change(&mut edit).and_then(|result| {
+    let (entered, policies) = (fs.enter(&subvol)?, fs.policies());
+    let at = Context::new(fs, &policies, &subvol, entered.tree);
+    let locks = [ino, beside.unwrap_or(ino)].map(|ino| (at.object(ino), Mode::Exclusive));
+    let locks = if beside.is_some() { &locks[..] } else { &locks[..1] };
+    execute_locked(&at, locks, |at, plan| {
+        let node = at.subvol.node(ino);
+        let inode = load(fs, at.view, node, ino)?;
+        let before = inode.attr(node);
+        let old = match &inode {
+            Inode::File(file) => Some(file.inode),
+            Inode::Directory(..) => None,
+        };
+        let mut edit = Edit {
+            fs,
+            policy: at.policy,
+            view: at.view,
+            subvol: at.subvol,
+            node,
+            ino,
+            inode,
+            old,
+            plan,
+            removes: false,
+            bulk: None,
+            xattrs: None,
+        };
+        let result = change(&mut edit)?;
         edit.write_back(&before)?;
-        Ok(result)
-    });
-    // A commit takes what it freed; the rest was written for an abandoned change.
-    if let Some(freed) = edit.freed.take() {
-        fs.data.abandon(freed);
-    }
-    let result = result?;
-    Ok(Edited { result, before, after: edit.inode.attr(node) })
+        Ok(Edited { result, before, after: edit.inode.attr(node) })
+    })
 }
 
 impl Edit<'_> {
@@ -152,7 +141,7 @@ impl Edit<'_> {
     /// Notes that contents or attributes are removed, and nothing is added that takes as much.
     pub(crate) fn removes(&mut self) {
         self.removes = true;
-        self.txn.batch().mark(Need::Removes);
+        self.plan.removes();
     }
 
     /// Contents that are not extents, or the target.
@@ -197,7 +186,7 @@ impl Edit<'_> {
                     // A removed directory that is still held has no place for them.
                     Err(FsError::NotFound)
                 } else {
-                    self.fs.nodes.set_orphan(self.node, Orphan::Directory(record));
+                    self.plan.effect(Effect::SetOrphan(self.node, Orphan::Directory(record)));
                     Ok(())
                 }
             }
@@ -211,16 +200,14 @@ impl Edit<'_> {
 
     fn write_directory(&mut self, mut record: DirectoryRecord, before: &Attr) -> FsResult<()> {
         let owned = (before.uid, before.gid);
-        self.txn.charge_chown(self.subvol.id.0, self.ino, &record, owned)?;
+        self.policy.changes_directory(self.plan, self.whose(), &record, owned)?;
         if let Some(xattrs) = self.xattrs.take() {
             let key = key::directory(self.ino, Part::Xattrs);
             record.has_xattrs = !xattrs.is_empty();
             self.put_or_delete(&key, (!xattrs.is_empty()).then(|| xattrs.encode()));
         }
-        self.txn.put_directory(self.view.tree, self.ino, &record);
-        self.commit()?;
-        // Its mirrors in a trash have its old rights.
-        self.fs.trash.directories_moved();
+        self.plan.put_directory(self.view.tree, self.ino, &record);
+        self.plan.effect(Effect::DirectoriesMoved);
         Ok(())
     }
 
@@ -234,23 +221,22 @@ impl Edit<'_> {
         inode.has_xattrs = !xattrs.is_empty();
         if !is_stored(&inode, Some(&xattrs)) {
             let orphan = Orphan::File { inode, bulk, xattrs };
-            self.fs.nodes.set_orphan(self.node, orphan);
+            self.plan.effect(Effect::SetOrphan(self.node, orphan));
             return Ok(());
         }
-        self.txn.charge_changed(self.subvol.id.0, self.ino, (None, &mut inode), true)?;
+        self.policy.changes(self.plan, self.whose(), (None, &mut inode), true)?;
         // It owns extents from now on, which a crash would leak if the store did not know of it, or
         // more than is kept in memory.
-        let attached = crate::txn::Attached {
+        let attached = Attached {
             bulk: inode.has_bulk.then_some(bulk),
             xattrs: inode.has_xattrs.then_some(xattrs),
         };
         let keys = (key::linked(self.ino, Part::Bulk), key::linked(self.ino, Part::Xattrs));
-        self.txn.put_attached(self.view.tree, &keys.0, &keys.1, &attached);
-        self.txn.put_linked(self.view.tree, self.ino, &LinkedRecord { nlink: 0, inode });
+        self.plan.put_attached(self.view.tree, &keys.0, &keys.1, &attached);
+        self.plan.put_linked(self.view.tree, self.ino, &LinkedRecord { nlink: 0, inode });
         let orphan = key::orphan(self.subvol.id.0, self.ino);
-        self.txn.batch().put(crate::subvol::VOLUME, &orphan, b"");
-        self.commit()?;
-        self.fs.nodes.store_orphan(self.node);
+        self.plan.batch().put(crate::subvol::VOLUME, &orphan, b"");
+        self.plan.effect(Effect::StoreOrphan(self.node));
         Ok(())
     }
 
@@ -260,10 +246,10 @@ impl Edit<'_> {
         let (ino, tree) = (self.ino, self.view.tree);
         // A mere truncate or punch is never refused, so the mark of an inherited file stays.
         let shrinks = |old: &InodeRecord| self.removes && file.inode.stored() <= old.stored();
-        let changed = self.freed.is_some() || bulk.is_some();
+        let changed = self.plan.changes_contents() || bulk.is_some();
         let changed = changed && !self.old.as_ref().is_some_and(shrinks);
         let change = (self.old.as_ref(), &mut file.inode);
-        self.txn.charge_changed(self.subvol.id.0, ino, change, changed)?;
+        self.policy.changes(self.plan, (self.subvol.id.0, ino), change, changed)?;
         if let Some(bulk) = &bulk {
             file.inode.has_bulk = !bulk.is_empty();
         }
@@ -274,11 +260,11 @@ impl Edit<'_> {
             Place::Entry { dir, cookie, chained } => {
                 let target = Target::Embedded(file.inode);
                 let entry = EntryRecord { chained, ino, name: file.name.as_bytes(), target };
-                self.txn.put_entry(tree, dir, cookie, &entry);
+                self.plan.put_entry(tree, dir, cookie, &entry);
             }
             Place::Linked | Place::Memory => {
                 let record = LinkedRecord { nlink: file.nlink, inode: file.inode };
-                self.txn.put_linked(tree, ino, &record);
+                self.plan.put_linked(tree, ino, &record);
             }
         }
         let (place, named, size) = (file.place, file.nlink > 0, file.inode.size);
@@ -290,22 +276,20 @@ impl Edit<'_> {
             self.put_or_delete(&place.key(ino, Part::Xattrs), bytes);
         }
         if named {
-            self.txn.count(self.subvol.id.0, 0, size as i64 - before.size as i64);
+            self.plan.count(self.subvol.id.0, 0, size as i64 - before.size as i64);
         }
-        self.commit()
+        Ok(())
     }
 
-    fn commit(&mut self) -> FsResult<()> {
-        let result = self.txn.commit();
-        self.fs.settle_freed(self.freed.take(), result.as_ref().copied());
-        result.map(|_| ())
+    fn whose(&self) -> Whose {
+        (self.subvol.id.0, self.ino)
     }
 
     fn put_or_delete(&mut self, key: &[u8], value: Option<Vec<u8>>) {
         let tree = self.view.tree;
         match value {
-            Some(bytes) => self.txn.batch().put(tree, key, &bytes),
-            None => self.txn.batch().delete(tree, key),
+            Some(bytes) => self.plan.batch().put(tree, key, &bytes),
+            None => self.plan.batch().delete(tree, key),
         }
     }
 }

@@ -4,13 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use btree::BtreeStore;
-use device::{Device, Env, LocalDevice};
+use device::{BlobsBelow, Device, Env, LocalDevice, Objects, PatientBlobs};
 use format::directory_record;
 use format::log_segment::{self, HEADER_BYTES, SegmentHeader};
 use format::superblock::{self, SUPERBLOCK_BYTES, Superblock};
 use format::volume::{EngineKind, VolumeHeader};
 use lsm::LsmStore;
-use store::{CheckProgress, CheckReport, EngineOptions, LogKey, Store};
+use store::{
+    CheckProgress, CheckReport, EngineOptions, LogKey, LogObjects, LogPlace, ObjectLogSettings,
+    Store,
+};
 
 pub use store::LOG_DIRECTORY;
 
@@ -23,6 +26,9 @@ use crate::{Layout, OpenError, OpenOptions};
 
 /// Directories of a volume that engines and data create.
 pub(crate) const DIRECTORIES: [&str; 4] = ["btree", "lsm", LOG_DIRECTORY, "data"];
+
+/// Where the objects of an engine are, below an object store.
+const RUNS: &str = "lsm";
 
 /// The superblocks of the B-tree.
 pub(crate) const SUPERBLOCKS: [&str; 2] = ["btree/super-0", "btree/super-1"];
@@ -49,7 +55,7 @@ pub(crate) fn create(
                 Layout::Rows => 0,
                 Layout::Column => COLUMN_VALUES_FROM,
             };
-            LsmStore::create(env, &lsm::Options { values_from, ..lsm(common) })?
+            LsmStore::create(env, &lsm::Options { values_from, ..lsm(env, common) })?
         }
     })
 }
@@ -61,11 +67,14 @@ pub(crate) fn open(
     options: &OpenOptions,
 ) -> Result<Arc<dyn Store>, OpenError> {
     let common = common(env, header, options)?;
+    if env.objects.is_some() {
+        crate::objects::make_directories(&*env.device)?;
+    }
     Ok(match header.engine {
         EngineKind::Btree => BtreeStore::open(env, &btree(common))?,
         EngineKind::Lsm => {
             let merge_bytes_per_second = options.merge_bytes_per_second;
-            let options = lsm::Options { merge_bytes_per_second, ..lsm(common) };
+            let options = lsm::Options { merge_bytes_per_second, ..lsm(env, common) };
             LsmStore::open(env, &options)?
         }
     })
@@ -80,7 +89,7 @@ pub(crate) fn inspect(
     let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
         EngineKind::Btree => btree::inspect(env, &btree(common), progress)?,
-        EngineKind::Lsm => lsm::inspect(env, &lsm(common), progress)?,
+        EngineKind::Lsm => lsm::inspect(env, &lsm(env, common), progress)?,
     })
 }
 
@@ -133,7 +142,7 @@ pub(crate) fn repair(env: &Env, header: &VolumeHeader) -> Result<(), OpenError> 
                 Err(OpenError::Unreadable { file, why })
             }
         },
-        EngineKind::Lsm => Ok(lsm::repair(env, &lsm(common))?),
+        EngineKind::Lsm => Ok(lsm::repair(env, &lsm(env, common))?),
     }
 }
 
@@ -157,7 +166,7 @@ pub(crate) fn cut_log(env: &Env, header: &VolumeHeader) -> Result<store::Cut, Op
     let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
         EngineKind::Btree => BtreeStore::cut_log(env, &btree(common))?,
-        EngineKind::Lsm => LsmStore::cut_log(env, &lsm(common))?,
+        EngineKind::Lsm => LsmStore::cut_log(env, &lsm(env, common))?,
     })
 }
 
@@ -166,7 +175,7 @@ pub(crate) fn cost_of_cut(env: &Env, header: &VolumeHeader) -> Result<store::Cut
     let common = common(env, header, &OpenOptions::default())?;
     Ok(match header.engine {
         EngineKind::Btree => BtreeStore::cost_of_cut(env, &btree(common))?,
-        EngineKind::Lsm => LsmStore::cost_of_cut(env, &lsm(common))?,
+        EngineKind::Lsm => LsmStore::cost_of_cut(env, &lsm(env, common))?,
     })
 }
 
@@ -175,7 +184,7 @@ pub(crate) fn repair_log(env: &Env, header: &VolumeHeader) -> Result<(), OpenErr
     let common = common(env, header, &OpenOptions::default())?;
     match header.engine {
         EngineKind::Btree => BtreeStore::repair_log(env, &btree(common))?,
-        EngineKind::Lsm => LsmStore::repair_log(env, &lsm(common))?,
+        EngineKind::Lsm => LsmStore::repair_log(env, &lsm(env, common))?,
     }
     Ok(())
 }
@@ -210,7 +219,19 @@ fn common(
         },
         checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
         isolated_tree: Some(crate::own::COPY),
+        log_place: log_place(env),
         ..EngineOptions::default()
+    })
+}
+
+/// Where the log is: with everything else, and never in the cache, because it is read only by
+/// recovery.
+fn log_place(env: &Env) -> LogPlace {
+    let Some(objects) = &env.objects else { return LogPlace::Device };
+    let store = Arc::<PatientBlobs>::clone(&objects.store);
+    LogPlace::Objects(LogObjects {
+        blobs: Arc::new(BlobsBelow::new(store, RUNS)),
+        settings: ObjectLogSettings::default(),
     })
 }
 
@@ -218,7 +239,11 @@ fn btree(common: EngineOptions) -> btree::Options {
     btree::Options { common, ..btree::Options::default() }
 }
 
-fn lsm(common: EngineOptions) -> lsm::Options {
+fn lsm(env: &Env, common: EngineOptions) -> lsm::Options {
     let prefix_bytes = format::key::DIRECTORY_PREFIX_BYTES;
-    lsm::Options { common, prefix_bytes, ..lsm::Options::default() }
+    let below = |objects: &Objects| {
+        lsm::BlobStore(Arc::new(BlobsBelow::new(Arc::clone(&objects.cached), RUNS)))
+    };
+    let blobs = env.objects.as_ref().map(below);
+    lsm::Options { common, prefix_bytes, blobs, ..lsm::Options::default() }
 }

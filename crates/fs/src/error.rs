@@ -13,6 +13,8 @@ pub(crate) fn from_store(error: store::Error) -> FsError {
     }
     match error {
         store::Error::ReadOnly(why) => FsError::ReadOnly(why.to_string()),
+        // Another host opened the volume: nothing more can be changed through this one.
+        store::Error::Replaced(_) => FsError::ReadOnly(error.to_string()),
         store::Error::NoTree(_) => FsError::Stale,
         other => FsError::Io(IoFailure { place: place(&other), what: other.to_string() }),
     }

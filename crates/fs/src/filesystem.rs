@@ -85,11 +85,11 @@ impl FileSystem for Fs {
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
-        self.removing(|removal| unlink::unlink(self, caller, parent, name, removal))
+        self.removing(|policy| unlink::unlink(self, policy, caller, parent, name))
     }
 
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
-        self.removing(|removal| rmdir::rmdir(self, caller, parent, name, removal))
+        self.removing(|policy| rmdir::rmdir(self, policy, caller, parent, name))
     }
 
     fn rename(
@@ -99,7 +99,7 @@ impl FileSystem for Fs {
         to: (NodeId, &[u8]),
         mode: RenameMode,
     ) -> FsResult<()> {
-        self.removing(|removal| rename::rename(self, caller, from, to, (mode, removal)))
+        self.removing(|policy| rename::rename(self, policy, caller, from, to, mode))
     }
 
     fn read(

@@ -27,6 +27,9 @@ struct HeaderFile {
     is: HeaderState,
 }
 
+/// Reads the bytes of an object; `None` if there is none.
+type ReadObject<'r> = &'r mut dyn FnMut(&'static str) -> device::Result<Option<Vec<u8>>>;
+
 enum HeaderState {
     Whole(VolumeHeader),
     Newer(u32),
@@ -132,6 +135,11 @@ fn read_file(device: &dyn Device, path: &str) -> Result<HeaderFile, OpenError> {
             return Ok(HeaderFile { bytes: Vec::new(), is });
         }
     }
+    Ok(decoded(path, bytes))
+}
+
+/// What the bytes of a header are.
+fn decoded(path: &str, bytes: Vec<u8>) -> HeaderFile {
     let is = match VolumeHeader::decode(&bytes) {
         Ok(header) => HeaderState::Whole(header),
         Err(HeaderError::Newer(version)) => HeaderState::Newer(version),
@@ -140,20 +148,37 @@ fn read_file(device: &dyn Device, path: &str) -> Result<HeaderFile, OpenError> {
         }
         Err(HeaderError::Malformed(error)) => HeaderState::Damaged(error.located(path, 0)),
     };
-    Ok(HeaderFile { bytes, is })
+    HeaderFile { bytes, is }
 }
 
 impl Headers {
     /// Reads both. A copy that cannot be opened counts as damaged.
     pub(crate) fn read(device: &dyn Device) -> Result<Headers, OpenError> {
-        let mut headers =
-            Headers { main: read_file(device, FILE)?, copy: read_file(device, COPY)? };
-        if matches!(headers.main.is, HeaderState::Missing) && device.metadata(UNFINISHED)?.is_some()
-        {
-            // The volume was never finished: the copy belongs to none.
-            headers.copy = HeaderFile { bytes: Vec::new(), is: HeaderState::Missing };
+        let headers = Headers { main: read_file(device, FILE)?, copy: read_file(device, COPY)? };
+        Ok(headers.without_unfinished(|| Ok(device.metadata(UNFINISHED)?.is_some()))?)
+    }
+
+    /// Those of an object store, by a function that reads an object.
+    pub(crate) fn of(read: ReadObject<'_>) -> Result<Headers, OpenError> {
+        let mut header = |path| {
+            let found = read(path)?.map(|bytes| decoded(path, bytes));
+            let missing = || HeaderFile { bytes: Vec::new(), is: HeaderState::Missing };
+            Ok::<_, OpenError>(found.unwrap_or_else(missing))
+        };
+        Ok(Headers { main: header(FILE)?, copy: header(COPY)? }
+            .without_unfinished(|| Ok(read(UNFINISHED)?.is_some()))?)
+    }
+
+    /// Without the copy, if the volume was never finished: then it belongs to none.
+    fn without_unfinished(
+        self,
+        is_unfinished: impl FnOnce() -> device::Result<bool>,
+    ) -> device::Result<Headers> {
+        if matches!(self.main.is, HeaderState::Missing) && is_unfinished()? {
+            let copy = HeaderFile { bytes: Vec::new(), is: HeaderState::Missing };
+            return Ok(Headers { copy, ..self });
         }
-        Ok(headers)
+        Ok(self)
     }
 
     fn each(&self) -> [(&'static str, &HeaderFile); 2] {
@@ -210,6 +235,21 @@ impl Headers {
             }
         }
         Ok(right.cloned())
+    }
+
+    /// The header with an id, if either is one.
+    pub(crate) fn of_volume(&self, id: [u8; 16]) -> Option<&VolumeHeader> {
+        self.each().into_iter().find_map(|(_, found)| match &found.is {
+            HeaderState::Whole(header) if header.volume_id == id => Some(header),
+            _ => None,
+        })
+    }
+
+    /// The names whose files do not hold a header.
+    pub(crate) fn unlike(&self, header: &VolumeHeader) -> Vec<&'static str> {
+        let bytes = header.encode();
+        let unlike = self.each().into_iter().filter(|(_, found)| found.bytes != bytes);
+        unlike.map(|(path, _)| path).collect()
     }
 
     /// What is wrong with either, compared with the right one. Without that nothing is repaired.

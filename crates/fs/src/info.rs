@@ -148,6 +148,14 @@ impl Default for OpenOptions {
     }
 }
 
+/// The state of the object store that keeps a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectsStatus {
+    /// How long changes have been waiting to become durable because the store does not accept
+    /// objects, and its last error.
+    pub waits: Option<(std::time::Duration, String)>,
+}
+
 /// What a volume reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeStatus {
@@ -178,6 +186,8 @@ pub struct VolumeStatus {
     pub log_bytes: u64,
     /// Space of everything.
     pub disk_bytes: u64,
+    /// The object store that keeps the volume, if one does.
+    pub objects: Option<ObjectsStatus>,
     /// Written since opening, contents of files not counted.
     pub written_bytes: u64,
     /// Writes since opening, likewise.

@@ -16,16 +16,20 @@ mod find;
 mod front_end;
 mod header;
 mod history;
+mod objects;
 mod paths;
 mod volume;
 
 // Operations and subvolume verbs.
 mod contents;
 mod edit;
+mod execute;
 mod handles;
 mod ops;
 mod orphan;
 mod path_of;
+mod plan;
+mod policy;
 mod ranges;
 mod snapshots;
 mod subvolumes;
@@ -35,6 +39,7 @@ mod txn;
 mod account;
 mod owner_count;
 mod owners;
+mod policies;
 mod quota;
 mod quota_adopt;
 mod quota_check;
@@ -88,11 +93,12 @@ pub use front_end::Volume;
 pub use header::is_volume;
 pub use history::{Change, Version};
 pub use info::{
-    Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange, OpenOptions,
-    OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed,
-    RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo, SnapshotInfo, SnapshotsOf,
-    TrashSetting, VolumeId, VolumeStatus,
+    Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
+    ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
+    QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
+    SnapshotInfo, SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
 };
+pub use objects::{HostDirectory, host_directory, make_host};
 pub use open_error::OpenError;
 pub use paths::Paths;
 pub use reclaim::Waiting;

@@ -60,10 +60,18 @@ enum Guard<'a> {
 /// Most locks that are held without allocation: a rename in its usual form.
 const INLINE: usize = 8;
 
-/// Held locks; dropping releases them.
+/// Held locks; dropping releases them. They belong to the value, and move with it to
+/// another thread.
 pub(crate) struct LockSet<'a> {
-    inline: [Option<Guard<'a>>; INLINE],
-    more: Vec<Guard<'a>>,
+    _held: Held<'a>,
+}
+
+#[expect(dead_code, reason = "held")]
+enum Held<'a> {
+    None,
+    One(Guard<'a>),
+    Few([Option<Guard<'a>>; INLINE]),
+    Many(Vec<Guard<'a>>),
 }
 
 impl LockTable {
@@ -87,49 +95,61 @@ impl LockTable {
     /// Takes several locks.
     #[inline]
     pub(crate) fn lock(&self, locks: &[(Lock, Mode)]) -> LockSet<'_> {
-        if locks.len() <= INLINE {
-            let mut wanted = [(u16::MAX, Mode::Shared); INLINE];
-            for (slot, (lock, mode)) in wanted.iter_mut().zip(locks) {
-                *slot = (lock.stripe(), *mode);
+        let held = match locks {
+            [] => Held::None,
+            [(lock, mode)] => Held::One(self.guard(lock.stripe(), *mode)),
+            _ if locks.len() <= INLINE => {
+                let mut wanted = [(u16::MAX, Mode::Shared); INLINE];
+                for (slot, (lock, mode)) in wanted.iter_mut().zip(locks) {
+                    *slot = (lock.stripe(), *mode);
+                }
+                self.few(&mut wanted[..locks.len()])
             }
-            self.take(&mut wanted[..locks.len()])
-        } else {
-            let mut wanted: Vec<_> =
-                locks.iter().map(|(lock, mode)| (lock.stripe(), *mode)).collect();
-            self.take(&mut wanted)
+            _ => self.many(locks),
+        };
+        LockSet { _held: held }
+    }
+
+    #[inline]
+    fn guard(&self, stripe: u16, mode: Mode) -> Guard<'_> {
+        let lock = &self.stripes[usize::from(stripe)];
+        match mode {
+            Mode::Shared => Guard::Shared(lock.read()),
+            Mode::Exclusive => Guard::Exclusive(lock.write()),
         }
     }
 
     #[inline]
-    fn take(&self, wanted: &mut [(u16, Mode)]) -> LockSet<'_> {
-        // Of two modes for a stripe the exclusive one sorts last, and the last one is taken.
-        if wanted.len() == 2 {
-            if wanted[0] > wanted[1] {
-                wanted.swap(0, 1);
+    fn few(&self, wanted: &mut [(u16, Mode)]) -> Held<'_> {
+        // Two are the locks of most operations.
+        if let [first, second] = wanted {
+            if *first > *second {
+                std::mem::swap(first, second);
             }
         } else {
             wanted.sort_unstable();
         }
-        let mut set = LockSet { inline: [const { None }; INLINE], more: Vec::new() };
-        let mut used = 0;
-        for (at, &(stripe, mode)) in wanted.iter().enumerate() {
-            if wanted.get(at + 1).is_some_and(|next| next.0 == stripe) {
-                continue;
-            }
-            let lock = &self.stripes[usize::from(stripe)];
-            let guard = match mode {
-                Mode::Shared => Guard::Shared(lock.read()),
-                Mode::Exclusive => Guard::Exclusive(lock.write()),
-            };
-            if used < INLINE {
-                set.inline[used] = Some(guard);
-                used += 1;
-            } else {
-                set.more.push(guard);
-            }
+        let mut few = [const { None }; INLINE];
+        for (slot, (stripe, mode)) in few.iter_mut().zip(once(wanted)) {
+            *slot = Some(self.guard(stripe, mode));
         }
-        set
+        Held::Few(few)
     }
+
+    #[cold]
+    fn many(&self, locks: &[(Lock, Mode)]) -> Held<'_> {
+        let mut wanted: Vec<_> = locks.iter().map(|(lock, mode)| (lock.stripe(), *mode)).collect();
+        wanted.sort_unstable();
+        Held::Many(once(&wanted).map(|(stripe, mode)| self.guard(stripe, mode)).collect())
+    }
+}
+
+/// Each stripe once, of those that are sorted. Of two modes for one the exclusive one sorts last,
+/// and the last one is taken.
+#[inline]
+fn once(wanted: &[(u16, Mode)]) -> impl Iterator<Item = (u16, Mode)> {
+    let is_last = |at: usize| wanted.get(at + 1).is_none_or(|next| next.0 != wanted[at].0);
+    (0..wanted.len()).filter(move |at| is_last(*at)).map(|at| wanted[at])
 }
 
 #[cfg(test)]
@@ -148,6 +168,21 @@ mod tests {
         assert!(table.stripes[usize::from(object.stripe())].try_read().is_none());
         drop(held);
         assert!(table.stripes[usize::from(object.stripe())].try_write().is_some());
+    }
+
+    #[test]
+    fn locks_are_released_by_the_thread_that_has_them() {
+        let table = LockTable::new();
+        let locks = [1, 2].map(|ino| (Lock::Object { subvol: 1, ino }, Mode::Exclusive));
+        let is_free = |lock: Lock| table.stripes[usize::from(lock.stripe())].try_write().is_some();
+        for count in [1, 2] {
+            let held = table.lock(&locks[..count]);
+            assert!(!is_free(locks[0].0));
+            device::scope(|scope| {
+                scope.spawn(move || drop(held));
+            });
+            assert!(is_free(locks[0].0));
+        }
     }
 
     #[test]

@@ -55,6 +55,18 @@ pub(crate) enum Orphan {
     Directory(DirectoryRecord),
 }
 
+impl Orphan {
+    /// Takes contents and attributes, and leaves the rest.
+    pub(crate) fn take(&mut self) -> Orphan {
+        match self {
+            Orphan::File { inode, bulk, xattrs } => {
+                Orphan::File { inode: *inode, bulk: take(bulk), xattrs: take(xattrs) }
+            }
+            Orphan::Directory(record) => Orphan::Directory(*record),
+        }
+    }
+}
+
 // DO NOT ENLARGE: 24 bytes here, with the key and the map's overhead, keep a held inode below
 // the 80 bytes of the memory budget.
 #[derive(Debug, Clone, Copy)]

@@ -102,6 +102,30 @@ impl Numbers {
     }
 }
 
+/// Numbers of data segments that an opening gets: more than it can use.
+const SEGMENTS_RANGE: u64 = 1 << 36;
+
+/// Assigns an opening of a volume in an object store its own numbers of data segments, and returns
+/// the first. Objects that earlier openings requested may appear later, under smaller numbers.
+pub(crate) fn reserve_segments(store: &dyn Store) -> FsResult<u64> {
+    let first = next_segment(store)?;
+    let mut batch = Batch::new();
+    let next = first.saturating_add(SEGMENTS_RANGE);
+    batch.put(VOLUME, &key::counter(Counter::NextSegment), &next.to_le_bytes());
+    let token = store.commit(&batch).map_err(from_store)?;
+    store.sync(token).map_err(from_store)?;
+    Ok(first)
+}
+
+/// The first number of a data segment that no opening was assigned.
+pub(crate) fn next_segment(store: &dyn Store) -> FsResult<u64> {
+    let key = key::counter(Counter::NextSegment);
+    match store.get(VOLUME, &key).map_err(from_store)? {
+        None => Ok(0),
+        Some(_) => read_counter(store, Counter::NextSegment),
+    }
+}
+
 /// The counter of the volume's root.
 pub(crate) fn read_root(store: &dyn Store) -> FsResult<RootCounter> {
     let bytes = store.get(VOLUME, &key::counter(Counter::Root)).map_err(from_store)?;

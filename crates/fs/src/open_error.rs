@@ -14,6 +14,22 @@ pub enum OpenError {
     /// The directory to be formatted holds something else.
     #[error("the directory is not empty: {0}")]
     NotEmpty(String),
+    /// The directory has the objects of a volume, and was named as a volume directory.
+    #[error("this directory is an object store with a volume")]
+    ObjectsAsDirectory,
+    /// The header in the object store is not of a volume in an object store.
+    #[error("the object store holds the header of a volume in a directory")]
+    NotObjects,
+    /// The host directory is of another volume than the object store.
+    #[error("the host directory belongs to volume {expected}, and {url} has volume {found}")]
+    AnotherVolume {
+        /// The URL of the store.
+        url: String,
+        /// The volume of the host directory.
+        expected: crate::VolumeId,
+        /// The volume in the store.
+        found: crate::VolumeId,
+    },
     /// A newer program wrote the volume.
     #[error(
         "{file}: format version {found} is newer than {known}, the newest that this program knows"

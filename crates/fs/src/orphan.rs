@@ -6,16 +6,16 @@
 
 use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
 use format::key::{self, Part};
-use format::quota::Charge;
 use format::xattr_record::XattrRecord;
 use inode::{NodeId, SubvolId};
-use store::TreeId;
 
 use crate::error::from_store;
+use crate::execute::Context;
 use crate::locks::Lock;
 use crate::nodes::{Location, Orphan};
+use crate::plan::{Attached, Effect, Plan};
 use crate::subvol::VOLUME;
-use crate::txn::{Attached, Txn};
+use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
@@ -39,38 +39,40 @@ pub(crate) struct LastName {
 }
 
 impl LastName {
-    /// Adds to the batch what the loss of the last name writes, except for the entry itself. The
-    /// caller holds the object's lock exclusively and has deleted what was stored beside the name.
+    /// Plans what the loss of the last name writes, except for the entry itself. The caller holds
+    /// the object's lock exclusively and has deleted what was stored beside the name.
     pub(crate) fn plan(
-        txn: &mut Txn<'_>,
-        tree: TreeId,
-        (subvol, ino): (u64, u64),
+        at: &Context<'_>,
+        plan: &mut Plan,
+        ino: u64,
         inode: &InodeRecord,
         attached: Attached,
-    ) -> FsResult<LastName> {
+    ) -> FsResult<()> {
+        let (tree, subvol) = (at.view.tree, at.id());
         let bytes = if inode.kind == FileKind::File { inode.size as i64 } else { 0 };
-        txn.count(subvol, -1, -bytes);
+        plan.count(subvol, -1, -bytes);
         let had = *inode;
-        let mut inode = InodeRecord { ctime: txn.now, charged_names: 0, ..had };
+        let mut inode = InodeRecord { ctime: plan.now, charged_names: 0, ..had };
         let stored = is_stored(&inode, attached.xattrs.as_ref());
         if !stored {
             // What is in memory is charged again when it gets a name, or extents.
-            txn.credit_inode(subvol, ino, &had);
-            inode.charge = inode.charge.map(|charge| Charge { subvolume: 0, ..charge });
+            inode.charge = at.policy.removes_inode(plan, (subvol, ino), &had);
         }
         if stored {
             // Names that a copy inherited out of reach may be charged; they go with the last one.
-            txn.charge_changed(subvol, ino, (Some(&had), &mut inode), false)?;
-            txn.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
+            at.policy.changes(plan, (subvol, ino), (Some(&had), &mut inode), false)?;
+            plan.put_linked(tree, ino, &LinkedRecord { nlink: 0, inode });
             let keys = (key::linked(ino, Part::Bulk), key::linked(ino, Part::Xattrs));
-            txn.put_attached(tree, &keys.0, &keys.1, &attached);
-            txn.batch().put(VOLUME, &key::orphan(subvol, ino), b"");
+            plan.put_attached(tree, &keys.0, &keys.1, &attached);
+            plan.batch().put(VOLUME, &key::orphan(subvol, ino), b"");
         }
-        Ok(LastName { subvol, ino, inode, attached, stored })
+        plan.effect(Effect::Lost(LastName { subvol, ino, inode, attached, stored }));
+        Ok(())
     }
 
     /// After the commit, still under the lock.
-    pub(crate) fn settle(self, fs: &Fs) {
+    #[inline]
+    pub(crate) fn settle(&mut self, fs: &Fs) {
         let node = Fs::node_of(self.subvol, self.ino);
         if self.stored {
             fs.nodes.relocate(node, Location::Linked);
@@ -81,8 +83,8 @@ impl LastName {
         }
         fs.nodes.orphan(node, || Orphan::File {
             inode: self.inode,
-            bulk: self.attached.bulk.unwrap_or_default(),
-            xattrs: self.attached.xattrs.unwrap_or_default(),
+            bulk: self.attached.bulk.take().unwrap_or_default(),
+            xattrs: self.attached.xattrs.take().unwrap_or_default(),
         });
     }
 }
@@ -169,7 +171,7 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<Removed> {
         step.batch().delete_range(tree, &prefix, &end);
         step.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
         if let Some(LinkedRecord { inode, .. }) = &record {
-            step.credit_inode(subvol_id, ino, inode);
+            step.charging().credit_inode(subvol_id, ino, inode);
         }
     }
     let committed = step.commit();

@@ -26,7 +26,7 @@ use store::CheckProgress;
 
 use crate::account::{self, Account, Change, UNLIMITED, signed};
 use crate::error::{from_store, malformed};
-use crate::quota::take_over;
+use crate::quota::{Charging, take_over};
 use crate::quota_check::Counting;
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
@@ -142,7 +142,7 @@ impl Owners {
     }
 }
 
-impl Txn<'_> {
+impl Charging<'_> {
     /// Charges a new inode to its owners.
     #[cold]
     pub(crate) fn charge_new_owned(
@@ -259,10 +259,10 @@ impl Txn<'_> {
             return Ok(());
         }
         let account = self.fs().quotas.owners.account(owner);
-        let change = Change::take(account, (inodes, bytes), self.is_privileged())?;
-        self.note_charge(change);
+        let change = Change::take(account, (inodes, bytes), self.plan.is_privileged())?;
+        self.plan.reserve(change);
         let (lanes, used) = account::lanes(inodes, bytes);
-        self.batch().merge(VOLUME, &key::owner_charges(subvolume, owner), &lanes[..used]);
+        self.plan.batch().merge(VOLUME, &key::owner_charges(subvolume, owner), &lanes[..used]);
         Ok(())
     }
 
@@ -285,11 +285,11 @@ impl Txn<'_> {
             return Ok(());
         }
         let end = store::prefix_end(&prefix).expect("invariant: a tag is below 255");
-        self.batch().delete_range(VOLUME, &prefix, &end);
+        self.plan.batch().delete_range(VOLUME, &prefix, &end);
         for (owner, Charged { inodes, bytes }) in gone {
             let account = fs.quotas.owners.account(owner);
             let less = (inodes.saturating_neg(), bytes.saturating_neg());
-            self.note_charge(Change::take(account, less, true)?);
+            self.plan.reserve(Change::take(account, less, true)?);
         }
         Ok(())
     }

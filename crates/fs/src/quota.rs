@@ -30,6 +30,7 @@ use crate::account::{self, Account, Change, UNLIMITED, signed};
 use crate::edit::edit;
 use crate::load::Inode;
 use crate::owners::{Owned, Owners, share};
+use crate::plan::Plan;
 use crate::quota_adopt::Adopting;
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
@@ -227,7 +228,77 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
     }
 }
 
+/// Charges in a plan.
+pub(crate) struct Charging<'p> {
+    fs: &'p Fs,
+    pub(crate) plan: &'p mut Plan,
+}
+
 impl Txn<'_> {
+    /// Charges in the change.
+    pub(crate) fn charging(&mut self) -> Charging<'_> {
+        Charging::of(self.fs(), self)
+    }
+}
+
+impl<'p> Charging<'p> {
+    /// Charges in a plan.
+    pub(crate) fn of(fs: &'p Fs, plan: &'p mut Plan) -> Charging<'p> {
+        Charging { fs, plan }
+    }
+
+    /// The volume.
+    pub(crate) fn fs(&self) -> &'p Fs {
+        self.fs
+    }
+
+    /// Charges a directory that was created in the trash, and leaves it; returns its mark. One with
+    /// such a mark that was inherited is charged to no one, wherever it goes.
+    pub(crate) fn charge_out_of_trash(
+        &mut self,
+        (subvolume, ino): (u64, u64),
+        record: &DirectoryRecord,
+    ) -> FsResult<Option<Charge>> {
+        let own = self.fs.subvols.first_own_ino(subvolume).is_some_and(|first| ino >= first);
+        let nobody = |charge: &Charge| own && charge.subvolume == Charge::NOBODY;
+        let Some(charge) = record.charge.filter(nobody) else {
+            return Ok(record.charge);
+        };
+        if record.subdirectories != 0 {
+            // Those below would stay uncharged.
+            return Err(FsError::CrossSubvolume("directories of the trash are charged one by one"));
+        }
+        self.charge(charge.domain, subvolume, 1, 0)?;
+        if self.fs.quotas.owners.is_on() {
+            self.charge_new_owned(subvolume, (record.uid, record.gid), 0)?;
+        }
+        Ok(Some(Charge { subvolume, ..charge }))
+    }
+
+    /// Charges a file to a domain that is not that of the place where it was.
+    pub(crate) fn move_to_domain(
+        &mut self,
+        (subvolume, ino): (u64, u64),
+        inode: &mut InodeRecord,
+        domain: u64,
+    ) -> FsResult<()> {
+        let known = inode.charge.map_or(Charge::NO_DOMAIN, |charge| charge.domain);
+        if known == domain {
+            return Ok(());
+        }
+        let bytes = inode.charged_bytes();
+        let own = self.is_own(subvolume, ino, inode.charge);
+        if let Some(charge) = inode.charge {
+            self.credit(subvolume, charge, bytes);
+        }
+        let nobody = inode.charge.map_or(Charge::NOBODY, |charge| charge.subvolume);
+        if own {
+            self.charge(domain, subvolume, 1, signed(bytes))?;
+        }
+        inode.charge = Some(Charge { domain, subvolume: if own { subvolume } else { nobody } });
+        Ok(())
+    }
+
     /// Charges a new inode that is created in a directory, and returns its mark.
     #[inline]
     pub(crate) fn charge_new(
@@ -236,7 +307,7 @@ impl Txn<'_> {
         directory: &DirectoryRecord,
         (owned, bytes): (Owned, u64),
     ) -> FsResult<Option<Charge>> {
-        if self.fs().quotas.owners.is_on() {
+        if self.fs.quotas.owners.is_on() {
             self.charge_new_owned(subvolume, owned, bytes)?;
         }
         match directory.charge {
@@ -251,7 +322,7 @@ impl Txn<'_> {
     /// The mark of an inode that is charged to neither a domain nor owners, although it is created
     /// here; none where nothing is charged.
     pub(crate) fn uncharged(&self, domain: u64) -> Option<Charge> {
-        let counts = domain != Charge::NO_DOMAIN || self.fs().quotas.owners.is_on();
+        let counts = domain != Charge::NO_DOMAIN || self.fs.quotas.owners.is_on();
         counts.then_some(Charge { domain, subvolume: Charge::NOBODY })
     }
 
@@ -267,7 +338,7 @@ impl Txn<'_> {
         self.charge_domain((domain, subvolume), (inodes, bytes), false)
     }
 
-    /// Like [`Txn::charge`]; `force`: regardless of the limits.
+    /// Like [`Charging::charge`]; `force`: regardless of the limits.
     pub(crate) fn charge_domain(
         &mut self,
         (domain, subvolume): (u64, u64),
@@ -277,14 +348,14 @@ impl Txn<'_> {
         if (inodes, bytes) == (0, 0) || domain == Charge::NO_DOMAIN {
             return Ok(());
         }
-        let quotas = &self.fs().quotas;
+        let quotas = &self.fs.quotas;
         if let Some(known) = quotas.get(domain) {
             let change = Change::take(Arc::clone(&known.account), (inodes, bytes), force)?;
-            self.note_charge(change);
+            self.plan.reserve(change);
         }
         quotas.note_charged_in(subvolume, domain);
         let (lanes, used) = account::lanes(inodes, bytes);
-        self.batch().merge(VOLUME, &key::quota_charges(domain, subvolume), &lanes[..used]);
+        self.plan.batch().merge(VOLUME, &key::quota_charges(domain, subvolume), &lanes[..used]);
         Ok(())
     }
 
@@ -328,7 +399,7 @@ impl Txn<'_> {
         if let Some(charge) = inode.charge {
             self.charge_domain_change(subvolume, charge, (before, inode), changed)?;
         }
-        if self.fs().quotas.owners.is_on() {
+        if self.fs.quotas.owners.is_on() {
             self.charge_owned_change(subvolume, ino, (before, inode), changed)?;
         }
         Ok(())
@@ -360,7 +431,7 @@ impl Txn<'_> {
     /// Adds to the batch that the charges of a subvolume are removed with it.
     pub(crate) fn drop_charges(&mut self, subvolume: u64) -> FsResult<()> {
         self.drop_owner_charges(subvolume)?;
-        let fs = self.fs();
+        let fs = self.fs;
         let domains = fs.quotas.charged_in.read().get(&subvolume).cloned().unwrap_or_default();
         let mut domains: Vec<u64> = domains.into_iter().collect();
         domains.sort_unstable();
@@ -369,10 +440,10 @@ impl Txn<'_> {
             let key = key::quota_charges(id, subvolume);
             let known = view.read(&key, |bytes| Ok(Charged::decode(bytes).unwrap_or_default()))?;
             let Some(Charged { inodes, bytes }) = known else { continue };
-            self.batch().delete(VOLUME, &key);
+            self.plan.batch().delete(VOLUME, &key);
             if let Some(domain) = fs.quotas.get(id) {
                 let account = Arc::clone(&domain.account);
-                self.note_charge(Change::take(account, (-inodes, -bytes), true)?);
+                self.plan.reserve(Change::take(account, (-inodes, -bytes), true)?);
             }
         }
         Ok(())
@@ -397,7 +468,7 @@ impl Fs {
             if let Some(domain) = own {
                 let max = account::changed(domain.account.limits(), change);
                 let record = QuotaRecord { inodes_max: max.0, bytes_max: max.1, ..domain.record() };
-                edit.txn.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
+                edit.plan.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
                 return Ok((domain, max));
             }
             let max = account::changed((UNLIMITED, UNLIMITED), change);
@@ -412,9 +483,14 @@ impl Fs {
             let domain = Arc::new(Domain::new(id, &quota));
             self.quotas.domains.write().insert(id, Arc::clone(&domain));
             made = Some(id);
-            edit.txn.batch().put(VOLUME, &key::quota(id), &quota.encode());
+            edit.plan.batch().put(VOLUME, &key::quota(id), &quota.encode());
             if quota.adopting_from.is_none() {
-                let marked = edit.txn.mark(id, (subvolume, directory), record.charge, 0)?;
+                let marked = Charging::of(self, edit.plan).mark(
+                    id,
+                    (subvolume, directory),
+                    record.charge,
+                    0,
+                )?;
                 record.charge = Some(marked);
             }
             Ok((domain, max))

@@ -29,7 +29,7 @@ use store::{CheckProgress, KeyRange};
 
 use crate::account::signed;
 use crate::error::{from_store, malformed};
-use crate::quota::{Domain, domain_of};
+use crate::quota::{Charging, Domain, domain_of};
 use crate::quota_check::Counting;
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
@@ -75,7 +75,7 @@ struct Entries {
     next: Option<Vec<u8>>,
 }
 
-impl Txn<'_> {
+impl Charging<'_> {
     /// Brings an inode into a domain, regardless of the limits, and returns its mark: it is charged
     /// there, and no longer where it was. What is inherited is charged to no one.
     pub(crate) fn mark(
@@ -250,7 +250,7 @@ impl Pass {
             self.clean = false;
             let mut txn = Txn::new(fs);
             let place = (subvol.id.0, directory);
-            let charge = Some(txn.mark(self.domain.id, place, record.charge, 0)?);
+            let charge = Some(txn.charging().mark(self.domain.id, place, record.charge, 0)?);
             txn.put_directory(view.tree, directory, &DirectoryRecord { charge, ..record });
             txn.commit()?;
         }
@@ -341,7 +341,12 @@ impl Pass {
         place: (u64, u64),
         inode: InodeRecord,
     ) -> FsResult<InodeRecord> {
-        let charge = Some(txn.mark(self.domain.id, place, inode.charge, inode.charged_bytes())?);
+        let charge = Some(txn.charging().mark(
+            self.domain.id,
+            place,
+            inode.charge,
+            inode.charged_bytes(),
+        )?);
         Ok(InodeRecord { charge, ..inode })
     }
 }

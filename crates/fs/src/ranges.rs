@@ -35,10 +35,13 @@ pub(crate) fn punch(edit: &mut Edit<'_>, from: u64, to: u64) -> FsResult<Step> {
     }
     let owner = edit.fs.extent_owner(edit.subvol)?;
     let (file, store) = (edit.file_ref(), edit.view.store);
-    let punched =
-        edit.fs.data.punch(store, file, (from, to), owner, edit.txn.batch()).map_err(from_store)?;
+    let punched = edit
+        .fs
+        .data
+        .punch(store, file, (from, to), owner, edit.plan.batch())
+        .map_err(from_store)?;
     let gone = edit.covered(from, punched.done_to)?;
-    edit.freed = Some(punched.freed);
+    edit.plan.frees(punched.freed);
     less(&mut edit.file()?.inode, gone);
     Ok(if punched.done_to < to { Step::More } else { Step::Done })
 }
@@ -65,12 +68,12 @@ pub(crate) fn share(
     let shared = edit
         .fs
         .data
-        .share(store, (source.side, to), length, (source.owner, owner), edit.txn.batch())
+        .share(store, (source.side, to), length, (source.owner, owner), edit.plan.batch())
         .map_err(from_store)?;
     let end = offset + shared.length;
     let known = edit.file()?.inode.size.min(end);
     let gone = if known > offset { edit.covered(offset, known)? } else { 0 };
-    edit.freed = Some(shared.freed);
+    edit.plan.frees(shared.freed);
     let inode = &mut edit.file()?.inode;
     less(inode, gone);
     inode.allocated += shared.data;

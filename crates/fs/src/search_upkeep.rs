@@ -243,6 +243,9 @@ fn look(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<bool> {
 
 /// Whether there is less free space than `times` what bases must leave.
 fn is_short_of_room(fs: &Fs, index: &Index, times: u64) -> bool {
+    if fs.env.objects.is_some() {
+        return false;
+    }
     let Ok(space) = fs.env.device.space() else { return false };
     let policy = index.options().flush;
     let least = (space.total_bytes / 1024 * u64::from(policy.room_min)).min(policy.room_max);

@@ -6,7 +6,7 @@ use format::inode_record::LinkedRecord;
 use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::{FsError, NAME_BYTES_MAX};
-use store::{Store, TreeId};
+use store::{Read, TreeId};
 
 use crate::FsResult;
 use crate::error::{from_store, malformed};
@@ -17,8 +17,8 @@ const NAMES_OF_A_HASH: FsError = FsError::LimitReached("too many names of one ha
 /// A tree to read records from.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    /// Where the trees are.
-    pub(crate) store: &'a dyn Store,
+    /// Where the trees are: nothing is changed through a view.
+    pub(crate) store: &'a dyn Read,
     /// The tree.
     pub(crate) tree: TreeId,
 }
@@ -97,7 +97,7 @@ enum Slot {
 impl<'a> View<'a> {
     /// A view of a tree.
     #[inline]
-    pub(crate) fn new(store: &'a dyn Store, tree: TreeId) -> View<'a> {
+    pub(crate) fn new(store: &'a dyn Read, tree: TreeId) -> View<'a> {
         View { store, tree }
     }
 

@@ -9,7 +9,7 @@ use device::sync::RwLock;
 use format::kept_twice::UNCOUNTED_KEY;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
-use format::volume::{VERSION, VolumeHeader};
+use format::volume::VolumeHeader;
 use inode::{Attr, FsError, Ino, Name, NameHash, NodeId, SubvolId};
 use search::index::Index;
 use store::{KeyRange, Store};
@@ -21,6 +21,7 @@ use crate::info::SubvolumeCounts;
 use crate::locks::LockTable;
 use crate::nodes::NodeTable;
 use crate::numbers::{Numbers, read_root};
+use crate::objects;
 use crate::own::{self, Own};
 use crate::quota::Quotas;
 use crate::reclaim::Reclaim;
@@ -125,13 +126,12 @@ impl Fs {
         }
         let admin = Admin::open(&*store).map_err(damaged)?;
         let next_subvolume = admin.lock().next_subvolume();
-        let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
-        let data = Data::open_local(&env, &*store, data_options)?;
+        let data = objects::open_data(&env, &*store, &header, options, read_only)?;
         store.set_barrier(Arc::<Data>::clone(&data));
         data.set_relief(relief(&store));
         let index = options.index.clone().map(|index| {
-            let (device, clock) = (Arc::clone(&env.device), Arc::clone(&env.clock));
-            Index::new(device, clock, header.volume_id, hash, index)
+            let home = search::index::Home::of(&env);
+            Index::new(home, Arc::clone(&env.clock), header.volume_id, hash, index)
         });
         let mut fs = Fs {
             env,
@@ -171,6 +171,10 @@ impl Fs {
             && let Err(error) = fs.store.keep_log(&[])
         {
             tracing::warn!(%error, "cannot drop log records that no index needs");
+        }
+        if let Some(objects) = fs.env.objects.as_ref().filter(|_| !is_read_only) {
+            // From now on there may be changes that giving up would lose.
+            objects.store.insist();
         }
         Ok(Arc::new(fs))
     }
@@ -273,7 +277,7 @@ impl Fs {
         let counts = self.subvolume_counts()?;
         Ok(VolumeStatus {
             id: VolumeId(self.header.volume_id),
-            format_version: VERSION,
+            format_version: self.header.version(),
             engine: stats.engine,
             durability: stats.durability,
             created: device::Timestamp(self.header.created),
@@ -284,9 +288,8 @@ impl Fs {
             clones: counts.clones,
             subvolumes: counts.others,
             log_bytes: stats.log_bytes,
-            disk_bytes: stats.disk_bytes
-                + stats.log_bytes
-                + self.data.disk_bytes().map_err(from_store)?,
+            disk_bytes: self.stored_bytes(&stats)?,
+            objects: self.objects_status(),
             written_bytes: stats.written_bytes,
             writes: stats.writes,
             checkpoint_written: (stats.checkpoint_bytes, stats.checkpoint_writes),
@@ -356,7 +359,7 @@ impl Fs {
         }
     }
 
-    fn subvolume_counts(&self) -> FsResult<SubvolumeCounts> {
+    pub(crate) fn subvolume_counts(&self) -> FsResult<SubvolumeCounts> {
         let mut counts = SubvolumeCounts::default();
         self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
             let malformed = |error| malformed(VOLUME, &error);
@@ -470,6 +473,7 @@ impl Fs {
     #[inline]
     pub(crate) fn enter<'a>(&self, subvol: &'a Subvol) -> FsResult<Entered<'a>> {
         self.may_change()?;
+        self.wait_for_objects();
         loop {
             let entered = subvol.enter()?;
             // Read with the gate held: a copy of a subvolume above this one is counted

@@ -19,7 +19,6 @@ use inode::{Attr, Caller, Ends, Enforce, FsError, NodeId};
 use vfs::FileSystem;
 
 pub(crate) use attributes::{AttrChanges, Setting};
-pub(crate) use contents::Opening;
 pub(crate) use listing::Listed;
 
 use crate::errno::{self, Errno};
@@ -81,7 +80,6 @@ pub(crate) struct Adapter {
     root: AtomicU64,
     /// The number that users see for the root; invalidations may use it.
     root_shown: AtomicU64,
-    enforce: Enforce,
     /// Whether nodes in snapshots show the same numbers in each snapshot.
     snapshots_alike: bool,
     pub(crate) timeouts: Timeouts,
@@ -100,7 +98,6 @@ impl Adapter {
             fs,
             root: AtomicU64::new(root.0),
             root_shown: AtomicU64::new(root.0),
-            enforce: if options.default_permissions { Enforce::Kernel } else { Enforce::Here },
             snapshots_alike: options.snapshots_alike,
             timeouts: Timeouts {
                 attr: options.attr_timeout,
@@ -136,11 +133,6 @@ impl Adapter {
         NodeId(self.root.load(Ordering::Acquire))
     }
 
-    /// Whether the kernel checks permissions.
-    pub(crate) fn kernel_checks(&self) -> bool {
-        self.enforce == Enforce::Kernel
-    }
-
     /// The node behind a kernel number.
     fn node(&self, number: u64) -> NodeId {
         if number == ROOT { self.root() } else { NodeId(number) }
@@ -168,26 +160,23 @@ impl Adapter {
         self.root_shown.load(Ordering::Relaxed)
     }
 
-    /// The rights for an operation on names or attributes.
-    fn caller(&self, who: Who) -> Caller {
-        let groups = match self.enforce {
-            // The kernel has checked them already, so this saves reading /proc.
-            Enforce::Kernel => Vec::new(),
-            Enforce::Here => self.groups.of(who.pid, who.uid, self.fs.now()),
-        };
+    /// The rights for an operation. The kernel has checked permissions: of names and attributes
+    /// with each request, of an open file when it was opened (the descriptor may since have been
+    /// passed to another process).
+    fn caller(who: Who) -> Caller {
         Caller {
             uid: who.uid,
             gid: who.gid,
-            groups,
+            groups: Vec::new(),
             umask: 0,
-            enforce: self.enforce,
+            enforce: Enforce::Kernel,
             ends: Ends::NONE,
         }
     }
 
     /// The rights for creating something: with the groups that the kernel sent along.
-    fn maker(&self, maker: &Maker) -> Caller {
-        let mut caller = self.caller(maker.who);
+    fn maker(maker: &Maker) -> Caller {
+        let mut caller = Adapter::caller(maker.who);
         caller.groups.extend_from_slice(&maker.groups);
         caller.umask = maker.umask;
         caller
@@ -196,7 +185,7 @@ impl Adapter {
     /// The rights for a search: those of all groups, since the kernel checks none for it.
     fn searcher(&self, who: Who) -> Caller {
         let groups = self.groups.of(who.pid, who.uid, self.fs.now());
-        Caller { groups, ..self.caller(who) }
+        Caller { groups, ..Adapter::caller(who) }
     }
 
     /// Whether the kernel must ask again at every use of a node.
@@ -212,20 +201,6 @@ impl Adapter {
     /// How long the kernel may keep a node: not at all if a query found it.
     pub(crate) fn times(&self, number: u64) -> &Timeouts {
         if self.is_volatile(number) { &NOT_KEPT } else { &self.timeouts }
-    }
-
-    /// The rights for an operation on an open file: they were checked when it was opened, and the
-    /// descriptor may since have been passed to another process.
-    fn opened(who: Who) -> Caller {
-        let (uid, gid) = (who.uid, who.gid);
-        Caller {
-            uid,
-            gid,
-            groups: Vec::new(),
-            umask: 0,
-            enforce: Enforce::Kernel,
-            ends: Ends::NONE,
-        }
     }
 
     fn named(&self, entry: &vfs::Entry) -> Named {

@@ -64,12 +64,11 @@ fn attach_as_root(
         error => MountError::system(format!("opening {DEVICE}"), error),
     })?;
     let data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={}{}{}",
+        "fd={},rootmode=40000,user_id={},group_id={}{},default_permissions",
         device.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
         if options.allow_other { ",allow_other" } else { "" },
-        if options.default_permissions { ",default_permissions" } else { "" },
     );
     let data = CString::new(data).expect("invariant: digits and option names have no NUL");
     rustix::mount::mount(name, mount_point, FILE_SYSTEM_TYPE, flags(options), Some(&*data))
@@ -106,8 +105,7 @@ fn helper_options(name: &OsStr, options: &MountOptions) -> OsString {
     words.extend(options.dirsync.then_some("dirsync"));
     words.extend((options.atime == Atime::Never).then_some("noatime"));
     words.extend(options.allow_other.then_some("allow_other"));
-    words.extend(options.default_permissions.then_some("default_permissions"));
-    words.push("subtype=pando");
+    words.extend(["default_permissions", "subtype=pando"]);
     let mut list = words.join(",").into_bytes();
     list.extend_from_slice(b",fsname=");
     for byte in name.as_bytes() {

@@ -56,7 +56,6 @@ pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, M
             .unwrap_or_else(|| options.volume_dir.clone()),
         ..options.clone()
     };
-    options.check()?;
     let mount_point = place::prepare(&options)?;
     let root = root(&*fs, options.subdir.as_deref())?;
     fs.set_shown_root(root);

@@ -47,9 +47,6 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Users other than the mounting user may use it (`allow_other`, the default for root).
     pub allow_other: bool,
-    /// The kernel checks permissions (`default_permissions`, the default). Without it the daemon
-    /// checks every operation, and names may not be cached.
-    pub default_permissions: bool,
     /// Set-id bits work (`suid`).
     pub suid: bool,
     /// Device nodes work (`dev`).
@@ -121,7 +118,6 @@ impl MountOptions {
             fsname: None,
             read_only: false,
             allow_other: rustix::process::geteuid().is_root(),
-            default_permissions: true,
             suid: false,
             dev: false,
             exec: true,
@@ -138,16 +134,6 @@ impl MountOptions {
             clone_fd: false,
             snapshots_alike: false,
         }
-    }
-
-    /// Refuses options that do not go together.
-    pub fn check(&self) -> Result<(), OptionError> {
-        if self.dev && self.allow_other && !self.default_permissions {
-            let expected = "nodev, or default_permissions: without that the kernel opens devices \
-                            for every user";
-            return Err(OptionError::Value { option: "dev".to_owned(), expected });
-        }
-        Ok(())
     }
 
     /// Applies a comma-separated list. Of contradicting options the last one wins.
@@ -199,7 +185,6 @@ mod tests {
         assert_eq!(options.entry_timeout, Duration::ZERO);
         assert_eq!(options.negative_timeout, Duration::ZERO);
         assert_eq!((options.threads, options.fsname.as_deref()), (4, Some("mine")));
-        assert!(options.default_permissions);
     }
 
     #[test]
@@ -218,21 +203,12 @@ mod tests {
         assert!(parsed("snapshot-inodes=unique,snapshot-inodes=alike").unwrap().snapshots_alike);
     }
 
+    /// Without it the kernel opens FIFOs, sockets and devices for every user.
     #[test]
-    fn names_are_not_cached_when_the_kernel_does_not_check() {
-        let options = parsed("no_default_permissions").unwrap();
-        assert_eq!(options.entry_timeout, Duration::ZERO);
-        let options = parsed("no_default_permissions,entry-timeout=1").unwrap();
-        assert_eq!(options.entry_timeout, Duration::from_secs(1));
-    }
-
-    #[test]
-    fn devices_are_restricted_to_root() {
-        assert!(parsed("dev,allow_other").unwrap().check().is_ok());
-        assert!(parsed("dev,noallow_other,no_default_permissions").unwrap().check().is_ok());
-        assert!(parsed("nodev,allow_other,no_default_permissions").unwrap().check().is_ok());
-        let options = parsed("allow_other,no_default_permissions,dev").unwrap();
-        assert!(options.check().unwrap_err().to_string().contains("default_permissions"));
+    fn an_option_that_stops_the_kernel_from_checking_permissions_is_refused_with_the_reason() {
+        assert!(parsed("default_permissions").is_ok());
+        let message = parsed("ro,no_default_permissions").unwrap_err().to_string();
+        assert!(message.contains("FIFOs") && message.contains("leave the option out"), "{message}");
     }
 
     #[test]

@@ -14,17 +14,19 @@ use device::Env;
 use format::cluster_filter::hash;
 use format::run_block::Stored;
 use format::run_index::{DeletedRange, RunIndex};
-use format::run_manifest::{BlobEntry, LogRows, RunEntry};
+use format::run_manifest::{BlobEntry, LogRows, RunEntry, RunManifest};
 use store::{
-    CheckProgress, CheckReport, ClosedLog, Error, Finding, FindingKind, Lsn, Remedy, Result,
+    CheckProgress, CheckReport, ClosedLog, Error, Finding, FindingKind, LogPosition, Lsn, Remedy,
+    Result,
 };
 
 use crate::check_rows::{LogCheck, RowCheck};
 use crate::checkpoint::Durable;
 use crate::core::Core;
-use crate::files::{BLOB_PREFIX, Files, blob_name, path};
+use crate::files::{Files, blob_name, path};
 use crate::ingest::Linked;
 use crate::manifest::{manifest_name, numbers, write_anew};
+use crate::names::BLOB_PREFIX;
 use crate::newest::strays_below;
 use crate::options::Options;
 use crate::recover::find;
@@ -51,6 +53,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
     }
     let strays = [newest.strays, strays_below(&files, newest.manifest.number)?].concat();
     let manifest = newest.manifest;
+    let position = position_of(&manifest);
     report.trees = manifest.trees.len() as u64;
     let mut blobs: Vec<BlobEntry> = manifest.blobs.clone();
     let (mut entries, mut uses) = (manifest.runs, manifest.uses);
@@ -64,7 +67,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         Ok(())
     };
     let (common, from) = (&options.common, Lsn(manifest.lsn));
-    let log = ClosedLog { env, options: common, from, certain: true, keep: None };
+    let log = ClosedLog { env, options: common, from, certain: true, keep: None, position };
     log.check(&mut report, &mut visit)?;
     for blob in &blobs {
         if let Err(error) = files.check_length(blob.number, blob.length) {
@@ -113,13 +116,24 @@ pub(crate) fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<Close
     let (_, newest) = find(env, options)?;
     let from = Lsn(newest.manifest.lsn);
     let keep = newest.strays.first().map(|stray| stray.told().into());
-    Ok(ClosedLog { env, options: &options.common, from, certain: true, keep })
+    let position = position_of(&newest.manifest);
+    Ok(ClosedLog { env, options: &options.common, from, certain: true, keep, position })
+}
+
+/// Where the log continues, if it is in objects.
+fn position_of(manifest: &RunManifest) -> Option<LogPosition> {
+    let origin = manifest.origin?;
+    Some(LogPosition { epoch: origin.log_epoch, number: origin.log_number })
 }
 
 /// If requests may arrive late, a manifest may still appear of a state that ends behind the cut.
 /// Commits made after the cut would then be taken for what followed that state. So the remaining
 /// state becomes a newer manifest before the cut; if the server refuses that, the log is not cut.
 pub(crate) fn prepare_cut(log: &ClosedLog<'_>, options: &Options) -> Result<()> {
+    if log.position.is_some() {
+        // Such a log is not truncated.
+        return Ok(());
+    }
     let (files, newest) = find(log.env, options)?;
     if files.blobs.answers_may_be_lost() {
         log.cost_of_cut()?;

@@ -32,10 +32,12 @@ use crate::clean;
 use crate::collect::{COLLECTED_AT_ONCE, NotedRuns, Stuck};
 use crate::core::{Catalog, Core};
 use crate::exchange::Exchange;
+use crate::files::{blob_name, path};
 use crate::id_allocator::IdAllocator;
 use crate::layer::{Layer, Stack, View};
 use crate::manifest::Attempt;
 use crate::merge::{Direction, From, Merge, Tombstones};
+use crate::names::BLOBS_AT_ONCE;
 use crate::newest::Alone;
 use crate::ranges::Ranges;
 use crate::rows::Content;
@@ -49,6 +51,8 @@ pub struct Durable {
     pub(crate) next_manifest: u64,
     /// Where assigned numbers are recorded, if requests may arrive late.
     pub(crate) allocator: Option<IdAllocator>,
+    /// In an object store with the log: blobs have numbers below this until the next manifest.
+    pub(crate) blob_limit: Option<u64>,
     /// Whether an earlier process made its manifest. The last requests of that process may still
     /// arrive, also for a manifest with a greater number. Until this process has made a manifest it
     /// deletes nothing, because such a manifest may name all of it.
@@ -107,6 +111,10 @@ impl Durable {
     /// The number of a new manifest: never the same twice, whatever the outcome.
     fn take_number(&mut self) -> Result<u64> {
         let number = self.next_manifest;
+        if self.blob_limit.is_some() {
+            // The next manifest has it until one exists (`fenced`).
+            return Ok(number);
+        }
         self.reserve(number)?;
         self.next_manifest += 1;
         Ok(number)
@@ -114,6 +122,11 @@ impl Durable {
 
     /// Makes sure that no later process assigns a number that this one uses.
     fn reserve(&mut self, last: u64) -> Result<()> {
+        if self.blob_limit.is_some_and(|limit| last >= limit) {
+            let why = "too many blobs were made since the last manifest";
+            let error = std::io::Error::other(why);
+            return Err(device::Error::new("create", &path(&blob_name(last)), error).into());
+        }
         self.allocator.as_mut().map_or(Ok(()), |allocator| allocator.reserve(last))
     }
 }
@@ -306,6 +319,10 @@ impl Core {
         let manifest = self.describe(&catalog, number, lsn, state);
         self.write_manifest(state, &manifest, &catalog)?;
         let old = std::mem::replace(&mut state.number, number);
+        if state.blob_limit.is_some() {
+            state.next_manifest = number + 1;
+            state.blob_limit = Some(manifest.next_blob + BLOBS_AT_ONCE);
+        }
         state.inherited = false;
         let uncertain = std::mem::take(&mut state.uncertain);
         state.lsn = lsn;

@@ -16,12 +16,12 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::{Error, Result};
 
+use crate::names::BLOB_PREFIX;
+use crate::nested::Nested;
 use crate::options::Options;
 
 /// The directory of the engine's blobs.
 pub(crate) const DIRECTORY: &str = "lsm";
-/// Prefix of the names of blobs of runs.
-pub(crate) const BLOB_PREFIX: &str = "run-";
 
 /// The number of blocks that the cache is sized for, from its capacity in bytes.
 const BLOCK_BYTES: usize = 16 << 10;
@@ -237,8 +237,16 @@ pub(crate) fn wrong_sum(
 /// directory is made in any case, for what is being written.
 pub(crate) fn open_blobs(env: &Env, options: &Options) -> Result<Arc<dyn Blobs>> {
     let local = device::LocalBlobs::open(Arc::clone(&env.device), DIRECTORY)?;
+    let is_in_objects = options.common.log_place.objects().is_some();
     Ok(match &options.blobs {
+        Some(blobs) if is_in_objects => Arc::new(Nested(Arc::clone(&blobs.0))),
         Some(blobs) => Arc::clone(&blobs.0),
+        None if is_in_objects => {
+            // Manifests on a device of one process fence nobody.
+            let why = "a log in an object store needs its manifests and runs there, too";
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+            return Err(device::Error::new("open", DIRECTORY, error).into());
+        }
         None => Arc::new(local),
     })
 }

@@ -91,7 +91,7 @@ fn behind(views: &[View], key: &[u8]) -> Result<Option<Vec<u8>>> {
         let Head { run, block } = heads[at];
         let blocks = &run.index()?.blocks;
         let last = block + 1 == blocks.blocks().len();
-        match run.block(&blocks.blocks()[block]) {
+        match run.block(block, Caching::Keep) {
             Ok(_) if last => drop(heads.swap_remove(at)),
             Ok(_) => heads[at].block += 1,
             Err(error) => {

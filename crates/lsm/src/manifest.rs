@@ -27,20 +27,16 @@ use std::sync::atomic::Ordering;
 
 use device::{Blobs, Env, Found, Map, compare, part_of};
 use format::Corruption;
-use format::run_manifest::{BlobEntry, RunManifest, TreeEntry};
+use format::run_manifest::{BlobEntry, Origin, RunManifest, TreeEntry};
 use store::{Error, Lsn, Result, Writer};
 
 use crate::checkpoint::Durable;
 use crate::core::{Catalog, Core};
-use crate::files::{BLOB_PREFIX, Files, path};
+use crate::files::{Files, path};
 use crate::id_allocator::begin;
 use crate::layer::{Layer, LayerId, Stack};
+use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX};
 use crate::newest::{Alone, Named, Newest, differs, read_named};
-
-/// Prefix of the names of manifests.
-pub(crate) const MANIFEST_PREFIX: &str = "manifest-";
-/// Prefix of the names of their copies.
-pub(crate) const COPY_PREFIX: &str = "copy-";
 
 pub(crate) fn manifest_name(number: u64) -> String {
     format!("{MANIFEST_PREFIX}{number:016x}")
@@ -114,6 +110,33 @@ pub(crate) fn write_anew(env: &Env, files: &Files, newest: &Newest) -> Result<()
     Ok(())
 }
 
+/// What a listing shows after a manifest was made.
+pub(crate) enum Listed {
+    /// It is the newest.
+    Newest,
+    /// There is a newer one.
+    Newer(u64),
+}
+
+/// Lists the manifests after this number was made.
+pub(crate) fn listed(files: &Files, number: u64) -> Result<Listed> {
+    match numbers(files, MANIFEST_PREFIX)?.pop() {
+        Some(greatest) if greatest > number => Ok(Listed::Newer(greatest)),
+        Some(greatest) if greatest == number => Ok(Listed::Newest),
+        _ => {
+            let why = "the object store does not list a manifest that it has just taken: its \
+                       listings are out of date, and the volume is not safe there";
+            let error = std::io::Error::other(why);
+            Err(device::Error::new("list", &path(&manifest_name(number)), error).into())
+        }
+    }
+}
+
+/// Why a process was replaced whose manifest is not the newest.
+pub(crate) fn newer(number: u64) -> String {
+    format!("another process opened the volume: {} is newer", path(&manifest_name(number)))
+}
+
 impl Core {
     /// The manifest of a catalog whose layers are all on disk.
     pub(crate) fn describe(
@@ -132,6 +155,12 @@ impl Core {
             next_run: self.ids.next(),
             values_from: self.options.values_from,
             prefix_bytes: self.options.prefix_bytes,
+            origin: self.journal.origin(lsn).map(|(opening, position)| Origin {
+                epoch: opening.epoch,
+                opening: opening.id,
+                log_epoch: position.epoch,
+                log_number: position.number,
+            }),
             ..RunManifest::default()
         };
         // Trees may be many, and deep: looking up a layer of one costs only a hash map access.
@@ -185,6 +214,9 @@ impl Core {
     ) -> Result<()> {
         let bytes = manifest.encode();
         self.manifest_bytes.store(bytes.len() as u64, Ordering::Relaxed);
+        if state.blob_limit.is_some() {
+            return self.write_listed(state, manifest.number, bytes, catalog);
+        }
         let [first, copy] = both_names(manifest.number);
         let made = match self.make(&first, &bytes) {
             Err(Failed::Not(error)) if error.is_no_space() && self.gave_copy_up(state) => {
@@ -226,12 +258,61 @@ impl Core {
         }
     }
 
+    /// Writes a manifest of a store with its log in the same object store (`fenced`). If it fails,
+    /// the attempt is recorded, and finished before there is another.
+    fn write_listed(
+        &self,
+        state: &mut Durable,
+        number: u64,
+        bytes: Vec<u8>,
+        catalog: &Arc<Catalog>,
+    ) -> Result<()> {
+        let written = self.make_listed(number, &bytes);
+        if let Err(error) = &written
+            && !matches!(error, Error::Replaced(_))
+        {
+            let catalog = Arc::clone(catalog);
+            state.uncertain.push(Attempt { number, bytes, there: false, catalog });
+        }
+        written
+    }
+
+    /// Makes both copies of such a manifest, and makes sure that it is the newest.
+    fn make_listed(&self, number: u64, bytes: &[u8]) -> Result<()> {
+        for name in both_names(number) {
+            match self.make(&name, bytes) {
+                Ok(()) => {}
+                Err(Failed::Not(error) | Failed::Perhaps(error) | Failed::Another(error)) => {
+                    return Err(error);
+                }
+            }
+        }
+        match listed(&self.files, number)? {
+            Listed::Newest => Ok(()),
+            Listed::Newer(found) => Err(self.log().replaced(&newer(found))),
+        }
+    }
+
+    /// Finishes the attempt to write such a manifest that failed, if there is one.
+    fn finish_attempt(&self, state: &mut Durable) -> Result<()> {
+        for attempt in state.uncertain.iter_mut().filter(|attempt| !attempt.there) {
+            self.make_listed(attempt.number, &attempt.bytes)?;
+            attempt.there = true;
+            state.next_manifest = attempt.number + 1;
+        }
+        Ok(())
+    }
+
     /// Deletes failed attempts that were found to exist. Otherwise a server with space for one
     /// manifest and not for two fills with files that no later process may delete. Nothing was
     /// freed for the attempt, and the durable state is whole. A late request may create it again,
     /// so what it names stays held.
     pub(crate) fn withdraw(&self, state: &mut Durable) {
         let is_there = |attempt: &Attempt| attempt.there;
+        if state.blob_limit.is_some() {
+            // The number after it is the next.
+            return;
+        }
         if !state.uncertain.iter().any(is_there) || !self.is_whole_twice(state.number) {
             return;
         }
@@ -333,6 +414,9 @@ impl Core {
     /// if that cannot be determined. If a foreign manifest is found, this store is read-only from
     /// now on.
     pub(crate) fn look_after(&self, state: &mut Durable) -> Result<()> {
+        if state.blob_limit.is_some() {
+            return self.finish_attempt(state);
+        }
         self.look_for_another(state)?;
         for attempt in &mut state.uncertain {
             attempt.there = false;
@@ -385,6 +469,10 @@ impl Core {
     /// did not make has a name that only this store assigns, so another process works in the same
     /// place. What is there is left as it is.
     pub(crate) fn disown(&self, name: &str) -> Error {
+        if self.journal.opening().is_some() {
+            let why = format!("another process opened the volume and made {}", path(name));
+            return self.log().replaced(&why);
+        }
         let why = format!("{} is another's: two stores are in one place", path(name));
         self.log().abandon(&why);
         Error::ReadOnly(Arc::from(why))

@@ -14,7 +14,8 @@ use format::run_manifest::{Decoded, RunManifest, VERSION};
 use store::{Error, Finding, FindingKind, Remedy, Result};
 
 use crate::files::{Files, path};
-use crate::manifest::{MANIFEST_PREFIX, both_names, manifest_name, manifest_numbers};
+use crate::manifest::{both_names, manifest_name, manifest_numbers};
+use crate::names::MANIFEST_PREFIX;
 
 /// The newest state.
 pub(crate) struct Newest {
@@ -145,7 +146,11 @@ pub(crate) fn newest(files: &Files) -> Result<Newest> {
         }
     }
     damaged.extend(strays.iter().map(Stray::told));
-    Err(damaged.swap_remove(0).into())
+    match damaged.into_iter().next() {
+        Some(bad) => Err(bad.into()),
+        // Deleted since they were listed: another process has made newer ones.
+        None => Err(Error::Missing { file: path(&manifest_name(greatest)) }),
+    }
 }
 
 /// A file that holds a manifest of this volume with another number than its name.
@@ -238,8 +243,12 @@ pub(crate) fn read_named(files: &Files, name: &str, number: u64) -> Named {
 fn read_all(blobs: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
     let Some(length) = blobs.length(name)? else { return Ok(None) };
     let mut bytes = vec![0; length as usize];
-    let read = blobs.read_at(name, &mut bytes, 0)?;
-    bytes.truncate(read);
+    match blobs.read_at(name, &mut bytes, 0) {
+        Ok(read) => bytes.truncate(read),
+        // Another process deleted it meanwhile.
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    }
     Ok(Some(bytes))
 }
 

@@ -22,14 +22,12 @@ use crate::checkpoint::Durable;
 use crate::collect::{NotedRuns, Stuck, gaps};
 use crate::commit::{Origin, plan};
 use crate::core::{Catalog, Core};
-use crate::files::{BLOB_PREFIX, DIRECTORY, Files, blob_name, open_blobs, path};
+use crate::files::{DIRECTORY, Files, blob_name, open_blobs, path};
 use crate::id_allocator::{begin, begin_new};
 use crate::ingest::Linked;
 use crate::layer::{Layer, Stack};
-use crate::manifest::{
-    COPY_PREFIX, MANIFEST_PREFIX, delete_both, delete_damaged, manifest_numbers, numbers,
-    write_anew,
-};
+use crate::manifest::{delete_both, delete_damaged, manifest_numbers, numbers, write_anew};
+use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX};
 use crate::newest::{Newest, complete, is_own, newest};
 use crate::options::Options;
 use crate::run::Run;
@@ -44,6 +42,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
         number: 0,
         next_manifest: begin.manifest,
         allocator: begin.allocator,
+        blob_limit: None,
         inherited: false,
         left: Vec::new(),
         uncertain: Vec::new(),
@@ -68,7 +67,7 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
 }
 
 /// Refuses a place that holds a store: deleting unknown files would destroy it.
-fn refuse_another(files: &Files) -> Result<()> {
+pub(crate) fn refuse_another(files: &Files) -> Result<()> {
     for prefix in [MANIFEST_PREFIX, COPY_PREFIX, BLOB_PREFIX] {
         if let Some(name) = files.blobs.list(prefix)?.first() {
             let why = "a store is here, or a part of one";
@@ -79,14 +78,15 @@ fn refuse_another(files: &Files) -> Result<()> {
     Ok(())
 }
 
-fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
+pub(crate) fn open_files(env: &Env, options: &Options) -> Result<Arc<Files>> {
     let blobs = open_blobs(env, options)?;
     Ok(Arc::new(Files::new(blobs, options.common.volume, options.block_cache_bytes())))
 }
 
 /// The blobs and the newest state of an existing store, whether or not what it names exists.
 pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)> {
-    if env.device.metadata(DIRECTORY)?.is_none() {
+    let is_in_objects = options.common.log_place.objects().is_some();
+    if !is_in_objects && env.device.metadata(DIRECTORY)?.is_none() {
         return Err(Error::Missing { file: DIRECTORY.to_owned() });
     }
     let files = open_files(env, options)?;
@@ -98,6 +98,11 @@ pub(crate) fn find(env: &Env, options: &Options) -> Result<(Arc<Files>, Newest)>
 /// blobs.
 pub(crate) fn repair(env: &Env, options: &Options) -> Result<()> {
     let (files, newest) = find(env, options)?;
+    if options.common.log_place.objects().is_some() {
+        // Every opening makes both copies of a manifest, and a repair without a claim would not be
+        // noticed by an owner.
+        return Ok(());
+    }
     if !newest.is_twice {
         if !newest.strays.is_empty() {
             may_pass_over(&files, &newest)?;
@@ -128,7 +133,7 @@ pub(crate) fn repair(env: &Env, options: &Options) -> Result<()> {
 
 /// Before the log is trimmed for it, makes sure that the newest state has both copies, and that it
 /// is the newest.
-fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
+pub(crate) fn settle_newest(files: &Files, newest: &mut Newest) -> Result<()> {
     for (name, error) in &newest.unread {
         tracing::warn!(%error, name, "cannot read one manifest; using its copy");
     }
@@ -159,7 +164,11 @@ fn may_pass_over(files: &Files, newest: &Newest) -> Result<()> {
 }
 
 /// The trees of a manifest; registers their runs.
-fn catalog_of(files: &Arc<Files>, manifest: &RunManifest, runs: &mut NotedRuns) -> Catalog {
+pub(crate) fn catalog_of(
+    files: &Arc<Files>,
+    manifest: &RunManifest,
+    runs: &mut NotedRuns,
+) -> Catalog {
     let layers: Vec<Arc<Layer>> = manifest
         .runs
         .iter()
@@ -202,6 +211,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         number: manifest.number,
         next_manifest: begin.manifest,
         allocator: begin.allocator,
+        blob_limit: None,
         inherited: late,
         left: Vec::new(),
         uncertain: Vec::new(),
@@ -244,7 +254,7 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
         if state.inherited {
             state.left = found;
         } else {
-            clean(&core, state, manifest, &found)?;
+            clean(&core, state, manifest.number, &found)?;
         }
     }
     Ok(core)
@@ -277,9 +287,9 @@ fn write_again(core: &Core, newest: &Newest, late: bool) -> Result<()> {
 
 /// Deletes what the newest state does not need. Blobs of another volume stay, and so do unreadable
 /// ones, which may not be this store's.
-fn clean(core: &Core, state: &Durable, manifest: &RunManifest, found: &[u64]) -> Result<()> {
+pub(crate) fn clean(core: &Core, state: &Durable, newest: u64, found: &[u64]) -> Result<()> {
     let blobs = &core.files.blobs;
-    for number in manifest_numbers(&core.files)?.range(..manifest.number) {
+    for number in manifest_numbers(&core.files)?.range(..newest) {
         if is_own(&core.files, *number) {
             delete_both(&core.files, *number, &[])?;
         } else {
@@ -297,7 +307,7 @@ fn clean(core: &Core, state: &Durable, manifest: &RunManifest, found: &[u64]) ->
 }
 
 /// Removes unfinished files of blobs from the volume's own device.
-fn remove_unfinished(device: &dyn Device) -> Result<()> {
+pub(crate) fn remove_unfinished(device: &dyn Device) -> Result<()> {
     for name in device.list(DIRECTORY)? {
         if name.starts_with(BUILDING_PREFIX) || name.ends_with(STAGED) {
             device.remove(&format!("{DIRECTORY}/{name}"))?;
@@ -307,8 +317,8 @@ fn remove_unfinished(device: &dyn Device) -> Result<()> {
 }
 
 /// Applies records to a core during recovery.
-struct Replayer<'a> {
-    core: &'a Core,
+pub(crate) struct Replayer<'a> {
+    pub(crate) core: &'a Core,
 }
 
 impl Replay for Replayer<'_> {

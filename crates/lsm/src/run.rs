@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use format::cluster_filter::hash;
 use format::run_block::Block;
-use format::run_index::{BlockPlace, RunIndex, checksum};
+use format::run_index::{RunIndex, checksum};
 use format::run_manifest::{LogRows, RunEntry};
 use store::Result;
 
@@ -136,9 +136,26 @@ impl Run {
         RunIndex::decode(&bytes).map_err(|bad| located(bad, blob, offset))
     }
 
-    /// One of its blocks, through the cache.
-    pub(crate) fn block(&self, place: &BlockPlace) -> Result<Arc<Block>> {
-        self.files.block(self.entry.blob, place)
+    /// One of its blocks. It fails if the keys of the block are not between those of the index
+    /// around it. Everything that reads entries of a run uses this: a walk over other keys would
+    /// not ascend, and a look-up would not find keys that a walk shows.
+    pub(crate) fn block(&self, at: usize, caching: Caching) -> Result<Arc<Block>> {
+        let index = &self.index()?.blocks;
+        let (blob, place) = (self.entry.blob, &index.blocks()[at]);
+        let block = match caching {
+            Caching::Keep => self.files.block(blob, place)?,
+            Caching::Bypass => Arc::new(self.files.load(blob, place)?),
+        };
+        let last = block.len() - 1;
+        let ends = if at + 1 == index.blocks().len() {
+            compare(&block, last, index.last_key()).is_le()
+        } else {
+            compare(&block, last, index.first_key(at + 1)).is_lt()
+        };
+        if ends && compare(&block, 0, index.first_key(at)).is_eq() {
+            return Ok(block);
+        }
+        Err(out_of_order(blob, place.offset, format!("block {at} has others")))
     }
 
     pub(crate) fn ranges(&self) -> Result<&Ranges> {
@@ -156,10 +173,9 @@ impl Run {
             && let Some(at) = index.blocks.find(key.bytes)
             && index.blocks.may_have(at, key.hash())
         {
-            let in_blob = &index.blocks.blocks()[at];
-            let block = self.files.block(self.entry.blob, in_blob)?;
+            let block = self.block(at, Caching::Keep)?;
             if let Ok(place) = block.search(key.bytes) {
-                let at = (self.entry.blob, in_blob.offset);
+                let at = (self.entry.blob, index.blocks.blocks()[at].offset);
                 let content = Content::of(block.stored(place), &self.files, at);
                 let there = content.read(key.bytes, found)?;
                 return Ok(if there { Known::Value(()) } else { Known::Deleted });
@@ -200,6 +216,17 @@ impl Drop for Run {
     }
 }
 
+/// How a key of a block compares with another one.
+#[inline]
+fn compare(block: &Block, at: usize, other: &[u8]) -> std::cmp::Ordering {
+    let prefix = block.prefix();
+    match other.strip_prefix(prefix) {
+        Some(rest) => block.suffix(at).cmp(rest),
+        // A proper prefix of the block's prefix is below it.
+        None => prefix.cmp(other),
+    }
+}
+
 /// Whether blocks that are read stay in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caching {
@@ -218,8 +245,6 @@ pub(crate) struct RunIter<'a> {
     content: Option<Arc<Block>>,
     at: usize,
     key: Vec<u8>,
-    /// The first or last key of a block that is checked.
-    edge: Vec<u8>,
     /// Bytes of the blocks that were reached, unpacked.
     pub(crate) loaded: u64,
 }
@@ -233,10 +258,9 @@ impl<'a> RunIter<'a> {
         caching: Caching,
     ) -> Result<RunIter<'a>> {
         let index = &run.index()?.blocks;
-        let (content, key, edge) = (None, Vec::new(), Vec::new());
+        let (content, key) = (None, Vec::new());
         let (block, at, loaded) = (0, 0, 0);
-        let mut iter =
-            RunIter { run, index, direction, caching, block, content, at, key, edge, loaded };
+        let mut iter = RunIter { run, index, direction, caching, block, content, at, key, loaded };
         iter.seek(bound)?;
         Ok(iter)
     }
@@ -258,32 +282,7 @@ impl<'a> RunIter<'a> {
     fn load(&mut self, block: usize) -> Result<Option<Arc<Block>>> {
         let Some(place) = self.index.blocks().get(block) else { return Ok(None) };
         self.loaded += u64::from(place.raw);
-        let (files, blob) = (&self.run.files, self.run.entry.blob);
-        let content = match self.caching {
-            Caching::Keep => files.block(blob, place)?,
-            Caching::Bypass => Arc::new(files.load(blob, place)?),
-        };
-        self.check_order(block, &content)?;
-        Ok(Some(content))
-    }
-
-    /// Fails if the keys of a block are not between those of the index around it: then a walk would
-    /// not ascend.
-    fn check_order(&mut self, block: usize, content: &Block) -> Result<()> {
-        let (index, is_last) = (self.index, block + 1 == self.index.blocks().len());
-        self.edge.clear();
-        content.key_to(0, &mut self.edge);
-        let begins = self.edge == index.first_key(block);
-        self.edge.clear();
-        content.key_to(content.len() - 1, &mut self.edge);
-        let last = self.edge.as_slice();
-        if begins
-            && (if is_last { last <= index.last_key() } else { last < index.first_key(block + 1) })
-        {
-            return Ok(());
-        }
-        let offset = index.blocks()[block].offset;
-        Err(out_of_order(self.run.entry.blob, offset, format!("block {block} has others")))
+        self.run.block(block, self.caching).map(Some)
     }
 
     fn stand(&mut self, content: Option<Arc<Block>>, at: usize) {

@@ -16,6 +16,7 @@ use crate::checkpoint::Durable;
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
+use crate::fenced;
 use crate::layer::Stack;
 use crate::options::Options;
 use crate::pin::Pin;
@@ -54,11 +55,17 @@ impl Engine for Core {
     type State = Durable;
 
     fn create(env: &Env, options: &Options) -> Result<Core> {
-        recover::create(env, options)
+        match options.common.log_place.objects() {
+            Some(_) => fenced::create(env, options),
+            None => recover::create(env, options),
+        }
     }
 
     fn open(env: &Env, options: &Options) -> Result<Core> {
-        recover::open(env, options)
+        match options.common.log_place.objects() {
+            Some(_) => fenced::open(env, options),
+            None => recover::open(env, options),
+        }
     }
 
     fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<ClosedLog<'a>> {
@@ -147,8 +154,10 @@ impl Engine for Core {
     }
 
     fn may_close_with_log(&self, state: &Durable, error: &Error) -> bool {
-        // A server that took nothing since the store was opened.
-        state.inherited && matches!(error, Error::Device(_))
+        // A server that took nothing since the store was opened, or one that has the log, too: then
+        // closing makes that durable, or fails.
+        let may = state.inherited || self.journal.opening().is_some();
+        may && matches!(error, Error::Device(_))
     }
 
     fn give_back_all(&self, state: &mut Durable) {

@@ -1,12 +1,31 @@
-//! `Blobs` on a server that implements the S3 protocol: preparation for stores shared by many
-//! machines. Calls block until the answer, like everything in the core; there is no async runtime.
+//! `Blobs` that hosts share: on a server that implements the S3 protocol, or in a directory of a
+//! shared file system, by one name ([`Location`]). Calls block until the answer, like everything in
+//! the core; there is no async runtime.
 //!
 //! Invariants: an object is created by a conditional request (`If-None-Match: *`), so of two
 //! clients that create the same name, one learns that it exists. A server that ignores the
 //! condition is refused when the store is opened. Unanswered requests are retried; if the answer to
 //! a creation was lost, comparing the object's bytes shows whether it succeeded.
 
+mod aws;
+mod cache_index;
+mod cached;
+mod explain;
+mod location;
+mod open;
+mod presence;
+mod probe;
 mod request;
+mod rules;
 mod s3;
+mod server;
+mod settings;
+mod traffic;
 
+pub use crate::aws::Keys;
+pub use crate::cached::{CacheStats, CachedBlobs};
+pub use crate::location::{Location, LocationError};
+pub use crate::presence::{Holder, Presence, Sign, Verdict};
 pub use crate::s3::{Place, S3Blobs};
+pub use crate::settings::{Opened, Probe, Seams, Settings, Style};
+pub use crate::traffic::{Failing, Kind, Traffic, TrafficCounts};

@@ -1,16 +1,21 @@
-//! One request and its answer, converted to results of the device crate.
+//! One request and its answer, converted to results of the device crate, and its repeats.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Clock, Error, Result};
+use device::{Clock, Error, Random, Result};
 use ureq::Body;
 use ureq::http::Response;
 
-/// Maximum attempts.
-const TRIES: u32 = 4;
-/// Pause before the second attempt; it doubles.
+use crate::explain::{Refusal, Target, element, is_page, unanswered};
+use crate::traffic::{Kind, Traffic};
+
+/// Longest pause before the second attempt; it doubles up to `PAUSE_MAX`. A pause is at least half
+/// of that, at random: clients that failed together do not return together.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of an error text that is read.
 const SAID_BYTES: u64 = 512;
 
@@ -43,6 +48,8 @@ impl<T> Tried<T> {
 pub(crate) struct Asked<'a> {
     pub(crate) operation: &'static str,
     pub(crate) name: &'a str,
+    pub(crate) target: &'a Target,
+    pub(crate) clock: &'a dyn Clock,
 }
 
 impl Asked<'_> {
@@ -63,43 +70,36 @@ impl Asked<'_> {
         read: impl FnOnce(Response<Body>) -> Tried<T>,
     ) -> Tried<T> {
         match answer {
+            // No success, whatever its status: nothing was created, listed or found.
+            Ok(answer) if is_page(&answer) => self.unexpected(answer),
             Ok(answer) => read(answer),
-            Err(error) => self.failed(unanswered(error)),
+            Err(error) => {
+                let (error, passes) = unanswered(error, self.target);
+                if passes { self.failed(error) } else { Tried::Refused(self.error(error)) }
+            }
         }
     }
 
-    /// An unexpected answer, with the server's error text.
+    /// An unexpected answer, with what to check and the server's error text.
     pub(crate) fn unexpected<T>(&self, mut answer: Response<Body>) -> Tried<T> {
-        let status = status(&answer);
         let mut said = Vec::new();
         // If the connection broke, the text received before is included.
         drop(answer.body_mut().as_reader().take(SAID_BYTES).read_to_end(&mut said));
         let said = String::from_utf8_lossy(&said);
-        let kind = match status {
-            404 => io::ErrorKind::NotFound,
-            401 | 403 => io::ErrorKind::PermissionDenied,
-            507 => io::ErrorKind::StorageFull,
-            _ => io::ErrorKind::Other,
+        let refusal = Refusal::of(&answer, &said, self.clock.now().0 / 1_000_000_000);
+        let advice = refusal.advice(self.target, self.operation);
+        let advice = advice.map_or_else(String::new, |advice| format!("{advice}; "));
+        // Markup helps nobody.
+        let said = match (refusal.is_page, element(&said, "Message")) {
+            (true, _) => String::new(),
+            (false, Some(words)) if !refusal.code.is_empty() => {
+                format!("{}: {words}", refusal.code)
+            }
+            (false, _) => said.trim().to_owned(),
         };
-        let message = format!("the server answered {status} {}", said.trim());
-        let error = self.error(io::Error::new(kind, message));
-        if passes(status, &said) { Tried::Failed(error) } else { Tried::Refused(error) }
-    }
-}
-
-/// Whether the server may answer differently on a retry.
-fn passes(status: u16, said: &str) -> bool {
-    /// Codes that the protocol returns under 400 although the connection caused them, not the
-    /// request.
-    const OF_THE_WAY: [&str; 4] =
-        ["RequestTimeout", "BadDigest", "XAmzContentChecksumMismatch", "IncompleteBody"];
-    /// Codes that the protocol returns under 409 for concurrent requests for the same name.
-    const AT_ONCE: [&str; 2] = ["ConditionalRequestConflict", "OperationAborted"];
-    match status {
-        408 | 429 | 500 | 502 | 503 | 504 => true,
-        400 => OF_THE_WAY.iter().any(|code| said.contains(code)),
-        409 => AT_ONCE.iter().any(|code| said.contains(code)),
-        _ => false,
+        let message = format!("{advice}the server answered {} {said}", refusal.status);
+        let error = self.error(io::Error::new(refusal.kind(), message.trim_end().to_owned()));
+        if refusal.passes() { Tried::Failed(error) } else { Tried::Refused(error) }
     }
 }
 
@@ -108,24 +108,59 @@ pub(crate) fn status(answer: &Response<Body>) -> u16 {
     answer.status().as_u16()
 }
 
-/// Retries until there is an answer that is not a transient failure.
-pub(crate) fn patiently<T>(clock: &dyn Clock, mut once: impl FnMut() -> Tried<T>) -> Result<T> {
-    let mut pause = PAUSE;
-    for _ in 1..TRIES {
-        match once() {
-            Tried::Failed(_) => clock.sleep(pause),
-            done => return done.result(),
-        }
-        pause *= 2;
-    }
-    once().result()
+/// Repeats requests that fail.
+#[derive(Clone)]
+pub(crate) struct Patience {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    /// Maximum time over all attempts.
+    pub(crate) deadline: Duration,
+    pub(crate) traffic: Arc<Traffic>,
 }
 
-/// Why there was no answer.
-fn unanswered(error: ureq::Error) -> io::Error {
-    match error {
-        ureq::Error::Io(error) => error,
-        ureq::Error::Timeout(_) => io::Error::new(io::ErrorKind::TimedOut, error.to_string()),
-        other => io::Error::other(other.to_string()),
+impl Patience {
+    /// The same with at most so much time.
+    pub(crate) fn within(&self, deadline: Duration) -> Patience {
+        Patience { deadline: self.deadline.min(deadline), ..self.clone() }
+    }
+
+    /// Retries until there is an answer that is not a transient failure, or the next attempt would
+    /// begin after the deadline.
+    pub(crate) fn patiently<T>(
+        &self,
+        (kind, bytes_out): (Kind, u64),
+        mut once: impl FnMut() -> Tried<T>,
+    ) -> Result<T> {
+        let start = self.clock.monotonic();
+        let (mut pause, mut tries) = (PAUSE, 1_u32);
+        loop {
+            self.traffic.sends(kind, bytes_out, tries > 1);
+            let tried = once();
+            let Tried::Failed(mut error) = tried else {
+                self.traffic.answers();
+                return tried.result();
+            };
+            self.traffic.fails(&*self.clock, &error);
+            let waited = self.clock.monotonic().saturating_sub(start);
+            let next = self.jitter(pause);
+            if waited + next > self.deadline {
+                if tries > 1 {
+                    let seconds = waited.as_secs_f64();
+                    let message = std::mem::take(&mut error.message);
+                    error.message = format!("{message} (tried {tries} times in {seconds:.1} s)");
+                }
+                return Err(error);
+            }
+            self.clock.sleep(next);
+            pause = (pause * 2).min(PAUSE_MAX);
+            tries += 1;
+        }
+    }
+
+    /// Between half of a pause and all of it.
+    fn jitter(&self, pause: Duration) -> Duration {
+        let half = pause / 2;
+        let part = self.random.next_u64() % (half.as_micros().max(1) as u64);
+        half + Duration::from_micros(part)
     }
 }

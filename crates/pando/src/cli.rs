@@ -14,6 +14,7 @@ mod snapshot;
 mod trash;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub(crate) use trash::{RestoreArgs, TrashVerb};
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
 
 use crate::environment::{CACHE_SIZE, INDEX_CACHE};
-use crate::{cache_size, index_cache, retention};
+use crate::{cache_size, index_cache, metrics, retention};
 use wire::Keep;
 
 /// A time from the command line.
@@ -46,7 +47,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
-mounted or not. Where no daemon has the volume open, the command starts one in the
+mounted or not. The URL of a volume in an object store (s3://BUCKET/PREFIX, file:///DIR) stands
+for VOLDIR everywhere. Where no daemon has the volume open, the command starts one in the
 background, which ends when it has been idle for a while (30 s, PANDO_IDLE_SECONDS). It
 caches in a quarter of the memory (PANDO_CACHE_SIZE), and keeps the index for searches in
 256 MiB (PANDO_INDEX_CACHE, 0 for none).
@@ -62,6 +64,15 @@ Exit codes:
   7  no space, or read-only
   8  not a volume, or of a newer format
   130 interrupted";
+
+const FORMAT_HELP: &str = "\
+In an object store, credentials and the server's address come from the environment and the files
+of the AWS tools (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE, AWS_REGION,
+AWS_ENDPOINT_URL).
+
+Examples:
+  pando format /data/vol
+  pando format s3://bucket/prefix";
 
 const UMOUNT_HELP: &str = "\
 A mount that is in use stays, and the processes that use it are named. --lazy takes it out of
@@ -102,7 +113,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Create a volume in an empty or new directory
-    #[command(after_help = "Example:\n  pando format /data/vol")]
+    #[command(after_help = FORMAT_HELP)]
     Format(FormatArgs),
     /// Mount a volume
     #[command(after_help = mount_help())]
@@ -241,15 +252,16 @@ Example:
 
 #[derive(Debug, Args)]
 pub(crate) struct FormatArgs {
-    /// Directory of the volume
+    /// Directory of the volume, or the URL of an object store: s3://BUCKET/PREFIX, or file:///DIR
+    /// for a directory that hosts share
     pub(crate) voldir: PathBuf,
     /// Name of the hidden directory of snapshots that every directory has
     #[arg(long, default_value = ".snapshots")]
     pub(crate) snapshot_dir: OsString,
-    /// Engine that keeps names and attributes
-    #[arg(long, value_enum, default_value_t = EngineArg::Btree)]
-    pub(crate) engine: EngineArg,
-    /// How --engine lsm lays records out (default rows)
+    /// Engine that keeps names and attributes (default btree, and lsm in an object store)
+    #[arg(long, value_enum)]
+    pub(crate) engine: Option<EngineArg>,
+    /// How --engine lsm lays records out (default rows, and column in an object store)
     #[arg(long, value_enum)]
     pub(crate) layout: Option<LayoutArg>,
     /// Directory of the log, on a separate disk; empty or new (default: in VOLDIR)
@@ -278,19 +290,25 @@ impl From<LayoutArg> for fs::Layout {
 
 #[derive(Debug, Args)]
 pub(crate) struct MountArgs {
-    /// Directory of the volume; VOLDIR:/path mounts a directory of it
+    /// Directory or URL of the volume; VOLDIR:/path mounts a directory of it
     pub(crate) voldir: PathBuf,
     /// Where to mount it
     pub(crate) mnt: PathBuf,
     /// Stay in the foreground
     #[arg(long, short)]
     pub(crate) foreground: bool,
+    /// Replace a daemon that has the volume open on another host: what is not durable there is lost
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Memory for cached nodes of the volume, such as 512M; default: a quarter of all memory
     #[arg(long, value_name = "SIZE", value_parser = cache_size::parse, env = CACHE_SIZE)]
     pub(crate) cache_size: Option<u64>,
     /// Memory for the search index, such as 80M; 0: no index, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
+    /// Answer scrapes of Prometheus there, such as 127.0.0.1:9478, at /metrics
+    #[arg(long, value_name = "HOST:PORT", value_parser = metrics::parse)]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Mount options, comma-separated
     #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
@@ -507,9 +525,15 @@ pub(crate) struct OwnerArgs {
     /// Memory for the search index, such as 80M; 0: no index, and searches walk
     #[arg(long, value_name = "SIZE", value_parser = index_cache::parse, env = INDEX_CACHE)]
     pub(crate) index_cache: Option<u64>,
+    /// Answer scrapes of metrics there
+    #[arg(long, value_parser = metrics::parse)]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]
     pub(crate) mount: Option<PathBuf>,
+    /// Replace a daemon on another host
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Mount options
     #[arg(long, short = 'o', value_delimiter = ',')]
     pub(crate) options: Vec<String>,

@@ -16,6 +16,14 @@ pub(crate) const INDEX_CACHE: &str = "PANDO_INDEX_CACHE";
 /// How long a daemon without a mount stays idle, in seconds.
 pub(crate) const IDLE_SECONDS: &str = "PANDO_IDLE_SECONDS";
 
+/// The directory of this host's directories of volumes in object stores.
+pub(crate) const HOST_DIRECTORY: &str = "PANDO_HOST_DIRECTORY";
+/// Prices of an object store: dollars for a thousand writes, a thousand reads, a gigabyte a month.
+pub(crate) const OBJECT_PRICES: &str = "PANDO_OBJECT_PRICES";
+
+/// Bytes of the cache of a volume in an object store, on this host's disk; 0: none.
+pub(crate) const OBJECT_CACHE: &str = "PANDO_OBJECT_CACHE";
+
 /// Parses the value of a variable, or returns what is wrong with it.
 type Read = fn(&str) -> std::result::Result<u64, String>;
 

@@ -1,4 +1,5 @@
-//! PATH arguments: a path below a mount, or `VOLDIR:/inner/path`. Failures that the daemon reports
+//! PATH arguments: a path below a mount, or `VOLDIR:/inner/path`, where VOLDIR may be the URL of a
+//! volume in an object store. Failures that the daemon reports
 //! about a path inside the volume are reported about the path that the user typed.
 
 use std::ffi::OsStr;
@@ -10,13 +11,14 @@ use format::volume::{COPY, FILE, UNFINISHED};
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
+use crate::host;
 use crate::mounts;
 use crate::session::Target;
 
 /// The location that a PATH argument names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The volume directory, absolute.
+    /// The volume directory, absolute; of a volume in an object store, this host's directory.
     pub(crate) volume: PathBuf,
     /// The path inside the volume, from its root.
     pub(crate) inner: Vec<u8>,
@@ -78,7 +80,8 @@ impl Place {
     /// Resolves an argument.
     pub(crate) fn locate(argument: &Path) -> Result<Place> {
         if let Some((volume, inner)) = split(argument) {
-            return Ok(Place { volume: absolute(&volume)?, inner, typed: argument.to_owned() });
+            let volume = directory_of(&volume)?;
+            return Ok(Place { volume, inner, typed: argument.to_owned() });
         }
         if let Some(place) = below_mount(argument)? {
             return Ok(place);
@@ -133,7 +136,7 @@ impl Place {
     pub(crate) fn split(argument: &Path) -> Option<Result<Place>> {
         let (volume, inner) = split(argument)?;
         let typed = argument.to_owned();
-        Some(absolute(&volume).map(|volume| Place { volume, inner, typed }))
+        Some(directory_of(&volume).map(|volume| Place { volume, inner, typed }))
     }
 
     /// A path inside the volume in the style in which the user typed this place; `None` if that is
@@ -173,6 +176,7 @@ impl Place {
         }
         match Place::locate(argument) {
             Ok(place) => Ok(place.volume),
+            Err(failure) if host::url(argument).is_some() => Err(failure),
             Err(failure) if failure.kind == FailureKind::Permission => Err(failure),
             Err(_) if argument.is_dir() => Err(not_a_volume(argument)),
             // No colon: a path where the user expected a volume.
@@ -236,8 +240,12 @@ pub(crate) fn is_volume(directory: &Path) -> bool {
     there(FILE) || there(COPY) && !there(UNFINISHED)
 }
 
-/// Splits at the first colon that follows the path of a volume.
+/// Splits at the first colon that follows the path or the URL of a volume. A URL without a path is
+/// the root of its volume.
 fn split(argument: &Path) -> Option<(PathBuf, Vec<u8>)> {
+    if let Some((url, inner)) = host::url(argument) {
+        return Some((PathBuf::from(url), inner));
+    }
     let bytes = argument.as_os_str().as_bytes();
     let colons = bytes.iter().enumerate().filter(|&(_, byte)| *byte == b':');
     for (at, _) in colons {
@@ -274,6 +282,14 @@ fn mount_of(argument: &Path) -> Result<Option<(fuse::MountInfo, Option<&OsStr>)>
         None => (argument, None),
     };
     Ok(mounts::find(place)?.map(|found| (found, last)))
+}
+
+/// The directory of a volume that an argument names by its directory or its URL.
+fn directory_of(volume: &Path) -> Result<PathBuf> {
+    match host::url(volume) {
+        Some((url, _)) => host::directory(url),
+        None => absolute(volume),
+    }
 }
 
 fn absolute(volume: &Path) -> Result<PathBuf> {

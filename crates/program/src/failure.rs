@@ -144,7 +144,10 @@ pub fn open(volume: &Path, error: &OpenError) -> Failure {
         OpenError::Device(error) | OpenError::Store(store::Error::Device(error)) => {
             return device(volume, error);
         }
-        OpenError::NotAVolume => FailureKind::NotVolume,
+        OpenError::NotAVolume | OpenError::ObjectsAsDirectory | OpenError::NotObjects => {
+            FailureKind::NotVolume
+        }
+        OpenError::AnotherVolume { .. } => FailureKind::Other,
         OpenError::Exists => FailureKind::Exists,
         OpenError::NotEmpty(_) => FailureKind::NotEmpty,
         OpenError::NewerFormat { .. } => FailureKind::NewerFormat,
@@ -159,6 +162,16 @@ pub fn open(volume: &Path, error: &OpenError) -> Failure {
     };
     let failure = Failure::new(kind, format!("{}: {error}", volume.display()));
     match kind {
+        FailureKind::NotVolume if matches!(error, OpenError::ObjectsAsDirectory) => {
+            failure.hint(format!("name the volume file://{}", volume.display()))
+        }
+        FailureKind::NotVolume if matches!(error, OpenError::NotObjects) => {
+            failure.hint("name the volume by its directory")
+        }
+        FailureKind::Other if matches!(error, OpenError::AnotherVolume { .. }) => failure.hint(
+            "remove the host directory, which holds nothing that the store lacks, or restore the \
+             store's objects",
+        ),
         FailureKind::NotVolume => failure.hint("`pando format` makes a volume"),
         FailureKind::NewerFormat => failure.hint("use a newer pando"),
         FailureKind::Damaged if matches!(error, OpenError::HeaderDamaged(_)) => {

@@ -20,6 +20,10 @@ pub enum Error {
     /// and must be opened again before it takes writes.
     #[error("read-only since an earlier failure: {0}")]
     ReadOnly(Arc<str>),
+    /// Another process has opened the store since, so this one takes no more changes. What it
+    /// reported as durable is in the store.
+    #[error("this process was replaced: {0}")]
+    Replaced(Arc<str>),
     /// The volume has a newer format than this program supports.
     #[error(
         "{file}: format version {found} is newer than {known}, the newest that this program knows"

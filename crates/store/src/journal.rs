@@ -12,7 +12,8 @@ use device::sync::Mutex;
 use format::log_record::HEADER_BYTES;
 
 use crate::{
-    CheckReport, Cut, EngineOptions, Error, Finding, Log, Lsn, Remedy, Replay, Result, Stats, Waker,
+    CheckReport, Cut, EngineOptions, Error, Finding, Log, LogPosition, Lsn, ObjectPlace, Opening,
+    Remedy, Replay, Result, Stats, Waker,
 };
 
 /// The directory of the log in a volume. It may be a link to one on another disk.
@@ -69,6 +70,8 @@ pub struct Journal {
     /// Keys and values that bypassed the log.
     given_beside: AtomicU64,
     closed: AtomicBool,
+    /// The opening, and the log that it continues, if the log is in an object store.
+    place: Option<(ObjectPlace, LogPosition)>,
     /// Called once between two freezes when a checkpoint should start.
     waker: Mutex<Option<Waker>>,
     woken: AtomicBool,
@@ -77,6 +80,7 @@ pub struct Journal {
 impl Journal {
     /// Creates the log of a new store.
     pub fn create(env: &Env, options: &EngineOptions) -> Result<Journal> {
+        refuse_objects(options)?;
         let journal = Journal::of_state(env, options, Lsn(0));
         journal.set_log(Log::create(env, LOG_DIRECTORY, options.volume, &options.log())?);
         Ok(journal)
@@ -104,9 +108,46 @@ impl Journal {
             syncs: AtomicU64::new(0),
             given_beside: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            place: None,
             waker: Mutex::new(None),
             woken: AtomicBool::new(false),
         }
+    }
+
+    /// Creates the log of a new store in an object store. [`Log::announce`] begins it.
+    pub fn create_in_objects(env: &Env, options: &EngineOptions, opening: Opening) -> Journal {
+        let start = LogPosition::start_of(opening);
+        let journal = Journal::of_state_in_objects(env, options, Lsn(0), (opening, start));
+        if let Some((place, _)) = &journal.place {
+            journal.set_log(Log::create_in_objects(env, &options.log(), place));
+        }
+        journal
+    }
+
+    /// As [`Journal::of_state`], for a store whose log is in an object store. The caller has
+    /// claimed the store as `opening`; the state is continued by the log at the position.
+    pub fn of_state_in_objects(
+        env: &Env,
+        options: &EngineOptions,
+        lsn: Lsn,
+        (opening, position): (Opening, LogPosition),
+    ) -> Journal {
+        let objects = options.log_place.objects().cloned();
+        let volume = options.volume;
+        let place = objects.map(|objects| (ObjectPlace { objects, volume, opening }, position));
+        Journal { place, ..Journal::of_state(env, options, lsn) }
+    }
+
+    /// The opening, if the log is in an object store.
+    pub fn opening(&self) -> Option<Opening> {
+        self.place.as_ref().map(|(place, _)| place.opening)
+    }
+
+    /// The opening, and where its log continues a state with all records up to this one.
+    pub fn origin(&self, lsn: Lsn) -> Option<(Opening, LogPosition)> {
+        let opening = self.opening()?;
+        let position = self.log.get().and_then(|log| log.position(lsn));
+        Some((opening, position.unwrap_or_else(|| LogPosition::start_of(opening))))
     }
 
     /// Opens the log, and passes its records after the state on disk to `replay`.
@@ -114,7 +155,12 @@ impl Journal {
         let from = Lsn(self.replayed_to.load(Ordering::Relaxed));
         let EngineOptions { volume, .. } = self.options;
         let options = self.options.log();
-        let (log, _) = Log::open(&self.env, LOG_DIRECTORY, volume, &options, from, replay)?;
+        let (log, _) = if let Some((place, position)) = &self.place {
+            Log::open_in_objects(&self.env, &options, place, (*position, from), replay)?
+        } else {
+            refuse_objects(&self.options)?;
+            Log::open(&self.env, LOG_DIRECTORY, volume, &options, from, replay)?
+        };
         self.set_log(log);
         if let Some(why) = self.refused.lock().take() {
             tracing::error!(%why, "the volume is opened read-only");
@@ -235,7 +281,9 @@ impl Journal {
     /// a store that was opened read-only.
     pub fn is_checkpoint_due(&self) -> bool {
         let since = self.log_bytes_since();
-        since >= self.options.checkpoint_bytes || self.is_tight() && since > 0
+        since >= self.options.checkpoint_bytes
+            || self.is_tight() && since > 0
+            || self.log().is_long()
     }
 
     /// The log of a store that is open.
@@ -399,6 +447,16 @@ impl Journal {
     }
 }
 
+/// Refuses a log in an object store, for an engine that cannot have it there.
+fn refuse_objects(options: &EngineOptions) -> Result<()> {
+    if options.log_place.objects().is_none() {
+        return Ok(());
+    }
+    let why = "a log in an object store is not supported by this engine";
+    let error = std::io::Error::new(std::io::ErrorKind::Unsupported, why);
+    Err(device::Error::new("open", LOG_DIRECTORY, error).into())
+}
+
 /// A log that no process has open, behind a state of a store.
 pub struct ClosedLog<'a> {
     /// Where it is.
@@ -411,6 +469,8 @@ pub struct ClosedLog<'a> {
     pub certain: bool,
     /// Why it may not be truncated, if it may not.
     pub keep: Option<Error>,
+    /// Where it continues the state, if it is in an object store.
+    pub position: Option<LogPosition>,
 }
 
 impl ClosedLog<'_> {
@@ -421,12 +481,22 @@ impl ClosedLog<'_> {
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let (volume, options) = (self.options.volume, self.options.log());
-        let checked = Log::verify(self.env, LOG_DIRECTORY, volume, &options, self.from, visit);
+        let checked = match self.in_objects() {
+            Some((place, position)) => {
+                Log::verify_in_objects(&options, &place, (position, self.from), visit)
+            }
+            None => Log::verify(self.env, LOG_DIRECTORY, volume, &options, self.from, visit),
+        };
         for finding in checked.findings {
             report.add(finding);
         }
         match checked.end {
             Ok(recovery) => report.log_records = recovery.replayed,
+            Err(error @ (Error::Corrupt(_) | Error::Device(_) | Error::Missing { .. }))
+                if self.position.is_some() =>
+            {
+                report.add(Finding::of_error("the log", error)?);
+            }
             Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
                 report.add(Finding::of_error("the log", error)?.with(Remedy::CutLog));
             }
@@ -435,10 +505,29 @@ impl ClosedLog<'_> {
         Ok(())
     }
 
+    /// The log, if it is in an object store. It is only read, so no opening is stated.
+    fn in_objects(&self) -> Option<(ObjectPlace, LogPosition)> {
+        let (objects, position) = (self.options.log_place.objects()?.clone(), self.position?);
+        let opening = Opening { epoch: position.epoch, id: [0; 16] };
+        Some((ObjectPlace { objects, volume: self.options.volume, opening }, position))
+    }
+
+    /// Refuses to change a log in an object store.
+    fn refuse_objects(&self) -> Result<()> {
+        if self.position.is_none() {
+            return Ok(());
+        }
+        let why = "a log in an object store is not truncated; restore the missing or damaged \
+                   object from a copy, or use a backup of the volume";
+        let error = std::io::Error::new(std::io::ErrorKind::Unsupported, why);
+        Err(device::Error::new("truncate", LOG_DIRECTORY, error).into())
+    }
+
     /// Truncates it at its first damage; later records are lost. Fails, with nothing changed, when
     /// it is likely that of a later state.
     pub fn cut(&self) -> Result<Cut> {
         let (volume, options) = (self.options.volume, self.options.log());
+        self.refuse_objects()?;
         if let Some(why) = &self.keep {
             return Err(why.clone());
         }
@@ -448,6 +537,7 @@ impl ClosedLog<'_> {
     /// The result that [`ClosedLog::cut`] would have, with nothing changed.
     pub fn cost_of_cut(&self) -> Result<Cut> {
         let (volume, options) = (self.options.volume, self.options.log());
+        self.refuse_objects()?;
         if let Some(why) = &self.keep {
             return Err(why.clone());
         }
@@ -456,6 +546,10 @@ impl ClosedLog<'_> {
 
     /// Rewrites headers of files that have no other damage, as a check reported.
     pub fn repair(&self) -> Result<()> {
+        if self.position.is_some() {
+            // An object has no header that can be rewritten.
+            return Ok(());
+        }
         let (volume, options) = (self.options.volume, self.options.log());
         Log::write_headers(self.env, LOG_DIRECTORY, volume, &options, self.from)
     }

@@ -15,6 +15,7 @@ mod options;
 mod over;
 mod pattern;
 mod pinned;
+mod place;
 mod range;
 mod read;
 mod run;
@@ -28,11 +29,15 @@ pub use error::{Error, Result, UNREAD};
 pub use format::batch::{KEY_BYTES_MAX, Lane, MergeKind, VALUE_BYTES_MAX};
 pub use journal::{ClosedLog, Journal, LOG_DIRECTORY, Writer};
 pub use journaled::{Engine, IngestInto, Journaled};
-pub use log::{Cut, Log, LogKey, LogOptions, LogStats, Recovery, Replay, Room, Verified};
+pub use log::{
+    Cut, Grant, Log, LogKey, LogOptions, LogPosition, LogStats, ObjectPlace, Opening, Recovery,
+    Replay, Room, Verified,
+};
 pub use options::{DIRTY_BYTES_MIN, EngineOptions, kept_for_checkpoints};
 pub use over::Over;
 pub use pattern::{Matching, Pattern, Patterns};
 pub use pinned::{Logged, LostRange, Pinned, SharedWalk};
+pub use place::{LogObjects, LogPlace, ObjectLogSettings};
 pub use range::{KeyRange, prefix_end};
 pub use read::{Cursor, Diff, DiffCursor, Item, Read};
 pub use run::{Ascending, SliceRun, SortedRun};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Durability, LogKey, LogOptions, TreeId};
+use crate::{Durability, LogKey, LogOptions, LogPlace, TreeId};
 
 /// How a store is opened, whatever its engine.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub struct EngineOptions {
     pub cache_bytes: usize,
     /// When commits are durable.
     pub durability: Durability,
+    /// Where the log is.
+    pub log_place: LogPlace,
     /// Maximum time that a commit stays unsynced in async mode.
     pub log_interval: Duration,
     /// Log bytes from which the log is written in async mode.
@@ -54,6 +56,7 @@ impl Default for EngineOptions {
             log_key: log.key,
             cache_bytes: 256 << 20,
             durability: log.durability,
+            log_place: LogPlace::Device,
             log_interval: log.interval,
             log_write_bytes: log.write_bytes,
             log_segment_bytes: log.segment_bytes,

@@ -3,10 +3,11 @@
 //!
 //! A request of a front end reaches [`VirtualDirs`], which adds `.snapshots` and `.search` to the
 //! file system below it. [`resolve()`] walks a path for callers without a kernel.
-//! [`with_cancellation`] ends searches that no caller waits for.
+//! [`Observed`] reports each call and its duration. [`with_cancellation`] ends searches that no caller waits for.
 
 mod api;
 mod cancellation;
+mod observed;
 mod resolve;
 mod virtual_dirs;
 
@@ -15,6 +16,7 @@ pub use api::{
     SetXattr, StatFs, SyncScope, WalkControl,
 };
 pub use cancellation::{cancel, is_cancelled, with_cancellation};
+pub use observed::{Observed, Observer, Operation, Outcome};
 pub use resolve::resolve;
 pub use virtual_dirs::{
     ListedSnapshot, Query, Search, Snapshots, VirtualDirs, name_of_number, number_in_name,

@@ -19,6 +19,7 @@ mod import;
 mod reply;
 mod retention;
 mod scan;
+mod status;
 mod totals;
 mod trash;
 
@@ -33,14 +34,15 @@ pub use frame::{FRAME_BYTES_MAX, FrameError, PAYLOAD_BYTES_MAX, read_frame, writ
 pub use history::{Change, Version};
 pub use import::{ImportAttr, Item, ItemError, Items};
 pub use reply::{
-    Answer, Background, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info,
-    KeptSnapshot, LimitChange, ListEntry, Merges, Quota, QuotaDifference, QuotaOf, QuotaOwner,
-    Reply, Session, Snapshot, StatAnswer, Status, Stuck, ValueLogs,
+    Answer, Body, CheckAction, CheckFinding, Checked, Collected, Garbage, Info, KeptSnapshot,
+    LimitChange, ListEntry, Quota, QuotaDifference, QuotaOf, QuotaOwner, Reply, Session, Snapshot,
+    StatAnswer,
 };
 pub use retention::{Hold, Keep, Schedule, Scheduled};
 pub use scan::{
     Followed, ScanAttr, ScanDirectory, ScanInfo, ScanItem, ScanRow, ScanWatch, next_scan_item,
     push_scan_item,
 };
+pub use status::{Background, Merges, Status, StoreCache, StoreStatus, Stuck, ValueLogs};
 pub use totals::{DIRECTORIES_MAX, DirectoryTotals, Sums, SumsOf, Top, Totals};
 pub use trash::{Removed, Trash};

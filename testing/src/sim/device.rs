@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex, MutexGuard};
-use device::{Device, Error, File, Lock, Metadata, Result, Space};
+use device::{Device, Entry, Error, File, Lock, Metadata, Result, Space};
 
 use super::CrashPolicy;
 use super::content::{BLOCK, Change};
@@ -375,6 +375,17 @@ impl Device for SimDevice {
         })
     }
 
+    fn entries(&self, directory: &str) -> Result<Vec<Entry>> {
+        self.simple(Op::Look, "list", directory, |state| {
+            let node = state.medium.find_dir(directory)?;
+            let entry = |(name, node): (&String, &NodeNo)| Entry {
+                name: name.clone(),
+                directory: state.medium.dirs.contains_key(node),
+            };
+            Ok(state.medium.dirs[&node].current.iter().map(entry).collect())
+        })
+    }
+
     fn create_dir(&self, directory: &str) -> Result<()> {
         self.simple(Op::CreateDir, "create directory", directory, |state| {
             state.medium.create_dir(directory)
@@ -383,6 +394,16 @@ impl Device for SimDevice {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.simple(Op::Rename, "rename", from, |state| state.medium.rename(from, to))
+    }
+
+    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
+        self.simple(Op::Rename, "rename", from, |state| match state.medium.find(to) {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                state.medium.rename(from, to).map(|()| true)
+            }
+            Err(error) => Err(error),
+        })
     }
 
     fn remove(&self, path: &str) -> Result<()> {

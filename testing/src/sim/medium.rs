@@ -230,7 +230,8 @@ impl Medium {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             found => return found,
         }
-        let (above, name) = self.parent(path)?;
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let above = self.whole_dir(above)?;
         let node = self.next;
         self.next += 1;
         self.dirs.insert(node, DirNode::default());

@@ -3,7 +3,8 @@
 //! From bottom to top: a set of block numbers (`ranges`), the bytes of a file (`content`), files
 //! and directories with their durable and pending state (`medium`), the state after a power cut
 //! (`crash`), faults on order (`fault`), the handles for the code under test (`device`, `file`),
-//! and remote objects, which are stored on the simulated disk as well (`objects`).
+//! and remote objects, which are stored on the simulated disk as well (`objects`). Beside them,
+//! with the feature `sim`, a scheduler by whose seed threads run (`scheduler`).
 //!
 //! The model of the disk:
 //! * A file's bytes and length are durable after `sync_data`. Of the writes since, any subset may
@@ -24,6 +25,8 @@ mod file;
 mod medium;
 mod objects;
 mod ranges;
+#[cfg(feature = "sim")]
+mod scheduler;
 #[cfg(test)]
 mod tests;
 
@@ -31,3 +34,5 @@ pub use crash::CrashPolicy;
 pub use device::{Counts, SimDevice};
 pub use fault::{Fault, FaultError, FaultOn, Op};
 pub use objects::SimObjects;
+#[cfg(feature = "sim")]
+pub use scheduler::{Run, Scheduler, explore};

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::{Blobs, Device, Error, Result};
+use device::{Blobs, Device, Error, Result, check_name};
 
 use super::device::{Entered, SimDevice, State};
 use super::fault::{FaultError, Op};
@@ -71,6 +71,7 @@ impl SimObjects {
     }
 
     fn make(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        check_name("create", name)?;
         self.ask(Op::Write, "create", name, |state, path| {
             state.counts.written_bytes += bytes.len() as u64;
             match &self.server {
@@ -146,15 +147,38 @@ impl Blobs for SimObjects {
         };
         match length {
             Err(error) if error.is_not_found() => Ok(None),
+            // A part of names.
+            Err(error) if error.kind == io::ErrorKind::IsADirectory => Ok(None),
             length => length,
         }
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        match self.device.list(&self.directory) {
-            Err(error) if error.is_not_found() => Ok(Vec::new()),
-            names => Ok(names?.into_iter().filter(|name| name.starts_with(prefix)).collect()),
+        let mut to_read = vec![prefix.rsplit_once('/').map_or("", |(above, _)| above).to_owned()];
+        let mut found = Vec::new();
+        while let Some(directory) = to_read.pop() {
+            let path = match directory.as_str() {
+                "" => self.directory.clone(),
+                directory => self.path(directory),
+            };
+            let entries = match self.device.entries(&path) {
+                Err(error) if error.is_not_found() => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let name = match directory.as_str() {
+                    "" => entry.name,
+                    directory => format!("{directory}/{}", entry.name),
+                };
+                match (name.starts_with(prefix), entry.directory) {
+                    (false, _) => {}
+                    (true, true) => to_read.push(name),
+                    (true, false) => found.push(name),
+                }
+            }
         }
+        found.sort();
+        Ok(found)
     }
 
     fn delete(&self, name: &str) -> Result<()> {

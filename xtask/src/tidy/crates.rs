@@ -31,9 +31,10 @@ const LAYERS: [&str; 19] = [
 const KNOW_ONLY: [(&str, &[&str]); 2] =
     [("fuse", &["vfs", "inode", "device"]), ("vfs", &["inode", "format", "device"])];
 
-/// Programs of the repository that stand beside the layers: what is measured against, and what
-/// fuzzes all of them.
-const BESIDE: [&str; 4] = ["testing/fuzz/", "testing/memfs/", "bench/", "bench/engines/"];
+/// Crates of the repository that stand beside the layers: what is measured against, what fuzzes all
+/// of them, and models of protocols.
+const BESIDE: [&str; 5] =
+    ["testing/fuzz/", "testing/memfs/", "testing/models/", "bench/", "bench/engines/"];
 
 /// All rules about crates.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {

@@ -11,6 +11,7 @@ mod format_pages;
 mod knowledge;
 mod messages;
 mod names;
+mod plans;
 mod queries;
 mod records;
 mod source;
@@ -40,6 +41,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(crates::check(&tree));
     problems.extend(cycles::check(&tree));
     problems.extend(floors::check(&tree));
+    problems.extend(plans::check(&tree));
     problems.extend(words::check(&tree));
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));

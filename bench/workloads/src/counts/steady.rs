@@ -62,5 +62,6 @@ pub(super) fn env(device: Arc<dyn Device>) -> Env {
         device,
         clock: Arc::new(SteadyClock::default()),
         random: Arc::new(SteadyRandom::default()),
+        objects: None,
     }
 }

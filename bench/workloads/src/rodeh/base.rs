@@ -124,6 +124,7 @@ impl Base {
             device: Arc::clone(&self.device) as Arc<dyn Device>,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
+            objects: None,
         };
         let options = EngineOptions { cache_bytes: self.cache_bytes, ..engine::options(run.args) };
         let store = if fresh {

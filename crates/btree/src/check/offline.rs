@@ -28,7 +28,7 @@ pub fn inspect(env: &Env, options: &Options, progress: CheckProgress<'_>) -> Res
         && !report.stopped
     {
         let (options, from) = (&options.common, Lsn(superblock.lsn));
-        let log = ClosedLog { env, options, from, certain: false, keep: None };
+        let log = ClosedLog { env, options, from, certain: false, keep: None, position: None };
         log.check(&mut report, &mut |_| Ok(()))?;
     }
     for finding in found {

@@ -77,7 +77,7 @@ pub(crate) fn closed_log<'a>(env: &'a Env, options: &'a Options) -> Result<Close
     let mut found = Vec::new();
     let Newest { superblock, .. } = newest_or_none(env, options, &mut found)?;
     let (from, certain) = (Lsn(superblock.lsn), found.is_empty());
-    Ok(ClosedLog { env, options: &options.common, from, certain, keep: None })
+    Ok(ClosedLog { env, options: &options.common, from, certain, keep: None, position: None })
 }
 
 fn repair_counts(env: &Env, newest: Newest) -> Result<Option<device::Error>> {

@@ -16,7 +16,7 @@ fn opened(volume: &Volume, sim: SimEnv) -> Volume {
     let store = Arc::new(volume.store.after_crash());
     let durable = store.durable();
     let expected = volume.history.lock().get(&durable.0).cloned().expect("a known commit");
-    let data = open_data(&sim, &store, &volume.options, volume.punches).unwrap();
+    let data = open_data(&sim, &store, &volume.options, volume.punches, None).unwrap();
     verify(&*store, &data, &expected);
     check_records(&store);
     store.set_barrier(Arc::<data::Data>::clone(&data));
@@ -29,6 +29,7 @@ fn opened(volume: &Volume, sim: SimEnv) -> Volume {
         history: crate::support::History::default(),
         options: volume.options.clone(),
         punches: volume.punches,
+        objects: None,
         store,
         data,
     };
@@ -86,6 +87,7 @@ fn enumerate(seed: u64, punches: bool) {
             history: Arc::clone(&volume.history),
             options: volume.options.clone(),
             punches,
+            objects: None,
         });
         let mut visits = 0_u64;
         // Held on to: what the watcher alone holds would be closed while the disk is locked.
@@ -134,6 +136,7 @@ fn a_power_cut_while_many_segments_are_sealed_loses_nothing() {
             history: Arc::clone(&volume.history),
             options: volume.options.clone(),
             punches: true,
+            objects: None,
         });
         volume.sim.device.watch(move |medium, op| {
             for policy in CrashPolicy::ALL {

@@ -81,7 +81,7 @@ fn after_a_failed_sync_nothing_is_written_until_the_volume_is_opened_again() {
     let sim =
         testing::SimEnv::on(volume.sim.device.after_crash(testing::CrashPolicy::Random, 1), 1);
     let store = volume.store.after_crash();
-    let data = crate::support::open_data(&sim, &store, &volume.options, true).unwrap();
+    let data = crate::support::open_data(&sim, &store, &volume.options, true, None).unwrap();
     crate::support::verify(&store, &data, &durable);
 }
 

@@ -15,3 +15,4 @@ mod share;
 mod space;
 mod support;
 mod threads;
+mod uploads;

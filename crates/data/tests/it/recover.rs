@@ -114,7 +114,8 @@ fn unreadable_counters_never_reissue_a_number() {
     let (path, _) = volume.sim.device.files().last().cloned().unwrap();
     volume.sim.device.delete(&path);
     let unread = testing::MemStore::new();
-    let data = crate::support::open_data(&volume.sim, &unread, &volume.options, true).unwrap();
+    let data =
+        crate::support::open_data(&volume.sim, &unread, &volume.options, true, None).unwrap();
     volume.store.set_barrier(std::sync::Arc::<data::Data>::clone(&data));
     volume.data = data;
     volume.write(32, 2, 0, &pattern(2, 80_000)).unwrap();

@@ -12,7 +12,7 @@ use device::{Blobs, Device, LocalBlobs};
 use format::extent::{Extent, decode};
 use format::{key, usage};
 use store::{Batch, Commit, Durable, KeyRange, Lsn, Read, Snapshot, TreeId};
-use testing::{MemStore, SimEnv};
+use testing::{FarBlobs, MemStore, SimEnv};
 
 /// Contents of every file of every tree.
 pub(crate) type Contents = BTreeMap<(u64, u64), Arc<Vec<u8>>>;
@@ -38,6 +38,8 @@ pub(crate) struct Volume {
     pub(crate) history: History,
     pub(crate) options: Options,
     pub(crate) punches: bool,
+    /// The objects, where only objects are durable.
+    pub(crate) objects: Option<Arc<FarBlobs>>,
 }
 
 /// Called when a blob is to be punched, or deleted; whether that is punched.
@@ -97,7 +99,12 @@ pub(crate) fn open_data(
     store: &MemStore,
     options: &Options,
     punches: bool,
+    objects: Option<&Arc<FarBlobs>>,
 ) -> store::Result<Arc<Data>> {
+    if let Some(objects) = objects {
+        let blobs = Arc::<FarBlobs>::clone(objects);
+        return Data::open(&sim.env(), blobs, store, options.clone());
+    }
     if punches {
         return Data::open_local(&sim.env(), store, options.clone());
     }
@@ -123,6 +130,16 @@ impl Volume {
 
     /// A volume with one empty tree, number 32.
     pub(crate) fn with(sim: SimEnv, options: Options, punches: bool) -> Volume {
+        Volume::over(sim, options, punches, None)
+    }
+
+    /// The same, with contents in objects.
+    pub(crate) fn over(
+        sim: SimEnv,
+        options: Options,
+        punches: bool,
+        objects: Option<Arc<FarBlobs>>,
+    ) -> Volume {
         let store = Arc::new(MemStore::new().keep_synced());
         let mut batch = Batch::new();
         batch.create_tree(TreeId(32));
@@ -130,7 +147,7 @@ impl Volume {
         batch.create_tree(TreeId(key::VOLUME_TREE));
         let token = store.commit(&batch).unwrap();
         store.sync(token).unwrap();
-        let data = open_data(&sim, &store, &options, punches).unwrap();
+        let data = open_data(&sim, &store, &options, punches, objects.as_ref()).unwrap();
         store.set_barrier(Arc::<Data>::clone(&data));
         let volume = Volume {
             sim,
@@ -143,6 +160,7 @@ impl Volume {
             history: History::default(),
             options,
             punches,
+            objects,
         };
         volume.history.lock().insert(token.0, Contents::new());
         volume
@@ -379,7 +397,8 @@ impl Volume {
     /// Closes and opens the data on the same medium.
     pub(crate) fn reopen(&mut self) -> store::Result<()> {
         self.sync()?;
-        self.data = open_data(&self.sim, &self.store, &self.options, self.punches)?;
+        let objects = self.objects.as_ref();
+        self.data = open_data(&self.sim, &self.store, &self.options, self.punches, objects)?;
         self.store.set_barrier(Arc::<Data>::clone(&self.data));
         Ok(())
     }

@@ -12,4 +12,6 @@ mod guarded;
 mod local;
 mod overlay;
 #[cfg(test)]
+mod shared;
+#[cfg(test)]
 mod sim;

@@ -67,10 +67,43 @@ fn manifests_with_other_directory_names_have_version_3() {
     assert!(RunManifest::decode(&long.encode(), [3; 16], 41).is_err());
 }
 
+fn with_origin(manifest: RunManifest) -> RunManifest {
+    let origin = Origin { epoch: 40, opening: [9; 16], log_epoch: 38, log_number: 1 << 33 };
+    RunManifest { origin: Some(origin), ..manifest }
+}
+
+#[test]
+fn manifests_with_an_origin_have_version_4() {
+    assert_eq!(with_origin(sample()).encode()[8], 4);
+    let good = Origin { epoch: 41, opening: [9; 16], log_epoch: 41, log_number: 1 };
+    let read = |origin| {
+        let manifest = RunManifest { origin: Some(origin), ..sample() };
+        RunManifest::decode(&manifest.encode(), [3; 16], 41)
+    };
+    assert!(read(good).is_ok());
+    for bad in [
+        Origin { epoch: 42, ..good },
+        Origin { epoch: 0, log_epoch: 0, ..good },
+        Origin { log_epoch: 0, ..good },
+        Origin { epoch: 3, log_epoch: 4, ..good },
+        Origin { log_number: 0, ..good },
+        Origin { log_number: COUNTED_MAX + 1, ..good },
+    ] {
+        assert!(read(bad).is_err(), "{bad:?}");
+    }
+}
+
 #[test]
 fn a_manifest_round_trips_and_every_flipped_bit_and_cut_is_noticed() {
     let other = |manifest| RunManifest { prefix_bytes: PREFIX_BYTES_MAX, ..manifest };
-    for manifest in [sample(), with_logs(), other(sample()), other(with_logs())] {
+    for manifest in [
+        sample(),
+        with_logs(),
+        other(sample()),
+        other(with_logs()),
+        with_origin(sample()),
+        with_origin(other(with_logs())),
+    ] {
         round_trips(&manifest);
     }
 }
@@ -199,6 +232,6 @@ fn overflowing_sums_are_refused() {
 #[test]
 fn a_newer_version_is_named() {
     let mut bytes = sample().encode();
-    bytes[8] = 4;
-    assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Newer(4)));
+    bytes[8] = 5;
+    assert_eq!(RunManifest::decode(&bytes, [3; 16], 41), Ok(Decoded::Newer(5)));
 }

@@ -135,6 +135,7 @@ impl Fs {
         }
         let commit = self.store.commit(&batch).map_err(from_store)?;
         self.store.sync(commit).map_err(from_store)?;
-        search::index::delete_all(&self.env.device).map_err(crate::search_call::from_search)
+        search::index::delete_all(&search::index::Home::of(&self.env))
+            .map_err(crate::search_call::from_search)
     }
 }

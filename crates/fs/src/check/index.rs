@@ -1,8 +1,6 @@
 //! Files of the index. If they are damaged, searches are answered from the records.
 
-use std::sync::Arc;
-
-use search::index::{Of, check_base};
+use search::index::{Home, Of, check_base};
 use store::UNREAD;
 
 use super::{Checker, Fix, Problem, ProblemKind};
@@ -20,10 +18,10 @@ impl Checker<'_, '_> {
             .map(|(&tree, _)| tree)
             .collect();
         let of = Of { volume: self.fs.header.volume_id, hash: self.fs.hash };
-        let device = Arc::clone(&self.fs.env.device);
+        let home = Home::of(&self.fs.env);
         for tree in bases {
             let mut found = Vec::new();
-            let files = check_base(&device, of, tree, &mut found).map_err(from_search)?;
+            let files = check_base(&home, of, tree, &mut found).map_err(from_search)?;
             // It was replaced meanwhile, and its files with it.
             if !found.is_empty() && crate::search_bases::get(self.fs, tree)?.is_none() {
                 continue;

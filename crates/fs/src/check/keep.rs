@@ -12,8 +12,9 @@ use store::{KeyRange, TreeId};
 
 use super::Stray;
 use crate::error::{from_store, malformed};
+use crate::plan::fresh_inode;
 use crate::subvol::{VOLUME, read_record};
-use crate::txn::{Txn, fresh_inode};
+use crate::txn::Txn;
 use crate::view::{NameBuf, Search, View};
 use crate::{Fs, FsResult};
 

@@ -61,8 +61,7 @@ pub use repair::{Repair, RepairReport};
 pub(crate) use problem::{Edit, Fix, Stray};
 
 use crate::error::from_store;
-use crate::header::Headers;
-use crate::{Fs, FsResult};
+use crate::{Fs, FsResult, objects};
 use table::Table;
 use unread::PastUnread;
 
@@ -154,7 +153,7 @@ impl Fs {
         if report.stopped {
             return Ok(report);
         }
-        match Headers::read(&*self.env.device) {
+        match objects::headers(&self.env) {
             Ok(headers) => {
                 for problem in headers.problems(Some(&self.header)) {
                     report.add(problem);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use device::{Env, Overlay};
-use format::volume::VolumeHeader;
+use format::volume::{Home, VolumeHeader};
 use store::{CheckProgress, CheckReport, Finding, FindingKind};
 
 use super::unread::PastUnread;
@@ -12,7 +12,7 @@ use super::{Problem, ProblemKind, VolumeReport};
 use crate::engine::SUPERBLOCKS;
 use crate::error::from_store;
 use crate::header::Headers;
-use crate::{Fs, OpenError, OpenOptions};
+use crate::{Fs, OpenError, OpenOptions, objects};
 
 impl Fs {
     /// Reads and verifies everything in a volume that no process has open. Nothing is changed. The
@@ -27,6 +27,15 @@ impl Fs {
         let right = headers.right(&*env.device)?;
         let bad = headers.problems(right.as_ref());
         let opening = headers.opening();
+        if let Ok(header) = &opening
+            && header.home != Home::Directory
+        {
+            let (right, bad) = objects::examine(env, header)?;
+            return match right {
+                Ok(right) => check_as(env, right, bad, progress),
+                Err(error) => refused(error, CheckReport::default(), bad),
+            };
+        }
         let header = match (right, opening) {
             (_, Err(error @ OpenError::NewerFormat { .. })) => return Err(error),
             (Some(right), _) | (None, Ok(right)) => right,
@@ -39,34 +48,53 @@ impl Fs {
             }
             (None, Err(error)) => return refused(error, CheckReport::default(), bad),
         };
-        // Nothing reaches the disk, not even a sync, which a failing disk may refuse.
-        let looked = Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), ..env.clone() };
-        let store = match crate::engine::inspect(&looked, &header, progress) {
-            Ok(report) => report,
-            Err(error) => return refused(error, CheckReport::default(), bad),
-        };
-        if store.stopped {
-            return Ok(VolumeReport { store, stopped: true, ..VolumeReport::default() });
-        }
-        let device = Arc::new(Overlay::new(Arc::clone(&env.device)));
-        let over = Env { device, ..env.clone() };
-        let options = OpenOptions { read_only: true, index: None, ..OpenOptions::default() };
-        let fs = match Fs::open_by(over, header.clone(), &options, |store| store) {
-            Ok(fs) => fs,
-            Err(error) => {
-                let mut report = refused(error, store, bad)?;
-                tell_cut(&looked, &header, &mut report);
-                return Ok(report);
-            }
-        };
-        let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
-            let pin = PastUnread::new(&*pin);
-            let expected = fs.expected_bytes(&pin)?;
-            let done = store.bytes;
-            fs.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
-        });
-        checked.map_err(OpenError::inconsistent)
+        check_as(env, header, bad, progress)
     }
+}
+
+/// An environment in which nothing reaches the disk, not even a sync, which a failing disk may
+/// refuse, and nothing the object store.
+fn overlaid(env: &Env) -> Env {
+    let objects = env.objects.as_ref().map(|objects| objects.overlaid(Arc::clone(&env.clock)));
+    Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), objects, ..env.clone() }
+}
+
+/// Checks a volume with a header, apart from the header's files: `bad` says what is wrong with
+/// them.
+fn check_as(
+    env: &Env,
+    header: VolumeHeader,
+    bad: Vec<Problem>,
+    progress: CheckProgress<'_>,
+) -> Result<VolumeReport, OpenError> {
+    let looked = overlaid(env);
+    if env.objects.is_some() {
+        objects::make_directories(&*looked.device)?;
+    }
+    let store = match crate::engine::inspect(&looked, &header, progress) {
+        Ok(report) => report,
+        Err(error) => return refused(error, CheckReport::default(), bad),
+    };
+    if store.stopped {
+        return Ok(VolumeReport { store, stopped: true, ..VolumeReport::default() });
+    }
+    let over = overlaid(env);
+    let options = OpenOptions { read_only: true, index: None, ..OpenOptions::default() };
+    let fs = match Fs::open_by(over, header.clone(), &options, |store| store) {
+        Ok(fs) => fs,
+        Err(error) => {
+            let mut report = refused(error, store, bad)?;
+            tell_cut(&looked, &header, &mut report);
+            return Ok(report);
+        }
+    };
+    let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
+        let pin = PastUnread::new(&*pin);
+        let expected = fs.expected_bytes(&pin)?;
+        let done = store.bytes;
+        fs.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
+    });
+    checked.map_err(OpenError::inconsistent)
 }
 
 /// Reports what truncating the log costs, if the log is damaged.

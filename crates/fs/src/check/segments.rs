@@ -15,6 +15,9 @@ use crate::subvol::VOLUME;
 /// What to do about a file that claims to be another segment.
 const EXCHANGE: &str = "nothing of it is freed or overwritten: give the files the names \
                         in their headers, or restore this one from a backup";
+/// About a mark of an object.
+const OBJECT: &str = "an object is never overwritten, and none of its space is freed: what can be \
+                      read of it stays readable; restore the object from a backup";
 /// About a second file of a segment.
 const TWIN: &str = "inspect both, and remove the one that is not the segment's";
 /// About a mark that is not rewritten.
@@ -62,6 +65,7 @@ impl Checker<'_, '_> {
             is_named || is_unused || self.contents.reads(*segment)
         };
         let (fix, advice) = match kind {
+            SegmentFaultKind::Mark { .. } if self.fs.env.objects.is_some() => (None, Some(OBJECT)),
             SegmentFaultKind::Mark { is_named } if is_proven(*is_named) => {
                 (Some(Fix::Marks(*segment)), None)
             }

@@ -83,7 +83,7 @@ fn apply(
     offset: u64,
     length: u64,
 ) -> FsResult<Progress> {
-    edit.txn.on_behalf(caller);
+    edit.plan.on_behalf(caller);
     check(&edit.inode.owned(), caller, WRITE, || edit.acl())?;
     let progress = reader.with(|view, inode| {
         let node = reader.source.node(reader.ino);
@@ -122,7 +122,7 @@ fn apply(
         Ok(shared.map_or(Progress::Again, Progress::Copied))
     })?;
     if matches!(progress, Progress::Copied(1..)) {
-        let now = edit.txn.now;
+        let now = edit.plan.now;
         let inode = &mut edit.file()?.inode;
         inode.mtime = now;
         inode.ctime = now;

@@ -82,7 +82,7 @@ fn apply(
     mode: Allocate,
     (room, held): (u64, u64),
 ) -> FsResult<Step> {
-    edit.txn.on_behalf(caller);
+    edit.plan.on_behalf(caller);
     let owned = edit.inode.owned();
     match owned.kind {
         Kind::File => owned.check(caller, WRITE, || edit.acl())?,
@@ -110,7 +110,7 @@ fn apply(
     if grows && contents::set_size(edit, end)? == Step::More {
         return Ok(Step::More);
     }
-    let now = edit.txn.now;
+    let now = edit.plan.now;
     let inode = &mut edit.file()?.inode;
     inode.mtime = now;
     inode.ctime = now;

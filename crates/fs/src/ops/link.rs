@@ -3,19 +3,21 @@
 //! An inode with one name is stored beside that name. Its second name moves it under a number of
 //! its own, `L`, with a reference back to each name; both names then say where it is.
 
+use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use inode::{Caller, FsError, NodeId};
 
-use super::mknod::{check_write, parent_directory};
+use super::mknod::{NewName, check_write, parent_directory};
+use crate::execute::{Context, Operation, Outcome, execute};
 use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
-use crate::locks::{Lock, Mode};
+use crate::locks::Mode;
 use crate::nodes::{Location, Orphan};
+use crate::plan::{Attached, Effect, Plan};
 use crate::subvol::VOLUME;
-use crate::txn::{Attached, Txn};
-use crate::view::{Search, Vacancy, View};
-use crate::{Entry, Fs, FsResult, attributes, quota};
+use crate::view::{Search, Vacancy};
+use crate::{Entry, Fs, FsResult, attributes};
 
 /// Most names of one inode.
 const LINKS_MAX: u32 = 1 << 20;
@@ -28,71 +30,95 @@ pub(crate) fn link(
     parent: NodeId,
     name: &[u8],
 ) -> FsResult<Entry> {
-    let name = fs.new_name(name)?;
-    let (subvol, dir) = fs.place(parent)?;
+    let (subvol, name) = NewName::of(fs, caller, parent, name)?;
     let (of, ino) = fs.place(node)?;
     if of.id != subvol.id {
         return Err(FsError::CrossSubvolume("a hard link"));
     }
-    let node = subvol.node(ino);
-    let entered = fs.enter(&subvol)?;
-    let view = View::new(&*fs.store, entered.tree);
-    let hash = fs.hash.hash(name.as_bytes());
-    crate::trash::check_outside(fs, &subvol, view, (dir, name.as_bytes()))?;
-    let id = subvol.id.0;
-    let mut behind = ino;
-    loop {
-        let seen = fs.nodes.location(node);
+    execute(fs, &fs.policies(), &subvol, &mut Link { name, node: subvol.node(ino), ino })
+}
+
+struct Link<'a> {
+    name: NewName<'a>,
+    node: NodeId,
+    ino: u64,
+}
+
+/// Where an inode is stored that gets a name, and what is where the name goes.
+struct Linked {
+    location: Option<Location>,
+    /// The inode whose entry is before the new one in its chain, if that is another one; else 0.
+    behind: u64,
+    /// `None`: not read, the rest is a guess.
+    read: Option<(DirectoryRecord, FileInode, Vacancy)>,
+}
+
+impl Operation for Link<'_> {
+    type Reads = Linked;
+    type Answer = Entry;
+
+    fn guess(&mut self, at: &Context<'_>) -> FsResult<Linked> {
+        at.policy.makes_name(at, self.name.dir, self.name.name)?;
+        Ok(Linked { location: at.fs.nodes.location(self.node), behind: 0, read: None })
+    }
+
+    fn aim(&mut self, at: &Context<'_>, guess: &Linked, plan: &mut Plan) -> FsResult<()> {
+        at.lock_name(plan, self.name.dir, self.name.hash);
         // The old name changes from "here" to "there", so a look-up of it must wait.
-        let (old_dir, old_hash) = match seen {
-            Some(Location::Entry { dir, cookie }) => (dir, cookie >> 8),
-            _ => (dir, hash),
-        };
-        let _locks = fs.locks.lock(&[
-            (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
-            (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
-            (Lock::Name { subvol: id, dir: old_dir, hash: old_hash }, Mode::Exclusive),
-            (Lock::Object { subvol: id, ino }, Mode::Exclusive),
-            (Lock::Object { subvol: id, ino: behind }, Mode::Exclusive),
-        ]);
-        if fs.nodes.location(node) != seen {
-            continue;
+        if let Some(Location::Entry { dir, cookie }) = guess.location {
+            plan.lock(at.name(dir, cookie >> 8), Mode::Exclusive);
         }
-        let directory = parent_directory(fs, &subvol, view, caller, dir)?;
-        let Inode::File(file) = load(fs, view, node, ino)? else {
+        plan.lock(at.object(self.ino), Mode::Exclusive);
+        if guess.behind != 0 {
+            plan.lock(at.object(guess.behind), Mode::Exclusive);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Linked> {
+        let NewName { caller, dir, hash, name } = self.name;
+        let location = at.fs.nodes.location(self.node);
+        let directory = parent_directory(at.fs, at.subvol, at.view, caller, dir)?;
+        let Inode::File(file) = load(at.fs, at.view, self.node, self.ino)? else {
             return Err(FsError::NotPermitted("a hard link to a directory"));
         };
-        let vacancy = match view.find(dir, hash, name.as_bytes())? {
+        let vacancy = match at.view.find(dir, hash, name)? {
             Search::Found(_) => return Err(FsError::Exists),
             Search::Vacant(vacancy) => vacancy,
         };
         // A name of the same hash will be flagged: its inode is locked as well.
-        if let Some((_, other)) = vacancy.predecessor.filter(|&(_, other)| other != 0)
-            && other != behind
-            && other != ino
-        {
-            behind = other;
-            continue;
-        }
-        check_write(view, caller, dir, &directory)?;
-        let domain = file.inode.charge.map_or(0, |charge| charge.domain);
-        quota::check_same(domain, quota::domain_of(&directory))?;
-        let unnamed = check_names(fs, node, &file)?;
-        let mut txn = Txn::new(fs);
-        txn.on_behalf(caller);
-        let mut linking = Linking { fs, view, node, ino, file };
-        let vacancy = linking.detach(&mut txn, dir, vacancy)?;
+        let other = vacancy.predecessor.map_or(0, |(_, other)| other);
+        let behind = if other == self.ino { 0 } else { other };
+        Ok(Linked { location, behind, read: Some((directory, file, vacancy)) })
+    }
+
+    fn agree(guess: &Linked, found: &Linked) -> bool {
+        (guess.location, guess.behind) == (found.location, found.behind)
+    }
+
+    fn plan(
+        &mut self,
+        at: &Context<'_>,
+        found: Linked,
+        plan: &mut Plan,
+    ) -> FsResult<Outcome<Entry>> {
+        let NewName { caller, dir, name, .. } = self.name;
+        let Some((directory, file, vacancy)) = found.read else { return Ok(Outcome::Again) };
+        check_write(at.view, caller, dir, &directory)?;
+        at.policy.may_name(&file.inode, &directory)?;
+        let unnamed = check_names(at.fs, self.node, &file)?;
+        plan.on_behalf(caller);
+        let (node, ino) = (self.node, self.ino);
+        let mut linking = Linking { at, node, ino, file };
+        let vacancy = linking.detach(plan, dir, vacancy)?;
         if unnamed {
-            linking.adopt(&mut txn, id)?;
+            linking.adopt(plan)?;
+            plan.effect(Effect::NameUnnamed(node));
         }
-        let (inode, nlink) = linking.add_name(&mut txn, (id, dir), &vacancy, name.as_bytes())?;
-        txn.commit()?;
-        if unnamed {
-            fs.nodes.name_unnamed(node);
-        }
-        fs.nodes.relocate(node, Location::Linked);
-        fs.nodes.look_up(node, Location::Linked);
-        return Ok(fs.entry(attributes::of_file(node, &inode, nlink)));
+        let (inode, nlink) = linking.add_name(plan, dir, &vacancy, name)?;
+        plan.effect(Effect::Relocate(node, Location::Linked));
+        plan.effect(Effect::LookUp(node, Location::Linked));
+        Ok(Outcome::Done(at.fs.entry(attributes::of_file(node, &inode, nlink))))
     }
 }
 
@@ -106,8 +132,7 @@ fn check_names(fs: &Fs, node: NodeId, file: &FileInode) -> FsResult<bool> {
 }
 
 struct Linking<'a> {
-    fs: &'a Fs,
-    view: View<'a>,
+    at: &'a Context<'a>,
     node: NodeId,
     ino: u64,
     file: FileInode,
@@ -116,7 +141,7 @@ struct Linking<'a> {
 impl Linking<'_> {
     /// Moves the inode from beside its name to its own number. Rewrites the old entry; if the new
     /// name follows it in its chain, sets the flag for that at once.
-    fn detach(&mut self, txn: &mut Txn<'_>, dir: u64, vacancy: Vacancy) -> FsResult<Vacancy> {
+    fn detach(&mut self, plan: &mut Plan, dir: u64, vacancy: Vacancy) -> FsResult<Vacancy> {
         let Place::Entry { dir: old_dir, cookie, chained } = self.file.place else {
             return Ok(vacancy);
         };
@@ -129,11 +154,11 @@ impl Linking<'_> {
             name: file.name.as_bytes(),
             target: Target::Linked(file.inode.kind),
         };
-        let tree = self.view.tree;
-        txn.put_entry(tree, old_dir, cookie, &entry);
+        let tree = self.at.view.tree;
+        plan.put_entry(tree, old_dir, cookie, &entry);
         let attached = Attached {
             bulk: if file.inode.has_bulk {
-                Some(load_bulk(self.fs, self.view, self.node, self.ino, file)?)
+                Some(load_bulk(self.at.fs, self.at.view, self.node, self.ino, file)?)
             } else {
                 None
             },
@@ -143,35 +168,36 @@ impl Linking<'_> {
             [(file.inode.has_bulk, Part::Bulk), (file.inode.has_xattrs, Part::Xattrs)]
         {
             if present {
-                txn.batch().delete(tree, &key::entry(old_dir, cookie, part));
+                plan.batch().delete(tree, &key::entry(old_dir, cookie, part));
             }
         }
         let (bulk, xattrs) =
             (key::linked(self.ino, Part::Bulk), key::linked(self.ino, Part::Xattrs));
-        txn.put_attached(tree, &bulk, &xattrs, &attached);
+        plan.put_attached(tree, &bulk, &xattrs, &attached);
         if file.inode.has_xattrs {
             let inode = Inode::File(FileInode { name: file.name, ..*file });
-            let record = load_xattrs(self.fs, self.view, self.node, self.ino, &inode)?;
-            txn.batch().put(tree, &xattrs, &record.encode());
+            let record = load_xattrs(self.at.fs, self.at.view, self.node, self.ino, &inode)?;
+            plan.batch().put(tree, &xattrs, &record.encode());
         }
-        txn.batch().put(tree, &key::back_reference(self.ino, old_dir, cookie), b"");
+        plan.batch().put(tree, &key::back_reference(self.ino, old_dir, cookie), b"");
         Ok(if follows { Vacancy { predecessor: None, ..vacancy } } else { vacancy })
     }
 
     /// A file that was created without a name gets its first: it is counted from now on, and what
     /// was in memory is stored on disk. (It stays under its own number, like a file that had two
     /// names and lost one.)
-    fn adopt(&mut self, txn: &mut Txn<'_>, subvol: u64) -> FsResult<()> {
+    fn adopt(&mut self, plan: &mut Plan) -> FsResult<()> {
+        let (at, subvol) = (self.at, self.at.id());
         let inode = &mut self.file.inode;
-        txn.count(subvol, 1, inode.size as i64);
+        plan.count(subvol, 1, inode.size as i64);
         let before = *inode;
         let before = (self.file.place != Place::Memory).then_some(&before);
-        txn.charge_changed(subvol, self.ino, (before, inode), true)?;
+        at.policy.changes(plan, (subvol, self.ino), (before, inode), true)?;
         if self.file.place == Place::Linked {
-            txn.batch().delete(VOLUME, &key::orphan(subvol, self.ino));
+            plan.batch().delete(VOLUME, &key::orphan(subvol, self.ino));
             return Ok(());
         }
-        let Some(Orphan::File { bulk, xattrs, .. }) = self.fs.nodes.orphan_of(self.node) else {
+        let Some(Orphan::File { bulk, xattrs, .. }) = self.at.fs.nodes.orphan_of(self.node) else {
             return Err(FsError::Stale);
         };
         inode.has_bulk = !bulk.is_empty();
@@ -181,31 +207,30 @@ impl Linking<'_> {
             xattrs: inode.has_xattrs.then_some(xattrs),
         };
         let keys = (key::linked(self.ino, Part::Bulk), key::linked(self.ino, Part::Xattrs));
-        txn.put_attached(self.view.tree, &keys.0, &keys.1, &attached);
+        plan.put_attached(self.at.view.tree, &keys.0, &keys.1, &attached);
         Ok(())
     }
 
     /// Adds the name, and charges it if it is a further one.
     fn add_name(
         &mut self,
-        txn: &mut Txn<'_>,
-        (subvol, dir): (u64, u64),
+        plan: &mut Plan,
+        dir: u64,
         vacancy: &Vacancy,
         name: &[u8],
     ) -> FsResult<(InodeRecord, u32)> {
-        let tree = self.view.tree;
-        let had = InodeRecord { ctime: txn.now, ..self.file.inode };
-        let (mut inode, nlink) = (had, self.file.nlink + 1);
+        let tree = self.at.view.tree;
+        let mut inode = InodeRecord { ctime: plan.now, ..self.file.inode };
+        let nlink = self.file.nlink + 1;
         if nlink > 1 {
-            inode.charged_names = had.charged_names.saturating_add(1);
-            txn.charge_changed(subvol, self.ino, (Some(&had), &mut inode), true)?;
+            self.at.policy.adds_name(plan, (self.at.id(), self.ino), &mut inode)?;
         }
         let target = Target::Linked(inode.kind);
         let entry = EntryRecord { chained: false, ino: self.ino, name, target };
-        txn.insert_entry(self.view, dir, vacancy, &entry)?;
-        txn.put_linked(tree, self.ino, &LinkedRecord { nlink, inode });
-        txn.batch().put(tree, &key::back_reference(self.ino, dir, vacancy.cookie), b"");
-        txn.touch_directory(tree, dir, 1, 0);
+        plan.insert_entry(self.at.view, dir, vacancy, &entry)?;
+        plan.put_linked(tree, self.ino, &LinkedRecord { nlink, inode });
+        plan.batch().put(tree, &key::back_reference(self.ino, dir, vacancy.cookie), b"");
+        plan.touch_directory(tree, dir, 1, 0);
         Ok((inode, nlink))
     }
 }

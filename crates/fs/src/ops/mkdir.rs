@@ -6,10 +6,10 @@ use format::inode_record::FileKind;
 use format::key::{self, Part};
 use inode::{Caller, NodeId};
 
-use super::mknod::Room;
+use super::mknod::{NewName, Vacant};
+use crate::execute::{Context, Operation, Outcome, execute};
 use crate::nodes::Location;
-use crate::txn::Txn;
-use crate::view::View;
+use crate::plan::{Effect, Plan};
 use crate::{Entry, Fs, FsResult, attributes, permit};
 
 /// Makes a directory.
@@ -20,49 +20,81 @@ pub(crate) fn mkdir(
     name: &[u8],
     mode: u32,
 ) -> FsResult<Entry> {
-    let name = fs.new_name(name)?;
-    let (subvol, dir) = fs.place(parent)?;
-    let entered = fs.enter(&subvol)?;
-    let view = View::new(&*fs.store, entered.tree);
-    let hash = fs.hash.hash(name.as_bytes());
-    let room = Room { fs, subvol: &subvol, view, caller, dir, hash, name: name.as_bytes() };
-    crate::trash::check_outside(fs, &subvol, view, (dir, name.as_bytes()))?;
-    let (_locks, directory, vacancy) = room.find()?;
-    let ino = fs.numbers.next_ino(&*fs.store)?;
-    let mut txn = Txn::new(fs);
-    let above = (dir, &directory);
-    let inherited = permit::inherit(view, caller, above, mode & 0o1777, FileKind::Directory)?;
-    txn.on_behalf(caller);
-    let share = ((caller.uid, inherited.gid), 0);
-    let charge = txn.charge_new(subvol.id.0, &directory, share)?;
-    let record = DirectoryRecord {
-        entries: 0,
-        subdirectories: 0,
-        mtime: txn.now,
-        ctime: txn.now,
-        atime: txn.now,
-        btime: txn.now,
-        parent: dir,
-        parent_cookie: vacancy.cookie,
-        mode: inherited.mode,
-        uid: caller.uid,
-        gid: inherited.gid,
-        has_xattrs: inherited.xattrs.is_some(),
-        detached: false,
-        elsewhere: None,
-        charge,
-    };
-    let entry =
-        EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Directory };
-    txn.insert_entry(view, dir, &vacancy, &entry)?;
-    txn.put_directory(view.tree, ino, &record);
-    if let Some(xattrs) = &inherited.xattrs {
-        txn.batch().put(view.tree, &key::directory(ino, Part::Xattrs), &xattrs.encode());
+    let (subvol, name) = NewName::of(fs, caller, parent, name)?;
+    execute(fs, &fs.policies(), &subvol, &mut MakeDirectory { name, mode })
+}
+
+/// A new directory.
+pub(crate) struct MakeDirectory<'a> {
+    pub(crate) name: NewName<'a>,
+    pub(crate) mode: u32,
+}
+
+impl Operation for MakeDirectory<'_> {
+    type Reads = Vacant;
+    type Answer = Entry;
+
+    fn guess(&mut self, at: &Context<'_>) -> FsResult<Vacant> {
+        self.name.guess(at)
     }
-    txn.touch_directory(view.tree, dir, 1, 1);
-    txn.count(subvol.id.0, 1, 0);
-    txn.commit()?;
-    let node = subvol.node(ino);
-    fs.nodes.look_up(node, Location::Directory);
-    Ok(fs.entry(attributes::of_directory(node, &record)))
+
+    fn aim(&mut self, at: &Context<'_>, guess: &Vacant, plan: &mut Plan) -> FsResult<()> {
+        self.name.lock(at, guess, plan);
+        Ok(())
+    }
+
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Vacant> {
+        self.name.look(at)
+    }
+
+    fn agree(guess: &Vacant, found: &Vacant) -> bool {
+        guess.agrees_with(found)
+    }
+
+    fn plan(
+        &mut self,
+        at: &Context<'_>,
+        found: Vacant,
+        plan: &mut Plan,
+    ) -> FsResult<Outcome<Entry>> {
+        let MakeDirectory { name: NewName { caller, dir, name, .. }, mode } = *self;
+        let Vacant { directory: Some(directory), vacancy } = &found else {
+            return Ok(Outcome::Again);
+        };
+        let (fs, view) = (at.fs, at.view);
+        let ino = fs.numbers.next_ino(&*fs.store)?;
+        let (above, kind) = ((dir, directory), FileKind::Directory);
+        let inherited = permit::inherit(view, caller, above, mode & 0o1777, kind)?;
+        plan.on_behalf(caller);
+        let share = ((caller.uid, inherited.gid), 0);
+        let charge = at.policy.creates(plan, at.id(), directory, share)?;
+        let record = DirectoryRecord {
+            entries: 0,
+            subdirectories: 0,
+            mtime: plan.now,
+            ctime: plan.now,
+            atime: plan.now,
+            btime: plan.now,
+            parent: dir,
+            parent_cookie: vacancy.cookie,
+            mode: inherited.mode,
+            uid: caller.uid,
+            gid: inherited.gid,
+            has_xattrs: inherited.xattrs.is_some(),
+            detached: false,
+            elsewhere: None,
+            charge,
+        };
+        let entry = EntryRecord { chained: false, ino, name, target: Target::Directory };
+        plan.insert_entry(view, dir, vacancy, &entry)?;
+        plan.put_directory(view.tree, ino, &record);
+        if let Some(xattrs) = &inherited.xattrs {
+            plan.batch().put(view.tree, &key::directory(ino, Part::Xattrs), &xattrs.encode());
+        }
+        plan.touch_directory(view.tree, dir, 1, 1);
+        plan.count(at.id(), 1, 0);
+        let node = at.subvol.node(ino);
+        plan.effect(Effect::LookUp(node, Location::Directory));
+        Ok(Outcome::Done(fs.entry(attributes::of_directory(node, &record))))
+    }
 }

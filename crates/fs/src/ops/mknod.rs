@@ -5,6 +5,8 @@
 //! 3. One batch: the entry with its inode, the directory's counts and times, the counters.
 //! 4. Add the node to the node table, before the name's lock is released.
 
+use std::sync::Arc;
+
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::inode_record::InodeRecord;
@@ -13,12 +15,13 @@ use inode::permissions::{EXECUTE, WRITE};
 use inode::{Caller, FsError, Kind, NodeId};
 
 use super::whiteout;
-use crate::locks::{Lock, LockSet, Mode};
+use crate::execute::{Context, Operation, Outcome, execute};
+use crate::locks::Mode;
 use crate::nodes::Location;
+use crate::plan::{Effect, Plan, fresh_inode};
 use crate::subvol::Subvol;
-use crate::txn::{Txn, fresh_inode};
 use crate::view::{Search, Vacancy, View};
-use crate::{Entry, Fs, FsResult, NewNode, attributes, owners, permit};
+use crate::{Entry, Fs, FsResult, NewNode, attributes, permit};
 
 /// Creates an inode that is not a directory, and a name for it.
 pub(crate) fn mknod(
@@ -51,107 +54,164 @@ pub(super) fn make(
     new: &NewNode,
     target: Option<&[u8]>,
 ) -> FsResult<Entry> {
-    let name = fs.new_name(name)?;
-    let (subvol, dir) = fs.place(parent)?;
-    let entered = fs.enter(&subvol)?;
-    let view = View::new(&*fs.store, entered.tree);
-    let hash = fs.hash.hash(name.as_bytes());
-    let room = Room { fs, subvol: &subvol, view, caller, dir, hash, name: name.as_bytes() };
-    crate::trash::check_outside(fs, &subvol, view, (dir, name.as_bytes()))?;
-    let (_locks, directory, vacancy) = room.find()?;
-    let ino = fs.numbers.next_ino(&*fs.store)?;
-    let mut txn = Txn::new(fs);
-    let kind = attributes::file_kind(new.kind);
-    let inherited = permit::inherit(view, caller, (dir, &directory), new.mode, kind)?;
-    let mut inode = InodeRecord {
-        mode: inherited.mode,
-        uid: caller.uid,
-        gid: inherited.gid,
-        rdev: if kind.is_device() { new.rdev } else { 0 },
-        size: target.map_or(0, |target| target.len() as u64),
-        has_bulk: target.is_some(),
-        has_xattrs: inherited.xattrs.is_some(),
-        ..fresh_inode(kind, txn.now)
-    };
-    txn.on_behalf(caller);
-    let share = owners::share(&inode);
-    inode.charge = txn.charge_new(subvol.id.0, &directory, share)?;
-    let entry =
-        EntryRecord { chained: false, ino, name: name.as_bytes(), target: Target::Embedded(inode) };
-    txn.insert_entry(view, dir, &vacancy, &entry)?;
-    if let Some(target) = target {
-        txn.batch().put(view.tree, &key::entry(dir, vacancy.cookie, Part::Bulk), target);
-    }
-    if let Some(xattrs) = &inherited.xattrs {
-        let key = key::entry(dir, vacancy.cookie, Part::Xattrs);
-        txn.batch().put(view.tree, &key, &xattrs.encode());
-    }
-    txn.touch_directory(view.tree, dir, 1, 0);
-    txn.count(subvol.id.0, 1, 0);
-    txn.commit()?;
-    let node = subvol.node(ino);
-    fs.nodes.look_up(node, Location::Entry { dir, cookie: vacancy.cookie });
-    Ok(fs.entry(attributes::of_file(node, &inode, 1)))
+    let (subvol, name) = NewName::of(fs, caller, parent, name)?;
+    execute(fs, &fs.policies(), &subvol, &mut Make { name, new, target })
 }
 
-/// Where to create a name.
-pub(crate) struct Room<'a> {
-    pub(crate) fs: &'a Fs,
-    pub(crate) subvol: &'a Subvol,
-    pub(crate) view: View<'a>,
+/// A new inode that is not a directory, and a name for it.
+pub(crate) struct Make<'a> {
+    pub(crate) name: NewName<'a>,
+    pub(crate) new: &'a NewNode,
+    pub(crate) target: Option<&'a [u8]>,
+}
+
+impl Operation for Make<'_> {
+    type Reads = Vacant;
+    type Answer = Entry;
+
+    #[inline]
+    fn guess(&mut self, at: &Context<'_>) -> FsResult<Vacant> {
+        self.name.guess(at)
+    }
+
+    #[inline]
+    fn aim(&mut self, at: &Context<'_>, guess: &Vacant, plan: &mut Plan) -> FsResult<()> {
+        self.name.lock(at, guess, plan);
+        Ok(())
+    }
+
+    #[inline]
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Vacant> {
+        self.name.look(at)
+    }
+
+    #[inline]
+    fn agree(guess: &Vacant, found: &Vacant) -> bool {
+        guess.agrees_with(found)
+    }
+
+    #[inline]
+    fn plan(
+        &mut self,
+        at: &Context<'_>,
+        found: Vacant,
+        plan: &mut Plan,
+    ) -> FsResult<Outcome<Entry>> {
+        let Make { name: NewName { caller, dir, name, .. }, new, target } = *self;
+        let Vacant { directory: Some(directory), vacancy } = &found else {
+            return Ok(Outcome::Again);
+        };
+        let (fs, view) = (at.fs, at.view);
+        let ino = fs.numbers.next_ino(&*fs.store)?;
+        let kind = attributes::file_kind(new.kind);
+        let inherited = permit::inherit(view, caller, (dir, directory), new.mode, kind)?;
+        let mut inode = InodeRecord {
+            mode: inherited.mode,
+            uid: caller.uid,
+            gid: inherited.gid,
+            rdev: if kind.is_device() { new.rdev } else { 0 },
+            size: target.map_or(0, |target| target.len() as u64),
+            has_bulk: target.is_some(),
+            has_xattrs: inherited.xattrs.is_some(),
+            ..fresh_inode(kind, plan.now)
+        };
+        plan.on_behalf(caller);
+        let share = ((inode.uid, inode.gid), inode.charged_bytes());
+        inode.charge = at.policy.creates(plan, at.id(), directory, share)?;
+        let entry = EntryRecord { chained: false, ino, name, target: Target::Embedded(inode) };
+        plan.insert_entry(view, dir, vacancy, &entry)?;
+        if let Some(target) = target {
+            plan.batch().put(view.tree, &key::entry(dir, vacancy.cookie, Part::Bulk), target);
+        }
+        if let Some(xattrs) = &inherited.xattrs {
+            let key = key::entry(dir, vacancy.cookie, Part::Xattrs);
+            plan.batch().put(view.tree, &key, &xattrs.encode());
+        }
+        plan.touch_directory(view.tree, dir, 1, 0);
+        plan.count(at.id(), 1, 0);
+        let node = at.subvol.node(ino);
+        plan.effect(Effect::LookUp(node, Location::Entry { dir, cookie: vacancy.cookie }));
+        Ok(Outcome::Done(fs.entry(attributes::of_file(node, &inode, 1))))
+    }
+}
+
+/// A name to be created.
+#[derive(Clone, Copy)]
+pub(crate) struct NewName<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) dir: u64,
     pub(crate) hash: u64,
     pub(crate) name: &'a [u8],
 }
 
-impl<'a> Room<'a> {
-    /// Locks directory and name, and verifies that the name may be created there.
-    #[inline]
-    pub(crate) fn find(&self) -> FsResult<(LockSet<'a>, DirectoryRecord, Vacancy)> {
-        let subvol = self.subvol.id.0;
-        let locks = self.fs.locks.lock(&[
-            (Lock::Object { subvol, ino: self.dir }, Mode::Shared),
-            (Lock::Name { subvol, dir: self.dir, hash: self.hash }, Mode::Exclusive),
-        ]);
-        let (directory, vacancy) = self.look()?;
-        match vacancy.predecessor {
-            None | Some((_, 0)) => Ok((locks, directory, vacancy)),
-            Some((_, ino)) => {
-                drop(locks);
-                self.find_behind(ino)
-            }
-        }
-    }
+/// Where a name is to be created, as it was read.
+pub(crate) struct Vacant {
+    /// The directory; `None`: not read, the rest is a guess.
+    pub(crate) directory: Option<DirectoryRecord>,
+    /// The place in it.
+    pub(crate) vacancy: Vacancy,
+}
 
-    /// The name has the hash of another, whose entry will be rewritten, with its inode in it: that
-    /// inode is locked as well.
-    #[cold]
-    fn find_behind(&self, mut behind: u64) -> FsResult<(LockSet<'a>, DirectoryRecord, Vacancy)> {
-        let subvol = self.subvol.id.0;
-        loop {
-            let locks = self.fs.locks.lock(&[
-                (Lock::Object { subvol, ino: self.dir }, Mode::Shared),
-                (Lock::Name { subvol, dir: self.dir, hash: self.hash }, Mode::Exclusive),
-                (Lock::Object { subvol, ino: behind }, Mode::Exclusive),
-            ]);
-            let (directory, vacancy) = self.look()?;
-            match vacancy.predecessor {
-                Some((_, ino)) if ino != 0 && ino != behind => behind = ino,
-                _ => return Ok((locks, directory, vacancy)),
-            }
-        }
+impl Vacant {
+    /// Whether the same is locked for both: a name that has the hash of another one rewrites that
+    /// one's entry, with its inode in it.
+    pub(crate) fn agrees_with(&self, found: &Vacant) -> bool {
+        self.behind() == found.behind()
     }
 
     #[inline]
-    fn look(&self) -> FsResult<(DirectoryRecord, Vacancy)> {
-        let Room { fs, subvol, view, caller, dir, .. } = *self;
-        let directory = parent_directory(fs, subvol, view, caller, dir)?;
-        match view.find(dir, self.hash, self.name)? {
+    fn behind(&self) -> u64 {
+        self.vacancy.predecessor.map_or(0, |(_, ino)| ino)
+    }
+}
+
+impl<'a> NewName<'a> {
+    /// A name in a directory, and the directory's subvolume.
+    #[inline]
+    pub(crate) fn of(
+        fs: &Fs,
+        caller: &'a Caller,
+        parent: NodeId,
+        name: &'a [u8],
+    ) -> FsResult<(Arc<Subvol>, NewName<'a>)> {
+        let name = fs.new_name(name)?.as_bytes();
+        let (subvol, dir) = fs.place(parent)?;
+        Ok((subvol, NewName { caller, dir, hash: fs.hash.hash(name), name }))
+    }
+
+    /// That it is not there, and no other of its hash is.
+    #[inline]
+    pub(crate) fn guess(&self, at: &Context<'_>) -> FsResult<Vacant> {
+        at.policy.makes_name(at, self.dir, self.name)?;
+        Ok(self.unread())
+    }
+
+    /// As `guess`, without a policy.
+    #[inline]
+    pub(crate) fn unread(&self) -> Vacant {
+        let cookie = key::cookie(self.hash, 0);
+        Vacant { directory: None, vacancy: Vacancy { cookie, chained: false, predecessor: None } }
+    }
+
+    /// Locks directory and name, and the name before it in its chain.
+    #[inline]
+    pub(crate) fn lock(&self, at: &Context<'_>, guess: &Vacant, plan: &mut Plan) {
+        at.lock_name(plan, self.dir, self.hash);
+        if guess.behind() != 0 {
+            plan.lock(at.object(guess.behind()), Mode::Exclusive);
+        }
+    }
+
+    /// Verifies under the locks that the name may be created.
+    #[inline]
+    pub(crate) fn look(&self, at: &Context<'_>) -> FsResult<Vacant> {
+        let NewName { caller, dir, hash, name } = *self;
+        let directory = parent_directory(at.fs, at.subvol, at.view, caller, dir)?;
+        match at.view.find(dir, hash, name)? {
             Search::Found(_) => Err(FsError::Exists),
             Search::Vacant(vacancy) => {
-                check_write(view, caller, dir, &directory)?;
-                Ok((directory, vacancy))
+                check_write(at.view, caller, dir, &directory)?;
+                Ok(Vacant { directory: Some(directory), vacancy })
             }
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod link;
 pub(crate) mod lookup;
 pub(crate) mod mkdir;
 pub(crate) mod mknod;
+pub(crate) mod moving;
 pub(crate) mod object;
 pub(crate) mod read;
 pub(crate) mod readdir;

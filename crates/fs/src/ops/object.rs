@@ -10,7 +10,7 @@ use inode::FsError;
 use super::unlink::inode_of;
 use crate::FsResult;
 use crate::error::inconsistent;
-use crate::txn::{Attached, Txn};
+use crate::plan::{Attached, Plan};
 use crate::view::{Found, View};
 
 /// What a name points to.
@@ -87,37 +87,37 @@ impl Object {
         }
     }
 
-    /// Adds to a batch that it is stored under another name. The caller updates the old entry, and
+    /// Plans that it is stored under another name. The caller updates the old entry, and
     /// the counts of both directories.
     pub(crate) fn put(
         &self,
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         view: View<'_>,
         (old_dir, found): (u64, &Found),
         slot: &EntrySlot<'_>,
     ) {
-        let (tree, ino, now) = (view.tree, found.ino, txn.now);
+        let (tree, ino, now) = (view.tree, found.ino, plan.now);
         let EntrySlot { dir, name, cookie, chained } = *slot;
         let entry = |target| EntryRecord { chained, ino, name, target };
         match self {
             Object::Directory(record) => {
-                txn.put_entry(tree, dir, cookie, &entry(Target::Directory));
+                plan.put_entry(tree, dir, cookie, &entry(Target::Directory));
                 let record =
                     DirectoryRecord { parent: dir, parent_cookie: cookie, ctime: now, ..*record };
-                txn.put_moved(tree, ino, &record);
+                plan.put_moved(tree, ino, &record);
             }
             Object::File { inode, nlink, linked: true, .. } => {
-                txn.put_entry(tree, dir, cookie, &entry(Target::Linked(inode.kind)));
-                txn.batch().delete(tree, &key::back_reference(ino, old_dir, found.cookie));
-                txn.batch().put(tree, &key::back_reference(ino, dir, cookie), b"");
+                plan.put_entry(tree, dir, cookie, &entry(Target::Linked(inode.kind)));
+                plan.batch().delete(tree, &key::back_reference(ino, old_dir, found.cookie));
+                plan.batch().put(tree, &key::back_reference(ino, dir, cookie), b"");
                 let inode = InodeRecord { ctime: now, ..*inode };
-                txn.put_linked(tree, ino, &LinkedRecord { nlink: *nlink, inode });
+                plan.put_linked(tree, ino, &LinkedRecord { nlink: *nlink, inode });
             }
             Object::File { inode, attached, .. } => {
                 let inode = InodeRecord { ctime: now, ..*inode };
-                txn.put_entry(tree, dir, cookie, &entry(Target::Embedded(inode)));
+                plan.put_entry(tree, dir, cookie, &entry(Target::Embedded(inode)));
                 let key = |part| key::entry(dir, cookie, part);
-                txn.put_attached(tree, &key(Part::Bulk), &key(Part::Xattrs), attached);
+                plan.put_attached(tree, &key(Part::Bulk), &key(Part::Xattrs), attached);
             }
         }
     }

@@ -71,7 +71,7 @@ pub(super) fn note(fs: &Fs, subvol: &Subvol, node: NodeId) {
     }
     // The read succeeded: failing to update its time is not an error of the read.
     edit(fs, node, |edit| {
-        let now = edit.txn.now;
+        let now = edit.plan.now;
         edit.file()?.inode.atime = now;
         Ok(())
     })

@@ -14,10 +14,11 @@ use store::{KeyRange, Lane, MergeKind, TreeId};
 
 use super::lookup::attributes_of;
 use crate::error::{from_store, malformed};
+use crate::execute::{Context, execute_locked};
 use crate::load::{Inode, load};
+use crate::locks::Mode;
 use crate::nodes::Location;
 use crate::subvol::{Subvol, read_record};
-use crate::txn::Txn;
 use crate::view::{Found, NameBuf, View};
 use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, permit};
 
@@ -255,15 +256,20 @@ fn note_read(fs: &Fs, subvol: &Subvol, dir: u64, record: &directory_record::Dire
         return;
     }
     let Ok(entered) = fs.enter(subvol) else { return };
-    let mut txn = Txn::new(fs);
-    let lane = Lane { offset: directory_record::ATIME_AT, kind: MergeKind::Max, operand: txn.now };
-    let _object = fs.locks.shared(crate::locks::Lock::Object { subvol: subvol.id.0, ino: dir });
-    let view = View::new(&*fs.store, entered.tree);
-    // A merge into a missing record would create a new one.
-    if let Ok(Some(_)) = view.directory(dir) {
-        txn.batch().merge(entered.tree, &key::directory(dir, Part::Attributes), &[lane]);
-        txn.commit().ok();
-    }
+    let policies = fs.policies();
+    let at = Context::new(fs, &policies, subvol, entered.tree);
+    let noted = execute_locked(&at, &[(at.object(dir), Mode::Shared)], |at, plan| {
+        // A merge into a missing record would create a new one.
+        if at.view.directory(dir)?.is_some() {
+            let (offset, kind) = (directory_record::ATIME_AT, MergeKind::Max);
+            let lane = Lane { offset, kind, operand: plan.now };
+            let key = key::directory(dir, Part::Attributes);
+            plan.batch().merge(at.view.tree, &key, &[lane]);
+        }
+        Ok(())
+    });
+    // The listing succeeded: failing to update its time is not an error of the listing.
+    noted.ok();
 }
 
 /// Whether a key of a directory belongs to a name, and not to other records of the directory.

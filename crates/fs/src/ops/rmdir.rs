@@ -5,122 +5,138 @@ use format::entry_record::Target;
 use format::key::{self, Part};
 use inode::{Caller, FsError, NodeId};
 
-use super::mknod::parent_directory;
-use crate::locks::{Lock, Mode};
+use super::unlink::{Named, OldName};
+use crate::execute::{Context, Operation, Outcome, execute};
 use crate::nodes::Orphan;
-use crate::trash::{Keeping, Kept, Removal};
-use crate::txn::Txn;
-use crate::view::{Found, View};
+use crate::plan::{Effect, Plan};
+use crate::policy::Policy;
 use crate::{Fs, FsResult, permit};
 
 /// Removes an empty directory.
 pub(crate) fn rmdir(
     fs: &Fs,
+    policy: &dyn Policy,
     caller: &Caller,
     parent: NodeId,
     name: &[u8],
-    removal: Removal,
 ) -> FsResult<()> {
-    let name = fs.old_name(name)?;
+    let name = fs.old_name(name)?.as_bytes();
     let (subvol, dir) = fs.place(parent)?;
-    let entered = fs.enter(&subvol)?;
-    let view = View::new(&*fs.store, entered.tree);
-    let hash = fs.hash.hash(name.as_bytes());
-    let id = subvol.id.0;
-    loop {
-        let found = view.find_entry(dir, hash, name.as_bytes())?;
-        let seen = found.map_or(0, |found| found.ino);
-        let keeps = removal == Removal::Keep && fs.trash.is_on();
-        let empty = if keeps { empty_directory(view, found)? } else { None };
-        let at = (dir, name.as_bytes());
-        let keeping = Keeping::of(fs, &subvol, view, at, (empty, removal))?;
-        let own = [
-            (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
-            (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
-            (Lock::Object { subvol: id, ino: seen }, Mode::Exclusive),
-        ];
-        let locks = match &keeping {
-            None => fs.locks.lock(&own),
-            Some(keeping) => fs.locks.lock(&[own[0], own[1], own[2], keeping.locks(hash)[0]]),
-        };
-        let directory = parent_directory(fs, &subvol, view, caller, dir)?;
-        let found = view.find_entry(dir, hash, name.as_bytes())?.ok_or(FsError::NotFound)?;
-        if found.ino != seen {
-            continue;
+    let hash = fs.hash.hash(name);
+    let mut removes = RemoveDirectory { name: OldName { caller, dir, hash, name } };
+    match execute(fs, policy, &subvol, &mut removes)? {
+        Removed::Directory => Ok(()),
+        Removed::Subvolume => crate::subvolumes::remove_link(fs, caller, parent, name),
+    }
+}
+
+/// What has the name.
+pub(crate) enum Removed {
+    /// A directory, which is removed.
+    Directory,
+    /// A subvolume, of which nothing is done here.
+    Subvolume,
+}
+
+/// The removal of an empty directory.
+pub(crate) struct RemoveDirectory<'a> {
+    pub(crate) name: OldName<'a>,
+}
+
+impl Operation for RemoveDirectory<'_> {
+    type Reads = Named;
+    type Answer = Removed;
+
+    fn guess(&mut self, at: &Context<'_>) -> FsResult<Named> {
+        self.name.guess(at)
+    }
+
+    fn aim(&mut self, at: &Context<'_>, guess: &Named, plan: &mut Plan) -> FsResult<()> {
+        self.name.lock(at, guess, plan);
+        match &guess.found {
+            Some(found) if found.target == Target::Directory => {
+                at.policy.removes(at, plan, &self.name.removal(found))
+            }
+            _ => Ok(()),
         }
+    }
+
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Named> {
+        self.name.look(at)
+    }
+
+    fn agree(guess: &Named, found: &Named) -> bool {
+        guess.agrees_with(found)
+    }
+
+    fn plan(
+        &mut self,
+        at: &Context<'_>,
+        read: Named,
+        plan: &mut Plan,
+    ) -> FsResult<Outcome<Removed>> {
+        let OldName { caller, dir, .. } = self.name;
+        let Named { directory: Some(directory), found: Some(found) } = &read else {
+            return Ok(Outcome::Again);
+        };
         match found.target {
             Target::Directory => {}
-            Target::Subvolume(_) => {
-                drop(locks);
-                drop(entered);
-                return crate::subvolumes::remove_link(fs, caller, parent, name.as_bytes());
-            }
+            Target::Subvolume(_) => return Ok(Outcome::Done(Removed::Subvolume)),
             _ => return Err(FsError::NotDirectory),
         }
-        let victim = view.directory(seen)?.ok_or_else(|| {
-            crate::error::inconsistent(view.tree, "a name points to nothing", seen)
+        let view = at.view;
+        let victim = view.directory(found.ino)?.ok_or_else(|| {
+            crate::error::inconsistent(view.tree, "a name points to nothing", found.ino)
         })?;
-        permit::removal(view, dir, &directory, caller, victim.uid)?;
+        permit::removal(view, dir, directory, caller, victim.uid)?;
         if victim.entries != 0 {
             return Err(FsError::NotEmpty);
         }
-        if keeps && empty.is_none() {
-            // It was not empty yet when its place in the trash was looked up.
-            continue;
+        if !lose_directory(at, plan, (found.ino, &victim), true)? {
+            return Ok(Outcome::Again);
         }
-        let mut txn = match &keeping {
-            None => Txn::removing(fs),
-            Some(_) => Txn::new(fs),
-        };
-        if let Some(keeping) = &keeping {
-            if let Kept::Again = keeping.put_directory(&mut txn, view, (seen, &victim))? {
-                continue;
-            }
-        } else {
-            erase_directory(&mut txn, view, id, seen, &victim);
-        }
-        txn.erase_entry(view, dir, &found, false)?;
-        txn.touch_directory(view.tree, dir, -1, -1);
-        txn.commit()?;
-        let now = txn.now;
-        fs.nodes.orphan(subvol.node(seen), || removed(victim, now));
-        drop(locks);
-        if let Some(keeping) = keeping {
-            keeping.tell(name.as_bytes());
-        }
-        return Ok(());
+        plan.erase_entry(view, dir, found, false)?;
+        plan.touch_directory(view.tree, dir, -1, -1);
+        Ok(Outcome::Done(Removed::Directory))
     }
 }
 
-/// What was found, if it is a removable directory: for others no mirror is created.
-fn empty_directory(view: View<'_>, found: Option<Found>) -> FsResult<Option<Found>> {
-    match found {
-        Some(found) if found.target == Target::Directory => {
-            let record = view.directory(found.ino)?;
-            Ok(record.is_some_and(|record| record.entries == 0).then_some(found))
+/// Plans what becomes of an empty directory that loses its name; the caller erases or replaces the
+/// entry. `frees`: nothing is added in its place. `false`: start again.
+pub(super) fn lose_directory(
+    at: &Context<'_>,
+    plan: &mut Plan,
+    (ino, record): (u64, &DirectoryRecord),
+    frees: bool,
+) -> FsResult<bool> {
+    if let Some(redirect) = plan.take_redirect() {
+        if !redirect.take_directory(at, plan, (ino, record))? {
+            return Ok(false);
         }
-        _ => Ok(None),
+    } else {
+        if frees {
+            plan.removes();
+        }
+        erase_directory(at, plan, ino, record);
     }
+    let gone = DirectoryRecord { ctime: plan.now, ..*record };
+    plan.effect(Effect::Removed(at.subvol.node(ino), gone));
+    Ok(true)
 }
 
-/// Adds to a batch the removal of an empty directory's own records.
-pub(crate) fn erase_directory(
-    txn: &mut Txn<'_>,
-    view: View<'_>,
-    subvol: u64,
-    ino: u64,
-    record: &DirectoryRecord,
-) {
-    txn.batch().delete(view.tree, &key::directory(ino, Part::Attributes));
+/// Plans the removal of an empty directory's own records.
+fn erase_directory(at: &Context<'_>, plan: &mut Plan, ino: u64, record: &DirectoryRecord) {
+    let tree = at.view.tree;
+    plan.batch().delete(tree, &key::directory(ino, Part::Attributes));
     if record.has_xattrs {
-        txn.batch().delete(view.tree, &key::directory(ino, Part::Xattrs));
+        plan.batch().delete(tree, &key::directory(ino, Part::Xattrs));
     }
-    txn.count(subvol, -1, 0);
-    txn.credit_directory(subvol, ino, record);
+    plan.count(at.id(), -1, 0);
+    at.policy.removes_directory(plan, (at.id(), ino), record);
 }
 
 /// What holders of a removed directory see of it.
-pub(crate) fn removed(record: DirectoryRecord, now: i64) -> Orphan {
+pub(crate) fn removed(record: DirectoryRecord) -> Orphan {
     let mode = record.mode & !inode::permissions::HAS_ACL;
-    Orphan::Directory(DirectoryRecord { ctime: now, has_xattrs: false, mode, ..record })
+    Orphan::Directory(DirectoryRecord { has_xattrs: false, mode, ..record })
 }

@@ -21,7 +21,7 @@ pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr)
 }
 
 fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<Step> {
-    edit.txn.on_behalf(caller);
+    edit.plan.on_behalf(caller);
     let after = edit.inode.owned().change(caller, changes, &|| edit.acl())?;
     let given = changes.uid.is_some() || changes.gid.is_some();
     if given && after.kind == Kind::File {
@@ -40,7 +40,7 @@ fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<St
         xattrs.set(ACCESS, &acl.encode());
         edit.set_xattrs(xattrs);
     }
-    let now = edit.txn.now;
+    let now = edit.plan.now;
     let at = |time: Option<SetTime>| {
         time.map(|time| match time {
             SetTime::Now => now,

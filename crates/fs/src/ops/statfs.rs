@@ -1,10 +1,12 @@
 //! `statfs`: space and limits. In a directory with a quota, and below, those of the quota, as XFS
 //! does for projects: a program that queries how much it may write gets the right answer.
 
+use device::Space;
 use format::key;
 use format::subvolume_record::UsageRecord;
 use inode::{FsError, NAME_BYTES_MAX, NodeId};
 
+use crate::objects::FREE_BYTES;
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult, QuotaInfo, StatFs};
 
@@ -36,9 +38,19 @@ fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
     room
 }
 
+/// The space of the disk; that of an object store is not limited.
+fn space(fs: &Fs) -> FsResult<Space> {
+    if fs.env.objects.is_some() {
+        let used = fs.subvolume_counts()?.bytes;
+        let total_bytes = FREE_BYTES.saturating_add(used);
+        return Ok(Space { total_bytes, free_bytes: FREE_BYTES, reserved_bytes: 0 });
+    }
+    fs.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))
+}
+
 /// The space of the disk, and the inodes of the volume's root subvolume.
 pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
-    let space = fs.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))?;
+    let space = space(fs)?;
     // What was removed and waits to be freed counts as free: an operation that needs it gets it.
     // This excludes what stays until a segment is worth rewriting.
     let data = fs.data.stats();

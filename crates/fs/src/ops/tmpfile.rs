@@ -4,36 +4,41 @@
 //! nothing of it, and only what outgrows the tree is known to the store.
 
 use format::inode_record::{FileKind, InodeRecord};
-use format::quota::Charge;
 use inode::{Caller, NodeId};
 
 use super::mknod::{check_write, parent_directory};
-use crate::locks::Lock;
+use crate::execute::{Context, execute_locked};
+use crate::locks::Mode;
 use crate::nodes::Orphan;
-use crate::txn::{Txn, fresh_inode};
-use crate::view::View;
+use crate::plan::{Effect, Plan, fresh_inode};
 use crate::{Entry, Fs, FsResult, attributes, permit};
 
 /// Creates a file without a name, in the subvolume of a directory in which it might be named.
 pub(crate) fn tmpfile(fs: &Fs, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
     let (subvol, dir) = fs.place(parent)?;
-    let entered = fs.enter(&subvol)?;
-    let view = View::new(&*fs.store, entered.tree);
-    let _directory = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino: dir });
-    let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+    let (entered, policies) = (fs.enter(&subvol)?, fs.policies());
+    let at = Context::new(fs, &policies, &subvol, entered.tree);
+    execute_locked(&at, &[(at.object(dir), Mode::Shared)], |at, plan| {
+        plan_unnamed(at, plan, (caller, dir, mode))
+    })
+}
+
+fn plan_unnamed(
+    at: &Context<'_>,
+    plan: &mut Plan,
+    (caller, dir, mode): (&Caller, u64, u32),
+) -> FsResult<Entry> {
+    let (fs, view) = (at.fs, at.view);
+    let directory = parent_directory(fs, at.subvol, view, caller, dir)?;
     check_write(view, caller, dir, &directory)?;
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let inherited = permit::inherit(view, caller, (dir, &directory), mode, FileKind::File)?;
     let permit::Inherited { gid, mode, xattrs } = inherited;
-    let now = Txn::new(fs).now;
-    let fresh = fresh_inode(FileKind::File, now);
+    let fresh = fresh_inode(FileKind::File, plan.now);
     let has_xattrs = xattrs.is_some();
-    // It is charged when it gets a name, or extents.
-    let charge = directory.charge.map(|charge| Charge { subvolume: 0, ..charge });
+    let charge = at.policy.creates_unnamed(&directory);
     let inode = InodeRecord { mode, uid: caller.uid, gid, has_xattrs, charge, ..fresh };
-    let node = subvol.node(ino);
-    let bulk = Vec::new();
-    let xattrs = xattrs.unwrap_or_default();
-    fs.nodes.hold_unnamed(node, Orphan::File { inode, bulk, xattrs });
+    let (node, bulk, xattrs) = (at.subvol.node(ino), Vec::new(), xattrs.unwrap_or_default());
+    plan.effect(Effect::HoldUnnamed(node, Orphan::File { inode, bulk, xattrs }));
     Ok(fs.entry(attributes::of_file(node, &inode, 0)))
 }

@@ -1,95 +1,173 @@
 //! `unlink`: removes a name that is not a directory's. The inode is removed with its last name, or
 //! when its last holder releases it.
 
+use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use inode::{Caller, FsError, NodeId};
 
 use super::mknod::parent_directory;
+use crate::execute::{Context, Operation, Outcome, execute};
 use crate::inherited::Ways;
-use crate::locks::{Lock, Mode};
+use crate::locks::Mode;
 use crate::orphan::LastName;
-use crate::trash::{Keeping, Kept, Removal};
-use crate::txn::{Attached, Txn};
+use crate::plan::{Attached, Plan};
+use crate::policy::{Policy, Removal};
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, permit};
 
 /// Removes a name.
 pub(crate) fn unlink(
     fs: &Fs,
+    policy: &dyn Policy,
     caller: &Caller,
     parent: NodeId,
     name: &[u8],
-    removal: Removal,
 ) -> FsResult<()> {
     let name = match fs.old_name(name) {
         Err(FsError::NotEmpty | FsError::InvalidArgument(_)) if name.starts_with(b".") => {
             return Err(FsError::IsDirectory);
         }
-        name => name?,
+        name => name?.as_bytes(),
     };
     let (subvol, dir) = fs.place(parent)?;
-    let entered = fs.enter(&subvol)?;
-    let view = View::new(&*fs.store, entered.tree);
-    let hash = fs.hash.hash(name.as_bytes());
-    let id = subvol.id.0;
-    loop {
-        // Read without locks, to lock everything needed at once.
-        let found = view.find_entry(dir, hash, name.as_bytes())?;
-        let seen = found.map_or(0, |found| found.ino);
-        let wanted = (found.filter(|found| !found.is_directory()), removal);
-        let keeping = Keeping::of(fs, &subvol, view, (dir, name.as_bytes()), wanted)?;
-        let own = [
-            (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
-            (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
-            (Lock::Object { subvol: id, ino: seen }, Mode::Exclusive),
-        ];
-        let locks = match &keeping {
-            None => fs.locks.lock(&own),
-            Some(keeping) => {
-                let [mirror, there] = keeping.locks(hash);
-                fs.locks.lock(&[own[0], own[1], own[2], mirror, there])
+    let hash = fs.hash.hash(name);
+    execute(fs, policy, &subvol, &mut Unlink { name: OldName { caller, dir, hash, name } })
+}
+
+/// The removal of a name that is not a directory's.
+pub(crate) struct Unlink<'a> {
+    pub(crate) name: OldName<'a>,
+}
+
+impl Operation for Unlink<'_> {
+    type Reads = Named;
+    type Answer = ();
+
+    fn guess(&mut self, at: &Context<'_>) -> FsResult<Named> {
+        self.name.guess(at)
+    }
+
+    fn aim(&mut self, at: &Context<'_>, guess: &Named, plan: &mut Plan) -> FsResult<()> {
+        self.name.lock(at, guess, plan);
+        match &guess.found {
+            Some(found) if !found.is_directory() => {
+                at.policy.removes(at, plan, &self.name.removal(found))
             }
-        };
-        let directory = parent_directory(fs, &subvol, view, caller, dir)?;
-        let found = view.find_entry(dir, hash, name.as_bytes())?.ok_or(FsError::NotFound)?;
-        if found.ino != seen {
-            continue;
+            _ => Ok(()),
         }
+    }
+
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Named> {
+        self.name.look(at)
+    }
+
+    fn agree(guess: &Named, found: &Named) -> bool {
+        guess.agrees_with(found)
+    }
+
+    fn plan(&mut self, at: &Context<'_>, read: Named, plan: &mut Plan) -> FsResult<Outcome<()>> {
+        let OldName { caller, dir, .. } = self.name;
+        let Named { directory: Some(directory), found: Some(found) } = &read else {
+            return Ok(Outcome::Again);
+        };
+        let view = at.view;
         if found.is_directory() {
-            permit::directory(view, dir, &directory, caller, inode::permissions::WRITE)?;
+            permit::directory(view, dir, directory, caller, inode::permissions::WRITE)?;
             return Err(FsError::IsDirectory);
         }
-        let (inode, nlink) = inode_of(view, &found)?;
-        permit::removal(view, dir, &directory, caller, inode.uid)?;
-        if let Some(keeping) = keeping {
-            let mut txn = Txn::new(fs);
-            txn.erase_entry(view, dir, &found, false)?;
-            let name = name.as_bytes();
-            let Kept::Put(cookie) =
-                keeping.put_file(&mut txn, view, (dir, &found), (name, hash))?
-            else {
-                continue;
-            };
-            txn.touch_directory(view.tree, dir, -1, 0);
-            txn.commit()?;
-            keeping.settle(&found, cookie);
-            drop(locks);
-            keeping.tell(name);
-            return Ok(());
+        let (inode, nlink) = inode_of(view, found)?;
+        permit::removal(view, dir, directory, caller, inode.uid)?;
+        if !lose_name(at, plan, &self.name.removal(found), (&inode, nlink), true)? {
+            return Ok(Outcome::Again);
         }
-        let mut txn = Txn::removing(fs);
-        let name = (id, dir, &found);
-        let lost = drop_name(&mut txn, view, &mut Ways::new(), name, &inode, nlink)?;
-        txn.erase_entry(view, dir, &found, false)?;
-        txn.touch_directory(view.tree, dir, -1, 0);
-        txn.commit()?;
-        if let Some(lost) = lost {
-            lost.settle(fs);
-        }
-        return Ok(());
+        plan.erase_entry(view, dir, found, false)?;
+        plan.touch_directory(view.tree, dir, -1, 0);
+        Ok(Outcome::Done(()))
     }
+}
+
+/// A name to be removed.
+#[derive(Clone, Copy)]
+pub(crate) struct OldName<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) dir: u64,
+    pub(crate) hash: u64,
+    pub(crate) name: &'a [u8],
+}
+
+/// What a name points to, as it was read.
+pub(crate) struct Named {
+    /// The directory that the name is in; `None`: not read, the rest is a guess.
+    pub(super) directory: Option<DirectoryRecord>,
+    /// What it points to.
+    pub(super) found: Option<Found>,
+}
+
+impl Named {
+    /// Whether the same inode is locked for both.
+    pub(super) fn agrees_with(&self, found: &Named) -> bool {
+        self.ino() == found.ino()
+    }
+
+    fn ino(&self) -> u64 {
+        self.found.map_or(0, |found| found.ino)
+    }
+}
+
+impl<'a> OldName<'a> {
+    /// Searches without locks.
+    #[inline]
+    pub(super) fn guess(&self, at: &Context<'_>) -> FsResult<Named> {
+        let found = at.view.find_entry(self.dir, self.hash, self.name)?;
+        Ok(Named { directory: None, found })
+    }
+
+    /// Locks directory, name, and what it points to.
+    #[inline]
+    pub(super) fn lock(&self, at: &Context<'_>, guess: &Named, plan: &mut Plan) {
+        at.lock_name(plan, self.dir, self.hash);
+        plan.lock(at.object(guess.ino()), Mode::Exclusive);
+    }
+
+    /// Searches under the locks.
+    #[inline]
+    pub(super) fn look(&self, at: &Context<'_>) -> FsResult<Named> {
+        let OldName { caller, dir, hash, name } = *self;
+        let directory = parent_directory(at.fs, at.subvol, at.view, caller, dir)?;
+        let found = at.view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
+        Ok(Named { directory: Some(directory), found: Some(found) })
+    }
+
+    /// Its removal, as a policy sees it.
+    pub(super) fn removal<'r>(&self, found: &'r Found) -> Removal<'r>
+    where
+        'a: 'r,
+    {
+        let OldName { dir, hash, name, .. } = *self;
+        Removal { dir, name, hash, found, successor: 0 }
+    }
+}
+
+/// Plans what becomes of an inode that loses a name; the caller erases or replaces the entry.
+/// `frees`: nothing is added in its place. `false`: start again.
+#[inline]
+pub(super) fn lose_name(
+    at: &Context<'_>,
+    plan: &mut Plan,
+    removal: &Removal<'_>,
+    (inode, nlink): (&InodeRecord, u32),
+    frees: bool,
+) -> FsResult<bool> {
+    if let Some(redirect) = plan.take_redirect() {
+        return redirect.take_file(at, plan, removal);
+    }
+    if frees {
+        plan.removes();
+    }
+    let place = (removal.dir, removal.found);
+    drop_name(at, plan, &mut Ways::new(), place, inode, nlink).map(|()| true)
 }
 
 /// The attributes of what an entry points to that is not a directory, and how many names it has.
@@ -106,37 +184,36 @@ pub(crate) fn inode_of(view: View<'_>, found: &Found) -> FsResult<(InodeRecord, 
     }
 }
 
-/// Adds to a batch the effects on an inode that loses a name (the caller erases or replaces the
-/// entry itself). The object's lock is held exclusively; `ways` is the commit's.
+/// Plans that an inode loses a name (the caller erases or replaces the entry itself). The object's
+/// lock is held exclusively; `ways` is the commit's.
+#[inline]
 pub(crate) fn drop_name(
-    txn: &mut Txn<'_>,
-    view: View<'_>,
+    at: &Context<'_>,
+    plan: &mut Plan,
     ways: &mut Ways,
-    (subvol, dir, found): (u64, u64, &Found),
+    (dir, found): (u64, &Found),
     inode: &InodeRecord,
     nlink: u32,
-) -> FsResult<Option<LastName>> {
-    let ino = found.ino;
+) -> FsResult<()> {
+    let (view, subvol, ino) = (at.view, at.id(), found.ino);
     let linked = matches!(found.target, Target::Linked(_));
     if linked {
-        txn.batch().delete(view.tree, &key::back_reference(ino, dir, found.cookie));
+        plan.batch().delete(view.tree, &key::back_reference(ino, dir, found.cookie));
     }
     let others = if linked { nlink.saturating_sub(1) } else { 0 };
     let hidden = if others > 0 {
-        ways.hidden_names(txn.fs(), view, subvol, (ino, others), (dir, found.cookie))?
+        ways.hidden_names(at.fs, view, subvol, (ino, others), (dir, found.cookie))?
     } else {
         None
     };
     for key in hidden.iter().flatten() {
-        txn.batch().delete(view.tree, key);
+        plan.batch().delete(view.tree, key);
     }
     if others > 0 && hidden.is_none() {
-        let had = InodeRecord { ctime: txn.now, ..*inode };
-        let mut inode = had;
-        inode.charged_names = had.charged_names.saturating_sub(1).min(others - 1);
-        txn.charge_changed(subvol, ino, (Some(&had), &mut inode), false)?;
-        txn.put_linked(view.tree, ino, &LinkedRecord { nlink: others, inode });
-        return Ok(None);
+        let mut inode = InodeRecord { ctime: plan.now, ..*inode };
+        at.policy.drops_name(plan, (subvol, ino), &mut inode, others)?;
+        plan.put_linked(view.tree, ino, &LinkedRecord { nlink: others, inode });
+        return Ok(());
     }
     let (bulk, xattrs) = if linked {
         (key::linked(ino, Part::Bulk).to_vec(), key::linked(ino, Part::Xattrs).to_vec())
@@ -151,8 +228,8 @@ pub(crate) fn drop_name(
     };
     if linked {
         for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
-            txn.batch().delete(view.tree, &key::linked(ino, part));
+            plan.batch().delete(view.tree, &key::linked(ino, part));
         }
     }
-    LastName::plan(txn, view.tree, (subvol, ino), inode, attached).map(Some)
+    LastName::plan(at, plan, ino, inode, attached)
 }

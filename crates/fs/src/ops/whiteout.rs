@@ -7,26 +7,27 @@ use format::inode_record::{FileKind, InodeRecord};
 use format::key::{self, Part};
 use inode::{Caller, FsError, Kind};
 
-use crate::txn::{Txn, fresh_inode};
-use crate::view::{Found, View};
-use crate::{FsResult, NewNode, owners, permit};
+use crate::execute::Context;
+use crate::plan::{Plan, fresh_inode};
+use crate::view::Found;
+use crate::{FsResult, NewNode, permit};
 
 /// Whether to create a whiteout.
 pub(super) fn is_one(new: &NewNode) -> bool {
     new.kind == Kind::CharDevice && new.rdev == 0
 }
 
-/// Adds to a batch that an entry of a directory becomes a whiteout's, with everything that creating
+/// Plans that an entry of a directory becomes a whiteout's, with everything that creating
 /// an inode there requires. Removes what was stored beside the entry. The caller updates what the
 /// entry led to, and the counts of the directory.
 pub(super) fn put(
-    txn: &mut Txn<'_>,
+    at: &Context<'_>,
+    plan: &mut Plan,
     caller: &Caller,
-    (subvolume, view): (u64, View<'_>),
     (dir, name): (u64, &[u8]),
     found: &Found,
 ) -> FsResult<()> {
-    let fs = txn.fs();
+    let (fs, view) = (at.fs, at.view);
     let directory = view.directory(dir)?.ok_or(FsError::NotFound)?;
     let ino = fs.numbers.next_ino(&*fs.store)?;
     let kind = FileKind::CharDevice;
@@ -37,19 +38,19 @@ pub(super) fn put(
         uid: caller.uid,
         gid: inherited.gid,
         has_xattrs: inherited.xattrs.is_some(),
-        ..fresh_inode(kind, txn.now)
+        ..fresh_inode(kind, plan.now)
     };
-    txn.on_behalf(caller);
-    let share = owners::share(&inode);
-    inode.charge = txn.charge_new(subvolume, &directory, share)?;
-    txn.erase_attached(view.tree, dir, found);
+    plan.on_behalf(caller);
+    let share = ((inode.uid, inode.gid), 0);
+    inode.charge = at.policy.creates(plan, at.id(), &directory, share)?;
+    plan.erase_attached(view.tree, dir, found);
     let target = Target::Embedded(inode);
     let entry = EntryRecord { chained: found.chained, ino, name, target };
-    txn.put_entry(view.tree, dir, found.cookie, &entry);
+    plan.put_entry(view.tree, dir, found.cookie, &entry);
     if let Some(xattrs) = &inherited.xattrs {
         let key = key::entry(dir, found.cookie, Part::Xattrs);
-        txn.batch().put(view.tree, &key, &xattrs.encode());
+        plan.batch().put(view.tree, &key, &xattrs.encode());
     }
-    txn.count(subvolume, 1, 0);
+    plan.count(at.id(), 1, 0);
     Ok(())
 }

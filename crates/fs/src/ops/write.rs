@@ -34,7 +34,7 @@ pub(crate) fn write(
 }
 
 fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) -> FsResult<Step> {
-    edit.txn.on_behalf(caller);
+    edit.plan.on_behalf(caller);
     let owned = edit.inode.owned();
     match owned.kind {
         Kind::File => owned.check(caller, WRITE, || edit.acl())?,
@@ -48,7 +48,7 @@ fn write_piece(edit: &mut Edit<'_>, caller: &Caller, offset: u64, bytes: &[u8]) 
     if contents::write(edit, offset, bytes)? == Step::More {
         return Ok(Step::More);
     }
-    let now = edit.txn.now;
+    let now = edit.plan.now;
     let inode = &mut edit.file()?.inode;
     inode.mtime = now;
     inode.ctime = now;

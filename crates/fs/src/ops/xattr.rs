@@ -182,7 +182,7 @@ fn access_list(xattrs: &XattrRecord) -> FsResult<Acl> {
 }
 
 fn change(edit: &mut Edit<'_>, xattrs: XattrRecord) {
-    let now = edit.txn.now;
+    let now = edit.plan.now;
     match &mut edit.inode {
         Inode::Directory(record, _) => record.ctime = now,
         Inode::File(file) => file.inode.ctime = now,

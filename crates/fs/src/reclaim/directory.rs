@@ -16,6 +16,7 @@ use inode::{FsError, NodeId, SubvolId};
 use store::KeyRange;
 
 use crate::error::{from_store, malformed};
+use crate::execute::{Context, apply};
 use crate::inherited::Ways;
 use crate::locks::{Lock, LockSet, Mode};
 use crate::ops::rmdir::removed;
@@ -254,7 +255,7 @@ impl Emptying {
         }
         txn.count(id, -1, 0);
         if let Some(record) = &record {
-            txn.credit_directory(id, directory, record);
+            txn.charging().credit_directory(id, directory, record);
         }
         let told = match name {
             Some((dir, cookie)) => {
@@ -266,8 +267,7 @@ impl Emptying {
         txn.commit()?;
         if let Some(record) = record {
             // It was removed, with its list and its attributes, when its tree was.
-            let at = record.ctime;
-            fs.nodes.orphan(subvol.node(directory), || removed(record, at));
+            fs.nodes.orphan(subvol.node(directory), || removed(record));
         }
         drop(locks);
         told.tell(fs, subvol);
@@ -295,7 +295,8 @@ impl Emptying {
         let Next::Names(again) = next(view, level)? else { return Ok(0) };
         let mut txn = Txn::removing(fs);
         let present = txn.now;
-        let (mut lost, mut ways) = (Vec::new(), Ways::new());
+        let (policies, mut ways) = (fs.policies(), Ways::new());
+        let at = Context::new(fs, &policies, subvol, entered.tree);
         let mut done = 0;
         for (name, before) in again.iter().zip(names) {
             if (name.cookie, name.ino) != (before.cookie, before.ino) {
@@ -308,8 +309,7 @@ impl Emptying {
             // Holders of another name see a link less, but with the time of the removal of the
             // directory, not of its reclaiming.
             txn.now = inode.ctime;
-            let place = (id, directory, name);
-            lost.extend(drop_name(&mut txn, view, &mut ways, place, &inode, nlink)?);
+            drop_name(&at, &mut txn, &mut ways, (directory, name), &inode, nlink)?;
             for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
                 let beside = match part {
                     Part::Attributes => true,
@@ -329,9 +329,7 @@ impl Emptying {
         // A process that has one open, or has it by another name, still reads its contents.
         let told = Told::of(fs, subvol, view, directory, &gone, Fs::invalidate_attributes)?;
         txn.commit()?;
-        for lost in lost {
-            lost.settle(fs);
-        }
+        txn.apply(|effect| apply(fs, &policies, effect));
         drop(locks);
         told.tell(fs, subvol);
         if let Some((last, _)) = gone.last() {

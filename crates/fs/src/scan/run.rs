@@ -128,7 +128,7 @@ impl Fs {
             scan.files = 0;
         }
         record.index = true;
-        txn.drop_owner_charges(subvol.id.0)?;
+        txn.charging().drop_owner_charges(subvol.id.0)?;
         txn.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
         txn.batch().put(VOLUME, &key::scan(subvol.lineage), &scan.encode());
         subvolumes::commit(&ledger, &mut txn)?;

@@ -10,15 +10,15 @@ use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
 use super::access::directory_of;
-use super::copy::{self, Copied, Purpose};
-use super::gates::Gates;
+use super::copy::{self, Purpose};
+use super::execute::{Through, execute_step};
 use super::ledger::Ledger;
 use super::nested::Member;
-use super::snapshot::commit;
 use crate::error::inconsistent;
+use crate::execute::notify;
 use crate::locks::{Lock, Mode};
+use crate::plan::{Effect, Plan};
 use crate::subvol::{Subvol, VOLUME};
-use crate::txn::Txn;
 use crate::view::{Search, Vacancy, View};
 use crate::{CloneInfo, Fs, FsResult, permit};
 
@@ -39,13 +39,11 @@ impl<'a> Mount<'a> {
         Ok(Mount { hash: fs.hash.hash(name), subvol, dir, name })
     }
 
-    /// The locks that making the name takes.
-    pub(super) fn locks(&self) -> [(Lock, Mode); 2] {
+    /// Locks what making the name takes.
+    pub(super) fn lock(&self, plan: &mut Plan) {
         let subvol = self.subvol.id.0;
-        [
-            (Lock::Name { subvol, dir: self.dir, hash: self.hash }, Mode::Exclusive),
-            (Lock::Object { subvol, ino: self.dir }, Mode::Shared),
-        ]
+        plan.lock(Lock::Name { subvol, dir: self.dir, hash: self.hash }, Mode::Exclusive);
+        plan.lock(Lock::Object { subvol, ino: self.dir }, Mode::Shared);
     }
 
     /// Space for the name, if the caller may make it. The locks are held.
@@ -68,18 +66,19 @@ impl<'a> Mount<'a> {
         fs.check_clone_into(&directory_of(fs, &self.subvol, self.dir)?, &source)
     }
 
-    /// Adds the name to a batch.
+    /// Plans the name.
     pub(super) fn plan(
         &self,
         fs: &Fs,
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         vacancy: &Vacancy,
         (subvol, root): (u64, u64),
     ) -> FsResult<()> {
         let target = Target::Subvolume(subvol);
         let entry = EntryRecord { chained: false, ino: root, name: self.name, target };
-        txn.insert_entry(self.view(fs), self.dir, vacancy, &entry)?;
-        txn.touch_directory(self.subvol.tree(), self.dir, 1, 1);
+        plan.insert_entry(self.view(fs), self.dir, vacancy, &entry)?;
+        plan.touch_directory(self.subvol.tree(), self.dir, 1, 1);
+        plan.effect(Effect::NameChanged(self.subvol.node(self.dir), self.name.into()));
         Ok(())
     }
 
@@ -113,42 +112,43 @@ impl Fs {
         let mut ledger = self.admin.lock_for(self, caller)?;
         self.check_copy_below(caller, &mut ledger, (&subvol, dir))?;
         let source = (&subvol, dir);
-        let copied = if self.is_in(&mut ledger, mount.subvol.id.0, subvol.id.0)? {
-            self.clone_into_inherited(caller, &mut ledger, source, &mount)?
+        let mut plan = Plan::new();
+        let (id, lineage) = if self.is_in(&mut ledger, mount.subvol.id.0, subvol.id.0)? {
+            self.clone_into_inherited(caller, (&mut ledger, &mut plan), source, &mount)?
         } else {
-            self.clone_at_once(caller, &mut ledger, source, &mount)?
+            self.clone_at_once(caller, (&mut ledger, &mut plan), source, &mount)?
         };
         drop(ledger);
-        self.invalidate_entry(mount.subvol.node(mount.dir), name);
-        self.invalidate_node(mount.subvol.node(mount.dir));
-        Ok(CloneInfo {
-            subvol: SubvolId(copied.id),
-            root: Fs::node_of(copied.id, dir),
-            lineage: copied.record.lineage,
-        })
+        plan.notify(|notice| notify(self, notice));
+        Ok(CloneInfo { subvol: SubvolId(id), root: Fs::node_of(id, dir), lineage })
     }
 
     /// Clones and mounts, in one commit.
     fn clone_at_once(
         &self,
         caller: &Caller,
-        ledger: &mut Ledger,
+        (ledger, plan): (&mut Ledger, &mut Plan),
         (subvol, dir): (&Arc<Subvol>, u64),
         mount: &Mount<'_>,
-    ) -> FsResult<Copied> {
+    ) -> FsResult<(u64, u64)> {
         let quiet = [Arc::clone(subvol)];
-        let gates = Gates::pass(self, ledger, &quiet, Some(&mount.subvol))?;
-        let locks = self.locks.lock(&mount.locks());
-        let vacancy = mount.vacancy(self, caller)?;
-        mount.check_clone(self, (subvol, dir))?;
-        let purpose = purpose((mount.subvol.id.0, mount.dir, vacancy.cookie), mount.name);
-        let source = Member::get(self, subvol.id.0)?;
-        let mut txn = Txn::new(self);
-        let copied = copy::plan(self, ledger, &mut txn, (&source, dir), &purpose)?;
-        mount.plan(self, &mut txn, &vacancy, (copied.id, dir))?;
-        copied.commit(self, ledger, &mut txn)?;
-        drop((locks, gates));
-        Ok(copied)
+        let through = Through { quiet: &quiet, changed: Some(&mount.subvol) };
+        let aim = |plan: &mut Plan| {
+            mount.lock(plan);
+            Ok(())
+        };
+        let change = |ledger: &mut Ledger, plan: &mut Plan| {
+            let vacancy = mount.vacancy(self, caller)?;
+            mount.check_clone(self, (subvol, dir))?;
+            let purpose = purpose((mount.subvol.id.0, mount.dir, vacancy.cookie), mount.name);
+            let source = Member::get(self, subvol.id.0)?;
+            let copied = copy::plan(self, ledger, plan, (&source, dir), &purpose)?;
+            mount.plan(self, plan, &vacancy, (copied.id, dir))?;
+            let known = (copied.id, copied.record.lineage);
+            plan.effect(Effect::Copied(Box::new(copied)));
+            Ok(known)
+        };
+        execute_step(self, ledger, plan, through, (aim, change))
     }
 
     /// Clones into a subvolume that the clone inherits. That changes when the clone is mounted, and
@@ -158,61 +158,69 @@ impl Fs {
     fn clone_into_inherited(
         &self,
         caller: &Caller,
-        ledger: &mut Ledger,
+        (ledger, plan): (&mut Ledger, &mut Plan),
         (subvol, dir): (&Arc<Subvol>, u64),
         mount: &Mount<'_>,
-    ) -> FsResult<Copied> {
+    ) -> FsResult<(u64, u64)> {
         let quiet = [Arc::clone(subvol)];
-        let gates = Gates::pass(self, ledger, &quiet, None)?;
-        mount.check_clone(self, (subvol, dir))?;
-        mount.vacancy(self, caller)?;
-        let source = Member::get(self, subvol.id.0)?;
-        let mut txn = Txn::new(self);
-        let purpose = purpose((0, 0, 0), mount.name);
-        let mut copied = copy::plan(self, ledger, &mut txn, (&source, dir), &purpose)?;
-        let waiting = SubvolumeRecord { detached: true, ..copied.record.clone() };
-        txn.batch().put(VOLUME, &key::subvolume(copied.id), &waiting.encode());
-        let waits = DetachedRecord::Subvolume { subvolume: copied.id };
-        let sequence = ledger.detach(txn.batch(), waits);
-        copied.commit(self, ledger, &mut txn)?;
-        drop(gates);
-        let mounted =
-            self.mount_clone(caller, ledger, mount, (&mut copied.record, copied.id, sequence));
+        let through = Through { quiet: &quiet, changed: None };
+        let change = |ledger: &mut Ledger, plan: &mut Plan| {
+            mount.check_clone(self, (subvol, dir))?;
+            mount.vacancy(self, caller)?;
+            let source = Member::get(self, subvol.id.0)?;
+            let purpose = purpose((0, 0, 0), mount.name);
+            let copied = copy::plan(self, ledger, plan, (&source, dir), &purpose)?;
+            let waiting = SubvolumeRecord { detached: true, ..copied.record.clone() };
+            plan.batch().put(VOLUME, &key::subvolume(copied.id), &waiting.encode());
+            let waits = DetachedRecord::Subvolume { subvolume: copied.id };
+            let sequence = ledger.detach(plan.batch(), waits);
+            let known = (copied.record.clone(), copied.id, sequence);
+            plan.effect(Effect::Copied(Box::new(copied)));
+            Ok(known)
+        };
+        let (mut record, id, sequence) =
+            execute_step(self, ledger, plan, through, (|_: &mut Plan| Ok(()), change))?;
+        plan.restart(self);
+        let known = (&mut record, id, sequence);
+        let mounted = self.mount_clone(caller, (ledger, plan), mount, known);
         if mounted.is_err() {
-            ledger.moved(copied.id, None);
+            ledger.moved(id, None);
             self.queue.add_detached(1);
         }
-        mounted.map(|()| copied)
+        mounted.map(|()| (id, record.lineage))
     }
 
     /// Mounts a clone that waits to be reclaimed under a number.
     fn mount_clone(
         &self,
         caller: &Caller,
-        ledger: &mut Ledger,
+        (ledger, plan): (&mut Ledger, &mut Plan),
         mount: &Mount<'_>,
         (record, id, sequence): (&mut SubvolumeRecord, u64, u64),
     ) -> FsResult<()> {
-        let gates = Gates::pass(self, ledger, &[], Some(&mount.subvol))?;
-        let locks = self.locks.lock(&mount.locks());
-        let vacancy = mount.vacancy(self, caller)?;
-        record.parent = (mount.subvol.id.0, mount.dir, vacancy.cookie);
-        let mut txn = Txn::new(self);
-        // It may have been given all by now.
-        record.inherits = Member::get(self, id)?.record.inherits;
-        txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
-        txn.batch().delete(VOLUME, &key::detached(sequence));
-        mount.plan(self, &mut txn, &vacancy, (id, record.root))?;
-        commit(ledger, &mut txn)?;
-        ledger.moved(id, Some((mount.subvol.id.0, mount.dir)));
-        drop((locks, gates));
-        Ok(())
+        let through = Through { changed: Some(&mount.subvol), ..Through::default() };
+        let aim = |plan: &mut Plan| {
+            mount.lock(plan);
+            Ok(())
+        };
+        let change = |_: &mut Ledger, plan: &mut Plan| {
+            let vacancy = mount.vacancy(self, caller)?;
+            record.parent = (mount.subvol.id.0, mount.dir, vacancy.cookie);
+            // It may have been given all by now.
+            record.inherits = Member::get(self, id)?.record.inherits;
+            plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+            plan.batch().delete(VOLUME, &key::detached(sequence));
+            mount.plan(self, plan, &vacancy, (id, record.root))?;
+            plan.effect(Effect::Mounted(id, Some(record.parent)));
+            Ok(())
+        };
+        execute_step(self, ledger, plan, through, (aim, change))
     }
 
     /// Whether a subvolume is mounted in another one, at any height.
     fn is_in(&self, ledger: &mut Ledger, subvol: u64, other: u64) -> FsResult<bool> {
         let (mut at, mut seen) = (subvol, BTreeSet::new());
-        while let Some((above, _)) = ledger.place(self, at)? {
+        while let Some((above, ..)) = ledger.place(self, at)? {
             if above == other {
                 return Ok(true);
             }

@@ -14,13 +14,11 @@ use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use inode::FsError;
 
-use super::inherit::homes_of;
 use super::ledger::Ledger;
-use super::nested::Member;
-use super::snapshot::commit;
+use super::nested::{Member, homes_of};
+use crate::plan::Plan;
 use crate::search_bases;
 use crate::subvol::{Subvol, VOLUME};
-use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
@@ -57,11 +55,11 @@ pub(crate) struct Copied {
 pub(crate) fn plan(
     fs: &Fs,
     ledger: &mut Ledger,
-    txn: &mut Txn<'_>,
+    plan: &mut Plan,
     (source, dir): (&Member, u64),
     purpose: &Purpose<'_>,
 ) -> FsResult<Copied> {
-    let ended = fs.admin.end_epoch(ledger, txn.batch());
+    let ended = fs.admin.end_epoch(ledger, plan.batch());
     let from = &source.record;
     let homes = homes_of(fs, ledger, (&source.subvol, dir), purpose.same_lineage)?;
     if homes.len() > HOMES_MAX {
@@ -69,7 +67,7 @@ pub(crate) fn plan(
     }
     let id = ledger.new_subvolume(fs)?;
     let tree = ledger.new_tree();
-    txn.batch().clone_tree(source.subvol.tree(), tree);
+    plan.batch().clone_tree(source.subvol.tree(), tree);
     // A damaged counter of epochs may be before the last one that ended.
     let last_clone_epoch = ended.max(from.last_clone_epoch);
     let record = SubvolumeRecord {
@@ -78,7 +76,7 @@ pub(crate) fn plan(
         lineage: if purpose.same_lineage { from.lineage } else { id },
         parent: purpose.parent,
         source: (source.subvol.id.0, dir),
-        created: txn.now,
+        created: plan.now,
         last_clone_epoch,
         first_own_ino: fs.numbers.peek(),
         read_only: purpose.read_only,
@@ -91,17 +89,17 @@ pub(crate) fn plan(
         base: inherited_base(fs, ledger, from)?,
         maker: ledger.maker(),
     };
-    txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+    plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
     if !homes.is_empty() {
         ledger.require(fs, Features { inheritance: true, ..Features::NONE })?;
         let inherited = InheritedRecord { homes: homes.clone() };
-        txn.batch().put(VOLUME, &format::inherited_record::inherited(id), &inherited.encode());
+        plan.batch().put(VOLUME, &format::inherited_record::inherited(id), &inherited.encode());
     }
-    inherit_usage(fs, txn, source, (id, dir))?;
+    inherit_usage(fs, plan, source, (id, dir))?;
     let mut sources = None;
     if !from.read_only {
         let record = SubvolumeRecord { last_clone_epoch, ..from.clone() };
-        txn.batch().put(VOLUME, &key::subvolume(source.subvol.id.0), &record.encode());
+        plan.batch().put(VOLUME, &key::subvolume(source.subvol.id.0), &record.encode());
         sources = Some((Arc::clone(&source.subvol), last_clone_epoch));
     }
     Ok(Copied { id, record, homes, source: sources, ended })
@@ -121,7 +119,7 @@ fn inherited_base(fs: &Fs, _ledger: &Ledger, from: &SubvolumeRecord) -> FsResult
 /// are counted later. What waits to be reclaimed is in the counts of the source only.
 fn inherit_usage(
     fs: &Fs,
-    txn: &mut Txn<'_>,
+    plan: &mut Plan,
     member: &Member,
     (id, directory): (u64, u64),
 ) -> FsResult<()> {
@@ -129,7 +127,7 @@ fn inherit_usage(
         let view = View::new(&*fs.store, VOLUME);
         let usage = view.read(&key::usage(member.subvol.id.0), UsageRecord::decode)?;
         if let Some(usage) = usage.filter(|usage| usage.counted) {
-            txn.batch().put(VOLUME, &key::usage(id), &usage.encode());
+            plan.batch().put(VOLUME, &key::usage(id), &usage.encode());
             return Ok(());
         }
     }
@@ -138,13 +136,10 @@ fn inherit_usage(
 }
 
 impl Copied {
-    /// Commits the batch with the copy, and has each change from here on see the copy. The gates
-    /// are held.
-    pub(super) fn commit(&self, fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
-        commit(ledger, txn)?;
+    /// After the commit, before the gates open: has each change from here on see the copy.
+    pub(super) fn settle_and_count(&self, fs: &Fs, ledger: &mut Ledger) {
         self.settle(fs, ledger);
         self.count(fs, ledger);
-        Ok(())
     }
 
     /// After the commit, before the gates open.
@@ -152,9 +147,8 @@ impl Copied {
         if let Some((source, last_clone_epoch)) = &self.source {
             source.set_last_clone_epoch(*last_clone_epoch);
         }
-        let (above, directory, _) = self.record.parent;
-        if above != 0 {
-            ledger.moved(self.id, Some((above, directory)));
+        if self.record.parent.0 != 0 {
+            ledger.moved(self.id, Some(self.record.parent));
         }
         ledger.inherited(self.id, self.homes.clone());
         fs.admin.begin_epoch_after(self.ended);

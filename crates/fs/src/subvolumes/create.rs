@@ -9,11 +9,12 @@ use inode::{Caller, NodeId};
 
 use super::access::directory_of;
 use super::clone::Mount;
-use super::gates::Gates;
-use super::snapshot::commit;
+use super::execute::{Through, execute};
+use super::ledger::Ledger;
 use crate::nodes::Location;
+use crate::plan::{Effect, Plan};
+use crate::policy::Policy as _;
 use crate::subvol::VOLUME;
-use crate::txn::Txn;
 use crate::view::View;
 use crate::{Entry, Fs, FsResult, permit};
 
@@ -28,25 +29,44 @@ impl Fs {
     ) -> FsResult<Entry> {
         let mount = Mount::new(self, parent, name)?;
         let ino = self.numbers.next_ino(&*self.store)?;
-        let mut ledger = self.admin.lock_for(self, caller)?;
-        let gates = Gates::pass(self, &mut ledger, &[], Some(&mount.subvol))?;
-        let locks = self.locks.lock(&mount.locks());
+        let ledger = self.admin.lock_for(self, caller)?;
+        let through = Through { changed: Some(&mount.subvol), ..Through::default() };
+        execute(
+            self,
+            ledger,
+            through,
+            |plan| {
+                mount.lock(plan);
+                Ok(())
+            },
+            |ledger, plan| self.plan_subvolume(ledger, plan, caller, &mount, (ino, mode)),
+        )
+    }
+
+    fn plan_subvolume(
+        &self,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+        caller: &Caller,
+        mount: &Mount<'_>,
+        (ino, mode): (u64, u32),
+    ) -> FsResult<Entry> {
         let vacancy = mount.vacancy(self, caller)?;
         let above = directory_of(self, &mount.subvol, mount.dir)?;
-        let mut txn = Txn::new(self);
         let from = (mount.dir, &above);
         let view = View::new(&*self.store, mount.subvol.tree());
         let inherited = permit::inherit(view, caller, from, mode & 0o1777, FileKind::Directory)?;
         let id = ledger.new_subvolume(self)?;
-        txn.on_behalf(caller);
-        let charge = txn.charge_new(id, &above, ((caller.uid, inherited.gid), 0))?;
+        plan.on_behalf(caller);
+        let share = ((caller.uid, inherited.gid), 0);
+        let charge = self.policies().creates(plan, id, &above, share)?;
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,
-            mtime: txn.now,
-            ctime: txn.now,
-            atime: txn.now,
-            btime: txn.now,
+            mtime: plan.now,
+            ctime: plan.now,
+            atime: plan.now,
+            btime: plan.now,
             parent: ino,
             parent_cookie: 0,
             mode: inherited.mode,
@@ -58,11 +78,11 @@ impl Fs {
             charge,
         };
         let tree = ledger.new_tree();
-        txn.batch().create_tree(tree);
-        txn.put_directory(tree, ino, &record);
+        plan.batch().create_tree(tree);
+        plan.put_directory(tree, ino, &record);
         if let Some(xattrs) = &inherited.xattrs {
             let key = key::directory(ino, key::Part::Xattrs);
-            txn.batch().put(tree, &key, &xattrs.encode());
+            plan.batch().put(tree, &key, &xattrs.encode());
         }
         let subvolume = SubvolumeRecord {
             tree: tree.0,
@@ -70,7 +90,7 @@ impl Fs {
             lineage: id,
             parent: (mount.subvol.id.0, mount.dir, vacancy.cookie),
             source: (0, 0),
-            created: txn.now,
+            created: plan.now,
             last_clone_epoch: 0,
             first_own_ino: ino,
             read_only: false,
@@ -79,21 +99,17 @@ impl Fs {
             detached: false,
             index: false,
             inherits: false,
-            name: name.to_vec(),
+            name: mount.name.to_vec(),
             base: 0,
             maker: ledger.maker(),
         };
-        txn.batch().put(VOLUME, &key::subvolume(id), &subvolume.encode());
+        plan.batch().put(VOLUME, &key::subvolume(id), &subvolume.encode());
         let usage = UsageRecord { files: 1, bytes: 0, counted: true };
-        txn.batch().put(VOLUME, &key::usage(id), &usage.encode());
-        mount.plan(self, &mut txn, &vacancy, (id, ino))?;
-        commit(&ledger, &mut txn)?;
-        ledger.moved(id, Some((mount.subvol.id.0, mount.dir)));
+        plan.batch().put(VOLUME, &key::usage(id), &usage.encode());
+        mount.plan(self, plan, &vacancy, (id, ino))?;
+        plan.effect(Effect::Mounted(id, Some(subvolume.parent)));
         let node = Fs::node_of(id, ino);
-        self.nodes.look_up(node, Location::Directory);
-        drop((locks, gates, ledger));
-        self.invalidate_entry(mount.subvol.node(mount.dir), name);
-        self.invalidate_node(mount.subvol.node(mount.dir));
+        plan.effect(Effect::LookUp(node, Location::Directory));
         Ok(Entry { node, attr: crate::attributes::of_directory(node, &record) })
     }
 }

@@ -3,12 +3,12 @@
 use format::entry_record::Target;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
-use super::gates::Gates;
-use super::snapshot::{commit, detach};
+use super::execute::{Through, execute};
+use super::snapshot::plan_detach;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::parent_directory;
+use crate::plan::Plan;
 use crate::subvol::read_record;
-use crate::txn::Txn;
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, permit};
 
@@ -41,30 +41,27 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
     let child = fs.nested_with(&mut ledger, &subvol, (dir, cookie))?;
     let quiet = [fs.subvol(SubvolId(child))?];
     fs.give_to_heirs(&mut ledger, &quiet[0])?;
-    let gates = Gates::pass(fs, &mut ledger, &quiet, Some(&subvol))?;
-    let locks = fs.locks.lock(&[
-        (Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared),
-        (Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive),
-    ]);
-    let view = view_of(subvol.tree());
-    let directory = parent_directory(fs, &subvol, view, caller, dir)?;
-    let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-    if found.target != Target::Subvolume(child) {
-        return Err(FsError::Busy("the name was changed concurrently; try again"));
-    }
-    let root = view_of(quiet[0].tree()).directory(quiet[0].root)?.ok_or(FsError::Stale)?;
-    permit::removal(view, dir, &directory, caller, root.uid)?;
-    let root_view = view_of(quiet[0].tree());
-    if root.entries != 0 && !crate::trash::is_all(fs, &quiet[0], root_view, &root)? {
-        return Err(FsError::NotEmpty);
-    }
-    let mut txn = Txn::new(fs);
-    txn.erase_entry(view, dir, &found, false)?;
-    txn.touch_directory(view.tree, dir, -1, -1);
-    detach(fs, &mut ledger, &mut txn, child)?;
-    commit(&ledger, &mut txn)?;
-    ledger.moved(child, None);
-    fs.queue.add_detached(1);
-    drop((locks, gates));
-    Ok(())
+    let through = Through { quiet: &quiet, changed: Some(&subvol) };
+    let aim = |plan: &mut Plan| {
+        plan.lock(Lock::Object { subvol: subvol.id.0, ino: dir }, Mode::Shared);
+        plan.lock(Lock::Name { subvol: subvol.id.0, dir, hash }, Mode::Exclusive);
+        Ok(())
+    };
+    execute(fs, ledger, through, aim, |ledger, plan| {
+        let view = view_of(subvol.tree());
+        let directory = parent_directory(fs, &subvol, view, caller, dir)?;
+        let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
+        if found.target != Target::Subvolume(child) {
+            return Err(FsError::Busy("the name was changed concurrently; try again"));
+        }
+        let root_view = view_of(quiet[0].tree());
+        let root = root_view.directory(quiet[0].root)?.ok_or(FsError::Stale)?;
+        permit::removal(view, dir, &directory, caller, root.uid)?;
+        if root.entries != 0 && !crate::trash::is_all(fs, &quiet[0], root_view, &root)? {
+            return Err(FsError::NotEmpty);
+        }
+        plan.erase_entry(view, dir, &found, false)?;
+        plan.touch_directory(view.tree, dir, -1, -1);
+        plan_detach(fs, ledger, plan, child).map(drop)
+    })
 }

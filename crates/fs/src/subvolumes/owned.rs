@@ -407,8 +407,8 @@ mod tests {
         assert!(holds(&mut owned));
     }
 
-    /// A change is noted when its batch is built: one that was looked at before its commit was
-    /// missed, and the directory of another user was destroyed.
+    /// A change is noted before its commit: one that was looked at in between was missed, and the
+    /// directory of another user was destroyed.
     #[test]
     fn catching_up_waits_for_noted_changes() {
         let (fs, owner) = (volume(), owner());
@@ -421,6 +421,8 @@ mod tests {
         let record = view.directory(below).expect("it is read").expect("it is there");
         let mut txn = Txn::new(&fs);
         txn.put_directory(view.tree, below, &DirectoryRecord { uid: OWNER + 1, ..record });
+        // The first step of the commit, which the test delays.
+        fs.arrivals.note(Arrival::Written(view.tree, below), Some(OWNER + 1));
         let caught = device::scope(|scope| {
             let catching = scope.spawn(|| owned.catch_up());
             SystemClock::new().sleep(Duration::from_millis(200));

@@ -9,15 +9,14 @@ use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
-use super::gates::Gates;
+use super::execute::{Through, execute};
 use super::ledger::Ledger;
 use super::nested::Member;
-use super::snapshot::commit;
 use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::{check_write, parent_directory};
+use crate::plan::{Effect, Plan};
 use crate::subvol::{Subvol, VOLUME};
-use crate::txn::Txn;
 use crate::view::{Found, Search, View};
 use crate::{Fs, FsResult, RenameMode, permit, quota};
 
@@ -69,12 +68,27 @@ pub(crate) fn rename_across(
     for subvol in quiet.iter().chain(&child) {
         fs.give_to_heirs(&mut ledger, subvol)?;
     }
-    let gates = Gates::pass(fs, &mut ledger, &quiet, None)?;
-    let lock = |side: &Side<'_>| {
-        let (subvol, dir, hash) = (side.subvol.id.0, side.dir, side.hash);
-        (Lock::Name { subvol, dir, hash }, Mode::Exclusive)
+    let through = Through { quiet: &quiet, changed: None };
+    let aim = |plan: &mut Plan| {
+        for Side { subvol, dir, hash, .. } in [&source, &target] {
+            let name = Lock::Name { subvol: subvol.id.0, dir: *dir, hash: *hash };
+            plan.lock(name, Mode::Exclusive);
+        }
+        Ok(())
     };
-    let locks = fs.locks.lock(&[lock(&source), lock(&target)]);
+    let child = child.map(|child| child.id.0);
+    execute(fs, ledger, through, aim, |_, plan| {
+        plan_rename(fs, plan, caller, (&source, &target), (child, mode))
+    })
+}
+
+fn plan_rename(
+    fs: &Fs,
+    plan: &mut Plan,
+    caller: &Caller,
+    (source, target): (&Side<'_>, &Side<'_>),
+    (child, mode): (Option<u64>, RenameMode),
+) -> FsResult<()> {
     let source_dir = parent_directory(fs, &source.subvol, source.view(fs), caller, source.dir)?;
     let target_dir = parent_directory(fs, &target.subvol, target.view(fs), caller, target.dir)?;
     quota::check_same(quota::domain_of(&source_dir), quota::domain_of(&target_dir))?;
@@ -82,7 +96,7 @@ pub(crate) fn rename_across(
     let Target::Subvolume(id) = found.target else {
         return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
     };
-    if child.is_none_or(|child| child.id.0 != id) {
+    if child.is_none_or(|child| child != id) {
         return Err(FsError::Busy("the name was changed concurrently; try again"));
     }
     let child = id;
@@ -92,7 +106,7 @@ pub(crate) fn rename_across(
     let vacancy = match target.find(fs)? {
         Search::Vacant(vacancy) => vacancy,
         Search::Found(_) if mode.keeps_target() => return Err(FsError::Exists),
-        Search::Found(_) if source.same(&target) => return Ok(()),
+        Search::Found(_) if source.same(target) => return Ok(()),
         Search::Found(_) => {
             return Err(FsError::CrossSubvolume("a subvolume replaces nothing"));
         }
@@ -102,29 +116,25 @@ pub(crate) fn rename_across(
     }
     let moved = Member::get(fs, child)?;
     let root = View::new(&*fs.store, moved.subvol.tree()).directory(moved.subvol.root)?;
-    let root = root.ok_or(FsError::Stale)?;
+    let mut root = root.ok_or(FsError::Stale)?;
     permit::removal(source.view(fs), source.dir, &source_dir, caller, root.uid)?;
     check_write(target.view(fs), caller, target.dir, &target_dir)?;
     let elsewhere = source.dir != target.dir || source.subvol.id != target.subvol.id;
     if elsewhere {
         let view = View::new(&*fs.store, moved.subvol.tree());
         check_write(view, caller, moved.subvol.root, &root)?;
-        check_no_loop(fs, child, &target)?;
+        check_no_loop(fs, child, target)?;
     }
-    let mut txn = Txn::new(fs);
-    plan(fs, &mut txn, (&source, &found), (&target, &vacancy), child)?;
+    plan_names(fs, plan, (source, &found), (target, &vacancy), child)?;
     let mut record = moved.record;
     record.parent = (target.subvol.id.0, target.dir, vacancy.cookie);
-    txn.batch().put(VOLUME, &key::subvolume(child), &record.encode());
-    let mut root = root;
-    root.ctime = txn.now;
-    txn.put_directory(moved.subvol.tree(), moved.subvol.root, &root);
-    commit(&ledger, &mut txn)?;
-    ledger.moved(child, Some((target.subvol.id.0, target.dir)));
-    fs.trash.directories_moved();
-    drop((locks, gates, ledger));
-    fs.invalidate_node(source.subvol.node(source.dir));
-    fs.invalidate_node(target.subvol.node(target.dir));
+    plan.batch().put(VOLUME, &key::subvolume(child), &record.encode());
+    root.ctime = plan.now;
+    plan.put_directory(moved.subvol.tree(), moved.subvol.root, &root);
+    plan.effect(Effect::Mounted(child, Some(record.parent)));
+    plan.effect(Effect::DirectoriesMoved);
+    plan.effect(Effect::DirectoryChanged(source.subvol.node(source.dir)));
+    plan.effect(Effect::DirectoryChanged(target.subvol.node(target.dir)));
     Ok(())
 }
 
@@ -140,9 +150,9 @@ fn nested_of(fs: &Fs, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<A
 }
 
 /// Both entries. When the two names share a chain of one hash, the removal must leave a mark.
-fn plan(
+fn plan_names(
     fs: &Fs,
-    txn: &mut Txn<'_>,
+    plan: &mut Plan,
     (source, found): (&Side<'_>, &Found),
     (target, vacancy): (&Side<'_>, &crate::view::Vacancy),
     child: u64,
@@ -150,7 +160,7 @@ fn plan(
     let one_chain = source.subvol.id == target.subvol.id
         && source.dir == target.dir
         && source.hash == target.hash;
-    txn.erase_entry(source.view(fs), source.dir, found, one_chain)?;
+    plan.erase_entry(source.view(fs), source.dir, found, one_chain)?;
     let entry = EntryRecord {
         chained: false,
         ino: found.ino,
@@ -162,9 +172,9 @@ fn plan(
         !(one_chain && *cookie == found.cookie)
     });
     let vacancy = crate::view::Vacancy { predecessor, ..*vacancy };
-    txn.insert_entry(target.view(fs), target.dir, &vacancy, &entry)?;
-    txn.touch_directory(source.subvol.tree(), source.dir, -1, -1);
-    txn.touch_directory(target.subvol.tree(), target.dir, 1, 1);
+    plan.insert_entry(target.view(fs), target.dir, &vacancy, &entry)?;
+    plan.touch_directory(source.subvol.tree(), source.dir, -1, -1);
+    plan.touch_directory(target.subvol.tree(), target.dir, 1, 1);
     Ok(())
 }
 

@@ -15,10 +15,11 @@ use format::retention::{
 use inode::{Caller, Ends, Enforce, FsError, NodeId, SubvolId};
 
 use super::access::directory_of;
+use super::execute::{Through, execute};
 use super::snapshot::{check_name, owned_directory};
 use crate::error::{from_store, malformed};
+use crate::plan::Plan;
 use crate::subvol::{VOLUME, read_record};
-use crate::txn::Txn;
 use crate::{Fs, FsResult, Hold, Schedule, ScheduleInfo, SnapshotInfo};
 
 /// Most schedules of a volume: the daemon looks at each every few seconds.
@@ -52,28 +53,34 @@ impl Fs {
         if schedule.is_some() && self.schedule_at(&key)?.is_none() {
             self.make_room_for_schedule(caller)?;
         }
-        let _ledger = self.admin.lock();
-        let present = self.schedule_at(&key)?;
-        let mut txn = Txn::new(self);
-        match schedule {
-            None if present.is_none() => return Err(FsError::NotFound),
-            None => txn.batch().delete(VOLUME, &key),
-            Some(schedule) => {
-                if present.is_none() {
-                    check_schedules(caller, &self.schedules()?)?;
+        self.execute_with_ledger(|plan| {
+            let present = self.schedule_at(&key)?;
+            match schedule {
+                None if present.is_none() => return Err(FsError::NotFound),
+                None => plan.batch().delete(VOLUME, &key),
+                Some(schedule) => {
+                    if present.is_none() {
+                        check_schedules(caller, &self.schedules()?)?;
+                    }
+                    let record = ScheduleRecord {
+                        uid: caller.uid,
+                        gid: caller.gid,
+                        last: self.env.clock.now().0,
+                        keep: schedule.keep,
+                        cron: schedule.cron.clone(),
+                        prefix: schedule.prefix.clone(),
+                    };
+                    plan.batch().put(VOLUME, &key, &record.encode());
                 }
-                let record = ScheduleRecord {
-                    uid: caller.uid,
-                    gid: caller.gid,
-                    last: self.env.clock.now().0,
-                    keep: schedule.keep,
-                    cron: schedule.cron.clone(),
-                    prefix: schedule.prefix.clone(),
-                };
-                txn.batch().put(VOLUME, &key, &record.encode());
             }
-        }
-        txn.commit().map(drop)
+            Ok(())
+        })
+    }
+
+    /// Executes a change of the volume's records, with the ledger locked.
+    fn execute_with_ledger(&self, change: impl FnOnce(&mut Plan) -> FsResult<()>) -> FsResult<()> {
+        let ledger = self.admin.lock();
+        execute(self, ledger, Through::default(), |_| Ok(()), |_, plan| change(plan))
     }
 
     /// The schedule of a directory's snapshots. Any caller that holds the directory may read it.
@@ -115,10 +122,10 @@ impl Fs {
         at: Timestamp,
     ) -> FsResult<SnapshotInfo> {
         let key = retention::schedule_key(of.lineage, of.directory);
-        self.create_snapshot(&of.caller(groups), dir, name, &mut |txn| {
+        self.create_snapshot(&of.caller(groups), dir, name, &mut |plan| {
             let record = self.schedule_at(&key)?.filter(|record| record.last == of.last.0);
             let record = ScheduleRecord { last: at.0, ..record.ok_or(FsError::Stale)? };
-            txn.batch().put(VOLUME, &key, &record.encode());
+            plan.batch().put(VOLUME, &key, &record.encode());
             Ok(())
         })
     }
@@ -136,10 +143,10 @@ impl Fs {
         if has_snapshots || self.schedule_directory(of)?.is_some() {
             return Ok(());
         }
-        let _ledger = self.admin.lock();
-        let mut txn = Txn::new(self);
-        txn.batch().delete(VOLUME, &retention::schedule_key(of.lineage, of.directory));
-        txn.commit().map(drop)
+        self.execute_with_ledger(|plan| {
+            plan.batch().delete(VOLUME, &retention::schedule_key(of.lineage, of.directory));
+            Ok(())
+        })
     }
 
     /// Prevents that a snapshot is deleted, until the hold of this name is released. The owner of
@@ -151,33 +158,33 @@ impl Fs {
         }
         self.check_changes_snapshot(caller, snapshot)?;
         self.check_keeps_snapshot(caller, snapshot)?;
-        let _ledger = self.admin.lock();
-        // It may have been deleted just now.
-        let record = read_record(&*self.store, snapshot)?;
-        record.filter(|record| record.snapshot && !record.detached).ok_or(FsError::NotFound)?;
-        let holds = self.holds_of(snapshot)?;
-        if holds.iter().any(|hold| hold.name == name) {
-            return Err(FsError::Exists);
-        }
-        if holds.len() >= HOLDS_MAX {
-            return Err(FsError::LimitReached("holds on one snapshot: 16"));
-        }
-        let record = HoldRecord { uid: caller.uid, since: self.env.clock.now().0 };
-        let mut txn = Txn::new(self);
-        txn.batch().put(VOLUME, &retention::hold_key(snapshot.0, name), &record.encode());
-        txn.commit().map(drop)
+        self.execute_with_ledger(|plan| {
+            // It may have been deleted just now.
+            let record = read_record(&*self.store, snapshot)?;
+            record.filter(|record| record.snapshot && !record.detached).ok_or(FsError::NotFound)?;
+            let holds = self.holds_of(snapshot)?;
+            if holds.iter().any(|hold| hold.name == name) {
+                return Err(FsError::Exists);
+            }
+            if holds.len() >= HOLDS_MAX {
+                return Err(FsError::LimitReached("holds on one snapshot: 16"));
+            }
+            let record = HoldRecord { uid: caller.uid, since: self.env.clock.now().0 };
+            plan.batch().put(VOLUME, &retention::hold_key(snapshot.0, name), &record.encode());
+            Ok(())
+        })
     }
 
     /// Ends a hold.
     pub fn release(&self, caller: &Caller, snapshot: SubvolId, name: &[u8]) -> FsResult<()> {
         self.check_changes_snapshot(caller, snapshot)?;
-        let _ledger = self.admin.lock();
-        if !self.holds_of(snapshot)?.iter().any(|hold| hold.name == name) {
-            return Err(FsError::NotFound);
-        }
-        let mut txn = Txn::new(self);
-        txn.batch().delete(VOLUME, &retention::hold_key(snapshot.0, name));
-        txn.commit().map(drop)
+        self.execute_with_ledger(|plan| {
+            if !self.holds_of(snapshot)?.iter().any(|hold| hold.name == name) {
+                return Err(FsError::NotFound);
+            }
+            plan.batch().delete(VOLUME, &retention::hold_key(snapshot.0, name));
+            Ok(())
+        })
     }
 
     /// The holds on a snapshot, by name.

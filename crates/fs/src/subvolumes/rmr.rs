@@ -8,14 +8,15 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
+use super::execute::{Through, execute};
 use super::gates::Gates;
 use super::owned::OwnedTree;
-use super::snapshot::{commit, detach};
+use super::snapshot::plan_detach;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::parent_directory;
+use crate::plan::{Effect, Plan};
 use crate::room::Search;
 use crate::subvol::Subvol;
-use crate::txn::Txn;
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, RmrInfo, permit};
 
@@ -114,49 +115,42 @@ impl Fs {
             self.give_to_heirs(&mut ledger, &*self.subvol(SubvolId(child))?)?;
         }
         let members = owned.members();
-        let gates = Gates::pass(self, &mut ledger, &members, Some(subvol))?;
-        if !owned.holds()? {
-            return Ok(Removal::Changed);
-        }
-        let locks = self.locks.lock(&[
-            (Lock::Object { subvol: id, ino: dir }, Mode::Shared),
-            (Lock::Name { subvol: id, dir, hash }, Mode::Exclusive),
-            (Lock::Object { subvol: id, ino: seen.ino }, Mode::Exclusive),
-            (Lock::Place { subvol: id, ino: seen.ino }, Mode::Exclusive),
-        ]);
-        let view = View::new(&*self.store, subvol.tree());
-        let directory = parent_directory(self, subvol, view, caller, dir)?;
-        let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
-        if found.ino != seen.ino || found.target != seen.target {
-            return Ok(Removal::Another);
-        }
-        let (root_subvol, victim) = self.root_record(view, &found)?;
-        permit::removal(view, dir, &directory, caller, victim.uid)?;
-        let mut txn = Txn::new(self);
-        txn.erase_entry(view, dir, &found, false)?;
-        txn.touch_directory(view.tree, dir, -1, -1);
-        let detached = if let Some(child) = root_subvol {
-            detach(self, &mut ledger, &mut txn, child)?
-        } else {
-            let record = DirectoryRecord { detached: true, ..victim };
-            txn.put_directory(view.tree, found.ino, &record);
-            let waits = DetachedRecord::Directory {
-                subvolume: id,
-                directory: found.ino,
-                kept_while_held: false,
-            };
-            ledger.detach(txn.batch(), waits)
+        let through = Through { quiet: &members, changed: Some(subvol) };
+        let aim = |plan: &mut Plan| {
+            plan.lock(Lock::Object { subvol: id, ino: dir }, Mode::Shared);
+            plan.lock(Lock::Name { subvol: id, dir, hash }, Mode::Exclusive);
+            plan.lock(Lock::Object { subvol: id, ino: seen.ino }, Mode::Exclusive);
+            plan.lock(Lock::Place { subvol: id, ino: seen.ino }, Mode::Exclusive);
+            Ok(())
         };
-        commit(&ledger, &mut txn)?;
-        if let Some(child) = root_subvol {
-            ledger.moved(child, None);
-        }
-        self.queue.add_detached(1);
-        self.trash.directories_moved();
-        drop((locks, gates, ledger));
-        self.invalidate_entry(subvol.node(dir), name);
-        self.invalidate_node(subvol.node(dir));
-        Ok(Removal::Done(RmrInfo { detached, entries: victim.entries as u64 }))
+        execute(self, ledger, through, aim, |ledger, plan| {
+            if !owned.holds()? {
+                return Ok(Removal::Changed);
+            }
+            let view = View::new(&*self.store, subvol.tree());
+            let directory = parent_directory(self, subvol, view, caller, dir)?;
+            let found = view.find_entry(dir, hash, name)?.ok_or(FsError::NotFound)?;
+            if found.ino != seen.ino || found.target != seen.target {
+                return Ok(Removal::Another);
+            }
+            let (root_subvol, victim) = self.root_record(view, &found)?;
+            permit::removal(view, dir, &directory, caller, victim.uid)?;
+            plan.erase_entry(view, dir, &found, false)?;
+            plan.touch_directory(view.tree, dir, -1, -1);
+            let detached = if let Some(child) = root_subvol {
+                plan_detach(self, ledger, plan, child)?
+            } else {
+                let record = DirectoryRecord { detached: true, ..victim };
+                plan.put_directory(view.tree, found.ino, &record);
+                let (directory, kept_while_held) = (found.ino, false);
+                let waits = DetachedRecord::Directory { subvolume: id, directory, kept_while_held };
+                plan.effect(Effect::Detached);
+                ledger.detach(plan.batch(), waits)
+            };
+            plan.effect(Effect::DirectoriesMoved);
+            plan.effect(Effect::NameChanged(subvol.node(dir), name.into()));
+            Ok(Removal::Done(RmrInfo { detached, entries: victim.entries as u64 }))
+        })
     }
 
     /// What is to be removed, if the caller may; the walk that this takes is done without locks.

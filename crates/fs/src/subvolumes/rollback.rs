@@ -19,7 +19,7 @@ use super::gates::Gates;
 use super::ledger::Ledger;
 use super::nested::Member;
 use super::owned::OwnedTree;
-use super::snapshot::detach;
+use super::snapshot::{commit, detach};
 use crate::error::{from_store, inconsistent, malformed};
 use crate::locks::{Lock, Mode};
 use crate::txn::Txn;
@@ -110,7 +110,8 @@ impl Fs {
         let copied = copy::plan(self, &mut ledger, &mut txn, from, &purpose)?;
         let name = self.hang(&mut ledger, &mut txn, hangs, &copied)?;
         self.detach_old(&mut ledger, &mut txn, &old, (ino, is_root), &record)?;
-        copied.commit(self, &mut ledger, &mut txn)?;
+        commit(&ledger, &mut txn)?;
+        copied.settle_and_count(self, &mut ledger);
         if is_root {
             ledger.moved(subvol.id.0, None);
         }

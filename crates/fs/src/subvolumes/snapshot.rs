@@ -15,10 +15,11 @@ use inode::{Caller, FsError, Ino, NAME_BYTES_MAX, NodeId, SubvolId};
 
 use super::access::directory_of;
 use super::copy::{self, Purpose};
-use super::gates::Gates;
+use super::execute::{Through, commit_plan, execute};
 use super::ledger::Ledger;
 use super::nested::Member;
 use crate::error::{inconsistent, malformed};
+use crate::plan::{Effect, Plan};
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::txn::Txn;
 use crate::{Entry, Fs, FsResult, SnapshotInfo};
@@ -34,13 +35,13 @@ impl Fs {
         self.create_snapshot(caller, dir, name, &mut |_| Ok(()))
     }
 
-    /// The same; `also` adds to the commit.
+    /// The same; `also` adds to the plan.
     pub(super) fn create_snapshot(
         &self,
         caller: &Caller,
         dir: NodeId,
         name: &[u8],
-        also: &mut dyn FnMut(&mut Txn<'_>) -> FsResult<()>,
+        also: &mut dyn FnMut(&mut Plan) -> FsResult<()>,
     ) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
@@ -55,17 +56,24 @@ impl Fs {
         let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
         self.check_copy_below(caller, &mut ledger, (&subvol, ino))?;
         let quiet = [Arc::clone(&subvol)];
-        let gates = Gates::pass(self, &mut ledger, &quiet, None)?;
-        directory_of(self, &subvol, ino)?;
-        let source = Member::get(self, subvol.id.0)?;
-        let mut txn = Txn::new(self);
-        also(&mut txn)?;
-        let copied = copy::plan(self, &mut ledger, &mut txn, (&source, ino), &purpose)?;
-        txn.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
-        copied.commit(self, &mut ledger, &mut txn)?;
-        drop((gates, ledger));
-        self.invalidate_snapshot(subvol.node(ino), name);
-        Ok(info(copied.id, &copied.record))
+        let through = Through { quiet: &quiet, changed: None };
+        execute(
+            self,
+            ledger,
+            through,
+            |_| Ok(()),
+            |ledger, plan| {
+                directory_of(self, &subvol, ino)?;
+                let source = Member::get(self, subvol.id.0)?;
+                also(plan)?;
+                let copied = copy::plan(self, ledger, plan, (&source, ino), &purpose)?;
+                plan.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
+                let info = info(copied.id, &copied.record);
+                plan.effect(Effect::Copied(Box::new(copied)));
+                plan.effect(Effect::SnapshotChanged(subvol.node(ino), name.into()));
+                Ok(info)
+            },
+        )
     }
 
     /// The snapshots of a directory, by name.
@@ -141,9 +149,7 @@ impl Fs {
     ) -> FsResult<()> {
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         let key = key::snapshot_name(subvol.lineage, ino, name);
-        self.delete_snapshot(&key, meant)?;
-        self.invalidate_snapshot(subvol.node(ino), name);
-        Ok(())
+        self.delete_snapshot(&key, meant, Some((subvol.node(ino), name)))
     }
 
     /// Refuses to keep a snapshot from being deleted to a user for whom a limit is in force: what
@@ -195,22 +201,35 @@ impl Fs {
             self.snapshot_entry_of(caller, snapshot)?;
         }
         let key = key::snapshot_name(record.lineage, record.root, &record.name);
-        self.delete_snapshot(&key, Some(snapshot.0))
+        self.delete_snapshot(&key, Some(snapshot.0), None)
     }
 
-    /// Deletes the snapshot that a key points to, if it is the one that is meant.
-    fn delete_snapshot(&self, key: &[u8], meant: Option<u64>) -> FsResult<()> {
-        let mut ledger = self.admin.lock();
-        let id = self.snapshot_id(key)?.filter(|id| meant.is_none_or(|meant| meant == *id));
-        let id = id.ok_or(FsError::NotFound)?;
-        self.check_held(id)?;
-        let mut txn = Txn::new(self);
-        txn.batch().delete(VOLUME, key);
-        detach(self, &mut ledger, &mut txn, id)?;
-        commit(&ledger, &mut txn)?;
-        ledger.moved(id, None);
-        self.queue.add_detached(1);
-        Ok(())
+    /// Deletes the snapshot that a key points to, if it is the one that is meant. `shown`: where
+    /// front ends show it.
+    fn delete_snapshot(
+        &self,
+        key: &[u8],
+        meant: Option<u64>,
+        shown: Option<(NodeId, &[u8])>,
+    ) -> FsResult<()> {
+        let ledger = self.admin.lock();
+        execute(
+            self,
+            ledger,
+            Through::default(),
+            |_| Ok(()),
+            |ledger, plan| {
+                let id = self.snapshot_id(key)?.filter(|id| meant.is_none_or(|meant| meant == *id));
+                let id = id.ok_or(FsError::NotFound)?;
+                self.check_held(id)?;
+                plan.batch().delete(VOLUME, key);
+                plan_detach(self, ledger, plan, id)?;
+                if let Some((directory, name)) = shown {
+                    plan.effect(Effect::SnapshotChanged(directory, name.into()));
+                }
+                Ok(())
+            },
+        )
     }
 
     /// Renames a snapshot of a directory.
@@ -237,24 +256,30 @@ impl Fs {
         to: &[u8],
     ) -> FsResult<()> {
         let (subvol, ino) = owned_directory(self, caller, dir)?;
-        let _ledger = self.admin.lock();
-        let old_key = key::snapshot_name(subvol.lineage, ino, from);
-        let new_key = key::snapshot_name(subvol.lineage, ino, to);
-        let id = self.snapshot_id(&old_key)?.ok_or(FsError::NotFound)?;
-        if self.snapshot_id(&new_key)?.is_some() {
-            return Err(FsError::Exists);
-        }
-        let mut member = Member::get(self, id)?;
-        member.record.name = to.to_vec();
-        let mut txn = Txn::new(self);
-        txn.batch().delete(VOLUME, &old_key);
-        txn.batch().put(VOLUME, &new_key, &id.to_le_bytes());
-        txn.batch().put(VOLUME, &key::subvolume(id), &member.record.encode());
-        txn.commit()?;
-        let directory = subvol.node(ino);
-        self.invalidate_snapshot(directory, from);
-        self.invalidate_snapshot(directory, to);
-        Ok(())
+        let ledger = self.admin.lock();
+        execute(
+            self,
+            ledger,
+            Through::default(),
+            |_| Ok(()),
+            |_, plan| {
+                let old_key = key::snapshot_name(subvol.lineage, ino, from);
+                let new_key = key::snapshot_name(subvol.lineage, ino, to);
+                let id = self.snapshot_id(&old_key)?.ok_or(FsError::NotFound)?;
+                if self.snapshot_id(&new_key)?.is_some() {
+                    return Err(FsError::Exists);
+                }
+                let mut member = Member::get(self, id)?;
+                member.record.name = to.to_vec();
+                plan.batch().delete(VOLUME, &old_key);
+                plan.batch().put(VOLUME, &new_key, &id.to_le_bytes());
+                plan.batch().put(VOLUME, &key::subvolume(id), &member.record.encode());
+                let directory = subvol.node(ino);
+                plan.effect(Effect::SnapshotChanged(directory, from.into()));
+                plan.effect(Effect::SnapshotChanged(directory, to.into()));
+                Ok(())
+            },
+        )
     }
 
     /// The snapshot that a key of a name points to.
@@ -286,31 +311,29 @@ impl Fs {
 
 /// Commits a change of subvolumes with the ledger's counters.
 pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
-    ledger.write(txn.batch());
-    txn.batch()
-        .check()
-        .map_err(|_| FsError::LimitReached("the changes of one commit exceed 16 MiB"))?;
-    let done = txn.commit().map(|_| ());
-    if !matches!(done, Err(FsError::NoSpace)) {
-        // Of any other error it is not known what became of the batch.
-        ledger.wrote(done.is_ok());
-    }
-    done
+    commit_plan(txn.fs(), ledger, txn)
 }
 
 /// Takes a subvolume out of everything and has it wait to be reclaimed. Its heirs were given
 /// theirs; [`Ledger::moved`] to nowhere follows the commit.
-pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, txn: &mut Txn<'_>, id: u64) -> FsResult<u64> {
+pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
     let Member { mut record, .. } = Member::get(fs, id)?;
     record.parent = (0, 0, 0);
     record.detached = true;
     if record.inherits {
         // A process whose working directory it is finds nothing where it has no copies yet.
         record.inherits = false;
-        txn.batch().delete(VOLUME, &format::inherited_record::inherited(id));
+        plan.batch().delete(VOLUME, &format::inherited_record::inherited(id));
     }
-    txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
-    Ok(ledger.detach(txn.batch(), DetachedRecord::Subvolume { subvolume: id }))
+    plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+    Ok(ledger.detach(plan.batch(), DetachedRecord::Subvolume { subvolume: id }))
+}
+
+/// As `detach`, with what follows the commit.
+pub(super) fn plan_detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
+    plan.effect(Effect::Mounted(id, None));
+    plan.effect(Effect::Detached);
+    detach(fs, ledger, plan, id)
 }
 
 /// A directory of a live subvolume whose snapshots the caller may change.

@@ -1,12 +1,12 @@
-//! What a removal adds to its batch so that the removed object is kept.
+//! What a removal adds to its plan so that the removed object is kept.
 //!
 //! A name that is not a directory's moves into the mirror of its directory. A directory that is
 //! removed is empty, and its former contents are in its own mirror already. The mirror takes over
 //! the directory's owner, mode, attributes and charge, and the directory is removed. So holders of
 //! the directory see the same as without a trash.
 //!
-//! The caller decides without locks, locks what [`Keeping::locks`] names besides its own, and adds
-//! it to the batch. If the trash changed meanwhile the caller starts over.
+//! [`keep`] decides without locks, and adds what must be locked to the plan. If the trash changed
+//! when the locks are held the operation starts over.
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
@@ -17,22 +17,22 @@ use inode::{Caller, FsError};
 use super::hour::Batch;
 use super::mirror;
 use super::place::{self, ATTEMPTS_MAX, Climb, Place};
-use super::{NAME, Removal, Version};
-use crate::locks::{Lock, Mode};
-use crate::nodes::Location;
+use super::{NAME, Version};
+use crate::execute::{Context, execute_within, moved};
+use crate::locks::Mode;
+use crate::ops::moving::{End, Moved, Moving};
 use crate::ops::object::{EntrySlot, Object};
-use crate::ops::rename::{Way, move_name};
-use crate::quota::domain_of;
+use crate::plan::{Effect, Plan};
+use crate::policies::Purpose;
+use crate::policy::{Redirect, Removal};
+use crate::quota::{Charging, domain_of};
 use crate::subvol::Subvol;
-use crate::txn::Txn;
 use crate::view::{Found, Search, Vacancy, View};
-use crate::{Fs, FsResult};
+use crate::{Fs, FsResult, RenameMode};
 
 /// Where a removed object goes.
 #[derive(Clone, Copy)]
-pub(crate) struct Keeping<'a> {
-    fs: &'a Fs,
-    subvol: &'a Subvol,
+struct Keeping {
     /// For a directory: its own mirror. Else: that of the directory that it was in.
     mirror: u64,
     home: u64,
@@ -40,57 +40,68 @@ pub(crate) struct Keeping<'a> {
     directory: bool,
 }
 
-/// The result of adding to a batch.
-#[derive(Clone, Copy)]
-pub(crate) enum Kept {
-    /// It keeps the removed object, under this cookie in the trash.
-    Put(u64),
-    /// Nothing: the trash changed since it was read.
-    Again,
+/// Finds where the object of a name goes when it is removed, and has the plan put it there. If the
+/// plan gets nothing, it is deleted.
+#[cold]
+pub(crate) fn keep(at: &Context<'_>, plan: &mut Plan, removal: &Removal<'_>) -> FsResult<()> {
+    let Removal { dir, name, hash, found, successor } = *removal;
+    let (fs, subvol, view) = (at.fs, at.subvol, at.view);
+    if let Target::Subvolume(_) = found.target {
+        return Ok(());
+    }
+    if is_trash(fs, subvol, view, (dir, name))? {
+        return Ok(());
+    }
+    if found.is_directory() && view.directory(found.ino)?.is_some_and(|record| record.entries != 0)
+    {
+        // It is not removed as it is, so no mirror is made for it.
+        plan.redirect(Box::new(NotEmpty));
+        return Ok(());
+    }
+    let Some(keeping) = Keeping::find(at, removal)? else { return Ok(()) };
+    // A directory is restored from the trash into its old place: the empty one there is removed.
+    if keeping.directory && keeping.mirror == successor {
+        return Ok(());
+    }
+    if keeping.directory {
+        plan.lock(at.object(keeping.mirror), Mode::Exclusive);
+    } else {
+        at.lock_name(plan, keeping.mirror, hash);
+    }
+    plan.redirect(Box::new(keeping));
+    Ok(())
 }
 
-impl<'a> Keeping<'a> {
-    /// Where the object of a name goes when it is removed; `None`: it is deleted.
-    #[inline]
-    pub(crate) fn of(
-        fs: &'a Fs,
-        subvol: &'a Subvol,
-        view: View<'_>,
-        (dir, name): (u64, &[u8]),
-        (found, removal): (Option<Found>, Removal),
-    ) -> FsResult<Option<Keeping<'a>>> {
-        match found {
-            Some(found) if removal == Removal::Keep && fs.trash.is_on() => {
-                Keeping::find(fs, subvol, view, (dir, name), &found)
-            }
-            _ => Ok(None),
-        }
+/// A directory that was not empty when its place in the trash would have been looked up.
+struct NotEmpty;
+
+impl Redirect for NotEmpty {
+    fn take_file(&self, _: &Context<'_>, _: &mut Plan, _: &Removal<'_>) -> FsResult<bool> {
+        Ok(false)
     }
 
-    #[cold]
-    fn find(
-        fs: &'a Fs,
-        subvol: &'a Subvol,
-        view: View<'_>,
-        (dir, name): (u64, &[u8]),
-        found: &Found,
-    ) -> FsResult<Option<Keeping<'a>>> {
-        let directory = match found.target {
-            Target::Directory => true,
-            Target::Subvolume(_) => return Ok(None),
-            _ => false,
-        };
-        if is_trash(fs, subvol, view, (dir, name))? {
-            return Ok(None);
-        }
+    fn take_directory(
+        &self,
+        _: &Context<'_>,
+        _: &mut Plan,
+        _: (u64, &DirectoryRecord),
+    ) -> FsResult<bool> {
+        Ok(false)
+    }
+}
+
+impl Keeping {
+    fn find(at: &Context<'_>, removal: &Removal<'_>) -> FsResult<Option<Keeping>> {
+        let Removal { dir, name, hash, found, .. } = *removal;
+        let (fs, subvol, view) = (at.fs, at.subvol, at.view);
+        let directory = found.target == Target::Directory;
         let now = fs.env.clock.now().0;
-        let hash = fs.hash.hash(name);
         let way = (dir, Version::of_way(subvol.id.0, dir));
         let Place::Mirror { mirror, home, batch } = place::place_of(fs, subvol, view, way, now)?
         else {
             return Ok(None);
         };
-        let keeping = Keeping { fs, subvol, mirror, home, batch, directory };
+        let keeping = Keeping { mirror, home, batch, directory };
         if !directory {
             let deleted = batch.is_crowded()
                 && keeping.vacancy(view, hash, name)?.is_none()
@@ -110,47 +121,6 @@ impl<'a> Keeping<'a> {
         })
     }
 
-    /// Whether a directory goes into this one.
-    pub(crate) fn is_in(&self, ino: u64) -> bool {
-        self.directory && self.mirror == ino
-    }
-
-    /// What to lock besides what the removal locks; `hash` is that of the name.
-    pub(crate) fn locks(&self, hash: u64) -> [(Lock, Mode); 2] {
-        let subvol = self.subvol.id.0;
-        let mirror = Lock::Object { subvol, ino: self.mirror };
-        if self.directory {
-            return [(mirror, Mode::Exclusive); 2];
-        }
-        let name = Lock::Name { subvol, dir: self.mirror, hash };
-        [(mirror, Mode::Shared), (name, Mode::Exclusive)]
-    }
-
-    /// Adds to a batch that a name which is not a directory's moves into the trash. The caller
-    /// erases or replaces the entry.
-    pub(crate) fn put_file(
-        &self,
-        txn: &mut Txn<'_>,
-        view: View<'_>,
-        (dir, found): (u64, &Found),
-        (name, hash): (&[u8], u64),
-    ) -> FsResult<Kept> {
-        if self.directory || view.directory(self.mirror)?.is_none_or(|mirror| mirror.detached) {
-            self.fs.trash.forget();
-            return Ok(Kept::Again);
-        }
-        let Some(vacancy) = self.vacancy(view, hash, name)? else {
-            let version = version(self.subvol, view, dir, hash, found)?;
-            place::another(self.fs, self.subvol, (self.home, self.batch), version);
-            return Ok(Kept::Again);
-        };
-        let object = Object::load(view, dir, found)?;
-        let (cookie, chained) = (vacancy.cookie, vacancy.chained);
-        object.put(txn, view, (dir, found), &EntrySlot { dir: self.mirror, name, cookie, chained });
-        txn.count_entries(view.tree, self.mirror, 1, 0);
-        Ok(Kept::Put(cookie))
-    }
-
     /// Where a name goes in the mirror. `None`: not there. A name of the same hash would have to be
     /// locked with its inode; that is as rare as a name that was removed before, and goes the same
     /// way.
@@ -161,18 +131,75 @@ impl<'a> Keeping<'a> {
         })
     }
 
-    /// Adds to a batch that the mirror of an empty directory replaces it; the directory's records
-    /// are removed.
-    pub(crate) fn put_directory(
+    /// What a removed directory is charged its mirror is charged from now on; they have one quota
+    /// and the same owners. Returns the mark.
+    fn take_charge(
         &self,
-        txn: &mut Txn<'_>,
-        view: View<'_>,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        mirror: &DirectoryRecord,
         (ino, victim): (u64, &DirectoryRecord),
-    ) -> FsResult<Kept> {
+    ) -> Option<Charge> {
+        let subvolume = at.id();
+        let mut charging = Charging::of(at.fs, plan);
+        // One that was made before anything was counted is charged itself.
+        if charging.is_own(subvolume, self.mirror, mirror.charge) {
+            charging.credit_directory(subvolume, self.mirror, mirror);
+        }
+        let domain = domain_of(victim);
+        if !charging.is_own(subvolume, ino, victim.charge) {
+            return charging.uncharged(domain);
+        }
+        if charging.is_own(subvolume, self.mirror, victim.charge) {
+            return victim.charge;
+        }
+        Some(Charge { domain, subvolume })
+    }
+}
+
+impl Redirect for Keeping {
+    fn take_file(
+        &self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        removal: &Removal<'_>,
+    ) -> FsResult<bool> {
+        let Removal { dir, name, hash, found, .. } = *removal;
+        let (fs, view) = (at.fs, at.view);
+        if self.directory || view.directory(self.mirror)?.is_none_or(|mirror| mirror.detached) {
+            fs.trash.forget();
+            return Ok(false);
+        }
+        let Some(vacancy) = self.vacancy(view, hash, name)? else {
+            let version = version(at.subvol, view, dir, hash, found)?;
+            place::another(fs, at.subvol, (self.home, self.batch), version);
+            return Ok(false);
+        };
+        let object = Object::load(view, dir, found)?;
+        let (cookie, chained) = (vacancy.cookie, vacancy.chained);
+        let slot = EntrySlot { dir: self.mirror, name, cookie, chained };
+        object.put(plan, view, (dir, found), &slot);
+        plan.count_entries(view.tree, self.mirror, 1, 0);
+        // Front ends that hold the inode find it there.
+        if let Target::Embedded(_) = found.target {
+            moved(at, plan, found.ino, (self.mirror, cookie));
+        }
+        plan.effect(Effect::HeldNameChanged(at.subvol.node(self.mirror), name.into()));
+        Ok(true)
+    }
+
+    /// The mirror of an empty directory replaces it.
+    fn take_directory(
+        &self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        (ino, victim): (u64, &DirectoryRecord),
+    ) -> FsResult<bool> {
+        let view = at.view;
         let mirror = view.directory(self.mirror)?.filter(|mirror| !mirror.detached);
         let Some(mirror) = mirror.filter(|_| self.directory) else {
-            self.fs.trash.forget();
-            return Ok(Kept::Again);
+            at.fs.trash.forget();
+            return Ok(false);
         };
         let of = |has: bool, ino| {
             has.then(|| view.xattrs(&key::directory(ino, Part::Xattrs))).transpose()
@@ -181,15 +208,14 @@ impl<'a> Keeping<'a> {
         if !mirror::are_alike((&mirror, own.as_ref()), (victim, xattrs.as_ref())) {
             // It belongs to another user, or others have access to it: it was changed since it was
             // found.
-            self.fs.trash.forget();
-            return Ok(Kept::Again);
+            at.fs.trash.forget();
+            return Ok(false);
         }
-        let id = self.subvol.id.0;
-        let charge = self.take_charge(txn, &mirror, (ino, victim));
+        let charge = self.take_charge(at, plan, &mirror, (ino, victim));
         let record = DirectoryRecord {
             // Names that were removed changed the directory's time, and not the mirror's.
             mtime: mirror.mtime,
-            ctime: txn.now,
+            ctime: plan.now,
             entries: mirror.entries,
             subdirectories: mirror.subdirectories,
             parent: mirror.parent,
@@ -201,59 +227,33 @@ impl<'a> Keeping<'a> {
         let (from, to) =
             (key::directory(ino, Part::Xattrs), key::directory(self.mirror, Part::Xattrs));
         if let Some(xattrs) = xattrs {
-            txn.batch().put(tree, &to, &xattrs.encode());
-            txn.batch().delete(tree, &from);
+            plan.batch().put(tree, &to, &xattrs.encode());
+            plan.batch().delete(tree, &from);
         } else if mirror.has_xattrs {
-            txn.batch().delete(tree, &to);
+            plan.batch().delete(tree, &to);
         }
-        txn.put_directory(tree, self.mirror, &record);
-        txn.batch().delete(tree, &key::directory(ino, Part::Attributes));
-        txn.count(id, -1, 0);
-        Ok(Kept::Put(mirror.parent_cookie))
+        plan.put_directory(tree, self.mirror, &record);
+        plan.batch().delete(tree, &key::directory(ino, Part::Attributes));
+        plan.count(at.id(), -1, 0);
+        plan.effect(Effect::HeldChanged(at.subvol.node(self.mirror)));
+        Ok(true)
     }
+}
 
-    /// What a removed directory is charged its mirror is charged from now on; they have one quota
-    /// and the same owners. Returns the mark.
-    fn take_charge(
-        &self,
-        txn: &mut Txn<'_>,
-        mirror: &DirectoryRecord,
-        (ino, victim): (u64, &DirectoryRecord),
-    ) -> Option<Charge> {
-        let subvolume = self.subvol.id.0;
-        // One that was made before anything was counted is charged itself.
-        if txn.is_own(subvolume, self.mirror, mirror.charge) {
-            txn.credit_directory(subvolume, self.mirror, mirror);
-        }
-        let domain = domain_of(victim);
-        if !txn.is_own(subvolume, ino, victim.charge) {
-            return txn.uncharged(domain);
-        }
-        if txn.is_own(subvolume, self.mirror, victim.charge) {
-            return victim.charge;
-        }
-        Some(Charge { domain, subvolume })
-    }
-
-    /// After the commit, still under the locks: front ends that hold the inode find it there.
-    pub(crate) fn settle(&self, found: &Found, cookie: u64) {
-        if let Target::Embedded(_) = found.target {
-            let location = Location::Entry { dir: self.mirror, cookie };
-            self.fs.nodes.relocate(self.subvol.node(found.ino), location);
-        }
-    }
-
-    /// After the commit, without locks: notifies front ends that hold the mirror.
-    pub(crate) fn tell(&self, name: &[u8]) {
-        if self.directory {
-            let mirror = self.subvol.node(self.mirror);
-            if self.fs.nodes.is_held(mirror) {
-                self.fs.invalidate_node(mirror);
-            }
-        } else {
-            mirror::changed(self.fs, self.subvol, self.mirror, name);
-        }
-    }
+/// Moves a name into the trash or out of it, where it does not exist yet. The caller is inside the
+/// gate. Returns whether it moved: a subvolume does not.
+pub(super) fn move_name(
+    fs: &Fs,
+    caller: &Caller,
+    (subvol, view): (&Subvol, View<'_>),
+    (from, to): ((u64, &[u8]), (u64, &[u8])),
+    purpose: Purpose,
+) -> FsResult<bool> {
+    let policies = fs.policies_for(purpose);
+    let at = Context::new(fs, &policies, subvol, view.tree);
+    let ends = (End::of(fs, from.0, from.1), End::of(fs, to.0, to.1));
+    let mut moving = Moving::new(caller, ends, RenameMode::NoReplace);
+    Ok(execute_within(&at, &mut moving)? == Moved::Done)
 }
 
 /// What is counted when a name takes another batch. Read without locks: an object that was removed
@@ -298,8 +298,8 @@ pub(crate) fn keep_tree(
         else {
             return Ok(false);
         };
-        let way = Way::Away(seen.ino);
-        match move_name(fs, &root, (subvol, view), (dir, name), (mirror, name), way) {
+        let purpose = Purpose::IntoTrash(seen.ino);
+        match move_name(fs, &root, (subvol, view), ((dir, name), (mirror, name)), purpose) {
             Ok(true) => {
                 mirror::changed(fs, subvol, mirror, name);
                 return Ok(true);

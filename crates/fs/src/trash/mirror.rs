@@ -17,11 +17,13 @@ use inode::{Caller, FsError};
 
 use super::NAME;
 use super::hour::Batch;
-use crate::locks::Lock;
-use crate::ops::mknod::Room;
-use crate::quota::domain_of;
+use crate::execute::{Context, Operation, Outcome, execute_locked, execute_within};
+use crate::locks::{Lock, Mode};
+use crate::ops::mknod::{NewName, Vacant};
+use crate::plan::{Effect, Plan};
+use crate::policies::Purpose;
+use crate::quota::{Charging, domain_of};
 use crate::subvol::Subvol;
-use crate::txn::Txn;
 use crate::view::{NameBuf, View};
 use crate::{Fs, FsResult};
 
@@ -66,24 +68,26 @@ pub(super) fn take_over(
     if are_alike((&right, lists.as_ref()), (&as_right(known), known_lists.as_ref())) {
         return Ok(());
     }
-    let _object = fs.locks.exclusive(Lock::Object { subvol: subvol.id.0, ino: trash });
-    let old = view.directory(trash)?.ok_or(FsError::NotFound)?;
-    let has_xattrs = lists.is_some();
-    let (uid, gid, mode) = (right.uid, right.gid, right.mode);
-    let record = DirectoryRecord { uid, gid, mode, has_xattrs, ..old };
-    let mut txn = Txn::new(fs);
-    txn.on_behalf(&Caller::root());
-    txn.charge_chown(subvol.id.0, trash, &record, (old.uid, old.gid))?;
-    let key = key::directory(trash, Part::Xattrs);
-    match &lists {
-        Some(lists) => txn.batch().put(view.tree, &key, &lists.encode()),
-        None if old.has_xattrs => txn.batch().delete(view.tree, &key),
-        None => {}
-    }
-    txn.put_directory(view.tree, trash, &DirectoryRecord { ctime: txn.now, ..record });
-    txn.commit()?;
-    invalidate(fs, subvol, trash);
-    Ok(())
+    let policies = fs.policies_for(Purpose::Mirror);
+    let at = Context::new(fs, &policies, subvol, view.tree);
+    execute_locked(&at, &[(at.object(trash), Mode::Exclusive)], |at, plan| {
+        let old = view.directory(trash)?.ok_or(FsError::NotFound)?;
+        let has_xattrs = lists.is_some();
+        let (uid, gid, mode) = (right.uid, right.gid, right.mode);
+        let record = DirectoryRecord { uid, gid, mode, has_xattrs, ctime: plan.now, ..old };
+        plan.on_behalf(&Caller::root());
+        let owned = (old.uid, old.gid);
+        at.policy.changes_directory(plan, (at.id(), trash), &record, owned)?;
+        let key = key::directory(trash, Part::Xattrs);
+        match &lists {
+            Some(lists) => plan.batch().put(view.tree, &key, &lists.encode()),
+            None if old.has_xattrs => plan.batch().delete(view.tree, &key),
+            None => {}
+        }
+        plan.put_directory(view.tree, trash, &record);
+        plan.effect(Effect::HeldChanged(at.subvol.node(trash)));
+        Ok(())
+    })
 }
 
 /// The mirrors of a way in a batch, made where they are not there. `None`: something else has one
@@ -124,22 +128,16 @@ fn fits(fs: &Fs, subvol: &Subvol, view: View<'_>, ino: u64, mirror: u64) -> FsRe
     if old.btime == original.btime {
         return Ok(true);
     }
-    let _object = fs.locks.exclusive(Lock::Object { subvol: subvol.id.0, ino: mirror });
-    if old.entries != 0 || view.directory(mirror)? != Some(old) {
-        return Ok(false);
-    }
-    let mut txn = Txn::new(fs);
-    txn.put_directory(view.tree, mirror, &as_original(old));
-    txn.commit()?;
-    invalidate(fs, subvol, mirror);
-    Ok(true)
-}
-
-fn invalidate(fs: &Fs, subvol: &Subvol, ino: u64) {
-    let node = subvol.node(ino);
-    if fs.nodes.is_held(node) {
-        fs.invalidate_node(node);
-    }
+    let policies = fs.policies_for(Purpose::Mirror);
+    let at = Context::new(fs, &policies, subvol, view.tree);
+    execute_locked(&at, &[(at.object(mirror), Mode::Exclusive)], |at, plan| {
+        if old.entries != 0 || view.directory(mirror)? != Some(old) {
+            return Ok(false);
+        }
+        plan.put_directory(view.tree, mirror, &as_original(old));
+        plan.effect(Effect::HeldChanged(at.subvol.node(mirror)));
+        Ok(true)
+    })
 }
 
 /// Whether two directories are one, or mirrors of one: made at one time, and with the same quota,
@@ -176,56 +174,92 @@ pub(super) fn make_as(
 ) -> FsResult<Option<u64>> {
     let hash = fs.hash.hash(name);
     let root = Caller::root();
-    let room = Room { fs, subvol, view, caller: caller.unwrap_or(&root), dir: parent, hash, name };
-    let ((mut record, mut xattrs), locks, above, vacancy) = loop {
-        if let Some(found) = view.find_entry(parent, hash, name)? {
+    let name = NewName { caller: caller.unwrap_or(&root), dir: parent, hash, name };
+    let policies = fs.policies_for(Purpose::Mirror);
+    let at = Context::new(fs, &policies, subvol, view.tree);
+    loop {
+        if let Some(found) = view.find_entry(parent, hash, name.name)? {
             return Ok((found.target == Target::Directory).then_some(found.ino));
         }
         let model = model_of(fs, subvol, view, model)?;
-        match room.find() {
-            Ok((locks, above, vacancy)) => break (model, locks, above, vacancy),
+        let in_trash = caller.is_none();
+        match execute_within(&at, &mut MakeMirror { name, model, in_trash }) {
             Err(FsError::Exists) => {}
-            Err(error) => return Err(error),
+            made => return made.map(Some),
         }
-    };
-    let ino = fs.numbers.next_ino(&*fs.store)?;
-    let mut txn = Txn::new(fs);
-    if let Some(caller) = caller.filter(|caller| !caller.is_root() && caller.uid != record.uid) {
-        // No user creates directories of others.
-        (record.uid, record.gid) = (caller.uid, caller.gid);
-        record.mode = without_lost_list(record.mode) & 0o777;
-        (record.has_xattrs, xattrs) = (false, None);
     }
-    txn.on_behalf(caller.unwrap_or(&root));
-    let charge = match caller {
-        Some(_) => txn.charge_new(subvol.id.0, &above, ((record.uid, record.gid), 0))?,
-        None => txn.uncharged(domain_of(&record)),
-    };
-    let made = DirectoryRecord {
-        entries: 0,
-        subdirectories: 0,
-        parent,
-        parent_cookie: vacancy.cookie,
-        detached: false,
-        elsewhere: None,
-        charge,
-        ..record
-    };
-    let entry = EntryRecord { chained: false, ino, name, target: Target::Directory };
-    txn.insert_entry(view, parent, &vacancy, &entry)?;
-    txn.put_directory(view.tree, ino, &made);
-    if let Some(xattrs) = &xattrs {
-        txn.batch().put(view.tree, &key::directory(ino, Part::Xattrs), &xattrs.encode());
+}
+
+/// Makes a directory after a model.
+struct MakeMirror<'a> {
+    name: NewName<'a>,
+    model: (DirectoryRecord, Option<XattrRecord>),
+    /// Whether it is made in the trash: it is charged to no one, and the directory around it keeps
+    /// its times.
+    in_trash: bool,
+}
+
+impl Operation for MakeMirror<'_> {
+    type Reads = Vacant;
+    type Answer = u64;
+
+    fn guess(&mut self, _at: &Context<'_>) -> FsResult<Vacant> {
+        Ok(self.name.unread())
     }
-    match caller {
-        Some(_) => txn.touch_directory(view.tree, parent, 1, 1),
-        None => txn.count_entries(view.tree, parent, 1, 1),
+
+    fn aim(&mut self, at: &Context<'_>, guess: &Vacant, plan: &mut Plan) -> FsResult<()> {
+        self.name.lock(at, guess, plan);
+        Ok(())
     }
-    txn.count(subvol.id.0, 1, 0);
-    txn.commit()?;
-    drop(locks);
-    changed(fs, subvol, parent, name);
-    Ok(Some(ino))
+
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Vacant> {
+        self.name.look(at)
+    }
+
+    fn agree(guess: &Vacant, found: &Vacant) -> bool {
+        guess.agrees_with(found)
+    }
+
+    fn plan(&mut self, at: &Context<'_>, found: Vacant, plan: &mut Plan) -> FsResult<Outcome<u64>> {
+        let NewName { caller, dir, name, .. } = self.name;
+        let Vacant { directory: Some(above), vacancy } = found else { return Ok(Outcome::Again) };
+        let (mut record, mut xattrs) = self.model.clone();
+        let ino = at.fs.numbers.next_ino(&*at.fs.store)?;
+        if !caller.is_root() && caller.uid != record.uid {
+            // No user creates directories of others.
+            (record.uid, record.gid) = (caller.uid, caller.gid);
+            record.mode = without_lost_list(record.mode) & 0o777;
+            (record.has_xattrs, xattrs) = (false, None);
+        }
+        plan.on_behalf(caller);
+        let charge = if self.in_trash {
+            plan.keep_times(dir);
+            Charging::of(at.fs, plan).uncharged(domain_of(&record))
+        } else {
+            at.policy.creates(plan, at.id(), &above, ((record.uid, record.gid), 0))?
+        };
+        let made = DirectoryRecord {
+            entries: 0,
+            subdirectories: 0,
+            parent: dir,
+            parent_cookie: vacancy.cookie,
+            detached: false,
+            elsewhere: None,
+            charge,
+            ..record
+        };
+        let tree = at.view.tree;
+        let entry = EntryRecord { chained: false, ino, name, target: Target::Directory };
+        plan.insert_entry(at.view, dir, &vacancy, &entry)?;
+        plan.put_directory(tree, ino, &made);
+        if let Some(xattrs) = &xattrs {
+            plan.batch().put(tree, &key::directory(ino, Part::Xattrs), &xattrs.encode());
+        }
+        plan.touch_directory(tree, dir, 1, 1);
+        plan.count(at.id(), 1, 0);
+        plan.effect(Effect::HeldNameChanged(at.subvol.node(dir), name.into()));
+        Ok(Outcome::Done(ino))
+    }
 }
 
 /// A directory's record, and its extended attributes, as of one moment.

@@ -38,20 +38,11 @@ use crate::txn::Txn;
 use crate::view::View;
 use crate::{Fs, FsResult, TrashSetting};
 
-pub(crate) use self::keep::{Keeping, Kept, keep_tree};
+pub(crate) use self::keep::{keep, keep_tree};
 pub(crate) use self::place::{check_name, check_outside, is_all};
 
 /// Name of the directory of a trash.
 pub(crate) const NAME: &[u8] = b".trash";
-
-/// Whether what is removed is kept where there is a trash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Removal {
-    /// It is.
-    Keep,
-    /// It is deleted, as without a trash: for what is in one, and if there is no space.
-    Delete,
-}
 
 /// Most directories whose places are remembered; then all are forgotten.
 const PLACES_MAX: usize = 1 << 16;
@@ -209,6 +200,10 @@ impl Fs {
         }
         let (subvol, ino) = self.place(self.real(dir))?;
         directory_of(self, &subvol, ino)?;
+        if subvol.read_only {
+            // The setting is that of the lineage, and so of the directory itself.
+            return Err(FsError::ReadOnly("a snapshot has no trash setting of its own".to_owned()));
+        }
         let _setting = self.trash.setting.lock();
         let mut txn = Txn::new(self);
         let key = key::trash(subvol.lineage, ino);

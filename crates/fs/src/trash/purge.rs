@@ -14,10 +14,12 @@ use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
+use super::NAME;
 use super::hour::Batch;
 use super::place::{self, Climb};
-use super::{NAME, Removal};
 use crate::error::malformed;
+use crate::policies::Purpose;
+use crate::policy::Policy;
 use crate::room::{Purged, Search};
 use crate::subvol::{Subvol, VOLUME};
 use crate::view::View;
@@ -43,13 +45,16 @@ struct Home {
 impl Fs {
     /// Runs a removal: into the trash, if that is on and there is space for that.
     #[inline]
-    pub(crate) fn removing<T>(&self, run: impl Fn(Removal) -> FsResult<T>) -> FsResult<T> {
+    pub(crate) fn removing<T>(&self, run: impl Fn(&dyn Policy) -> FsResult<T>) -> FsResult<T> {
+        let policies = self.policies();
         if !self.trash.is_on() {
-            return self.with_room(|| run(Removal::Delete));
+            return self.with_room(|| run(&policies));
         }
         let mut search = Search::default();
-        match self.searching(&mut search, || run(Removal::Keep)) {
-            Err(FsError::NoSpace) if search.is_exhausted() => run(Removal::Delete),
+        match self.searching(&mut search, || run(&policies)) {
+            Err(FsError::NoSpace) if search.is_exhausted() => {
+                run(&self.policies_for(Purpose::Delete))
+            }
             result => result,
         }
     }
@@ -97,7 +102,9 @@ impl Fs {
             self.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))?;
         // What waits to be punched will be free without it.
         let free = space.free_bytes.saturating_add(self.bytes_to_come());
-        let full = free < space.total_bytes / FREE_PART && !self.queue.has_new_orphans();
+        let full = self.env.objects.is_none()
+            && free < space.total_bytes / FREE_PART
+            && !self.queue.has_new_orphans();
         match if full { oldest(self)? } else { None } {
             Some((hour, home)) => purge_all(self, &home, &hour),
             None => Ok(0),
@@ -109,6 +116,9 @@ impl Fs {
     /// batches were deleted.
     pub fn trash_empty(&self, caller: &Caller, dir: NodeId) -> FsResult<u64> {
         let (subvol, ino) = self.place(self.real(dir))?;
+        if subvol.read_only {
+            return Err(FsError::ReadOnly("what a snapshot holds is no trash".to_owned()));
+        }
         let view = View::new(&*self.store, subvol.tree());
         let Climb::Home { home, keep, .. } = place::climb(self, &subvol, view, ino)? else {
             return Err(FsError::InvalidArgument("no trash keeps what is removed there"));

@@ -20,10 +20,11 @@ use inode::permissions::{EXECUTE, READ};
 use inode::{Caller, FsError, NodeId};
 
 use super::hour::Batch;
+use super::keep::move_name;
 use super::list::{Whence, follow};
 use super::{mirror, place};
 use crate::ops::object::Object;
-use crate::ops::rename::{Way, move_name};
+use crate::policies::Purpose;
 use crate::subvol::Subvol;
 use crate::view::{Found, View};
 use crate::{Fs, FsResult, RestoreOptions, Restored, permit};
@@ -256,7 +257,7 @@ impl Work<'_> {
         let entered = self.fs.enter(&self.subvol)?;
         let view = View::new(&*self.fs.store, entered.tree);
         let of = (&*self.subvol, view);
-        if !move_name(self.fs, self.caller, of, from, to, Way::Back)? {
+        if !move_name(self.fs, self.caller, of, (from, to), Purpose::OutOfTrash)? {
             return Err(FsError::CrossSubvolume("a subvolume in the trash"));
         }
         drop(entered);

@@ -37,6 +37,7 @@ mod header;
 mod log_elsewhere;
 mod model;
 mod number_edges;
+mod objects;
 mod open;
 mod ops;
 mod owner_model;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
-use device::{Clock, Device, Env, Timestamp};
+use device::{Clock, Device, Env, Objects, Timestamp};
 use format::volume::VolumeHeader;
 use fs::{
     Allocate, DirEntry, Engine, Entry, FileSystem, FormatOptions, Fs, FsResult, Layout, NewNode,
@@ -19,7 +19,7 @@ use testing::model::{
     AllocateStyle, Effect, ErrorKind, Listed, Op, OpPath, RenameStyle, Stat, Subject, Target,
     XattrStyle, blame,
 };
-use testing::{LoggedStore, SimDevice, SimEnv};
+use testing::{FarBlobs, LoggedStore, SimDevice, SimEnv};
 
 use crate::support::shown;
 
@@ -56,6 +56,8 @@ pub(crate) enum Base {
     Engine(Engine),
     /// The log-structured engine with value logs.
     Column,
+    /// The log-structured engine, with everything in an object store.
+    Objects(Arc<FarBlobs>),
     /// The oracle behind the log, with the header of the volume that it holds: what fails on the
     /// engine and not on the oracle is the engine's.
     Oracle(Option<VolumeHeader>),
@@ -72,6 +74,12 @@ pub(crate) struct FsSubject {
     slots: BTreeMap<usize, NodeId>,
     /// The directory of the volume that paths start in.
     start: OpPath,
+}
+
+/// The object store of a volume, if it is in one.
+fn far(base: &Base, clock: &Arc<SetClock>) -> Option<Objects> {
+    let Base::Objects(far) = base else { return None };
+    Some(Objects::new(Arc::<FarBlobs>::clone(far), Arc::<SetClock>::clone(clock)))
 }
 
 type Answer = Result<Effect, ErrorKind>;
@@ -92,7 +100,7 @@ impl FsSubject {
         subject.clock.sleep(Duration::from_secs(1_700_000_000));
         let (engine, layout) = match base {
             Base::Engine(engine) => (*engine, Layout::Rows),
-            Base::Column => (Engine::Lsm, Layout::Column),
+            Base::Column | Base::Objects(_) => (Engine::Lsm, Layout::Column),
             Base::Oracle(_) => (Engine::default(), Layout::Rows),
         };
         let format = FormatOptions { engine, layout, ..FormatOptions::default() };
@@ -133,7 +141,12 @@ impl FsSubject {
         let clock = Arc::new(SetClock::default());
         let env = SimEnv::on(SimDevice::new(7), 7).env();
         FsSubject {
-            env: Env { clock: Arc::<SetClock>::clone(&clock), device, ..env },
+            env: Env {
+                clock: Arc::<SetClock>::clone(&clock),
+                device,
+                objects: far(base, &clock),
+                ..env
+            },
             clock,
             options: options.clone(),
             base: base.clone(),
@@ -144,8 +157,16 @@ impl FsSubject {
     }
 
     fn reopen(&mut self) -> Result<(), OpenError> {
+        // What an opening learned of the store is not the next one's.
+        self.env.objects = far(&self.base, &self.clock);
         let env = self.env.clone();
         let fs = match &self.base {
+            Base::Objects(far) => {
+                if env.device.metadata(format::volume::FILE)?.is_none() {
+                    fs::make_host(&*env.device, &**far, "s3://bucket/prefix")?;
+                }
+                Fs::open(env, &self.options)?
+            }
             Base::Engine(_) | Base::Column => Fs::open(env, &self.options)?,
             Base::Oracle(header) => {
                 let header = header.clone().expect("the volume was formatted");

@@ -251,7 +251,7 @@ fn a_name_that_is_removed_while_its_hour_is_purged_is_removed() {
                 drop(v.fs.background_step(16));
             }
         });
-        let ended: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        let ended: Vec<_> = workers.into_iter().map(device::ScopedThread::join).collect();
         done.store(true, Ordering::Release);
         assert!(ended.iter().all(Result::is_ok), "a removal failed");
     });

@@ -17,8 +17,6 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct AttrChanges {
     /// The changes.
     pub(crate) changes: SetAttr,
-    /// Whether they were made through an open file (ftruncate): rights were checked at its open.
-    pub(crate) through_open_file: bool,
     /// Whether the kernel found that the change ends set-id bits, for any caller.
     pub(crate) ends_bits: bool,
 }
@@ -38,7 +36,7 @@ impl Adapter {
     pub(crate) fn getattr(&self, who: Who, number: u64) -> Answer<Named> {
         let attr = self
             .fs
-            .getattr(&self.caller(who), self.node(number))
+            .getattr(&Adapter::caller(who), self.node(number))
             .map_err(failed("getattr", number))?;
         Ok(self.shown(number, attr))
     }
@@ -47,12 +45,7 @@ impl Adapter {
     pub(crate) fn setattr(&self, who: Who, number: u64, wanted: &AttrChanges) -> Answer<Named> {
         let changes = wanted.changes;
         let node = self.node(number);
-        let only_size = SetAttr { size: changes.size, ..SetAttr::default() } == changes;
-        let mut caller = if wanted.through_open_file && only_size {
-            Adapter::opened(who)
-        } else {
-            self.caller(who)
-        };
+        let mut caller = Adapter::caller(who);
         let capabilities = changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some();
         caller.ends = Ends { set_id: wanted.ends_bits, capabilities };
         self.fs
@@ -69,13 +62,6 @@ impl Adapter {
         Named { node: number, generation: 0, shown: self.number_to_show(number), attr }
     }
 
-    /// Whether the caller may do what the bits of `mask` say.
-    pub(crate) fn access(&self, who: Who, number: u64, mask: u32) -> Answer<()> {
-        self.fs
-            .access(&self.caller(who), self.node(number), mask & 0o7)
-            .map_err(failed("access", number))
-    }
-
     /// Space and limits.
     pub(crate) fn statfs(&self, number: u64) -> Answer<StatFs> {
         self.fs.statfs(self.node(number)).map_err(failed("statfs", number))
@@ -90,7 +76,7 @@ impl Adapter {
         room: u32,
     ) -> Answer<Vec<u8>> {
         let total = self.is_computed(name);
-        let caller = if total { self.searcher(who) } else { self.caller(who) };
+        let caller = if total { self.searcher(who) } else { Adapter::caller(who) };
         let value = self
             .fs
             .getxattr(&caller, self.node(number), name)
@@ -102,7 +88,7 @@ impl Adapter {
     pub(crate) fn listxattr(&self, who: Who, number: u64, room: u32) -> Answer<Vec<u8>> {
         let names = self
             .fs
-            .listxattr(&self.caller(who), self.node(number))
+            .listxattr(&Adapter::caller(who), self.node(number))
             .map_err(failed("listxattr", number))?;
         if names.len() > XATTR_BYTES_MAX {
             return Err(Errno::TOO_BIG);
@@ -125,7 +111,7 @@ impl Adapter {
             libc::XATTR_REPLACE => SetXattr::Replace,
             _ => return Err(Errno::INVALID),
         };
-        let mut caller = self.caller(who);
+        let mut caller = Adapter::caller(who);
         if !setting.in_group {
             // Then the kernel has nothing left to check: owners set lists.
             caller.enforce = Enforce::Here;
@@ -137,7 +123,8 @@ impl Adapter {
 
     /// Removes an extended attribute.
     pub(crate) fn removexattr(&self, who: Who, number: u64, name: &[u8]) -> Answer<()> {
-        let caller = if capability::are_in(name) { capability::taker() } else { self.caller(who) };
+        let caller =
+            if capability::are_in(name) { capability::taker() } else { Adapter::caller(who) };
         self.fs.removexattr(&caller, self.node(number), name).map_err(failed("removexattr", number))
     }
 }

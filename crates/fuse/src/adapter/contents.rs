@@ -1,13 +1,12 @@
-//! File contents: open, read, write, sync.
+//! File contents: read, write, sync.
 //!
-//! If the kernel checks permissions, an open needs no work, and the answer says so: the kernel
-//! never asks again, and open and close cost no request. Otherwise permissions are checked once, at
-//! open, and reads and writes through the open file are not checked again.
+//! The kernel checks permissions, once, when a file is opened. Reads and writes through the open
+//! file are not checked again.
 
 use std::cell::RefCell;
 
 use inode::permissions::without_set_id;
-use inode::{Caller, Ends, Enforce, FsError, NodeId};
+use inode::{Caller, Ends, FsError, NodeId};
 use vfs::{Allocate, Seek, SyncScope};
 
 use super::{Adapter, Answer, Who, failed};
@@ -18,44 +17,13 @@ use crate::errno::Errno;
 const READ_BYTES_MAX: usize = 1 << 20;
 /// Longest copy that is answered as one.
 const COPY_BYTES_MAX: u64 = 1 << 30;
-/// Set in the flags of an open that is for executing the file; not in any userspace header.
-const FOR_RUNNING: i32 = 0o40;
 
 thread_local! {
     /// One buffer per thread, so that a read costs no allocation and no clearing.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The answer to an open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
-    /// The kernel need not ask again, for any file.
-    NeverAsk,
-    /// This file may be opened.
-    Permitted,
-}
-
 impl Adapter {
-    /// Opens a file; `flags` are those of open(2).
-    pub(crate) fn open(&self, who: Who, number: u64, flags: i32) -> Answer<Opening> {
-        if self.enforce == Enforce::Kernel {
-            return Ok(Opening::NeverAsk);
-        }
-        let mask = match flags & libc::O_ACCMODE {
-            libc::O_RDONLY if flags & FOR_RUNNING != 0 => 1,
-            libc::O_RDONLY => 4,
-            libc::O_WRONLY => 2,
-            _ => 6,
-        };
-        self.access(who, number, mask)?;
-        Ok(Opening::Permitted)
-    }
-
-    /// Opens a directory.
-    pub(crate) fn opendir(&self, who: Who, number: u64) -> Answer<Opening> {
-        self.open(who, number, libc::O_RDONLY)
-    }
-
     /// Reads at most `size` bytes at `offset` and passes them to `send`; `flags` are those that the
     /// file was opened with.
     pub(crate) fn read(
@@ -66,7 +34,7 @@ impl Adapter {
         flags: i32,
         send: impl FnOnce(Answer<&[u8]>),
     ) {
-        let caller = Adapter::opened(who);
+        let caller = Adapter::caller(who);
         let node = self.node(number);
         let size = (size as usize).min(READ_BYTES_MAX);
         BUFFER.with_borrow_mut(|buffer| {
@@ -95,7 +63,7 @@ impl Adapter {
         bytes: &[u8],
         ends_rights: bool,
     ) -> Answer<()> {
-        let mut caller = Adapter::opened(who);
+        let mut caller = Adapter::caller(who);
         caller.ends = Ends { set_id: ends_rights, capabilities: ends_rights };
         self.fs.write(&caller, self.node(number), offset, bytes).map_err(failed("write", number))
     }
@@ -121,7 +89,7 @@ impl Adapter {
 
     /// The owner of a file, in place of an unknown writer: quotas apply to the owner.
     fn owner_of(&self, who: Who, number: u64) -> Answer<Who> {
-        let attr = self.fs.getattr(&Adapter::opened(who), self.node(number));
+        let attr = self.fs.getattr(&Adapter::caller(who), self.node(number));
         let attr = attr.map_err(failed("write", number))?;
         Ok(Who { uid: attr.uid, gid: attr.gid, ..who })
     }
@@ -129,7 +97,7 @@ impl Adapter {
     /// The rights for a change of contents if the kernel does not say what it ends. The code checks
     /// for the superuser only if there are bits to keep.
     fn changing(&self, who: Who, node: NodeId) -> Caller {
-        let mut caller = Adapter::opened(who);
+        let mut caller = Adapter::caller(who);
         let bears = |mode| without_set_id(mode) != mode;
         let set_id = caller.is_root()
             && self.fs.getattr(&caller, node).is_ok_and(|attr| bears(attr.mode))
@@ -151,7 +119,7 @@ impl Adapter {
             _ => return Err(Errno::INVALID),
         };
         let offset = u64::try_from(offset).map_err(|_| Errno::NO_DATA_THERE)?;
-        let (caller, node) = (Adapter::opened(who), self.node(number));
+        let (caller, node) = (Adapter::caller(who), self.node(number));
         let seek = |offset, what| match self.fs.seek(&caller, node, offset, what) {
             Err(FsError::PastEnd) => Ok(None),
             found => found.map(Some),
@@ -228,6 +196,8 @@ impl Adapter {
 
     /// The target of a symbolic link.
     pub(crate) fn readlink(&self, who: Who, number: u64) -> Answer<Vec<u8>> {
-        self.fs.readlink(&self.caller(who), self.node(number)).map_err(failed("readlink", number))
+        self.fs
+            .readlink(&Adapter::caller(who), self.node(number))
+            .map_err(failed("readlink", number))
     }
 }

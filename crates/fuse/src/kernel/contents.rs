@@ -2,10 +2,10 @@
 
 use vfs::WalkControl;
 
-use super::numbers::{FSYNC_DATA, OPEN_KEEP_CACHE, OPEN_NO_FLUSH, WRITE_CACHE, WRITE_KILL_SUIDGID};
+use super::numbers::{FSYNC_DATA, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use super::reply::Reply;
 use super::request::{Arguments, Request};
-use crate::adapter::{Adapter, Answer, Opening, Timeouts};
+use crate::adapter::{Adapter, Answer, Timeouts};
 use crate::errno::Errno;
 
 type Asked<'r, 'a> = &'r mut Request<'a>;
@@ -40,25 +40,6 @@ pub(super) fn write(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply
     }
     reply.u32(size).u32(0);
     Ok(())
-}
-
-pub(super) fn open(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
-    let flags = request.arguments.i32()?;
-    opened(reply, adapter.open(request.who, request.node, flags)?)
-}
-
-pub(super) fn opendir(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
-    opened(reply, adapter.opendir(request.who, request.node)?)
-}
-
-fn opened(reply: &mut Reply, opening: Opening) -> Answer<()> {
-    match opening {
-        Opening::NeverAsk => Err(Errno(libc::ENOSYS)),
-        Opening::Permitted => {
-            reply.u64(0).u32(OPEN_KEEP_CACHE | OPEN_NO_FLUSH).u32(0);
-            Ok(())
-        }
-    }
 }
 
 pub(super) fn fsync(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {

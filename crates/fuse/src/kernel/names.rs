@@ -76,8 +76,7 @@ pub(super) fn setattr(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Rep
         mtime: time(1, set::MTIME, set::MTIME_NOW),
         ctime: time(2, set::CTIME, 0),
     };
-    let (through_open_file, ends_bits) = (given(set::HANDLE), given(set::KILL_SUIDGID));
-    let wanted = AttrChanges { changes, through_open_file, ends_bits };
+    let wanted = AttrChanges { changes, ends_bits: given(set::KILL_SUIDGID) };
     let named = adapter.setattr(request.who, request.node, &wanted)?;
     reply.attributes(&named, adapter.times(named.node).attr);
     Ok(())
@@ -178,11 +177,6 @@ pub(super) fn rename2(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
     request.arguments.skip(4)?;
     let (from, to) = (request.arguments.name()?, request.arguments.name()?);
     adapter.rename(request.who, (request.node, from), (parent, to), flags)
-}
-
-pub(super) fn access(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
-    let mask = request.arguments.u32()?;
-    adapter.access(request.who, request.node, mask)
 }
 
 pub(super) fn setxattr(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {

@@ -1,6 +1,6 @@
 //! Dispatches a request to a call. An unlisted request is answered with ENOSYS, after which the
-//! kernel does without: it keeps locks by itself, closes without a message, and copies by reading
-//! and writing if copies are not offered.
+//! kernel does without: it keeps locks by itself, opens and closes without a message, and copies by
+//! reading and writing if copies are not offered.
 
 use super::numbers::op;
 use super::reply::Reply;
@@ -43,8 +43,6 @@ pub(super) fn serve(
         op::LINK => names::link(adapter, request, reply),
         op::CREATE => names::create(adapter, request, reply),
         op::TMPFILE => names::tmpfile(adapter, request, reply),
-        op::OPEN => contents::open(adapter, request, reply),
-        op::OPENDIR => contents::opendir(adapter, request, reply),
         op::WRITE => contents::write(adapter, request, reply),
         op::LSEEK => contents::lseek(adapter, request, reply),
         op::FALLOCATE => contents::fallocate(adapter, request),
@@ -57,7 +55,6 @@ pub(super) fn serve(
         op::GETXATTR => names::getxattr(adapter, request, reply),
         op::LISTXATTR => names::listxattr(adapter, request, reply),
         op::REMOVEXATTR => names::removexattr(adapter, request),
-        op::ACCESS => names::access(adapter, request),
         op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(()),
         _ => Err(NOT_OFFERED),
     };

@@ -42,7 +42,7 @@ const BACKGROUND_MAX: u16 = u16::MAX;
 /// kernel has all users of a mount, and a volume has one mount: it keeps them by itself), the
 /// kernel's own choice of listings with attributes (a program that reads all names before it looks
 /// at the first file, as find, du, tar and Go do, pays a look-up for each).
-const FEATURES: u64 = feature::ASYNC_READ
+pub(super) const FEATURES: u64 = feature::ASYNC_READ
     | feature::EXPORT_SUPPORT
     | feature::BIG_WRITES
     | feature::DONT_MASK
@@ -55,7 +55,8 @@ const FEATURES: u64 = feature::ASYNC_READ
     | feature::NO_OPEN_SUPPORT
     | feature::SETXATTR_EXT
     | feature::INIT_EXT
-    | feature::CREATE_SUPP_GROUP;
+    | feature::CREATE_SUPP_GROUP
+    | feature::POSIX_ACL;
 
 /// The transport.
 pub(crate) struct KernelTransport;
@@ -96,18 +97,11 @@ impl Transport for KernelTransport {
                 send(&channel, &mut Reply::default(), request.unique, libc::EIO, &[]);
                 continue;
             }
-            let features = offered(&adapter);
-            let Some(agreed) = answer_init(&channel, &mut request, features)? else { continue };
+            let Some(agreed) = answer_init(&channel, &mut request, FEATURES)? else { continue };
             let turns = Arc::default();
             return Ok(Box::new(KernelSession { adapter, channel, workers, agreed, turns }));
         }
     }
-}
-
-/// The features for a mount. A kernel that checks access control lists checks permissions by itself
-/// in any case, so this feature is requested only if the kernel is to check them.
-pub(super) fn offered(adapter: &Adapter) -> u64 {
-    if adapter.kernel_checks() { FEATURES | feature::POSIX_ACL } else { FEATURES }
 }
 
 /// Answers INIT; `None` if the kernel must ask again with a version that we know.

@@ -53,16 +53,6 @@ const TABLE: &[Row] = &[
         remount: false,
     },
     Row {
-        options: &[("default_permissions", Flag(|o| o.default_permissions = true))],
-        help: "let the kernel check permissions (the default)",
-        remount: false,
-    },
-    Row {
-        options: &[("no_default_permissions", Flag(no_default_permissions))],
-        help: "check them in the daemon; the kernel then caches no names",
-        remount: false,
-    },
-    Row {
         options: &[
             ("noatime", Flag(|o| o.atime = Atime::Never)),
             ("relatime", Flag(|o| o.atime = Atime::Relative)),
@@ -171,14 +161,26 @@ const TABLE: &[Row] = &[
 const ALIASES: [(&str, &str); 2] = [("norelatime", "noatime"), ("atime", "relatime")];
 
 /// Options of other file systems that would not do here what they promise.
-const REFUSED: (&str, Set) = (
-    "strictatime",
-    Refused("reads that the kernel answers from its cache cannot be counted: relatime or noatime"),
-);
+const REFUSED: [(&str, Set); 2] = [
+    (
+        "strictatime",
+        Refused(
+            "reads that the kernel answers from its cache cannot be counted: relatime or noatime",
+        ),
+    ),
+    (
+        "no_default_permissions",
+        Refused(
+            "the kernel opens FIFOs, sockets and devices without a request to the daemon, so it \
+             must check permissions: leave the option out",
+        ),
+    ),
+];
 
-/// Options that mount(8) or systemd act on before we are called, and time options that change
-/// nothing here.
-const GENERIC: [&str; 16] = [
+/// Options that mount(8) or systemd act on before we are called, and options that change nothing
+/// here: of times, and `default_permissions`, which every mount has.
+const GENERIC: [&str; 17] = [
+    "default_permissions",
     "defaults",
     "auto",
     "noauto",
@@ -219,7 +221,9 @@ pub fn help() -> String {
 
 /// What the option `NAME` or `NAME=VALUE` does; `None` for one that is not in the table.
 pub(super) fn find(option: &str) -> Option<Set> {
-    find_row(option).map(|(_, set)| set).or_else(|| (option == REFUSED.0).then_some(REFUSED.1))
+    find_row(option).map(|(_, set)| set).or_else(|| {
+        REFUSED.iter().find(|(refused, _)| *refused == option).map(|(_, set)| *set)
+    })
 }
 
 /// Whether a remount can change what an option sets.
@@ -252,13 +256,6 @@ fn shown((name, set): &(&str, Set)) -> String {
         Value(value, _) => format!("{name}={value}"),
         Flag(_) | Refused(_) => (*name).to_owned(),
     }
-}
-
-fn no_default_permissions(options: &mut MountOptions) {
-    options.default_permissions = false;
-    // The kernel would answer from its cache without checking permissions.
-    options.entry_timeout = Duration::ZERO;
-    options.negative_timeout = Duration::ZERO;
 }
 
 fn subdir(options: &mut MountOptions, value: &str) -> Result<(), &'static str> {
@@ -343,11 +340,7 @@ mod tests {
             for (name, _) in row.options.iter().filter(is_flag) {
                 let opposites = row.options.iter().filter(|(other, _)| other != name);
                 let from: Vec<&str> = opposites.map(|(other, _)| *other).collect();
-                let from = if from.is_empty() && *name == "default_permissions" {
-                    "no_default_permissions".to_owned()
-                } else {
-                    from.join(",")
-                };
+                let from = from.join(",");
                 let before = parse(&from).unwrap();
                 assert_ne!(parse(&format!("{from},{name}")).unwrap(), before, "{name}");
                 let valued = parse(&format!("{name}=1")).unwrap_err().to_string();
@@ -359,7 +352,7 @@ mod tests {
     #[test]
     fn no_option_is_in_the_table_twice_or_also_generic() {
         let mut seen = BTreeSet::new();
-        for (name, _) in TABLE.iter().flat_map(|row| row.options).chain([&REFUSED]) {
+        for (name, _) in TABLE.iter().flat_map(|row| row.options).chain(&REFUSED) {
             assert!(seen.insert(*name), "{name} twice");
             assert!(!is_for_mount_program(name), "{name} is generic");
         }

@@ -1,4 +1,4 @@
-//! Other users: mounting without root, and permissions, checked by the kernel and by the daemon.
+//! Other users: mounting without root, and permissions.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 use fs::FileSystem;
 use fuse::{MountError, Unmounted, mount};
 use inode::{Caller, NodeId, SetAttr};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::io::Errno;
 
 use crate::rig::{NOBODY, OpenDevice, PATIENCE, as_user, mounted, options_at, places};
 use testing::memory_fs::{LONG, MemoryFs};
@@ -70,42 +72,50 @@ fn a_mount_is_closed_to_others_unless_it_is_opened() {
     assert_eq!(error.raw_os_error(), Some(libc::EACCES));
 }
 
-/// Both ways of checking permissions give the same answers.
 #[test]
-fn permissions_hold_for_either_checker() {
-    for options in ["allow_other", "allow_other,no_default_permissions"] {
-        let Some(rig) = mounted(options) else { return };
-        std::fs::set_permissions(rig.path(""), Permissions::from_mode(0o755)).unwrap();
-        std::fs::create_dir(rig.path("closed")).unwrap();
-        rig.write("closed/f", b"hidden");
-        rig.write("secret", b"secret");
-        rig.write("team", b"team");
-        chown(rig.path("team"), None, Some(4321)).unwrap();
-        for (name, mode) in [("closed", 0o700), ("secret", 0o600), ("team", 0o640)] {
-            std::fs::set_permissions(rig.path(name), Permissions::from_mode(mode)).unwrap();
-        }
-        // Names that root has looked up must not be open to others through the kernel's cache.
-        assert_eq!(rig.read("closed/f"), b"hidden");
-        assert_eq!(rig.read("secret"), b"secret");
-        let denied = |groups: &[u32], name: &str| {
-            let path = rig.path(name);
-            as_user(NOBODY, groups, || {
-                std::fs::read(path).err().and_then(|error| error.raw_os_error())
-            })
-        };
-        assert_eq!(denied(&[], "secret"), Some(libc::EACCES), "{options}");
-        assert_eq!(denied(&[], "closed/f"), Some(libc::EACCES), "{options}");
-        assert_eq!(denied(&[], "team"), Some(libc::EACCES), "{options}");
-        let path = rig.path("new");
-        let made = as_user(NOBODY, &[], || std::fs::write(&path, b"").unwrap_err());
-        assert_eq!(made.raw_os_error(), Some(libc::EACCES), "{options}");
-        assert_eq!(denied(&[4321], "team"), None, "{options}: a supplementary group");
+fn permissions_hold_for_other_users() {
+    let Some(rig) = mounted("allow_other") else { return };
+    std::fs::set_permissions(rig.path(""), Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(rig.path("closed")).unwrap();
+    rig.write("closed/f", b"hidden");
+    rig.write("secret", b"secret");
+    rig.write("team", b"team");
+    chown(rig.path("team"), None, Some(4321)).unwrap();
+    let nodes = [("fifo", FileType::Fifo), ("socket", FileType::Socket)];
+    for (name, kind) in nodes {
+        mknodat(CWD, rig.path(name), kind, Mode::empty(), 0).unwrap();
     }
+    let closed = [("closed", 0o700), ("secret", 0o600), ("team", 0o640)];
+    for (name, mode) in closed.into_iter().chain(nodes.map(|(name, _)| (name, 0o600))) {
+        std::fs::set_permissions(rig.path(name), Permissions::from_mode(mode)).unwrap();
+    }
+    // Names that root has looked up must not be open to others through the kernel's cache.
+    assert_eq!(rig.read("closed/f"), b"hidden");
+    assert_eq!(rig.read("secret"), b"secret");
+    let denied = |groups: &[u32], name: &str| {
+        let path = rig.path(name);
+        as_user(NOBODY, groups, || std::fs::read(path).err().and_then(|error| error.raw_os_error()))
+    };
+    for name in ["secret", "closed/f", "team"] {
+        assert_eq!(denied(&[], name), Some(libc::EACCES), "{name}");
+    }
+    let path = rig.path("new");
+    let made = as_user(NOBODY, &[], || std::fs::write(&path, b"").unwrap_err());
+    assert_eq!(made.raw_os_error(), Some(libc::EACCES));
+    assert_eq!(denied(&[4321], "team"), None, "a supplementary group");
+    // The kernel opens these without a request.
+    let (fifo, socket) = (rig.path("fifo"), rig.path("socket"));
+    as_user(NOBODY, &[], || {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK;
+        assert_eq!(open(&fifo, flags, Mode::empty()).err(), Some(Errno::ACCESS));
+        let connected = std::os::unix::net::UnixStream::connect(&socket).unwrap_err();
+        assert_eq!(connected.raw_os_error(), Some(libc::EACCES));
+    });
 }
 
 #[test]
 fn a_descriptor_keeps_the_rights_of_its_open() {
-    let Some(rig) = mounted("allow_other,no_default_permissions") else { return };
+    let Some(rig) = mounted("allow_other") else { return };
     rig.write("f", b"opened by root");
     std::fs::set_permissions(rig.path("f"), Permissions::from_mode(0o600)).unwrap();
     let file = std::fs::File::options().read(true).write(true).open(rig.path("f")).unwrap();

@@ -10,7 +10,7 @@ use testing::{CrashPolicy, SimDevice, SimEnv, entries, noise};
 
 use crate::util::{TREE, blobs, column, commit, options, settle, store_with};
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const KEYS: u32 = 600;
 const OTHER: TreeId = TreeId(40);
@@ -37,7 +37,7 @@ fn closed(options: &Options) -> (SimDevice, Model) {
 }
 
 /// Walks a tree past what cannot be read, as a check does.
-fn read_past(pin: &dyn Pinned) -> (Model, Vec<LostRange>) {
+pub(crate) fn read_past(pin: &dyn Pinned) -> (Model, Vec<LostRange>) {
     let (mut found, mut lost, mut at) = (Model::new(), Vec::new(), Vec::new());
     let mut cursor = pin.scan(TREE, KeyRange::all()).expect("scan");
     loop {
@@ -61,7 +61,7 @@ fn read_past(pin: &dyn Pinned) -> (Model, Vec<LostRange>) {
     (found, lost)
 }
 
-fn hides(lost: &LostRange, key: &[u8]) -> bool {
+pub(crate) fn hides(lost: &LostRange, key: &[u8]) -> bool {
     lost.from.as_slice() <= key && lost.to.as_ref().is_none_or(|to| key < to.as_slice())
 }
 

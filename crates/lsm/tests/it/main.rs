@@ -7,6 +7,8 @@ mod cuts;
 mod damaged;
 mod far;
 mod far_suite;
+mod fenced;
+mod fenced_suite;
 mod full_server;
 mod held;
 mod ingest;

@@ -1,12 +1,16 @@
 //! Blocks of runs whose keys contradict their order, with every checksum right: each once had a
 //! cursor return the same keys again and again.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
 use format::run_block::{Block, BlockBuilder, Stored, unpack};
 use format::run_index::{BlockPlace, RunIndex, checksum};
 use format::run_manifest::RunManifest;
-use store::{Durable, Error, KeyRange, Read};
+use store::{Durable, Error, KeyRange, Read, Snapshot};
 use testing::SimEnv;
 
+use crate::damaged::{hides, read_past};
 use crate::util::{TREE, checked, commit, falsify, open, store};
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
@@ -122,6 +126,52 @@ fn a_block_whose_keys_do_not_ascend_is_damage() {
                 assert!(bad.to_string().contains("keys that ascend"), "{what}: {bad}");
             }
             other => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+/// One falsified block hides its own keys, and no others: from a walk, from a check, from a
+/// look-up.
+#[test]
+fn a_block_that_contradicts_its_index_hides_its_own_keys_alone() {
+    type Change = fn(&mut Entries);
+    let changes: [(&str, Change); 3] = [
+        ("another first key", |entries| entries[0].0 = 0_u32.to_be_bytes().to_vec()),
+        ("a last key behind the next block", |entries| {
+            entries.last_mut().expect("an entry").0 = vec![0xff];
+        }),
+        ("no first key", |entries| drop(entries.remove(0))),
+    ];
+    for (what, change) in changes {
+        for block in [0, 1] {
+            let sim = closed();
+            let own = RefCell::default();
+            let blocks = Cell::new(0);
+            falsify_blocks(&sim, |at, entries| {
+                blocks.set(at + 1);
+                if at == block {
+                    own.replace(entries.iter().map(|(key, _)| key.clone()).collect());
+                    change(entries);
+                }
+            });
+            let own: BTreeSet<Vec<u8>> = own.into_inner();
+            if block == 0 && what == "another first key" {
+                continue; // Its first key is that one.
+            }
+            assert!(blocks.get() > 2 && own.len() > 2, "{} blocks", blocks.get());
+            let store = open(&sim);
+            let (found, lost) = read_past(&*store.pin().expect("pin"));
+            assert_eq!(lost.len(), 1, "{what} of block {block}: {lost:?}");
+            for key in (0..1000_u32).map(|n| n.to_be_bytes().to_vec()) {
+                let is_own = own.contains(&key);
+                assert_eq!(hides(&lost[0], &key), is_own, "{what} of block {block}: {key:?}");
+                assert_eq!(found.contains_key(&key), !is_own, "{what} of block {block}: {key:?}");
+                match store.get(TREE, &key) {
+                    Ok(value) => assert_eq!((value, is_own), (Some(vec![7; 100]), false), "{what}"),
+                    Err(Error::Corrupt(_)) => assert!(is_own, "{what} of block {block}: {key:?}"),
+                    Err(error) => panic!("{error}"),
+                }
+            }
         }
     }
 }

@@ -5,17 +5,23 @@
 //! installed, which is started (`outside`); else one that is part of these tests and knows as much
 //! of the protocol as they need (`server`). What orders mishaps is always on the last.
 
+mod cached;
+mod conformance;
 mod cuts;
 mod engine;
 mod mishaps;
 mod objects;
 mod outside;
+mod presence;
+mod refusals;
 mod server;
+mod tls;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use device::{Random, Result, SystemClock, SystemRandom};
-use objects_crate::{Place, S3Blobs};
+use objects_crate::{Keys, Place, S3Blobs};
 
 use ::objects as objects_crate;
 
@@ -25,7 +31,7 @@ fn open(prefix: &str) -> Arc<S3Blobs> {
 }
 
 fn connect(place: &Place) -> Result<S3Blobs> {
-    S3Blobs::open(place, Arc::new(SystemClock::new()), &SystemRandom)
+    S3Blobs::open(place, Arc::new(SystemClock::new()), Arc::new(SystemRandom))
 }
 
 /// A prefix that nobody used, now or in another run.
@@ -40,24 +46,28 @@ fn place(prefix: &str) -> Place {
     Place { prefix: prefix.to_owned(), ..PLACE.get_or_init(whole_server).clone() }
 }
 
+/// Whether the server of these tests is one of a third party, which checks signatures.
+fn is_third_partys() -> bool {
+    place("");
+    THIRD_PARTY.load(Ordering::Relaxed)
+}
+
+static THIRD_PARTY: AtomicBool = AtomicBool::new(false);
+
 /// A place on the server of these tests.
 #[expect(clippy::print_stderr, reason = "a run says what it was on")]
 fn whole_server() -> Place {
     let given = |name: &str| std::env::var(name).ok();
     let or = |name: &str, default: &str| given(name).unwrap_or_else(|| default.to_owned());
-    let mut place = Place {
-        endpoint: String::new(),
-        bucket: or("PANDO_S3_BUCKET", "pando"),
-        region: or("PANDO_S3_REGION", "us-east-1"),
-        prefix: String::new(),
-        keys: (or("PANDO_S3_KEY", "key"), or("PANDO_S3_SECRET", "secret")),
-        silence: Place::SILENCE,
-    };
+    let (id, secret) = (or("PANDO_S3_KEY", "key"), or("PANDO_S3_SECRET", "secret"));
+    let (bucket, region) = (or("PANDO_S3_BUCKET", "pando"), or("PANDO_S3_REGION", "us-east-1"));
+    let mut place = Place::new("", &bucket, &region, Keys { id, secret, token: None });
     let (name, endpoint) = match given("PANDO_S3_ENDPOINT") {
         Some(endpoint) => ("the one given".to_owned(), endpoint),
         None => outside::start(given("PANDO_S3_SERVER").as_deref(), &place)
             .unwrap_or_else(|| ("own".to_owned(), server::start())),
     };
+    THIRD_PARTY.store(name != "own", Ordering::Relaxed);
     eprintln!("objects are on this server: {name}, {endpoint}");
     place.endpoint = endpoint;
     place

@@ -4,14 +4,16 @@
 //! ([`Mishap`]).
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use device::sync::Mutex;
+use device::{Clock, SystemClock};
 
 /// Objects of a part of a list.
 const PART: usize = 1000;
@@ -21,6 +23,8 @@ const PART: usize = 1000;
 pub(crate) enum Mishap {
     /// It is not carried out, and answered with a status and words.
     Status(u16, String),
+    /// It is not carried out, and answered with a status, header lines and a body.
+    Answer(u16, String, String),
     /// It is not carried out, and the connection ends.
     LostRequest,
     /// It is carried out, and the connection ends without an answer.
@@ -43,6 +47,12 @@ pub(crate) struct Objects {
     by_path: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Whether conditions are not heeded.
     careless: bool,
+    /// Whether a condition is checked some time before the object is made.
+    racy: bool,
+    /// Whether several objects cannot be deleted by one request.
+    no_bulk: bool,
+    /// Settings of the bucket by name, such as `versioning`.
+    settings: Mutex<BTreeMap<&'static str, String>>,
     mishaps: Mutex<Vec<(&'static str, Mishap)>>,
     requests: AtomicU64,
 }
@@ -69,6 +79,11 @@ impl Objects {
         objects.iter().find(|(path, _)| path.ends_with(end)).map(|(_, bytes)| bytes.clone())
     }
 
+    /// Gives the bucket a setting.
+    pub(crate) fn set(&self, name: &'static str, text: &str) {
+        self.settings.lock().insert(name, text.to_owned());
+    }
+
     fn mishap(&self, method: &str) -> Option<Mishap> {
         let mut mishaps = self.mishaps.lock();
         let at = mishaps.iter().position(|(of, _)| *of == method)?;
@@ -92,17 +107,39 @@ pub(crate) fn start_careless() -> String {
     listen(Arc::new(Objects { careless: true, ..Objects::default() }))
 }
 
+/// Starts one that decides conditions one after the other, and not at once.
+pub(crate) fn start_racy() -> String {
+    listen(Arc::new(Objects { racy: true, ..Objects::default() }))
+}
+
+/// Starts one that cannot delete several objects by one request.
+pub(crate) fn start_without_bulk() -> (String, Arc<Objects>) {
+    let objects = Arc::new(Objects { no_bulk: true, ..Objects::default() });
+    (listen(Arc::clone(&objects)), objects)
+}
+
 fn listen(objects: Arc<Objects>) -> String {
+    format!("http://{}", accept(objects, Ok))
+}
+
+/// Starts one over connections that something is done to first; answers its address.
+pub(crate) fn accept<S: Read + Write + 'static>(
+    objects: Arc<Objects>,
+    wrap: impl Fn(TcpStream) -> std::io::Result<S> + Clone + Send + 'static,
+) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let address = listener.local_addr().expect("it is bound");
     device::spawn("objects", move || {
         for stream in listener.incoming().flatten() {
-            let objects = Arc::clone(&objects);
-            device::spawn("connection", move || drop(serve(&objects, stream))).expect("a thread");
+            let (objects, wrap) = (Arc::clone(&objects), wrap.clone());
+            let run = move || {
+                drop(stream.set_nodelay(true).and_then(|()| serve(&objects, wrap(stream)?)));
+            };
+            device::spawn("connection", run).expect("a thread");
         }
     })
     .expect("a thread");
-    endpoint
+    address
 }
 
 struct Request {
@@ -116,9 +153,7 @@ struct Request {
 }
 
 /// Answers requests until the connection ends.
-fn serve(objects: &Objects, stream: TcpStream) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut writer = stream.try_clone()?;
+fn serve(objects: &Objects, stream: impl Read + Write) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     while let Some(mut request) = read(&mut reader)? {
         objects.requests.fetch_add(1, Ordering::Relaxed);
@@ -144,6 +179,9 @@ fn serve(objects: &Objects, stream: TcpStream) -> std::io::Result<()> {
             Some(Mishap::Status(status, words)) => {
                 (*status, String::new(), words.as_bytes().to_vec())
             }
+            Some(Mishap::Answer(status, headers, body)) => {
+                (*status, headers.clone(), body.as_bytes().to_vec())
+            }
             _ => objects.answer(&request),
         };
         if mishap == Some(Mishap::LostAnswer) {
@@ -154,13 +192,15 @@ fn serve(objects: &Objects, stream: TcpStream) -> std::io::Result<()> {
         let mut sent = format!("HTTP/1.1 {status} x\r\n{length}{headers}\r\n").into_bytes();
         if mishap == Some(Mishap::ShortBody) {
             sent.extend_from_slice(&body[..body.len() / 2]);
-            writer.write_all(&sent)?;
+            reader.get_mut().write_all(&sent)?;
+            reader.get_mut().flush()?;
             return Ok(());
         }
         if request.method != "HEAD" {
             sent.extend_from_slice(&body);
         }
-        writer.write_all(&sent)?;
+        reader.get_mut().write_all(&sent)?;
+        reader.get_mut().flush()?;
     }
     Ok(())
 }
@@ -209,6 +249,24 @@ type Answer = (u16, String, Vec<u8>);
 
 impl Objects {
     fn answer(&self, request: &Request) -> Answer {
+        if self.racy && request.method == "PUT" {
+            if self.by_path.lock().contains_key(&request.path) && request.conditional {
+                return (412, String::new(), Vec::new());
+            }
+            // Others check meanwhile.
+            SystemClock::new().sleep(Duration::from_millis(20));
+            self.by_path.lock().insert(request.path.clone(), request.body.clone());
+            return (200, String::new(), Vec::new());
+        }
+        let setting = ["versioning", "lifecycle", "object-lock"]
+            .into_iter()
+            .find(|name| request.query.split('&').any(|pair| pair.split('=').next() == Some(name)));
+        if let Some(setting) = setting.filter(|_| request.method == "GET") {
+            return match self.settings.lock().get(setting) {
+                Some(text) => (200, String::new(), text.as_bytes().to_vec()),
+                None => (501, String::new(), b"<Error><Code>NotImplemented</Code></Error>".into()),
+            };
+        }
         let mut objects = self.by_path.lock();
         let none = |status| (status, String::new(), Vec::new());
         match request.method.as_str() {
@@ -228,6 +286,16 @@ impl Objects {
             "DELETE" => {
                 objects.remove(&request.path);
                 none(204)
+            }
+            "POST" if request.query.contains("delete=") && !self.no_bulk => {
+                let text = String::from_utf8(request.body.clone()).expect("text");
+                let bucket = request.path.trim_end_matches('/');
+                for key in text.split("<Key>").skip(1) {
+                    let key = key.split("</Key>").next().expect("it ends");
+                    objects.remove(&format!("{bucket}/{key}"));
+                }
+                let done = "<DeleteResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>";
+                (200, String::new(), done.as_bytes().to_vec())
             }
             "GET" if request.query.contains("list-type=2") => list(&objects, request),
             "GET" | "HEAD" => match (objects.get(&request.path), request.range) {

@@ -7,12 +7,15 @@ use fs::{Entry, FileSystem, Follow, Volume};
 use inode::{Caller, FsError, Kind};
 use nix::unistd::{Uid, User};
 use wire::{
-    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status, Stuck,
+    Answer, Background, Body, Bytes, Call, Failure, FailureKind, Info, StatAnswer, Status,
+    StoreStatus, Stuck,
 };
+
+use crate::host::Prices;
 
 use super::about::{Answered, about};
 use super::connection::Replies;
-use super::held::{Held, at, below, split};
+use super::held::{Held, at, below, of_snapshots, split};
 use super::server::Server;
 use super::sessions::Who;
 use super::trash;
@@ -221,6 +224,9 @@ fn change(fs: &Volume, caller: &Caller, call: &Call<'_>) -> Answered<()> {
 
 /// Removes a tree or a single file. Returns how many snapshots of the removed tree remain.
 fn remove(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answer> {
+    if split(path)?.1 == fs.snapshot_dir() {
+        return Err(of_snapshots(path));
+    }
     below(fs, caller, path, |parent, name| {
         let there = fs.stat_at(caller, parent, name)?;
         if there.kind == Kind::Directory {
@@ -314,8 +320,37 @@ pub(super) fn read(
     }
 }
 
-fn status(server: &Server) -> Answered<Status> {
+/// The object store of the volume, if it is in one.
+fn store_status(server: &Server, status: &fs::VolumeStatus) -> Answered<Option<StoreStatus>> {
+    let Some((store, running)) = server.store() else { return Ok(None) };
+    let counts = store.traffic.counts();
+    let now = server.clock().monotonic();
+    let waits = status.objects.as_ref().and_then(|objects| objects.waits.clone());
+    let prices = Prices::of_environment()?;
+    let (writes, reads) = (counts.create + counts.list, counts.read + counts.head);
+    Ok(Some(StoreStatus {
+        url: store.location.to_string(),
+        creates: counts.create,
+        reads: counts.read,
+        lists: counts.list,
+        heads: counts.head,
+        deletes: counts.delete,
+        retries: counts.retries,
+        bytes_in: counts.bytes_in,
+        bytes_out: counts.bytes_out,
+        cache: store.cache(),
+        day_microdollars: (prices.day(writes, reads, running.as_secs_f64(), status.disk_bytes)
+            * 1e6) as u64,
+        unreachable: counts
+            .failing
+            .map(|failing| (now.saturating_sub(failing.since).as_secs(), failing.why)),
+        waits: waits.map(|(lasts, why)| (lasts.as_secs(), why)),
+    }))
+}
+
+pub(super) fn status(server: &Server) -> Answered<Status> {
     let status = server.fs().status()?;
+    let store = store_status(server, &status)?;
     let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));
     Ok(Status {
         volume: status.id.to_string(),
@@ -362,6 +397,7 @@ fn status(server: &Server) -> Answered<Status> {
             .fs()
             .stuck()
             .map(|(trees, error)| Stuck { trees, failure: Failure::from(error) }),
+        store,
     })
 }
 

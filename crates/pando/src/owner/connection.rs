@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use client::Peer;
+use client::{Peer, Timed};
 use inode::{Caller, Ends, Enforce};
 use wire::{
     Answer, Body, Bytes, Call, Failure, FailureKind, FrameError, HELLO_MAGIC, Hello, Reply,
@@ -24,10 +24,12 @@ use super::{admission, calls};
 /// How soon a connection has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a connection may ask for nothing. Commands ask one thing after the other.
+/// How soon a connection has to send its next request, as a whole. Commands ask one thing after the
+/// other.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// How long an import may send nothing: its source may be slow, but not without end.
+/// How soon an import has to send its next message, as a whole: its source may be slow, but not
+/// without end.
 const SILENT_IMPORT_MAX: Duration = Duration::from_secs(300);
 
 /// How soon the other side has to read what it requested: a pager that is left open must not keep
@@ -143,9 +145,9 @@ pub(super) fn serve(server: &Server, id: u64, stream: UnixStream) {
 fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameError> {
     let caller = caller(client::peer(stream.as_fd())?);
     // A client that connects and sends nothing must not keep a place from others.
-    stream.set_read_timeout(Some(HELLO_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;
-    let mut reader = BufReader::with_capacity(256 << 10, stream.try_clone()?);
+    let mut reader = BufReader::with_capacity(256 << 10, Timed::new(stream.try_clone()?));
+    reader.get_mut().limit(Some(HELLO_WITHIN))?;
     let Some(peer) = server.outgoing(id, stream) else { return Ok(()) };
     let mut replies = Replies::new(peer);
     let mut frame = Vec::new();
@@ -153,12 +155,12 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
     if !welcome(server, &frame, &mut replies)? {
         return Ok(());
     }
-    reader.get_ref().set_read_timeout(Some(SILENCE_MAX))?;
     let mut work = Work::default();
     loop {
         if reader.buffer().is_empty() {
             replies.writer.flush()?;
         }
+        reader.get_mut().limit(work.silence_max())?;
         let read = read_frame(&mut reader, &mut frame);
         if read.is_err() || server.session_ended_by(id).is_some() {
             return end(server, id, read, &work, &mut replies);
@@ -194,9 +196,6 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
                 Err(failure) => replies.send(Body::Failed(failure))?,
             },
         }
-        if work.is_none() != was_idle {
-            reader.get_ref().set_read_timeout(work.silence_max())?;
-        }
         if work.is_none() && !server.set_busy(id, None) {
             return Ok(replies.say_leaving()?);
         }
@@ -221,7 +220,7 @@ fn end(
         Err(_) if work.is_none() && server.is_leaving() => Ok(replies.say_leaving()?),
         Err(FrameError::Broken(error)) if is_timeout(&error) => {
             let seconds = work.silence_max().unwrap_or_default().as_secs();
-            let message = format!("the daemon (pid {pid}) heard nothing for {seconds} s");
+            let message = format!("the daemon (pid {pid}) got no whole request for {seconds} s");
             tracing::info!(%message, session = id, "a session ends");
             Ok(replies.say_end(message, work)?)
         }

@@ -23,11 +23,15 @@ impl<'a> Held<'a> {
         path: &[u8],
         follow: Follow,
     ) -> Answered<Held<'a>> {
-        let held = Held::shown(fs, caller, path, follow)?;
-        if Volume::is_virtual(held.entry.node) {
-            return Err(about(FsError::NotPermitted("a directory of snapshots"), path));
+        Held::shown(fs, caller, path, follow)?.stored(path)
+    }
+
+    /// Refuses what a mount shows and the volume does not store.
+    pub(super) fn stored(self, path: &[u8]) -> Answered<Held<'a>> {
+        if Volume::is_virtual(self.entry.node) {
+            return Err(of_snapshots(path));
         }
-        Ok(held)
+        Ok(self)
     }
 
     /// Like [`Held::resolve`], but also finds what a mount shows and the volume does not store.
@@ -82,6 +86,14 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.fs.forget(self.entry.node, 1);
     }
+}
+
+/// Why nothing can be done with a directory of snapshots itself.
+pub(super) fn of_snapshots(path: &[u8]) -> Failure {
+    about(FsError::NotPermitted("a directory of snapshots"), path).hint(
+        "name the directory that it belongs to; `pando snapshot list DIR` lists its snapshots, \
+         `pando snapshot delete DIR NAME` deletes one",
+    )
 }
 
 /// Calls a function with the directory at a path.

@@ -42,18 +42,21 @@ mod trash;
 mod watch;
 
 use device::sync;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::Launch;
 use device::{Env, LocalDevice};
-use fs::{FileSystem, Fs, Volume};
+use fs::{FileSystem, Fs};
 use store::Durability;
+use vfs::Observed;
 use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
-use crate::{cache_size, index_cache, log_place};
+use crate::host::{self, Claim, Store, TakeOver};
+use crate::{cache_size, index_cache, log_place, metrics};
 pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
@@ -76,6 +79,10 @@ pub(crate) struct Start {
     pub(crate) index_bytes: Option<u64>,
     /// How long an unmounted daemon stays without a request; `None` means for ever.
     pub(crate) idle: Option<Duration>,
+    /// Where to answer scrapes of metrics, if at all.
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Whether to replace a daemon on another host.
+    pub(crate) take_over: TakeOver,
 }
 
 /// A mount to make.
@@ -110,20 +117,39 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     let log = log_place::hold(&start.volume, &*env.clock, log_place::Claim::Write)?;
     let door = Door::open(lock, device.directory())
         .map_err(|error| failure::io("listen in", &start.volume, &error))?;
-    let ended = own(start, &env, &door, tell);
+    let connected = host::connect(&start.volume, env);
+    let ended = connected.and_then(|(env, store)| own(start, &env, store, &door, tell));
     door.close().unwrap_or_default();
     drop(log);
     door.release();
     ended
 }
 
-fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
+fn own(
+    start: &Start,
+    env: &Env,
+    store: Option<Store>,
+    door: &Arc<Door>,
+    tell: &mut dyn FnMut(&Launch),
+) -> Result<()> {
     let (events, inbox) = sync::channel();
     signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
+    let bound = start.metrics.map(metrics::Bound::bind).transpose()?;
+    let calls = bound.is_some().then(metrics::Calls::new);
+    let claim = match &store {
+        Some(store) => Some(Arc::new(Claim::announce(store, env, start.take_over)?)),
+        None => None,
+    };
     let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
-    let fs = opened.map_err(|error| failure::open(&start.volume, &error))?;
+    let fs = match opened {
+        Ok(fs) => fs,
+        Err(error) => {
+            withdraw(claim);
+            return Err(failure::open(&start.volume, &error));
+        }
+    };
     let shown = fs.with_virtual_dirs();
     let shown = match &options {
         None => shown,
@@ -131,11 +157,24 @@ fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)
     };
     let shown = Arc::new(shown);
     let clock = Arc::clone(&env.clock);
-    let server = Server::new(start, Arc::clone(&shown), clock, events.clone(), Arc::clone(door));
-    let served = match options {
-        None => Ok(None),
-        Some(options) => mount(&shown, &options, events).map(Some),
+    let server =
+        Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
+    let beating = claim.as_ref().map_or(Ok(()), |claim| server.announce(claim));
+    beating.map_err(|error| failure::io("start a thread for", &start.volume, &error))?;
+    let front: Arc<dyn FileSystem> = match &calls {
+        None => shown,
+        Some(calls) => {
+            Arc::new(Observed::new(shown, Arc::new(calls.clone()), Arc::clone(&env.clock)))
+        }
     };
+    let answered = match bound.zip(calls) {
+        None => Ok(()),
+        Some((bound, calls)) => bound.serve(&calls, server.source(), Arc::clone(&env.clock)),
+    };
+    let served = answered.and_then(|()| match options {
+        None => Ok(None),
+        Some(options) => mount(front, &options, events).map(Some),
+    });
     let ended = served.and_then(|mount| {
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
@@ -144,6 +183,7 @@ fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)
     });
     server.end_background();
     let closed = fs.close();
+    withdraw(claim);
     ended.and(closed.map_err(|error| {
         let failure = Failure::from(error);
         let message = format!("closing {}: {failure}", start.volume.display());
@@ -151,14 +191,20 @@ fn own(start: &Start, env: &Env, door: &Arc<Door>, tell: &mut dyn FnMut(&Launch)
     }))
 }
 
+/// Withdraws an announcement that nothing else repeats any more.
+fn withdraw(claim: Option<Arc<Claim>>) {
+    if let Some(claim) = claim.and_then(Arc::into_inner) {
+        claim.withdraw();
+    }
+}
+
 /// Mounts the volume, and sends an event when the mount is gone.
 fn mount(
-    fs: &Arc<Volume>,
+    fs: Arc<dyn FileSystem>,
     options: &fuse::MountOptions,
     events: sync::Sender<Event>,
 ) -> Result<Arc<fuse::Mount>> {
-    let shared: Arc<dyn FileSystem> = Arc::clone(fs) as Arc<dyn FileSystem>;
-    let mount = fuse::mount(shared, options).map_err(|error| failure::mount(&error))?;
+    let mount = fuse::mount(fs, options).map_err(|error| failure::mount(&error))?;
     let mount = Arc::new(mount);
     let watched = Arc::clone(&mount);
     device::spawn("unmounted", move || {

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use client::Listening;
@@ -15,7 +15,7 @@ use device::Clock;
 use device::sync::{Condvar, Mutex};
 use fs::Volume;
 use program::Background;
-use wire::{Failure, FailureKind, Followed, ScanWatch};
+use wire::{Failure, FailureKind, Followed, ScanWatch, Status};
 
 use super::door::Door;
 use super::peer_wait::Outgoing;
@@ -23,6 +23,8 @@ use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
+use crate::host::{Claim, Store};
+use crate::metrics;
 
 /// How long a command waits to see changes made through the mount, and for its own effect to be
 /// visible there. To drop pages the kernel may have to write them first, on a disk that is busy
@@ -60,7 +62,11 @@ pub(super) enum Event {
 pub(super) struct Server {
     volume: PathBuf,
     fs: Arc<Volume>,
+    /// The object store that keeps the volume, if one does.
+    store: Option<Store>,
     clock: Arc<dyn Clock>,
+    /// When the daemon started, on that clock.
+    started: Duration,
     events: Sender<Event>,
     /// How long it stays without a request; `None` means for ever.
     idle: Option<Duration>,
@@ -86,7 +92,7 @@ struct Registry {
 impl Server {
     pub(super) fn new(
         start: &Start,
-        fs: Arc<Volume>,
+        (fs, store): (Arc<Volume>, Option<Store>),
         clock: Arc<dyn Clock>,
         events: Sender<Event>,
         door: Arc<Door>,
@@ -97,7 +103,9 @@ impl Server {
         Arc::new(Server {
             volume: start.volume.clone(),
             fs,
+            store,
             clock,
+            started: last_active,
             events,
             idle: start.idle.filter(|_| start.mount.is_none()),
             mount: OnceLock::new(),
@@ -108,6 +116,11 @@ impl Server {
             changed: Condvar::new(),
             door,
         })
+    }
+
+    /// Its clock.
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.clock
     }
 
     /// The volume's directory.
@@ -123,6 +136,17 @@ impl Server {
     /// The volume.
     pub(super) fn fs(&self) -> &Arc<Volume> {
         &self.fs
+    }
+
+    /// The object store that keeps the volume, if one does, and the time since the daemon started.
+    pub(super) fn store(&self) -> Option<(&Store, Duration)> {
+        let running = self.clock.monotonic().saturating_sub(self.started);
+        self.store.as_ref().map(|store| (store, running))
+    }
+
+    /// What its metrics are read from. It does not keep the server alive.
+    pub(super) fn source(self: &Arc<Server>) -> impl metrics::Source + use<> {
+        Reported(Arc::downgrade(self))
     }
 
     /// Its background work.
@@ -142,6 +166,12 @@ impl Server {
             Some(server) => server.schedules.step(&*server, &*server.clock),
             None => Ok(Duration::MAX),
         })
+    }
+
+    /// Starts to repeat the announcement that this process has the volume open.
+    pub(super) fn announce(self: &Arc<Server>, claim: &Arc<Claim>) -> io::Result<()> {
+        let (claim, clock) = (Arc::clone(claim), Arc::clone(&self.clock));
+        self.background.drive("presence", move || claim.beat(clock.monotonic()))
     }
 
     /// The mount, if there is one.
@@ -484,6 +514,22 @@ impl Server {
     /// Ends background work.
     pub(super) fn end_background(&self) {
         self.background.end();
+    }
+}
+
+/// A server, for its metrics.
+struct Reported(Weak<Server>);
+
+impl metrics::Source for Reported {
+    fn status(&self) -> Option<Status> {
+        let server = self.0.upgrade()?;
+        super::calls::status(&server)
+            .inspect_err(|error| tracing::warn!(%error, "the state of the volume cannot be read"))
+            .ok()
+    }
+
+    fn sessions(&self) -> u64 {
+        self.0.upgrade().map_or(0, |server| server.registry.lock().sessions.len() as u64)
     }
 }
 

@@ -183,6 +183,7 @@ fn split<'a>(fs: &'a Volume, caller: &Caller, path: &[u8]) -> Answered<(Held<'a>
         let follow = if length == names.len() { Follow::No } else { Follow::Yes };
         match Held::exactly(fs, caller, &prefix, follow) {
             Ok(held) if held.entry.attr.kind == Kind::Directory => {
+                let held = held.stored(path)?;
                 return Ok((held, names[length..].iter().map(|name| name.to_vec()).collect()));
             }
             Ok(_) => {}

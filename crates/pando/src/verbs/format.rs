@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use device::{Device, Env, LocalDevice};
-use fs::{Engine, FormatOptions, Fs, Layout};
+use fs::{Engine, FormatOptions, Fs, Layout, OpenError};
 use serde_json::json;
 use wire::{Failure, FailureKind};
 
 use crate::cli::FormatArgs;
 use crate::failure::{self, Result};
+use crate::host;
 use crate::log_place::{self, LogHeld};
 use crate::output::{self, Output};
 use crate::place::{Place, refuse_path};
@@ -22,7 +23,10 @@ use crate::place::{Place, refuse_path};
 const TRIES: usize = 1000;
 
 pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
-    let engine = Engine::from(args.engine);
+    if let Some((url, inner)) = host::url(&args.voldir) {
+        return in_store(args, url, &inner, output);
+    }
+    let engine = args.engine.map(Engine::from).unwrap_or_default();
     if args.layout.is_some() && engine != Engine::Lsm {
         return Err(Failure::new(FailureKind::Invalid, "--layout requires --engine lsm"));
     }
@@ -39,12 +43,54 @@ pub(crate) fn run(args: &FormatArgs, output: &mut Output) -> Result<()> {
     output.object(&json!({
         "volume": id,
         "path": args.voldir.to_string_lossy(),
-        "format_version": format::volume::VERSION,
+        "format_version": format::volume::VERSION_OF_DIRECTORY,
         "engine": engine.name(),
         "layout": (engine == Engine::Lsm).then(|| layout.name()),
         "log_dir": args.log_dir.as_deref().map(Path::to_string_lossy),
     }))?;
     output.line(&format!("made volume {id} in {}", args.voldir.display()))
+}
+
+/// Makes a volume in an object store.
+fn in_store(args: &FormatArgs, url: &str, inner: &[u8], output: &mut Output) -> Result<()> {
+    let refuse = |what: &str| {
+        let message = format!("{what} is not possible in an object store");
+        Err(Failure::new(FailureKind::Invalid, message))
+    };
+    if args.engine.is_some_and(|engine| Engine::from(engine) != Engine::Lsm) {
+        return refuse("an engine other than lsm");
+    }
+    if args.log_dir.is_some() {
+        return refuse("--log-dir: the log is in the store, which");
+    }
+    if inner.iter().any(|&byte| byte != b'/') {
+        return Err(Failure::new(FailureKind::Invalid, "`format` takes no path inside a volume"));
+    }
+    let snapshot_dir = args.snapshot_dir.as_bytes();
+    check_name(snapshot_dir)?;
+    let (directory, env, location) = host::for_format(url)?;
+    let layout = args.layout.map_or(Layout::Column, Layout::from);
+    let plan = Plan { engine: Engine::Lsm, layout, log_dir: None };
+    let id = Fs::format(&env, &options(snapshot_dir, &plan))
+        .map_err(|error| match error {
+            OpenError::NotEmpty(name) => {
+                let message = format!("{location} is not empty: it holds {name}");
+                Failure::new(FailureKind::NotEmpty, message).hint("choose an empty prefix")
+            }
+            OpenError::Device(error) => host::of_store(&location, &error),
+            error => failure::open(&args.voldir, &error),
+        })?
+        .to_string();
+    host::finish(&location, &directory, &env)?;
+    output.object(&json!({
+        "volume": id,
+        "path": args.voldir.to_string_lossy(),
+        "host_directory": directory.to_string_lossy(),
+        "format_version": format::volume::VERSION,
+        "engine": plan.engine.name(),
+        "layout": layout.name(),
+    }))?;
+    output.line(&format!("made volume {id} in {location}"))
 }
 
 /// Refuses an invalid name for the directory of snapshots.
@@ -184,19 +230,10 @@ fn link_to_empty(link: &Path, log_dir: &Path, held: &LogHeld) -> Result<()> {
 }
 
 fn format(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Result<String> {
-    let Plan { engine, layout, .. } = *plan;
     let failed = |error| failure::device(voldir, &error);
     let device = Arc::new(fs::volume_files(voldir).map_err(failed)?);
     let env = Env::on(Arc::<LocalDevice>::clone(&device));
-    let options = FormatOptions {
-        engine,
-        layout,
-        snapshot_dir: snapshot_dir.to_vec(),
-        root_uid: rustix::process::geteuid().as_raw(),
-        root_gid: rustix::process::getegid().as_raw(),
-        ..FormatOptions::default()
-    };
-    let id = Fs::format(&env, &options).map_err(|error| {
+    let id = Fs::format(&env, &options(snapshot_dir, plan)).map_err(|error| {
         let failure = failure::open(voldir, &error);
         match failure.kind {
             FailureKind::Exists => failure.hint("remove it first, or choose another directory"),
@@ -207,6 +244,17 @@ fn format(voldir: &Path, snapshot_dir: &[u8], plan: &Plan<'_>) -> Result<String>
     // Every user may reach the socket, and only the owner may list or read the directory.
     device.set_mode(0o711).map_err(failed)?;
     Ok(id.to_string())
+}
+
+fn options(snapshot_dir: &[u8], plan: &Plan<'_>) -> FormatOptions {
+    FormatOptions {
+        engine: plan.engine,
+        layout: plan.layout,
+        snapshot_dir: snapshot_dir.to_vec(),
+        root_uid: rustix::process::geteuid().as_raw(),
+        root_gid: rustix::process::getegid().as_raw(),
+        ..FormatOptions::default()
+    }
 }
 
 /// Creates the directory; `false` if it existed.

@@ -18,6 +18,7 @@ use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, Fail
 
 use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
+use crate::host::{self, Store};
 use crate::interrupt;
 use crate::log_place::{self, Claim};
 use crate::output::{self, Output, number, size};
@@ -38,16 +39,20 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
     };
     let env = fs::volume_files(&volume).map(|files| Env::on(Arc::new(files)));
     let env = env.map_err(|error| not_theirs(failure::device(&volume, &error)))?;
+    let (env, store) = host::connect(&volume, env)?;
     if args.repair && !args.dry_run {
         let how = if args.discard_log { Repair::DoAndCutLog } else { Repair::Do };
-        let repaired = repair(&volume, &env, how, &mut show);
+        let repaired = repair(&volume, (&env, store.as_ref()), how, &mut show);
         bar.finish_and_clear();
         return report_repair(&volume, &repaired.map_err(not_theirs)?, output);
     }
     let listen =
         || interrupt::says("nothing was changed", "run it again to start over", &bar, output);
     let found = match env.device.try_lock("owner.lock") {
-        Ok(Some(_alone)) => offline(&volume, &env, &mut show).map_err(not_theirs),
+        Ok(Some(_alone)) => {
+            store.as_ref().map_or(Ok(()), |store| host::refuse_open(store, &env))?;
+            offline(&volume, &env, &mut show).map_err(not_theirs)
+        }
         Ok(None) => listen().and_then(|()| through_owner(&volume, &mut show)).map(in_use),
         Err(error) => {
             let failure = failure::device(&volume, &error);
@@ -128,11 +133,14 @@ fn offline(
 
 fn repair(
     volume: &Path,
-    env: &Env,
+    (env, store): (&Env, Option<&Store>),
     how: Repair,
     show: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
     let _alone = alone(volume, env)?;
+    if let Some(store) = store {
+        host::refuse_open(store, env)?;
+    }
     let _log = log_place::hold(volume, &*env.clock, Claim::Write)?;
     let mut progress = interruptible(show)?;
     let repaired =

@@ -12,6 +12,7 @@ use wire::{Answer, Call, Failure, FailureKind};
 
 use crate::cli::MountArgs;
 use crate::failure::{self, Result};
+use crate::host::TakeOver;
 use crate::output::Output;
 use crate::place::Place;
 use crate::{owner, session, spawn};
@@ -42,6 +43,8 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
             cache_bytes: args.cache_size,
             index_bytes: args.index_cache,
             idle: None,
+            metrics: args.metrics,
+            take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
         };
         let mut told = Ok(());
         owner::run(&start, &mut |launch| {
@@ -56,6 +59,10 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         for (option, bytes) in sizes {
             extra.extend(bytes.into_iter().flat_map(|n| [option.into(), n.to_string().into()]));
         }
+        if let Some(address) = args.metrics {
+            extra.extend(["--metrics".into(), address.to_string().into()]);
+        }
+        extra.extend(args.take_over.then(|| "--take-over".into()));
         for option in options {
             extra.extend(["-o".into(), OsString::from(option)]);
         }

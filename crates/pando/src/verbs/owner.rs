@@ -6,6 +6,7 @@ use client::LaunchReport;
 
 use crate::cli::OwnerArgs;
 use crate::failure::Result;
+use crate::host::TakeOver;
 use crate::owner;
 use crate::owner::detach;
 
@@ -20,6 +21,8 @@ pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
         cache_bytes: args.cache_size,
         index_bytes: args.index_cache,
         idle: Some(Duration::from_secs(args.idle_seconds)),
+        metrics: args.metrics,
+        take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
     };
     let mut report = LaunchReport::new(std::io::stdout());
     let ended = owner::run(&start, &mut |launch| {

@@ -1,7 +1,7 @@
 //! `pando status`: the state of a volume and of its daemon.
 
 use serde_json::json;
-use wire::{Answer, Background, Call, Followed, Merges, ScanInfo, Status, ValueLogs};
+use wire::{Answer, Background, Call, Followed, Merges, ScanInfo, Status, StoreStatus, ValueLogs};
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
@@ -140,6 +140,7 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
             "counting": status.background.counting,
             "reclaimed": status.background.reclaimed,
         },
+        "store": status.store.as_ref().map(store_json),
         "read_only": status.read_only,
         "damaged": status.damaged,
         "stuck": status.stuck.as_ref().map(|stuck| json!({
@@ -147,6 +148,65 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
             "why": stuck.failure.message,
         })),
     })
+}
+
+fn store_json(store: &StoreStatus) -> serde_json::Value {
+    let lasts = |waits: &Option<(u64, String)>| {
+        waits.as_ref().map(|(seconds, why)| json!({ "seconds": seconds, "why": why }))
+    };
+    json!({
+        "url": store.url,
+        "requests": {
+            "create": store.creates,
+            "read": store.reads,
+            "list": store.lists,
+            "head": store.heads,
+            "delete": store.deletes,
+            "retries": store.retries,
+        },
+        "bytes_received": store.bytes_in,
+        "bytes_sent": store.bytes_out,
+        "cache": store.cache.map(|cache| json!({
+            "hits": cache.hits,
+            "misses": cache.misses,
+            "bytes": cache.bytes,
+        })),
+        "dollars_a_day": store.day_microdollars as f64 / 1e6,
+        "unreachable": lasts(&store.unreachable),
+        "changes_wait": lasts(&store.waits),
+    })
+}
+
+fn store_text(store: &StoreStatus, output: &mut Output) -> Result<()> {
+    let requests = format!(
+        "{} create, {} read, {} list, {} head, {} delete; {} received, {} sent",
+        number(store.creates),
+        number(store.reads),
+        number(store.lists),
+        number(store.heads),
+        number(store.deletes),
+        size(store.bytes_in),
+        size(store.bytes_out),
+    );
+    let mut rows = vec![
+        ("store", store.url.clone()),
+        ("requests", requests),
+        (
+            "price",
+            format!("${:.2} a day, if it goes on like this", store.day_microdollars as f64 / 1e6),
+        ),
+    ];
+    if let Some(cache) = store.cache {
+        let (hits, misses) = (number(cache.hits), number(cache.misses));
+        rows.push(("host cache", format!("{}, {hits} hits, {misses} misses", size(cache.bytes))));
+    }
+    let lasts = |(seconds, why): &(u64, String)| format!("for {seconds} s: {why}");
+    rows.extend(store.unreachable.as_ref().map(|it| ("UNREACHABLE", lasts(it))));
+    rows.extend(store.waits.as_ref().map(|it| ("WAITS", lasts(it))));
+    for (label, value) in rows {
+        output.line(&format!("{label:<12}{value}"))?;
+    }
+    Ok(())
 }
 
 /// Bytes written per byte that operations submitted; `None` if they submitted none, as in an idle
@@ -274,6 +334,9 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         if let Some(logs) = merges.logs {
             output.line(&format!("{:<12}{}", "value logs", logs_text(logs, merges.cleaned)))?;
         }
+    }
+    if let Some(store) = &status.store {
+        store_text(store, output)?;
     }
     let stuck = status.stuck.as_ref().map(|stuck| {
         let trees = output::count(stuck.trees, "tree", "trees");

@@ -7,9 +7,15 @@ use std::time::Duration;
 use device::{Clock, SystemClock};
 
 use crate::load::{self, Ledger};
-use crate::world::World;
+use crate::world::{OBJECTS, World};
 
 on_each_engine!(kill_the_mount_under_load_and_lose_nothing);
+
+/// The same, and the host with its disk is lost with the daemon.
+#[test]
+fn lose_the_host_under_load_and_nothing_that_was_synced() {
+    kill_the_mount_under_load_and_lose_nothing(OBJECTS);
+}
 
 const THREADS: u64 = 3;
 
@@ -46,6 +52,9 @@ fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
             stop.store(true, Ordering::Relaxed);
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
+        if engine == OBJECTS {
+            world.lose_host();
+        }
         // A command of the load may have found the dead mount and started a daemon; the mount
         // replaces it.
         assert!(world.mount());

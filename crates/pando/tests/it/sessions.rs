@@ -2,7 +2,7 @@
 //! the user that owns the volume always get an answer, can unmount, and mount again.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -116,9 +116,31 @@ fn an_idle_session_ends_by_itself() {
     let world = World::new();
     world.ok(&["ls", &world.at("/")]);
     let mut silent = connect(&world.volume).unwrap();
+    let slow = connect(&world.volume).unwrap();
     silent.ask(Call::Status).unwrap();
-    let failure = silent.receive().unwrap_err();
-    assert!(failure.message.contains("heard nothing for 60 s"), "{failure:?}");
+    // One that sends the length of a request, and then a byte before each time-out, is idle, too.
+    let mut stream = slow.stream().unwrap();
+    stream.write_all(&100_000_u32.to_le_bytes()).unwrap();
+    let ended = AtomicBool::new(false);
+    device::scope(|scope| {
+        scope.spawn(|| {
+            while stream.write_all(&[0]).is_ok() {
+                SystemClock::new().sleep(Duration::from_millis(200));
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        let failure = silent.receive().unwrap_err();
+        assert!(failure.message.contains("got no whole request for 60 s"), "{failure:?}");
+        let clock = SystemClock::new();
+        while !ended.load(Ordering::Relaxed) && clock.monotonic() < Duration::from_secs(20) {
+            clock.sleep(Duration::from_millis(50));
+        }
+        let is_ended = ended.load(Ordering::Relaxed);
+        if !is_ended {
+            slow.stream().unwrap().shutdown(std::net::Shutdown::Both).unwrap();
+        }
+        assert!(is_ended, "a request that comes byte by byte keeps its connection");
+    });
 }
 
 /// Asks repeatedly whether all work is done, without sending any.

@@ -110,3 +110,45 @@ fn the_trash_of_a_directory_is_listed_beside_a_damaged_clone() {
     assert_eq!(listed[0]["path"], world.at("/f"));
     world.ok(&["restore", &world.at("/f")]);
 }
+
+/// Regression: these answered "stale handle", which gives no reason and no remedy.
+#[test]
+fn a_directory_of_snapshots_is_refused_with_the_reason_and_a_remedy() {
+    let world = World::new();
+    let source = world.path().join("source");
+    std::fs::create_dir_all(source.join("sub")).unwrap();
+    std::fs::write(source.join("sub/f"), "text").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
+    for has_trash in [false, true] {
+        if has_trash {
+            world.ok(&["trash", "on", &world.at("/d")]);
+        }
+        let name = format!("s{has_trash}");
+        world.ok(&["snapshot", "create", &world.at("/d"), &name]);
+        let verbs = [
+            &["rmr"][..],
+            &["trash", "list"],
+            &["trash", "on"],
+            &["trash", "off"],
+            &["trash", "empty"],
+            &["restore"],
+        ];
+        for verb in verbs {
+            let of_snapshots = world.at("/d/.snapshots");
+            let answer = world.run(&[verb, &[&of_snapshots]].concat());
+            let said = answer.err;
+            assert_ne!(answer.code, 0, "{verb:?}");
+            assert!(said.contains("a directory of snapshots"), "{verb:?}: {said}");
+            assert!(said.contains("pando snapshot list DIR"), "{verb:?}: {said}");
+            for below in ["", "/sub", "/sub/f", "/none"] {
+                let path = format!("{of_snapshots}/{name}{below}");
+                let answer = world.run(&[verb, &[&path]].concat());
+                let said = answer.err;
+                assert!(answer.code != 0 || verb == ["trash", "list"], "{verb:?} {path}");
+                assert!(!said.contains("stale"), "{verb:?} {path}: {said}");
+            }
+        }
+        let shown = world.ok(&["ls", &world.at(&format!("/d/.snapshots/{name}"))]);
+        assert!(shown.contains("sub"), "{shown}");
+    }
+}

@@ -13,6 +13,9 @@ use tempfile::TempDir;
 /// The binary under test.
 pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
 
+/// What [`World::on`] takes for a volume in an object store, instead of an engine.
+pub(crate) const OBJECTS: &str = "objects";
+
 /// Longest run time of a command in seconds, on a slow and busy machine.
 const LONGEST_SECONDS: &str = "900";
 
@@ -29,7 +32,10 @@ pub(crate) const NOBODY: u32 = 65534;
 /// A volume, and where it may be mounted. Mounts and daemons end with it.
 pub(crate) struct World {
     directory: TempDir,
+    /// Its directory; that of this host, if the volume is in an object store.
     pub(crate) volume: PathBuf,
+    /// Its URL, if it is in an object store.
+    url: Option<String>,
     pub(crate) mount_point: PathBuf,
 }
 
@@ -51,9 +57,42 @@ impl World {
 
     /// The same on an engine.
     pub(crate) fn on(engine: &str) -> World {
+        if engine == OBJECTS {
+            return World::in_store();
+        }
         let world = World::without_volume();
         world.format(engine);
         world
+    }
+
+    /// A fresh volume in an object store: a directory that hosts share.
+    pub(crate) fn in_store() -> World {
+        let mut world = World::without_volume();
+        let store = world.path().join("store");
+        std::fs::create_dir(&store).unwrap();
+        let url = format!("file://{}", store.display());
+        world.ok(&["format", &url]);
+        let mut hosts = std::fs::read_dir(world.hosts()).unwrap();
+        world.volume = hosts.next().expect("a host directory").unwrap().path();
+        world.url = Some(url);
+        world
+    }
+
+    /// The directory of the host's directories of volumes in object stores.
+    pub(crate) fn hosts(&self) -> PathBuf {
+        self.path().join("hosts")
+    }
+
+    /// Loses the host: its daemon dies, and so does everything on its disk.
+    pub(crate) fn lose_host(&self) {
+        assert!(self.url.is_some(), "the volume is in an object store");
+        if let Some(pid) = self.owner().filter(|&pid| is_alive(pid)) {
+            signal(pid, rustix::process::Signal::KILL);
+            wait_until("the owner is gone", || !is_alive(pid));
+        }
+        if self.volume.exists() {
+            std::fs::remove_dir_all(&self.volume).unwrap();
+        }
     }
 
     /// Creates the volume.
@@ -74,7 +113,7 @@ impl World {
         let volume = directory.path().join("volume");
         let mount_point = directory.path().join("mnt");
         std::fs::create_dir(&mount_point).unwrap();
-        World { directory, volume, mount_point }
+        World { directory, volume, url: None, mount_point }
     }
 
     /// The directory that everything is in.
@@ -84,12 +123,12 @@ impl World {
 
     /// A path argument inside the volume.
     pub(crate) fn at(&self, inner: &str) -> String {
-        format!("{}:{inner}", self.volume.display())
+        format!("{}:{inner}", self.vol())
     }
 
-    /// The volume directory as an argument.
+    /// The volume as an argument: its directory, or its URL.
     pub(crate) fn vol(&self) -> &str {
-        self.volume.to_str().unwrap()
+        self.url.as_deref().unwrap_or_else(|| self.volume.to_str().unwrap())
     }
 
     /// The mount point as an argument.
@@ -111,11 +150,11 @@ impl World {
 
     /// Runs the binary, which must end at some time: if one waits forever, its test fails with the
     /// daemon's log, and the whole run does not hang silently.
-    #[expect(clippy::unused_self, reason = "a command belongs to the world that ends its owner")]
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Answer {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=10", LONGEST_SECONDS, PANDO]).args(arguments);
         command.env("PANDO_IDLE_SECONDS", IDLE_SECONDS).stdin(Stdio::null());
+        command.env("PANDO_HOST_DIRECTORY", self.hosts());
         let output = command.output().unwrap();
         let answer = answer(&output);
         assert!(answer.code != 124 && answer.code != 137, "not within {LONGEST_SECONDS} s");

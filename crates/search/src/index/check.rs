@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use device::Device;
 use format::Corruption;
 use inode::NameHash;
 
 use super::base::{Base, file, read_groups, read_manifest};
-use super::files::{Files, cluster_name};
+use super::files::{Files, Home, cluster_name};
 use crate::cluster::{BlobSource, Cluster};
 use crate::{Error, Result};
 
@@ -22,13 +21,8 @@ pub struct Of {
 
 /// Reads all files of a base, adds each defect to `found`, and returns the number of files. Fails
 /// only if the disk returns an error.
-pub fn check_base(
-    device: &Arc<dyn Device>,
-    of: Of,
-    tree: u64,
-    found: &mut Vec<Corruption>,
-) -> Result<u64> {
-    let files = Files::new(Arc::clone(device));
+pub fn check_base(home: &Home, of: Of, tree: u64, found: &mut Vec<Corruption>) -> Result<u64> {
+    let files = Files::new(home.clone());
     let manifest = match read_manifest(&files, of.volume, tree) {
         Ok(manifest) => manifest,
         Err(error) => return damage(error, found).map(|()| 1),
@@ -84,8 +78,8 @@ pub fn check_base(
 }
 
 /// Deletes all files of an index that no record names.
-pub fn delete_all(device: &Arc<dyn Device>) -> Result<()> {
-    let files = Files::new(Arc::clone(device));
+pub fn delete_all(home: &Home) -> Result<()> {
+    let files = Files::new(home.clone());
     for name in files.list()? {
         files.delete(&name)?;
     }

@@ -3,16 +3,39 @@
 use std::sync::Arc;
 
 use device::sync::Mutex;
-use device::{Blobs, Device, LocalBlobs};
+use device::{Blobs, BlobsBelow, Device, Env, Found, LocalBlobs, compare, part_of};
 
 use crate::Result;
 
 /// The directory of the volume that holds them.
 pub const DIRECTORY: &str = "index";
 
+/// How often a blob that is left from earlier work is replaced: requests of an earlier process may
+/// make it again.
+const TRIES: usize = 8;
+
+/// Where the files of an index are.
+#[derive(Clone)]
+pub struct Home {
+    /// The volume directory.
+    pub device: Arc<dyn Device>,
+    /// The objects, if the index is in an object store.
+    pub objects: Option<Arc<dyn Blobs>>,
+}
+
+impl Home {
+    /// The home of the index of a volume.
+    pub fn of(env: &Env) -> Home {
+        let below = |objects: &device::Objects| {
+            Arc::new(BlobsBelow::new(Arc::clone(&objects.cached), DIRECTORY)) as Arc<dyn Blobs>
+        };
+        Home { device: Arc::clone(&env.device), objects: env.objects.as_ref().map(below) }
+    }
+}
+
 /// Blobs of the index; the first write creates the directory.
 pub(crate) struct Files {
-    device: Arc<dyn Device>,
+    home: Home,
     open: Mutex<Option<Arc<dyn Blobs>>>,
 }
 
@@ -34,27 +57,33 @@ pub(crate) fn owner_of(name: &str) -> Option<u64> {
 
 impl Files {
     /// The files of a volume.
-    pub(crate) fn new(device: Arc<dyn Device>) -> Files {
-        Files { device, open: Mutex::new(None) }
+    pub(crate) fn new(home: Home) -> Files {
+        let open = Mutex::new(home.objects.clone());
+        Files { home, open }
+    }
+
+    /// Whether there is a directory: one on the device may be deleted at any time.
+    fn is_there(&self) -> Result<bool> {
+        Ok(self.home.objects.is_some() || self.home.device.metadata(DIRECTORY)?.is_some())
     }
 
     /// The blobs; `None` when there is no directory yet.
     pub(crate) fn blobs(&self) -> Result<Option<Arc<dyn Blobs>>> {
         let mut open = self.open.lock();
-        if open.is_none() && self.device.metadata(DIRECTORY)?.is_some() {
-            *open = Some(Arc::new(LocalBlobs::open(Arc::clone(&self.device), DIRECTORY)?));
+        if open.is_none() && self.is_there()? {
+            *open = Some(Arc::new(LocalBlobs::open(Arc::clone(&self.home.device), DIRECTORY)?));
         }
         Ok(open.clone())
     }
 
     fn made(&self) -> Result<Arc<dyn Blobs>> {
         let mut open = self.open.lock();
-        if self.device.metadata(DIRECTORY)?.is_none() {
+        if !self.is_there()? {
             // Never created, or deleted while the volume is open.
             *open = None;
         }
         if open.is_none() {
-            *open = Some(Arc::new(LocalBlobs::open(Arc::clone(&self.device), DIRECTORY)?));
+            *open = Some(Arc::new(LocalBlobs::open(Arc::clone(&self.home.device), DIRECTORY)?));
         }
         Ok(Arc::clone(open.as_ref().expect("invariant: it was opened")))
     }
@@ -63,11 +92,17 @@ impl Files {
     /// before a crash: nothing refers to it.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let blobs = self.made()?;
-        if !blobs.create(name, bytes)? {
+        let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
+        for _ in 0..TRIES {
+            if blobs.create(name, bytes)?
+                || compare(&*blobs, name, bytes.len() as u64, &part)? == Found::Same
+            {
+                return Ok(());
+            }
             blobs.delete(name)?;
-            blobs.create(name, bytes)?;
         }
-        Ok(())
+        let exists = std::io::ErrorKind::AlreadyExists.into();
+        Err(device::Error::new("replace", name, exists).into())
     }
 
     /// Reads a part of a blob; returns fewer bytes at its end.
@@ -89,7 +124,7 @@ impl Files {
 
     /// Names of all blobs.
     pub(crate) fn list(&self) -> Result<Vec<String>> {
-        if self.device.metadata(DIRECTORY)?.is_none() {
+        if !self.is_there()? {
             return Ok(Vec::new());
         }
         match self.blobs()? {

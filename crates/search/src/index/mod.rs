@@ -49,13 +49,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use device::Clock;
 use device::sync::Mutex;
-use device::{Clock, Device};
 use inode::NameHash;
 use store::Pinned;
 
 pub use check::{Of, check_base, delete_all};
-pub use files::DIRECTORY;
+pub use files::{DIRECTORY, Home};
 pub use flush::{Flush, FlushStep};
 pub use partition::ClusterLimits;
 pub use views::Reach;
@@ -217,7 +217,7 @@ pub struct Index {
 impl Index {
     /// The index of a volume. It reads nothing before the first query.
     pub fn new(
-        device: Arc<dyn Device>,
+        home: Home,
         clock: Arc<dyn Clock>,
         volume: [u8; 16],
         hash: NameHash,
@@ -229,7 +229,7 @@ impl Index {
             volume,
             hash,
             clock,
-            files: Files::new(device),
+            files: Files::new(home),
             cache: ClusterCache::new(),
             slots: Mutex::default(),
             delta_bytes: AtomicUsize::new(0),

@@ -17,6 +17,7 @@ use format::log_record::{self, PAYLOAD_BYTES_MAX};
 use format::log_segment::RECORDS_START;
 
 use super::loan::{Locked, Shared};
+use super::objects::{LogPosition, ObjectLog};
 use super::segment::{Files, Spare, Writer};
 use super::stage::{Buffers, Stages};
 use super::{LogOptions, LogStats};
@@ -48,6 +49,8 @@ pub struct Log {
     pub(super) turn: Condvar,
     /// Signalled when a thread joins those that wait for a sync.
     pub(super) joined: Condvar,
+    /// Where records go if not to files.
+    pub(super) objects: Option<Arc<ObjectLog>>,
     /// Files; locked by the one writing thread, and for trimming.
     pub(super) writer: Mutex<Writer>,
     /// Held while a spare segment is made, so that concurrent committers do not make one each.
@@ -68,6 +71,9 @@ pub struct Log {
 
 /// The subject of a no-space error when the log has a disk of its own that is full.
 const ON_ITS_OWN: &str = "the log, on a medium of its own";
+
+/// Bytes of records that a log in objects takes: more than any has.
+const OBJECT_ROOM: u64 = 1 << 62;
 
 /// A number with a cache line of its own: it changes once in many appends, and reading it must not
 /// fetch a line that each append writes.
@@ -112,8 +118,8 @@ pub(super) struct State {
     pub(super) in_reserve: bool,
     /// Whether the next record begins a segment, because the present one was found damaged.
     renew: bool,
-    /// Why no more writes are possible.
-    pub(super) failed: Option<Arc<str>>,
+    /// Why no more writes are possible: `ReadOnly` or `Replaced`.
+    pub(super) failed: Option<Error>,
     /// Why no more records are accepted; accepted ones are still written.
     refused: Option<Arc<str>>,
     /// Empty buffers into which a writer takes records, while no writer has them.
@@ -139,7 +145,8 @@ impl State {
     /// Fails when no more records are accepted: an earlier write or sync failed, or the engine
     /// refuses.
     pub(super) fn check(&self) -> Result<()> {
-        match self.failed.as_ref().or(self.refused.as_ref()) {
+        self.check_written()?;
+        match &self.refused {
             Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
             None => Ok(()),
         }
@@ -147,10 +154,7 @@ impl State {
 
     /// Fails when an earlier write or sync failed, so that no write is possible.
     pub(super) fn check_written(&self) -> Result<()> {
-        match &self.failed {
-            Some(why) => Err(Error::ReadOnly(Arc::clone(why))),
-            None => Ok(()),
-        }
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// How many bytes other threads may take without the lock: as long as a record only needs to be
@@ -228,6 +232,7 @@ impl Log {
             appended_about: About::default(),
             turn: Condvar::new(),
             joined: Condvar::new(),
+            objects: None,
             writer: Mutex::new(writer),
             preparing: Mutex::new(()),
             trimming: Mutex::new(()),
@@ -239,6 +244,22 @@ impl Log {
             counters: Counters::default(),
             files,
         }
+    }
+
+    /// A log whose records go to objects after the record `last`. There is always space for a
+    /// record: the bound of the last segment is not reached.
+    pub(super) fn assemble_objects(
+        env: &Env,
+        options: &LogOptions,
+        objects: Arc<ObjectLog>,
+        last: u64,
+    ) -> Log {
+        let files = Files::new(Arc::clone(&env.device), "", [0; 16], options.key);
+        let mut log = Log::assemble(env, files, options, Writer::without_files(last + 1));
+        log.objects = Some(objects);
+        // No other thread has it yet.
+        log.state.lock().room = OBJECT_ROOM;
+        log
     }
 
     /// Sets what must be durable before log bytes are written. Call once, before the first append.
@@ -314,7 +335,35 @@ impl Log {
 
     /// Records that a writer has taken the buffered records, or that they are left for one.
     pub(super) fn emptied(&self) {
-        self.full.store(false, Ordering::Relaxed);
+        self.set_full(false);
+    }
+
+    /// Sets whether committers look at the buffer.
+    pub(super) fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Fails when no write is possible.
+    pub(super) fn check_written(&self) -> Result<()> {
+        self.state.lock().check_written()
+    }
+
+    /// A manifest that was listed as the newest names this log, if it is in objects: records may be
+    /// written.
+    pub fn announce(&self) {
+        if let Some(objects) = &self.objects {
+            objects.announce();
+        }
+    }
+
+    /// Where the log continues after a state with all records up to this one, if it is in objects.
+    pub fn position(&self, lsn: Lsn) -> Option<LogPosition> {
+        self.objects.as_ref().map(|objects| objects.position(lsn))
+    }
+
+    /// Whether recovery would read so many objects that a checkpoint is due.
+    pub fn is_long(&self) -> bool {
+        self.objects.as_ref().is_some_and(|objects| objects.is_long())
     }
 
     /// Returns when there is space for a record of `bytes`, which belongs to the caller while it
@@ -323,7 +372,7 @@ impl Log {
         while !self.has_room(state, bytes, room)? {
             let buffered = state.buffered;
             if buffered > 0 && buffered + bytes > self.options.buffer_bytes_max {
-                self.write_or_wait(state);
+                self.write_or_wait(state)?;
             } else if let Some(spare) = state.take_spare(bytes as u64, Room::Normal) {
                 state.cut(spare);
                 state.in_reserve = false;
@@ -451,7 +500,7 @@ impl Log {
     /// Refuses further records, and writes none of the buffered ones: its place belongs to another
     /// log.
     pub fn abandon(&self, why: &str) {
-        self.state.lock().failed.get_or_insert_with(|| Arc::from(why));
+        self.state.lock().failed.get_or_insert_with(|| Error::ReadOnly(Arc::from(why)));
         self.turn.notify_all();
     }
 
@@ -461,6 +510,10 @@ impl Log {
             let writer = self.writer.lock();
             let used = writer.segments.iter().map(|segment| segment.bytes).sum::<u64>();
             (writer.segments.len() as u64, used + writer.kept.bytes())
+        };
+        let (segments, used) = match &self.objects {
+            Some(objects) => objects.extent(),
+            None => (segments, used),
         };
         let state = self.state.lock();
         let cut = state.cuts.iter().map(|cut| cut.spare.bytes).sum::<u64>();

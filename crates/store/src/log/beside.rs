@@ -26,6 +26,9 @@ impl Log {
     /// one, the next record begins another, so that recovery needs none of these after the next
     /// checkpoint.
     pub fn verify_beside(&self, from: Lsn, found: &mut dyn FnMut(Error)) {
+        if let Some(objects) = &self.objects {
+            return objects.verify(self.files.seed, from, found);
+        }
         let last = self.durable().0;
         self.verify_segments(&self.needed(from), last, found);
     }

@@ -64,6 +64,10 @@ impl Log {
     /// Declares that recovery no longer needs the segments whose records are all numbered `up_to`
     /// or less. Call it when a checkpoint that contains them is durable.
     pub fn trim(&self, up_to: Lsn) -> Result<()> {
+        if let Some(objects) = &self.objects {
+            objects.trim(up_to);
+            return Ok(());
+        }
         self.give_up(|writer| {
             while writer.segments.get(1).is_some_and(|second| second.first <= up_to.0 + 1) {
                 writer.kept.segments.extend(writer.segments.pop_front());
@@ -76,6 +80,10 @@ impl Log {
     /// no position precedes, and those of an incomplete sequence, are not kept. Before the first
     /// call, all are.
     pub fn keep(&self, behind: &[Lsn]) -> Result<()> {
+        if self.objects.is_some() {
+            // Objects are kept for recovery alone.
+            return Ok(());
+        }
         let wanted = behind.iter().map(|lsn| lsn.0).collect();
         self.give_up(|writer| writer.kept.wanted = Some(wanted))?;
         Ok(())
@@ -128,6 +136,9 @@ impl Log {
 
     /// Approximate bytes of the records after a number; `None` when not all of them are present.
     pub fn bytes_behind(&self, after: Lsn) -> Option<u64> {
+        if let Some(objects) = &self.objects {
+            return objects.bytes_behind(after);
+        }
         let writer = self.writer.lock();
         let mut end = (writer.next, writer.offset);
         let mut bytes = 0;
@@ -151,6 +162,9 @@ impl Log {
     pub fn read(&self, after: Lsn, up_to: Lsn, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         if self.sync(up_to).is_err() {
             return false;
+        }
+        if let Some(objects) = &self.objects {
+            return objects.read(self.files.seed, (after, up_to), take);
         }
         let mut firsts: Vec<u64> = {
             let writer = self.writer.lock();

@@ -2,15 +2,17 @@
 //!
 //! The path of a record: [`append`](Log::append) (a number, mostly from a `loan`, and bytes in a
 //! `stage`) -> `write` (one leader at a time takes all threads' bytes, in LSN order, reaches the
-//! barrier, writes, syncs) -> `segment` (files). It is read back through `recover`, or, by readers
-//! of changes, through `kept`. `docs/format/log.md` has the bytes, `docs/guide/crash-safety.md` the
-//! argument.
+//! barrier, writes, syncs) -> `segment` (files). In an object store several threads write an object
+//! each instead (`objects`). It is read back through `recover`, or, by readers of changes, through
+//! `kept`. `docs/format/log.md` and `log-object.md` have the bytes, and
+//! `docs/guide/crash-safety.md` the argument.
 
 mod append;
 mod beginning;
 mod beside;
 mod kept;
 mod loan;
+mod objects;
 mod options;
 mod recover;
 mod salvage;
@@ -26,6 +28,7 @@ mod write;
 mod tests;
 
 pub use append::{Log, Room};
+pub use objects::{Grant, LogPosition, ObjectPlace, Opening};
 pub use options::{LogKey, LogOptions, LogStats, Recovery};
 pub use recover::Replay;
 pub use salvage::Cut;

@@ -67,7 +67,7 @@ impl Log {
         let writer = Writer {
             segments: VecDeque::from([segment]),
             kept: Kept::default(),
-            file,
+            file: Some(file),
             offset: RECORDS_START,
             next: 1,
             unsynced: false,
@@ -313,6 +313,7 @@ impl<'a> Scan<'a> {
             }
             let offset = end as u64;
             let kept = Kept::default();
+            let file = Some(file);
             return Ok(Writer { segments, kept, file, offset, next, unsynced: false });
         }
         unreachable!("the caller names at least one segment");

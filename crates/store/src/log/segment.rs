@@ -58,7 +58,8 @@ pub(super) struct Writer {
     pub(super) segments: VecDeque<Segment>,
     /// Segments that recovery no longer needs.
     pub(super) kept: Kept,
-    pub(super) file: Arc<dyn File>,
+    /// None in a log that is in objects.
+    pub(super) file: Option<Arc<dyn File>>,
     /// Write offset in the last segment.
     pub(super) offset: u64,
     /// Number of the record to be written there.
@@ -133,6 +134,16 @@ impl Files {
 }
 
 impl Writer {
+    /// The writer of a log that is in objects: it has no segments, and writes nothing.
+    pub(super) fn without_files(next: u64) -> Writer {
+        let (segments, kept) = (VecDeque::new(), Kept::default());
+        Writer { segments, kept, file: None, offset: RECORDS_START, next, unsynced: false }
+    }
+
+    fn file(&self) -> &dyn File {
+        self.file.as_deref().expect("invariant: only a log in files writes segments")
+    }
+
     /// Bytes left in the last segment.
     pub(super) fn room(&self) -> u64 {
         self.segments.back().map_or(0, |last| last.bytes.saturating_sub(self.offset))
@@ -145,7 +156,7 @@ impl Writer {
         }
         assert!(bytes.len() as u64 <= self.room(), "records were given space when appended");
         self.unsynced = true;
-        self.file.write_at(bytes, self.offset)?;
+        self.file().write_at(bytes, self.offset)?;
         self.offset += bytes.len() as u64;
         counters.writes.fetch_add(1, Ordering::Relaxed);
         counters.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -155,7 +166,7 @@ impl Writer {
     /// Makes the last segment durable.
     pub(super) fn sync(&mut self, counters: &Counters) -> device::Result<()> {
         if self.unsynced {
-            self.file.sync_data()?;
+            self.file().sync_data()?;
             self.unsynced = false;
             counters.syncs.fetch_add(1, Ordering::Relaxed);
         }
@@ -170,7 +181,7 @@ impl Writer {
         let last = self.next - 1;
         let mark = log_record::encode(log_record::sum_payload(seed, &[]), 0, last, last);
         if mark.len() as u64 <= self.room() {
-            self.file.write_at(&mark, self.offset)?;
+            self.file().write_at(&mark, self.offset)?;
         }
         Ok(())
     }
@@ -191,7 +202,7 @@ impl Writer {
             self.segments.pop_back();
         }
         self.segments.push_back(segment);
-        self.file = file;
+        self.file = Some(file);
         self.offset = RECORDS_START;
         Ok(())
     }

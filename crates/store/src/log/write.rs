@@ -22,7 +22,7 @@ use super::append::{Cut, Log, State};
 use super::loan::Locked;
 use super::segment::Writer;
 use super::stage::Buffers;
-use crate::{Lsn, Result};
+use crate::{Error, Lsn, Result};
 
 /// Whether a write also syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,8 @@ impl Log {
             state.check_written()?;
             if state.writing {
                 state.wait(&self.turn);
+            } else if let Some(objects) = &self.objects {
+                self.advance(state, objects, lsn.0)?;
             } else {
                 self.gather(state);
                 state.group = state.waiters;
@@ -71,7 +73,7 @@ impl Log {
     /// Waits until as many threads want to sync as the last sync served, as the thread that will do
     /// it for them: those that it woke are about to append their next records, and a leader that
     /// begins without them makes them wait for two syncs.
-    fn gather(&self, state: &mut Locked<'_>) {
+    pub(super) fn gather(&self, state: &mut Locked<'_>) {
         if self.options.window.is_zero() || state.waiters >= state.group {
             return;
         }
@@ -90,6 +92,15 @@ impl Log {
         let mut state = self.state.lock();
         state.check_written()?;
         let interval = self.options.interval.min(self.drive(&mut state)?);
+        if let Some(objects) = &self.objects
+            && objects.has_idle()
+        {
+            // A thread gave up; this one continues.
+            let last = Lsn(state.next - 1);
+            drop(state);
+            self.sync(last)?;
+            return Ok(interval);
+        }
         let Some(since) = state.dirty_since else { return Ok(interval) };
         let age = self.env.clock.monotonic().saturating_sub(since);
         let left = self.options.interval.checked_sub(age).filter(|left| !left.is_zero());
@@ -97,7 +108,7 @@ impl Log {
             return Ok(left.min(interval));
         }
         let last = Lsn(state.next - 1);
-        if !state.writing {
+        if !state.writing && self.objects.is_none() {
             self.lead(&mut state, Then::Sync);
         }
         drop(state);
@@ -113,9 +124,18 @@ impl Log {
         state.driven = Some((now, state.appended));
         let appended = (state.appended - before).max(1) as f64;
         let pace = now.saturating_sub(then).as_secs_f64() / appended;
-        if !state.writing && !state.cuts.is_empty() {
-            self.lead(state, Then::Return);
-            state.check_written()?;
+        match &self.objects {
+            Some(objects) => {
+                let due = state.buffered >= self.options.write_bytes;
+                if due && !state.writing && objects.may_take() {
+                    self.take_and_send(state, objects)?;
+                }
+            }
+            None if !state.writing && !state.cuts.is_empty() => {
+                self.lead(state, Then::Return);
+                state.check_written()?;
+            }
+            None => {}
         }
         let half = self.left_bytes_max() as f64 / 2.0;
         let due = Duration::try_from_secs_f64(pace * half).unwrap_or(Duration::MAX);
@@ -128,12 +148,13 @@ impl Log {
         self.options.buffer_bytes_max / 2
     }
 
-    /// Where the buffered records end a segment, which syncs it, leaves it to the thread that calls
-    /// `flush_if_due`: no commit waits for that disk then, unless too much is buffered. Returns
-    /// whether it was left.
+    /// Where the buffered records end a segment, which syncs it, or become an object, leaves that
+    /// to the thread that calls `flush_if_due`: no commit waits for the disk or the store then,
+    /// unless too much is buffered. Returns whether it was left.
     fn leave(&self, state: &mut State) -> bool {
         let most = self.left_bytes_max();
-        let leave = state.driven.is_some() && !state.cuts.is_empty() && state.buffered < most;
+        let waits = !state.cuts.is_empty() || self.objects.is_some();
+        let leave = state.driven.is_some() && waits && state.buffered < most;
         if leave {
             state.bounds[0] = most;
             self.emptied();
@@ -148,8 +169,21 @@ impl Log {
         }
         let mut state = self.state.lock();
         state.check_written()?;
+        if let Some(objects) = &self.objects
+            && objects.is_stalled()
+        {
+            // No more than this stays undurable while the store cannot be reached.
+            let last = Lsn(state.next - 1);
+            return self.sync_locked(&mut state, last);
+        }
         if !state.writing && state.buffered >= state.bounds[0] && !self.leave(&mut state) {
-            self.lead(&mut state, Then::Return);
+            match &self.objects {
+                Some(objects) if objects.may_take() => {
+                    self.take_and_send(&mut state, objects)?;
+                }
+                Some(_) => {}
+                None => self.lead(&mut state, Then::Return),
+            }
         }
         state.check_written()
     }
@@ -160,12 +194,16 @@ impl Log {
     }
 
     /// Makes space in the buffer: writes, or waits for the writing thread.
-    pub(super) fn write_or_wait(&self, state: &mut Locked<'_>) {
+    pub(super) fn write_or_wait(&self, state: &mut Locked<'_>) -> Result<()> {
         if state.writing {
             state.wait(&self.turn);
+        } else if let Some(objects) = &self.objects {
+            let last = state.next - 1;
+            return self.advance(state, objects, last);
         } else {
             self.lead(state, Then::Return);
         }
+        Ok(())
     }
 
     /// Writes the buffered records. The lock is released meanwhile. A failure is in `state.failed`.
@@ -200,7 +238,8 @@ impl Log {
             }
             Err(error) => {
                 tracing::error!(%error, "the log is read-only from now on");
-                state.failed.get_or_insert_with(|| Arc::from(error.to_string()));
+                let why = || Error::ReadOnly(Arc::from(error.to_string()));
+                state.failed.get_or_insert_with(why);
             }
         }
         state.idle = taken.buffers;

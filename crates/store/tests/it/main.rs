@@ -5,3 +5,5 @@ mod log_crash;
 mod log_damage;
 mod log_full;
 mod log_script;
+mod objects;
+mod objects_kit;

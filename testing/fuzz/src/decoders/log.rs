@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use format::batch::{self, IngestedLeaf, Lane, LaneList, MergeKind, Op, Ops};
+use format::log_object::{self, LogObject};
 use format::log_record::{self, Record, RecordHeader};
 use format::log_segment::{Decoded, RECORDS_START, SEGMENT_BYTES_MAX, SegmentHeader};
 
@@ -22,6 +23,14 @@ pub(super) const TARGETS: &[Target] = &[
         },
         repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, 64)]),
         run: run_segment,
+    },
+    Target {
+        name: "log-object",
+        part: Part::Decoders,
+        covers: &["log_object::LAYOUT", "log_object::decode"],
+        make: make_object,
+        repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, usize::MAX)]),
+        run: run_object,
     },
     Target {
         name: "log-record",
@@ -45,6 +54,27 @@ fn run_segment(bytes: &[u8]) -> bool {
     let Ok(decoded) = SegmentHeader::decode(bytes) else { return false };
     if let Decoded::Header(header) = decoded {
         again(&decoded, &header.encode(), SegmentHeader::decode);
+    }
+    true
+}
+
+fn make_object(random: &mut Rng) -> Vec<u8> {
+    let records = if random.bool() { make_record(random) } else { Vec::new() };
+    let kind = if records.is_empty() {
+        log_object::Kind::Seal { successor: counted(random).max(1) }
+    } else {
+        log_object::Kind::Records { first: counted(random).max(1), count: counted(random).max(1) }
+    };
+    let (epoch, number) = (counted(random), counted(random));
+    let object = LogObject { volume: id(random), opening: id(random), epoch, number, kind };
+    object.encode(&records)
+}
+
+fn run_object(bytes: &[u8]) -> bool {
+    let Ok(decoded) = LogObject::decode(bytes) else { return false };
+    if let log_object::Decoded::Object(object, records) = decoded {
+        let encoded = object.encode(records);
+        assert!(LogObject::decode(&encoded) == Ok(decoded), "it is not what was encoded");
     }
     true
 }

@@ -1,15 +1,17 @@
 //! Structures of the log-structured engine: blocks, indexes and manifests of runs.
 
 use fastrand::Rng;
+use format::cached_chunk;
 use format::cluster_filter::Filter;
 use format::numbers::{self, NUMBERS_BYTES, Numbers};
+use format::presence::{self, Presence};
 use format::row_pointer::RowPointer;
 use format::run_block::{self, Block, BlockBuilder, Stored};
 use format::run_index::{self, BlockPlace, RunIndex};
-use format::run_manifest::{BlobEntry, Decoded, LogRows, RunEntry, RunManifest, TreeEntry};
+use format::run_manifest::{BlobEntry, Decoded, LogRows, Origin, RunEntry, RunManifest, TreeEntry};
 
 use super::{again, put_sum};
-use crate::random::{ascending, bytes, counted, number, signed};
+use crate::random::{ascending, bytes, counted, id, number, signed};
 use crate::target::{Part, Target, no_checksum, seen};
 
 const VOLUME: [u8; 16] = [5; 16];
@@ -65,6 +67,44 @@ pub(super) const TARGETS: &[Target] = &[
         },
     },
     Target {
+        name: "sign-of-life",
+        part: Part::Decoders,
+        covers: &["presence::LAYOUT", "presence::decode"],
+        make: |random| {
+            let name = |random: &mut Rng| "h\u{e4}".repeat(random.usize(..200));
+            let period = random.u32(1..=presence::PERIOD_MAX);
+            let (volume, opening, number) = (VOLUME, [9; 16], counted(random));
+            let (pid, started, written) = (random.u32(..), random.i64(..), random.i64(..));
+            let (host, user) = (name(random), name(random));
+            Presence { volume, opening, number, period, pid, started, written, host, user }.encode()
+        },
+        repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, usize::MAX)]),
+        run: |bytes| {
+            let read = |bytes: &[u8]| match Presence::decode(bytes) {
+                Ok(presence::Decoded::Presence(sign)) => Ok(sign),
+                other => Err(other),
+            };
+            let Ok(sign) = read(bytes) else { return false };
+            again(&sign, &sign.encode(), read);
+            true
+        },
+    },
+    Target {
+        name: "cached-chunk",
+        part: Part::Decoders,
+        covers: &["cached_chunk::LAYOUT", "cached_chunk::decode"],
+        make: |random| {
+            let data: Vec<u8> = (0..random.usize(1..300)).map(|_| random.u8(..)).collect();
+            cached_chunk::encode(&CHUNK, &data)
+        },
+        repair: |bytes| put_sum(bytes, 12, &[(0, 12), (16, usize::MAX)]),
+        run: |bytes| {
+            let Ok(data) = cached_chunk::decode(&CHUNK, bytes) else { return false };
+            assert_eq!(cached_chunk::encode(&CHUNK, data), bytes);
+            true
+        },
+    },
+    Target {
         name: "run-manifest",
         part: Part::Decoders,
         covers: &[
@@ -75,6 +115,7 @@ pub(super) const TARGETS: &[Target] = &[
             "run_manifest::LOG_LAYOUT",
             "run_manifest::USE_LAYOUT",
             "run_manifest::PREFIX_LAYOUT",
+            "run_manifest::ORIGIN_LAYOUT",
             "run_manifest::decode",
         ],
         make: make_manifest,
@@ -232,6 +273,11 @@ fn make_manifest(random: &mut Rng) -> Vec<u8> {
     manifest.uses.resize(manifest.runs.len(), Vec::new());
     if random.bool() {
         manifest.prefix_bytes = random.usize(..1 << 16);
+    }
+    if random.bool() {
+        let epoch = random.u64(1..=NUMBER);
+        let (log_epoch, log_number) = (random.u64(1..=epoch), counted(random).max(1));
+        manifest.origin = Some(Origin { epoch, opening: id(random), log_epoch, log_number });
     }
     if random.bool() {
         manifest.values_from = number(random).max(1);

@@ -14,7 +14,7 @@ use format::scan_record::ScanRecord;
 use format::segment::{MAP_BYTES, MAP_PAGE_BYTES, MARK_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::trash::TrashRecord;
-use format::volume::{EngineKind, VolumeHeader};
+use format::volume::{self, EngineKind, VolumeHeader};
 use format::{candidate, key, usage};
 
 use super::{again, put_sum};
@@ -174,6 +174,11 @@ fn make_header(random: &mut Rng) -> Vec<u8> {
         hash_key: id(random),
         created: signed(random),
         snapshot_dir: name(random, 64),
+        home: match random.u8(..3) {
+            0 => volume::Home::Directory,
+            1 => volume::Home::Objects,
+            _ => volume::Home::Host("s3://bucket/".to_owned() + &"p".repeat(random.usize(..900))),
+        },
     };
     header.encode()
 }

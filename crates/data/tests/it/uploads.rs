@@ -1,0 +1,251 @@
+//! Contents in an object store: the host, with its files, is lost before any request that changes
+//! something, and what was durable is in the objects. Requests and answers are lost, too.
+
+use std::sync::Arc;
+
+use data::Options;
+use store::{Durable, TreeId};
+use testing::run::{Context, for_seeds, rounds};
+use testing::{Call, FarBlobs, MemStore, Mishap};
+
+use crate::model::random_op;
+use crate::support::{
+    History, Subvolume, Volume, check_records, open_data, pattern, small_options, verify,
+};
+
+/// Numbers that one opening may use.
+const RANGE: u64 = 1 << 20;
+
+fn options(opening: u64) -> Options {
+    Options {
+        upload_from: Some(opening * RANGE),
+        inline_file_bytes: 16 << 10,
+        segment_pages: 16,
+        ..small_options()
+    }
+}
+
+fn fresh(seed: u64) -> Volume {
+    Volume::over(testing::sim_env(seed), options(1), false, Some(FarBlobs::new()))
+}
+
+/// Opens objects on another host, and compares them with the model of the last durable commit.
+fn opened(volume: &Volume, store: MemStore, objects: Arc<FarBlobs>, opening: u64) -> Volume {
+    let store = Arc::new(store);
+    let expected = volume.history.lock().get(&store.durable().0).cloned().expect("a known commit");
+    let (sim, options) = (testing::sim_env(opening), options(opening));
+    let data = open_data(&sim, &store, &options, false, Some(&objects)).unwrap();
+    verify(&*store, &data, &expected);
+    check_records(&store);
+    store.set_barrier(Arc::<data::Data>::clone(&data));
+    let last_clone = volume.epoch + 9;
+    let trees = store.trees().into_iter().filter(|tree| tree.0 >= 32);
+    let trees = trees.map(|tree| (tree.0, Subvolume { last_clone })).collect();
+    Volume {
+        sim,
+        trees,
+        epoch: volume.epoch + 10,
+        next_tree: volume.next_tree + 100,
+        now: expected,
+        history: History::default(),
+        options,
+        punches: false,
+        objects: Some(objects),
+        store,
+        data,
+    }
+}
+
+/// What another host finds, before and after requests of the lost one arrive late.
+fn check_lost_host(volume: &Volume, objects: &FarBlobs, late: &FarBlobs) {
+    let objects = objects.copy();
+    let mut again = opened(volume, volume.store.after_crash(), Arc::clone(&objects), 2);
+    let Some(&tree) = again.trees.keys().next() else { return };
+    again.write(tree, 2, 1000, &pattern(7, 40_000)).unwrap();
+    for (name, bytes) in late.objects() {
+        if objects.objects().get(&name).is_none() {
+            objects.put(&name, &bytes);
+        }
+    }
+    again.write(tree, 3, 0, &pattern(8, 40_000)).unwrap();
+    again.clean(true).unwrap();
+    again.sync().unwrap();
+    again.collect().unwrap();
+    again.verify();
+    let third = opened(&again, again.store.after_crash(), objects.copy(), 3);
+    third.verify();
+}
+
+/// Runs a script; the host is lost before each request that changes something.
+fn enumerate(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut volume = fresh(seed);
+    for _ in 0..20 {
+        random_op(&mut volume, &mut random).unwrap();
+    }
+    let objects = volume.objects.clone().unwrap();
+    for _ in 0..rounds(25, 80) {
+        let shared = Arc::new(Volume {
+            sim: volume.sim.clone(),
+            store: Arc::clone(&volume.store),
+            data: Arc::clone(&volume.data),
+            trees: volume.trees.clone(),
+            epoch: volume.epoch,
+            next_tree: volume.next_tree,
+            now: volume.now.clone(),
+            history: Arc::clone(&volume.history),
+            options: volume.options.clone(),
+            punches: false,
+            objects: None,
+        });
+        let _held = Arc::clone(&shared);
+        objects.watch(move |objects, request| {
+            let _context = Context::new(format!("host lost before request {request}"));
+            check_lost_host(&shared, objects, &FarBlobs::default());
+        });
+        random_op(&mut volume, &mut random).unwrap();
+        objects.unwatch();
+    }
+    volume.sync().unwrap();
+    check_lost_host(&volume, &objects, &FarBlobs::default());
+}
+
+#[test]
+fn a_lost_host_costs_only_what_was_not_durable() {
+    for_seeds("lost host", 12, 200, enumerate);
+}
+
+/// A request of the lost host arrives when the next one writes.
+#[test]
+fn an_object_that_arrives_late_has_a_name_of_its_own() {
+    let mut volume = fresh(1);
+    volume.write(32, 1, 0, &pattern(1, 50_000)).unwrap();
+    volume.sync().unwrap();
+    let objects = volume.objects.clone().unwrap();
+    volume.write(32, 1, 10_000, &pattern(2, 50_000)).unwrap();
+    let before = objects.copy();
+    let store = volume.store.after_crash();
+    volume.sync().unwrap();
+    let late = FarBlobs::default();
+    for (name, bytes) in objects.objects() {
+        if before.objects().get(&name).is_none() {
+            late.put(&name, &bytes);
+        }
+    }
+    assert_eq!(late.objects().len(), 1, "one segment was written");
+    let mut again = opened(&volume, store, before, 2);
+    again.write(32, 2, 0, &pattern(3, 50_000)).unwrap();
+    again.sync().unwrap();
+    let objects = again.objects.clone().unwrap();
+    for (name, bytes) in late.objects() {
+        assert!(objects.objects().get(&name).is_none(), "{name} was used again");
+        objects.put(&name, &bytes);
+    }
+    again.verify();
+    opened(&again, again.store.after_crash(), objects.copy(), 3).verify();
+}
+
+/// An answer that was lost: the next sync finds its own object.
+#[test]
+fn a_sync_after_a_lost_answer_takes_the_object_as_made() {
+    let mut volume = fresh(2);
+    let objects = volume.objects.clone().unwrap();
+    for mishap in [Mishap::LostAnswer, Mishap::LostRequest, Mishap::Full] {
+        volume.write(32, 1, 0, &pattern(5, 30_000)).unwrap();
+        objects.order(Call::Make, "", mishap);
+        volume.data.sync().unwrap_err();
+        volume.data.sync().unwrap();
+        volume.sync().unwrap();
+        volume.verify();
+        assert_eq!(volume.data.unsynced_bytes(), 0);
+        opened(&volume, volume.store.after_crash(), objects.copy(), 9).verify();
+    }
+}
+
+#[test]
+fn an_object_of_another_program_under_our_name_is_refused() {
+    let mut volume = fresh(3);
+    let objects = volume.objects.clone().unwrap();
+    volume.write(32, 1, 0, &pattern(5, 30_000)).unwrap();
+    objects.put(&format!("{RANGE:016x}.seg"), b"something else");
+    let error = volume.data.sync().unwrap_err().to_string();
+    assert!(error.contains("another program"), "{error}");
+    volume.sync().unwrap_err();
+}
+
+/// Threads write and sync at once; each sync covers the writes of its thread.
+#[test]
+fn concurrent_syncs_make_every_earlier_write_durable() {
+    let objects = FarBlobs::new();
+    let volume = Volume::over(testing::sim_env(4), options(1), false, Some(Arc::clone(&objects)));
+    device::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (volume, objects) = (&volume, &objects);
+            scope.spawn(move || {
+                for round in 0..30 {
+                    let ino = 100 + thread;
+                    let file = data::FileRef { tree: TreeId(32), ino };
+                    let bytes = pattern(thread * 100 + round, 20_000);
+                    let mut batch = store::Batch::new();
+                    let owner = volume.owner(32);
+                    let at = round * 20_000;
+                    let store = &*volume.store;
+                    let freed =
+                        volume.data.write(store, file, at, &bytes, owner, &mut batch).unwrap();
+                    let token = store::Commit::commit(store, &batch).unwrap();
+                    volume.data.reclaim_after(freed, token);
+                    Durable::sync(store, token).unwrap();
+                    // What the objects have by now holds the bytes.
+                    let copy = objects.copy();
+                    let sim = testing::sim_env(round);
+                    let data = open_data(&sim, store, &options(9), false, Some(&copy)).unwrap();
+                    let mut buffer = vec![0; bytes.len()];
+                    let size = at + bytes.len() as u64;
+                    data.read(store, file, size, at, &mut buffer).unwrap();
+                    assert!(buffer == bytes, "thread {thread}, round {round}");
+                }
+            });
+        }
+    });
+}
+
+/// A file that fits the limit needs no object; one that grows beyond it moves out, once.
+#[test]
+fn small_files_need_no_object_and_move_out_when_they_grow() {
+    let mut volume = fresh(5);
+    let objects = volume.objects.clone().unwrap();
+    for ino in 1..20 {
+        volume.write(32, ino, 0, &pattern(ino, 10_000)).unwrap();
+        volume.write(32, ino, 10_000, &pattern(ino, 6_000)).unwrap();
+    }
+    volume.sync().unwrap();
+    volume.verify();
+    assert_eq!(objects.objects().len(), 0, "small files are in records");
+    volume.write(32, 1, 16_000, &pattern(3, 9_000)).unwrap();
+    volume.sync().unwrap();
+    volume.verify();
+    assert_eq!(objects.objects().len(), 1);
+}
+
+/// Space of removed contents comes back though no object has holes.
+#[test]
+fn objects_shrink_when_contents_are_removed() {
+    let mut volume = fresh(6);
+    let objects = volume.objects.clone().unwrap();
+    for ino in 1..40 {
+        volume.write(32, ino, 0, &pattern(ino, 30_000)).unwrap();
+        volume.sync().unwrap();
+    }
+    let bytes = |objects: &FarBlobs| objects.objects().values().map(|it| it.len()).sum::<usize>();
+    let before = bytes(&objects);
+    for ino in 1..40 {
+        if ino % 4 != 0 {
+            volume.release(32, ino).unwrap();
+        }
+    }
+    volume.clean(true).unwrap();
+    volume.verify();
+    let after = bytes(&objects);
+    assert!(after * 2 < before, "{after} of {before} bytes are left, and 1/4 is live");
+    opened(&volume, volume.store.after_crash(), objects.copy(), 2).verify();
+}

@@ -1,0 +1,35 @@
+//! `Objects`: the object store of a volume, as a host uses it.
+
+use std::sync::Arc;
+
+use crate::{Blobs, Clock, OverlayBlobs, PatientBlobs};
+
+/// The object store that keeps a volume.
+#[derive(Clone)]
+pub struct Objects {
+    /// The store itself.
+    pub store: Arc<PatientBlobs>,
+    /// The same, with what was read in a cache, if there is one.
+    pub cached: Arc<dyn Blobs>,
+}
+
+impl Objects {
+    /// A store without a cache.
+    pub fn new(blobs: Arc<dyn Blobs>, clock: Arc<dyn Clock>) -> Objects {
+        let store = Arc::new(PatientBlobs::new(blobs, clock));
+        Objects { cached: Arc::<PatientBlobs>::clone(&store), store }
+    }
+
+    /// The same store, with a cache over it.
+    #[must_use]
+    pub fn cached(self, cache: impl FnOnce(Arc<dyn Blobs>) -> Arc<dyn Blobs>) -> Objects {
+        let cached = cache(Arc::<PatientBlobs>::clone(&self.store));
+        Objects { cached, ..self }
+    }
+
+    /// The same objects, with changes that stay in memory.
+    #[must_use]
+    pub fn overlaid(&self, clock: Arc<dyn Clock>) -> Objects {
+        Objects::new(Arc::new(OverlayBlobs::new(Arc::clone(&self.cached))), clock)
+    }
+}

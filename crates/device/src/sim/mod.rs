@@ -1,0 +1,140 @@
+//! The seam for a scheduler of tests: with the feature `sim`, threads, locks, condition variables,
+//! channels and clocks of this crate ask a [`Scheduler`] before they wait, so that one seed decides
+//! which thread runs.
+//!
+//! ```text
+//! a thread of a driven test         device::sync, thread, clock          testing::sim::Scheduler
+//! mutex.lock()                  ->  may another thread run here?     ->  picks one by the seed
+//!                                   taken: wait for this address     ->  picks another
+//! ```
+//!
+//! A thread is driven if a driven thread started it (`thread`), or a scheduler did ([`run`]). One
+//! driven thread runs at a time. So a lock that is found taken stays taken until the thread waits,
+//! and no wake-up is lost between the two. Threads that are not driven use the same types as
+//! ordinary locks, so a test with this feature may do without a scheduler.
+//!
+//! Without the feature nothing of this is compiled: `sync` re-exports `parking_lot` and the
+//! standard library.
+
+mod channel;
+mod locks;
+mod thread;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use channel::{Receiver, Sender, SyncSender, bounded_channel, channel};
+pub use locks::{
+    Condvar, Mutex, MutexGuard, RawMutex, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    WaitTimeoutResult,
+};
+pub use thread::{Scope, ScopedThread, Thread, run, scope, spawn, spawn_in};
+
+/// The number of a driven thread; the first of a run has 0.
+pub type Task = usize;
+
+/// Where a thread may be interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// Before a lock is taken.
+    Lock,
+    /// After a thread was started.
+    Spawn,
+    /// The thread gives way.
+    Yield,
+    /// A message is sent or received.
+    Channel,
+}
+
+/// Decides which driven thread runs. All calls but [`Scheduler::enter`] are made by the thread that
+/// runs.
+pub trait Scheduler: Send + Sync {
+    /// Another thread may run first.
+    fn pause(&self, me: Task, point: Point);
+
+    /// Waits until [`Scheduler::wake`] names the same address, or until a time; returns whether it
+    /// was woken.
+    fn wait(&self, me: Task, on: usize, until: Option<Duration>) -> bool;
+
+    /// Lets some of the threads that wait for an address continue: the scheduler chooses which.
+    fn wake(&self, on: usize, most: usize);
+
+    /// Simulated time since the run began.
+    fn now(&self) -> Duration;
+
+    /// A new thread, which will call `enter`.
+    fn begin(&self) -> Task;
+
+    /// Waits for the first turn of a new thread.
+    fn enter(&self, me: Task);
+
+    /// The thread ends; another one runs.
+    fn end(&self, me: Task);
+
+    /// Waits until a thread has ended.
+    fn join(&self, me: Task, other: Task);
+}
+
+/// A driven thread's scheduler and number.
+pub(crate) type Driven = (Arc<dyn Scheduler>, Task);
+
+thread_local! {
+    static DRIVEN: RefCell<Option<Driven>> = const { RefCell::new(None) };
+}
+
+/// Calls the scheduler of this thread; `None` if it is not driven.
+///
+/// Meanwhile the thread does not count as driven, so a scheduler may use locks of this crate.
+pub(crate) fn with<T>(call: impl FnOnce(&dyn Scheduler, Task) -> T) -> Option<T> {
+    /// Puts it back, also after a panic.
+    struct Restore(Option<Driven>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            set(self.0.take());
+        }
+    }
+    // A thread that is ending is no longer driven.
+    let driven = DRIVEN.try_with(|driven| driven.borrow_mut().take()).ok().flatten()?;
+    let restore = Restore(Some(driven));
+    let (scheduler, me) = restore.0.as_ref()?;
+    Some(call(&**scheduler, *me))
+}
+
+/// Makes this thread driven, or ends that.
+pub(crate) fn set(driven: Option<Driven>) {
+    DRIVEN.with(|cell| *cell.borrow_mut() = driven);
+}
+
+/// The scheduler and the number of this thread.
+pub(crate) fn driven() -> Option<Driven> {
+    DRIVEN.try_with(|driven| driven.borrow().clone()).ok().flatten()
+}
+
+/// The number of this thread in its run.
+pub(crate) fn task() -> Option<Task> {
+    with(|_, me| me)
+}
+
+/// Another thread may run first.
+pub(crate) fn pause(point: Point) {
+    // A thread that unwinds holds locks that others wait for, but must not wait itself.
+    if !std::thread::panicking() {
+        let _undriven = with(|scheduler, me| scheduler.pause(me, point));
+    }
+}
+
+/// Simulated time; `None` if this thread is not driven.
+pub(crate) fn now() -> Option<Duration> {
+    with(|scheduler, _| scheduler.now())
+}
+
+/// Sleeps in simulated time; returns whether this thread is driven.
+pub(crate) fn sleep(duration: Duration) -> bool {
+    let slept = with(|scheduler, me| {
+        let until = scheduler.now().saturating_add(duration);
+        // No thread wakes this address: it is in no object.
+        scheduler.wait(me, 0, Some(until))
+    });
+    slept.is_some()
+}

@@ -1,0 +1,270 @@
+//! Executes operations: the one place that locks, checks again what was read, commits, and applies
+//! the effects of a plan.
+//!
+//! 1. `guess`: the operation reads without locks what decides which locks it needs.
+//! 2. `aim`: it names the locks.
+//! 3. Locked, `look` reads everything that decides. What was guessed must still hold; otherwise what
+//!    was read is the next guess.
+//! 4. `plan`: it describes the change. It changes nothing itself.
+//! 5. Commit; effects on nodes and caches; then the locks are released, and front ends notified.
+//!
+//! The locks and the gate belong to the call of `execute` (they can move to another thread with
+//! it), not to the operation. Another executor, over several stores, has the same five steps: it
+//! locks and reads where the records are, and commits the batch by trees.
+
+use inode::NodeId;
+
+use crate::locks::{Lock, Mode};
+use crate::nodes::Location;
+use crate::ops::rmdir::removed;
+use crate::plan::{Effect, Plan};
+use crate::policy::Policy;
+use crate::subvol::Subvol;
+use crate::view::View;
+use crate::{Fs, FsResult};
+use store::TreeId;
+
+/// What an operation reads from, and who sees its plan.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    /// Tables and numbers.
+    pub(crate) fs: &'a Fs,
+    /// What sees the plan.
+    pub(crate) policy: &'a dyn Policy,
+    /// The subvolume.
+    pub(crate) subvol: &'a Subvol,
+    /// Its records.
+    pub(crate) view: View<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// Of a subvolume whose gate the caller has passed.
+    #[inline]
+    pub(crate) fn new(
+        fs: &'a Fs,
+        policy: &'a dyn Policy,
+        subvol: &'a Subvol,
+        tree: TreeId,
+    ) -> Context<'a> {
+        Context { fs, policy, subvol, view: View::new(&*fs.store, tree) }
+    }
+
+    /// The number of the subvolume.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.subvol.id.0
+    }
+
+    /// The lock of an inode.
+    #[inline]
+    pub(crate) fn object(&self, ino: u64) -> Lock {
+        Lock::Object { subvol: self.id(), ino }
+    }
+
+    /// The lock of the names of a hash.
+    #[inline]
+    pub(crate) fn name(&self, dir: u64, hash: u64) -> Lock {
+        Lock::Name { subvol: self.id(), dir, hash }
+    }
+
+    /// Locks a directory so that it stays, and the names of a hash in it exclusively.
+    #[inline]
+    pub(crate) fn lock_name(&self, plan: &mut Plan, dir: u64, hash: u64) {
+        plan.lock(self.object(dir), Mode::Shared);
+        plan.lock(self.name(dir, hash), Mode::Exclusive);
+    }
+}
+
+/// What planning ended with.
+pub(crate) enum Outcome<A> {
+    /// A plan to be executed, or nothing to be done; and the answer.
+    Done(A),
+    /// What the plan rests on changed: guess again.
+    Again,
+}
+
+/// An operation on one subvolume.
+pub(crate) trait Operation {
+    /// What is read, and must still hold when the plan is executed.
+    type Reads;
+    /// The answer to the caller.
+    type Answer;
+
+    /// Reads without locks what decides which locks are needed.
+    fn guess(&mut self, at: &Context<'_>) -> FsResult<Self::Reads>;
+
+    /// Names the locks.
+    fn aim(&mut self, at: &Context<'_>, guess: &Self::Reads, plan: &mut Plan) -> FsResult<()>;
+
+    /// Reads under the locks.
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Self::Reads>;
+
+    /// Whether the locks for what was guessed cover what is there.
+    fn agree(guess: &Self::Reads, found: &Self::Reads) -> bool;
+
+    /// Describes the change.
+    fn plan(
+        &mut self,
+        at: &Context<'_>,
+        found: Self::Reads,
+        plan: &mut Plan,
+    ) -> FsResult<Outcome<Self::Answer>>;
+}
+
+/// Executes an operation as a change of a subvolume.
+#[inline]
+pub(crate) fn execute<O: Operation>(
+    fs: &Fs,
+    policy: &dyn Policy,
+    subvol: &Subvol,
+    operation: &mut O,
+) -> FsResult<O::Answer> {
+    let entered = fs.enter(subvol)?;
+    execute_within(&Context::new(fs, policy, subvol, entered.tree), operation)
+}
+
+/// As `execute`, for a caller that has passed the subvolume's gate.
+#[inline]
+pub(crate) fn execute_within<O: Operation>(
+    at: &Context<'_>,
+    operation: &mut O,
+) -> FsResult<O::Answer> {
+    let fs = at.fs;
+    let mut guess = operation.guess(at)?;
+    let mut plan = Plan::new();
+    loop {
+        operation.aim(at, &guess, &mut plan)?;
+        let locks = fs.locks.lock(plan.locks());
+        let found = operation.look(at)?;
+        if !O::agree(&guess, &found) {
+            guess = found;
+            drop(locks);
+            plan.restart(fs);
+            continue;
+        }
+        plan.set_time(fs);
+        match operation.plan(at, found, &mut plan).inspect_err(|_| plan.give_up(fs))? {
+            Outcome::Done(answer) => {
+                if plan.is_empty() {
+                    plan.give_up(fs);
+                } else {
+                    plan.commit(fs)?;
+                }
+                plan.apply(|effect| apply(fs, at.policy, effect));
+                drop(locks);
+                plan.notify(|notice| notify(fs, notice));
+                return Ok(answer);
+            }
+            Outcome::Again => {
+                drop(locks);
+                plan.restart(fs);
+                guess = operation.guess(at)?;
+            }
+        }
+    }
+}
+
+/// Executes a change whose locks are known before anything is read.
+#[inline]
+pub(crate) fn execute_locked<T>(
+    at: &Context<'_>,
+    locks: &[(Lock, Mode)],
+    change: impl FnMut(&Context<'_>, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    execute_within(at, &mut Locked { locks, change })
+}
+
+struct Locked<'l, F> {
+    locks: &'l [(Lock, Mode)],
+    change: F,
+}
+
+impl<T, F: FnMut(&Context<'_>, &mut Plan) -> FsResult<T>> Operation for Locked<'_, F> {
+    type Reads = ();
+    type Answer = T;
+
+    #[inline]
+    fn guess(&mut self, _at: &Context<'_>) -> FsResult<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn aim(&mut self, _at: &Context<'_>, (): &(), plan: &mut Plan) -> FsResult<()> {
+        self.locks.iter().for_each(|(lock, mode)| plan.lock(*lock, *mode));
+        Ok(())
+    }
+
+    #[inline]
+    fn look(&mut self, _at: &Context<'_>) -> FsResult<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn agree((): &(), (): &()) -> bool {
+        true
+    }
+
+    #[inline]
+    fn plan(&mut self, at: &Context<'_>, (): (), plan: &mut Plan) -> FsResult<Outcome<T>> {
+        (self.change)(at, plan).map(Outcome::Done)
+    }
+}
+
+/// Applies an effect after the commit, under the locks.
+#[inline]
+pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: &mut Effect) {
+    let nodes = &fs.nodes;
+    match effect {
+        Effect::LookUp(node, location) => nodes.look_up(*node, *location),
+        Effect::Relocate(node, location) => nodes.relocate(*node, *location),
+        Effect::Lost(lost) => lost.settle(fs),
+        Effect::Removed(node, record) => {
+            nodes.orphan(*node, || removed(*record));
+        }
+        Effect::HoldUnnamed(node, orphan) => nodes.hold_unnamed(*node, orphan.take()),
+        Effect::NameUnnamed(node) => nodes.name_unnamed(*node),
+        Effect::SetOrphan(node, orphan) => nodes.set_orphan(*node, orphan.take()),
+        Effect::StoreOrphan(node) => nodes.store_orphan(*node),
+        Effect::DirectoriesMoved => policy.directories_moved(),
+        Effect::Detached => fs.queue.add_detached(1),
+        // Noted before the commit.
+        Effect::Arrives(..) => {}
+        Effect::Mounted(..) | Effect::Copied(_) => {
+            unreachable!("invariant: effects on the ledger are planned with the ledger locked")
+        }
+        // Sent without locks.
+        notice => debug_assert!(notice.is_notice(), "an effect is applied or sent"),
+    }
+}
+
+/// Notifies front ends, without locks.
+#[cold]
+pub(crate) fn notify(fs: &Fs, notice: Effect) {
+    match notice {
+        Effect::HeldChanged(node) if fs.nodes.is_held(node) => fs.invalidate_node(node),
+        Effect::HeldNameChanged(directory, name) if is_known(fs, directory) => {
+            fs.invalidate_entry(directory, &name);
+            fs.invalidate_node(directory);
+        }
+        Effect::NameChanged(directory, name) => {
+            fs.invalidate_entry(directory, &name);
+            fs.invalidate_node(directory);
+        }
+        Effect::DirectoryChanged(directory) => fs.invalidate_node(directory),
+        Effect::SnapshotChanged(directory, name) => fs.invalidate_snapshot(directory, &name),
+        _ => {}
+    }
+}
+
+/// Whether front ends can know what is in a directory.
+fn is_known(fs: &Fs, directory: NodeId) -> bool {
+    directory == fs.root() || fs.nodes.is_held(directory)
+}
+
+/// The node of an embedded inode moved with its name.
+pub(crate) fn moved(at: &Context<'_>, plan: &mut Plan, ino: u64, (dir, cookie): (u64, u64)) {
+    plan.effect(Effect::Relocate(at.subvol.node(ino), Location::Entry { dir, cookie }));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Executes the verbs on whole directories: the ledger, gates, and locks are taken in that order;
+//! then the verb reads and plans, one commit follows, and the effects of the plan.
+//!
+//! A gate that is passed exclusively keeps a subvolume as it is, so what a verb reads of it behind
+//! the gate holds when its plan is committed: nothing is guessed.
+
+use std::sync::Arc;
+
+use device::sync::MutexGuard;
+use inode::FsError;
+
+use super::gates::Gates;
+use super::ledger::Ledger;
+use crate::execute::{apply, notify};
+use crate::plan::{Effect, Plan};
+use crate::subvol::Subvol;
+use crate::{Fs, FsResult};
+
+/// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Through<'a> {
+    pub(super) quiet: &'a [Arc<Subvol>],
+    pub(super) changed: Option<&'a Arc<Subvol>>,
+}
+
+/// Executes a verb: `aim` names the locks, `change` reads under them and plans.
+pub(super) fn execute<T>(
+    fs: &Fs,
+    mut ledger: MutexGuard<'_, Ledger>,
+    through: Through<'_>,
+    aim: impl FnOnce(&mut Plan) -> FsResult<()>,
+    change: impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    let mut plan = Plan::new();
+    let answer = execute_step(fs, &mut ledger, &mut plan, through, (aim, change))?;
+    drop(ledger);
+    plan.notify(|notice| notify(fs, notice));
+    Ok(answer)
+}
+
+/// One commit of a verb that has several, with the ledger locked throughout. The plan keeps the
+/// notifications of front ends.
+pub(super) fn execute_step<T>(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    plan: &mut Plan,
+    through: Through<'_>,
+    (aim, change): (
+        impl FnOnce(&mut Plan) -> FsResult<()>,
+        impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
+    ),
+) -> FsResult<T> {
+    let gates = Gates::pass(fs, ledger, through.quiet, through.changed)?;
+    aim(plan)?;
+    let locks = fs.locks.lock(plan.locks());
+    plan.set_time(fs);
+    let answer = change(ledger, plan)?;
+    if plan.is_empty() {
+        plan.give_up(fs);
+    } else {
+        commit_plan(fs, ledger, plan)?;
+    }
+    let policies = fs.policies();
+    plan.apply(|effect| match effect {
+        Effect::Mounted(subvol, place) => ledger.moved(*subvol, *place),
+        Effect::Copied(copied) => copied.settle_and_count(fs, ledger),
+        effect => apply(fs, &policies, effect),
+    });
+    drop((locks, gates));
+    Ok(answer)
+}
+
+/// Commits a plan with the ledger's counters.
+pub(super) fn commit_plan(fs: &Fs, ledger: &Ledger, plan: &mut Plan) -> FsResult<()> {
+    ledger.write(plan.batch());
+    plan.batch()
+        .check()
+        .map_err(|_| FsError::LimitReached("the changes of one commit exceed 16 MiB"))?;
+    let done = plan.commit(fs).map(|_| ());
+    if !matches!(done, Err(FsError::NoSpace)) {
+        // Of any other error it is not known what became of the batch.
+        ledger.wrote(done.is_ok());
+    }
+    done
+}

@@ -1,0 +1,145 @@
+//! The suite with everything in an object store: runs, manifests and the log. A test's disk also
+//! holds the objects (`SimObjects`). So power cuts happen at each request, and failing calls are
+//! requests that fail or whose answer is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Blobs, Device};
+use lsm::{BlobStore, LsmStore, Options};
+use store::{Durability, LogObjects, LogPlace, ObjectLogSettings, Result, Store};
+use testing::store_conformance::EngineUnderTest;
+use testing::{SimEnv, SimObjects};
+
+use crate::conformance::options;
+
+/// Where the disk holds the objects.
+const OBJECTS: &str = "far";
+
+/// A store with values in value logs from this many bytes on.
+struct Fenced<const VALUES_FROM: u64>;
+
+impl<const VALUES_FROM: u64> Fenced<VALUES_FROM> {
+    fn options(sim: &SimEnv, durability: Durability) -> Options {
+        let blobs: Arc<dyn Blobs> = Arc::new(OneDirectory(SimObjects::below(&sim.device, OBJECTS)));
+        in_objects(Options { values_from: VALUES_FROM, ..options(durability) }, &blobs)
+    }
+}
+
+/// Options with everything in an object store.
+pub(crate) fn in_objects(mut options: Options, blobs: &Arc<dyn Blobs>) -> Options {
+    let settings = ObjectLogSettings {
+        patience: Duration::from_secs(2),
+        pause: Duration::from_millis(10),
+        ..ObjectLogSettings::default()
+    };
+    options.blobs = Some(BlobStore(Arc::clone(blobs)));
+    options.common.log_place = LogPlace::Objects(LogObjects { blobs: Arc::clone(blobs), settings });
+    options
+}
+
+impl<const VALUES_FROM: u64> EngineUnderTest for Fenced<VALUES_FROM> {
+    const NAME: &'static str = "lsm in an object store";
+
+    /// An opening writes two manifests, and each is read back.
+    const SPARED: u64 = 10;
+
+    fn create(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
+        Ok(LsmStore::create(&sim.env(), &Self::options(sim, durability))?)
+    }
+
+    fn open(sim: &SimEnv, durability: Durability) -> Result<Arc<dyn Store>> {
+        Ok(LsmStore::open(&sim.env(), &Self::options(sim, durability))?)
+    }
+}
+
+/// Objects whose names have parts, in a store of flat names.
+pub(crate) struct OneDirectory<B>(pub(crate) B);
+
+fn flat(name: &str) -> String {
+    name.replace('/', "_")
+}
+
+impl<B: std::ops::Deref<Target: Blobs> + Send + Sync> Blobs for OneDirectory<B> {
+    fn create(&self, name: &str, bytes: &[u8]) -> device::Result<bool> {
+        self.0.create(&flat(name), bytes)
+    }
+
+    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> device::Result<bool> {
+        self.0.adopt(&flat(name), device, path)
+    }
+
+    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
+        self.0.read_at(&flat(name), buffer, offset)
+    }
+
+    fn length(&self, name: &str) -> device::Result<Option<u64>> {
+        self.0.length(&flat(name))
+    }
+
+    fn list(&self, prefix: &str) -> device::Result<Vec<String>> {
+        let names = self.0.list(&flat(prefix))?;
+        // Nothing relies on an order.
+        Ok(names.iter().rev().map(|name| name.replace('_', "/")).collect())
+    }
+
+    fn delete(&self, name: &str) -> device::Result<()> {
+        self.0.delete(&flat(name))
+    }
+
+    fn punch(&self, name: &str, offset: u64, length: u64) -> device::Result<bool> {
+        self.0.punch(&flat(name), offset, length)
+    }
+
+    fn disk_bytes(&self, name: &str) -> device::Result<u64> {
+        self.0.disk_bytes(&flat(name))
+    }
+
+    fn answers_may_be_lost(&self) -> bool {
+        self.0.answers_may_be_lost()
+    }
+}
+
+/// The tests of a kept store, but that a failed sync latches: here the records stay and are sent
+/// again (`store/tests/it/objects.rs`).
+mod rows {
+    testing::store_conformance_volatile!(super::Fenced<0>);
+    testing::store_conformance_tests!(super::Fenced<0>:
+        a_closed_store_opens_again,
+        a_dropped_store_opens_again_with_what_was_synced,
+        random_operations_survive_reopening,
+        a_partial_clone_does_not_change,
+        a_large_tree_grows_and_shrinks,
+        a_store_that_is_not_there_is_missing,
+        the_log_is_trimmed_by_checkpoints,
+        a_dropped_tree_frees_its_space,
+        a_pin_outlives_the_trees_that_it_shows,
+        nothing_leaks_over_crashes,
+        many_clones_cost_only_their_differences,
+        a_log_record_is_never_written_before_its_barrier,
+        acknowledged_commits_of_many_threads_survive,
+        power_may_be_cut_beside_writers_clones_and_runs,
+        conflicting_commits_are_applied_in_the_order_of_the_log,
+        power_may_be_cut_at_every_operation,
+        power_may_be_cut_at_every_operation_in_sync_mode,
+        power_may_be_cut_while_a_store_recovers,
+        power_may_be_cut_while_runs_are_ingested,
+        power_may_be_cut_while_a_snapshot_by_patterns_is_made,
+        power_may_be_cut_after_a_process_was_killed,
+        power_may_be_cut_after_a_sync_failed_and_the_process_ended,
+        power_may_be_cut_after_an_opening_failed,
+        a_full_disk_at_every_operation_loses_nothing,
+        a_failed_operation_loses_nothing,
+        a_failed_read_is_an_error_and_no_more,
+    );
+}
+
+mod column {
+    testing::store_conformance_tests!(super::Fenced<24>:
+        random_operations_survive_reopening,
+        power_may_be_cut_at_every_operation,
+        power_may_be_cut_while_a_store_recovers,
+        power_may_be_cut_while_runs_are_ingested,
+        a_failed_operation_loses_nothing,
+    );
+}

@@ -1,0 +1,260 @@
+//! Signs of life of the process that has a volume open, so that nobody takes a volume over by
+//! accident. Safety does not rest on them: what keeps two openings apart is the log.
+//!
+//! Invariants: an observer compares no clocks. It concludes that a process lives from a sign that
+//! appears while it watches, measured on its own monotonic clock. Each sign has a number of its own
+//! and no name is used twice, so a request that is carried out late adds nothing that looks alive
+//! for longer than one period. Callers drive the period; nothing here starts a thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::sync::Mutex;
+use device::{Blobs, Clock, Result, Timestamp};
+use format::presence::{self as sign, Decoded, PERIOD_MAX, PRESENCE_BYTES_MAX};
+
+/// What the names of signs begin with.
+const PREFIX: &str = "alive/";
+/// Periods without a new sign after which a process counts as silent.
+const PERIODS: u32 = 3;
+/// The period of a holder whose sign cannot be read.
+const UNKNOWN_PERIOD: Duration = Duration::from_secs(10);
+/// Longest time that an observer watches.
+const WATCHED_MAX: Duration = Duration::from_secs(60);
+/// An observer looks this many times a period.
+const LOOKS: u32 = 4;
+/// Shortest time between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(20);
+
+/// The process that has a volume open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The host's name.
+    pub host: String,
+    /// The user's name.
+    pub user: String,
+    /// The process on that host.
+    pub pid: u32,
+    /// When it opened the volume, by that host's clock.
+    pub started: Timestamp,
+}
+
+/// The signs of this process.
+pub struct Presence {
+    blobs: Arc<dyn Blobs>,
+    clock: Arc<dyn Clock>,
+    volume: [u8; 16],
+    opening: [u8; 16],
+    holder: Holder,
+    period: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Number of the next sign.
+    next: u64,
+    /// Names that may exist.
+    made: Vec<String>,
+}
+
+impl Presence {
+    /// Creates the first sign of an opening with a random id. The caller calls `beat` once a
+    /// period from then on.
+    pub fn announce(
+        blobs: Arc<dyn Blobs>,
+        volume: [u8; 16],
+        opening: [u8; 16],
+        holder: Holder,
+        period: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Presence> {
+        let state = Mutex::default();
+        let presence = Presence { blobs, clock, volume, opening, holder, period, state };
+        presence.beat()?;
+        Ok(presence)
+    }
+
+    /// The time from one sign to the next.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Creates the next sign and deletes the earlier ones. After an error the caller continues: the
+    /// next call uses the next number.
+    pub fn beat(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        let name = name(&self.opening, number);
+        let period = u32::try_from(self.period.as_millis()).unwrap_or(PERIOD_MAX);
+        let bytes = sign::Presence {
+            volume: self.volume,
+            opening: self.opening,
+            number,
+            period: period.clamp(1, PERIOD_MAX),
+            pid: self.holder.pid,
+            started: self.holder.started.0,
+            written: self.clock.now().0,
+            host: self.holder.host.clone(),
+            user: self.holder.user.clone(),
+        }
+        .encode();
+        let before = std::mem::take(&mut state.made);
+        // Also after an error: the request may be carried out.
+        state.made.push(name.clone());
+        if let Err(error) = self.blobs.create(&name, &bytes) {
+            state.made.extend(before);
+            return Err(error);
+        }
+        if let Err(error) = self.blobs.delete_all(&before) {
+            state.made.extend(before);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Deletes all signs: the volume is closed. After an error an observer has to wait, and no
+    /// more.
+    pub fn withdraw(self) -> Result<()> {
+        self.blobs.delete_all(&self.state.lock().made)
+    }
+
+    /// Looks for processes that have the volume open. Returns at once if there is no sign, when a
+    /// new sign appears, or after some periods without one.
+    pub fn watch(blobs: &dyn Blobs, volume: [u8; 16], clock: &dyn Clock) -> Result<Verdict> {
+        let start = clock.monotonic();
+        let first = newest(blobs)?;
+        let mut signs: BTreeMap<String, Sign> = BTreeMap::new();
+        for (opening, number) in &first {
+            if let Some(sign) = read(blobs, volume, opening, *number)? {
+                signs.insert(opening.clone(), sign);
+            }
+        }
+        let Some(longest) = signs.values().map(|sign| sign.period).max() else {
+            return Ok(Verdict::Nobody);
+        };
+        let window = (longest * PERIODS).min(WATCHED_MAX);
+        loop {
+            let left = window.saturating_sub(clock.monotonic().saturating_sub(start));
+            if left.is_zero() {
+                break;
+            }
+            clock.sleep((longest / LOOKS).clamp(LOOK_MIN, left + LOOK_MIN));
+            let now = newest(blobs)?;
+            for (opening, number) in &now {
+                if first.get(opening).is_some_and(|before| before >= number) {
+                    continue;
+                }
+                if let Some(sign) = read(blobs, volume, opening, *number)? {
+                    return Ok(Verdict::Alive(sign));
+                }
+            }
+            signs.retain(|opening, _| now.contains_key(opening));
+            if signs.is_empty() {
+                return Ok(Verdict::Nobody);
+            }
+        }
+        let waited = clock.monotonic().saturating_sub(start);
+        let last = signs.into_values().max_by_key(|sign| sign.written);
+        Ok(last.map_or(Verdict::Nobody, |sign| Verdict::Silent(Sign { silent: waited, ..sign })))
+    }
+
+    /// Deletes the signs of an opening whose process is known to be gone.
+    pub fn forget(blobs: &dyn Blobs, opening: &[u8; 16]) -> Result<()> {
+        let gone = hex(opening);
+        let mut names = blobs.list(PREFIX)?;
+        names.retain(|name| parse(name).is_some_and(|(opening, _)| opening == gone));
+        blobs.delete_all(&names)
+    }
+
+    /// Deletes the signs of processes that are gone, after this process has taken the volume over.
+    /// Those of a process that lives after all appear again.
+    pub fn clear_others(&self) -> Result<()> {
+        let own = hex(&self.opening);
+        let mut names = self.blobs.list(PREFIX)?;
+        names.retain(|name| parse(name).is_some_and(|(opening, _)| opening != own));
+        self.blobs.delete_all(&names)
+    }
+}
+
+/// What an observer saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// No process announces that it has the volume open.
+    Nobody,
+    /// A process lives: a new sign appeared.
+    Alive(Sign),
+    /// A process announced itself and gave no new sign while the observer watched: it was killed,
+    /// is paused, or cannot reach the store.
+    Silent(Sign),
+}
+
+/// The newest sign of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sign {
+    /// Who; `None` if the sign cannot be read, such as that of a newer version.
+    pub holder: Option<Holder>,
+    /// When the sign was written, by the clock of that host.
+    pub written: Option<Timestamp>,
+    /// Time without a new sign, by the observer's clock; zero if a new one just appeared.
+    pub silent: Duration,
+    /// Time from one sign to the next.
+    pub period: Duration,
+}
+
+/// The greatest number of each opening.
+fn newest(blobs: &dyn Blobs) -> Result<BTreeMap<String, u64>> {
+    let mut newest = BTreeMap::new();
+    for name in blobs.list(PREFIX)? {
+        if let Some((opening, number)) = parse(&name) {
+            let greatest = newest.entry(opening.to_owned()).or_insert(number);
+            *greatest = number.max(*greatest);
+        }
+    }
+    Ok(newest)
+}
+
+/// Reads a sign; `None` if it is another volume's. One that was deleted meanwhile, because the next
+/// one exists, is that of an unknown holder.
+fn read(blobs: &dyn Blobs, volume: [u8; 16], opening: &str, number: u64) -> Result<Option<Sign>> {
+    let unknown =
+        Sign { holder: None, written: None, silent: Duration::ZERO, period: UNKNOWN_PERIOD };
+    let mut bytes = [0; PRESENCE_BYTES_MAX + 1];
+    let read = match blobs.read_at(&format!("{PREFIX}{opening}-{number:016x}"), &mut bytes, 0) {
+        Err(error) if error.is_not_found() => return Ok(Some(unknown)),
+        read => read?,
+    };
+    Ok(match sign::Presence::decode(&bytes[..read]) {
+        Ok(Decoded::Presence(found)) if found.volume != volume => None,
+        Ok(Decoded::Presence(found)) => Some(Sign {
+            holder: Some(Holder {
+                host: found.host,
+                user: found.user,
+                pid: found.pid,
+                started: Timestamp(found.started),
+            }),
+            written: Some(Timestamp(found.written)),
+            silent: Duration::ZERO,
+            period: Duration::from_millis(u64::from(found.period)),
+        }),
+        Ok(Decoded::Newer(_)) | Err(_) => Some(unknown),
+    })
+}
+
+fn hex(opening: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*opening))
+}
+
+fn name(opening: &[u8; 16], number: u64) -> String {
+    format!("{PREFIX}{}-{number:016x}", hex(opening))
+}
+
+/// The opening and the number in a name.
+fn parse(name: &str) -> Option<(&str, u64)> {
+    let (opening, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let valid = opening.len() == 32 && number.len() == 16 && is_hex(opening) && is_hex(number);
+    valid.then(|| Some((opening, u64::from_str_radix(number, 16).ok()?)))?
+}

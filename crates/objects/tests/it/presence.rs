@@ -1,0 +1,167 @@
+//! Signs of life: who lives is seen, and who does not is not taken for alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::sync::Mutex;
+use device::{Blobs, Clock, Timestamp};
+use objects::{Holder, Presence, Verdict};
+use testing::{Call, FarBlobs, Mishap, SimClock};
+
+const VOLUME: [u8; 16] = [1; 16];
+const PERIOD: Duration = Duration::from_secs(2);
+
+fn holder(host: &str) -> Holder {
+    let (host, user) = (host.to_owned(), "root".to_owned());
+    Holder { host, user, pid: 812, started: Timestamp(5) }
+}
+
+fn announce(far: &Arc<FarBlobs>, opening: u8, host: &str) -> Presence {
+    let clock = Arc::new(SimClock::new());
+    let blobs: Arc<dyn Blobs> = far.clone();
+    Presence::announce(blobs, VOLUME, [opening; 16], holder(host), PERIOD, clock).expect("a sign")
+}
+
+/// A clock that runs something at each sleep: what happens elsewhere while an observer waits.
+struct Meanwhile<F: Fn(Duration) + Send + Sync> {
+    clock: SimClock,
+    run: F,
+}
+
+impl<F: Fn(Duration) + Send + Sync> Clock for Meanwhile<F> {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.clock.sleep(duration);
+        (self.run)(self.clock.monotonic());
+    }
+}
+
+fn watch_while(far: &FarBlobs, run: impl Fn(Duration) + Send + Sync) -> (Verdict, Duration) {
+    let clock = Meanwhile { clock: SimClock::new(), run };
+    let verdict = Presence::watch(far, VOLUME, &clock).expect("a verdict");
+    (verdict, clock.monotonic())
+}
+
+#[test]
+fn a_living_process_is_seen_within_a_period() {
+    let far = FarBlobs::new();
+    assert_eq!(watch_while(&far, |_| {}), (Verdict::Nobody, Duration::ZERO));
+    let presence = announce(&far, 7, "one.example");
+    let (verdict, waited) = watch_while(&far, |now| {
+        if now >= PERIOD / 2 {
+            presence.beat().unwrap();
+        }
+    });
+    let Verdict::Alive(sign) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(sign.holder, Some(holder("one.example")));
+    assert_eq!(sign.period, PERIOD);
+    assert!(waited <= PERIOD, "{waited:?}");
+    assert_eq!(far.objects().len(), 1, "older signs are deleted");
+    presence.withdraw().unwrap();
+    assert!(far.objects().is_empty());
+    assert_eq!(watch_while(&far, |_| {}).0, Verdict::Nobody);
+}
+
+#[test]
+fn a_killed_process_is_silent_after_three_periods() {
+    let far = FarBlobs::new();
+    let presence = announce(&far, 7, "one.example");
+    presence.beat().unwrap();
+    drop(presence);
+    let (verdict, waited) = watch_while(&far, |_| {});
+    let Verdict::Silent(sign) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(sign.holder, Some(holder("one.example")));
+    assert!(sign.silent >= PERIOD * 3 && waited < PERIOD * 4, "{waited:?}");
+    // The next one takes over, and cleans up.
+    let next = announce(&far, 8, "two.example");
+    next.clear_others().unwrap();
+    assert_eq!(far.objects().len(), 1);
+    let (verdict, _) = watch_while(&far, |_| next.beat().unwrap());
+    let Verdict::Alive(sign) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(sign.holder.unwrap().host, "two.example");
+}
+
+#[test]
+fn a_process_that_closes_while_it_is_watched_is_gone() {
+    let far = FarBlobs::new();
+    let presence = Mutex::new(Some(announce(&far, 7, "one.example")));
+    let (verdict, waited) = watch_while(&far, |now| {
+        if let Some(presence) = presence.lock().take_if(|_| now > PERIOD) {
+            presence.withdraw().unwrap();
+        }
+    });
+    assert_eq!(verdict, Verdict::Nobody);
+    assert!(waited < PERIOD * 2, "{waited:?}");
+}
+
+/// Of one that is dead and one that lives, the living one is reported.
+#[test]
+fn the_living_process_is_reported_and_not_the_dead_one() {
+    let far = FarBlobs::new();
+    drop(announce(&far, 7, "dead.example"));
+    let next = announce(&far, 3, "living.example");
+    let (verdict, _) = watch_while(&far, |_| next.beat().unwrap());
+    let Verdict::Alive(sign) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(sign.holder.unwrap().host, "living.example");
+    // One that opens the volume meanwhile lives, too.
+    let far = FarBlobs::new();
+    drop(announce(&far, 7, "dead.example"));
+    let (verdict, _) = watch_while(&far, |_| drop(announce(&far, 9, "new.example")));
+    let Verdict::Alive(sign) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(sign.holder.unwrap().host, "new.example");
+}
+
+/// Signs of other volumes do not count, and signs that cannot be read count while they change.
+#[test]
+fn foreign_and_unreadable_signs() {
+    let far = FarBlobs::new();
+    let clock = Arc::new(SimClock::new());
+    let blobs: Arc<dyn Blobs> = far.clone();
+    let other = Presence::announce(blobs, [9; 16], [3; 16], holder("x"), PERIOD, clock).unwrap();
+    far.put("alive/rubbish", b"rubbish");
+    far.put(&format!("alive/{}-{}", "a".repeat(32), "z".repeat(16)), b"rubbish");
+    assert_eq!(watch_while(&far, |_| other.beat().unwrap()).0, Verdict::Nobody);
+    let name = |number: u64| format!("alive/{}-{number:016x}", "a".repeat(32));
+    far.put(&name(1), b"a newer version");
+    let (verdict, _) = watch_while(&far, |_| {});
+    let Verdict::Silent(sign) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(sign.holder, None);
+    let (verdict, _) = watch_while(&far, |_| far.put(&name(2), b"a newer version"));
+    let Verdict::Alive(sign) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(sign.holder, None);
+}
+
+/// Lost requests, lost answers, late and repeated ones: the next sign appears nevertheless, and
+/// closing leaves nothing but what is carried out after it.
+#[test]
+fn failed_signs_are_followed_by_others() {
+    for mishap in [
+        Mishap::LostRequest,
+        Mishap::LostAnswer,
+        Mishap::Late,
+        Mishap::Twice,
+        Mishap::Repeated,
+        Mishap::Full,
+    ] {
+        for call in [Call::Make, Call::Delete] {
+            let far = FarBlobs::new();
+            let presence = announce(&far, 7, "one.example");
+            far.order(call, "alive/", mishap);
+            let failed = presence.beat().is_err();
+            assert!(far.take_back() == 0, "{call:?} {mishap:?}");
+            far.deliver();
+            let (verdict, _) = watch_while(&far, |_| presence.beat().unwrap());
+            assert!(matches!(verdict, Verdict::Alive(_)), "{call:?} {mishap:?} {failed}");
+            assert_eq!(far.objects().len(), 1, "{call:?} {mishap:?}");
+            presence.withdraw().unwrap();
+            assert!(far.objects().is_empty(), "{call:?} {mishap:?}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Volumes in object stores, as this host sees them. Such a volume is named by a URL. On each host
+//! it has a directory of its own, the *host directory*, with what a volume directory has besides the
+//! volume's files: the lock, the socket, the daemon's log; and with a cache. Every verb finds that
+//! directory by the URL, and continues as with a volume directory.
+//!
+//! A host directory may be deleted while no daemon has the volume open.
+
+mod claim;
+mod directory;
+mod prices;
+mod store;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+pub(crate) use claim::{Claim, TakeOver, refuse_open};
+pub(crate) use directory::{directory, finish, for_format};
+pub(crate) use prices::Prices;
+pub(crate) use store::{Store, connect, of_store};
+
+/// An argument that is a URL: the URL, and the path inside the volume, `/` if there is none.
+pub(crate) fn url(argument: &Path) -> Option<(&str, Vec<u8>)> {
+    let bytes = argument.as_os_str().as_bytes();
+    let scheme = bytes.windows(3).position(|part| part == b"://")?;
+    let rest = scheme + 3;
+    // `DIR:/path` has no second slash behind the colon.
+    let colon = bytes[rest..].iter().position(|&byte| byte == b':').map(|at| rest + at);
+    let (url, inner) = match colon {
+        Some(at) => (&bytes[..at], &bytes[at + 1..]),
+        None => (bytes, &b"/"[..]),
+    };
+    let url = OsStr::from_bytes(url).to_str()?;
+    // A file of that name has precedence, as for volume directories.
+    if !objects::Location::is_url(url) || argument.symlink_metadata().is_ok() {
+        return None;
+    }
+    let mut inner = inner.to_vec();
+    if inner.first() != Some(&b'/') {
+        inner.insert(0, b'/');
+    }
+    Some((url, inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_may_be_followed_by_a_path() {
+        let found = |text| url(Path::new(text)).map(|(url, inner)| (url.to_owned(), inner));
+        let expected = |url: &str, inner: &str| Some((url.to_owned(), inner.as_bytes().to_vec()));
+        assert_eq!(found("s3://bucket/a/b"), expected("s3://bucket/a/b", "/"));
+        assert_eq!(found("s3://bucket/a:/x:y"), expected("s3://bucket/a", "/x:y"));
+        assert_eq!(found("s3://bucket:x"), expected("s3://bucket", "/x"));
+        assert_eq!(found("file:///srv/v:/x"), expected("file:///srv/v", "/x"));
+        for other in ["/srv/vol", "vol:/x", "s3", "dir:s3", "."] {
+            assert_eq!(found(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The connection of a daemon, or of a check, to the object store of a volume.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use device::{Blobs, Env, Objects};
+use fs::VolumeId;
+use objects::{CachedBlobs, Location, Seams, Settings, Traffic};
+use wire::{Failure, FailureKind, StoreCache};
+
+use crate::environment::OBJECT_CACHE;
+use crate::failure::{self, Result};
+
+/// The cache in a host directory.
+const CACHE: &str = "cache";
+/// Most bytes of a cache, unless the environment sets it.
+const CACHE_BYTES_MAX: u64 = 10 << 30;
+/// The default is at most this fraction of the disk: one divided by this.
+const CACHE_SHARE: u64 = 10;
+
+/// The object store of a volume that is open.
+pub(crate) struct Store {
+    /// The volume.
+    pub(crate) volume: VolumeId,
+    /// Where it is.
+    pub(crate) location: Location,
+    /// The objects, without retries beyond those of a request, and without a cache.
+    pub(crate) blobs: Arc<dyn Blobs>,
+    /// Requests so far.
+    pub(crate) traffic: Arc<Traffic>,
+    cache: Option<Arc<CachedBlobs>>,
+}
+
+impl Store {
+    /// The cache on this host's disk, if there is one.
+    pub(crate) fn cache(&self) -> Option<StoreCache> {
+        let stats = self.cache.as_ref()?.stats();
+        Some(StoreCache { hits: stats.hits, misses: stats.misses, bytes: stats.bytes })
+    }
+}
+
+/// Parses the URL of a volume.
+pub(crate) fn parse(url: &str) -> Result<Location> {
+    Location::parse(url).map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))
+}
+
+/// An error of an object store.
+pub(crate) fn of_store(location: &Location, error: &device::Error) -> Failure {
+    let kind = failure::io_kind(&std::io::Error::from(error.kind));
+    let name = if error.path.is_empty() { String::new() } else { format!(" {}", error.path) };
+    Failure::new(kind, format!("{location}: {}{name}: {}", error.operation, error.message))
+}
+
+/// Opens the object store of a volume whose directory is a host directory; any other environment is
+/// returned as it is.
+pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
+    // What is wrong with a header is reported when the volume is opened.
+    let Ok(Some(host)) = fs::host_directory(&*env.device) else { return Ok((env, None)) };
+    let location = parse(&host.url)?;
+    let seams = Seams { clock: Arc::clone(&env.clock), ..Seams::system() };
+    let opened = location.open(&Settings::default(), &seams);
+    let opened = opened.map_err(|error| of_store(&location, &error))?;
+    for warning in &opened.warnings {
+        tracing::warn!(volume = %volume.display(), "{location}: {warning}");
+    }
+    let blobs = Arc::clone(&opened.blobs);
+    let mut objects = Objects::new(opened.blobs, Arc::clone(&env.clock));
+    let mut cache = None;
+    let bytes = cache_bytes(volume, &env)?;
+    if bytes > 0 {
+        let device = Arc::clone(&env.device);
+        let plain = Arc::<device::PatientBlobs>::clone(&objects.store);
+        let cached = Arc::new(CachedBlobs::new(plain, device, CACHE, host.volume.0, bytes));
+        cache = Some(Arc::clone(&cached));
+        objects = objects.cached(|_| cached);
+    }
+    let (volume, traffic) = (host.volume, opened.traffic);
+    let store = Store { volume, location, blobs, traffic, cache };
+    Ok((Env { objects: Some(objects), ..env }, Some(store)))
+}
+
+/// How many bytes the cache may have; 0: there is none.
+fn cache_bytes(volume: &Path, env: &Env) -> Result<u64> {
+    let Ok(text) = std::env::var(OBJECT_CACHE) else {
+        let space = env.device.space().map_err(|error| failure::device(volume, &error))?;
+        return Ok((space.total_bytes / CACHE_SHARE).min(CACHE_BYTES_MAX));
+    };
+    inode::parse_bytes(&text).ok_or_else(|| {
+        let message = format!("{OBJECT_CACHE} is '{text}'");
+        Failure::new(FailureKind::Invalid, message)
+            .hint("a number of bytes, such as 20G, or 0 for no cache")
+    })
+}

@@ -1,0 +1,139 @@
+//! Metrics of a real mount: against what was done in it, the list in the guide, and the dashboard.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use crate::world::{World, wait_until};
+
+const GUIDE: &str = include_str!("../../../../docs/guide/metrics.md");
+const DASHBOARD: &str = include_str!("../../../../scripts/package/pando.json");
+
+/// An address on which nobody listens.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    body.to_owned()
+}
+
+/// The samples without labels of time, by name and labels.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let pairs = lines.map(|line| line.rsplit_once(' ').unwrap());
+    pairs.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+}
+
+/// The names of metrics as a reader of the guide sees them: histograms once.
+fn names(samples: &BTreeMap<String, f64>) -> BTreeSet<String> {
+    let base = |name: &String| {
+        let name = name.split('{').next().unwrap();
+        let of_histogram = ["_bucket", "_sum", "_count"];
+        of_histogram.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()
+    };
+    samples.keys().map(base).collect()
+}
+
+#[test]
+fn metrics_count_what_was_done_in_the_mount() {
+    let world = World::new();
+    let address = free_address();
+    if !world.mount_with(&["--metrics", &address]) {
+        return;
+    }
+    let before = samples(&scrape(&address));
+    for number in 0..7 {
+        std::fs::create_dir(world.below_mount(&format!("/d{number}"))).unwrap();
+    }
+    for number in 0..3 {
+        std::fs::remove_dir(world.below_mount(&format!("/d{number}"))).unwrap();
+    }
+    std::fs::create_dir(world.below_mount("/d4/inner")).unwrap();
+    std::fs::remove_dir(world.below_mount("/d4")).unwrap_err();
+    let file = std::fs::File::create(world.below_mount("/f")).unwrap();
+    (&file).write_all(&[7; 5000]).unwrap();
+    file.sync_all().unwrap();
+    world.ok(&["snapshot", "create", &world.at("/d5"), "s"]);
+    let count = |samples: &BTreeMap<String, f64>, call: &str, outcome: &str| {
+        samples[&format!("pando_calls_total{{call=\"{call}\",outcome=\"{outcome}\"}}")]
+    };
+    // The values are up to a second old.
+    wait_until("the scrape shows the snapshot", || {
+        samples(&scrape(&address))["pando_snapshots"] == 1.0
+    });
+    let after = samples(&scrape(&address));
+    let grown = |call, outcome| count(&after, call, outcome) - count(&before, call, outcome);
+    assert_eq!(grown("mkdir", "done"), 8.0);
+    assert_eq!(grown("rmdir", "done"), 3.0);
+    assert_eq!(grown("rmdir", "refused"), 1.0, "a directory that is not empty");
+    assert_eq!(grown("fsync", "done"), 1.0);
+    assert_eq!(count(&after, "fsync", "failed"), 0.0);
+    let timed = |name: &str| after[&format!("pando_call_duration_seconds_{name}")];
+    assert_eq!(timed("count{call=\"mkdir\"}"), count(&after, "mkdir", "done"));
+    assert_eq!(timed("bucket{le=\"+Inf\",call=\"mkdir\"}"), timed("count{call=\"mkdir\"}"));
+    assert!(timed("sum{call=\"fsync\"}") > 0.0);
+    let status = world.status();
+    for (metric, field) in [
+        ("pando_inodes", "inodes"),
+        ("pando_contents_bytes", "bytes"),
+        ("pando_clones", "clones"),
+        ("pando_disk_bytes", "disk_bytes"),
+    ] {
+        assert_eq!(after[metric], status[field].as_f64().unwrap(), "{metric}");
+    }
+    assert_eq!((after["pando_up"], after["pando_writable"]), (1.0, 1.0));
+}
+
+#[test]
+fn guide_and_dashboard_name_the_metrics_that_there_are() {
+    let world = World::new();
+    let address = free_address();
+    if !world.mount_with(&["--metrics", &address]) {
+        return;
+    }
+    world.ok(&["sync", world.vol()]);
+    let mut found = names(&samples(&scrape(&address)));
+    // Absent before the first checkpoint.
+    found.insert("pando_last_checkpoint_time_seconds".to_owned());
+    let row = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    // A unit test compares those of volumes in an object store.
+    let of_store = |name: &String| name.starts_with("pando_store_");
+    let listed: BTreeSet<String> =
+        GUIDE.lines().filter_map(row).filter(|name| !of_store(name)).collect();
+    assert_eq!(listed, found, "docs/guide/metrics.md and a scrape");
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut shown = BTreeSet::new();
+    for target in panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap()) {
+        let expression = target["expr"].as_str().unwrap();
+        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for word in words.filter(|word| word.starts_with("pando_")) {
+            let name = word.strip_suffix("_bucket").unwrap_or(word);
+            assert!(found.contains(name), "the dashboard asks for {word}: {expression}");
+            shown.insert(name.to_owned());
+        }
+    }
+    assert!(shown.len() > 12, "the dashboard shows {shown:?}");
+}
+
+#[test]
+fn an_address_in_use_mounts_nothing() {
+    let world = World::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = world.fails(6, &["mount", world.vol(), world.mnt(), "--metrics", &address]);
+    assert!(error.contains(&format!("cannot listen on {address} for metrics")), "{error}");
+    assert!(error.contains("choose another address or port"), "{error}");
+    assert_eq!(fuse::find_mount(&world.mount_point).map(|found| found.mount_point), None);
+    let answer = world.run(&["mount", world.vol(), world.mnt(), "--metrics", "127.0.0.1"]);
+    assert_eq!(answer.code, 2, "{}", answer.err);
+    assert!(answer.err.contains("expected HOST:PORT"), "{}", answer.err);
+}

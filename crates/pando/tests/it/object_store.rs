@@ -1,0 +1,244 @@
+//! A volume in an object store, by its URL: every verb, a lost host, wrong places, and what is
+//! refused. The store is a directory here; servers are tested where `objects` is.
+
+use std::path::Path;
+
+use crate::world::{Answer, World, answer};
+
+/// Bytes that no other seed gives.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut contents = vec![0; bytes];
+    random.fill(&mut contents);
+    contents
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Names of the objects below a directory of the store.
+fn objects(world: &World, below: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(world.path().join("store").join(below)) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_synced_survives_the_loss_of_the_host() {
+    let world = World::in_store();
+    if !world.mount() {
+        return;
+    }
+    let (small, large) = (noise(1, 10_000), noise(2, 3_000_000));
+    std::fs::create_dir(world.below_mount("/project")).unwrap();
+    write_synced(&world.below_mount("/project/small"), &small);
+    write_synced(&world.below_mount("/project/large"), &large);
+    world.ok(&["snapshot", "create", &world.at("/project"), "monday"]);
+    world.ok(&["sync", world.vol()]);
+    std::fs::remove_file(world.below_mount("/project/large")).unwrap();
+    world.lose_host();
+    assert!(world.mount(), "another host mounts it");
+    assert_eq!(std::fs::read(world.below_mount("/project/small")).unwrap(), small);
+    let old = world.below_mount("/project/.snapshots/monday/large");
+    assert_eq!(std::fs::read(old).unwrap(), large);
+    world.umount();
+    world.close();
+    world.lose_host();
+    let checked = world.ok(&["fsck", world.vol()]);
+    assert!(checked.contains("clean") || checked.contains("no problem"), "{checked}");
+}
+
+#[test]
+fn verbs_take_the_url() {
+    let world = World::in_store();
+    let source = world.path().join("tree");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("a.txt"), noise(1, 200_000)).unwrap();
+    std::fs::write(source.join("b.txt"), b"short").unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/tree")]);
+    assert_eq!(world.names("/tree"), ["a.txt", "b.txt"]);
+    assert_eq!(world.ok(&["cat", &world.at("/tree/b.txt")]), "short");
+    world.ok(&["clone", &world.at("/tree"), &world.at("/copy")]);
+    let found = world.ok(&["find", &world.at("/"), "-name", "a.txt"]);
+    let expected = [format!("{}:/copy/a.txt", world.vol()), format!("{}:/tree/a.txt", world.vol())];
+    let mut lines: Vec<&str> = found.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, expected);
+    let failure = world.fails(3, &["stat", &world.at("/absent")]);
+    assert!(failure.contains(&world.at("/absent")), "{failure}");
+    world.ok(&["du", &world.at("/")]);
+    world.ok(&["rmr", "--wait", &world.at("/copy")]);
+    let status = world.status();
+    assert_eq!(status["engine"], "lsm");
+    assert_eq!(status["store"]["url"], world.vol());
+    assert!(status["store"]["requests"]["create"].as_u64().unwrap() > 0, "{status}");
+    assert_eq!(status["store"]["changes_wait"], serde_json::Value::Null);
+    let text = world.ok(&["status", world.vol()]);
+    assert!(text.contains("a day"), "{text}");
+    world.ok(&["sync", world.vol()]);
+    world.ok(&["gc", world.vol()]);
+    world.ok(&["umount", world.vol()]);
+    for below in ["lsm", "data/sealed"] {
+        assert!(!objects(&world, below).is_empty(), "{below}");
+    }
+}
+
+/// The space of removed contents comes back to the store.
+#[test]
+fn removed_contents_leave_the_store() {
+    let world = World::in_store();
+    let source = world.path().join("tree");
+    std::fs::create_dir(&source).unwrap();
+    for file in 0..20 {
+        std::fs::write(source.join(format!("{file}")), noise(file, 400_000)).unwrap();
+    }
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/tree")]);
+    world.ok(&["sync", world.vol()]);
+    let bytes = || {
+        let store = world.path().join("store/data/sealed");
+        let entries = std::fs::read_dir(store).unwrap();
+        entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum::<u64>()
+    };
+    assert!(bytes() > 8_000_000);
+    world.ok(&["rmr", "--wait", &world.at("/tree")]);
+    world.ok(&["sync", world.vol()]);
+    crate::world::wait_until("objects are deleted", || bytes() < 800_000);
+}
+
+#[test]
+fn a_url_without_a_volume_is_named() {
+    let world = World::without_volume();
+    let store = world.path().join("store");
+    let url = format!("file://{}", store.display());
+    let absent = world.fails(3, &["ls", &url]);
+    assert!(absent.contains(&url), "{absent}");
+    std::fs::create_dir(&store).unwrap();
+    let none = world.fails(3, &["mount", &url, world.mnt()]);
+    assert!(none.contains("there is no volume at") && none.contains("pando format"), "{none}");
+    let hosts = std::fs::read_dir(world.hosts()).map_or(0, Iterator::count);
+    assert_eq!(hosts, 0, "no directory is left for it");
+    for wrong in ["s3:bucket", "http://host/bucket", "s3://", "gs://bucket/x"] {
+        let failure = world.fails(2, &["ls", wrong]);
+        assert!(failure.contains("s3://"), "{wrong}: {failure}");
+    }
+}
+
+#[test]
+fn what_does_not_work_in_a_store_is_refused() {
+    let world = World::in_store();
+    let again = world.fails(6, &["format", world.vol()]);
+    assert!(again.contains("holds a volume already"), "{again}");
+    let empty = world.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let url = format!("file://{}", empty.display());
+    let engine = world.fails(2, &["format", "--engine", "btree", &url]);
+    assert!(engine.contains("lsm"), "{engine}");
+    let log = world.path().join("log");
+    let log = world.fails(2, &["format", "--log-dir", log.to_str().unwrap(), &url]);
+    assert!(log.contains("--log-dir"), "{log}");
+    assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0, "nothing was written");
+    std::fs::write(empty.join("holiday.jpg"), b"a beach").unwrap();
+    let rubbish = world.fails(6, &["format", &url]);
+    assert!(rubbish.contains("holiday.jpg"), "{rubbish}");
+    let store = world.path().join("store");
+    let directory = world.fails(8, &["ls", &format!("{}:/", store.display())]);
+    assert!(directory.contains("object store"), "{directory}");
+}
+
+/// Runs a command on another host: one with a directory of its own.
+fn elsewhere(world: &World, arguments: &[&str]) -> Answer {
+    let hosts = world.path().join("elsewhere");
+    let output = World::command(arguments).env("PANDO_HOST_DIRECTORY", hosts).output().unwrap();
+    answer(&output)
+}
+
+/// Nobody takes a volume over by accident; who does it on purpose finds what was durable, and the
+/// other host adds nothing more.
+#[test]
+fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
+    let world = World::in_store();
+    if !world.mount() {
+        return;
+    }
+    write_synced(&world.below_mount("/kept"), b"before");
+    for verb in [&["ls", world.vol()][..], &["fsck", world.vol()]] {
+        let refused = elsewhere(&world, verb);
+        assert_eq!(refused.code, 6, "{}", refused.err);
+        assert!(refused.err.contains("is open on host"), "{}", refused.err);
+        assert!(refused.err.contains("--take-over"), "{}", refused.err);
+    }
+    let mount_point = world.path().join("mnt-elsewhere");
+    std::fs::create_dir(&mount_point).unwrap();
+    let mnt = mount_point.to_str().unwrap();
+    let taken = elsewhere(&world, &["mount", "--take-over", world.vol(), mnt]);
+    assert_eq!(taken.code, 0, "{}", taken.err);
+    assert_eq!(std::fs::read(mount_point.join("kept")).unwrap(), b"before");
+    write_synced(&mount_point.join("new"), b"after");
+    let late = std::fs::File::create(world.below_mount("/late"));
+    let late = late.and_then(|file| file.sync_all());
+    assert!(late.is_err(), "a daemon that was replaced makes nothing durable");
+    let unmounted = elsewhere(&world, &["umount", mnt]);
+    assert_eq!(unmounted.code, 0, "{}", unmounted.err);
+    world.lose_host();
+    assert!(world.mount());
+    assert_eq!(std::fs::read(world.below_mount("/new")).unwrap(), b"after");
+    assert!(!world.below_mount("/late").exists());
+    world.umount();
+}
+
+/// A host directory that is left from another volume does not open this one.
+#[test]
+fn a_host_directory_of_another_volume_is_refused() {
+    let world = World::in_store();
+    world.ok(&["ls", world.vol()]);
+    world.close();
+    // The volume is replaced behind the host's back.
+    let store = world.path().join("store");
+    std::fs::remove_dir_all(&store).unwrap();
+    std::fs::create_dir(&store).unwrap();
+    let kept = world.path().join("kept");
+    std::fs::rename(world.hosts(), &kept).unwrap();
+    world.ok(&["format", world.vol()]);
+    std::fs::remove_dir_all(world.hosts()).unwrap();
+    std::fs::rename(&kept, world.hosts()).unwrap();
+    let refused = world.run(&["ls", world.vol()]);
+    assert!(refused.code != 0 && refused.err.contains("belongs to volume"), "{}", refused.err);
+    world.lose_host();
+    world.ok(&["ls", world.vol()]);
+}
+
+/// Cache and files of the host may hold anything: contents are never wrong.
+#[test]
+fn rubbish_in_the_host_directory_changes_no_contents() {
+    let world = World::in_store();
+    let source = world.path().join("tree");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("a"), noise(1, 300_000)).unwrap();
+    world.ok(&["import", source.to_str().unwrap(), &world.at("/tree")]);
+    world.ok(&["sync", world.vol()]);
+    let before = world.ok(&["ls", "-l", &world.at("/tree")]);
+    world.close();
+    for file in world.files() {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        if !["volume.pando", "owner.lock", "owner.log"].contains(&name) {
+            std::fs::write(&file, noise(9, 10_000)).unwrap();
+        }
+    }
+    assert_eq!(world.ok(&["ls", "-l", &world.at("/tree")]), before);
+    let out = world.path().join("out");
+    let command = World::command(&["cat", &world.at("/tree/a")])
+        .env("PANDO_HOST_DIRECTORY", world.hosts())
+        .stdout(std::fs::File::create(&out).unwrap())
+        .status()
+        .unwrap();
+    assert!(command.success());
+    assert!(std::fs::read(&out).unwrap() == noise(1, 300_000), "the contents are another's");
+}

@@ -1,0 +1,329 @@
+//! Runs threads one at a time, in an order that a seed determines.
+//!
+//! Driven threads are threads of the operating system that pass one baton. A thread gives it away
+//! where it takes a lock, waits, sends, starts a thread or gives way (`device::sim`): these are the
+//! only places where the order of threads can be seen, besides atomic numbers. So the seed
+//! determines everything, and the same seed gives the same [`Run`], also in another process.
+//!
+//! Time is simulated. It moves when no thread can run, to the next time for which one waits; now
+//! and then also while threads can run, as on a machine that is slow.
+//!
+//! A run in which no thread can run, and none waits for a time, is a deadlock. The scheduler then
+//! prints what each thread waits for, and all of them panic.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::sim::{Point, Task};
+use device::sync::{Condvar, Mutex, MutexGuard};
+
+/// Most turns of a run: a test takes a few thousand.
+const TURNS_MAX: u64 = 10_000_000;
+/// Real time without a change of turns after which a thread must be waiting for something that the
+/// scheduler does not know, a standard library's lock for example.
+const SILENT: Duration = Duration::from_secs(60);
+
+/// How often a thread that could continue is interrupted: once in so many points. A seed draws
+/// one, so that some runs change at each point, and others let threads run far.
+const INTERRUPTED: [u32; 4] = [1, 2, 8, 40];
+/// How often time moves while threads can run: once in so many turns.
+const TIME_MOVES: u32 = 50;
+
+/// What a run was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// A hash of who ran when, and why the turn changed.
+    pub trace: u64,
+    /// How often the scheduler decided.
+    pub turns: u64,
+    /// Simulated time.
+    pub time: Duration,
+}
+
+/// What a driven thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// It runs, or could.
+    Ready,
+    /// It waits for an address to be woken, or for a time.
+    Waiting { on: usize, until: Option<Duration> },
+    /// It waits for a thread to end.
+    Joining(Task),
+    /// It has ended.
+    Ended,
+}
+
+struct State {
+    random: fastrand::Rng,
+    interrupted: u32,
+    threads: Vec<Thread>,
+    running: Option<Task>,
+    now: Duration,
+    turns: u64,
+    trace: u64,
+    /// Why the run cannot continue.
+    failed: Option<String>,
+}
+
+struct Thread {
+    doing: Doing,
+    /// Whether its last wait ended because it was woken.
+    woken: bool,
+    /// Signalled when it is its turn.
+    turn: Arc<Condvar>,
+}
+
+/// Drives threads by a seed.
+pub struct Scheduler {
+    state: Mutex<State>,
+}
+
+impl Scheduler {
+    /// Runs `body` and the threads that it starts in the order that a seed determines. They use
+    /// `device` for everything they wait for.
+    ///
+    /// A panic of `body` is passed on.
+    pub fn run<T: Send>(seed: u64, body: impl FnOnce() -> T + Send) -> (T, Run) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let interrupted = INTERRUPTED[random.usize(..INTERRUPTED.len())];
+        let state = State {
+            random,
+            interrupted,
+            threads: Vec::new(),
+            running: None,
+            now: Duration::ZERO,
+            turns: 0,
+            trace: seed,
+            failed: None,
+        };
+        let scheduler = Arc::new(Scheduler { state: Mutex::new(state) });
+        let driver = Arc::clone(&scheduler);
+        let result = catch_unwind(AssertUnwindSafe(|| device::sim::run(driver, body)));
+        let state = scheduler.state.lock();
+        let left = state.threads.iter().filter(|thread| thread.doing != Doing::Ended).count();
+        let run = Run { trace: state.trace, turns: state.turns, time: state.now };
+        match result {
+            Ok(result) => {
+                assert_eq!(left, 0, "a run joins the threads that it started");
+                (result, run)
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// Gives the turn to another thread, or back to this one, and waits for the next turn.
+fn next_turn(mut state: MutexGuard<'_, State>, me: Task) {
+    let next = state.pick();
+    if next == Some(me) {
+        return;
+    }
+    state.give(next);
+    await_turn(state, me);
+}
+
+/// Waits until it is a thread's turn.
+fn await_turn(mut state: MutexGuard<'_, State>, me: Task) {
+    let turn = Arc::clone(&state.threads[me].turn);
+    while state.running != Some(me) {
+        let turns = state.turns;
+        let silent = turn.wait_for(&mut state, SILENT).timed_out();
+        assert!(
+            !silent || state.turns != turns || state.running == Some(me),
+            "thread {:?} has the turn and waits for something that the scheduler does not know",
+            state.running,
+        );
+    }
+}
+
+impl State {
+    /// Chooses who runs next; `None` if all have ended.
+    fn pick(&mut self) -> Option<Task> {
+        self.turns += 1;
+        if self.turns > TURNS_MAX {
+            self.fail("the run does not end");
+        }
+        assert!(self.turns < 2 * TURNS_MAX, "threads that unwind do not end");
+        let timers = self.threads.iter().filter_map(|thread| thread.doing.until()).min();
+        if let Some(next) = timers
+            && (self.ready().is_empty() || self.random.u32(..TIME_MOVES) == 0)
+        {
+            self.now = self.now.max(next);
+            for thread in &mut self.threads {
+                if thread.doing.until().is_some_and(|until| until <= self.now) {
+                    (thread.doing, thread.woken) = (Doing::Ready, false);
+                }
+            }
+        }
+        if self.ready().is_empty() {
+            let all_ended = self.threads.iter().all(|thread| thread.doing == Doing::Ended);
+            if all_ended {
+                return None;
+            }
+            self.fail("deadlock: each thread waits for another");
+        }
+        let ready = self.ready();
+        let next = ready[self.random.usize(..ready.len())];
+        self.note(next as u64);
+        Some(next)
+    }
+
+    fn ready(&self) -> Vec<Task> {
+        let all = self.threads.iter().enumerate();
+        all.filter(|(_, thread)| thread.doing == Doing::Ready).map(|(task, _)| task).collect()
+    }
+
+    fn give(&mut self, next: Option<Task>) {
+        self.running = next;
+        if let Some(next) = next {
+            self.threads[next].turn.notify_all();
+        }
+    }
+
+    /// Adds to the trace: FNV-1a.
+    fn note(&mut self, what: u64) {
+        for part in [what, self.now.as_nanos() as u64] {
+            self.trace = (self.trace ^ part).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    /// Lets all threads end: each panics where it waits.
+    fn fail(&mut self, why: &str) {
+        if self.failed.is_none() {
+            let doing = self.threads.iter().enumerate().map(|(task, thread)| {
+                let what = match thread.doing {
+                    Doing::Ready => "could run".to_owned(),
+                    Doing::Waiting { on: 0, .. } => "sleeps".to_owned(),
+                    Doing::Waiting { on, .. } => format!("waits for {on:#x}"),
+                    Doing::Joining(other) => format!("waits for the end of thread {other}"),
+                    Doing::Ended => "has ended".to_owned(),
+                };
+                format!("thread {task} {what}")
+            });
+            let doing: Vec<String> = doing.collect();
+            self.failed = Some(format!("{why}: {}", doing.join("; ")));
+        }
+        for thread in &mut self.threads {
+            if thread.doing != Doing::Ended {
+                thread.doing = Doing::Ready;
+            }
+        }
+    }
+
+    /// Panics if the run cannot continue. A thread that unwinds tries again what it waits for.
+    fn check(&self) {
+        if let Some(why) = self.failed.as_ref().filter(|_| !std::thread::panicking()) {
+            panic!("{why}");
+        }
+    }
+}
+
+impl Doing {
+    fn until(self) -> Option<Duration> {
+        match self {
+            Doing::Waiting { until, .. } => until,
+            _ => None,
+        }
+    }
+}
+
+impl device::sim::Scheduler for Scheduler {
+    fn pause(&self, me: Task, point: Point) {
+        let mut state = self.state.lock();
+        state.check();
+        state.note(1000 + point as u64);
+        let most = state.interrupted;
+        if point == Point::Yield || state.random.u32(..most) == 0 {
+            next_turn(state, me);
+        }
+    }
+
+    fn wait(&self, me: Task, on: usize, until: Option<Duration>) -> bool {
+        let mut state = self.state.lock();
+        state.check();
+        state.note(2000);
+        state.threads[me].doing = Doing::Waiting { on, until };
+        next_turn(state, me);
+        let state = self.state.lock();
+        state.check();
+        state.threads[me].woken
+    }
+
+    fn wake(&self, on: usize, most: usize) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let waits =
+            |thread: &Thread| matches!(thread.doing, Doing::Waiting { on: at, .. } if at == on);
+        let all = state.threads.iter().enumerate().filter(|(_, thread)| waits(thread));
+        let mut waiting: Vec<Task> = all.map(|(task, _)| task).collect();
+        for _ in 0..most.min(waiting.len()) {
+            let task = waiting.swap_remove(state.random.usize(..waiting.len()));
+            (state.threads[task].doing, state.threads[task].woken) = (Doing::Ready, true);
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.state.lock().now
+    }
+
+    fn begin(&self) -> Task {
+        let mut state = self.state.lock();
+        let turn = Arc::new(Condvar::new());
+        state.threads.push(Thread { doing: Doing::Ready, woken: false, turn });
+        let task = state.threads.len() - 1;
+        if task == 0 {
+            state.running = Some(0);
+        }
+        task
+    }
+
+    fn enter(&self, me: Task) {
+        await_turn(self.state.lock(), me);
+    }
+
+    fn end(&self, me: Task) {
+        let mut state = self.state.lock();
+        state.threads[me].doing = Doing::Ended;
+        for thread in &mut state.threads {
+            if thread.doing == Doing::Joining(me) {
+                thread.doing = Doing::Ready;
+            }
+        }
+        let next = state.pick();
+        state.give(next);
+    }
+
+    fn join(&self, me: Task, other: Task) {
+        let mut state = self.state.lock();
+        // Without a panic if the run cannot continue: the thread would then leave a scope whose
+        // threads have not ended, and the standard library would block it while it has the turn.
+        while state.threads[other].doing != Doing::Ended {
+            state.threads[me].doing = Doing::Joining(other);
+            next_turn(state, me);
+            state = self.state.lock();
+        }
+    }
+}
+
+/// Runs a test under many seeds, and returns how many different orders there were. One seed in
+/// `replayed` runs twice, and must give the same run. The seed of a run that panics is printed.
+pub fn explore(seeds: std::ops::Range<u64>, replayed: u64, test: impl Fn(u64) + Sync) -> usize {
+    let (mut traces, mut turns) = (BTreeSet::new(), 0);
+    let count = seeds.end - seeds.start;
+    for seed in seeds {
+        let noted = crate::run::Context::new(format!("seed {seed} of the scheduler"));
+        let ((), run) = Scheduler::run(seed, || test(seed));
+        if seed % replayed == 0 {
+            let ((), again) = Scheduler::run(seed, || test(seed));
+            assert_eq!(run, again, "the same seed gives the same run");
+        }
+        traces.insert(run.trace);
+        turns += run.turns;
+        drop(noted);
+    }
+    let turns = turns / count.max(1);
+    crate::run::say(&format!("{count} seeds, {} orders, {turns} turns on average", traces.len()));
+    traces.len()
+}

@@ -1,0 +1,101 @@
+//! Changes that are not plans yet: built and committed by hand, with the locks in the hands of a
+//! function.
+//!
+//! Operations yield plans (`crates/fs/src/plan.rs`), which one function executes. What still uses
+//! `Txn` is listed in [`LEFT`]. The counts may only shrink: more is a problem, and fewer is one
+//! until the table says so.
+
+use std::collections::BTreeMap;
+
+use super::Tree;
+
+/// Where plans are made.
+const SOURCES: &str = "crates/fs/src/";
+/// The file that defines what is counted.
+const SELF: &str = "crates/fs/src/txn.rs";
+/// How a change begins that is not a plan.
+const BEGINS: [&str; 2] = ["Txn::new(", "Txn::removing("];
+
+/// Files that build changes by hand, and how many. MAY ONLY SHRINK.
+const LEFT: [(&str, usize); 20] = [
+    // Verbs and settings that callers request.
+    ("subvolumes/rollback.rs", 1),
+    ("subvolumes/inherit.rs", 4),
+    ("trash/mod.rs", 1),
+    ("owners.rs", 1),
+    ("search_declared.rs", 2),
+    ("search_limits.rs", 1),
+    // Counting and charging what was there before a quota.
+    ("owner_count.rs", 2),
+    ("quota_adopt.rs", 3),
+    // Steps of upkeep.
+    ("background.rs", 1),
+    ("orphan.rs", 2),
+    ("reclaim/count.rs", 1),
+    ("reclaim/directory.rs", 4),
+    ("reclaim/prune.rs", 3),
+    ("reclaim/subvolume.rs", 2),
+    ("scan/run.rs", 1),
+    ("search_bases.rs", 5),
+    // Repairs.
+    ("check/fix.rs", 1),
+    ("check/join.rs", 3),
+    ("check/keep.rs", 1),
+    ("check/mounted.rs", 1),
+];
+
+/// All rules about plans.
+pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    check_against(tree, &LEFT)
+}
+
+fn check_against(tree: &Tree, left: &[(&str, usize)]) -> Vec<String> {
+    let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+    let sources = tree.texts().filter(|(path, _)| *path != SELF && !path.ends_with("tests.rs"));
+    for (path, text) in sources {
+        let Some(file) = path.strip_prefix(SOURCES) else { continue };
+        let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let count: usize = BEGINS.iter().map(|begin| product.matches(begin).count()).sum();
+        if count > 0 {
+            found.insert(file, count);
+        }
+    }
+    let mut problems = Vec::new();
+    let listed = left.iter().map(|(file, _)| *file);
+    for file in found.keys().copied().chain(listed.filter(|file| !found.contains_key(file))) {
+        let count = found.get(file).copied().unwrap_or(0);
+        let allowed = left.iter().find(|(known, _)| *known == file).map_or(0, |(_, count)| *count);
+        if count != allowed {
+            problems.push(format!(
+                "{SOURCES}{file}: {count} changes are built by hand; the table in \
+                 xtask/src/tidy/plans.rs says {allowed}, and may only shrink: make them plans"
+            ));
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tree;
+    use super::check_against;
+
+    #[test]
+    fn changes_built_by_hand_are_counted_outside_of_tests() {
+        let hand = "let txn = Txn::new(fs);\n";
+        let text = format!("{hand}#[cfg(test)]\nmod tests {{ {hand} }}\n");
+        let tree = Tree::of(&[
+            ("crates/fs/src/upkeep.rs", &text),
+            ("crates/fs/src/txn.rs", hand),
+            ("crates/fs/src/upkeep/tests.rs", hand),
+        ]);
+        assert!(check_against(&tree, &[("upkeep.rs", 1)]).is_empty());
+        let more = check_against(&tree, &[]);
+        assert!(more[0].contains("upkeep.rs: 1 changes"), "{more:?}");
+        assert_eq!(more.len(), 1);
+        let fewer = check_against(&tree, &[("upkeep.rs", 2)]);
+        assert!(fewer[0].contains("says 2"), "{fewer:?}");
+        let gone = check_against(&tree, &[("upkeep.rs", 1), ("gone.rs", 1)]);
+        assert!(gone[0].contains("gone.rs: 0 changes"), "{gone:?}");
+    }
+}
