@@ -1,4 +1,4 @@
-//! Data before the record that names it (DESIGN section 6).
+//! Data before the record that names it.
 //!
 //! The log calls [`Barrier::reach`] before it writes. A commit is made after the writes that it
 //! names have returned, so what is dirty when `reach` starts includes all that such a commit may

@@ -15,7 +15,7 @@ pub struct FileRef {
     pub ino: u64,
 }
 
-/// Determines whether an extent belongs to one file alone (DESIGN section 6).
+/// Determines whether an extent belongs to one file alone.
 ///
 /// The volume counts epochs; every snapshot or clone ends one. A subvolume remembers the epoch that
 /// its last clone ended. No other tree can name extents that were written later
