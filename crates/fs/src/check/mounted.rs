@@ -54,7 +54,7 @@ impl Fs {
         txn.batch().put(VOLUME, &key::usage(id), &usage.encode());
         subvolumes::commit(&ledger, &mut txn)?;
         self.admin.begin_epoch_after(ended);
-        ledger.moved(id, Some((above, kept)));
+        ledger.moved(id, Some(record.parent));
         self.reclaim.note_uncounted();
         Ok(())
     }

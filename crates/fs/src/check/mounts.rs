@@ -108,11 +108,21 @@ impl Checker<'_, '_> {
     }
 
     /// Whether an entry of a copy that inherits, at the place of a subvolume, points to what that
-    /// is a copy of. The subvolume was copied while the tree of the entry was damaged.
+    /// is a copy of, or a copy of a copy. The subvolume was copied while the tree of the entry was
+    /// damaged.
     fn is_copy_for(&self, entry: &Named, record: &SubvolumeRecord) -> bool {
         let above = self.table.subvolumes.get(&record.parent.0);
-        entry.target == Target::Subvolume(record.source.0)
-            && above.is_some_and(|above| above.inherits)
+        let mut source = Some(record.source.0);
+        let is_copy = loop {
+            let Some(id) = source else { break false };
+            if entry.target == Target::Subvolume(id) {
+                break true;
+            }
+            // A copy is made after what it was copied from.
+            let of = self.table.subvolumes.get(&id).map(|record| record.source.0);
+            source = of.filter(|of| *of < id);
+        };
+        is_copy && above.is_some_and(|above| above.inherits)
     }
 
     /// A removed subvolume waits to be reclaimed. If nothing waits and it is still in its place, it

@@ -204,7 +204,7 @@ impl Fs {
         txn.batch().delete(VOLUME, &key::detached(sequence));
         mount.plan(self, &mut txn, &vacancy, (id, record.root))?;
         commit(ledger, &mut txn)?;
-        ledger.moved(id, Some((mount.subvol.id.0, mount.dir)));
+        ledger.moved(id, Some(record.parent));
         drop((locks, gates));
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Fs {
     /// Whether a subvolume is mounted in another one, at any height.
     fn is_in(&self, ledger: &mut Ledger, subvol: u64, other: u64) -> FsResult<bool> {
         let (mut at, mut seen) = (subvol, BTreeSet::new());
-        while let Some((above, _)) = ledger.place(self, at)? {
+        while let Some((above, ..)) = ledger.place(self, at)? {
             if above == other {
                 return Ok(true);
             }

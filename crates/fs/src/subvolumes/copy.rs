@@ -14,9 +14,8 @@ use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use inode::FsError;
 
-use super::inherit::homes_of;
 use super::ledger::Ledger;
-use super::nested::Member;
+use super::nested::{Member, homes_of};
 use super::snapshot::commit;
 use crate::search_bases;
 use crate::subvol::{Subvol, VOLUME};
@@ -152,9 +151,8 @@ impl Copied {
         if let Some((source, last_clone_epoch)) = &self.source {
             source.set_last_clone_epoch(*last_clone_epoch);
         }
-        let (above, directory, _) = self.record.parent;
-        if above != 0 {
-            ledger.moved(self.id, Some((above, directory)));
+        if self.record.parent.0 != 0 {
+            ledger.moved(self.id, Some(self.record.parent));
         }
         ledger.inherited(self.id, self.homes.clone());
         fs.admin.begin_epoch_after(self.ended);

@@ -88,7 +88,7 @@ impl Fs {
         txn.batch().put(VOLUME, &key::usage(id), &usage.encode());
         mount.plan(self, &mut txn, &vacancy, (id, ino))?;
         commit(&ledger, &mut txn)?;
-        ledger.moved(id, Some((mount.subvol.id.0, mount.dir)));
+        ledger.moved(id, Some(subvolume.parent));
         let node = Fs::node_of(id, ino);
         self.nodes.look_up(node, Location::Directory);
         drop((locks, gates, ledger));

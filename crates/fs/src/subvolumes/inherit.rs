@@ -28,13 +28,14 @@ use std::sync::Arc;
 
 use device::sync::RwLockWriteGuard;
 use format::entry_record::{EntryRecord, Target};
-use format::inherited_record::{HOMES_MAX, Home};
+use format::inherited_record::Home;
 use format::key;
 use inode::{FsError, SubvolId};
 
 use super::copy::{self, Purpose};
 use super::ledger::{Ledger, Reached};
-use super::nested::{Budget, Member};
+use super::mounts::HEIRS_MAX;
+use super::nested::{Member, homes_of, inherited_at};
 use super::snapshot::commit;
 use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
@@ -48,21 +49,8 @@ use crate::{Fs, FsResult};
 const GIVEN_AT_ONCE: usize = 16;
 /// Most subvolumes that are looked at with the ledger locked.
 const LOOKED_AT_ONCE: usize = 256;
-/// Most heirs of a subvolume, and homes of a heir, when another copy is made: a writer gives to
-/// each of them, and a caller that copies more often waits until the oldest has all.
-const HEIRS_MAX: usize = 32;
-const _: () = assert!(HEIRS_MAX < HOMES_MAX);
-/// With so many heirs a subvolume delays copies of those that it is mounted in, too: each copy that
-/// one of their heirs is given of it is one more heir.
-pub(super) const CROWD: usize = 2 * HEIRS_MAX;
 /// Steps of giving that a search waits for: some thousand copies.
 const STEPS_BEFORE_SEARCH: usize = 256;
-
-/// Most directories with subvolumes mounted in them that a copy checks for being below the copied
-/// one. Where there are more it inherits from the subvolume as a whole.
-const MOUNTS_FOR_HOMES: usize = 64;
-/// Most records of directories that a copy reads for this.
-const RECORDS_FOR_HOMES: usize = 256;
 
 /// A directory and a cookie in it.
 pub(crate) type Slot = (u64, u64);
@@ -133,7 +121,7 @@ impl Fs {
         // From the top: who inherits what it is in has that first.
         let mut chain = Vec::new();
         let mut at = subvol.id.0;
-        while let Some((above, _)) = ledger.place(self, at)? {
+        while let Some((above, ..)) = ledger.place(self, at)? {
             if chain.iter().any(|(id, _)| *id == at) {
                 return Err(inconsistent(VOLUME, "subvolumes contain each other", at));
             }
@@ -158,7 +146,7 @@ impl Fs {
                     // Damage in a snapshot does not stop writes to its source.
                     Err(error @ FsError::Io(_)) => {
                         tracing::warn!(%error, heir, subvolume = id, "cannot read a copy");
-                        match self.give_apart(ledger, heir, &child) {
+                        match self.give_apart(ledger, heir, id, (directory, cookie)) {
                             Err(error @ FsError::Io(_)) => {
                                 tracing::warn!(%error, heir, subvolume = id, "cannot copy for it");
                             }
@@ -228,24 +216,19 @@ impl Fs {
             return Ok(Nested::Gone);
         };
         let place = (heir.id.0, directory, cookie);
-        let apart = self.apart(ledger, place)?;
-        if apart == Some(id) {
+        if ledger.place(self, id)? == Some(place) {
             return Ok(Nested::Own(id));
         }
+        if ledger.homes(self, heir.id.0)?.is_empty() {
+            return Ok(Nested::Gone);
+        }
+        let apart = ledger.mounted_at(self, place)?;
         let mut from = None;
         if apart.is_none() {
-            let child = match Member::get(self, id) {
-                Err(FsError::Stale) => return Ok(Nested::Gone),
-                child => child?,
-            };
-            let mounted = child.record.parent;
-            if mounted == place {
-                return Ok(Nested::Own(id));
+            from = inherited_at(self, ledger, place, Some(id))?;
+            if from.is_none() {
+                return Ok(Nested::Gone);
             }
-            let mut homes = ledger.homes(self, heir.id.0)?.into_iter();
-            let home = homes.find(|home| (home.subvolume, directory, cookie) == mounted);
-            let Some(home) = home else { return Ok(Nested::Gone) };
-            from = Some((child, home));
         }
         self.may_change()?;
         let child = from.as_ref().map(|(child, _)| child);
@@ -313,26 +296,28 @@ impl Fs {
 
     /// Makes the copy of a subvolume for an heir whose tree is damaged: its entry is pointed to the
     /// copy when it can be read and changed again. So what the heir inherits never changes.
-    fn give_apart(&self, ledger: &mut Ledger, heir: u64, child: &Member) -> FsResult<()> {
-        let (above, directory, cookie) = child.record.parent;
+    fn give_apart(
+        &self,
+        ledger: &mut Ledger,
+        heir: u64,
+        changed: u64,
+        (directory, cookie): Slot,
+    ) -> FsResult<()> {
         let place = (heir, directory, cookie);
-        if self.apart(ledger, place)?.is_some() {
+        if ledger.mounted_at(self, place)?.is_some() {
             return Ok(());
         }
-        let homes = ledger.homes(self, heir)?;
-        let Some(home) = homes.iter().find(|home| home.subvolume == above) else { return Ok(()) };
+        let from = inherited_at(self, ledger, place, None)?;
+        // Otherwise the heir inherits a copy of the one that changes, which remains as it is.
+        let Some((child, home)) = from.filter(|(child, _)| child.subvol.id.0 == changed) else {
+            return Ok(());
+        };
         let gate = (!child.record.read_only).then(|| child.subvol.quiesce());
-        let copy = self.copy_for_heir(ledger, (child, home), (place, Need::Change), |_, _| {})?;
-        ledger.set_apart(place, copy);
+        let from = (&child, &home);
+        self.copy_for_heir(ledger, from, (place, Need::Change), |_, _| {})?;
+        ledger.set_apart(place);
         drop(gate);
         Ok(())
-    }
-
-    /// The copy that was made for an entry of an heir and is still mounted there.
-    fn apart(&self, ledger: &mut Ledger, place: (u64, u64, u64)) -> FsResult<Option<u64>> {
-        let Some(id) = ledger.apart(self, place)? else { return Ok(None) };
-        let record = crate::subvol::read_record(&*self.store, SubvolId(id))?;
-        Ok(record.filter(|record| record.parent == place).map(|_| id))
     }
 
     /// Gives an heir some of what it inherits; returns how many subvolumes were looked at, 0 when
@@ -352,10 +337,10 @@ impl Fs {
             let shows = self.shows(&heir, &mut reach, &directories);
             for (&child, shows) in children.iter().zip(shows) {
                 let done = shows.and_then(|shows| {
-                    if shows { self.give_child(ledger, &heir, child, need) } else { Ok(false) }
+                    if shows { self.give(ledger, &heir, child, need) } else { Ok(Nested::Gone) }
                 });
                 match done {
-                    Ok(done) => given += usize::from(done),
+                    Ok(done) => given += usize::from(matches!(done, Nested::Given(_))),
                     Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
                     Err(error) => return Err(error),
                 }
@@ -395,20 +380,6 @@ impl Fs {
         txn.commit()?;
         ledger.inherited(heir.id.0, Vec::new());
         Ok(0)
-    }
-
-    /// Copies a subvolume for an heir of the one in which it is mounted; `false`: the heir does not
-    /// inherit it.
-    fn give_child(
-        &self,
-        ledger: &mut Ledger,
-        heir: &Subvol,
-        (directory, child): Slot,
-        need: Need,
-    ) -> FsResult<bool> {
-        let (_, _, cookie) = Member::get(self, child)?.record.parent;
-        let nested = self.give(ledger, heir, (directory, cookie), need)?;
-        Ok(matches!(nested, Nested::Given(_)))
     }
 
     /// Gives some to one of the heirs of a subvolume that was removed; `None`: it has none. The
@@ -513,62 +484,4 @@ impl Fs {
             }
         }
     }
-}
-
-/// What a copy of a directory of a subvolume inherits: of each home, what is mounted below the
-/// directory. The gate of the subvolume is held where the answer must be exact.
-pub(super) fn homes_of(
-    fs: &Fs,
-    ledger: &mut Ledger,
-    (source, directory): (&Subvol, u64),
-    same_lineage: bool,
-) -> FsResult<Vec<Home>> {
-    let mut homes = vec![Home { subvolume: source.id.0, same_lineage }];
-    for home in ledger.homes(fs, source.id.0)? {
-        let same_lineage = same_lineage && home.same_lineage;
-        homes.push(Home { same_lineage, ..home });
-    }
-    let mut budget = Budget::of(RECORDS_FOR_HOMES);
-    let mut found = Vec::new();
-    for home in homes {
-        let mounts = ledger.mount_points_up_to(fs, home.subvolume, MOUNTS_FOR_HOMES)?;
-        let is_home = match mounts {
-            // As if one of them were below.
-            None => true,
-            Some(mounts) if directory == source.root => !mounts.is_empty(),
-            Some(mounts) => {
-                let is_below = |at: &u64| may_be_below(fs, source, (*at, directory), &mut budget);
-                mounts.iter().any(is_below)
-            }
-        };
-        if is_home {
-            found.push(home);
-        }
-    }
-    Ok(found)
-}
-
-/// Whether a directory of a subvolume is below another one there. The answer is yes where the
-/// budget is spent, and where a record cannot be read.
-fn may_be_below(
-    fs: &Fs,
-    subvol: &Subvol,
-    (mut at, above): (u64, u64),
-    budget: &mut Budget,
-) -> bool {
-    let view = View::new(&*fs.store, subvol.tree());
-    while at != above {
-        if at == subvol.root {
-            return false;
-        }
-        if !budget.spend() {
-            return true;
-        }
-        match view.directory(at) {
-            Ok(Some(record)) if !record.detached && record.parent != at => at = record.parent,
-            Ok(_) => return false,
-            Err(_) => return true,
-        }
-    }
-    true
 }

@@ -3,7 +3,7 @@
 //! such changes happen one after the other; each is short.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,8 @@ use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError, SubvolId};
 use store::{Batch, KeyRange, Need, Store, TreeId};
 
-use super::inherit::CROWD;
+use super::inherit::Slot;
+use super::mounts::{Mounts, Place};
 use super::shares::{Makes, Shares};
 use crate::error::{from_store, inconsistent, malformed};
 use crate::numbers::{read_counter, read_root};
@@ -59,102 +60,12 @@ pub(crate) struct Ledger {
 pub(super) struct Reached {
     /// Which of its homes is next.
     pub(super) home: usize,
-    /// The last directory and subvolume there that were looked at.
-    pub(super) after: Place,
-    /// The last entry that was looked at, directory and cookie, of those with a copy.
-    pub(super) apart: Place,
+    /// The last entry there with a subvolume that was looked at, directory and cookie.
+    pub(super) after: Slot,
+    /// The last entry that was looked at of those with a copy.
+    pub(super) apart: Slot,
     /// Why one of those could not be copied.
     pub(super) failed: Option<FsError>,
-}
-
-/// A subvolume, and a directory of it.
-type Place = (u64, u64);
-
-/// Subvolumes by where they are mounted: of very many in one directory, that is found out once.
-#[derive(Default)]
-struct Mounts {
-    inside: BTreeMap<Place, BTreeSet<u64>>,
-    places: BTreeMap<u64, Place>,
-    /// What copies inherit: their homes.
-    homes: BTreeMap<u64, Vec<Home>>,
-    /// The same by homes.
-    heirs: BTreeMap<u64, BTreeSet<u64>>,
-    /// Homes with more heirs than a caller that copies may leave.
-    crowded: BTreeSet<u64>,
-    /// Copies that heirs have, by the places of their entries (subvolume, directory, cookie). While
-    /// an heir's tree was damaged, its entry could not be pointed to its copy.
-    apart: BTreeMap<(u64, u64, u64), u64>,
-}
-
-impl Mounts {
-    fn set(&mut self, subvol: u64, to: Option<Place>) {
-        if let Some(from) = self.places.remove(&subvol)
-            && let Some(siblings) = self.inside.get_mut(&from)
-        {
-            siblings.remove(&subvol);
-            if siblings.is_empty() {
-                self.inside.remove(&from);
-            }
-        }
-        if let Some(to) = to {
-            self.places.insert(subvol, to);
-            self.inside.entry(to).or_default().insert(subvol);
-        }
-    }
-
-    fn inherit(&mut self, copy: u64, homes: Vec<Home>) {
-        for home in self.homes.remove(&copy).into_iter().flatten() {
-            if let Some(heirs) = self.heirs.get_mut(&home.subvolume) {
-                heirs.remove(&copy);
-                if heirs.len() < CROWD {
-                    self.crowded.remove(&home.subvolume);
-                }
-                if heirs.is_empty() {
-                    self.heirs.remove(&home.subvolume);
-                }
-            }
-        }
-        for home in &homes {
-            let heirs = self.heirs.entry(home.subvolume).or_default();
-            heirs.insert(copy);
-            if heirs.len() >= CROWD {
-                self.crowded.insert(home.subvolume);
-            }
-        }
-        if homes.is_empty() {
-            let all = (copy, 0, 0)..=(copy, u64::MAX, u64::MAX);
-            let apart: Vec<_> = self.apart.range(all).map(|(place, _)| *place).collect();
-            for place in apart {
-                self.apart.remove(&place);
-            }
-        } else {
-            self.homes.insert(copy, homes);
-        }
-    }
-
-    fn read(fs: &Fs) -> FsResult<Mounts> {
-        let (mut mounts, mut mounted) = (Mounts::default(), Vec::new());
-        fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
-            let malformed = |error| malformed(VOLUME, &error);
-            let record = SubvolumeRecord::decode(value).map_err(malformed)?;
-            let (above, directory, _) = record.parent;
-            if above != 0 {
-                let subvol = key::parse_number(key).map_err(malformed)?;
-                mounts.set(subvol, Some((above, directory)));
-                mounted.push((record.parent, subvol));
-            }
-            Ok(())
-        })?;
-        fs.visit_volume(&format::inherited_record::INHERITED_PREFIX, &mut |key, value| {
-            let malformed = |error| malformed(VOLUME, &error);
-            let record = InheritedRecord::decode(value).map_err(malformed)?;
-            mounts.inherit(key::parse_number(key).map_err(malformed)?, record.homes);
-            Ok(())
-        })?;
-        mounted.retain(|((above, ..), _)| mounts.homes.contains_key(above));
-        mounts.apart = mounted.into_iter().collect();
-        Ok(mounts)
-    }
 }
 
 impl Admin {
@@ -371,14 +282,13 @@ impl Ledger {
     fn mounts(&mut self, fs: &Fs) -> FsResult<&Mounts> {
         Ok(match &mut self.mounts {
             Some(mounts) => mounts,
-            unknown => unknown.insert(Mounts::read(fs)?),
+            unknown => unknown.insert(read_mounts(fs)?),
         })
     }
 
     /// The subvolumes that are mounted directly in one.
     pub(crate) fn children(&mut self, fs: &Fs, subvol: u64) -> FsResult<Vec<u64>> {
-        let inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
-        Ok(inside.flat_map(|(_, children)| children.iter().copied()).collect())
+        Ok(self.mounts(fs)?.behind(subvol, (0, 0)).map(|(_, _, id)| id).collect())
     }
 
     /// The directories of a subvolume in which others are mounted; `None`: there are more.
@@ -388,33 +298,35 @@ impl Ledger {
         subvol: u64,
         most: usize,
     ) -> FsResult<Option<Vec<u64>>> {
-        let inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
-        let some: Vec<u64> = inside.take(most + 1).map(|((_, dir), _)| *dir).collect();
+        let some: Vec<u64> = self.mounts(fs)?.directories(subvol).take(most + 1).collect();
         Ok((some.len() <= most).then_some(some))
     }
 
     /// The directories of a subvolume in which others are mounted.
     pub(crate) fn mount_points(&mut self, fs: &Fs, subvol: u64) -> FsResult<Vec<u64>> {
-        let inside = self.mounts(fs)?.inside.range((subvol, 0)..=(subvol, u64::MAX));
-        Ok(inside.map(|((_, directory), _)| *directory).collect())
+        Ok(self.mounts(fs)?.directories(subvol).collect())
     }
 
     /// Whether nothing is mounted in a subvolume, and it inherits nothing.
     pub(super) fn holds_none(&mut self, fs: &Fs, subvol: u64) -> FsResult<bool> {
         let mounts = self.mounts(fs)?;
-        let mut inside = mounts.inside.range((subvol, 0)..=(subvol, u64::MAX));
-        Ok(inside.next().is_none() && !mounts.homes.contains_key(&subvol))
+        let is_empty = mounts.directories(subvol).next().is_none();
+        Ok(is_empty && !mounts.homes.contains_key(&subvol))
     }
 
     /// The subvolumes that are mounted in a directory of one.
-    pub(crate) fn mounted_in(&mut self, fs: &Fs, place: Place) -> FsResult<Vec<u64>> {
-        let found = self.mounts(fs)?.inside.get(&place);
-        Ok(found.into_iter().flatten().copied().collect())
+    pub(crate) fn mounted_in(&mut self, fs: &Fs, place: (u64, u64)) -> FsResult<Vec<u64>> {
+        Ok(self.mounts(fs)?.within(place.0, place.1).collect())
     }
 
-    /// Notes where a subvolume is mounted now, subvolume and directory; `None`: nowhere, and it
-    /// inherits nothing any more.
-    pub(crate) fn moved(&mut self, subvol: u64, to: Option<(u64, u64)>) {
+    /// The subvolume that is mounted at an entry. In an heir, the entry may not point to it.
+    pub(super) fn mounted_at(&mut self, fs: &Fs, place: Place) -> FsResult<Option<u64>> {
+        Ok(self.mounts(fs)?.at(place))
+    }
+
+    /// Notes where a subvolume is mounted now, as in its record; `None`: nowhere, and it inherits
+    /// nothing any more.
+    pub(crate) fn moved(&mut self, subvol: u64, to: Option<Place>) {
         if let Some(mounts) = &mut self.mounts {
             mounts.set(subvol, to);
         }
@@ -428,49 +340,38 @@ impl Ledger {
         Ok(self.mounts(fs)?.places.get(&subvol).copied())
     }
 
-    /// The first that are mounted in a subvolume after a directory and a number there.
+    /// The first entries of a subvolume, after one of them, at which others are mounted. Each call
+    /// begins where the one before ended: one directory may have very many.
     pub(super) fn children_after(
         &mut self,
         fs: &Fs,
         subvol: u64,
-        (directory, last): Place,
+        after: Slot,
         most: usize,
-    ) -> FsResult<Vec<Place>> {
-        // Each call begins where the one before ended: one directory may have very many.
-        let inside = &self.mounts(fs)?.inside;
-        let here = inside.get(&(subvol, directory)).into_iter().flat_map(|children| {
-            children.range((Bound::Excluded(last), Bound::Unbounded)).map(|id| (directory, *id))
-        });
-        let behind = (Bound::Excluded((subvol, directory)), Bound::Included((subvol, u64::MAX)));
-        let others = inside.range(behind);
-        let others = others.flat_map(|((_, dir), ids)| ids.iter().map(|id| (*dir, *id)));
-        Ok(here.chain(others).take(most).collect())
+    ) -> FsResult<Vec<Slot>> {
+        let behind = self.mounts(fs)?.behind(subvol, after);
+        Ok(behind.take(most).map(|(directory, cookie, _)| (directory, cookie)).collect())
     }
 
-    /// The copy that an heir has for one of its entries (subvolume, directory, cookie), which may
-    /// not point to it.
-    pub(super) fn apart(&mut self, fs: &Fs, place: (u64, u64, u64)) -> FsResult<Option<u64>> {
-        Ok(self.mounts(fs)?.apart.get(&place).copied())
-    }
-
-    /// The first entry of an heir with such a copy, after a directory and a cookie.
+    /// The first entry of an heir, after a directory and a cookie, that may not point to the copy
+    /// that is mounted there.
     pub(super) fn apart_after(
         &mut self,
         fs: &Fs,
         heir: u64,
-        (directory, cookie): Place,
-    ) -> FsResult<Option<(u64, u64, u64)>> {
+        (directory, cookie): Slot,
+    ) -> FsResult<Option<Place>> {
         let after = (
             Bound::Excluded((heir, directory, cookie)),
             Bound::Included((heir, u64::MAX, u64::MAX)),
         );
-        Ok(self.mounts(fs)?.apart.range(after).next().map(|(place, _)| *place))
+        Ok(self.mounts(fs)?.apart.range(after).next().copied())
     }
 
-    /// Notes such a copy, after the commit.
-    pub(super) fn set_apart(&mut self, place: (u64, u64, u64), copy: u64) {
+    /// Notes that an entry of an heir does not point to the copy that was mounted there.
+    pub(super) fn set_apart(&mut self, place: Place) {
         if let Some(mounts) = &mut self.mounts {
-            mounts.apart.insert(place, copy);
+            mounts.apart.insert(place);
         }
     }
 
@@ -498,7 +399,7 @@ impl Ledger {
                     break;
                 }
                 match mounts.places.get(&at) {
-                    Some((above, _)) => at = *above,
+                    Some((above, ..)) => at = *above,
                     None => break,
                 }
             }
@@ -536,6 +437,26 @@ impl Ledger {
             mounts.inherit(copy, homes);
         }
     }
+}
+
+fn read_mounts(fs: &Fs) -> FsResult<Mounts> {
+    let mut mounts = Mounts::default();
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        if record.parent.0 != 0 {
+            mounts.set(key::parse_number(key).map_err(malformed)?, Some(record.parent));
+        }
+        Ok(())
+    })?;
+    fs.visit_volume(&format::inherited_record::INHERITED_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let record = InheritedRecord::decode(value).map_err(malformed)?;
+        mounts.inherit(key::parse_number(key).map_err(malformed)?, record.homes);
+        Ok(())
+    })?;
+    mounts.doubt_all();
+    Ok(mounts)
 }
 
 fn put_root(batch: &mut Batch, subvolume: u64, features: Features) {

@@ -14,6 +14,7 @@ mod kept;
 mod leads;
 mod ledger;
 mod link;
+mod mounts;
 mod nested;
 mod owned;
 mod rename;

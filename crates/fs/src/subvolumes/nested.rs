@@ -1,9 +1,11 @@
 //! The subvolumes below a directory. Each names where it is mounted, so they are found by
-//! walking parents up from the few that there are; nothing is searched.
+//! walking parents up from the few that there are; nothing is searched. Also which of them a copy
+//! of the directory inherits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use format::inherited_record::Home;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
 
@@ -13,6 +15,12 @@ use crate::reclaim::Reach;
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::view::View;
 use crate::{Fs, FsResult};
+
+/// Most directories with subvolumes mounted in them that a copy checks for being below the copied
+/// one. Where there are more it inherits from the subvolume as a whole.
+const MOUNTS_FOR_HOMES: usize = 64;
+/// Most records of directories that a copy reads for this.
+const RECORDS_FOR_HOMES: usize = 256;
 
 /// A subvolume with its record.
 #[derive(Clone)]
@@ -140,6 +148,109 @@ fn directly(
         found.push(Member::get(fs, child)?);
     }
     Ok(())
+}
+
+/// What an heir inherits at one of its entries, and the home in which that is mounted. `led` is
+/// what the entry points to, where it can be read.
+///
+/// Usually the entry points to it. It does not where the heir was copied from a home whose own
+/// entry was damaged, and which had a copy apart: its entry, and so the heir's, still points to the
+/// original, which has changed since. So the homes are followed from the nearest one, the source of
+/// the heir. What is mounted at the place there was there when the heir was made, if its number is
+/// smaller: before it is moved or removed, the heir gets a copy. If the entry can be read, that is
+/// also a copy of what the entry points to.
+pub(super) fn inherited_at(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    (heir, directory, cookie): (u64, u64, u64),
+    led: Option<u64>,
+) -> FsResult<Option<(Member, Home)>> {
+    for home in ledger.homes(fs, heir)? {
+        let place = (home.subvolume, directory, cookie);
+        let Some(id) = ledger.mounted_at(fs, place)? else { continue };
+        let is_it = match led {
+            Some(led) => led == id || id < heir && descends(fs, id, led)?,
+            None => id < heir,
+        };
+        if is_it {
+            return Ok(Some((Member::get(fs, id)?, home)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a subvolume was copied from another one, or from a copy of that.
+fn descends(fs: &Fs, mut id: u64, from: u64) -> FsResult<bool> {
+    // A copy is made after what it was copied from.
+    while let Some(record) = read_record(&*fs.store, SubvolId(id))? {
+        let source = record.source.0;
+        if source == from {
+            return Ok(true);
+        }
+        if source >= id {
+            break;
+        }
+        id = source;
+    }
+    Ok(false)
+}
+
+/// What a copy of a directory of a subvolume inherits: of each home, what is mounted below the
+/// directory. The gate of the subvolume is held where the answer must be exact.
+pub(super) fn homes_of(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    (source, directory): (&Subvol, u64),
+    same_lineage: bool,
+) -> FsResult<Vec<Home>> {
+    let mut homes = vec![Home { subvolume: source.id.0, same_lineage }];
+    for home in ledger.homes(fs, source.id.0)? {
+        let same_lineage = same_lineage && home.same_lineage;
+        homes.push(Home { same_lineage, ..home });
+    }
+    let mut budget = Budget::of(RECORDS_FOR_HOMES);
+    let mut found = Vec::new();
+    for home in homes {
+        let mounts = ledger.mount_points_up_to(fs, home.subvolume, MOUNTS_FOR_HOMES)?;
+        let is_home = match mounts {
+            // As if one of them were below.
+            None => true,
+            Some(mounts) if directory == source.root => !mounts.is_empty(),
+            Some(mounts) => {
+                let is_below = |at: &u64| may_be_below(fs, source, (*at, directory), &mut budget);
+                mounts.iter().any(is_below)
+            }
+        };
+        if is_home {
+            found.push(home);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a directory of a subvolume is below another one there. The answer is yes where the
+/// budget is spent, and where a record cannot be read.
+fn may_be_below(
+    fs: &Fs,
+    subvol: &Subvol,
+    (mut at, above): (u64, u64),
+    budget: &mut Budget,
+) -> bool {
+    let view = View::new(&*fs.store, subvol.tree());
+    while at != above {
+        if at == subvol.root {
+            return false;
+        }
+        if !budget.spend() {
+            return true;
+        }
+        match view.directory(at) {
+            Ok(Some(record)) if !record.detached && record.parent != at => at = record.parent,
+            Ok(_) => return false,
+            Err(_) => return true,
+        }
+    }
+    true
 }
 
 /// Deepest directory whose ancestors are followed, against records that go in a circle.

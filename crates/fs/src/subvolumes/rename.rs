@@ -120,7 +120,7 @@ pub(crate) fn rename_across(
     root.ctime = txn.now;
     txn.put_directory(moved.subvol.tree(), moved.subvol.root, &root);
     commit(&ledger, &mut txn)?;
-    ledger.moved(child, Some((target.subvol.id.0, target.dir)));
+    ledger.moved(child, Some(record.parent));
     fs.trash.directories_moved();
     drop((locks, gates, ledger));
     fs.invalidate_node(source.subvol.node(source.dir));

@@ -142,12 +142,12 @@ fn a_search_uses_the_index_where_nothing_is_inherited(engine: Engine) {
     }
     fs.index_flush(NodeId::ROOT).expect("a flush goes well");
     fs.snapshot_create(&root(), dir, b"s").expect("room");
-    let commits = subject.fs().status().expect("it is known").snapshots;
+    let commits = || subject.fs().status().expect("it is known").commits;
+    let before = commits();
     let found = search(&subject, NodeId::ROOT);
     assert_eq!(found.matched, 2);
     assert!(found.clusters > 0, "the index answers: {found:?}");
-    let status = fs.status().expect("it is known");
-    assert_eq!((status.snapshots, status.clones), (commits, 0), "nothing was copied for it");
+    assert_eq!(commits(), before, "nothing was copied for it");
     // What is copied for a search in a copy that inherits is found by the index.
     fs.clone_dir(&root(), dir, NodeId::ROOT, b"c").expect("room");
     let found = search(&subject, NodeId::ROOT);
@@ -253,6 +253,85 @@ fn a_snapshot_that_could_not_be_read_has_what_was_before_a_change() {
         assert_eq!(heirs(&v.store), []);
         assert_whole(&v.fs);
     }
+}
+
+/// How a copy is made of a snapshot whose entry is damaged.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each varies by itself")]
+struct OfDamaged {
+    /// The entry of the snapshot is repaired before the copy is made, and not looked at.
+    repaired_before: bool,
+    /// The entry of the copy is damaged when the original changes again.
+    changed_damaged: bool,
+    /// The snapshot has all of its copies before the copy is looked at.
+    settled: bool,
+    /// The volume is opened again before.
+    reopened: bool,
+}
+
+/// A subvolume changes while the tree of a snapshot cannot be read, so that the snapshot has it
+/// apart, and its entry points to the original. A copy of the snapshot has the same tree, and shows
+/// what the snapshot does.
+#[test]
+fn a_copy_of_a_snapshot_that_could_not_be_read_has_what_the_snapshot_has() {
+    for bits in 0..16_u32 {
+        let [repaired_before, changed_damaged, settled, reopened] =
+            [0, 1, 2, 3].map(|bit| bits & (1 << bit) != 0);
+        let way = OfDamaged { repaired_before, changed_damaged, settled, reopened };
+        copy_of_damaged(way);
+    }
+}
+
+fn copy_of_damaged(way: OfDamaged) {
+    let v = volume();
+    let dir = v.dir(home(), "d").node;
+    let original = nested(&v, dir, "n");
+    let file = v.find(original, "f").expect("a file").node;
+    let snapshot = v.fs.snapshot_create(&root(), dir, b"s").expect("room");
+    let (tree, key, value) = entry_of(&*v.store, snapshot.subvol, dir);
+    put(&*v.store, (tree, &key), b"damage");
+    v.write(file, 0, b"after.");
+    if way.repaired_before {
+        put(&*v.store, (tree, &key), &value);
+    }
+    let shown = snapshot_root(&v, dir, "s");
+    let copy = v.fs.clone_dir(&root(), shown, home(), b"c").expect("room").subvol;
+    let again = v.find(home(), "c").expect("the clone").node;
+    let second = v.fs.clone_dir(&root(), again, home(), b"again").expect("room").subvol;
+    let trees = [copy, second].map(|subvol| {
+        let record = v.store.get(VOLUME, &key::subvolume(subvol.0)).expect("it reads");
+        let record = SubvolumeRecord::decode(&record.expect("it is there")).expect("it is whole");
+        TreeId(record.tree)
+    });
+    let damage = if way.changed_damaged { b"damage" } else { &value[..] };
+    for tree in trees {
+        put(&*v.store, (tree, &key), damage);
+    }
+    v.write(file, 0, b"later.");
+    for tree in trees.into_iter().chain([tree]) {
+        put(&*v.store, (tree, &key), &value);
+    }
+    if way.settled {
+        v.find(shown, "n").expect("it was there");
+        settle(&v);
+    }
+    let v = if way.reopened {
+        let again = v.reopened();
+        Volume { fs: again, env: v.env, store: v.store, header: v.header }
+    } else {
+        v
+    };
+    let shown = snapshot_root(&v, dir, "s");
+    for name in ["again", "c", "s"] {
+        let top = if name == "s" { Some(shown) } else { None };
+        let top = top.unwrap_or_else(|| v.find(home(), name).expect("a clone").node);
+        let copy = v.find(top, "n").expect("it was there").node;
+        let was = [("f".to_owned(), b"before".to_vec())];
+        assert_eq!(contents(&v, copy), was, "{name}, {way:?}");
+    }
+    settle(&v);
+    assert_eq!(heirs(&v.store), [], "{way:?}");
+    assert_whole(&v.fs);
 }
 
 /// As after such damage: a snapshot has a copy, and its entry points to the original.

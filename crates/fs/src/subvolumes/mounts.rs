@@ -1,0 +1,119 @@
+//! Where subvolumes are mounted, and which copies inherit from which: the ledger's memory of it.
+//! The ledger reads it from the volume when it is first used, and it follows each commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use format::inherited_record::{HOMES_MAX, Home};
+
+/// Most heirs of a subvolume, and homes of a heir, when another copy is made: a writer gives to
+/// each of them, and a caller that copies more often waits until the oldest has all.
+pub(super) const HEIRS_MAX: usize = 32;
+const _: () = assert!(HEIRS_MAX < HOMES_MAX);
+/// With so many heirs a subvolume delays copies of those that it is mounted in, too: each copy that
+/// one of their heirs is given of it is one more heir.
+const CROWD: usize = 2 * HEIRS_MAX;
+
+/// The place of an entry: a subvolume, a directory of it, and a cookie there.
+pub(super) type Place = (u64, u64, u64);
+
+/// Subvolumes by where they are mounted.
+#[derive(Default)]
+pub(super) struct Mounts {
+    /// Places, each with the number of what is mounted there. In a damaged volume two may claim one
+    /// place.
+    inside: BTreeSet<(u64, u64, u64, u64)>,
+    pub(super) places: BTreeMap<u64, Place>,
+    /// What copies inherit: their homes.
+    pub(super) homes: BTreeMap<u64, Vec<Home>>,
+    /// The same by homes.
+    pub(super) heirs: BTreeMap<u64, BTreeSet<u64>>,
+    /// Homes with more heirs than a caller that copies may leave.
+    pub(super) crowded: BTreeSet<u64>,
+    /// Entries of heirs that may not point to what is mounted there. While an heir's tree was
+    /// damaged, its entry could not be pointed to its copy.
+    pub(super) apart: BTreeSet<Place>,
+}
+
+impl Mounts {
+    /// Notes that each entry of an heir may point to something else than what is mounted there.
+    pub(super) fn doubt_all(&mut self) {
+        let of_heirs = |place: &&Place| self.homes.contains_key(&place.0);
+        self.apart = self.places.values().filter(of_heirs).copied().collect();
+    }
+
+    /// Notes where a subvolume is mounted now.
+    pub(super) fn set(&mut self, subvol: u64, to: Option<Place>) {
+        if let Some((above, directory, cookie)) = self.places.remove(&subvol) {
+            self.inside.remove(&(above, directory, cookie, subvol));
+        }
+        if let Some((above, directory, cookie)) = to {
+            self.places.insert(subvol, (above, directory, cookie));
+            self.inside.insert((above, directory, cookie, subvol));
+        }
+    }
+
+    /// Notes what a copy inherits now.
+    pub(super) fn inherit(&mut self, copy: u64, homes: Vec<Home>) {
+        for home in self.homes.remove(&copy).into_iter().flatten() {
+            if let Some(heirs) = self.heirs.get_mut(&home.subvolume) {
+                heirs.remove(&copy);
+                if heirs.len() < CROWD {
+                    self.crowded.remove(&home.subvolume);
+                }
+                if heirs.is_empty() {
+                    self.heirs.remove(&home.subvolume);
+                }
+            }
+        }
+        for home in &homes {
+            let heirs = self.heirs.entry(home.subvolume).or_default();
+            heirs.insert(copy);
+            if heirs.len() >= CROWD {
+                self.crowded.insert(home.subvolume);
+            }
+        }
+        if homes.is_empty() {
+            let all = (copy, 0, 0)..=(copy, u64::MAX, u64::MAX);
+            let apart: Vec<_> = self.apart.range(all).copied().collect();
+            for place in apart {
+                self.apart.remove(&place);
+            }
+        } else {
+            self.homes.insert(copy, homes);
+        }
+    }
+
+    /// What is mounted in a subvolume behind an entry of it: directory, cookie and number.
+    pub(super) fn behind(
+        &self,
+        subvol: u64,
+        (directory, cookie): (u64, u64),
+    ) -> impl Iterator<Item = (u64, u64, u64)> {
+        let from = Bound::Excluded((subvol, directory, cookie, u64::MAX));
+        let to = Bound::Included((subvol, u64::MAX, u64::MAX, u64::MAX));
+        self.inside.range((from, to)).map(|&(_, directory, cookie, id)| (directory, cookie, id))
+    }
+
+    /// What is mounted in a directory of a subvolume.
+    pub(super) fn within(&self, subvol: u64, directory: u64) -> impl Iterator<Item = u64> {
+        let all = (subvol, directory, 0, 0)..=(subvol, directory, u64::MAX, u64::MAX);
+        self.inside.range(all).map(|(_, _, _, id)| *id)
+    }
+
+    /// What is mounted at an entry.
+    pub(super) fn at(&self, (subvol, directory, cookie): Place) -> Option<u64> {
+        let all = (subvol, directory, cookie, 0)..=(subvol, directory, cookie, u64::MAX);
+        self.inside.range(all).next().map(|(_, _, _, id)| *id)
+    }
+
+    /// The directories of a subvolume in which others are mounted. Very many in one directory cost
+    /// no more than one.
+    pub(super) fn directories(&self, subvol: u64) -> impl Iterator<Item = u64> {
+        let from = move |directory| {
+            let rest = (subvol, directory, 0, 0)..=(subvol, u64::MAX, u64::MAX, u64::MAX);
+            self.inside.range(rest).next().map(|(_, directory, _, _)| *directory)
+        };
+        std::iter::successors(from(0), move |last| from(last.checked_add(1)?))
+    }
+}
