@@ -11,6 +11,9 @@ use super::commit::{Tree, Trees};
 pub(super) trait Source {
     /// Reads the current set of trees.
     fn look<T>(&self, body: impl FnOnce(&Trees) -> T) -> T;
+
+    /// A cursor moved to an entry.
+    fn note_move(&self) {}
 }
 
 /// A tree of a set of trees.
@@ -93,6 +96,7 @@ impl<S: Source> Cursor for MemCursor<'_, S> {
             self.position = Position::End;
             return Ok(None);
         };
+        self.source.note_move();
         self.position = Position::On(key);
         self.value = value;
         Ok(Some(self.item()))
@@ -109,6 +113,7 @@ impl<S: Source> Cursor for MemCursor<'_, S> {
             self.position = Position::Before(self.range.from.clone());
             return Ok(None);
         };
+        self.source.note_move();
         self.position = Position::On(key);
         self.value = value;
         Ok(Some(self.item()))

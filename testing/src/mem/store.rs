@@ -27,6 +27,7 @@ pub struct MemStore {
     state: Mutex<State>,
     durability: Durability,
     gets: AtomicU64,
+    moves: AtomicU64,
 }
 
 struct State {
@@ -83,6 +84,7 @@ impl MemStore {
             }),
             durability,
             gets: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
         }
     }
 
@@ -113,6 +115,11 @@ impl MemStore {
     /// Number of keys looked up so far, for tests of code that promises few look-ups.
     pub fn gets(&self) -> u64 {
         self.gets.load(Ordering::Relaxed)
+    }
+
+    /// Entries that cursors moved to so far; those of pinned states do not count.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
     }
 
     /// The scan after `scans` more fails, once, as on a bad disk.
@@ -191,6 +198,10 @@ impl MemStore {
 impl Source for MemStore {
     fn look<T>(&self, body: impl FnOnce(&Trees) -> T) -> T {
         body(&self.state.lock().trees)
+    }
+
+    fn note_move(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -6,6 +6,7 @@
 //! the copy began with; it is added once, with the mark that it was. Snapshots are not counted:
 //! they are not part of what a volume's users see.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use device::Set;
@@ -58,7 +59,7 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     if !fs.reclaim.uncounted.swap(false, Ordering::AcqRel) {
         return Ok(0);
     }
-    let picked = pick(fs).and_then(|picked| match picked {
+    let picked = pick(fs, &mut work.to_count).and_then(|picked| match picked {
         None => Ok(None),
         Some(picked) => Ok(Some((picked, fs.store.pin().map_err(from_store)?))),
     });
@@ -78,8 +79,30 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     Ok(1)
 }
 
-/// A copy that was not counted.
-fn pick(fs: &Fs) -> FsResult<Option<(u64, SubvolumeRecord)>> {
+/// A copy that was not counted. Very many are looked for at once.
+fn pick(fs: &Fs, to_count: &mut VecDeque<u64>) -> FsResult<Option<(u64, SubvolumeRecord)>> {
+    loop {
+        while let Some(id) = to_count.pop_front() {
+            let Some(record) = read_record(&*fs.store, SubvolId(id))? else { continue };
+            let mut counted = Ok(false);
+            let mut look = |value: &[u8]| {
+                counted = UsageRecord::decode(value).map(|usage| usage.counted);
+            };
+            fs.store.get_with(VOLUME, &key::usage(id), &mut look).map_err(from_store)?;
+            let counted = counted.map_err(|error| malformed(VOLUME, &error))?;
+            if !counted && !record.detached && !record.read_only {
+                return Ok(Some((id, record)));
+            }
+        }
+        *to_count = uncounted(fs)?;
+        if to_count.is_empty() {
+            return Ok(None);
+        }
+    }
+}
+
+/// The copies that were not counted.
+fn uncounted(fs: &Fs) -> FsResult<VecDeque<u64>> {
     let mut counted = Set::default();
     fs.visit_volume(&key::USAGE_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -88,17 +111,17 @@ fn pick(fs: &Fs) -> FsResult<Option<(u64, SubvolumeRecord)>> {
         }
         Ok(())
     })?;
-    let mut picked = None;
+    let mut uncounted = VecDeque::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
         let id = key::parse_number(key).map_err(malformed)?;
         let record = SubvolumeRecord::decode(value).map_err(malformed)?;
-        if picked.is_none() && !record.detached && !record.read_only && !counted.contains(&id) {
-            picked = Some((id, record));
+        if !record.detached && !record.read_only && !counted.contains(&id) {
+            uncounted.push_back(id);
         }
         Ok(())
     })?;
-    Ok(picked)
+    Ok(uncounted)
 }
 
 impl Count {

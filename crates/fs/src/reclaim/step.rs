@@ -1,7 +1,14 @@
 //! One step of reclaiming: picks a detached object that is not held, and removes a bounded part of
 //! it. When nothing is detached, it counts copies, and then continues pruning.
+//!
+//! What was detached is read a batch at a time, in the order in which it was detached, and from the
+//! first again: a step costs the same however much waits. What a step must know of the whole
+//! volume - which subvolumes front ends hold, which trees subvolumes have - is looked up once a
+//! batch, after the batch was read. That suffices: no name points to what waits, so that nobody
+//! takes hold of it later; and a subvolume gets a tree that waits only by pruning, which removes
+//! the record of the wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,7 +16,9 @@ use device::Set;
 use device::sync::Mutex;
 use format::detached_record::DetachedRecord;
 use format::key;
+use format::subvolume_record::SubvolumeRecord;
 use inode::FsError;
+use store::KeyRange;
 
 use super::count::Count;
 use super::directory::Emptying;
@@ -17,9 +26,9 @@ use super::prune::Pruner;
 use super::release::Release;
 use super::stuck::Failures;
 use super::subvolume;
-use crate::error::malformed;
+use crate::error::{from_store, malformed};
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
+use crate::{Fs, FsResult, search_bases};
 
 /// How long an object rests that could not be removed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
@@ -28,6 +37,9 @@ const REST_WITHOUT_ROOM: Duration = Duration::from_secs(1);
 
 /// How long a replaced tree stays for readers that were about to read it.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How many records of what was detached are read at once.
+const BATCH: usize = 256;
 
 /// What reclaiming keeps between steps; nothing of it need survive a crash.
 pub(crate) struct Reclaim {
@@ -47,6 +59,10 @@ pub(super) struct Work {
     /// The detached directory that is being emptied, by its number.
     emptying: Option<(u64, Emptying)>,
     pub(super) pruner: Pruner,
+    /// What is looked at next of what was detached.
+    waits: Waits,
+    /// Copies that were not counted when that was looked at last.
+    pub(super) to_count: VecDeque<u64>,
     /// The copy that is being counted.
     pub(super) count: Option<Count>,
     /// What could not be removed, and until when it rests, so that it does not block the rest.
@@ -167,19 +183,19 @@ fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     Ok(done)
 }
 
-/// The first detached object that is not held.
+/// A detached object that is not held: the one that the last step had a part of, or one behind it,
+/// and from the first again.
 fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
     if fs.queue.detached() == 0 {
-        fs.reclaim.failures.retain(&Set::default());
+        work.waits.clear();
+        fs.reclaim.failures.retain(|_| false);
         return Ok(None);
     }
-    let waiting = waiting(fs)?;
-    fs.reclaim.failures.retain(&waiting.iter().map(|(sequence, _)| *sequence).collect());
-    let mut holders = Holders::default();
     let mut held = Vec::new();
     let now = fs.env.clock.monotonic();
     work.failed.retain(|_, until| *until > now);
-    for (sequence, record) in waiting {
+    let mut round = Round::default();
+    while let Some((sequence, record)) = work.waits.next(fs, &mut round)? {
         if work.failed.contains_key(&sequence) {
             continue;
         }
@@ -187,28 +203,123 @@ fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
             DetachedRecord::Tree { tree } => {
                 !work.pruner.uses(tree) && work.leaving.get(&tree).is_none_or(|&until| now >= until)
             }
-            record => !holders.hold(fs, &record),
+            record => !work.waits.holders.hold(fs, &record),
         };
         if free {
+            work.waits.put_back(sequence, record);
             return Ok(Some((sequence, record)));
         }
         held.push(record);
     }
+    fs.reclaim.failures.retain(|sequence| is_waiting(fs, sequence).unwrap_or(true));
     // Nothing can be removed: what is held may be held only by the caches of front ends.
     work.release.round(fs, &held)?;
     Ok(None)
 }
 
-/// Everything that waits, the oldest first.
-fn waiting(fs: &Fs) -> FsResult<Vec<(u64, DetachedRecord)>> {
-    let mut waiting = Vec::new();
-    fs.visit_volume(&key::DETACHED_PREFIX, &mut |key, value| {
-        let malformed = |error| malformed(VOLUME, &error);
-        let sequence = key::parse_number(key).map_err(malformed)?;
-        waiting.push((sequence, DetachedRecord::decode(value).map_err(malformed)?));
+/// What is looked at next.
+#[derive(Default)]
+struct Waits {
+    batch: VecDeque<(u64, DetachedRecord)>,
+    /// The number from which the next batch is read.
+    from: u64,
+    holders: Holders,
+    /// The trees that subvolumes have.
+    trees: Option<Set<u64>>,
+}
+
+/// One look at everything that waits.
+#[derive(Default)]
+struct Round {
+    first: Option<u64>,
+    /// Whether the first number was passed again.
+    is_second_half: bool,
+}
+
+impl Waits {
+    /// Forgets what was read.
+    fn clear(&mut self) {
+        *self = Waits::default();
+    }
+
+    /// The next of a round that still waits; `None`: everything was looked at.
+    fn next(&mut self, fs: &Fs, round: &mut Round) -> FsResult<Option<(u64, DetachedRecord)>> {
+        loop {
+            let Some((sequence, record)) = self.batch.pop_front() else {
+                if !self.read(fs, round)? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            if round.is_second_half && round.first.is_some_and(|first| sequence >= first) {
+                self.put_back(sequence, record);
+                return Ok(None);
+            }
+            round.first.get_or_insert(sequence);
+            if is_waiting(fs, sequence)? {
+                return Ok(Some((sequence, record)));
+            }
+        }
+    }
+
+    /// Has the next round begin with this one.
+    fn put_back(&mut self, sequence: u64, record: DetachedRecord) {
+        self.batch.push_front((sequence, record));
+    }
+
+    /// Reads a batch; `false` if the round has everything.
+    fn read(&mut self, fs: &Fs, round: &mut Round) -> FsResult<bool> {
+        let batch = waiting(fs, self.from, BATCH)?;
+        match batch.last() {
+            Some((last, _)) => self.from = last.saturating_add(1),
+            None if round.is_second_half => return Ok(false),
+            None => (self.from, round.is_second_half) = (0, true),
+        }
+        self.batch = batch.into();
+        (self.holders, self.trees) = (Holders::default(), None);
+        Ok(true)
+    }
+
+    /// Whether a tree is a subvolume's, or that of a base of the index. What does not decode may
+    /// name it, and is an error.
+    fn is_named(&mut self, fs: &Fs, tree: u64) -> FsResult<bool> {
+        let trees = match &mut self.trees {
+            Some(trees) => trees,
+            unknown => unknown.insert(trees_of_subvolumes(fs)?),
+        };
+        let named = tree < key::FIRST_TREE || trees.contains(&tree);
+        Ok(named || search_bases::get(fs, tree)?.is_some())
+    }
+}
+
+fn trees_of_subvolumes(fs: &Fs) -> FsResult<Set<u64>> {
+    let mut trees = Set::default();
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
+        let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+        trees.insert(record.tree);
         Ok(())
     })?;
+    Ok(trees)
+}
+
+/// What waits from a number on, the oldest first.
+fn waiting(fs: &Fs, from: u64, most: usize) -> FsResult<Vec<(u64, DetachedRecord)>> {
+    let to = store::prefix_end(&key::DETACHED_PREFIX);
+    let range = KeyRange { from: key::detached(from).to_vec(), to };
+    let mut waiting = Vec::new();
+    let mut cursor = fs.store.scan(VOLUME, range).map_err(from_store)?;
+    while waiting.len() < most {
+        let Some(item) = cursor.next().map_err(from_store)? else { break };
+        let malformed = |error| malformed(VOLUME, &error);
+        let sequence = key::parse_number(item.key).map_err(malformed)?;
+        waiting.push((sequence, DetachedRecord::decode(item.value).map_err(malformed)?));
+    }
     Ok(waiting)
+}
+
+/// Whether something still waits under a number.
+fn is_waiting(fs: &Fs, sequence: u64) -> FsResult<bool> {
+    fs.store.get_with(VOLUME, &key::detached(sequence), &mut |_| ()).map_err(from_store)
 }
 
 /// Which trees front ends hold; the subvolumes are looked for once.
@@ -239,7 +350,7 @@ impl Fs {
         let mut told = Waiting::default();
         let mut holders = Holders::default();
         // A subvolume that was mounted in it is noted before the tree itself is gone.
-        let all = waiting(self)?;
+        let all = waiting(self, 0, usize::MAX)?;
         let origins = self.reclaim.origins.lock().clone();
         for (sequence, record) in all {
             if sequence == detached || origins.get(&sequence) == Some(&detached) {
@@ -274,7 +385,8 @@ fn remove(
         DetachedRecord::Subvolume { subvolume } => subvolume::remove(fs, sequence, subvolume)?,
         DetachedRecord::Tree { tree } => {
             work.leaving.remove(&tree);
-            (subvolume::remove_tree(fs, sequence, tree)?, true)
+            let named = work.waits.is_named(fs, tree)?;
+            (subvolume::remove_tree(fs, sequence, (tree, named))?, true)
         }
     };
     if finished {

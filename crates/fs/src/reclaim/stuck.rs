@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use device::Set;
 use device::sync::Mutex;
 use inode::FsError;
 
@@ -78,9 +77,9 @@ impl Failures {
         self.detached.lock().contains_key(&sequence)
     }
 
-    /// Everything that waits.
-    pub(super) fn retain(&self, waiting: &Set<u64>) {
-        self.detached.lock().retain(|sequence, _| waiting.contains(sequence));
+    /// Forgets failures of what waits no longer.
+    pub(super) fn retain(&self, waits: impl Fn(u64) -> bool) {
+        self.detached.lock().retain(|sequence, _| waits(*sequence));
     }
 
     /// The result of freeing nodes.

@@ -1,15 +1,18 @@
-//! Removes a whole subvolume, or a tree without a subvolume: one commit. The store frees the nodes
-//! in steps of its own, and marking finds contents without references.
+//! Removes a whole subvolume, or a tree without a subvolume: one commit, after those that are
+//! mounted in it were detached in commits of bounded size, beside which writers continue. The store
+//! frees the nodes in steps of its own, and marking finds contents without references.
 
 use format::key;
-use format::subvolume_record::SubvolumeRecord;
 use inode::SubvolId;
 use store::TreeId;
 
-use crate::error::malformed;
 use crate::subvol::{VOLUME, read_record};
+use crate::subvolumes::Ledger;
 use crate::txn::Txn;
-use crate::{Fs, FsResult, search_bases, subvolumes};
+use crate::{Fs, FsResult, subvolumes};
+
+/// Most subvolumes that one commit detaches.
+const DETACHED_AT_ONCE: usize = 64;
 
 /// Removes a detached subvolume that is not held; returns how much was done, and whether it is
 /// gone. Those mounted in it are detached in turn, once those who inherit them have theirs.
@@ -36,10 +39,12 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     }
     let subvol = fs.subvol(SubvolId(id))?;
     let gate = subvol.quiesce();
-    let children = ledger.children(fs, id)?;
-    for &child in &children {
-        let detached = subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
-        fs.reclaim.came_of(detached, sequence);
+    let children = ledger.some_children(fs, id, DETACHED_AT_ONCE)?;
+    if children.len() == DETACHED_AT_ONCE {
+        // There may be more.
+        let mut txn = Txn::removing(fs);
+        detach_children(fs, &mut ledger, &mut txn, (sequence, &children))?;
+        return Ok((children.len() as u64, false));
     }
     txn.batch().delete(VOLUME, &key::subvolume(id));
     txn.batch().delete(VOLUME, &format::inherited_record::inherited(id));
@@ -49,26 +54,42 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     let end = store::prefix_end(&orphans).expect("invariant: a tag is below 255");
     txn.batch().delete_range(VOLUME, &orphans, &end);
     txn.batch().drop_tree(TreeId(record.tree));
-    subvolumes::commit(&ledger, &mut txn)?;
+    detach_children(fs, &mut ledger, &mut txn, (sequence, &children))?;
     ledger.moved(id, None);
     subvol.set_gone();
     ledger.removed(record.maker);
     fs.subvols.remove(&fs.nodes, subvol.id);
-    for &child in &children {
-        ledger.moved(child, None);
-        fs.queue.add_detached(1);
-    }
     drop(gate);
     fs.queue.request_collection();
     Ok((1, true))
 }
 
+/// Commits a batch in which subvolumes are detached that are mounted in the one that waits under a
+/// number.
+fn detach_children(
+    fs: &Fs,
+    ledger: &mut Ledger,
+    txn: &mut Txn<'_>,
+    (sequence, children): (u64, &[u64]),
+) -> FsResult<()> {
+    for &child in children {
+        let detached = subvolumes::detach(fs, ledger, txn, child)?;
+        fs.reclaim.came_of(detached, sequence);
+    }
+    subvolumes::commit(ledger, txn)?;
+    for &child in children {
+        ledger.moved(child, None);
+        fs.queue.add_detached(1);
+    }
+    Ok(())
+}
+
 /// Removes a tree that no subvolume lives in.
-pub(super) fn remove_tree(fs: &Fs, sequence: u64, tree: u64) -> FsResult<u64> {
+pub(super) fn remove_tree(fs: &Fs, sequence: u64, (tree, is_named): (u64, bool)) -> FsResult<u64> {
     let _ledger = fs.admin.lock();
     let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::detached(sequence));
-    if is_named(fs, tree)? {
+    if is_named {
         // Damage: nothing is removed for it.
         tracing::warn!(tree, "a tree that is marked as removed is in use");
     } else if fs.store.tree_exists(TreeId(tree)).map_err(crate::error::from_store)? {
@@ -77,16 +98,4 @@ pub(super) fn remove_tree(fs: &Fs, sequence: u64, tree: u64) -> FsResult<u64> {
     txn.commit()?;
     fs.queue.request_collection();
     Ok(1)
-}
-
-/// Whether a tree is a subvolume's, or that of a base of the index. What does not decode may name
-/// it, and is an error.
-fn is_named(fs: &Fs, tree: u64) -> FsResult<bool> {
-    let mut named = tree < key::FIRST_TREE;
-    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
-        let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
-        named |= record.tree == tree;
-        Ok(())
-    })?;
-    Ok(named || search_bases::get(fs, tree)?.is_some())
 }

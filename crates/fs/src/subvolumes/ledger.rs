@@ -286,9 +286,15 @@ impl Ledger {
         })
     }
 
-    /// The subvolumes that are mounted directly in one.
-    pub(crate) fn children(&mut self, fs: &Fs, subvol: u64) -> FsResult<Vec<u64>> {
-        Ok(self.mounts(fs)?.behind(subvol, (0, 0)).map(|(_, _, id)| id).collect())
+    /// Some of the subvolumes that are mounted directly in one.
+    pub(crate) fn some_children(
+        &mut self,
+        fs: &Fs,
+        subvol: u64,
+        most: usize,
+    ) -> FsResult<Vec<u64>> {
+        let children = self.mounts(fs)?.behind(subvol, (0, 0)).map(|(_, _, id)| id);
+        Ok(children.take(most).collect())
     }
 
     /// The directories of a subvolume in which others are mounted; `None`: there are more.

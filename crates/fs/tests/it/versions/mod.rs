@@ -9,6 +9,7 @@ mod inherit_scope;
 mod kept;
 mod owned;
 mod prune;
+mod removal_cost;
 mod retention;
 mod rmr;
 mod rollback;
