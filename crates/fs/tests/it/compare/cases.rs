@@ -267,6 +267,25 @@ fn subvolumes_and_clones_mounted_below(engine: Engine) {
     assert_eq!(told(&check(&v.fs, &root(), nodes)), want);
 }
 
+/// All have one root, so that only what each is copied from, and when, distinguishes them.
+fn clones_of_one_subvolume_that_moved_are_paired(engine: Engine) {
+    let v = fresh(engine);
+    let a = v.fs.subvolume_create(&root(), ROOT, b"a", 0o755).unwrap().node;
+    v.file(a, "f");
+    for at in 0..6 {
+        v.fs.clone_dir(&root(), a, ROOT, format!("c{at}").as_bytes()).unwrap();
+    }
+    snapshot(&v, ROOT, "s");
+    for at in 0..6 {
+        rename(&v, (ROOT, &format!("c{at}")), (ROOT, &format!("d{at}")));
+    }
+    let nodes = (at(&v.fs, "/.snapshots/s"), ROOT);
+    let found = told(&check(&v.fs, &root(), nodes));
+    let moved = (0..6).map(|at| format!("R c{at} -> d{at}"));
+    let want: Vec<String> = std::iter::once("M .".to_owned()).chain(moved).collect();
+    assert_eq!(found, want);
+}
+
 /// A tree that was detached is removed at once, whatever is left of its records.
 fn a_removed_tree_is_reported_whole(engine: Engine) {
     let v = fresh(engine);
@@ -358,6 +377,7 @@ on_each_engine! {
     numbers_that_were_used_before,
     only_attributes_changed,
     subvolumes_and_clones_mounted_below,
+    clones_of_one_subvolume_that_moved_are_paired,
     a_removed_tree_is_reported_whole,
     what_is_outside_of_the_directory_is_left_out,
     clones_and_their_sources,
