@@ -2,14 +2,17 @@
 # Fuzzes on all processors: twice as many CPU seconds, two thirds for decoders, the rest for calls.
 #   scripts/fuzz.sh CPU_SECONDS [SEED]     a seed from the clock; it is printed
 # Up to a minute it uses the debug build that the tests made; beyond, an optimised one with every
-# assertion. What is found is written to target/fuzz-findings (FINDINGS=DIR), with how to replay.
+# assertion, or PROGRAM, which is built already. What is found is written to target/fuzz-findings
+# (FINDINGS=DIR), with how to replay.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 seconds=${1:?CPU seconds for each part}
 seed=${2:-$(date +%s)}
 findings=${FINDINGS:-target/fuzz-findings}
-if [ "$seconds" -le 60 ]; then
+if [ -n "${PROGRAM:-}" ]; then
+  fuzz=$PROGRAM
+elif [ "$seconds" -le 60 ]; then
   $cargo build --package pando-fuzz --quiet
   fuzz=target/debug/pando-fuzz
 else

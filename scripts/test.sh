@@ -14,7 +14,9 @@ cargo=${CARGO:-cargo}
 SILENT=${SILENT:-1800}
 log=$(mktemp)
 suites=$(mktemp)
-trap 'steps_quiet; rm -f "$log" "$suites"' EXIT
+fuzz=$(mktemp)
+fuzzing=
+trap 'steps_quiet; [ -z "$fuzzing" ] || kill "$fuzzing" 2>/dev/null || true; rm -f "$log" "$suites" "$fuzz"' EXIT
 export SKIP_ROOT=${SKIP_ROOT:-} SKIP_FUSE=${SKIP_FUSE:-}
 # An empty value counts as unset.
 [ -n "$SKIP_ROOT" ] || unset SKIP_ROOT
@@ -48,6 +50,9 @@ TEXT
   exit 1
 fi
 
+# In a fresh clone, what incremental builds store for later ones costs more than it saves here.
+[ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0
+
 echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 15 minutes on"
 echo "two idle cores in a fresh clone, most of it building; longer on a busy machine."
 
@@ -65,11 +70,11 @@ what=(--workspace --lib --bins --tests)
 step "building the tests"
 $cargo test "${what[@]}" --no-run --quiet
 
-step_aloud "tests (real mounts, crash points, faults, kills of a mount)"
+step_aloud "tests, in two lanes (real mounts, kills of a mount; crash points, faults)"
 # With job control: a process group of its own, so that it can be killed as a whole, and SIGINT is
 # not ignored in it, as it is in other background jobs; tests send it.
 set -m
-$cargo test "${what[@]}" --no-fail-fast > >(tee "$log") 2>&1 &
+CARGO="$cargo" bash scripts/tests.sh "${what[@]}" > >(tee "$log") 2>&1 &
 run=$!
 set +m
 trap 'kill -- -$run 2>/dev/null; exit 130' INT TERM
@@ -85,14 +90,21 @@ wait "$run" || rc=$?
 trap - INT TERM
 [ "$rc" -eq 0 ] || { sleep 1 && exit "$rc"; }
 
-passed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
-failed=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
+passed=$(awk '/test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
+failed=$(awk '/test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
 if [ "$failed" -eq 0 ]; then
-  step "POSIX suites on real mounts, in two lanes (pjdfstest, fsx, programs, damage, limits, quotas, stress-ng)"
+  step "POSIX suites on real mounts, in two lanes (pjdfstest, fsx, programs, damage, limits, quotas, stress-ng); fuzzing beside them"
+  # Every decoder, random calls, damaged volumes: half a minute of CPU time, which suites that wait
+  # leave. The program is one that was built for the tests.
+  PROGRAM=target/debug/pando-fuzz bash scripts/fuzz.sh 15 "${FUZZ_SEED:-1}" > "$fuzz" 2>&1 &
+  fuzzing=$!
   # What a suite reports as not tested is printed again at the end.
   bash scripts/posix/lanes.sh quick 2>&1 | tee "$suites"
-  step "fuzzing (every decoder, random calls, damaged volumes: half a minute of CPU time)"
-  bash scripts/fuzz.sh 15 "${FUZZ_SEED:-1}"
+  rc=0
+  wait "$fuzzing" || rc=$?
+  fuzzing=
+  cat "$fuzz"
+  [ "$rc" -eq 0 ] || exit "$rc"
 fi
 steps_table
 if [ "$passed" -eq 0 ]; then
