@@ -209,6 +209,10 @@ impl Fs {
         }
         let (subvol, ino) = self.place(self.real(dir))?;
         directory_of(self, &subvol, ino)?;
+        if subvol.read_only {
+            // The setting is that of the lineage, and so of the directory itself.
+            return Err(FsError::ReadOnly("a snapshot has no trash setting of its own".to_owned()));
+        }
         let _setting = self.trash.setting.lock();
         let mut txn = Txn::new(self);
         let key = key::trash(subvol.lineage, ino);
