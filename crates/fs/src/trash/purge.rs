@@ -109,6 +109,9 @@ impl Fs {
     /// batches were deleted.
     pub fn trash_empty(&self, caller: &Caller, dir: NodeId) -> FsResult<u64> {
         let (subvol, ino) = self.place(self.real(dir))?;
+        if subvol.read_only {
+            return Err(FsError::ReadOnly("what a snapshot holds is no trash".to_owned()));
+        }
         let view = View::new(&*self.store, subvol.tree());
         let Climb::Home { home, keep, .. } = place::climb(self, &subvol, view, ino)? else {
             return Err(FsError::InvalidArgument("no trash keeps what is removed there"));
