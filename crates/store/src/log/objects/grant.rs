@@ -85,9 +85,9 @@ impl Log {
         }
     }
 
-    /// The monotonic time from which this opening may acknowledge changes to other processes: until
-    /// then an earlier one may have a grant, and its answers would be out of date. Zero for a log on
-    /// the volume's own device.
+    /// The monotonic time from which this opening may acknowledge changes to other processes. Until
+    /// then an earlier one may have a grant, and its answers would be out of date. Zero for a log
+    /// on the volume's own device.
     pub fn serve_from(&self) -> Duration {
         self.objects.as_ref().map_or(Duration::ZERO, |objects| objects.serve_from)
     }
