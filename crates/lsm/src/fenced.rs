@@ -57,6 +57,7 @@ fn opening_id(env: &Env) -> [u8; 16] {
 pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     let files = open_files(env, options)?;
     refuse_another(&files)?;
+    refuse_logs(options)?;
     let opening = Opening { epoch: 1, id: opening_id(env) };
     let journal = Journal::create_in_objects(env, &options.common, opening);
     let durable = Durable { next_blob: 1, ..Durable::of_opening(0, 1, 1 + BLOBS_AT_ONCE) };
@@ -71,6 +72,26 @@ pub(crate) fn create(env: &Env, options: &Options) -> Result<Core> {
     }
     core.log().announce();
     Ok(core)
+}
+
+/// Refuses a place that has logs of a store whose manifests are gone: their names would be used
+/// again.
+fn refuse_logs(options: &Options) -> Result<()> {
+    let Some(objects) = options.common.log_place.objects() else { return Ok(()) };
+    let Some(name) = objects.blobs.list("log/")?.pop() else { return Ok(()) };
+    let why = "logs of another store are here; choose another place, or delete them all";
+    let error = std::io::Error::new(std::io::ErrorKind::AlreadyExists, why);
+    Err(device::Error::new("create", &name, error).into())
+}
+
+/// The error of an opening that reads what its successors may have deleted.
+fn or_replaced(files: &Files, epoch: u64, error: Error) -> Error {
+    match (&error, listed(files, epoch)) {
+        (Error::Missing { .. } | Error::Corrupt(_), Ok(Listed::Newer(number))) => {
+            Error::Replaced(Arc::from(newer(number)))
+        }
+        _ => error,
+    }
 }
 
 /// Opens a store, and takes it over from any process that has it open.
@@ -98,7 +119,8 @@ pub(crate) fn open(env: &Env, options: &Options) -> Result<Core> {
     core.manifest_bytes.store(newest.bytes, Ordering::Relaxed);
     core.journal.found_checkpoint(manifest.time);
     core.note_durable(&manifest);
-    core.journal.replay(&mut Replayer { core: &core })?;
+    let replayed = core.journal.replay(&mut Replayer { core: &core });
+    replayed.map_err(|error| or_replaced(&core.files, opening.epoch, error))?;
     if let Some(why) = core.any_unknown() {
         // Values that records of its log add to could not be read.
         core.journal.open_read_only(format!("what the log adds to cannot be read: {why}"));

@@ -453,6 +453,16 @@ impl Log {
             crate::Durability::Sync => self.sync(lsn),
             crate::Durability::Async => self.write_if_full(),
         }
+        .inspect_err(|error| self.refuse_after(error))
+    }
+
+    /// A commit that was applied failed: its caller relies on it that no other succeeds. A log in
+    /// files has latched; one in objects accepts no more from now on, and still writes what it has.
+    #[cold]
+    fn refuse_after(&self, error: &Error) {
+        if self.objects.is_some() {
+            self.fail(&format!("a commit could not be written: {error}"));
+        }
     }
 
     /// The last record that was appended; 0 when there is none.

@@ -72,19 +72,49 @@ fn a_thread_waits_for_the_store_as_long_as_it_may() {
 #[test]
 fn asynchronous_commits_wait_while_the_store_is_away() {
     let (far, blobs) = far();
-    let (opened, _) = create(&blobs, settings());
+    let patient = ObjectLogSettings { patience: Duration::from_secs(60), ..settings() };
+    let (opened, _) = create(&blobs, patient);
     append(&opened.log, 1);
     opened.log.committed(Lsn(1)).expect("nothing is written yet");
     far.take_nothing(Some(std::io::ErrorKind::ConnectionRefused));
     opened.log.sync(Lsn(1)).expect_err("the store is away");
     append(&opened.log, 1);
-    opened.log.committed(Lsn(2)).expect_err("it waits, and has no patience");
-    far.take_nothing(None);
-    opened.log.committed(Lsn(2)).expect("the store is back");
+    let timed = Arc::clone(&opened.sim.clock);
+    let store = Arc::clone(&far);
+    // It comes back after some attempts.
+    let back = timed.monotonic() + Duration::from_secs(5);
+    far.watch(move |_, _| {
+        if timed.monotonic() > back {
+            store.take_nothing(None);
+        }
+    });
+    opened.log.committed(Lsn(2)).expect("it waits until the store is back");
+    assert!(opened.sim.clock.monotonic() > back);
     assert_eq!(opened.log.durable(), Lsn(2));
     append(&opened.log, 1);
     opened.log.committed(Lsn(3)).expect("commit");
     assert_eq!(opened.log.durable(), Lsn(2), "commits do not wait any more");
+}
+
+/// Where patience ends, a commit that was applied fails, and its caller relies on it that no other
+/// succeeds. It is never reported as one that did not happen.
+#[test]
+fn a_commit_that_cannot_be_written_is_the_last() {
+    for why in [std::io::ErrorKind::ConnectionRefused, std::io::ErrorKind::StorageFull] {
+        let (far, blobs) = far();
+        let (opened, mut state) = create(&blobs, settings());
+        append(&opened.log, 1);
+        far.take_nothing(Some(why));
+        opened.log.sync(Lsn(1)).expect_err("the store is away");
+        append(&opened.log, 1);
+        let failed = opened.log.committed(Lsn(2)).expect_err("it has no patience");
+        assert!(!failed.is_no_space(), "{failed}");
+        let refused = opened.log.append(&payload(3), Room::Normal).expect_err("the last one");
+        assert!(matches!(refused, Error::ReadOnly(_)), "{refused}");
+        far.take_nothing(None);
+        opened.log.close().expect("what was accepted is written");
+        assert_records(&open(&blobs, settings(), &mut state).expect("open"), 1, 2);
+    }
 }
 
 /// An object that exists counts for nothing while one before it is missing.

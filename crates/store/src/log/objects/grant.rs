@@ -11,6 +11,7 @@
 //! number, requested and found absent, counted from when that was sent. An object behind a missing
 //! one proves nothing: the seal may be between them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use device::Clock;
@@ -18,7 +19,7 @@ use format::log_object::Kind;
 
 use super::super::append::Log;
 use super::{ObjectLog, decode, object_name};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Permission to answer reads from memory. Ask again when the answer is ready to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,11 +58,17 @@ impl Log {
     pub fn renew_grant(&self) -> Result<Grant> {
         let objects = self.objects.as_ref().expect("the caller has a grant of a log in objects");
         self.check_written()?;
+        if !objects.inner.lock().announced {
+            let why = "the manifest of this opening does not exist";
+            return Err(Error::ReadOnly(Arc::from(why)));
+        }
         // Each turn passes an object that is being written, or one that was acknowledged since.
         loop {
             let number = objects.unproved();
             let sent = self.env.clock.monotonic();
             match objects.probe(number)? {
+                // It was acknowledged and deleted meanwhile: this says nothing of the next one.
+                Probe::Absent if objects.unproved() != number => continue,
                 Probe::Absent => {
                     let mut inner = objects.inner.lock();
                     inner.proof = inner.proof.max(Some(sent));
@@ -78,8 +85,9 @@ impl Log {
         }
     }
 
-    /// The monotonic time from which this opening may answer reads: until then an earlier one may
-    /// have a grant. Zero for a log on the volume's own device.
+    /// The monotonic time from which this opening may acknowledge changes to other processes. Until
+    /// then an earlier one may have a grant, and its answers would be out of date. Zero for a log
+    /// on the volume's own device.
     pub fn serve_from(&self) -> Duration {
         self.objects.as_ref().map_or(Duration::ZERO, |objects| objects.serve_from)
     }

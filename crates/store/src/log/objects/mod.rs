@@ -140,7 +140,7 @@ pub(super) struct ObjectLog {
     inner: Mutex<Inner>,
     /// Whether the last attempt to write an object failed. Committers wait meanwhile.
     stalled: AtomicBool,
-    /// From when on this opening may answer reads: no grant of an earlier one is left then.
+    /// From when on this opening may acknowledge changes: no grant of an earlier one is left then.
     serve_from: Duration,
 }
 

@@ -169,10 +169,12 @@ impl<'a> Older<'a> {
                 Some(_) => number += 1,
                 None => {
                     attempts += 1;
-                    if let Err(error) = made
-                        && attempts >= SEAL_ATTEMPTS
-                    {
-                        return Err(error.into());
+                    if attempts >= SEAL_ATTEMPTS {
+                        let gone = "the store reports that it exists, but it does not";
+                        let error = || std::io::Error::other(gone);
+                        let name = object_name(self.from.epoch, number);
+                        let error = || device::Error::new("create", &name, error());
+                        return Err(made.err().unwrap_or_else(error).into());
                     }
                 }
             }

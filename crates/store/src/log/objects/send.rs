@@ -140,7 +140,7 @@ impl Log {
             if left.is_zero() || gave_up.is_some() {
                 objects.progress(number, Progress::Idle);
                 self.turn.notify_all();
-                return Err(gave_up.unwrap_or(Error::Device(error)));
+                return Err(gave_up.unwrap_or_else(|| unreachable_store(error)));
             }
             state.unlocked(|| self.env.clock.sleep(pause.min(left)));
             pause = (pause * 2).min(objects.settings.pause * PAUSES_MAX);
@@ -162,10 +162,10 @@ impl Log {
         if let Some(durable) = objects.pop_made() {
             state.durable = state.durable.max(durable);
             self.durable.store(state.durable, Ordering::Release);
-        }
-        if objects.stalled.swap(false, Ordering::Relaxed) {
-            tracing::info!("the log can be written again");
-            self.set_full(state.buffered >= state.bounds[0]);
+            if objects.stalled.swap(false, Ordering::Relaxed) {
+                tracing::info!("the log can be written again");
+                self.set_full(state.buffered >= state.bounds[0]);
+            }
         }
         self.turn.notify_all();
     }
@@ -185,6 +185,12 @@ impl Log {
         let mut state = self.state.lock();
         self.replace(&mut state, why)
     }
+}
+
+/// The error of a request that failed for as long as a thread may wait. The records have numbers,
+/// and may be durable. So it is never one that means that nothing happened, as a full disk's.
+fn unreachable_store(error: device::Error) -> Error {
+    Error::Device(device::Error { kind: std::io::ErrorKind::Other, ..error })
 }
 
 impl ObjectLog {
@@ -230,7 +236,8 @@ impl ObjectLog {
         };
         let name = object_name(self.opening.epoch, number);
         let error = match self.blobs.create(&name, &bytes) {
-            Ok(true) => return Ok(Outcome::Own(started)),
+            // A request before this one may have made it, and this one been repeated.
+            Ok(true) => return Ok(Outcome::Own(sent)),
             Ok(false) => None,
             Err(error) => Some(error),
         };
