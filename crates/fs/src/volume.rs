@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use data::Data;
-use device::{Blobs, Env};
 use device::sync::RwLock;
+use device::{Blobs, Env};
 use format::kept_twice::UNCOUNTED_KEY;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
