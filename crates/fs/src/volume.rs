@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use data::Data;
-use device::{Blobs, Env};
 use device::sync::RwLock;
+use device::{Blobs, Env};
 use format::kept_twice::UNCOUNTED_KEY;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
@@ -79,6 +79,8 @@ pub struct Fs {
     /// What the mount shows as its root; 0: the volume's root.
     shown: AtomicU64,
     closed: AtomicBool,
+    /// Bytes of the volume in its object store, when they were last measured.
+    object_bytes: AtomicU64,
     pub(crate) invalidate: RwLock<Option<Arc<dyn Invalidate>>>,
 }
 
@@ -167,6 +169,7 @@ impl Fs {
             root: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            object_bytes: AtomicU64::new(0),
             invalidate: RwLock::new(None),
         };
         let subvol = fs.subvol(SubvolId(root)).map_err(damaged)?;
@@ -339,9 +342,19 @@ impl Fs {
                 let data = self.data.disk_bytes().map_err(from_store)?;
                 Ok(stats.disk_bytes + stats.log_bytes + data)
             }
-            // One request for each thousand objects; unknown while the store cannot be reached.
-            Some(objects) => Ok(objects.store.disk_bytes_all().unwrap_or(0)),
+            Some(_) => Ok(self.object_bytes.load(Ordering::Relaxed)),
         }
+    }
+
+    /// Asks the object store how many bytes it has of the volume, if it is in one: one request for
+    /// each thousand objects. Status reports the last answer, and so never waits for the store.
+    pub fn measure_objects(&self) -> FsResult<()> {
+        if let Some(objects) = &self.env.objects {
+            let bytes = objects.store.disk_bytes_all();
+            let bytes = bytes.map_err(|error| from_store(error.into()))?;
+            self.object_bytes.store(bytes, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The state of the object store, if the volume is in one.

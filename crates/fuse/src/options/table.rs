@@ -221,9 +221,9 @@ pub fn help() -> String {
 
 /// What the option `NAME` or `NAME=VALUE` does; `None` for one that is not in the table.
 pub(super) fn find(option: &str) -> Option<Set> {
-    find_row(option).map(|(_, set)| set).or_else(|| {
-        REFUSED.iter().find(|(refused, _)| *refused == option).map(|(_, set)| *set)
-    })
+    find_row(option)
+        .map(|(_, set)| set)
+        .or_else(|| REFUSED.iter().find(|(refused, _)| *refused == option).map(|(_, set)| *set))
 }
 
 /// Whether a remount can change what an option sets.

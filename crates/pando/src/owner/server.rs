@@ -42,6 +42,10 @@ const SHORT: Duration = Duration::from_secs(1);
 /// How long an ended session may take before its connection is cut off, and how long after that.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How often the bytes of a volume in an object store are measured: each time costs a request for
+/// each thousand objects.
+const MEASURE_EVERY: Duration = Duration::from_secs(60);
+
 /// How long a search waits for other searches of its user to end.
 const LOAD_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -170,8 +174,18 @@ impl Server {
 
     /// Starts to repeat the announcement that this process has the volume open.
     pub(super) fn announce(self: &Arc<Server>, claim: &Arc<Claim>) -> io::Result<()> {
-        let (claim, clock) = (Arc::clone(claim), Arc::clone(&self.clock));
-        self.background.drive("presence", move || claim.beat(clock.monotonic()))
+        let (claim, clock, fs) = (Arc::clone(claim), Arc::clone(&self.clock), Arc::clone(&self.fs));
+        let measured = Mutex::new(None::<Duration>);
+        self.background.drive("presence", move || {
+            let now = clock.monotonic();
+            let nap = claim.beat(now)?;
+            let mut measured = measured.lock();
+            if measured.is_none_or(|last| now.saturating_sub(last) >= MEASURE_EVERY) {
+                *measured = Some(now);
+                fs.measure_objects()?;
+            }
+            Ok(nap)
+        })
     }
 
     /// The mount, if there is one.

@@ -83,6 +83,8 @@ fn verbs_take_the_url() {
     assert_eq!(status["store"]["changes_wait"], serde_json::Value::Null);
     let text = world.ok(&["status", world.vol()]);
     assert!(text.contains("a day"), "{text}");
+    let is_measured = || world.status()["disk_bytes"].as_u64().is_some_and(|bytes| bytes > 200_000);
+    crate::world::wait_until("the store's bytes are measured", is_measured);
     world.ok(&["sync", world.vol()]);
     world.ok(&["gc", world.vol()]);
     world.ok(&["umount", world.vol()]);
