@@ -7,7 +7,7 @@ HOURS ?= 1
 # Scripts look for programs in target/, wherever else this user has things built.
 unexport CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR
 
-.PHONY: help setup suites build install uninstall deb demo test bench counts soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-posix soak-programs suites-outside limits soak
+.PHONY: help setup suites build install uninstall deb demo test bench counts soak-kill soak-crash soak-damage soak-fsx soak-fuzz soak-orders soak-posix soak-programs suites-outside limits soak
 
 help: ## Show this list
 	@echo "PandoFS: a file-system namespace with O(1) snapshots and clones of any directory."
@@ -60,6 +60,9 @@ soak-fsx: suites ## fsx with mmap, punches and copies beside snapshots, for HOUR
 
 soak-fuzz: ## Damaged bytes and random calls for HOURS of CPU time (default 1), two thirds of it decoders
 	@CARGO="$(CARGO)" bash scripts/fuzz.sh $$(($(HOURS) * 1800)) $(SEED)
+
+soak-orders: ## Threads of the log and both engines in the orders of 100,000 seeds (an hour)
+	PANDO_SLOW=1 $(CARGO) test --package pando-testing --features sim --test scheduled -- --nocapture engines log
 
 soak-programs: setup ## Kill a mount under SQLite and git ROUNDS times (default 200), asking both each time
 	@CARGO="$(CARGO)" bash scripts/posix/kill.sh $(ROUNDS)

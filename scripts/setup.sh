@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the build, the tests and the demo need from the system, and skips what is installed.
-# With `counts`, also valgrind. With `suites`, also what `make test` runs: stress-ng, and suites built
-# into target/tools. With `outside`, also the suites and loads of others that `make suites-outside`
-# runs (Go's, where Go is).
+# With `counts`, also valgrind. With `suites`, also what `make test` runs: stress-ng, suites and an S3
+# server built into target/tools. With `outside`, also the suites and loads of others that
+# `make suites-outside` runs (Go's, where Go is).
 # Runs as root, or with a sudo that needs no password, through apt; otherwise lists what is missing.
 set -eu
 
@@ -56,6 +56,9 @@ suites() {
     echo "$suite" >> "$tools/installed"
   done
   rm -rf "$tools/build"
+  # Without it the tests of object stores run on the small server that they have.
+  ! command -v go >/dev/null 2>&1 || bash "$(dirname "$0")/s3-server.sh" install ||
+    echo "setup: no S3 server of a third party: tests that need one report NOT TESTED" >&2
 }
 
 if [ ${#missing[@]} -eq 0 ]; then

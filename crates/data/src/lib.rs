@@ -8,8 +8,8 @@
 //!
 //! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
 //! `window` and `cut` (existing and removed extents), `alloc` (allocation), `segments` (files and
-//! blobs), `barrier` and `upload` (durability); then `read`, `extents`, `truncate`, `share`, `settle`; then
-//! `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and `check`.
+//! blobs), `barrier` and `upload` (durability); then `read`, `extents`, `truncate`, `share`,
+//! `settle`; then `clean`, `gc` and `rewrite` (space), `proof` (identity of files), and `check`.
 
 mod alloc;
 mod barrier;

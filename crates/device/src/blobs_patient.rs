@@ -10,9 +10,10 @@
 //!    got no answer, the object under the name is compared with the bytes.
 //! 3. Reads and deletions are never retried here: their callers have the means.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::sync::Mutex;
@@ -25,13 +26,25 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause before a retry.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// Time without an answer from which a request counts as an outage, though it has not failed yet:
+/// the layer below may repeat it for longer.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
 /// A time in which the store accepts nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
-    /// When the first creation failed, on the monotonic clock.
+    /// When it began, on the monotonic clock.
     pub since: Duration,
     /// The last error.
     pub why: String,
+}
+
+/// Creations under way from bytes in memory: what syncs wait for. Those from files may take long
+/// because they are large.
+#[derive(Default)]
+struct UnderWay {
+    begun: BTreeMap<u64, Duration>,
+    next: u64,
 }
 
 /// Objects of a store whose creations wait for the store.
@@ -42,14 +55,18 @@ pub struct PatientBlobs {
     /// Whether `outage` is one, readable without the lock.
     is_out: AtomicBool,
     outage: Mutex<Option<Outage>>,
+    /// How many creations are under way, readable without the lock.
+    busy: AtomicU64,
+    under_way: Mutex<UnderWay>,
 }
 
 impl PatientBlobs {
     /// Objects of a store. Errors are returned until [`PatientBlobs::insist`].
     pub fn new(blobs: Arc<dyn Blobs>, clock: Arc<dyn Clock>) -> PatientBlobs {
         let insists = AtomicBool::new(false);
-        let is_out = AtomicBool::new(false);
-        PatientBlobs { blobs, clock, insists, is_out, outage: Mutex::default() }
+        let (is_out, busy) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (outage, under_way) = (Mutex::default(), Mutex::default());
+        PatientBlobs { blobs, clock, insists, is_out, outage, busy, under_way }
     }
 
     /// From now on creations wait until the store accepts them.
@@ -57,15 +74,20 @@ impl PatientBlobs {
         self.insists.store(true, Ordering::Release);
     }
 
-    /// The outage, if the last creation failed.
+    /// The outage, if the last creation failed, or one has had no answer for long.
     pub fn outage(&self) -> Option<Outage> {
-        if self.is_out.load(Ordering::Acquire) { self.outage.lock().clone() } else { None }
+        if self.is_out.load(Ordering::Acquire) {
+            return self.outage.lock().clone();
+        }
+        let since = self.under_way.lock().begun.values().min().copied()?;
+        let is_long = self.clock.monotonic().saturating_sub(since) >= SILENCE_MAX;
+        is_long.then(|| Outage { since, why: "a creation has no answer yet".to_owned() })
     }
 
     /// Waits while an outage has lasted for at least `limit`.
     #[inline]
     pub fn wait_out(&self, limit: Duration) {
-        if self.is_out.load(Ordering::Acquire) {
+        if self.is_out.load(Ordering::Acquire) || self.busy.load(Ordering::Acquire) > 0 {
             self.wait(limit);
         }
     }
@@ -78,6 +100,22 @@ impl PatientBlobs {
             }
             self.clock.sleep(PAUSE_MIN);
         }
+    }
+
+    fn begin(&self) -> u64 {
+        let now = self.clock.monotonic();
+        let mut under_way = self.under_way.lock();
+        let number = under_way.next;
+        under_way.next += 1;
+        under_way.begun.insert(number, now);
+        self.busy.store(under_way.begun.len() as u64, Ordering::Release);
+        number
+    }
+
+    fn end(&self, number: u64) {
+        let mut under_way = self.under_way.lock();
+        under_way.begun.remove(&number);
+        self.busy.store(under_way.begun.len() as u64, Ordering::Release);
     }
 
     fn create_patiently(
@@ -147,7 +185,11 @@ fn may_pass(error: &Error) -> bool {
 impl Blobs for PatientBlobs {
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         let part = |buffer: &mut [u8], at: u64| Ok(part_of(bytes, buffer, at));
-        self.create_patiently(name, bytes.len() as u64, &part, &|| self.blobs.create(name, bytes))
+        let number = self.begin();
+        let attempt = || self.blobs.create(name, bytes);
+        let made = self.create_patiently(name, bytes.len() as u64, &part, &attempt);
+        self.end(number);
+        made
     }
 
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {

@@ -27,9 +27,11 @@ impl Objects {
         Objects { cached, ..self }
     }
 
-    /// The same objects, with changes that stay in memory.
+    /// The same objects, with changes that stay in memory, and without the cache: for a check, which
+    /// must read what the store has.
     #[must_use]
     pub fn overlaid(&self, clock: Arc<dyn Clock>) -> Objects {
-        Objects::new(Arc::new(OverlayBlobs::new(Arc::clone(&self.cached))), clock)
+        let store = Arc::<PatientBlobs>::clone(&self.store);
+        Objects::new(Arc::new(OverlayBlobs::new(store)), clock)
     }
 }

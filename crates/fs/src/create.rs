@@ -15,7 +15,7 @@ use store::{Batch, Store, TreeId};
 
 use crate::numbers::ROOT_INO;
 use crate::subvol::VOLUME;
-use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header, objects, own};
+use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header, own};
 
 /// The volume's root subvolume.
 const ROOT_SUBVOLUME: u64 = 1;
@@ -64,7 +64,7 @@ impl Fs {
         env: &Env,
         progress: store::CheckProgress<'_>,
     ) -> Result<store::CheckReport, OpenError> {
-        let header = objects::find_header(env)?;
+        let header = header::find(env)?;
         crate::engine::inspect(env, &header, progress)
     }
 
@@ -74,7 +74,7 @@ impl Fs {
         options: &OpenOptions,
         through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Result<Arc<Fs>, OpenError> {
-        let header = objects::find_header(&env)?;
+        let header = header::find(&env)?;
         Fs::open_by(env, header, options, through)
     }
 
@@ -105,12 +105,12 @@ fn format_objects(
     options: &FormatOptions,
 ) -> Result<VolumeId, OpenError> {
     let header = VolumeHeader { home: Home::Objects, ..header };
-    objects::begin_format(store, &header)?;
-    objects::make_directories(&*env.device)?;
+    header::begin_format(store, &header)?;
+    crate::engine::make_directories(&*env.device)?;
     let engine = crate::engine::create(env, &header, options.layout)?;
     write_root(&*engine, env, options).map_err(OpenError::from)?;
     engine.close()?;
-    objects::end_format(store, &header)?;
+    header::end_format(store, &header)?;
     Ok(VolumeId(header.volume_id))
 }
 

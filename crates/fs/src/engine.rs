@@ -68,7 +68,7 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn Store>, OpenError> {
     let common = common(env, header, options)?;
     if env.objects.is_some() {
-        crate::objects::make_directories(&*env.device)?;
+        make_directories(&*env.device)?;
     }
     Ok(match header.engine {
         EngineKind::Btree => BtreeStore::open(env, &btree(common))?,
@@ -222,6 +222,16 @@ fn common(
         log_place: log_place(env),
         ..EngineOptions::default()
     })
+}
+
+/// Makes the directories of a host directory that engines and contents use.
+pub(crate) fn make_directories(device: &dyn Device) -> device::Result<()> {
+    for directory in ["lsm", "data"] {
+        if device.metadata(directory)?.is_none() {
+            device.create_dir(directory)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where the log is: with everything else, and never in the cache, because it is read only by

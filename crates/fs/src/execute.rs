@@ -3,8 +3,8 @@
 //!
 //! 1. `guess`: the operation reads without locks what decides which locks it needs.
 //! 2. `aim`: it names the locks.
-//! 3. Locked, `look` reads everything that decides. What was guessed must still hold; otherwise what
-//!    was read is the next guess.
+//! 3. Locked, `look` reads everything that decides. What was guessed must still hold; otherwise
+//!    what was read is the next guess.
 //! 4. `plan`: it describes the change. It changes nothing itself.
 //! 5. Commit; effects on nodes and caches; then the locks are released, and front ends notified.
 //!
@@ -13,16 +13,15 @@
 //! locks and reads where the records are, and commits the batch by trees.
 
 use inode::NodeId;
+use store::{CommitToken, TreeId};
 
 use crate::locks::{Lock, Mode};
-use crate::nodes::Location;
-use crate::ops::rmdir::removed;
+use crate::nodes::{Location, Orphan};
 use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 use crate::subvol::Subvol;
 use crate::view::View;
 use crate::{Fs, FsResult};
-use store::TreeId;
 
 /// What an operation reads from, and who sees its plan.
 #[derive(Clone, Copy)]
@@ -129,26 +128,33 @@ pub(crate) fn execute_within<O: Operation>(
     at: &Context<'_>,
     operation: &mut O,
 ) -> FsResult<O::Answer> {
+    let mut plan = Plan::new();
+    let answer = run(at, operation, &mut plan);
+    plan.end();
+    answer
+}
+
+#[inline]
+fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> FsResult<O::Answer> {
     let fs = at.fs;
     let mut guess = operation.guess(at)?;
-    let mut plan = Plan::new();
     loop {
-        operation.aim(at, &guess, &mut plan)?;
+        operation.aim(at, &guess, plan)?;
         let locks = fs.locks.lock(plan.locks());
         let found = operation.look(at)?;
         if !O::agree(&guess, &found) {
             guess = found;
             drop(locks);
-            plan.restart(fs);
+            plan.restart(&fs.data);
             continue;
         }
-        plan.set_time(fs);
-        match operation.plan(at, found, &mut plan).inspect_err(|_| plan.give_up(fs))? {
+        plan.set_time(fs.env.clock.now());
+        match operation.plan(at, found, plan).inspect_err(|_| plan.give_up(&fs.data))? {
             Outcome::Done(answer) => {
                 if plan.is_empty() {
-                    plan.give_up(fs);
+                    plan.give_up(&fs.data);
                 } else {
-                    plan.commit(fs)?;
+                    commit(fs, plan)?;
                 }
                 plan.apply(|effect| apply(fs, at.policy, effect));
                 drop(locks);
@@ -157,7 +163,7 @@ pub(crate) fn execute_within<O: Operation>(
             }
             Outcome::Again => {
                 drop(locks);
-                plan.restart(fs);
+                plan.restart(&fs.data);
                 guess = operation.guess(at)?;
             }
         }
@@ -210,6 +216,16 @@ impl<T, F: FnMut(&Context<'_>, &mut Plan) -> FsResult<T>> Operation for Locked<'
     }
 }
 
+/// Commits the batch of a plan, and settles what it freed.
+#[inline]
+pub(crate) fn commit(fs: &Fs, plan: &mut Plan) -> FsResult<CommitToken> {
+    let committed = plan.commit(&*fs.store, &fs.arrivals);
+    if let Some(freed) = plan.take_freed() {
+        fs.settle_freed(Some(freed), committed.as_ref().copied());
+    }
+    committed
+}
+
 /// Applies an effect after the commit, under the locks.
 #[inline]
 pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: &mut Effect) {
@@ -219,7 +235,7 @@ pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: &mut Effect) {
         Effect::Relocate(node, location) => nodes.relocate(*node, *location),
         Effect::Lost(lost) => lost.settle(fs),
         Effect::Removed(node, record) => {
-            nodes.orphan(*node, || removed(*record));
+            nodes.orphan(*node, || Orphan::of_removed(*record));
         }
         Effect::HoldUnnamed(node, orphan) => nodes.hold_unnamed(*node, orphan.take()),
         Effect::NameUnnamed(node) => nodes.name_unnamed(*node),

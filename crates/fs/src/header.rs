@@ -11,11 +11,16 @@
 //!    shown to which volume they belong: the whole one may have come from another volume.
 //! 4. A newer version in either is refused, unless everything else but the checksum is as in the
 //!    other file: then these fields are damaged.
+//!
+//! A volume in an object store has both headers as objects there. Each host has a directory of its
+//! own for the volume, whose header has the store's URL. The volume is opened by the header in the
+//! store, which must have the same id: the directory may be left from another volume.
 
-use device::Device;
+use device::{Blobs, Device, Env};
 use format::Corruption;
 use format::volume::{
-    BYTES_MAX, COPY, FILE, HeaderError, UNFINISHED, VERSION, VolumeHeader, differ_in_version_only,
+    BYTES_MAX, COPY, EngineKind, FILE, HeaderError, Home, UNFINISHED, VERSION, VolumeHeader,
+    differ_in_version_only,
 };
 
 use crate::check::{Fix, Problem};
@@ -85,8 +90,8 @@ pub(crate) fn keep_copy(device: &dyn Device, header: &VolumeHeader) {
     }
 }
 
-/// Rewrites whichever file is wrong, in a volume that no process has open.
-pub(crate) fn repair(device: &dyn Device) -> Result<(), OpenError> {
+/// Rewrites whichever file is wrong, in a volume directory that no process has open.
+fn repair_files(device: &dyn Device) -> Result<(), OpenError> {
     let headers = Headers::read(device)?;
     let opening = headers.opening();
     let Some(right) = headers.right(device)? else {
@@ -108,6 +113,166 @@ fn replace(device: &dyn Device, path: &str, bytes: &[u8]) -> Result<(), OpenErro
     write_file(device, &new, bytes)?;
     device.rename(&new, path)?;
     device.sync_dir("")?;
+    Ok(())
+}
+
+/// Which volume a host directory is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostDirectory {
+    /// The volume.
+    pub volume: [u8; 16],
+    /// The URL of its object store.
+    pub url: String,
+}
+
+/// Which volume a directory is a host directory of; `None` for any other volume.
+pub fn host_directory(device: &dyn Device) -> Result<Option<HostDirectory>, OpenError> {
+    let header = read(device)?;
+    match header.home {
+        Home::Host(url) => Ok(Some(HostDirectory { volume: header.volume_id, url })),
+        Home::Directory | Home::Objects => Ok(None),
+    }
+}
+
+/// Makes the files of a host directory for the volume in an object store, if the directory has
+/// none.
+pub fn make_host(device: &dyn Device, objects: &dyn Blobs, url: &str) -> Result<(), OpenError> {
+    let found = read_header(objects)?;
+    let header = VolumeHeader { home: Home::Host(url.to_owned()), ..found };
+    let new = format!("{FILE}.host");
+    write_file(device, &new, &header.encode())?;
+    device.rename(&new, FILE)?;
+    device.sync_dir("")?;
+    Ok(())
+}
+
+/// Both headers: those in the object store, if the volume is in one.
+pub(crate) fn headers(env: &Env) -> Result<Headers, OpenError> {
+    match &env.objects {
+        None => Headers::read(&*env.device),
+        Some(objects) => headers_in(&*objects.store),
+    }
+}
+
+fn headers_in(objects: &dyn Blobs) -> Result<Headers, OpenError> {
+    Headers::of(&mut |path| read_object(objects, path))
+}
+
+/// The header of the volume of a host directory, by whichever object is whole, and what is wrong
+/// with both.
+#[expect(clippy::type_complexity, reason = "the two parts of one answer")]
+pub(crate) fn examine(
+    env: &Env,
+    host: &VolumeHeader,
+) -> Result<(Result<VolumeHeader, OpenError>, Vec<Problem>), OpenError> {
+    let headers = headers(env)?;
+    let right = headers.of_volume(host.volume_id).cloned();
+    let bad = headers.problems(right.as_ref());
+    match (right, headers.opening()) {
+        (_, Err(error @ OpenError::NewerFormat { .. })) => Err(error),
+        (Some(right), _) => Ok((Ok(right), bad)),
+        (None, Err(error)) => Ok((Err(error), bad)),
+        (None, Ok(_)) => {
+            Err(with_objects(env, host.clone()).err().unwrap_or(OpenError::NotAVolume))
+        }
+    }
+}
+
+/// Rewrites whichever header is wrong, in a volume that no process has open. In an object store a
+/// header always has the same bytes, so a request that arrives late changes nothing.
+pub(crate) fn repair(env: &Env) -> Result<(), OpenError> {
+    let Some(objects) = &env.objects else { return repair_files(&*env.device) };
+    let id = read(&*env.device)?.volume_id;
+    let headers = headers(env)?;
+    let Some(right) = headers.of_volume(id) else {
+        return Err(headers.opening().err().unwrap_or(OpenError::NotAVolume));
+    };
+    for name in headers.unlike(right) {
+        objects.store.delete(name)?;
+        if !objects.store.create(name, &right.encode())? {
+            let exists = std::io::ErrorKind::AlreadyExists.into();
+            return Err(device::Error::new("rewrite", name, exists).into());
+        }
+    }
+    Ok(())
+}
+
+/// Reads the header of the volume in an object store.
+pub(crate) fn read_header(objects: &dyn Blobs) -> Result<VolumeHeader, OpenError> {
+    let header = headers_in(objects)?.opening()?;
+    match header.home {
+        Home::Objects => Ok(header),
+        Home::Directory | Home::Host(_) => Err(OpenError::NotObjects),
+    }
+}
+
+/// The bytes of a small object; `None` if there is none.
+fn read_object(objects: &dyn Blobs, name: &str) -> device::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; BYTES_MAX + 1];
+    match objects.read_at(name, &mut bytes, 0) {
+        Err(error) if error.is_not_found() => Ok(None),
+        read => {
+            bytes.truncate(read?);
+            Ok(Some(bytes))
+        }
+    }
+}
+
+/// The header by which a volume is opened, for an environment that has what the header needs.
+pub(crate) fn find(env: &Env) -> Result<VolumeHeader, OpenError> {
+    with_objects(env, read(&*env.device)?)
+}
+
+/// The header in the object store, if a header of the directory is of a host directory.
+pub(crate) fn with_objects(env: &Env, header: VolumeHeader) -> Result<VolumeHeader, OpenError> {
+    match (&header.home, &env.objects) {
+        (Home::Directory, None) => Ok(header),
+        (Home::Objects, None) => Err(OpenError::ObjectsAsDirectory),
+        (Home::Host(url), Some(objects)) => {
+            // The cache may be of another volume.
+            let found = read_header(&*objects.store)?;
+            if found.volume_id == header.volume_id {
+                return Ok(found);
+            }
+            Err(OpenError::AnotherVolume {
+                url: url.clone(),
+                expected: VolumeId(header.volume_id).to_string(),
+                found: VolumeId(found.volume_id).to_string(),
+            })
+        }
+        (Home::Host(_), None) => Err(OpenError::InvalidOption("the object store is not open")),
+        (Home::Directory | Home::Objects, Some(_)) => {
+            Err(OpenError::InvalidOption("the directory is not a host directory"))
+        }
+    }
+}
+
+/// Takes an empty object store for a new volume: of several programs that try, one succeeds.
+pub(crate) fn begin_format(objects: &dyn Blobs, header: &VolumeHeader) -> Result<(), OpenError> {
+    if header.engine != EngineKind::Lsm {
+        return Err(OpenError::InvalidOption("a volume in an object store needs the engine lsm"));
+    }
+    let names = objects.list("")?;
+    if names.iter().any(|name| name == FILE) {
+        return Err(OpenError::Exists);
+    }
+    let own = |name: &String| name == UNFINISHED || name == COPY;
+    if let Some(name) = names.iter().find(|name| own(name)).or(names.first()) {
+        return Err(OpenError::NotEmpty(name.clone()));
+    }
+    let bytes = header.encode();
+    if !objects.create(UNFINISHED, &bytes)? || !objects.create(COPY, &bytes)? {
+        return Err(OpenError::NotEmpty(UNFINISHED.to_owned()));
+    }
+    Ok(())
+}
+
+/// Gives a new volume its header, last.
+pub(crate) fn end_format(objects: &dyn Blobs, header: &VolumeHeader) -> Result<(), OpenError> {
+    if !objects.create(FILE, &header.encode())? {
+        return Err(OpenError::Exists);
+    }
+    objects.delete(UNFINISHED)?;
     Ok(())
 }
 

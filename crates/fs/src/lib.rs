@@ -16,7 +16,6 @@ mod find;
 mod front_end;
 mod header;
 mod history;
-mod objects;
 mod paths;
 mod volume;
 
@@ -36,8 +35,6 @@ mod subvolumes;
 mod txn;
 
 // What sees an operation before it is executed: quotas and the trash.
-mod account;
-mod owner_count;
 mod owners;
 mod policies;
 mod quota;
@@ -47,6 +44,7 @@ mod quota_copies;
 mod trash;
 
 // What operations are made of: records, views, locks, tables.
+mod account;
 mod arrivals;
 mod attributes;
 mod error;
@@ -56,6 +54,7 @@ mod load;
 mod locks;
 mod nodes;
 mod numbers;
+mod objects;
 mod open_error;
 mod own;
 mod permit;
@@ -90,7 +89,7 @@ pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;
 pub use format::retention::Keep;
 pub use front_end::Volume;
-pub use header::is_volume;
+pub use header::{HostDirectory, host_directory, is_volume, make_host};
 pub use history::{Change, Version};
 pub use info::{
     Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
@@ -98,7 +97,6 @@ pub use info::{
     QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
     SnapshotInfo, SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
 };
-pub use objects::{HostDirectory, host_directory, make_host};
 pub use open_error::OpenError;
 pub use paths::Paths;
 pub use reclaim::Waiting;

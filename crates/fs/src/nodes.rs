@@ -13,6 +13,7 @@ use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::xattr_record::XattrRecord;
 use inode::NodeId;
+use inode::permissions::HAS_ACL;
 
 /// Shards of the table: enough that threads rarely meet.
 const SHARDS: usize = 64;
@@ -56,6 +57,12 @@ pub(crate) enum Orphan {
 }
 
 impl Orphan {
+    /// What holders of a removed directory see of it.
+    pub(crate) fn of_removed(record: DirectoryRecord) -> Orphan {
+        let mode = record.mode & !HAS_ACL;
+        Orphan::Directory(DirectoryRecord { has_xattrs: false, mode, ..record })
+    }
+
     /// Takes contents and attributes, and leaves the rest.
     pub(crate) fn take(&mut self) -> Orphan {
         match self {

@@ -26,9 +26,9 @@ pub enum OpenError {
         /// The URL of the store.
         url: String,
         /// The volume of the host directory.
-        expected: crate::VolumeId,
+        expected: String,
         /// The volume in the store.
-        found: crate::VolumeId,
+        found: String,
     },
     /// A newer program wrote the volume.
     #[error(

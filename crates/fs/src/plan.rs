@@ -13,7 +13,7 @@
 
 use std::cell::Cell;
 
-use data::Freed;
+use data::{Data, Freed};
 use device::Timestamp;
 use format::directory_record::{self, DirectoryRecord};
 use format::entry_record::{EntryRecord, Target};
@@ -22,10 +22,11 @@ use format::key::{self, Part};
 use format::subvolume_record::{USAGE_BYTES_AT, USAGE_FILES_AT};
 use format::xattr_record::XattrRecord;
 use inode::{Caller, NodeId};
-use store::{Batch, CommitToken, Lane, MergeKind, Need, TreeId};
+use store::{Batch, CommitToken, Lane, MergeKind, Need, Store, TreeId};
 
+use crate::FsResult;
 use crate::account::Change;
-use crate::arrivals::Arrival;
+use crate::arrivals::{Arrival, Arrivals};
 use crate::error::from_store;
 use crate::locks::{Lock, Mode};
 use crate::nodes::{Location, Orphan};
@@ -34,10 +35,9 @@ use crate::policy::Redirect;
 use crate::subvol::VOLUME;
 use crate::subvolumes::Copied;
 use crate::view::{Found, NameBuf, Vacancy, View};
-use crate::{Fs, FsResult};
 
 thread_local! {
-    static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
 #[derive(Default)]
@@ -55,11 +55,11 @@ const KEEP_ITEMS: usize = 1 << 10;
 
 /// A change of one subvolume (or two) that is being planned.
 pub(crate) struct Plan {
-    scratch: Scratch,
+    scratch: Box<Scratch>,
     /// Which of the effects are there that are not applied under the locks.
     has: Has,
     /// What it reserves of accounts: it counts when the batch is committed.
-    reserved: Vec<Change>,
+    reserved: Reserved,
     /// Contents that the batch frees, or that were written for it.
     freed: Option<Freed>,
     /// Where a policy has what is removed go.
@@ -141,17 +141,23 @@ pub(crate) struct Attached {
     pub(crate) xattrs: Option<XattrRecord>,
 }
 
-impl Drop for Plan {
+/// Parts of accounts that are reserved. What is not committed is given up.
+#[derive(Default)]
+struct Reserved(Vec<Change>);
+
+impl Reserved {
+    #[inline]
+    fn settle(&mut self, settle: fn(&Change)) {
+        if !self.0.is_empty() {
+            self.0.drain(..).for_each(|change| settle(&change));
+        }
+    }
+}
+
+impl Drop for Reserved {
+    #[inline]
     fn drop(&mut self) {
         self.settle(Change::given_up);
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let bytes = scratch.batch.as_bytes().len().max(scratch.value.capacity());
-        if bytes <= KEEP_BYTES
-            && scratch.locks.capacity().max(scratch.effects.capacity()) <= KEEP_ITEMS
-        {
-            scratch.effects.clear();
-            SCRATCH.with(|kept| kept.set(Some(scratch)));
-        }
     }
 }
 
@@ -162,10 +168,11 @@ impl Plan {
         let mut scratch = SCRATCH.take().unwrap_or_default();
         scratch.batch.clear();
         scratch.locks.clear();
+        scratch.effects.clear();
         Plan {
             scratch,
             has: Has::default(),
-            reserved: Vec::new(),
+            reserved: Reserved::default(),
             freed: None,
             redirect: None,
             untimed: 0,
@@ -177,14 +184,25 @@ impl Plan {
     /// Sets the time of the change to the present. Called under the locks, so that the times of
     /// what is locked do not go backwards.
     #[inline]
-    pub(crate) fn set_time(&mut self, fs: &Fs) {
-        Timestamp(self.now) = fs.env.clock.now();
+    pub(crate) fn set_time(&mut self, now: Timestamp) {
+        Timestamp(self.now) = now;
+    }
+
+    /// Ends the plan; the thread keeps its memory for the next one.
+    #[inline]
+    pub(crate) fn end(self) {
+        let Plan { scratch, .. } = self;
+        let bytes = scratch.batch.as_bytes().len().max(scratch.value.capacity());
+        let items = scratch.locks.capacity().max(scratch.effects.capacity());
+        if bytes <= KEEP_BYTES && items <= KEEP_ITEMS {
+            SCRATCH.with(|kept| kept.set(Some(scratch)));
+        }
     }
 
     /// Begins again with other locks: nothing of what was planned is done.
     #[cold]
-    pub(crate) fn restart(&mut self, fs: &Fs) {
-        self.give_up(fs);
+    pub(crate) fn restart(&mut self, data: &Data) {
+        self.give_up(data);
         self.scratch.locks.clear();
         self.scratch.batch.clear();
         self.scratch.effects.clear();
@@ -193,10 +211,10 @@ impl Plan {
 
     /// Drops what was reserved and written for the plan.
     #[cold]
-    pub(crate) fn give_up(&mut self, fs: &Fs) {
-        self.settle(Change::given_up);
+    pub(crate) fn give_up(&mut self, data: &Data) {
+        self.reserved.settle(Change::given_up);
         if let Some(freed) = self.freed.take() {
-            fs.data.abandon(freed);
+            data.abandon(freed);
         }
     }
 
@@ -245,14 +263,7 @@ impl Plan {
 
     /// Reserves a part of an account: it counts when the batch is committed.
     pub(crate) fn reserve(&mut self, change: Change) {
-        self.reserved.push(change);
-    }
-
-    #[inline]
-    fn settle(&mut self, settle: fn(&Change)) {
-        if !self.reserved.is_empty() {
-            self.reserved.drain(..).for_each(|change| settle(&change));
-        }
+        self.reserved.0.push(change);
     }
 
     /// The plan frees space: names, contents or records are removed, and little is added. It may
@@ -299,7 +310,6 @@ impl Plan {
     }
 
     /// Writes an entry.
-    #[inline]
     pub(crate) fn put_entry(
         &mut self,
         tree: TreeId,
@@ -497,29 +507,35 @@ impl Plan {
         self.scratch.batch.merge(VOLUME, &key::usage(subvol), used);
     }
 
-    /// Applies the batch, with what must be noted before it and settled after it.
+    /// Applies the batch, after what must be noted before it. The caller settles what it freed
+    /// ([`Plan::take_freed`]).
     #[inline]
-    pub(crate) fn commit(&mut self, fs: &Fs) -> FsResult<CommitToken> {
+    pub(crate) fn commit(
+        &mut self,
+        store: &dyn Store,
+        arrivals: &Arrivals,
+    ) -> FsResult<CommitToken> {
         if self.has.arrivals {
-            self.note_arrivals(fs);
+            self.note_arrivals(arrivals);
         }
-        let committed = fs.store.commit(&self.scratch.batch).map_err(from_store);
-        if committed.is_ok() {
-            self.settle(Change::committed);
-        }
-        if self.freed.is_some() {
-            fs.settle_freed(self.freed.take(), committed.as_ref().copied());
-        }
-        committed
+        let committed = store.commit(&self.scratch.batch).map_err(from_store)?;
+        self.reserved.settle(Change::committed);
+        Ok(committed)
     }
 
     #[cold]
-    fn note_arrivals(&mut self, fs: &Fs) {
+    fn note_arrivals(&mut self, arrivals: &Arrivals) {
         for effect in &self.scratch.effects {
             if let Effect::Arrives(arrival, uid) = effect {
-                fs.arrivals.note(*arrival, *uid);
+                arrivals.note(*arrival, *uid);
             }
         }
+    }
+
+    /// Contents that the batch freed, or that were written for it.
+    #[inline]
+    pub(crate) fn take_freed(&mut self) -> Option<Freed> {
+        self.freed.take()
     }
 
     /// Applies the effects that belong under the locks; notifications stay.

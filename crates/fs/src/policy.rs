@@ -1,8 +1,8 @@
 //! What policies see of an operation before it is executed: quotas and the trash.
 //!
-//! An operation knows no policy. It describes what it is about to do, step by step, and each step is
-//! shown to the policy while the plan is built. The policy adds to the plan, has what is removed go
-//! elsewhere, or refuses; then nothing of the plan is done.
+//! An operation knows no policy. It describes what it is about to do, step by step, and each step
+//! is shown to the policy while the plan is built. The policy adds to the plan, has what is removed
+//! go elsewhere, or refuses; then nothing of the plan is done.
 
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
@@ -129,7 +129,7 @@ pub(crate) trait Policy {
     fn directories_moved(&self);
 }
 
-/// Where a policy has what is removed go. The locks that it asked for are held.
+/// Where a policy has what is removed go. The locks that it named are held.
 pub(crate) trait Redirect {
     /// Plans that what is not a directory goes there; the caller erases or replaces the entry.
     /// `false`: the place changed since it was found, start again.

@@ -5,26 +5,38 @@ use std::ops::{Deref, DerefMut};
 
 use store::CommitToken;
 
+use crate::execute::commit;
 use crate::plan::Plan;
 use crate::{Fs, FsResult};
 
 /// A plan without operation: its caller holds the locks, and applies effects of its own.
 pub(crate) struct Txn<'a> {
     fs: &'a Fs,
-    plan: Plan,
+    /// There until it is dropped.
+    plan: Option<Plan>,
+}
+
+const THERE: &str = "invariant: a plan is there until its change is dropped";
+
+impl Drop for Txn<'_> {
+    fn drop(&mut self) {
+        if let Some(plan) = self.plan.take() {
+            plan.end();
+        }
+    }
 }
 
 impl Deref for Txn<'_> {
     type Target = Plan;
 
     fn deref(&self) -> &Plan {
-        &self.plan
+        self.plan.as_ref().expect(THERE)
     }
 }
 
 impl DerefMut for Txn<'_> {
     fn deref_mut(&mut self) -> &mut Plan {
-        &mut self.plan
+        self.plan.as_mut().expect(THERE)
     }
 }
 
@@ -32,8 +44,8 @@ impl<'a> Txn<'a> {
     /// An empty change, at the present time.
     pub(crate) fn new(fs: &'a Fs) -> Txn<'a> {
         let mut plan = Plan::new();
-        plan.set_time(fs);
-        Txn { fs, plan }
+        plan.set_time(fs.env.clock.now());
+        Txn { fs, plan: Some(plan) }
     }
 
     /// An empty change that frees space ([`Plan::removes`]).
@@ -50,6 +62,7 @@ impl<'a> Txn<'a> {
 
     /// Applies the change.
     pub(crate) fn commit(&mut self) -> FsResult<CommitToken> {
-        self.plan.commit(self.fs)
+        let fs = self.fs;
+        commit(fs, self)
     }
 }

@@ -2,14 +2,14 @@
 
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryHead, Target};
-use format::inode_record::LinkedRecord;
+use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::xattr_record::XattrRecord;
 use inode::{FsError, NAME_BYTES_MAX};
 use store::{Read, TreeId};
 
 use crate::FsResult;
-use crate::error::{from_store, malformed};
+use crate::error::{from_store, inconsistent, malformed};
 
 /// The error for one more name of a hash than there are indexes.
 const NAMES_OF_A_HASH: FsError = FsError::LimitReached("too many names of one hash");
@@ -224,6 +224,20 @@ impl<'a> View<'a> {
             Ok(Found { cookie, chained, ino, target: head.target()? })
         })?;
         Ok(found.filter(|found| found.target != Target::Tombstone))
+    }
+
+    /// The attributes of what an entry points to that is not a directory, and how many names it
+    /// has.
+    pub(crate) fn inode_of(&self, found: &Found) -> FsResult<(InodeRecord, u32)> {
+        match &found.target {
+            Target::Embedded(inode) => Ok((*inode, 1)),
+            Target::Linked(_) => {
+                let record = self.linked(found.ino)?;
+                let damage = || inconsistent(self.tree, "a name points to nothing", found.ino);
+                record.ok_or_else(damage).map(|record| (record.inode, record.nlink))
+            }
+            _ => Err(FsError::IsDirectory),
+        }
     }
 
     /// Target of a symbolic link or contents of a small file; empty when there is no record.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use data::Data;
-use device::Env;
+use device::{Blobs, Env};
 use device::sync::RwLock;
 use format::kept_twice::UNCOUNTED_KEY;
 use format::key;
@@ -33,7 +34,13 @@ use crate::slots::Slots;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
 use crate::trash::Trash;
-use crate::{Entry, FsResult, Invalidate, OpenError, OpenOptions, VolumeId, VolumeStatus};
+use crate::{
+    Entry, FsResult, Invalidate, ObjectsStatus, OpenError, OpenOptions, VolumeId, VolumeStatus,
+};
+
+/// How long the object store may refuse objects before changes wait: at most this much of
+/// acknowledged changes is not durable.
+const UNDURABLE_MAX: Duration = Duration::from_secs(5);
 
 /// Called with each key and value of a range.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>;
@@ -126,7 +133,8 @@ impl Fs {
         }
         let admin = Admin::open(&*store).map_err(damaged)?;
         let next_subvolume = admin.lock().next_subvolume();
-        let data = objects::open_data(&env, &*store, &header, options, read_only)?;
+        let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
+        let data = objects::open_data(&env, &*store, data_options, read_only)?;
         store.set_barrier(Arc::<Data>::clone(&data));
         data.set_relief(relief(&store));
         let index = options.index.clone().map(|index| {
@@ -312,6 +320,37 @@ impl Fs {
             collecting,
             read_only: self.why_read_only(),
             damaged: self.own.noted().told().or_else(|| self.held_back()),
+        })
+    }
+
+    /// Waits while the object store has refused objects for so long that more changes would have
+    /// to wait to be durable. The caller holds nothing.
+    #[inline]
+    pub(crate) fn wait_for_objects(&self) {
+        if let Some(objects) = &self.env.objects {
+            objects.store.wait_out(UNDURABLE_MAX);
+        }
+    }
+
+    /// Bytes that the volume occupies where it is kept.
+    pub(crate) fn stored_bytes(&self, stats: &store::Stats) -> FsResult<u64> {
+        match &self.env.objects {
+            None => {
+                let data = self.data.disk_bytes().map_err(from_store)?;
+                Ok(stats.disk_bytes + stats.log_bytes + data)
+            }
+            // One request for each thousand objects; unknown while the store cannot be reached.
+            Some(objects) => Ok(objects.store.disk_bytes_all().unwrap_or(0)),
+        }
+    }
+
+    /// The state of the object store, if the volume is in one.
+    pub(crate) fn objects_status(&self) -> Option<ObjectsStatus> {
+        let objects = self.env.objects.as_ref()?;
+        let now = self.env.clock.monotonic();
+        let outage = objects.store.outage();
+        Some(ObjectsStatus {
+            waits: outage.map(|outage| (now.saturating_sub(outage.since), outage.why)),
         })
     }
 

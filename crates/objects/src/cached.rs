@@ -322,8 +322,8 @@ impl Blobs for CachedBlobs {
         self.blobs.occupied(name, offset, length)
     }
 
-    fn disk_bytes_all(&self) -> Result<u64> {
-        self.blobs.disk_bytes_all()
+    fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {
+        self.blobs.disk_bytes_below(prefix)
     }
 
     fn bytes_max(&self) -> u64 {

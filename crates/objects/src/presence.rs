@@ -6,7 +6,7 @@
 //! and no name is used twice, so a request that is carried out late adds nothing that looks alive
 //! for longer than one period. Callers drive the period; nothing here starts a thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,6 +159,32 @@ impl Presence {
         let waited = clock.monotonic().saturating_sub(start);
         let last = signs.into_values().max_by_key(|sign| sign.written);
         Ok(last.map_or(Verdict::Nobody, |sign| Verdict::Silent(Sign { silent: waited, ..sign })))
+    }
+
+    /// The openings that have signs.
+    pub fn openings(blobs: &dyn Blobs) -> Result<BTreeSet<[u8; 16]>> {
+        let parsed = |opening: &String| u128::from_str_radix(opening, 16).ok();
+        let openings = newest(blobs)?;
+        Ok(openings.keys().filter_map(parsed).map(u128::to_be_bytes).collect())
+    }
+
+    /// After the announcement, decides between processes that announced themselves at the same
+    /// time: `before` are the openings that had signs before. Each looks after its own first sign,
+    /// so of two at least one sees the other. The one with the greater id gives way at once. The
+    /// other waits until that has happened, and gives way as well if it does not: its rival may
+    /// have looked before. So at most one remains.
+    pub fn is_alone(&self, before: &BTreeSet<[u8; 16]>) -> Result<bool> {
+        let start = self.clock.monotonic();
+        loop {
+            let mut rivals = Presence::openings(&*self.blobs)?;
+            rivals.retain(|opening| *opening != self.opening && !before.contains(opening));
+            let Some(least) = rivals.first() else { return Ok(true) };
+            let waited = self.clock.monotonic().saturating_sub(start);
+            if *least < self.opening || waited >= self.period {
+                return Ok(false);
+            }
+            self.clock.sleep((self.period / LOOKS).max(LOOK_MIN));
+        }
     }
 
     /// Deletes the signs of an opening whose process is known to be gone.

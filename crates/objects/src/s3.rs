@@ -23,8 +23,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Maximum time over all repeats of the first request: a person waits for it, and a wrong address
 /// does not become right.
 const FIRST: Duration = Duration::from_secs(10);
-/// Multiples of the `silence` to wait for an answer when everything was sent. A whole request has
-/// no limit: its duration depends on its length and on the network.
+/// Multiples of the `silence` to wait for an answer when a large object was sent; once of others. A
+/// whole request has no limit: its duration depends on its length and on the network.
 const SILENCES_OF_ANSWER: u32 = 4;
 /// Maximum bytes of an object. The protocol allows 5 GiB for one request.
 const OBJECT_BYTES_MAX: u64 = 4 << 30;
@@ -100,8 +100,8 @@ impl S3Blobs {
         let deadline = place.deadline;
         let traffic = Arc::default();
         let patience = Patience { clock, random, deadline, traffic };
-        let agent = agent(place)?;
-        let server = |endpoint| server(place, endpoint, &agent, &patience);
+        let agents = (agent(place, 1)?, agent(place, SILENCES_OF_ANSWER)?);
+        let server = |endpoint| server(place, endpoint, &agents, &patience);
         let blobs = S3Blobs {
             server: server(&place.endpoint)?,
             others: place.other_endpoints.iter().map(|it| server(it)).collect::<Result<_>>()?,
@@ -170,7 +170,12 @@ impl S3Blobs {
 }
 
 /// The bucket at an endpoint.
-fn server(place: &Place, endpoint: &str, agent: &Agent, patience: &Patience) -> Result<Server> {
+fn server(
+    place: &Place,
+    endpoint: &str,
+    (agent, uploads): &(Agent, Agent),
+    patience: &Patience,
+) -> Result<Server> {
     let url = endpoint.parse().map_err(|error| {
         let why = format!("{error}: an endpoint is written like https://store.example:9000");
         wrong("use as a server", endpoint, why)
@@ -192,13 +197,14 @@ fn server(place: &Place, endpoint: &str, agent: &Agent, patience: &Patience) -> 
         credentials,
         prefix: place.prefix.clone(),
         agent: agent.clone(),
+        uploads: uploads.clone(),
         target: Target { endpoint: endpoint.to_owned(), bucket: bucket_name, region },
         patience: patience.clone(),
     })
 }
 
-/// What sends requests.
-fn agent(place: &Place) -> Result<Agent> {
+/// What sends requests, and waits for an answer for so many times the `silence`.
+fn agent(place: &Place, silences: u32) -> Result<Agent> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         // A signature is for one host. The answer tells the region.
@@ -210,7 +216,7 @@ fn agent(place: &Place) -> Result<Agent> {
         .timeout_connect(Some(CONNECT))
         .timeout_per_read(Some(place.silence))
         .timeout_per_write(Some(place.silence))
-        .timeout_recv_response(Some(place.silence * SILENCES_OF_ANSWER))
+        .timeout_recv_response(Some(place.silence * silences))
         .proxy(None);
     if let Some(text) = &place.authorities {
         let mut certificates = Vec::new();

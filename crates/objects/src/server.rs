@@ -23,6 +23,8 @@ const SIGNED_FOR: Duration = Duration::from_secs(24 * 3600);
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Bytes read per step to checksum a file.
 const SUMMED_BYTES: usize = 1 << 20;
+/// Bytes from which an object is large.
+const UPLOAD_BYTES: u64 = 8 << 20;
 /// Maximum objects of a request that deletes several.
 const DELETED_MAX: usize = 1000;
 
@@ -34,6 +36,8 @@ pub(crate) struct Server {
     /// What the keys of all objects begin with.
     pub(crate) prefix: String,
     pub(crate) agent: Agent,
+    /// Sends large objects: a server may take long to answer when it has received all.
+    pub(crate) uploads: Agent,
     pub(crate) target: Target,
     pub(crate) patience: Patience,
 }
@@ -129,7 +133,8 @@ impl Server {
             action.headers_mut().insert(header, value);
         }
         let url = action.sign(SIGNED_FOR);
-        let mut request = self.agent.put(url.as_str()).header("content-length", length.to_string());
+        let agent = if length > UPLOAD_BYTES { &self.uploads } else { &self.agent };
+        let mut request = agent.put(url.as_str()).header("content-length", length.to_string());
         for (header, value) in headers {
             request = request.header(header, value);
         }

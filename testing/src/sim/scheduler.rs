@@ -307,13 +307,15 @@ impl device::sim::Scheduler for Scheduler {
     }
 }
 
-/// Runs a test under many seeds, and returns how many different orders there were. One seed in
+/// Runs a test under many seeds, or the one in `PANDO_SEED`. The orders should differ. One seed in
 /// `replayed` runs twice, and must give the same run. The seed of a run that panics is printed.
-pub fn explore(seeds: std::ops::Range<u64>, replayed: u64, test: impl Fn(u64) + Sync) -> usize {
-    let (mut traces, mut turns) = (BTreeSet::new(), 0);
+pub fn explore(seeds: std::ops::Range<u64>, replayed: u64, test: impl Fn(u64) + Sync) {
+    let only = std::env::var("PANDO_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = only.map_or(seeds, |seed: u64| seed..seed + 1);
     let count = seeds.end - seeds.start;
+    let (mut traces, mut turns, mut all) = (BTreeSet::new(), 0, 0_u64);
     for seed in seeds {
-        let noted = crate::run::Context::new(format!("seed {seed} of the scheduler"));
+        let noted = crate::run::Context::new(format!("run again with PANDO_SEED={seed}"));
         let ((), run) = Scheduler::run(seed, || test(seed));
         if seed % replayed == 0 {
             let ((), again) = Scheduler::run(seed, || test(seed));
@@ -321,9 +323,12 @@ pub fn explore(seeds: std::ops::Range<u64>, replayed: u64, test: impl Fn(u64) + 
         }
         traces.insert(run.trace);
         turns += run.turns;
+        all = all.rotate_left(1) ^ run.trace;
         drop(noted);
     }
-    let turns = turns / count.max(1);
-    crate::run::say(&format!("{count} seeds, {} orders, {turns} turns on average", traces.len()));
-    traces.len()
+    let (orders, turns) = (traces.len(), turns / count.max(1));
+    crate::run::say(&format!(
+        "{count} seeds, {orders} orders, {turns} turns each, trace {all:016x}"
+    ));
+    assert!(orders as u64 * 10 >= count * 9, "{orders} different orders of {count} seeds");
 }

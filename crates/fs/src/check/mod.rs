@@ -61,7 +61,7 @@ pub use repair::{Repair, RepairReport};
 pub(crate) use problem::{Edit, Fix, Stray};
 
 use crate::error::from_store;
-use crate::{Fs, FsResult, objects};
+use crate::{Fs, FsResult, header};
 use table::Table;
 use unread::PastUnread;
 
@@ -153,7 +153,7 @@ impl Fs {
         if report.stopped {
             return Ok(report);
         }
-        match objects::headers(&self.env) {
+        match header::headers(&self.env) {
             Ok(headers) => {
                 for problem in headers.problems(Some(&self.header)) {
                     report.add(problem);

@@ -12,7 +12,7 @@ use super::{Problem, ProblemKind, VolumeReport};
 use crate::engine::SUPERBLOCKS;
 use crate::error::from_store;
 use crate::header::Headers;
-use crate::{Fs, OpenError, OpenOptions, objects};
+use crate::{Fs, OpenError, OpenOptions, header};
 
 impl Fs {
     /// Reads and verifies everything in a volume that no process has open. Nothing is changed. The
@@ -30,7 +30,7 @@ impl Fs {
         if let Ok(header) = &opening
             && header.home != Home::Directory
         {
-            let (right, bad) = objects::examine(env, header)?;
+            let (right, bad) = header::examine(env, header)?;
             return match right {
                 Ok(right) => check_as(env, right, bad, progress),
                 Err(error) => refused(error, CheckReport::default(), bad),
@@ -69,7 +69,7 @@ fn check_as(
 ) -> Result<VolumeReport, OpenError> {
     let looked = overlaid(env);
     if env.objects.is_some() {
-        objects::make_directories(&*looked.device)?;
+        crate::engine::make_directories(&*looked.device)?;
     }
     let store = match crate::engine::inspect(&looked, &header, progress) {
         Ok(report) => report,

@@ -20,7 +20,7 @@ use inode::FsError;
 use store::{CheckProgress, Remedy};
 
 use super::{Edit, Fix, Problem, VolumeReport};
-use crate::{Fs, FsResult, OpenError, OpenOptions, engine, objects};
+use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
 
 /// Most rounds: each repairs all that does not depend on another.
 const ROUNDS_MAX: usize = 256;
@@ -129,18 +129,17 @@ impl Fs {
             repaired.nothing_for_unread();
             return Ok(repaired);
         }
-        below(&mut repaired, &Fix::Header, || objects::repair_header(env))?;
+        below(&mut repaired, &Fix::Header, || header::repair(env))?;
         // Then the log: the rest refers to the state that is left. If the log is not truncated,
         // nothing else is done either. Rewriting a superblock would make the state that was found
         // the newest, and the log that of another state, although the log may be the one that is
         // right.
-        let mut can_go_on = below(&mut repaired, &Fix::LogHeader, || {
-            engine::repair_log(env, &objects::find_header(env)?)
-        })?;
+        let mut can_go_on =
+            below(&mut repaired, &Fix::LogHeader, || engine::repair_log(env, &header::find(env)?))?;
         let damaged_log = repaired.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
         let mut cut = None;
         let mut cut_log = || {
-            cut = Some(engine::cut_log(env, &objects::find_header(env)?)?);
+            cut = Some(engine::cut_log(env, &header::find(env)?)?);
             Ok(())
         };
         if damaged_log {
@@ -156,8 +155,8 @@ impl Fs {
             };
             return Ok(repaired);
         }
-        below(&mut repaired, &Fix::Engine, || engine::repair(env, &objects::find_header(env)?))?;
-        below(&mut repaired, &Fix::Own, || engine::renew_own(env, &objects::find_header(env)?))?;
+        below(&mut repaired, &Fix::Engine, || engine::repair(env, &header::find(env)?))?;
+        below(&mut repaired, &Fix::Own, || engine::renew_own(env, &header::find(env)?))?;
         let options = OpenOptions { index: None, ..OpenOptions::default() };
         match Fs::open(env.clone(), &options) {
             Ok(fs) => {

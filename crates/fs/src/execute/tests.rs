@@ -122,7 +122,7 @@ fn planned<O: Operation>(
     operation.aim(&at, &guess, &mut plan)?;
     let found = operation.look(&at)?;
     assert!(O::agree(&guess, &found), "nothing changes in between");
-    plan.set_time(fs);
+    plan.set_time(fs.env.clock.now());
     match operation.plan(&at, found, &mut plan)? {
         Outcome::Done(answer) => Ok((plan, answer)),
         Outcome::Again => panic!("nothing changed in between"),
@@ -192,7 +192,7 @@ fn plan_of_an_unlink_frees_space_and_remembers_the_inode() {
 fn plan_of_a_rename_has_both_names_and_the_new_place_of_the_inode() {
     let (_env, _store, fs) = volume();
     let (caller, records) = (Caller::root(), records(&fs));
-    let ends = (End::of(&fs, 70, b"old"), End::of(&fs, 71, b"other"));
+    let ends = (End::of(&fs.hash, 70, b"old"), End::of(&fs.hash, 71, b"other"));
     let mut moving = Moving::new(&caller, ends, RenameMode::Replace);
     let (mut plan, _) = planned(&fs, &fs.policies(), &records, &mut moving).expect("a plan");
     let key = |dir, name: &[u8]| {
@@ -335,7 +335,7 @@ fn policy_adds_to_a_plan_redirects_and_refuses() {
     assert_eq!(changed_keys(&mut plan).0, [KEPT.to_vec()]);
     assert_eq!(plan.batch().need(), Need::Adds);
     assert!(plan.effects().is_empty(), "the inode is not lost");
-    let ends = (End::of(&fs, 70, b"old"), End::of(&fs, 71, b"allowed"));
+    let ends = (End::of(&fs.hash, 70, b"old"), End::of(&fs.hash, 71, b"allowed"));
     let mut moving = Moving::new(&caller, ends, RenameMode::Replace);
     let refused = planned(&fs, &Strict, &records, &mut moving);
     assert!(matches!(refused, Err(FsError::CrossSubvolume(_))));
@@ -381,7 +381,7 @@ fn execute_elsewhere<O: Operation>(fs: &Fs, operation: &mut O) -> FsResult<O::An
             if !O::agree(&guess, &found) {
                 return Ok(Outcome::Again);
             }
-            plan.set_time(fs);
+            plan.set_time(fs.env.clock.now());
             operation.plan(&at, found, &mut plan)
         });
         let locks = fs.locks.lock(plan.locks());
@@ -447,7 +447,7 @@ fn step(fs: &Fs, rng: &mut fastrand::Rng, elsewhere: bool) -> FsResult<()> {
         3 => run!(Unlink { name: old_name(fs, &caller, dir, name) }),
         4 => run!(RemoveDirectory { name: old_name(fs, &caller, dir, name) }),
         _ => {
-            let ends = (End::of(fs, dir, name), End::of(fs, to, other));
+            let ends = (End::of(&fs.hash, dir, name), End::of(&fs.hash, to, other));
             run!(Moving::new(&caller, ends, RenameMode::Replace))
         }
     }

@@ -11,7 +11,7 @@
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use inode::permissions::WRITE;
-use inode::{Caller, FsError};
+use inode::{Caller, FsError, NameHash};
 
 use super::mknod::parent_directory;
 use super::object::{EntrySlot, Object};
@@ -24,7 +24,7 @@ use crate::locks::Mode;
 use crate::plan::{Effect, Plan};
 use crate::policy::{Move, Removal};
 use crate::view::{Found, Search, Vacancy};
-use crate::{Fs, FsResult, RenameMode, permit};
+use crate::{FsResult, RenameMode, permit};
 
 /// Deepest directory whose ancestors are counted, in case records form a loop.
 const DEPTH_MAX: usize = 1 << 20;
@@ -39,8 +39,8 @@ pub(crate) struct End<'a> {
 
 impl<'a> End<'a> {
     /// A name of a directory.
-    pub(crate) fn of(fs: &Fs, dir: u64, name: &'a [u8]) -> End<'a> {
-        End { dir, hash: fs.hash.hash(name), name }
+    pub(crate) fn of(hash: &NameHash, dir: u64, name: &'a [u8]) -> End<'a> {
+        End { dir, hash: hash.hash(name), name }
     }
 }
 

@@ -7,7 +7,6 @@ use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use inode::FsError;
 
-use super::unlink::inode_of;
 use crate::FsResult;
 use crate::error::inconsistent;
 use crate::plan::{Attached, Plan};
@@ -50,7 +49,7 @@ impl Object {
             let damage = || inconsistent(view.tree, "a name points to nothing", found.ino);
             return Ok(Object::Directory(record.ok_or_else(damage)?));
         }
-        let (inode, nlink) = inode_of(view, found)?;
+        let (inode, nlink) = view.inode_of(found)?;
         let linked = matches!(found.target, Target::Linked(_));
         let mut attached = Attached::default();
         if !linked && inode.has_bulk {

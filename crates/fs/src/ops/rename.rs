@@ -22,7 +22,7 @@ pub(crate) fn rename(
     let (subvol, from_dir) = fs.place(from.0)?;
     let (other, to_dir) = fs.place(to.0)?;
     if subvol.id == other.id {
-        let ends = (End::of(fs, from_dir, old), End::of(fs, to_dir, new));
+        let ends = (End::of(&fs.hash, from_dir, old), End::of(&fs.hash, to_dir, new));
         let mut moving = Moving::new(caller, ends, mode);
         if let Moved::Done = execute(fs, policy, &subvol, &mut moving)? {
             return Ok(());

@@ -7,7 +7,6 @@ use inode::{Caller, FsError, NodeId};
 
 use super::unlink::{Named, OldName};
 use crate::execute::{Context, Operation, Outcome, execute};
-use crate::nodes::Orphan;
 use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 use crate::{Fs, FsResult, permit};
@@ -133,10 +132,4 @@ fn erase_directory(at: &Context<'_>, plan: &mut Plan, ino: u64, record: &Directo
     }
     plan.count(at.id(), -1, 0);
     at.policy.removes_directory(plan, (at.id(), ino), record);
-}
-
-/// What holders of a removed directory see of it.
-pub(crate) fn removed(record: DirectoryRecord) -> Orphan {
-    let mode = record.mode & !inode::permissions::HAS_ACL;
-    Orphan::Directory(DirectoryRecord { has_xattrs: false, mode, ..record })
 }

@@ -14,7 +14,7 @@ use crate::locks::Mode;
 use crate::orphan::LastName;
 use crate::plan::{Attached, Plan};
 use crate::policy::{Policy, Removal};
-use crate::view::{Found, View};
+use crate::view::Found;
 use crate::{Fs, FsResult, permit};
 
 /// Removes a name.
@@ -77,7 +77,7 @@ impl Operation for Unlink<'_> {
             permit::directory(view, dir, directory, caller, inode::permissions::WRITE)?;
             return Err(FsError::IsDirectory);
         }
-        let (inode, nlink) = inode_of(view, found)?;
+        let (inode, nlink) = view.inode_of(found)?;
         permit::removal(view, dir, directory, caller, inode.uid)?;
         if !lose_name(at, plan, &self.name.removal(found), (&inode, nlink), true)? {
             return Ok(Outcome::Again);
@@ -168,20 +168,6 @@ pub(super) fn lose_name(
     }
     let place = (removal.dir, removal.found);
     drop_name(at, plan, &mut Ways::new(), place, inode, nlink).map(|()| true)
-}
-
-/// The attributes of what an entry points to that is not a directory, and how many names it has.
-pub(crate) fn inode_of(view: View<'_>, found: &Found) -> FsResult<(InodeRecord, u32)> {
-    match &found.target {
-        Target::Embedded(inode) => Ok((*inode, 1)),
-        Target::Linked(_) => {
-            let record = view.linked(found.ino)?.ok_or_else(|| {
-                crate::error::inconsistent(view.tree, "a name points to nothing", found.ino)
-            })?;
-            Ok((record.inode, record.nlink))
-        }
-        _ => Err(FsError::IsDirectory),
-    }
 }
 
 /// Plans that an inode loses a name (the caller erases or replaces the entry itself). The object's

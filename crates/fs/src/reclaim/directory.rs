@@ -19,8 +19,8 @@ use crate::error::{from_store, malformed};
 use crate::execute::{Context, apply};
 use crate::inherited::Ways;
 use crate::locks::{Lock, LockSet, Mode};
-use crate::ops::rmdir::removed;
-use crate::ops::unlink::{drop_name, inode_of};
+use crate::nodes::Orphan;
+use crate::ops::unlink::drop_name;
 use crate::subvol::{Entered, Subvol, VOLUME};
 use crate::subvolumes;
 use crate::txn::Txn;
@@ -267,7 +267,7 @@ impl Emptying {
         txn.commit()?;
         if let Some(record) = record {
             // It was removed, with its list and its attributes, when its tree was.
-            fs.nodes.orphan(subvol.node(directory), || removed(record));
+            fs.nodes.orphan(subvol.node(directory), || Orphan::of_removed(record));
         }
         drop(locks);
         told.tell(fs, subvol);
@@ -305,7 +305,7 @@ impl Emptying {
             if txn.batch().as_bytes().len() > COMMIT_BYTES {
                 break;
             }
-            let (inode, nlink) = inode_of(view, name)?;
+            let (inode, nlink) = view.inode_of(name)?;
             // Holders of another name see a link less, but with the time of the removal of the
             // directory, not of its reclaiming.
             txn.now = inode.ctime;

@@ -180,7 +180,7 @@ impl Fs {
         };
         let (mut record, id, sequence) =
             execute_step(self, ledger, plan, through, (|_: &mut Plan| Ok(()), change))?;
-        plan.restart(self);
+        plan.restart(&self.data);
         let known = (&mut record, id, sequence);
         let mounted = self.mount_clone(caller, (ledger, plan), mount, known);
         if mounted.is_err() {

@@ -8,17 +8,18 @@
 
 use std::sync::Arc;
 
-use format::inherited_record::{HOMES_MAX, Home, InheritedRecord};
+use format::inherited_record::{HOMES_MAX, InheritedRecord};
 use format::kept_twice::Features;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use inode::FsError;
 
+use super::copied::Copied;
 use super::ledger::Ledger;
 use super::nested::{Member, homes_of};
 use crate::plan::Plan;
 use crate::search_bases;
-use crate::subvol::{Subvol, VOLUME};
+use crate::subvol::VOLUME;
 use crate::view::View;
 use crate::{Fs, FsResult};
 
@@ -35,19 +36,6 @@ pub(crate) struct Purpose<'a> {
     pub(crate) parent: (u64, u64, u64),
     /// Its name.
     pub(crate) name: &'a [u8],
-}
-
-/// A copy that stands in a batch.
-pub(crate) struct Copied {
-    /// Its number.
-    pub(crate) id: u64,
-    /// Its record.
-    pub(crate) record: SubvolumeRecord,
-    /// What it inherits.
-    homes: Vec<Home>,
-    /// What it was taken from, and the last epoch in which any of that may be shared.
-    source: Option<(Arc<Subvol>, u64)>,
-    ended: u64,
 }
 
 /// Adds the copy of directory `dir` of `source` to a batch. The gate of the source is held, unless

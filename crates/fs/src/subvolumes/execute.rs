@@ -1,19 +1,21 @@
 //! Executes the verbs on whole directories: the ledger, gates, and locks are taken in that order;
 //! then the verb reads and plans, one commit follows, and the effects of the plan.
 //!
+//! Gates are passed exclusively of what is copied, and shared of what gets a name, always in the
+//! order of their numbers, so that no two threads wait for each other.
+//!
 //! A gate that is passed exclusively keeps a subvolume as it is, so what a verb reads of it behind
 //! the gate holds when its plan is committed: nothing is guessed.
 
 use std::sync::Arc;
 
-use device::sync::MutexGuard;
+use device::sync::{MutexGuard, RwLockWriteGuard};
 use inode::FsError;
 
-use super::gates::Gates;
 use super::ledger::Ledger;
-use crate::execute::{apply, notify};
+use crate::execute::{apply, commit, notify};
 use crate::plan::{Effect, Plan};
-use crate::subvol::Subvol;
+use crate::subvol::{Entered, Subvol};
 use crate::{Fs, FsResult};
 
 /// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
@@ -35,6 +37,7 @@ pub(super) fn execute<T>(
     let answer = execute_step(fs, &mut ledger, &mut plan, through, (aim, change))?;
     drop(ledger);
     plan.notify(|notice| notify(fs, notice));
+    plan.end();
     Ok(answer)
 }
 
@@ -53,10 +56,10 @@ pub(super) fn execute_step<T>(
     let gates = Gates::pass(fs, ledger, through.quiet, through.changed)?;
     aim(plan)?;
     let locks = fs.locks.lock(plan.locks());
-    plan.set_time(fs);
+    plan.set_time(fs.env.clock.now());
     let answer = change(ledger, plan)?;
     if plan.is_empty() {
-        plan.give_up(fs);
+        plan.give_up(&fs.data);
     } else {
         commit_plan(fs, ledger, plan)?;
     }
@@ -76,10 +79,57 @@ pub(super) fn commit_plan(fs: &Fs, ledger: &Ledger, plan: &mut Plan) -> FsResult
     plan.batch()
         .check()
         .map_err(|_| FsError::LimitReached("the changes of one commit exceed 16 MiB"))?;
-    let done = plan.commit(fs).map(|_| ());
+    let done = commit(fs, plan).map(drop);
     if !matches!(done, Err(FsError::NoSpace)) {
         // Of any other error it is not known what became of the batch.
         ledger.wrote(done.is_ok());
     }
     done
+}
+
+/// Gates that are held.
+pub(crate) struct Gates<'a> {
+    _held: Vec<Gate<'a>>,
+}
+
+enum Gate<'a> {
+    Exclusive(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
+    Shared(#[expect(dead_code, reason = "held")] Entered<'a>),
+}
+
+impl<'a> Gates<'a> {
+    /// Waits until no change of `quiet` is under way and keeps it so, and begins a change of
+    /// `changed`, unless that is among them. Who changes what is quiet sees to its heirs before.
+    pub(crate) fn pass(
+        fs: &Fs,
+        ledger: &mut Ledger,
+        quiet: &'a [Arc<Subvol>],
+        changed: Option<&'a Arc<Subvol>>,
+    ) -> FsResult<Gates<'a>> {
+        fs.may_change()?;
+        let mut order: Vec<(&Arc<Subvol>, bool)> =
+            quiet.iter().map(|subvol| (subvol, true)).collect();
+        if let Some(subvol) = changed {
+            subvol.check_changes()?;
+            fs.give_to_heirs(ledger, subvol)?;
+            if !quiet.iter().any(|other| other.id == subvol.id) {
+                order.push((subvol, false));
+            }
+        }
+        order.sort_by_key(|(subvol, _)| subvol.id);
+        order.dedup_by_key(|(subvol, _)| subvol.id);
+        let mut held = Vec::with_capacity(order.len());
+        for (subvol, exclusive) in order {
+            if exclusive {
+                let gate = subvol.quiesce();
+                if subvol.is_gone() {
+                    return Err(FsError::Stale);
+                }
+                held.push(Gate::Exclusive(gate));
+            } else {
+                held.push(Gate::Shared(subvol.enter()?));
+            }
+        }
+        Ok(Gates { _held: held })
+    }
 }

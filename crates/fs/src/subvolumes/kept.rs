@@ -122,7 +122,7 @@ impl Fs {
     fn lead_to(&self, leads: &mut Option<Leads>, lineage: u64, ino: u64) -> FsResult<bool> {
         let leads = match leads {
             Some(leads) => leads,
-            none => none.insert(Leads::read(self)?),
+            none => none.insert(Leads::read(&*self.store)?),
         };
         leads.to(lineage, ino)
     }
@@ -137,7 +137,7 @@ impl Fs {
     ) -> FsResult<Option<There>> {
         for _ in 0..ATTEMPTS_MAX {
             match Standing::read(self)?.directory(lineage, ino, caller) {
-                Ok(None) if !Leads::read(self)?.to(lineage, ino)? => return Ok(None),
+                Ok(None) if !Leads::read(&*self.store)?.to(lineage, ino)? => return Ok(None),
                 Ok(None) | Err(FsError::Stale) => {}
                 found => return found,
             }

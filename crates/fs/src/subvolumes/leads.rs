@@ -8,11 +8,11 @@ use format::entry_record::{EntryRecord, Target};
 use format::kept_twice::RootCounter;
 use format::key::{self, Counter, Part};
 use format::subvolume_record::SubvolumeRecord;
-use store::{KeyRange, Pinned, TreeId};
+use store::{KeyRange, Pinned, Store, TreeId};
 
+use crate::FsResult;
 use crate::error::{from_store, inconsistent, malformed};
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
 
 /// Most steps of a way up: more are a loop.
 const STEPS_MAX: usize = 1 << 20;
@@ -27,8 +27,8 @@ pub(super) struct Leads {
 
 impl Leads {
     /// The present state.
-    pub(super) fn read(fs: &Fs) -> FsResult<Leads> {
-        let pin = fs.store.pin().map_err(from_store)?;
+    pub(super) fn read(store: &dyn Store) -> FsResult<Leads> {
+        let pin = store.pin().map_err(from_store)?;
         let root = pin.get(VOLUME, &key::counter(Counter::Root)).map_err(from_store)?;
         let root = root.ok_or_else(|| inconsistent(VOLUME, "no root is named", 0))?;
         let root = RootCounter::decode(&root).map_err(|error| malformed(VOLUME, &error))?;

@@ -5,10 +5,10 @@
 
 pub(crate) mod access;
 mod clone;
+mod copied;
 mod copy;
 mod create;
 mod execute;
-mod gates;
 pub(crate) mod heirs_below;
 mod inherit;
 mod kept;
@@ -25,8 +25,8 @@ mod rollback;
 mod shares;
 mod snapshot;
 
-pub(crate) use copy::Copied;
-pub(crate) use gates::Gates;
+pub(crate) use copied::Copied;
+pub(crate) use execute::Gates;
 pub(crate) use ledger::{Admin, COUNT_MAX, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
 pub(crate) use nested::{Inside, Member, inside};

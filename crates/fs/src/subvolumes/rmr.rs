@@ -8,8 +8,7 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
-use super::execute::{Through, execute};
-use super::gates::Gates;
+use super::execute::{Gates, Through, execute};
 use super::owned::OwnedTree;
 use super::snapshot::plan_detach;
 use crate::locks::{Lock, Mode};

@@ -14,8 +14,9 @@ use inode::{Caller, FsError, NodeId, SubvolId};
 use store::KeyRange;
 
 use super::access::directory_of;
-use super::copy::{self, Copied, Purpose};
-use super::gates::Gates;
+use super::copied::Copied;
+use super::copy::{self, Purpose};
+use super::execute::Gates;
 use super::ledger::Ledger;
 use super::nested::Member;
 use super::owned::OwnedTree;

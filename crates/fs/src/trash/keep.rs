@@ -251,7 +251,7 @@ pub(super) fn move_name(
 ) -> FsResult<bool> {
     let policies = fs.policies_for(purpose);
     let at = Context::new(fs, &policies, subvol, view.tree);
-    let ends = (End::of(fs, from.0, from.1), End::of(fs, to.0, to.1));
+    let ends = (End::of(&fs.hash, from.0, from.1), End::of(&fs.hash, to.0, to.1));
     let mut moving = Moving::new(caller, ends, RenameMode::NoReplace);
     Ok(execute_within(&at, &mut moving)? == Moved::Done)
 }

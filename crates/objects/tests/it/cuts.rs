@@ -13,7 +13,7 @@ use store::{Durability, Durable, Maintain, TreeId};
 use testing::store_conformance::small;
 use testing::{CrashPolicy, SimEnv, commit, entries, sim_env};
 
-use super::{fresh_prefix, open};
+use super::{fresh_prefix, open_for_engine as open};
 
 const TREE: TreeId = TreeId(32);
 

@@ -25,7 +25,7 @@ use store::{Durability, Result, Store};
 use testing::store_conformance::{EngineUnderTest, small};
 use testing::{SimEnv, SimObjects};
 
-use super::{fresh_prefix, open};
+use super::{fresh_prefix, open_for_engine as open};
 
 fn options(durability: Durability, blobs: Arc<dyn Blobs>) -> Options {
     Options {

@@ -3,7 +3,8 @@
 //! The server is the one that `PANDO_S3_ENDPOINT` names (with `PANDO_S3_BUCKET`, which exists, and
 //! `PANDO_S3_KEY` and `PANDO_S3_SECRET`); else the one that `PANDO_S3_SERVER` names, or one that is
 //! installed, which is started (`outside`); else one that is part of these tests and knows as much
-//! of the protocol as they need (`server`). What orders mishaps is always on the last.
+//! of the protocol as they need (`server`). What orders mishaps is always on the last, and so is
+//! the suite of the engine unless a server is requested.
 
 mod cached;
 mod conformance;
@@ -28,6 +29,19 @@ use ::objects as objects_crate;
 /// Objects below a prefix, on the server of these tests.
 fn open(prefix: &str) -> Arc<S3Blobs> {
     Arc::new(connect(&place(prefix)).expect("a server"))
+}
+
+/// The same for the suite of the engine, which makes many thousands of requests: on a server that
+/// is requested, else on the small one, which answers four times as fast.
+fn open_for_engine(prefix: &str) -> Arc<S3Blobs> {
+    static SMALL: OnceLock<String> = OnceLock::new();
+    let requested =
+        ["PANDO_S3_ENDPOINT", "PANDO_S3_SERVER"].iter().any(|name| std::env::var(name).is_ok());
+    let mut place = place(prefix);
+    if !requested {
+        place.endpoint.clone_from(SMALL.get_or_init(server::start));
+    }
+    Arc::new(connect(&place).expect("a server"))
 }
 
 fn connect(place: &Place) -> Result<S3Blobs> {

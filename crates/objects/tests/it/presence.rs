@@ -1,5 +1,6 @@
 //! Signs of life: who lives is seen, and who does not is not taken for alive.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,6 +117,23 @@ fn the_living_process_is_reported_and_not_the_dead_one() {
     let (verdict, _) = watch_while(&far, |_| drop(announce(&far, 9, "new.example")));
     let Verdict::Alive(sign) = verdict else { panic!("{verdict:?}") };
     assert_eq!(sign.holder.unwrap().host, "new.example");
+}
+
+#[test]
+fn of_two_that_open_at_once_at_most_one_remains() {
+    let far = FarBlobs::new();
+    let none = BTreeSet::new();
+    let (one, other) = (announce(&far, 3, "one.example"), announce(&far, 7, "other.example"));
+    assert!(!other.is_alone(&none).unwrap(), "the greater id gives way");
+    other.withdraw().unwrap();
+    assert!(one.is_alone(&none).unwrap());
+    // A rival with a greater id that looked before, saw nobody, and stays.
+    let rival = announce(&far, 9, "rival.example");
+    assert!(!one.is_alone(&none).unwrap());
+    // One that is known from before is dead, or is to be replaced.
+    assert!(one.is_alone(&BTreeSet::from([[9; 16]])).unwrap());
+    assert_eq!(Presence::openings(&*far).unwrap(), BTreeSet::from([[3; 16], [9; 16]]));
+    rival.withdraw().unwrap();
 }
 
 /// Signs of other volumes do not count, and signs that cannot be read count while they change.

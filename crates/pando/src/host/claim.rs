@@ -40,6 +40,7 @@ impl Claim {
         let failed = |error| of_store(&store.location, &error);
         forget_last(store, env)?;
         let volume = store.volume.0;
+        let before = Presence::openings(&*store.blobs).map_err(failed)?;
         match Presence::watch(&*store.blobs, volume, &*env.clock).map_err(failed)? {
             Verdict::Alive(sign) if take_over == TakeOver::No => return Err(refused(store, &sign)),
             Verdict::Alive(sign) => tracing::warn!("taking the volume over from {}", who(&sign)),
@@ -55,6 +56,11 @@ impl Claim {
         let holder = holder(env);
         let presence = Presence::announce(blobs, volume, opening, holder, PERIOD, clock);
         let presence = presence.map_err(failed)?;
+        if !presence.is_alone(&before).map_err(failed)? {
+            presence.withdraw().map_err(failed)?;
+            let message = format!("another host opens {} at the same time", store.location);
+            return Err(Failure::new(FailureKind::Busy, message).hint("try again in some seconds"));
+        }
         // Signs of daemons that are gone would make later openings wait.
         presence.clear_others().map_err(failed)?;
         let last = device::sync::Mutex::new(env.clock.monotonic());

@@ -1,7 +1,7 @@
 //! Volumes in object stores, as this host sees them. Such a volume is named by a URL. On each host
-//! it has a directory of its own, the *host directory*, with what a volume directory has besides the
-//! volume's files: the lock, the socket, the daemon's log; and with a cache. Every verb finds that
-//! directory by the URL, and continues as with a volume directory.
+//! it has a directory of its own, the *host directory*, with what a volume directory has besides
+//! the volume's files: the lock, the socket, the daemon's log; and with a cache. Every verb finds
+//! that directory by the URL, and continues as with a volume directory.
 //!
 //! A host directory may be deleted while no daemon has the volume open.
 
@@ -22,7 +22,9 @@ pub(crate) use store::{Store, connect, of_store};
 /// An argument that is a URL: the URL, and the path inside the volume, `/` if there is none.
 pub(crate) fn url(argument: &Path) -> Option<(&str, Vec<u8>)> {
     let bytes = argument.as_os_str().as_bytes();
-    let scheme = bytes.windows(3).position(|part| part == b"://")?;
+    let Some(scheme) = bytes.windows(3).position(|part| part == b"://") else {
+        return without_slashes(argument);
+    };
     let rest = scheme + 3;
     // `DIR:/path` has no second slash behind the colon.
     let colon = bytes[rest..].iter().position(|&byte| byte == b':').map(|at| rest + at);
@@ -42,6 +44,14 @@ pub(crate) fn url(argument: &Path) -> Option<(&str, Vec<u8>)> {
     Some((url, inner))
 }
 
+/// A URL that lacks its slashes, so that parsing it explains what is missing.
+fn without_slashes(argument: &Path) -> Option<(&str, Vec<u8>)> {
+    let text = argument.to_str()?;
+    let (scheme, _) = text.split_once(':')?;
+    let is_file = [scheme, text].iter().any(|name| Path::new(name).symlink_metadata().is_ok());
+    (objects::Location::is_url(text) && !is_file).then(|| (text, b"/".to_vec()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +64,7 @@ mod tests {
         assert_eq!(found("s3://bucket/a:/x:y"), expected("s3://bucket/a", "/x:y"));
         assert_eq!(found("s3://bucket:x"), expected("s3://bucket", "/x"));
         assert_eq!(found("file:///srv/v:/x"), expected("file:///srv/v", "/x"));
+        assert_eq!(found("s3:bucket"), expected("s3:bucket", "/"));
         for other in ["/srv/vol", "vol:/x", "s3", "dir:s3", "."] {
             assert_eq!(found(other), None, "{other}");
         }

@@ -70,11 +70,11 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
     if bytes > 0 {
         let device = Arc::clone(&env.device);
         let plain = Arc::<device::PatientBlobs>::clone(&objects.store);
-        let cached = Arc::new(CachedBlobs::new(plain, device, CACHE, host.volume.0, bytes));
+        let cached = Arc::new(CachedBlobs::new(plain, device, CACHE, host.volume, bytes));
         cache = Some(Arc::clone(&cached));
         objects = objects.cached(|_| cached);
     }
-    let (volume, traffic) = (host.volume, opened.traffic);
+    let (volume, traffic) = (VolumeId(host.volume), opened.traffic);
     let store = Store { volume, location, blobs, traffic, cache };
     Ok((Env { objects: Some(objects), ..env }, Some(store)))
 }

@@ -193,7 +193,7 @@ fn store_text(store: &StoreStatus, output: &mut Output) -> Result<()> {
         ("requests", requests),
         (
             "price",
-            format!("${:.2} a day, if it goes on like this", store.day_microdollars as f64 / 1e6),
+            format!("${:.2} a day, if it continues like this", store.day_microdollars as f64 / 1e6),
         ),
     ];
     if let Some(cache) = store.cache {

@@ -36,7 +36,9 @@ fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
     }
     let mut before: Vec<Ledger> = Vec::new();
     let mut operations = 0;
-    for round in 0..rounds() {
+    // Another host waits until the lost one has been silent for some periods.
+    let rounds = if engine == OBJECTS { rounds().div_ceil(4) } else { rounds() };
+    for round in 0..rounds {
         let stop = AtomicBool::new(false);
         let ledgers = device::scope(|scope| {
             let (world, stop) = (&world, &stop);

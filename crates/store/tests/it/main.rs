@@ -7,3 +7,4 @@ mod log_full;
 mod log_script;
 mod objects;
 mod objects_kit;
+mod wal;

@@ -1,7 +1,7 @@
 //! Structures of the log-structured engine: blocks, indexes and manifests of runs.
 
 use fastrand::Rng;
-use format::cached_chunk;
+use format::cached_chunk::{self, Place};
 use format::cluster_filter::Filter;
 use format::numbers::{self, NUMBERS_BYTES, Numbers};
 use format::presence::{self, Presence};
@@ -16,6 +16,7 @@ use crate::target::{Part, Target, no_checksum, seen};
 
 const VOLUME: [u8; 16] = [5; 16];
 const NUMBER: u64 = 9;
+const CHUNK: Place<'static> = Place { volume: VOLUME, name: "run/9", offset: 1 << 17 };
 
 pub(super) const TARGETS: &[Target] = &[
     Target {

@@ -257,6 +257,7 @@ fn a_snapshot_that_could_not_be_read_has_what_was_before_a_change() {
 
 /// How a copy is made of a snapshot whose entry is damaged.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each varies by itself")]
 struct OfDamaged {
     /// The entry of the snapshot is repaired before the copy is made, and not looked at.
     repaired_before: bool,
