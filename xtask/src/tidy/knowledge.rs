@@ -29,8 +29,9 @@ const NAMESPACE: [&str; 21] = [
 ];
 
 /// Modules of `format` that the store, its engines or the index need, which say nothing of keys.
-const STRUCTURES: [&str; 25] = [
+const STRUCTURES: [&str; 28] = [
     "batch",
+    "cached_chunk",
     "catalog",
     "cluster",
     "cluster_directories",
@@ -42,6 +43,7 @@ const STRUCTURES: [&str; 25] = [
     "cluster_summary",
     "cluster_values",
     "layout",
+    "log_object",
     "log_record",
     "log_segment",
     "manifest",
@@ -49,6 +51,7 @@ const STRUCTURES: [&str; 25] = [
     "node",
     "numbers",
     "pointer",
+    "presence",
     "row_pointer",
     "run_block",
     "run_index",
