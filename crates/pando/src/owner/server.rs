@@ -35,6 +35,11 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(30);
 /// daemon for far longer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long a daemon waits for its first connection, however short its idle time is. The command
+/// that started it connects as soon as it runs again; if it found no daemon, it would start another
+/// one, and so on.
+const FIRST_WITHIN: Duration = Duration::from_secs(10);
+
 /// A mount that requests the volume does not wait for work that takes longer than this: other
 /// clients would find no daemon meanwhile.
 const SHORT: Duration = Duration::from_secs(1);
@@ -464,6 +469,8 @@ impl Server {
                 None => Duration::from_secs(3600),
                 Some(idle) => {
                     let registry = self.registry.lock();
+                    let is_new = !registry.sessions.were_any();
+                    let idle = if is_new { idle.max(FIRST_WITHIN) } else { idle };
                     let quiet = self.clock.monotonic().saturating_sub(registry.last_active);
                     if registry.sessions.is_empty() && quiet >= idle {
                         return Event::Idle;

@@ -130,6 +130,11 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
+    /// Whether there was a connection.
+    pub(super) fn were_any(&self) -> bool {
+        self.last_id > 0
+    }
+
     /// Adds a connection and returns its number, or the limit that it exceeds.
     pub(super) fn add(
         &mut self,

@@ -123,6 +123,20 @@ fn garbage_on_the_socket_harms_nobody() {
     assert_eq!(world.owner(), Some(pid));
 }
 
+/// Regression: such a daemon ended before the command that started it connected, which then started
+/// another one, for as long as the command lost the race.
+#[test]
+fn a_daemon_without_an_idle_time_serves_the_command_that_started_it() {
+    let world = World::new();
+    for runs in 1..=5 {
+        let mut command = World::command(&["ls", &world.at("/")]);
+        assert!(command.env("PANDO_IDLE_SECONDS", "0").status().unwrap().success());
+        let log = std::fs::read_to_string(world.volume.join("owner.log")).unwrap();
+        assert_eq!(log.matches("the daemon is ready").count(), runs, "{log}");
+        wait_until("it ends", || !world.volume.join("control.sock").exists());
+    }
+}
+
 #[test]
 fn a_silent_connection_is_closed() {
     use std::io::Read;
