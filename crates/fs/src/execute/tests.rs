@@ -1,7 +1,6 @@
 //! Plans looked at without executing them, over records that are not in a store; policies of the
 //! test's own; and the same operations executed by another executor, which locks nothing while it
 //! plans and commits each tree by itself.
-#![expect(clippy::print_stdout, reason = "tests print their seeds first")]
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -47,7 +46,9 @@ impl Read for Records {
         found: &mut dyn FnMut(&[u8]),
     ) -> store::Result<bool> {
         let value = self.0.get(key);
-        value.into_iter().for_each(|value| found(value));
+        if let Some(value) = value {
+            found(value);
+        }
         Ok(value.is_some())
     }
 
@@ -65,8 +66,11 @@ fn volume() -> (SimEnv, Arc<MemStore>, Arc<Fs>) {
     (env, store, fs.expect("it was made just now"))
 }
 
+/// Keys and values.
+type Contents = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// All keys and values of all trees.
-fn all(store: &MemStore) -> Vec<(TreeId, Vec<(Vec<u8>, Vec<u8>)>)> {
+fn all(store: &MemStore) -> Vec<(TreeId, Contents)> {
     let trees = store.trees().into_iter();
     trees.map(|tree| (tree, store.dump(tree).expect("it is in memory"))).collect()
 }
@@ -96,7 +100,7 @@ fn records(fs: &Fs) -> Records {
     let mut records = Records::default();
     for dir in [70, 71] {
         let key = key::directory(dir, Part::Attributes).to_vec();
-        records.0.insert(key, directory().encode().to_vec());
+        records.0.insert(key, directory().encode());
     }
     let inode = InodeRecord { mode: 0o644, ..fresh_inode(FileKind::File, 5) };
     let target = Target::Embedded(inode);
@@ -341,10 +345,13 @@ fn policy_adds_to_a_plan_redirects_and_refuses() {
     assert!(matches!(refused, Err(FsError::CrossSubvolume(_))));
 }
 
-/// Notes what is read: keys with their values.
+/// A key that was read, and its value.
+type Noted = (TreeId, Vec<u8>, Option<Vec<u8>>);
+
+/// Notes what is read.
 struct Noting<'a> {
     below: &'a dyn Read,
-    read: Mutex<Vec<(TreeId, Vec<u8>, Option<Vec<u8>>)>>,
+    read: Mutex<Vec<Noted>>,
 }
 
 impl Read for Noting<'_> {
@@ -356,7 +363,9 @@ impl Read for Noting<'_> {
     ) -> store::Result<bool> {
         let value = self.below.get(tree, key)?;
         self.read.lock().push((tree, key.to_vec(), value.clone()));
-        value.iter().for_each(|value| found(value));
+        if let Some(value) = &value {
+            found(value);
+        }
         Ok(value.is_some())
     }
 

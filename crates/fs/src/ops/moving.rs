@@ -157,7 +157,7 @@ impl Operation for Moving<'_> {
                 let place = (vacancy.cookie, vacancy.chained);
                 self.put(at, plan, (self.from.dir, &found.from), &object, place);
                 self.touch(at, plan, 1, i64::from(object.is_directory()));
-                self.moved(at, plan, &found.from, (self.to.dir, vacancy.cookie));
+                relocated(at, plan, &found.from, (self.to.dir, vacancy.cookie));
             }
         }
         Ok(Outcome::Done(Moved::Done))
@@ -321,7 +321,7 @@ impl<'a> Moving<'a> {
             plan.touch_directory(tree, self.from.dir, left - 1, -subdirectories);
             plan.touch_directory(tree, self.to.dir, 0, subdirectories - gone);
         }
-        self.moved(at, plan, &from, (self.to.dir, to.cookie));
+        relocated(at, plan, &from, (self.to.dir, to.cookie));
     }
 
     /// Removes the entry of the source, or turns it into a whiteout.
@@ -360,8 +360,8 @@ impl<'a> Moving<'a> {
             plan.touch_directory(tree, self.from.dir, 0, -gained);
             plan.touch_directory(tree, self.to.dir, 0, gained);
         }
-        self.moved(at, plan, &from, (self.to.dir, to.cookie));
-        self.moved(at, plan, &to, (self.from.dir, from.cookie));
+        relocated(at, plan, &from, (self.to.dir, to.cookie));
+        relocated(at, plan, &to, (self.from.dir, from.cookie));
     }
 
     /// Writes an object under the target's name.
@@ -388,17 +388,6 @@ impl<'a> Moving<'a> {
         plan.touch_directory(tree, self.from.dir, left - entries, -subdirectories);
         plan.touch_directory(tree, self.to.dir, entries, subdirectories);
     }
-
-    /// An object has another place: the node table learns where what is stored beside its name is,
-    /// and policies learn that directories moved.
-    fn moved(&self, at: &Context<'_>, plan: &mut Plan, found: &Found, place: (u64, u64)) {
-        if found.is_directory() {
-            plan.effect(Effect::DirectoriesMoved);
-        }
-        if let Target::Embedded(_) = found.target {
-            moved(at, plan, found.ino, place);
-        }
-    }
 }
 
 impl ReadSet {
@@ -421,6 +410,17 @@ impl ReadSet {
     fn has_subvolume(&self) -> bool {
         let is_one = |found: &Found| matches!(found.target, Target::Subvolume(_));
         is_one(&self.from) || target_of(&self.to).is_some_and(|to| is_one(&to))
+    }
+}
+
+/// An object has another place: the node table learns where what is stored beside its name is, and
+/// policies learn that directories moved.
+fn relocated(at: &Context<'_>, plan: &mut Plan, found: &Found, place: (u64, u64)) {
+    if found.is_directory() {
+        plan.effect(Effect::DirectoriesMoved);
+    }
+    if let Target::Embedded(_) = found.target {
+        moved(at, plan, found.ino, place);
     }
 }
 

@@ -246,7 +246,7 @@ pub(super) fn move_name(
     fs: &Fs,
     caller: &Caller,
     (subvol, view): (&Subvol, View<'_>),
-    (from, to): ((u64, &[u8]), (u64, &[u8])),
+    [from, to]: [(u64, &[u8]); 2],
     purpose: Purpose,
 ) -> FsResult<bool> {
     let policies = fs.policies_for(purpose);
@@ -299,7 +299,7 @@ pub(crate) fn keep_tree(
             return Ok(false);
         };
         let purpose = Purpose::IntoTrash(seen.ino);
-        match move_name(fs, &root, (subvol, view), ((dir, name), (mirror, name)), purpose) {
+        match move_name(fs, &root, (subvol, view), [(dir, name), (mirror, name)], purpose) {
             Ok(true) => {
                 mirror::changed(fs, subvol, mirror, name);
                 return Ok(true);

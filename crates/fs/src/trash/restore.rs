@@ -257,7 +257,7 @@ impl Work<'_> {
         let entered = self.fs.enter(&self.subvol)?;
         let view = View::new(&*self.fs.store, entered.tree);
         let of = (&*self.subvol, view);
-        if !move_name(self.fs, self.caller, of, (from, to), Purpose::OutOfTrash)? {
+        if !move_name(self.fs, self.caller, of, [from, to], Purpose::OutOfTrash)? {
             return Err(FsError::CrossSubvolume("a subvolume in the trash"));
         }
         drop(entered);
