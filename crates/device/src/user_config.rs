@@ -11,6 +11,11 @@ pub trait UserConfig: Send + Sync {
     /// An environment variable; `None` if it is unset, empty or not UTF-8.
     fn variable(&self, name: &str) -> Option<String>;
 
+    /// The user's own directory.
+    fn home(&self) -> Option<String> {
+        self.variable("HOME")
+    }
+
     /// A whole configuration file; `None` if it does not exist.
     fn read(&self, path: &str) -> io::Result<Option<String>>;
 }
@@ -22,6 +27,15 @@ pub struct SystemConfig;
 impl UserConfig for SystemConfig {
     fn variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok().filter(|value| !value.is_empty())
+    }
+
+    /// A service has no `HOME`, but its user may have a directory.
+    fn home(&self) -> Option<String> {
+        let entry = || {
+            let users = self.read("/etc/passwd").ok()??;
+            home_of(&users, rustix::process::geteuid().as_raw())
+        };
+        self.variable("HOME").or_else(entry)
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the seam")]
@@ -36,5 +50,27 @@ impl UserConfig for SystemConfig {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
         }
         Ok(Some(text))
+    }
+}
+
+/// The directory of a user in the text of `/etc/passwd`.
+fn home_of(users: &str, uid: u32) -> Option<String> {
+    let id = uid.to_string();
+    let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let entry = fields.into_iter().find(|fields| fields.get(2) == Some(&id.as_str()))?;
+    entry.get(5).filter(|home| home.starts_with('/')).map(|home| (*home).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::home_of;
+
+    #[test]
+    fn a_service_has_the_home_of_its_user() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nme:x:10:10::/home/me:/bin/sh\nbad:x:11\n";
+        assert_eq!(home_of(users, 0).as_deref(), Some("/root"));
+        assert_eq!(home_of(users, 10).as_deref(), Some("/home/me"));
+        assert_eq!(home_of(users, 11), None);
+        assert_eq!(home_of(users, 1), None);
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use device::{Error, Result, UserConfig};
 
@@ -24,6 +25,9 @@ pub struct Keys {
     /// The token of temporary keys.
     pub token: Option<String>,
 }
+
+/// Reads the keys again.
+pub(crate) type Renew = Arc<dyn Fn() -> Option<Keys> + Send + Sync>;
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,7 +193,7 @@ impl Files {
         let (profile, requested) =
             (named.clone().unwrap_or_else(|| "default".into()), named.is_some());
         let path = |variable: &str, name: &str| {
-            let home = || Some(format!("{}/.aws/{name}", config.variable("HOME")?));
+            let home = || Some(format!("{}/.aws/{name}", config.home()?));
             config.variable(variable).or_else(home).unwrap_or_default()
         };
         let credentials_path = path("AWS_SHARED_CREDENTIALS_FILE", "credentials");

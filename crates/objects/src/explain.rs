@@ -52,7 +52,11 @@ impl Refusal {
             (_, "NoSuchBucket") => io::ErrorKind::NotConnected,
             (_, "QuotaExceeded" | "XMinioStorageFull") | (507, _) => io::ErrorKind::StorageFull,
             (404, "NoSuchKey" | "NotFound" | "") if !self.is_page => io::ErrorKind::NotFound,
-            (401 | 403, _) | (_, "XAdminUserNotFound") => io::ErrorKind::PermissionDenied,
+            (401 | 403, _)
+            | (
+                _,
+                "XAdminUserNotFound" | "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired",
+            ) => io::ErrorKind::PermissionDenied,
             _ => io::ErrorKind::Other,
         }
     }

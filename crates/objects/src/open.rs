@@ -41,6 +41,8 @@ fn open_bucket(bucket: &str, prefix: &str, settings: &Settings, seams: &Seams) -
         aws::find(settings, bucket, &*seams.config)?;
     let keys = keys.ok_or_else(|| aws::no_keys(bucket))?;
     let authorities = ca_bundle.map(|path| read_bundle(&path, seams)).transpose()?;
+    let again = (settings.clone(), bucket.to_owned(), Arc::clone(&seams.config));
+    let renew = move || aws::find(&again.0, &again.1, &*again.2).ok()?.keys;
     let mut endpoints = endpoints.into_iter();
     let endpoint = endpoints.next().unwrap_or_default();
     let place = Place {
@@ -48,6 +50,7 @@ fn open_bucket(bucket: &str, prefix: &str, settings: &Settings, seams: &Seams) -
         virtual_host,
         prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
         authorities,
+        renew: Some(Arc::new(renew)),
         silence: settings.silence,
         deadline: settings.deadline,
         probe: settings.probe,

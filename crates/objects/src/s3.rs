@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::{Blobs, Clock, Device, Error, Random, Result, check_name};
-use rusty_s3::{Bucket, Credentials, UrlStyle};
+use rusty_s3::{Bucket, UrlStyle};
 use ureq::Agent;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
@@ -14,9 +14,9 @@ use crate::aws::{Keys, wrong};
 use crate::explain::Target;
 use crate::probe::{self, Verdict};
 use crate::request::Patience;
-use crate::server::Server;
+use crate::server::{KeyRing, Server};
 use crate::settings::{Probe, Settings};
-use crate::traffic::{Kind, Traffic};
+use crate::traffic::Traffic;
 
 /// Maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -48,6 +48,8 @@ pub struct Place {
     pub prefix: String,
     /// What signs requests.
     pub keys: Keys,
+    /// Reads the keys again when a server refuses them.
+    pub renew: Option<Arc<dyn Fn() -> Option<Keys> + Send + Sync>>,
     /// Certificates, in PEM, that sign the server's; `None` for those of public authorities.
     pub authorities: Option<String>,
     /// Maximum time without sent or received data, after which a request is abandoned and retried.
@@ -69,6 +71,7 @@ impl Place {
             region: region.to_owned(),
             prefix: String::new(),
             keys,
+            renew: None,
             authorities: None,
             silence: Settings::SILENCE,
             deadline: Settings::DEADLINE,
@@ -131,10 +134,8 @@ impl S3Blobs {
 
     /// The server answers, and these keys may list. Its errors are those of what a user has set.
     fn first_contact(&self) -> Result<()> {
-        let patience = self.server.patience.within(FIRST);
         // Of any name: what the bucket has is not of interest.
-        let list = || self.server.list_part("probe/", None);
-        patience.patiently((Kind::List, 0), list).map(drop)
+        self.server.list_within("probe/", FIRST)
     }
 
     /// Tests whether of several creators of a name one succeeds.
@@ -186,15 +187,10 @@ fn server(
         let why = format!("{error}: an endpoint is written like https://store.example:9000");
         wrong("use as a server", endpoint, why)
     })?;
-    let Keys { id, secret, token } = &place.keys;
-    let credentials = match token {
-        Some(token) => Credentials::new_with_token(id, secret, token),
-        None => Credentials::new(id, secret),
-    };
     let (bucket_name, region) = (place.bucket.clone(), place.region.clone());
     Ok(Server {
         bucket,
-        credentials,
+        keys: KeyRing::new(&place.keys, place.renew.clone()),
         prefix: place.prefix.clone(),
         agent: agent.clone(),
         uploads: uploads.clone(),

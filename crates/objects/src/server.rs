@@ -7,18 +7,20 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use device::sync::Mutex;
 use device::{Clock, Error, Found, ReadPart, Result, part_of};
 use rusty_s3::actions::{DeleteObjects, GetObject, ListObjectsV2, ObjectIdentifier, S3Action};
 use rusty_s3::{Bucket, Credentials};
 use ureq::http::Response;
 use ureq::{Agent, Body, SendBody};
 
+use crate::aws::{Keys, Renew};
 use crate::explain::{Target, element};
 use crate::request::{Asked, Patience, Tried, status};
 use crate::traffic::{Kind, Traffic};
 
-/// Validity of a signature: longer than any request.
-const SIGNED_FOR: Duration = Duration::from_secs(24 * 3600);
+/// Validity of a signature, which a server checks when a request begins.
+const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Maximum bytes of a page of a listing, and of other answers in XML.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Bytes read per step to checksum a file.
@@ -32,7 +34,7 @@ const DELETED_MAX: usize = 1000;
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) bucket: Bucket,
-    pub(crate) credentials: Credentials,
+    pub(crate) keys: Arc<KeyRing>,
     /// What the keys of all objects begin with.
     pub(crate) prefix: String,
     pub(crate) agent: Agent,
@@ -45,7 +47,64 @@ pub(crate) struct Server {
 /// Objects of a page of a listing, and the token for the next page.
 type Listed = (Vec<(String, u64)>, Option<String>);
 
+/// The keys that sign requests, and where newer ones come from.
+pub(crate) struct KeyRing {
+    credentials: Mutex<Credentials>,
+    renew: Option<Renew>,
+}
+
+impl KeyRing {
+    pub(crate) fn new(keys: &Keys, renew: Option<Renew>) -> Arc<KeyRing> {
+        Arc::new(KeyRing { credentials: Mutex::new(credentials(keys)), renew })
+    }
+
+    fn get(&self) -> Credentials {
+        self.credentials.lock().clone()
+    }
+
+    /// Reads the keys again; whether they differ from those that were refused.
+    fn renewed(&self, refused: &Credentials) -> bool {
+        let Some(keys) = self.renew.as_ref().and_then(|renew| renew()) else { return false };
+        let newer = credentials(&keys);
+        let differs = same(&newer) != same(refused);
+        if differs {
+            *self.credentials.lock() = newer;
+        }
+        differs
+    }
+}
+
+fn credentials(Keys { id, secret, token }: &Keys) -> Credentials {
+    match token {
+        Some(token) => Credentials::new_with_token(id, secret, token),
+        None => Credentials::new(id, secret),
+    }
+}
+
+fn same(keys: &Credentials) -> (&str, &str, Option<&str>) {
+    (keys.key(), keys.secret(), keys.token())
+}
+
 impl Server {
+    /// Sends a request, repeatedly if it fails, and once more with newer keys if the keys were
+    /// refused: temporary ones expire while a volume is mounted.
+    fn ask<T>(
+        &self,
+        kind: (Kind, u64),
+        mut once: impl FnMut(&Credentials) -> Tried<T>,
+    ) -> Result<T> {
+        let keys = self.keys.get();
+        match self.patience.patiently(kind, || once(&keys)) {
+            Err(error)
+                if error.kind == io::ErrorKind::PermissionDenied && self.keys.renewed(&keys) =>
+            {
+                let keys = self.keys.get();
+                self.patience.patiently(kind, || once(&keys))
+            }
+            answer => answer,
+        }
+    }
+
     fn asked<'a>(&'a self, operation: &'static str, name: &'a str) -> Asked<'a> {
         Asked { operation, name, target: &self.target, clock: self.clock() }
     }
@@ -73,8 +132,8 @@ impl Server {
     pub(crate) fn put(&self, name: &str, length: u64, part: ReadPart<'_>) -> Result<bool> {
         let sum = BASE64_STANDARD.encode(sum_of(length, part)?);
         let lost = Cell::new(false);
-        let made = self.patience.patiently((Kind::Create, length), || {
-            let tried = self.put_once(name, length, part, &sum);
+        let made = self.ask((Kind::Create, length), |keys| {
+            let tried = self.put_once(keys, name, (length, part), &sum);
             if matches!(tried, Tried::Failed(_)) {
                 lost.set(true);
             }
@@ -124,10 +183,16 @@ impl Server {
         Ok(Found::Same)
     }
 
-    fn put_once(&self, name: &str, length: u64, part: ReadPart<'_>, sum: &str) -> Tried<bool> {
+    fn put_once(
+        &self,
+        keys: &Credentials,
+        name: &str,
+        (length, part): (u64, ReadPart<'_>),
+        sum: &str,
+    ) -> Tried<bool> {
         let asked = self.asked("create", name);
         let key = self.key(name);
-        let mut action = self.bucket.put_object(Some(&self.credentials), &key);
+        let mut action = self.bucket.put_object(Some(keys), &key);
         let headers = [("if-none-match", "*"), ("x-amz-checksum-crc32c", sum)];
         for (header, value) in headers {
             action.headers_mut().insert(header, value);
@@ -149,9 +214,9 @@ impl Server {
 
     /// Reads a page of a listing: objects whose names begin with the prefix, and the token for the
     /// next page.
-    pub(crate) fn list_part(&self, prefix: &str, token: Option<&str>) -> Tried<Listed> {
+    fn list_part(&self, keys: &Credentials, prefix: &str, token: Option<&str>) -> Tried<Listed> {
         let asked = self.asked("list", prefix);
-        let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
+        let mut action = self.bucket.list_objects_v2(Some(keys));
         action.with_prefix(self.key(prefix));
         if let Some(token) = token {
             action.with_continuation_token(token);
@@ -183,12 +248,18 @@ impl Server {
         })
     }
 
+    /// Reads a page of a listing, for at most so long.
+    pub(crate) fn list_within(&self, prefix: &str, deadline: Duration) -> Result<()> {
+        let server = Server { patience: self.patience.within(deadline), ..self.clone() };
+        server.ask((Kind::List, 0), |keys| server.list_part(keys, prefix, None)).map(drop)
+    }
+
     /// Names that begin with a prefix, and their lengths.
     pub(crate) fn list_all(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
         let (mut all, mut token): (Vec<_>, Option<String>) = (Vec::new(), None);
         loop {
-            let part = || self.list_part(prefix, token.as_deref());
-            let (found, next) = self.patience.patiently((Kind::List, 0), part)?;
+            let part = |keys: &Credentials| self.list_part(keys, prefix, token.as_deref());
+            let (found, next) = self.ask((Kind::List, 0), part)?;
             all.extend(found);
             token = Some(match next {
                 Some(next) => next,
@@ -207,8 +278,8 @@ impl Server {
         let asked = self.asked("read", name);
         let key = self.key(name);
         let range = format!("bytes={offset}-{last}");
-        let read = self.patience.patiently((Kind::Read, 0), || {
-            let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
+        let read = self.ask((Kind::Read, 0), |keys| {
+            let url = self.bucket.get_object(Some(keys), &key).sign(SIGNED_FOR);
             let answer = self.agent.get(url.as_str()).header("range", &range).call();
             asked.answered(answer, |mut answer| {
                 let skipped = match status(&answer) {
@@ -241,8 +312,8 @@ impl Server {
     pub(crate) fn length(&self, name: &str) -> Result<Option<u64>> {
         let asked = self.asked("stat", name);
         let key = self.key(name);
-        self.patience.patiently((Kind::Head, 0), || {
-            let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
+        self.ask((Kind::Head, 0), |keys| {
+            let url = self.bucket.get_object(Some(keys), &key).sign(SIGNED_FOR);
             let answer = self.agent.get(url.as_str()).header("range", "bytes=0-0").call();
             asked.answered(answer, |answer| {
                 let length = match status(&answer) {
@@ -269,8 +340,8 @@ impl Server {
     pub(crate) fn delete(&self, name: &str) -> Result<()> {
         let asked = self.asked("delete", name);
         let key = self.key(name);
-        self.patience.patiently((Kind::Delete, 0), || {
-            let url = self.bucket.delete_object(Some(&self.credentials), &key).sign(SIGNED_FOR);
+        self.ask((Kind::Delete, 0), |keys| {
+            let url = self.bucket.delete_object(Some(keys), &key).sign(SIGNED_FOR);
             asked.answered(self.agent.delete(url.as_str()).call(), |answer| match status(&answer) {
                 200 | 204 => Tried::Done(()),
                 404 => match asked.unexpected(answer) {
@@ -289,9 +360,7 @@ impl Server {
             let asked = self.asked("delete", &names[0]);
             let deleted = match names {
                 [_] => false,
-                _ => self
-                    .patience
-                    .patiently((Kind::Delete, 0), || self.delete_some(&asked, names))?,
+                _ => self.ask((Kind::Delete, 0), |keys| self.delete_some(keys, &asked, names))?,
             };
             if !deleted {
                 names.iter().try_for_each(|name| self.delete(name))?;
@@ -301,10 +370,10 @@ impl Server {
     }
 
     /// `false`: the server does not support such a request.
-    fn delete_some(&self, asked: &Asked<'_>, names: &[String]) -> Tried<bool> {
+    fn delete_some(&self, keys: &Credentials, asked: &Asked<'_>, names: &[String]) -> Tried<bool> {
         let objects: Vec<ObjectIdentifier> =
             names.iter().map(|name| ObjectIdentifier::new(self.key(name))).collect();
-        let mut action = DeleteObjects::new(&self.bucket, Some(&self.credentials), objects.iter());
+        let mut action = DeleteObjects::new(&self.bucket, Some(keys), objects.iter());
         action.set_quiet(true);
         let url = action.sign(SIGNED_FOR);
         let (body, md5) = action.body_with_md5();
@@ -335,8 +404,8 @@ impl Server {
     /// does not know it, or the key may not read it.
     pub(crate) fn setting(&self, name: &'static str) -> Result<Option<String>> {
         let asked = self.asked("read the settings of", name);
-        self.patience.patiently((Kind::List, 0), || {
-            let mut action = GetObject::new(&self.bucket, Some(&self.credentials), "");
+        self.ask((Kind::List, 0), |keys| {
+            let mut action = GetObject::new(&self.bucket, Some(keys), "");
             action.query_mut().insert(name, "");
             let url = action.sign(SIGNED_FOR);
             asked.answered(self.agent.get(url.as_str()).call(), |mut answer| {

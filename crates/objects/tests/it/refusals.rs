@@ -94,6 +94,30 @@ fn a_third_partys_server_refuses_wrong_settings() {
     assert!(super::connect(&right).is_ok());
 }
 
+/// Temporary keys expire while a volume is mounted, and somebody writes newer ones to the file.
+#[test]
+fn keys_that_are_refused_are_read_again() {
+    let (objects, place) = ordered();
+    let newer = objects::Keys { id: "newer".to_owned(), ..place.keys.clone() };
+    for (keys, works) in [(Some(newer), true), (Some(place.keys.clone()), false), (None, false)] {
+        let place = Place { renew: Some(Arc::new(move || keys.clone())), ..place.clone() };
+        for (status, named) in [(400, "ExpiredToken"), (403, "InvalidAccessKeyId")] {
+            let blobs = connect(&place).expect("a server");
+            // That the server decides creations is known from here on.
+            blobs.create("made", b"bytes").unwrap();
+            let before = objects.requests();
+            objects.order("GET", Mishap::Status(status, code(named)));
+            assert_eq!(blobs.list("").is_ok(), works, "{named}");
+            assert_eq!(objects.requests() - before, 1 + u64::from(works));
+            assert!(blobs.list("").is_ok());
+            objects.order("PUT", Mishap::Status(status, code(named)));
+            // By now the newer keys are in use, and are the only ones.
+            let made = blobs.create("other", b"bytes");
+            assert!(made.is_err_and(|error| error.message.contains(named)), "{named}");
+        }
+    }
+}
+
 /// The simulated clock stands at midnight of 2026-01-01.
 #[test]
 fn a_refusal_names_the_clocks_difference() {
