@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use device::{Device, Found, compare};
 use format::Corruption;
@@ -25,6 +26,9 @@ use store::{Error, Result};
 use crate::Data;
 use crate::segments::{OPEN_DIRECTORY, OpenSegment, SealedSegment, blob_name, open_path};
 use crate::write::{byte_offset, room};
+
+/// Pause before a footer is tried again on a full disk.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Data {
     /// Whether segments are durable only as blobs.
@@ -76,7 +80,10 @@ impl Data {
             pages,
         };
         mark.encode(&mut footer);
-        segment.file.write_at(&footer, byte_offset(pages)).map_err(room)?;
+        self.write_footer(segment, &footer, byte_offset(pages))?;
+        // Otherwise the kernel may drop pages whose write-back failed, and the object would be made
+        // of what the disk had there before.
+        segment.file.sync_data().map_err(|error| self.latch(error))?;
         let (name, path) = (blob_name(segment.id, 0), open_path(segment.id));
         let (device, blobs) = (self.env.device.as_ref(), self.segments.blobs());
         if !blobs.adopt(&name, device, &path)? {
@@ -93,6 +100,21 @@ impl Data {
         }
         self.segments.insert_sealed(SealedSegment::new(segment.id, 0, true));
         Ok(())
+    }
+
+    /// Writes the footer. What the segment holds was acknowledged, so a full disk of the host is
+    /// waited for: contents of files leave it space, but other programs may not.
+    fn write_footer(&self, segment: &OpenSegment, footer: &[u8], offset: u64) -> Result<()> {
+        loop {
+            let written = self.with_relief(|| segment.file.write_at(footer, offset).map_err(room));
+            match written {
+                Err(error) if error.is_no_space() => {
+                    tracing::warn!(%error, "waiting for space on the host's disk");
+                    self.env.clock.sleep(FULL_PAUSE);
+                }
+                written => return written,
+            }
+        }
     }
 
     /// Removes files of open segments: what a log record names of them, an object has.

@@ -27,8 +27,8 @@ impl Objects {
         Objects { cached, ..self }
     }
 
-    /// The same objects, with changes that stay in memory, and without the cache: for a check, which
-    /// must read what the store has.
+    /// The same objects, with changes that stay in memory, and without the cache: a check must read
+    /// what the store has.
     #[must_use]
     pub fn overlaid(&self, clock: Arc<dyn Clock>) -> Objects {
         let store = Arc::<PatientBlobs>::clone(&self.store);

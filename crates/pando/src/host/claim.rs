@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Device, Env};
+use device::sync::{Condvar, Mutex};
+use device::{Device, Env, Thread};
 use nix::unistd::{Uid, User};
 use objects::{Holder, Presence, Sign, Verdict};
 use wire::{Failure, FailureKind};
@@ -28,10 +29,19 @@ pub(crate) enum TakeOver {
     Yes,
 }
 
-/// The announcement of this process, and when it was last repeated.
+/// The announcement of this process. A thread of its own repeats it, from before the volume is
+/// opened until it is closed, both of which may take long.
 pub(crate) struct Claim {
-    presence: Presence,
-    last: device::sync::Mutex<Duration>,
+    presence: Arc<Presence>,
+    ending: Arc<Ending>,
+    thread: Thread<()>,
+}
+
+/// Tells the thread to end.
+#[derive(Default)]
+struct Ending {
+    ends: Mutex<bool>,
+    changed: Condvar,
 }
 
 impl Claim {
@@ -63,33 +73,68 @@ impl Claim {
         }
         // Signs of daemons that are gone would make later openings wait.
         presence.clear_others().map_err(failed)?;
-        let last = device::sync::Mutex::new(env.clock.monotonic());
-        Ok(Claim { presence, last })
-    }
-
-    /// Repeats the announcement if it is time; returns when it is time again.
-    pub(crate) fn beat(&self, now: Duration) -> fs::FsResult<Duration> {
-        let mut last = self.last.lock();
-        let passed = now.saturating_sub(*last);
-        if passed < PERIOD {
-            return Ok(PERIOD - passed);
-        }
-        *last = now;
-        let beaten = self.presence.beat();
-        beaten.map_err(|error| inode::FsError::Io(error.to_string().into()))?;
-        Ok(PERIOD)
+        let (presence, ending) = (Arc::new(presence), Arc::new(Ending::default()));
+        let thread = device::spawn("presence", {
+            let (presence, ending) = (Arc::clone(&presence), Arc::clone(&ending));
+            move || repeat(&presence, &ending)
+        });
+        let thread = thread.map_err(|error| {
+            Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
+        })?;
+        Ok(Claim { presence, ending, thread })
     }
 
     /// Withdraws it: the volume is closed.
     pub(crate) fn withdraw(self) {
-        if let Err(error) = self.presence.withdraw() {
+        let Claim { presence, ending, thread } = self;
+        *ending.ends.lock() = true;
+        ending.changed.notify_all();
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let presence = Arc::into_inner(presence).expect("invariant: its thread has ended");
+        if let Err(error) = presence.withdraw() {
             tracing::warn!(%error, "the next opening on another host waits some seconds");
         }
     }
 }
 
+/// Repeats an announcement until it ends.
+fn repeat(presence: &Presence, ending: &Ending) {
+    let mut failed = false;
+    let mut ends = ending.ends.lock();
+    loop {
+        if !*ends {
+            ending.changed.wait_for(&mut ends, PERIOD);
+        }
+        if *ends {
+            return;
+        }
+        // Not under the lock: the store may take long to answer.
+        drop(ends);
+        match presence.beat() {
+            Ok(()) => failed = false,
+            Err(error) if failed => tracing::debug!(%error, "cannot announce this daemon"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot announce this daemon; trying again");
+                failed = true;
+            }
+        }
+        ends = ending.ends.lock();
+    }
+}
+
+/// Announces a check of a volume. With keys that may only read, nothing can be announced: then the
+/// check is refused if another host has the volume open now.
+pub(crate) fn announce_check(store: &Store, env: &Env) -> Result<Option<Claim>> {
+    match Claim::announce(store, env, TakeOver::No) {
+        Err(failure) if failure.kind == FailureKind::Permission => {
+            refuse_open(store, env).map(|()| None)
+        }
+        claim => claim.map(Some),
+    }
+}
+
 /// Refuses a volume that another host has open, for work that announces nothing.
-pub(crate) fn refuse_open(store: &Store, env: &Env) -> Result<()> {
+fn refuse_open(store: &Store, env: &Env) -> Result<()> {
     forget_last(store, env)?;
     match Presence::watch(&*store.blobs, store.volume.0, &*env.clock) {
         Ok(Verdict::Alive(sign)) => Err(refused(store, &sign)),

@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub(crate) use claim::{Claim, TakeOver, refuse_open};
+pub(crate) use claim::{Claim, TakeOver, announce_check};
 pub(crate) use directory::{directory, finish, for_format};
 pub(crate) use prices::Prices;
 pub(crate) use store::{Store, connect, of_store};

@@ -1,5 +1,6 @@
 //! The connection of a daemon, or of a check, to the object store of a volume.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,6 +58,7 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
     // What is wrong with a header is reported when the volume is opened.
     let Ok(Some(host)) = fs::host_directory(&*env.device) else { return Ok((env, None)) };
     let location = parse(&host.url)?;
+    is_own(volume, &location)?;
     let seams = Seams { clock: Arc::clone(&env.clock), ..Seams::system() };
     let opened = location.open(&Settings::default(), &seams);
     let opened = opened.map_err(|error| of_store(&location, &error))?;
@@ -77,6 +79,18 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
     let (volume, traffic) = (VolumeId(host.volume), opened.traffic);
     let store = Store { volume, location, blobs, traffic, cache };
     Ok((Env { objects: Some(objects), ..env }, Some(store)))
+}
+
+/// Refuses a host directory of another user: this user's keys would open a store of that user's
+/// choice, and its contents would be cached in that user's directory.
+fn is_own(volume: &Path, location: &Location) -> Result<()> {
+    let found = volume.metadata().map_err(|error| failure::io("open", volume, &error))?;
+    if found.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let message = format!("{} is another user's host directory of {location}", volume.display());
+    let hint = format!("name the volume {location}: then your own host directory is used");
+    Err(Failure::new(FailureKind::Permission, message).hint(hint))
 }
 
 /// How many bytes the cache may have; 0: there is none.

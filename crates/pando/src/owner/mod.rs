@@ -139,14 +139,16 @@ fn own(
     let bound = start.metrics.map(metrics::Bound::bind).transpose()?;
     let calls = bound.is_some().then(metrics::Calls::new);
     let claim = match &store {
-        Some(store) => Some(Arc::new(Claim::announce(store, env, start.take_over)?)),
+        Some(store) => Some(Claim::announce(store, env, start.take_over)?),
         None => None,
     };
     let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
     let fs = match opened {
         Ok(fs) => fs,
         Err(error) => {
-            withdraw(claim);
+            if let Some(claim) = claim {
+                claim.withdraw();
+            }
             return Err(failure::open(&start.volume, &error));
         }
     };
@@ -159,8 +161,8 @@ fn own(
     let clock = Arc::clone(&env.clock);
     let server =
         Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
-    let beating = claim.as_ref().map_or(Ok(()), |claim| server.announce(claim));
-    beating.map_err(|error| failure::io("start a thread for", &start.volume, &error))?;
+    let measuring = claim.as_ref().map_or(Ok(()), |_| server.measure());
+    measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error))?;
     let front: Arc<dyn FileSystem> = match &calls {
         None => shown,
         Some(calls) => {
@@ -183,19 +185,14 @@ fn own(
     });
     server.end_background();
     let closed = fs.close();
-    withdraw(claim);
+    if let Some(claim) = claim {
+        claim.withdraw();
+    }
     ended.and(closed.map_err(|error| {
         let failure = Failure::from(error);
         let message = format!("closing {}: {failure}", start.volume.display());
         Failure::new(failure.kind, message)
     }))
-}
-
-/// Withdraws an announcement that nothing else repeats any more.
-fn withdraw(claim: Option<Arc<Claim>>) {
-    if let Some(claim) = claim.and_then(Arc::into_inner) {
-        claim.withdraw();
-    }
 }
 
 /// Mounts the volume, and sends an event when the mount is gone.

@@ -23,7 +23,7 @@ use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Load, Sessions, Task, Who};
 use super::{LAZY_PATIENCE, Start, connection};
 use crate::failure::{self, Result};
-use crate::host::{Claim, Store};
+use crate::host::Store;
 use crate::metrics;
 
 /// How long a command waits to see changes made through the mount, and for its own effect to be
@@ -177,19 +177,18 @@ impl Server {
         })
     }
 
-    /// Starts to repeat the announcement that this process has the volume open.
-    pub(super) fn announce(self: &Arc<Server>, claim: &Arc<Claim>) -> io::Result<()> {
-        let (claim, clock, fs) = (Arc::clone(claim), Arc::clone(&self.clock), Arc::clone(&self.fs));
+    /// Starts to measure what the object store has of the volume, now and then.
+    pub(super) fn measure(self: &Arc<Server>) -> io::Result<()> {
+        let (clock, fs) = (Arc::clone(&self.clock), Arc::clone(&self.fs));
         let measured = Mutex::new(None::<Duration>);
-        self.background.drive("presence", move || {
+        self.background.drive("measure", move || {
             let now = clock.monotonic();
-            let nap = claim.beat(now)?;
             let mut measured = measured.lock();
             if measured.is_none_or(|last| now.saturating_sub(last) >= MEASURE_EVERY) {
                 *measured = Some(now);
                 fs.measure_objects()?;
             }
-            Ok(nap)
+            Ok(MEASURE_EVERY)
         })
     }
 

@@ -18,7 +18,7 @@ use wire::{Answer, Body, Call, CheckAction, CheckFinding, Checked, Failure, Fail
 
 use crate::cli::FsckArgs;
 use crate::failure::{self, Result};
-use crate::host::{self, Store};
+use crate::host::{self, Store, TakeOver};
 use crate::interrupt;
 use crate::log_place::{self, Claim};
 use crate::output::{self, Output, number, size};
@@ -50,8 +50,13 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
         || interrupt::says("nothing was changed", "run it again to start over", &bar, output);
     let found = match env.device.try_lock("owner.lock") {
         Ok(Some(_alone)) => {
-            store.as_ref().map_or(Ok(()), |store| host::refuse_open(store, &env))?;
-            offline(&volume, &env, &mut show).map_err(not_theirs)
+            let announced = store.as_ref().map(|store| host::announce_check(store, &env));
+            let claim = announced.transpose()?.flatten();
+            let found = offline(&volume, &env, &mut show).map_err(not_theirs);
+            if let Some(claim) = claim {
+                claim.withdraw();
+            }
+            found
         }
         Ok(None) => listen().and_then(|()| through_owner(&volume, &mut show)).map(in_use),
         Err(error) => {
@@ -138,9 +143,24 @@ fn repair(
     show: &mut dyn FnMut(u64, u64),
 ) -> Result<RepairReport> {
     let _alone = alone(volume, env)?;
-    if let Some(store) = store {
-        host::refuse_open(store, env)?;
+    let claim = match store {
+        Some(store) => Some(host::Claim::announce(store, env, TakeOver::No)?),
+        None => None,
+    };
+    let repaired = repair_alone(volume, env, how, show);
+    if let Some(claim) = claim {
+        claim.withdraw();
     }
+    repaired
+}
+
+/// Repairs a volume that no other process has open.
+fn repair_alone(
+    volume: &Path,
+    env: &Env,
+    how: Repair,
+    show: &mut dyn FnMut(u64, u64),
+) -> Result<RepairReport> {
     let _log = log_place::hold(volume, &*env.clock, Claim::Write)?;
     let mut progress = interruptible(show)?;
     let repaired =
