@@ -3,7 +3,8 @@
 //!
 //! A request of a front end reaches [`VirtualDirs`], which adds `.snapshots` and `.search` to the
 //! file system below it. [`resolve()`] walks a path for callers without a kernel.
-//! [`Observed`] reports each call and its duration. [`with_cancellation`] ends searches that no caller waits for.
+//! [`Observed`] reports each call and its duration. [`with_cancellation`] ends searches that no
+//! caller waits for.
 
 mod api;
 mod cancellation;

@@ -33,7 +33,7 @@ const LEFT: [(&str, usize); 19] = [
     ("reclaim/count.rs", 1),
     ("reclaim/directory.rs", 4),
     ("reclaim/prune.rs", 3),
-    ("reclaim/subvolume.rs", 2),
+    ("reclaim/subvolume.rs", 3),
     ("scan/run.rs", 1),
     ("search_bases.rs", 5),
     // Repairs.

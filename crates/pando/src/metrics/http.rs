@@ -92,7 +92,7 @@ impl Drop for Place {
     }
 }
 
-/// What a peer asked for.
+/// What a peer requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,

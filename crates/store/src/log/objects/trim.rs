@@ -33,12 +33,11 @@ impl ObjectLog {
             let count = inner.doomed.len().min(DELETED_AT_ONCE);
             inner.doomed.drain(..count).collect()
         };
-        for (at, name) in names.iter().enumerate() {
-            if let Err(error) = self.blobs.delete(name) {
-                tracing::warn!(%error, name, "cannot delete a log object that is not needed");
-                self.inner.lock().doomed.extend(names[at..].iter().cloned());
-                return;
-            }
+        if let Err(error) = self.blobs.delete_all(&names) {
+            let count = names.len();
+            tracing::warn!(%error, count, "cannot delete log objects that are not needed");
+            // Those that were deleted are no error when they are deleted again.
+            self.inner.lock().doomed.extend(names);
         }
     }
 
