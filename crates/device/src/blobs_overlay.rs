@@ -11,8 +11,24 @@ use crate::{Blobs, Device, Error, Result, part_of};
 /// Objects that are read, with changes that stay in memory.
 pub struct OverlayBlobs {
     below: Arc<dyn Blobs>,
-    /// Names that differ from the store below; `None`: deleted.
-    changed: Mutex<BTreeMap<String, Option<Arc<Vec<u8>>>>>,
+    /// Names that differ from the store below.
+    changed: Mutex<BTreeMap<String, Changed>>,
+}
+
+/// How a name differs from the store below.
+#[derive(Clone)]
+enum Changed {
+    Made(Arc<Vec<u8>>),
+    Deleted,
+}
+
+impl Changed {
+    fn length(&self) -> Option<u64> {
+        match self {
+            Changed::Made(bytes) => Some(bytes.len() as u64),
+            Changed::Deleted => None,
+        }
+    }
 }
 
 impl OverlayBlobs {
@@ -21,7 +37,7 @@ impl OverlayBlobs {
         OverlayBlobs { below, changed: Mutex::default() }
     }
 
-    fn changed(&self, name: &str) -> Option<Option<Arc<Vec<u8>>>> {
+    fn changed(&self, name: &str) -> Option<Changed> {
         self.changed.lock().get(name).cloned()
     }
 }
@@ -31,7 +47,7 @@ impl Blobs for OverlayBlobs {
         if self.length(name)?.is_some() {
             return Ok(false);
         }
-        self.changed.lock().insert(name.to_owned(), Some(Arc::new(bytes.to_vec())));
+        self.changed.lock().insert(name.to_owned(), Changed::Made(Arc::new(bytes.to_vec())));
         Ok(true)
     }
 
@@ -49,15 +65,17 @@ impl Blobs for OverlayBlobs {
     fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
         match self.changed(name) {
             None => self.below.read_at(name, buffer, offset),
-            Some(Some(bytes)) => Ok(part_of(&bytes, buffer, offset)),
-            Some(None) => Err(Error::new("read", name, std::io::ErrorKind::NotFound.into())),
+            Some(Changed::Made(bytes)) => Ok(part_of(&bytes, buffer, offset)),
+            Some(Changed::Deleted) => {
+                Err(Error::new("read", name, std::io::ErrorKind::NotFound.into()))
+            }
         }
     }
 
     fn length(&self, name: &str) -> Result<Option<u64>> {
         match self.changed(name) {
             None => self.below.length(name),
-            Some(changed) => Ok(changed.map(|bytes| bytes.len() as u64)),
+            Some(changed) => Ok(changed.length()),
         }
     }
 
@@ -65,16 +83,16 @@ impl Blobs for OverlayBlobs {
         let mut names: BTreeSet<String> = self.below.list(prefix)?.into_iter().collect();
         for (name, changed) in &*self.changed.lock() {
             match changed {
-                Some(_) if name.starts_with(prefix) => drop(names.insert(name.clone())),
-                Some(_) => {}
-                None => drop(names.remove(name)),
+                Changed::Made(_) if name.starts_with(prefix) => drop(names.insert(name.clone())),
+                Changed::Made(_) => {}
+                Changed::Deleted => drop(names.remove(name)),
             }
         }
         Ok(names.into_iter().collect())
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        self.changed.lock().insert(name.to_owned(), None);
+        self.changed.lock().insert(name.to_owned(), Changed::Deleted);
         Ok(())
     }
 
@@ -85,7 +103,7 @@ impl Blobs for OverlayBlobs {
     fn disk_bytes(&self, name: &str) -> Result<u64> {
         match self.changed(name) {
             None => self.below.disk_bytes(name),
-            Some(changed) => Ok(changed.map_or(0, |bytes| bytes.len() as u64)),
+            Some(changed) => Ok(changed.length().unwrap_or(0)),
         }
     }
 

@@ -154,7 +154,8 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
                 if plan.is_empty() {
                     plan.give_up(&fs.data);
                 } else {
-                    commit(fs, plan)?;
+                    // What it reserved is free again before its locks are.
+                    commit(fs, plan).inspect_err(|_| plan.give_up(&fs.data))?;
                 }
                 plan.apply(|effect| apply(fs, at.policy, effect));
                 drop(locks);

@@ -1,8 +1,9 @@
 //! A plan: everything that an operation does, as a value, before any of it is done.
 //!
 //! An operation reads, and describes here what it needs and what it changes: the locks, a batch of
-//! writes, and the effects on what is kept in memory. Nothing outside of the plan changes until
-//! `execute` commits the batch and applies the effects, in this order:
+//! writes, and the effects on what is kept in memory. Nothing that others see changes until `execute`
+//! commits the batch and applies the effects; numbers of new inodes are taken earlier, and the trash
+//! makes its own directories. The order:
 //!
 //! 1. what walks over trees must know of (`arrivals`), before the commit;
 //! 2. effects on nodes and caches, after the commit and under the locks;
@@ -191,7 +192,9 @@ impl Plan {
     /// Ends the plan; the thread keeps its memory for the next one.
     #[inline]
     pub(crate) fn end(self) {
-        let Plan { scratch, .. } = self;
+        let Plan { mut scratch, .. } = self;
+        // Of a plan that failed: contents of an inode, perhaps.
+        scratch.effects.clear();
         let bytes = scratch.batch.as_bytes().len().max(scratch.value.capacity());
         let items = scratch.locks.capacity().max(scratch.effects.capacity());
         if bytes <= KEEP_BYTES && items <= KEEP_ITEMS {

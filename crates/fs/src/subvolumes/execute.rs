@@ -57,11 +57,11 @@ pub(super) fn execute_step<T>(
     aim(plan)?;
     let locks = fs.locks.lock(plan.locks());
     plan.set_time(fs.env.clock.now());
-    let answer = change(ledger, plan)?;
+    let answer = change(ledger, plan).inspect_err(|_| plan.give_up(&fs.data))?;
     if plan.is_empty() {
         plan.give_up(&fs.data);
     } else {
-        commit_plan(fs, ledger, plan)?;
+        commit_plan(fs, ledger, plan).inspect_err(|_| plan.give_up(&fs.data))?;
     }
     let policies = fs.policies();
     plan.apply(|effect| match effect {
