@@ -160,7 +160,6 @@ fn headers_in(objects: &dyn Blobs) -> Result<Headers, OpenError> {
 
 /// The header of the volume of a host directory, by whichever object is whole, and what is wrong
 /// with both.
-#[expect(clippy::type_complexity, reason = "the two parts of one answer")]
 pub(crate) fn examine(
     env: &Env,
     host: &VolumeHeader,

@@ -147,7 +147,6 @@ pub fn open(volume: &Path, error: &OpenError) -> Failure {
         OpenError::NotAVolume | OpenError::ObjectsAsDirectory | OpenError::NotObjects => {
             FailureKind::NotVolume
         }
-        OpenError::AnotherVolume { .. } => FailureKind::Other,
         OpenError::Exists => FailureKind::Exists,
         OpenError::NotEmpty(_) => FailureKind::NotEmpty,
         OpenError::NewerFormat { .. } => FailureKind::NewerFormat,
@@ -158,7 +157,7 @@ pub fn open(volume: &Path, error: &OpenError) -> Failure {
         | OpenError::Inconsistent(_) => FailureKind::Damaged,
         OpenError::InvalidOption(_) => FailureKind::Invalid,
         OpenError::Store(error) if error.is_no_space() => FailureKind::NoSpace,
-        OpenError::Store(_) => FailureKind::Other,
+        OpenError::AnotherVolume { .. } | OpenError::Store(_) => FailureKind::Other,
     };
     let failure = Failure::new(kind, format!("{}: {error}", volume.display()));
     match kind {

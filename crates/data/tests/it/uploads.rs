@@ -63,7 +63,7 @@ fn check_lost_host(volume: &Volume, objects: &FarBlobs, late: &FarBlobs) {
     let Some(&tree) = again.trees.keys().next() else { return };
     again.write(tree, 2, 1000, &pattern(7, 40_000)).unwrap();
     for (name, bytes) in late.objects() {
-        if objects.objects().get(&name).is_none() {
+        if !objects.objects().contains_key(&name) {
             objects.put(&name, &bytes);
         }
     }
@@ -128,7 +128,7 @@ fn an_object_that_arrives_late_has_a_name_of_its_own() {
     volume.sync().unwrap();
     let late = FarBlobs::default();
     for (name, bytes) in objects.objects() {
-        if before.objects().get(&name).is_none() {
+        if !before.objects().contains_key(&name) {
             late.put(&name, &bytes);
         }
     }
@@ -138,7 +138,7 @@ fn an_object_that_arrives_late_has_a_name_of_its_own() {
     again.sync().unwrap();
     let objects = again.objects.clone().unwrap();
     for (name, bytes) in late.objects() {
-        assert!(objects.objects().get(&name).is_none(), "{name} was used again");
+        assert!(!objects.objects().contains_key(&name), "{name} was used again");
         objects.put(&name, &bytes);
     }
     again.verify();

@@ -32,7 +32,7 @@ impl Fs {
         {
             let (right, bad) = header::examine(env, header)?;
             return match right {
-                Ok(right) => check_as(env, right, bad, progress),
+                Ok(right) => check_as(env, &right, bad, progress),
                 Err(error) => refused(error, CheckReport::default(), bad),
             };
         }
@@ -48,7 +48,7 @@ impl Fs {
             }
             (None, Err(error)) => return refused(error, CheckReport::default(), bad),
         };
-        check_as(env, header, bad, progress)
+        check_as(env, &header, bad, progress)
     }
 }
 
@@ -63,7 +63,7 @@ fn overlaid(env: &Env) -> Env {
 /// them.
 fn check_as(
     env: &Env,
-    header: VolumeHeader,
+    header: &VolumeHeader,
     bad: Vec<Problem>,
     progress: CheckProgress<'_>,
 ) -> Result<VolumeReport, OpenError> {
@@ -71,7 +71,7 @@ fn check_as(
     if env.objects.is_some() {
         crate::engine::make_directories(&*looked.device)?;
     }
-    let store = match crate::engine::inspect(&looked, &header, progress) {
+    let store = match crate::engine::inspect(&looked, header, progress) {
         Ok(report) => report,
         Err(error) => return refused(error, CheckReport::default(), bad),
     };
@@ -84,7 +84,7 @@ fn check_as(
         Ok(fs) => fs,
         Err(error) => {
             let mut report = refused(error, store, bad)?;
-            tell_cut(&looked, &header, &mut report);
+            tell_cut(&looked, header, &mut report);
             return Ok(report);
         }
     };

@@ -328,7 +328,7 @@ fn damage_of_an_object_is_named() {
             "gone" => left.delete(&names[0]).expect("deleted"),
             "cut" => left.put(&names[0], &bytes[..8192]),
             _ => {
-                left.put(&names[0], &[&bytes[..5000], &[bytes[5000] ^ 1], &bytes[5001..]].concat())
+                left.put(&names[0], &[&bytes[..5000], &[bytes[5000] ^ 1], &bytes[5001..]].concat());
             }
         }
         let fs = open(&left);

@@ -209,14 +209,13 @@ pub fn is_for_mount_program(option: &str) -> bool {
 
 /// The options of `-o`, as `pando mount --help` shows them.
 pub fn help() -> String {
-    let mut text = String::new();
-    for row in TABLE {
+    let line = |row: &Row| {
         let names: Vec<String> = row.options.iter().map(shown).collect();
         let names = format!("  {:<HELP_COLUMN$}", names.join(", "));
         let separator = if names.ends_with(' ') { "" } else { "  " };
-        text.push_str(&format!("{names}{separator}{}\n", row.help));
-    }
-    text
+        [names.as_str(), separator, row.help, "\n"].concat()
+    };
+    TABLE.iter().map(line).collect()
 }
 
 /// What the option `NAME` or `NAME=VALUE` does; `None` for one that is not in the table.

@@ -1,5 +1,7 @@
 //! Metrics of a real mount: against what was done in it, the list in the guide, and the dashboard.
 
+#![expect(clippy::float_cmp, reason = "the values are whole numbers")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -58,7 +60,11 @@ fn metrics_count_what_was_done_in_the_mount() {
     }
     std::fs::create_dir(world.below_mount("/d4/inner")).unwrap();
     std::fs::remove_dir(world.below_mount("/d4")).unwrap_err();
-    let file = std::fs::File::create(world.below_mount("/f")).unwrap();
+    let file = std::fs::File::options()
+        .write(true)
+        .create_new(true)
+        .open(world.below_mount("/f"))
+        .unwrap();
     (&file).write_all(&[7; 5000]).unwrap();
     file.sync_all().unwrap();
     world.ok(&["snapshot", "create", &world.at("/d5"), "s"]);

@@ -15,7 +15,8 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 
 fn write_synced(path: &Path, bytes: &[u8]) {
     use std::io::Write;
-    let mut file = std::fs::File::create(path).unwrap();
+    let mut file =
+        std::fs::File::options().write(true).create(true).truncate(true).open(path).unwrap();
     file.write_all(bytes).unwrap();
     file.sync_all().unwrap();
 }
@@ -184,7 +185,8 @@ fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
     assert_eq!(taken.code, 0, "{}", taken.err);
     assert_eq!(std::fs::read(mount_point.join("kept")).unwrap(), b"before");
     write_synced(&mount_point.join("new"), b"after");
-    let late = std::fs::File::create(world.below_mount("/late"));
+    let late =
+        std::fs::File::options().write(true).create_new(true).open(world.below_mount("/late"));
     let late = late.and_then(|file| file.sync_all()).expect_err("the daemon was replaced");
     assert!([30, 5].contains(&late.raw_os_error().unwrap_or(0)), "{late}");
     let unmounted = elsewhere(&world, &["umount", mnt]);
@@ -207,10 +209,10 @@ fn a_host_directory_of_another_volume_is_refused() {
     std::fs::remove_dir_all(&store).unwrap();
     std::fs::create_dir(&store).unwrap();
     let kept = world.path().join("kept");
-    std::fs::rename(world.hosts(), &kept).unwrap();
+    rustix::fs::rename(world.hosts(), &kept).unwrap();
     world.ok(&["format", world.vol()]);
     std::fs::remove_dir_all(world.hosts()).unwrap();
-    std::fs::rename(&kept, world.hosts()).unwrap();
+    rustix::fs::rename(&kept, world.hosts()).unwrap();
     let refused = world.run(&["ls", world.vol()]);
     assert!(refused.code != 0 && refused.err.contains("belongs to volume"), "{}", refused.err);
     world.lose_host();
@@ -238,7 +240,7 @@ fn rubbish_in_the_host_directory_changes_no_contents() {
     let out = world.path().join("out");
     let command = World::command(&["cat", &world.at("/tree/a")])
         .env("PANDO_HOST_DIRECTORY", world.hosts())
-        .stdout(std::fs::File::create(&out).unwrap())
+        .stdout(std::fs::File::options().write(true).create_new(true).open(&out).unwrap())
         .status()
         .unwrap();
     assert!(command.success());
