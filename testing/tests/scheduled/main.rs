@@ -23,5 +23,6 @@ fn env(device: &SimDevice, seed: u64) -> Env {
         device: Arc::new(device.clone()),
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(seed)),
+        objects: None,
     }
 }
