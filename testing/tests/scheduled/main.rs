@@ -5,6 +5,8 @@ mod engines;
 #[cfg(test)]
 mod log;
 #[cfg(test)]
+mod owners;
+#[cfg(test)]
 mod scheduler;
 
 use std::sync::Arc;
@@ -23,5 +25,6 @@ fn env(device: &SimDevice, seed: u64) -> Env {
         device: Arc::new(device.clone()),
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(seed)),
+        objects: None,
     }
 }
