@@ -93,7 +93,7 @@ trap - INT TERM
 passed=$(awk '/test result:/ { for (i = 1; i <= NF; i++) if ($i == "passed;") n += $(i-1) } END { print n + 0 }' "$log")
 failed=$(awk '/test result:/ { for (i = 1; i <= NF; i++) if ($i == "failed;") n += $(i-1) } END { print n + 0 }' "$log")
 if [ "$failed" -eq 0 ]; then
-  step "threads in orders that seeds determine (a build of its own, of seven crates)"
+  step "threads in orders that seeds determine (a build of its own, of nine crates)"
   scheduled=(--package pando-testing --features sim --test scheduled)
   $cargo clippy "${scheduled[@]}" --quiet -- -D warnings
   $cargo test "${scheduled[@]}" --quiet

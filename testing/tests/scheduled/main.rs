@@ -5,6 +5,8 @@ mod engines;
 #[cfg(test)]
 mod log;
 #[cfg(test)]
+mod owners;
+#[cfg(test)]
 mod scheduler;
 
 use std::sync::Arc;
