@@ -177,6 +177,7 @@ fn own(network: &Arc<Network>, owner: u64, seed: u64, acknowledged: &Acknowledge
 #[test]
 fn what_any_owner_acknowledged_is_found_by_the_next() {
     let (replaced, all) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let kept = AtomicUsize::new(0);
     explore(super::orders(), 20, |seed| {
         let network = Network::new(seed);
         let objects: Arc<dyn Blobs> = Arc::<FarBlobs>::clone(&network.objects);
@@ -197,10 +198,13 @@ fn what_any_owner_acknowledged_is_found_by_the_next() {
             let found = store.get(TREE, key).unwrap();
             assert!(found.is_some(), "{key:?} was acknowledged, and is lost");
         }
+        kept.fetch_add(acknowledged.len(), Ordering::Relaxed);
         let whole = (OWNERS * 2 * BATCHES) as usize;
         all.fetch_add(usize::from(acknowledged.len() == whole), Ordering::Relaxed);
         replaced.fetch_add(usize::from(acknowledged.len() < whole), Ordering::Relaxed);
     });
     let (replaced, all) = (replaced.into_inner(), all.into_inner());
+    let kept = kept.into_inner();
+    assert!(kept > replaced + all, "{kept} acknowledged keys in {} runs", replaced + all);
     testing::run::say(&format!("{replaced} runs with a replaced owner, {all} without"));
 }
