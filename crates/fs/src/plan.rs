@@ -1,9 +1,9 @@
 //! A plan: everything that an operation does, as a value, before any of it is done.
 //!
 //! An operation reads, and describes here what it needs and what it changes: the locks, a batch of
-//! writes, and the effects on what is kept in memory. Nothing that others see changes until `execute`
-//! commits the batch and applies the effects; numbers of new inodes are taken earlier, and the trash
-//! makes its own directories. The order:
+//! writes, and the effects on what is kept in memory. Nothing that others see changes until
+//! `execute` commits the batch and applies the effects; only numbers of new inodes are taken
+//! earlier, and the trash makes its own directories. The order:
 //!
 //! 1. what walks over trees must know of (`arrivals`), before the commit;
 //! 2. effects on nodes and caches, after the commit and under the locks;
