@@ -138,7 +138,10 @@ impl Failure {
 impl From<&FsError> for FailureKind {
     fn from(error: &FsError) -> FailureKind {
         match error {
-            FsError::NotFound | FsError::Stale | FsError::NoAttribute => FailureKind::NotFound,
+            // A path through a loop of links leads to nothing.
+            FsError::NotFound | FsError::Loop | FsError::Stale | FsError::NoAttribute => {
+                FailureKind::NotFound
+            }
             FsError::Exists => FailureKind::Exists,
             FsError::NotDirectory => FailureKind::NotDirectory,
             FsError::IsDirectory => FailureKind::IsDirectory,
@@ -148,7 +151,6 @@ impl From<&FsError> for FailureKind {
             }
             FsError::InvalidArgument(_)
             | FsError::NameTooLong
-            | FsError::Loop
             | FsError::FileTooLarge
             | FsError::TooManyLinks
             | FsError::LimitReached(_)

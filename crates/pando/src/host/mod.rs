@@ -44,6 +44,12 @@ pub(crate) fn url(argument: &Path) -> Option<(&str, Vec<u8>)> {
     Some((url, inner))
 }
 
+/// How messages name a volume: by its URL, if the directory is a host directory.
+pub(crate) fn shown(volume: &Path) -> String {
+    let host = || fs::host_directory(&fs::volume_files(volume).ok()?).ok()?;
+    host().map_or_else(|| volume.display().to_string(), |host| host.url)
+}
+
 /// A URL that lacks its slashes, so that parsing it explains what is missing.
 fn without_slashes(argument: &Path) -> Option<(&str, Vec<u8>)> {
     let text = argument.to_str()?;

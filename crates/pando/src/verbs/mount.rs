@@ -12,7 +12,7 @@ use wire::{Answer, Call, Failure, FailureKind};
 
 use crate::cli::MountArgs;
 use crate::failure::{self, Result};
-use crate::host::TakeOver;
+use crate::host::{self, TakeOver};
 use crate::output::Output;
 use crate::place::Place;
 use crate::{owner, session, spawn};
@@ -126,11 +126,11 @@ fn dead_mount(mount_point: &Path) -> Option<PathBuf> {
 
 fn say(output: &mut Output, volume: &Path, mount_point: &Path, pid: u32) -> Result<()> {
     output.object(&json!({
-        "volume": volume.to_string_lossy(),
+        "volume": host::shown(volume),
         "mount_point": mount_point.to_string_lossy(),
         "pid": pid,
     }))?;
-    let (volume, mount_point) = (volume.display(), mount_point.display());
+    let (volume, mount_point) = (host::shown(volume), mount_point.display());
     output.line(&format!("mounted {volume} on {mount_point} (pid {pid})"))
 }
 

@@ -5,6 +5,7 @@ use wire::{Answer, Background, Call, Followed, Merges, ScanInfo, Status, StoreSt
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
+use crate::host;
 use crate::output::{self, Output, number, size};
 use crate::place::Place;
 use crate::session;
@@ -94,7 +95,7 @@ fn index_text(index: &ScanInfo, output: &mut Output) -> Result<()> {
 fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
     let mount_point = output::optional(status.mount_point.as_ref());
     json!({
-        "path": volume.to_string_lossy(),
+        "path": host::shown(volume),
         "volume": status.volume,
         "format_version": status.format_version,
         "engine": status.engine,
@@ -304,7 +305,7 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
     let background = &status.background;
     let work = work_text(background);
     let rows = [
-        ("volume", format!("{} in {}", status.volume, volume.display())),
+        ("volume", format!("{} in {}", status.volume, host::shown(volume))),
         ("format", format!("version {}, engine {}", status.format_version, status.engine)),
         ("daemon", daemon),
         ("durability", status.durability.clone()),

@@ -17,6 +17,7 @@ use wire::{Call, Failure, FailureKind, Session};
 
 use crate::cli::UmountArgs;
 use crate::failure::{self, Result};
+use crate::host;
 use crate::mounts;
 use crate::output::Output;
 use crate::place::Place;
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &UmountArgs, output: &mut Output) -> Result<()> {
         let unmounted = fuse::unmount(mount_point, in_use).map_err(|error| refused(&error))?;
         lazily |= unmounted == Unmounted::Lazy;
         output.object(&json!({
-            "volume": volume.as_deref().map(Path::to_string_lossy),
+            "volume": volume.as_deref().map(host::shown),
             "mount_point": mount_point.to_string_lossy(),
             "in_use": unmounted == Unmounted::Lazy,
         }))?;
@@ -119,7 +120,7 @@ fn elsewhere(volume: &Path, daemon: &Daemon, lazy: bool, output: &mut Output) ->
     }
     daemon.end()?;
     wait_for_end(volume, daemon, &[], &SystemClock::new(), output)?;
-    output.line(&format!("closed {}", volume.display()))
+    output.line(&format!("closed {}", host::shown(volume)))
 }
 
 /// Reports that a daemon continues, and for which mounts.
@@ -223,11 +224,11 @@ fn close(volume: &Path, output: &mut Output) -> Result<()> {
         wait_for_end(volume, &daemon, &[], &SystemClock::new(), output)?;
     }
     output.object(&json!({
-        "volume": volume.to_string_lossy(),
+        "volume": host::shown(volume),
         "mount_point": null,
         "in_use": false,
     }))?;
-    output.line(&format!("closed {}: its daemon (pid {pid}) ended", volume.display()))
+    output.line(&format!("closed {}: its daemon (pid {pid}) ended", host::shown(volume)))
 }
 
 /// The process that has the volume mounted.
