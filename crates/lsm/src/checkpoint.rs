@@ -302,6 +302,8 @@ impl Core {
     pub(crate) fn note_durable(&self, manifest: &RunManifest) {
         *self.log_stats.lock() = clean::stats(manifest);
         let alive = |run: &RunEntry| run.entries.saturating_sub(run.tombstones);
+        let blobs = manifest.blobs.iter().map(|blob| blob.length).sum();
+        self.blob_bytes.store(blobs, Ordering::Relaxed);
         self.durable_entries.store(manifest.runs.iter().map(alive).sum(), Ordering::Relaxed);
     }
 

@@ -45,11 +45,12 @@ impl Core {
         self.merge_step(most)
     }
 
-    /// Space of blobs and manifests on disk. None of a store that is wholly in an object store: a
-    /// caller that polls these counters would pay for requests.
+    /// Space of blobs and manifests on disk. Of a store that is wholly in an object store, that of
+    /// the durable state: a caller that polls these counters would pay for requests.
     pub(crate) fn disk_bytes(&self) -> u64 {
         if self.journal.opening().is_some() {
-            return 0;
+            let manifests = 2 * self.manifest_bytes.load(Ordering::Relaxed);
+            return self.blob_bytes.load(Ordering::Relaxed) + manifests;
         }
         self.files.blobs.disk_bytes_all().unwrap_or(0)
     }

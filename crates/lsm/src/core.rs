@@ -61,6 +61,8 @@ pub struct Core {
     pub(crate) drops: AtomicU64,
     /// Runs of the deepest tree of the durable state.
     pub(crate) depth: AtomicUsize,
+    /// Bytes of the blobs of the durable state.
+    pub(crate) blob_bytes: AtomicU64,
     /// Bytes of the last manifest: the next needs about the same, twice.
     pub(crate) manifest_bytes: AtomicU64,
     /// Entries of all durable runs that are not tombstones.
@@ -102,6 +104,7 @@ impl Core {
             drops: AtomicU64::new(0),
             depth: AtomicUsize::new(candidates.depth()),
             candidates: Mutex::new(candidates),
+            blob_bytes: AtomicU64::new(0),
             manifest_bytes: AtomicU64::new(0),
             durable_entries: AtomicU64::new(0),
             options,

@@ -138,7 +138,7 @@ impl Failure {
 impl From<&FsError> for FailureKind {
     fn from(error: &FsError) -> FailureKind {
         match error {
-            // A path through a loop of links leads to nothing.
+            // A path through a loop of links names nothing.
             FsError::NotFound | FsError::Loop | FsError::Stale | FsError::NoAttribute => {
                 FailureKind::NotFound
             }
