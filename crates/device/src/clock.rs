@@ -1,8 +1,6 @@
 //! Time: wall clock for timestamps that users see, monotonic clock for everything else.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A point in wall-clock time: nanoseconds since 1970-01-01 UTC, negative before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,8 +11,7 @@ pub trait Clock: Send + Sync {
     /// Wall-clock time.
     fn now(&self) -> Timestamp;
 
-    /// Time since an arbitrary start that never goes back. It continues while the machine is
-    /// suspended: permissions that end after a time end then, too.
+    /// Time since an arbitrary start that never goes back.
     fn monotonic(&self) -> Duration;
 
     /// Blocks the calling thread (a simulated clock advances instead).
@@ -24,30 +21,14 @@ pub trait Clock: Send + Sync {
 /// The operating system's clocks.
 #[derive(Debug)]
 pub struct SystemClock {
-    start: Boot,
-}
-
-/// A moment, as time since the machine started, suspensions included.
-#[derive(Debug, Clone, Copy)]
-struct Boot(Duration);
-
-impl Boot {
-    fn now() -> Boot {
-        let since = clock_gettime(ClockId::Boottime);
-        let seconds = u64::try_from(since.tv_sec).unwrap_or_default();
-        let nanos = u32::try_from(since.tv_nsec).unwrap_or_default();
-        Boot(Duration::new(seconds, nanos))
-    }
-
-    fn elapsed(self) -> Duration {
-        Boot::now().0.saturating_sub(self.0)
-    }
+    start: Instant,
 }
 
 impl SystemClock {
     /// Creates a clock whose monotonic time starts now.
+    #[expect(clippy::disallowed_methods, reason = "this is the seam")]
     pub fn new() -> SystemClock {
-        SystemClock { start: Boot::now() }
+        SystemClock { start: Instant::now() }
     }
 }
 
