@@ -115,6 +115,18 @@ impl Presence {
         Ok(())
     }
 
+    /// Whether another process deleted the signs of this one: it has taken the volume over, and
+    /// further signs would make later openings take this process for its owner. One request.
+    pub fn was_cleared(&self) -> Result<bool> {
+        let made = self.state.lock().made.clone();
+        for name in &made {
+            if self.blobs.length(name)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(!made.is_empty())
+    }
+
     /// Deletes all signs: the volume is closed. After an error an observer has to wait, and no
     /// more.
     pub fn withdraw(self) -> Result<()> {

@@ -90,6 +90,19 @@ fn a_killed_process_is_silent_after_three_periods() {
 }
 
 #[test]
+fn a_process_that_was_replaced_finds_that_its_signs_were_cleared() {
+    let far = FarBlobs::new();
+    let replaced = announce(&far, 7, "one.example");
+    replaced.beat().unwrap();
+    assert!(!replaced.was_cleared().unwrap());
+    let next = announce(&far, 8, "two.example");
+    assert!(!replaced.was_cleared().unwrap(), "another one has only announced itself");
+    next.clear_others().unwrap();
+    assert!(replaced.was_cleared().unwrap());
+    assert!(!next.was_cleared().unwrap());
+}
+
+#[test]
 fn a_process_that_closes_while_it_is_watched_is_gone() {
     let far = FarBlobs::new();
     let presence = Mutex::new(Some(announce(&far, 7, "one.example")));

@@ -2,6 +2,7 @@
 //! that another one announces, unless it is to take the volume over. What keeps two daemons apart
 //! in any case is the log: this only keeps a user from replacing one by accident.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,22 +67,24 @@ impl Claim {
         let holder = holder(env);
         let presence = Presence::announce(blobs, volume, opening, holder, PERIOD, clock);
         let presence = presence.map_err(failed)?;
-        if !presence.is_alone(&before).map_err(failed)? {
-            presence.withdraw().map_err(failed)?;
-            let message = format!("another host opens {} at the same time", store.location);
-            return Err(Failure::new(FailureKind::Busy, message).hint("try again in some seconds"));
+        if let Err(failure) = alone(store, &presence, &before) {
+            // After an error of this, too, later openings only wait.
+            presence.withdraw().unwrap_or_default();
+            return Err(failure);
         }
-        // Signs of daemons that are gone would make later openings wait.
-        presence.clear_others().map_err(failed)?;
         let (presence, ending) = (Arc::new(presence), Arc::new(Ending::default()));
         let thread = device::spawn("presence", {
             let (presence, ending) = (Arc::clone(&presence), Arc::clone(&ending));
             move || repeat(&presence, &ending)
         });
-        let thread = thread.map_err(|error| {
-            Failure::new(FailureKind::Other, format!("cannot start a thread: {error}"))
-        })?;
-        Ok(Claim { presence, ending, thread })
+        match thread {
+            Ok(thread) => Ok(Claim { presence, ending, thread }),
+            Err(error) => {
+                withdraw(presence);
+                let message = format!("cannot start a thread: {error}");
+                Err(Failure::new(FailureKind::Other, message))
+            }
+        }
     }
 
     /// Withdraws it: the volume is closed.
@@ -90,11 +93,27 @@ impl Claim {
         *ending.ends.lock() = true;
         ending.changed.notify_all();
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let presence = Arc::into_inner(presence).expect("invariant: its thread has ended");
-        if let Err(error) = presence.withdraw() {
-            tracing::warn!(%error, "the next opening on another host waits some seconds");
-        }
+        withdraw(presence);
     }
+}
+
+/// Withdraws an announcement whose thread has ended.
+fn withdraw(presence: Arc<Presence>) {
+    let presence = Arc::into_inner(presence).expect("invariant: its thread has ended");
+    if let Err(error) = presence.withdraw() {
+        tracing::warn!(%error, "the next opening on another host waits some seconds");
+    }
+}
+
+/// Fails if another host opens the volume at the same time; otherwise deletes the signs of daemons
+/// that are gone, which would make later openings wait.
+fn alone(store: &Store, presence: &Presence, before: &BTreeSet<[u8; 16]>) -> Result<()> {
+    let failed = |error| of_store(&store.location, &error);
+    if !presence.is_alone(before).map_err(failed)? {
+        let message = format!("another host opens {} at the same time", store.location);
+        return Err(Failure::new(FailureKind::Busy, message).hint("try again in some seconds"));
+    }
+    presence.clear_others().map_err(failed)
 }
 
 /// Repeats an announcement until it ends.
@@ -110,6 +129,12 @@ fn repeat(presence: &Presence, ending: &Ending) {
         }
         // Not under the lock: the store may take long to answer.
         drop(ends);
+        if presence.was_cleared().unwrap_or(false) {
+            tracing::warn!(
+                "another host has taken the volume over: this daemon announces it no more"
+            );
+            return;
+        }
         match presence.beat() {
             Ok(()) => failed = false,
             Err(error) if failed => tracing::debug!(%error, "cannot announce this daemon"),

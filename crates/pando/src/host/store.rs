@@ -81,16 +81,24 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
     Ok((Env { objects: Some(objects), ..env }, Some(store)))
 }
 
-/// Refuses a host directory of another user: this user's keys would open a store of that user's
-/// choice, and its contents would be cached in that user's directory.
+/// Refuses a host directory of another user, or one in which others may put a header: this user's
+/// keys would open a store of their choice, and its contents would be cached in their directory.
 fn is_own(volume: &Path, location: &Location) -> Result<()> {
-    let found = volume.metadata().map_err(|error| failure::io("open", volume, &error))?;
-    if found.uid() == rustix::process::geteuid().as_raw() {
-        return Ok(());
+    let own = rustix::process::geteuid().as_raw();
+    for path in [volume.to_owned(), volume.join(format::volume::FILE)] {
+        let found = path.symlink_metadata();
+        let found = found.map_err(|error| failure::io("open", &path, &error))?;
+        let is_writable = found.is_dir() && found.mode() & 0o022 != 0;
+        if found.uid() != own || found.is_symlink() || is_writable {
+            let shown = volume.display();
+            let message = format!("{shown} is not only your host directory of {location}");
+            let hint = format!(
+                "name the volume {location}: then a host directory is used that only you can write"
+            );
+            return Err(Failure::new(FailureKind::Permission, message).hint(hint));
+        }
     }
-    let message = format!("{} is another user's host directory of {location}", volume.display());
-    let hint = format!("name the volume {location}: then your own host directory is used");
-    Err(Failure::new(FailureKind::Permission, message).hint(hint))
+    Ok(())
 }
 
 /// How many bytes the cache may have; 0: there is none.

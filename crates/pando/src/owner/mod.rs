@@ -162,17 +162,18 @@ fn own(
     let server =
         Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
     let measuring = claim.as_ref().map_or(Ok(()), |_| server.measure());
-    measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error))?;
+    let measuring =
+        measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error));
     let front: Arc<dyn FileSystem> = match &calls {
         None => shown,
         Some(calls) => {
             Arc::new(Observed::new(shown, Arc::new(calls.clone()), Arc::clone(&env.clock)))
         }
     };
-    let answered = match bound.zip(calls) {
+    let answered = measuring.and_then(|()| match bound.zip(calls) {
         None => Ok(()),
         Some((bound, calls)) => bound.serve(&calls, server.source(), Arc::clone(&env.clock)),
-    };
+    });
     let served = answered.and_then(|()| match options {
         None => Ok(None),
         Some(options) => mount(front, &options, events).map(Some),
