@@ -245,6 +245,7 @@ pub(crate) fn found(
     root: &Path,
     close: u8,
 ) -> Vec<Vec<u8>> {
+    let program = in_order(program);
     let output = Command::new(program[0])
         .args(&program[1..])
         .args(words)
@@ -261,6 +262,19 @@ pub(crate) fn found(
     assert_ne!(output.status.code(), Some(2), "{words:?}: {}", output.stderr.escape_ascii());
     records.sort_unstable();
     records
+}
+
+/// GNU find's default level of optimization moves tests before `-prune`, which then prunes less than
+/// the expression says: a level that keeps their order.
+fn in_order<'a>(program: &[&'a OsStr]) -> Vec<&'a OsStr> {
+    let mut program = program.to_vec();
+    let is_ours = |word: &OsStr| Path::new(word).file_name().is_some_and(|name| name == "pando");
+    if let Some(at) = program.iter().position(|word| *word == "find")
+        && !at.checked_sub(1).is_some_and(|before| is_ours(program[before]))
+    {
+        program.insert(at + 1, OsStr::new("-O1"));
+    }
+    program
 }
 
 /// Asserts that both find the same; returns whether they found anything. A file may pass the age
