@@ -95,7 +95,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// Text without what stands before an `@` in its first part.
+/// Text without the part before an `@` in its first component.
 fn without_secret(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let (first, after) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

@@ -7,7 +7,7 @@ use format::subvolume_record::SubvolumeRecord;
 
 use crate::subvol::Subvol;
 
-/// A copy that stands in a batch.
+/// A copy that a batch makes.
 pub(crate) struct Copied {
     /// Its number.
     pub(crate) id: u64,

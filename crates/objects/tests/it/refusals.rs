@@ -118,7 +118,7 @@ fn keys_that_are_refused_are_read_again() {
     }
 }
 
-/// The simulated clock stands at midnight of 2026-01-01.
+/// The simulated clock starts at midnight of 2026-01-01.
 #[test]
 fn a_refusal_names_the_clocks_difference() {
     let ahead = "date: Wed, 31 Dec 2025 23:40:00 GMT\r\n";
