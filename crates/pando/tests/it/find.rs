@@ -264,8 +264,8 @@ pub(crate) fn found(
     records
 }
 
-/// GNU find's default level of optimization moves tests before `-prune`, which then prunes less than
-/// the expression says: a level that keeps their order.
+/// GNU find's default level of optimization moves tests before `-prune`, which then prunes less
+/// than the expression says: a level that keeps their order.
 fn in_order<'a>(program: &[&'a OsStr]) -> Vec<&'a OsStr> {
     let mut program = program.to_vec();
     let is_ours = |word: &OsStr| Path::new(word).file_name().is_some_and(|name| name == "pando");
