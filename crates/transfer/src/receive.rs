@@ -123,6 +123,11 @@ impl<'a> Receiver<'a> {
         self.expected
     }
 
+    /// Whether the last record has arrived, and the stream was verified.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
     /// Records and bytes of contents that were applied.
     pub fn done(&self) -> (u64, u64) {
         self.work.as_ref().map_or((0, 0), |work| (work.records, work.bytes))
