@@ -37,7 +37,6 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
         if let Some((path, attr)) = &change.new
             && attr.kind == Kind::Directory
             && !job.caller.is_root()
-            && change.old.is_some()
             && closed.is_none()
         {
             closed = Some((path.clone(), attr.node)).filter(|(_, node)| {
@@ -60,7 +59,7 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
     }
     job.check_wanted()?;
     if let Some((path, _)) = closed {
-        // What is below would look removed.
+        // What is below would be left out, or look removed.
         return Err(FsError::AccessDenied).at(&path);
     }
     gathered.plan(|unnamed| {

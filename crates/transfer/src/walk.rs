@@ -49,6 +49,8 @@ impl<'a> Walk<'a> {
     /// The directory that a path's last name is in, and the name.
     pub(crate) fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(NodeId, &'p [u8])> {
         let (above, name) = split(path);
+        // A slash in front is not the root's.
+        let name = if path.starts_with(b"/") { b"" } else { name };
         let name = Name::new(name).map_err(unusual).at(path)?.as_bytes();
         Ok((self.directory(above)?, name))
     }

@@ -24,6 +24,13 @@ pub(crate) struct Node {
     first: Vec<u8>,
 }
 
+impl Node {
+    /// Has no time of the last read, which is no change by itself.
+    pub(crate) fn forget_read(&mut self) {
+        self.times[0] = 0;
+    }
+}
+
 pub(crate) type Listing = BTreeMap<Vec<u8>, Node>;
 
 /// All below a directory.

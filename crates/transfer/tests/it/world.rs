@@ -80,8 +80,6 @@ impl World {
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) {
-        let split = |path: &'static str| path;
-        let _ = split;
         let (from, to) = (from.rsplit_once('/').unwrap(), to.rsplit_once('/').unwrap());
         let (a, b) = (self.at(from.0), self.at(to.0));
         let names = ((a, from.1.as_bytes()), (b, to.1.as_bytes()));
@@ -94,12 +92,6 @@ impl World {
         let taken = self.fs.snapshot_create(&root(), self.at(path), name.as_bytes());
         self.tick();
         taken.expect("a snapshot")
-    }
-
-    /// A snapshot of a directory, by name.
-    pub(crate) fn snapshot_of(&self, path: &str, name: &[u8]) -> SnapshotInfo {
-        let all = self.fs.snapshot_list(&root(), self.at(path)).expect("a directory");
-        all.into_iter().find(|one| one.name == name).expect("a snapshot of this name")
     }
 
     /// A stream, as root.
