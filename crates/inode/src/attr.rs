@@ -107,6 +107,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// New time of last change.
     pub mtime: Option<SetTime>,
-    /// New time of last attribute change (only the kernel's writeback sets it).
+    /// New time of last attribute change (only the kernel's writeback and `receive` set it).
     pub ctime: Option<SetTime>,
+    /// New time of birth (only `receive` sets it).
+    pub btime: Option<SetTime>,
 }

@@ -11,6 +11,7 @@ mod quota;
 mod search;
 mod session;
 mod snapshot;
+mod stream;
 mod trash;
 
 use std::ffi::OsString;
@@ -31,6 +32,7 @@ pub(crate) use program::EngineArg;
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 pub(crate) use session::SessionVerb;
+pub(crate) use stream::{ReceiveArgs, SendArgs};
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
@@ -171,6 +173,12 @@ pub(crate) enum Verb {
     /// Show what changed from one state of a directory to another: snapshots, clones, the present
     #[command(after_help = DIFF_HELP)]
     Diff(DiffArgs),
+    /// Send a snapshot, or what differs between two, as a stream on standard output
+    #[command(after_help = stream::SEND_HELP)]
+    Send(SendArgs),
+    /// Receive a stream of `pando send` from standard input
+    #[command(after_help = stream::RECEIVE_HELP)]
+    Receive(ReceiveArgs),
     /// Remove a tree: detached at once, its space reclaimed in the background
     #[command(
         after_help = "Examples:\n  pando rmr /mnt/vol/old\n  pando rmr --wait /data/vol:/old"

@@ -13,7 +13,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error says which to restart.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +190,45 @@ pub enum Call<'a> {
         old: &'a [u8],
         /// The directory in the new state.
         new: &'a [u8],
+    },
+    /// Sends a snapshot as a stream of `pando send`, as `Data`.
+    Send {
+        /// The older snapshot that the receiver has; `None`: all is sent.
+        base: Option<&'a [u8]>,
+        /// The snapshot.
+        snapshot: &'a [u8],
+        /// The token of a stream that was cut.
+        token: Option<&'a str>,
+        /// Most bytes of memory.
+        memory: u64,
+        /// Whether the stream is only measured.
+        dry_run: bool,
+        /// The name of the hold that keeps the snapshot as the next base; `None`: none is set.
+        hold: Option<&'a [u8]>,
+    },
+    /// Begins to receive a stream on this connection.
+    ReceiveOpen {
+        /// The destination.
+        path: &'a [u8],
+        /// The name of the snapshot; `None`: that in the stream.
+        name: Option<&'a [u8]>,
+        /// Whether changes are given up that were made there since the base.
+        force: bool,
+        /// Whether the snapshot is held as the base of the next increment.
+        hold: bool,
+    },
+    /// Applies the next bytes of the stream.
+    Receive {
+        /// The bytes.
+        #[serde(serialize_with = "crate::bytes::run")]
+        bytes: &'a [u8],
+    },
+    /// Ends the stream; answered when what was received is visible and durable.
+    ReceiveClose,
+    /// The token of a stream to a destination that was cut.
+    ReceiveToken {
+        /// The destination.
+        path: &'a [u8],
     },
     /// The extended attributes that are declared searchable.
     Searchable,

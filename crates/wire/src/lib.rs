@@ -20,6 +20,7 @@ mod reply;
 mod retention;
 mod scan;
 mod status;
+mod stream;
 mod totals;
 mod trash;
 
@@ -44,5 +45,6 @@ pub use scan::{
     push_scan_item,
 };
 pub use status::{Background, Merges, Status, StoreCache, StoreStatus, Stuck, ValueLogs};
+pub use stream::{Received, Receiving, Sent};
 pub use totals::{DIRECTORIES_MAX, DirectoryTotals, Sums, SumsOf, Top, Totals};
 pub use trash::{Removed, Trash};

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError,
-    Removed, ScanDirectory, ScanInfo, Scheduled, Status, Sums, SumsOf, Totals, Trash, Version,
+    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError, Received, Receiving,
+    Removed, ScanDirectory, ScanInfo, Scheduled, Sent, Status, Sums, SumsOf, Totals, Trash, Version,
 };
 
 /// One message of the daemon.
@@ -117,6 +117,14 @@ pub enum Answer {
     Collected(Box<Collected>),
     /// To `Find`, after the results.
     Found(FoundOutcome),
+    /// To `Send`, after the stream.
+    Sent(Sent),
+    /// To `Receive`.
+    Receiving(Receiving),
+    /// To `ReceiveClose`.
+    Received(Received),
+    /// To `ReceiveToken`; `None`: none was cut.
+    Token(Option<String>),
     /// To `ImportOpen` and `ImportEnter`, after the existing entries.
     Entered {
         /// Whether the directory existed before.

@@ -4,7 +4,7 @@ use super::Tree;
 
 /// From the top down: a crate may use those that stand after it. `testing` may be used by tests
 /// only.
-const LAYERS: [&str; 19] = [
+const LAYERS: [&str; 20] = [
     "xtask",
     "pando",
     "fuse",
@@ -13,6 +13,7 @@ const LAYERS: [&str; 19] = [
     "program",
     "wire",
     "testing",
+    "transfer",
     "fs",
     "vfs",
     "search",

@@ -4,7 +4,7 @@
 use super::Tree;
 
 /// Modules of `format` that say what keys and values of a volume mean.
-const NAMESPACE: [&str; 21] = [
+const NAMESPACE: [&str; 22] = [
     "acl",
     "base_record",
     "candidate",
@@ -18,6 +18,7 @@ const NAMESPACE: [&str; 21] = [
     "key",
     "owner_quota",
     "quota",
+    "received_record",
     "retention",
     "scan_record",
     "segment",
@@ -29,7 +30,7 @@ const NAMESPACE: [&str; 21] = [
 ];
 
 /// Modules of `format` that the store, its engines or the index need, which say nothing of keys.
-const STRUCTURES: [&str; 28] = [
+const STRUCTURES: [&str; 29] = [
     "batch",
     "cached_chunk",
     "catalog",
@@ -57,6 +58,7 @@ const STRUCTURES: [&str; 28] = [
     "run_index",
     "run_manifest",
     "space_map",
+    "stream",
     "superblock",
 ];
 

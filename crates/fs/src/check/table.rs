@@ -10,6 +10,7 @@ use format::detached_record::DetachedRecord;
 use format::inherited_record::InheritedRecord;
 use format::inode_record::LinkedRecord;
 use format::key::{self, Counter, Part};
+use format::received_record::{self, ReceivedRecord};
 use format::retention::{self, HoldRecord, ScheduleRecord};
 use format::scan_record::ScanRecord;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
@@ -142,6 +143,9 @@ impl Table {
         } else if prefix == retention::HOLDS_PREFIX {
             retention::parse_hold(key)?;
             HoldRecord::decode(value)?;
+        } else if prefix == received_record::RECEIVED_PREFIX {
+            number()?;
+            ReceivedRecord::decode(value)?;
         } else if key == key::CLUSTER_LIMITS_KEY {
             ClusterLimitsRecord::decode(value)?;
         } else if prefix == key::USAGE_PREFIX {

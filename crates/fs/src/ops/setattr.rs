@@ -48,12 +48,14 @@ fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<St
         })
     };
     let (atime, mtime, ctime) = (at(changes.atime), at(changes.mtime), at(changes.ctime));
+    let btime = at(changes.btime);
     match &mut edit.inode {
         Inode::Directory(record, _) => {
             (record.mode, record.uid, record.gid) = (after.mode, after.uid, after.gid);
             record.atime = atime.unwrap_or(record.atime);
             record.mtime = mtime.unwrap_or(record.mtime);
             record.ctime = ctime.unwrap_or(now);
+            record.btime = btime.unwrap_or(record.btime);
         }
         Inode::File(file) => {
             let inode = &mut file.inode;
@@ -62,6 +64,7 @@ fn apply(edit: &mut Edit<'_>, caller: &Caller, changes: &SetAttr) -> FsResult<St
             let unset = if changes.size.is_some() { now } else { inode.mtime };
             inode.mtime = mtime.unwrap_or(unset);
             inode.ctime = ctime.unwrap_or(now);
+            inode.btime = btime.unwrap_or(inode.btime);
         }
     }
     Ok(Step::Done)

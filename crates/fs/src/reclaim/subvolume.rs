@@ -49,6 +49,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     txn.batch().delete(VOLUME, &key::subvolume(id));
     txn.batch().delete(VOLUME, &format::inherited_record::inherited(id));
     txn.batch().delete(VOLUME, &key::usage(id));
+    txn.batch().delete(VOLUME, &format::received_record::received(id));
     txn.charging().drop_charges(id)?;
     let orphans = [&key::ORPHANS_PREFIX[..], &id.to_be_bytes()].concat();
     let end = store::prefix_end(&orphans).expect("invariant: a tag is below 255");

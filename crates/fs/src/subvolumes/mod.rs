@@ -18,6 +18,7 @@ mod link;
 mod mounts;
 mod nested;
 mod owned;
+mod received;
 mod rename;
 mod retention;
 mod rmr;

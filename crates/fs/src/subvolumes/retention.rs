@@ -122,7 +122,7 @@ impl Fs {
         at: Timestamp,
     ) -> FsResult<SnapshotInfo> {
         let key = retention::schedule_key(of.lineage, of.directory);
-        self.create_snapshot(&of.caller(groups), dir, name, &mut |plan| {
+        self.create_snapshot(&of.caller(groups), dir, name, &mut |plan, _| {
             let record = self.schedule_at(&key)?.filter(|record| record.last == of.last.0);
             let record = ScheduleRecord { last: at.0, ..record.ok_or(FsError::Stale)? };
             plan.batch().put(VOLUME, &key, &record.encode());

@@ -24,6 +24,9 @@ use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::txn::Txn;
 use crate::{Entry, Fs, FsResult, SnapshotInfo};
 
+/// Adds to the plan of a snapshot, whose number it gets.
+pub(super) type Also<'a> = &'a mut dyn FnMut(&mut Plan, u64) -> FsResult<()>;
+
 impl Fs {
     /// Takes a snapshot of a directory: of all that was written before the call.
     pub fn snapshot_create(
@@ -32,7 +35,7 @@ impl Fs {
         dir: NodeId,
         name: &[u8],
     ) -> FsResult<SnapshotInfo> {
-        self.create_snapshot(caller, dir, name, &mut |_| Ok(()))
+        self.create_snapshot(caller, dir, name, &mut |_, _| Ok(()))
     }
 
     /// The same; `also` adds to the plan.
@@ -41,7 +44,7 @@ impl Fs {
         caller: &Caller,
         dir: NodeId,
         name: &[u8],
-        also: &mut dyn FnMut(&mut Plan) -> FsResult<()>,
+        also: Also<'_>,
     ) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
@@ -65,8 +68,8 @@ impl Fs {
             |ledger, plan| {
                 directory_of(self, &subvol, ino)?;
                 let source = Member::get(self, subvol.id.0)?;
-                also(plan)?;
                 let copied = copy::plan(self, ledger, plan, (&source, ino), &purpose)?;
+                also(plan, copied.id)?;
                 plan.batch().put(VOLUME, &key, &copied.id.to_le_bytes());
                 let info = info(copied.id, &copied.record);
                 plan.effect(Effect::Copied(Box::new(copied)));

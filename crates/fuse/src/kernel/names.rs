@@ -75,6 +75,7 @@ pub(super) fn setattr(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Rep
         atime: time(0, set::ATIME, set::ATIME_NOW),
         mtime: time(1, set::MTIME, set::MTIME_NOW),
         ctime: time(2, set::CTIME, 0),
+        btime: None,
     };
     let wanted = AttrChanges { changes, ends_bits: given(set::KILL_SUIDGID) };
     let named = adapter.setattr(request.who, request.node, &wanted)?;

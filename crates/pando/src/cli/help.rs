@@ -12,8 +12,8 @@ use super::Cli;
 /// Verbs by what they are for, in the order in which a user meets them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Volumes", &["format", "mount", "umount", "status", "session", "sync", "fsck", "gc"]),
-    ("Filling them", &["import", "index"]),
-    ("Snapshots and clones", &["snapshot", "clone", "rollback", "subvolume", "rmr"]),
+    ("Filling them", &["import", "index", "receive"]),
+    ("Snapshots and clones", &["snapshot", "clone", "rollback", "send", "subvolume", "rmr"]),
     (
         "Looking",
         &["ls", "stat", "cat", "info", "find", "du", "summary", "history", "diff", "search"],

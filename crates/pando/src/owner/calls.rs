@@ -20,7 +20,8 @@ use super::server::Server;
 use super::sessions::Who;
 use super::trash;
 use super::{
-    check, clusters, diff, find, history, list, mounted, quota, schedule_calls, snapshots, totals,
+    check, clusters, diff, find, history, list, mounted, quota, schedule_calls, snapshots, streams,
+    totals,
     watch,
 };
 
@@ -75,6 +76,7 @@ pub(super) fn answer(
             history::history(fs, caller, path, replies).map(|()| Answer::Nothing)
         }
         Call::Diff { old, new } => diff(server, caller, (old, new), replies),
+        Call::ReceiveToken { path } => streams::token(fs, caller, path),
         Call::Searchable => {
             let names = fs.searchable().map_err(Failure::from)?;
             Ok(Answer::Searchable(names.into_iter().map(Bytes).collect()))

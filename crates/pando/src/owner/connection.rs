@@ -19,7 +19,8 @@ use super::peer_wait::Outgoing;
 use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::{Load, Task};
-use super::{admission, calls};
+use super::streams::{self, Receive};
+use super::{admission, calls, mounted};
 
 /// How soon a connection has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -31,6 +32,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// How soon an import has to send its next message, as a whole: its source may be slow, but not
 /// without end.
 const SILENT_IMPORT_MAX: Duration = Duration::from_secs(300);
+
+/// The same of a stream: its sender may compare large trees before it sends anything.
+const SILENT_STREAM_MAX: Duration = Duration::from_secs(3600);
 
 /// How soon the other side has to read what it requested: a pager that is left open must not keep
 /// the volume from being mounted for ever.
@@ -103,11 +107,12 @@ impl Replies {
 struct Work<'a> {
     import: Option<Import<'a>>,
     scan: Option<Scan<'a>>,
+    receive: Option<Receive<'a>>,
 }
 
 impl Work<'_> {
     fn is_none(&self) -> bool {
-        self.import.is_none() && self.scan.is_none()
+        self.import.is_none() && self.scan.is_none() && self.receive.is_none()
     }
 
     /// How long nothing may come. Scans are of root and whose the daemon is, and wait for sources
@@ -115,6 +120,7 @@ impl Work<'_> {
     fn silence_max(&self) -> Option<Duration> {
         match self {
             Work { scan: Some(_), .. } => None,
+            Work { receive: Some(_), .. } => Some(SILENT_STREAM_MAX),
             Work { import: Some(_), .. } => Some(SILENT_IMPORT_MAX),
             _ => Some(SILENCE_MAX),
         }
@@ -174,7 +180,10 @@ fn try_serve(server: &Server, id: u64, stream: UnixStream) -> Result<(), FrameEr
                 return Ok(());
             }
         };
-        let goes_on = matches!(request.call, Call::ImportOpen { .. } | Call::ScanOpen { .. });
+        let goes_on = matches!(
+            request.call,
+            Call::ImportOpen { .. } | Call::ScanOpen { .. } | Call::ReceiveOpen { .. }
+        );
         let load = load(&request.call);
         let task = name(&request.call).map(|what| Task { what, goes_on });
         let was_idle = work.is_none();
@@ -251,6 +260,7 @@ fn load(call: &Call<'_>) -> Load {
         | Call::Totals { .. }
         | Call::History { .. }
         | Call::Diff { .. }
+        | Call::Send { .. }
         | Call::SnapshotsOfVolume { .. }
         | Call::Schedules
         | Call::Check
@@ -275,6 +285,8 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::SubvolumeCreate { path, .. }
         | Call::IndexFlush { path }
         | Call::ImportOpen { path, .. }
+        | Call::ReceiveOpen { path, .. }
+        | Call::ReceiveToken { path }
         | Call::QuotaSet { path, .. }
         | Call::QuotaGet { path }
         | Call::ScheduleSet { path, .. }
@@ -299,6 +311,8 @@ fn name(call: &Call<'_>) -> Option<&'static str> {
             return None;
         }
         Call::ImportOpen { .. } => "an import",
+        Call::ReceiveOpen { .. } => "receiving a stream",
+        Call::Send { .. } => "sending a snapshot",
         Call::ScanOpen { .. } => "an update of its index",
         Call::Find(_) | Call::List { .. } | Call::History { .. } => "a search",
         Call::Diff { .. } => "a comparison",
@@ -387,6 +401,15 @@ fn answer<'a>(
         (Call::ScanFollow { by, unwatched }, _) => {
             scan::follow((server, id), caller, by, unwatched)
         }
+        (
+            call @ (Call::ReceiveOpen { .. } | Call::Receive { .. } | Call::ReceiveClose),
+            _,
+        ) => answer_receive(server, caller, &call, &mut work.receive),
+        (call @ Call::Send { .. }, _) => {
+            let peer = replies.stream()?;
+            let end_turn = || server.end_turn(id);
+            streams::send(server.fs(), caller, &call, (&peer, replies), end_turn)
+        }
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {
             calls::read(server.fs(), caller, path, replies, || server.end_turn(id))
@@ -408,6 +431,38 @@ fn answer<'a>(
 /// Why an answer was not sent that is longer than a message can be.
 fn too_long(error: &io::Error) -> Failure {
     Failure::new(FailureKind::Other, format!("the answer is too long: {error}"))
+}
+
+fn answer_receive<'a>(
+    server: &'a Server,
+    caller: &Caller,
+    call: &Call<'_>,
+    open: &mut Option<Receive<'a>>,
+) -> Result<Answer, Failure> {
+    let none = || Failure::new(FailureKind::Protocol, "no stream is open");
+    match *call {
+        Call::ReceiveOpen { .. } => {
+            // One that was open is given up first.
+            *open = None;
+            mounted::refuse(server, caller, call)?;
+            *open = Some(Receive::open(server.fs(), caller, call)?);
+            Ok(Answer::Nothing)
+        }
+        Call::Receive { bytes } => {
+            let fed = open.as_mut().ok_or_else(none)?.feed(bytes);
+            if fed.is_err() {
+                *open = None;
+                server.settle();
+            }
+            fed
+        }
+        _ => {
+            let closed = open.take().ok_or_else(none)?.close();
+            server.settle();
+            server.background().wake();
+            closed
+        }
+    }
 }
 
 fn answer_scan<'a>(

@@ -539,5 +539,6 @@ fn changes(attr: &ImportAttr) -> SetAttr {
         atime: Some(SetTime::At(Timestamp(attr.atime))),
         mtime: Some(SetTime::At(Timestamp(attr.mtime))),
         ctime: None,
+        btime: None,
     }
 }

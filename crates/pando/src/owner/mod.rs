@@ -37,6 +37,7 @@ mod server;
 mod sessions;
 mod signals;
 mod snapshots;
+mod streams;
 mod totals;
 mod trash;
 mod watch;

@@ -20,7 +20,7 @@ use super::server::Server;
 pub(super) fn refuse(server: &Server, caller: &Caller, call: &Call<'_>) -> Answered<()> {
     match *call {
         Call::Remove { path } => refuse_below(server, caller, path, (Follow::No, Top::Refused)),
-        Call::Rollback { path, .. } => {
+        Call::Rollback { path, .. } | Call::ReceiveOpen { path, .. } => {
             refuse_below(server, caller, path, (Follow::Yes, Top::Stays))
         }
         Call::SnapshotDeleteNumber { number } => refuse_where(server, b"", Top::Refused, |node| {

@@ -29,6 +29,7 @@ pub(crate) mod quota;
 pub(crate) mod rmr;
 pub(crate) mod rollback;
 pub(crate) mod snapshot;
+pub(crate) mod stream;
 pub(crate) mod subvolume;
 pub(crate) mod sync;
 pub(crate) mod trash;

@@ -6,6 +6,7 @@ mod index;
 mod log;
 mod namespace;
 mod runs;
+mod stream;
 mod volume;
 
 use crate::target::Target;
@@ -19,6 +20,7 @@ pub fn targets() -> Vec<Target> {
         volume::TARGETS,
         namespace::TARGETS,
         index::TARGETS,
+        stream::TARGETS,
     ]
     .concat()
 }

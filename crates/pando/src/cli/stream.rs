@@ -1,0 +1,89 @@
+//! The command line of `send` and `receive`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+pub(super) const SEND_HELP: &str = "\
+Writes a stream to standard output. Without --from it has all of the snapshot; with --from only
+what differs from that older snapshot of the same directory, which the receiver must have.
+
+The snapshot that was sent is held (`pando snapshot list --json` shows holds), because the next
+increment needs it. An increment releases the holds on what is older than its base. You need the
+right to read everything that is sent.
+
+A stream that was cut goes on: `pando receive --token DST` prints a token, and --resume sends what
+is missing.
+
+Examples:
+  pando send /mnt/vol/home@monday | pando receive /backup/vol:/home
+  pando send --from /mnt/vol/home@monday /mnt/vol/home@tuesday | ssh host pando receive /mnt/b/home
+  pando send --dry-run --from /mnt/vol/home@monday /mnt/vol/home@tuesday
+  pando send /mnt/vol/home@monday | zstd > monday.zst";
+
+pub(super) const RECEIVE_HELP: &str = "\
+Reads a stream from standard input. A complete one makes DST, a new directory, with a snapshot. An
+increment gives DST, which was received before, the new state, and makes a snapshot of it. Nothing
+is visible before the whole stream has arrived and was verified.
+
+DST must not have changed since the base; --force gives such changes up. The base is found by its
+identity, whatever it is called. The snapshot is held until the next increment.
+
+Root gets every attribute. Other users own what they receive, without set-id bits; devices are
+refused.
+
+Examples:
+  pando send /mnt/vol/home@monday | pando receive /backup/vol:/home
+  pando receive --token /backup/vol:/home
+  pando receive --name tue /backup/vol:/home < increment";
+
+/// Least memory for a stream.
+const MEMORY_MIN: u64 = 1 << 20;
+
+fn memory(text: &str) -> Result<u64, String> {
+    match inode::parse_bytes(text) {
+        Some(bytes) if bytes >= MEMORY_MIN => Ok(bytes),
+        Some(_) => Err("at least 1 MiB is needed".to_owned()),
+        None => Err("expected bytes, such as 256M or 1G".to_owned()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    /// The snapshot: DIR@NAME
+    pub(crate) snapshot: PathBuf,
+    /// Send only what differs from this older snapshot of the directory
+    #[arg(long, value_name = "BASE")]
+    pub(crate) from: Option<PathBuf>,
+    /// Send the rest of a stream that was cut
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) resume: Option<String>,
+    /// Print the size of the stream only
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// Memory for changes and for files with several names
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
+    pub(crate) memory: u64,
+    /// Set no hold on the snapshot
+    #[arg(long)]
+    pub(crate) no_hold: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReceiveArgs {
+    /// The directory: a new one, or for an increment one that was received
+    pub(crate) dst: PathBuf,
+    /// Name of the snapshot, instead of that in the stream
+    #[arg(long)]
+    pub(crate) name: Option<OsString>,
+    /// Give up changes that were made to DST since the base
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print the token of a stream to DST that was cut
+    #[arg(long, conflicts_with_all = ["name", "force", "no_hold"])]
+    pub(crate) token: bool,
+    /// Set no hold on the snapshot
+    #[arg(long)]
+    pub(crate) no_hold: bool,
+}

@@ -1,0 +1,233 @@
+//! The daemon's side of `send` and `receive`: streams leave and arrive in messages of bounded
+//! size.
+
+use std::cell::Cell;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fs::{FileSystem, Follow, Volume};
+use inode::{Caller, Enforce, FsError, NodeId};
+use transfer::{Error, ReceiveOptions, Receiver, SendOptions, Suspended, Token};
+use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving, Sent};
+
+use super::about::{Answered, about};
+use super::connection::Replies;
+use super::held::{Held, split};
+use super::watch;
+
+const RESUME: &str = "`pando send --resume TOKEN` sends the rest";
+
+/// Sends a snapshot.
+pub(super) fn send(
+    fs: &Volume,
+    caller: &Caller,
+    call: &Call<'_>,
+    (peer, replies): (&UnixStream, &mut Replies),
+    found: impl FnOnce(),
+) -> Answered<Answer> {
+    let Call::Send { base, snapshot, token, memory, dry_run, hold } = *call else {
+        return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
+    };
+    let resolve = |path| Held::resolve(fs, caller, path, Follow::Yes);
+    let (base, snapshot_path) = (base.map(resolve).transpose()?, snapshot);
+    let snapshot = resolve(snapshot_path)?;
+    found();
+    let token = token.map(parse).transpose()?;
+    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+    let expected = expected(fs, caller, snapshot.entry.node).unwrap_or_default();
+    let options = SendOptions { memory, token, dry_run, expected };
+    let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
+    let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
+    let mut emit = |part: &[u8]| {
+        let failed = replies.part(Body::Data(part.into())).err();
+        let goes_on = failed.is_none();
+        broken.set(failed);
+        goes_on
+    };
+    let sent = watch::while_heard(peer, &cancel, || {}, || {
+        transfer::send(fs, caller, nodes, &options, (&cancel, &mut emit))
+    })?;
+    if let Some(failure) = broken.take() {
+        return Err(failure);
+    }
+    if cancel.load(Ordering::Relaxed) {
+        return Err(watch::cut_off());
+    }
+    let sent = sent.map_err(|error| failed(error, snapshot_path))?;
+    let held = match hold {
+        Some(name) if !dry_run => self::hold(fs, caller, nodes, name)?,
+        _ => false,
+    };
+    let transfer::Sent { records, bytes, stream_bytes } = sent;
+    Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held }))
+}
+
+/// About how many bytes and inodes a directory has, if that is known without a walk.
+fn expected(fs: &Volume, caller: &Caller, directory: NodeId) -> Option<(u64, u64)> {
+    let number = |name: &[u8]| {
+        let value = fs.inner().getxattr(caller, directory, name).ok()?;
+        std::str::from_utf8(&value).ok()?.trim().parse::<u64>().ok()
+    };
+    Some((number(b"user.pando.rbytes")?, number(b"user.pando.rentries")?))
+}
+
+/// Holds a snapshot that was sent, which the next increment is from. The receiver has the base of
+/// this one, so older snapshots are held no more.
+fn hold(
+    fs: &Volume,
+    caller: &Caller,
+    (base, snapshot): (Option<NodeId>, NodeId),
+    name: &[u8],
+) -> Answered<bool> {
+    let Some(number) = fs.snapshot_of_root(snapshot).map_err(Failure::from)? else {
+        return Ok(false);
+    };
+    match fs.hold(caller, number, name) {
+        Ok(()) | Err(FsError::Exists) => {}
+        Err(error) => {
+            tracing::info!(%error, "a snapshot that was sent is not held");
+            return Ok(false);
+        }
+    }
+    let Some(base) = base else { return Ok(true) };
+    let base = fs.snapshot_of_root(base).map_err(Failure::from)?;
+    let created = |number| fs.snapshot_info(number).map(|info| info.created);
+    let Some(of_base) = base.and_then(|base| created(base).ok()) else { return Ok(true) };
+    let of = fs.snapshot_info(number).map_err(Failure::from)?;
+    for other in fs.snapshot_list_all(caller).map_err(Failure::from)? {
+        let is_older = other.lineage == of.lineage
+            && other.root.ino() == of.root.ino()
+            && other.created < of_base;
+        if is_older {
+            match fs.release(caller, other.subvol, name) {
+                Ok(()) | Err(FsError::NotFound) => {}
+                Err(error) => tracing::info!(%error, "a hold is not released"),
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn parse(text: &str) -> Answered<Token> {
+    Token::parse(text).ok_or_else(|| {
+        Failure::new(FailureKind::Invalid, "that is no token").hint(
+            "`pando receive --token DST` prints the token of a stream that was cut",
+        )
+    })
+}
+
+/// A stream that arrives on one connection.
+pub(super) struct Receive<'a> {
+    receiver: Option<Receiver<'a>>,
+    path: Vec<u8>,
+    fs: &'a Volume,
+    /// The directory of the destination.
+    _parent: Held<'a>,
+}
+
+impl<'a> Receive<'a> {
+    /// Begins to receive.
+    pub(super) fn open(
+        fs: &'a Volume,
+        caller: &Caller,
+        call: &Call<'_>,
+    ) -> Answered<Receive<'a>> {
+        let Call::ReceiveOpen { path, name, force, hold } = *call else {
+            return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
+        };
+        let (above, last) = split(path)?;
+        let parent = Held::resolve(fs, caller, above, Follow::Yes)?;
+        let options = ReceiveOptions { name: name.map(<[u8]>::to_vec), force, no_hold: !hold };
+        let destination = (parent.entry.node, last);
+        let caller = Caller { enforce: Enforce::Here, ..caller.clone() };
+        let receiver = Receiver::new(fs, &caller, destination, options);
+        Ok(Receive { receiver: Some(receiver), path: path.to_vec(), fs, _parent: parent })
+    }
+
+    /// Applies the next bytes.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Answered<Answer> {
+        let Some(receiver) = &mut self.receiver else {
+            return Err(Failure::new(FailureKind::Protocol, "the stream has failed"));
+        };
+        match receiver.feed(bytes) {
+            Ok(()) => {
+                let ((records, bytes), expected) = (receiver.done(), receiver.expected());
+                Ok(Answer::Receiving(Receiving {
+                    records,
+                    bytes,
+                    expected_bytes: expected.0,
+                    expected_changes: expected.1,
+                }))
+            }
+            Err(error) => {
+                let suspended = self.receiver.take().and_then(|one| one.give_up(Some(&error)));
+                Err(goes_on(failed(error, &self.path), suspended))
+            }
+        }
+    }
+
+    /// Ends the stream.
+    pub(super) fn close(mut self) -> Answered<Answer> {
+        let Some(receiver) = self.receiver.take() else {
+            return Err(Failure::new(FailureKind::Protocol, "the stream has failed"));
+        };
+        if !receiver.is_complete() {
+            let suspended = receiver.give_up(None);
+            self.fs.sync().map_err(Failure::from)?;
+            let message = "the stream ends before its last record; nothing of it is visible";
+            let failure = Failure::new(FailureKind::Interrupted, message).at(&self.path);
+            return Err(goes_on(failure, suspended));
+        }
+        let received = receiver.finish().map_err(|error| failed(error, &self.path))?;
+        self.fs.sync().map_err(Failure::from)?;
+        Ok(Answer::Received(Received {
+            snapshot: Bytes(received.snapshot.name),
+            base: received.base.map(|base| Bytes(base.name)),
+            records: received.records,
+            bytes: received.bytes,
+        }))
+    }
+}
+
+/// The token of a stream to a destination that was cut.
+pub(super) fn token(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answer> {
+    let (above, last) = split(path)?;
+    let parent = Held::resolve(fs, caller, above, Follow::Yes)?;
+    let token = Receiver::token(fs, caller, (parent.entry.node, last));
+    let token = token.map_err(|error| failed(error, path))?;
+    Ok(Answer::Token(token.map(|token| token.to_string())))
+}
+
+/// Says how a stream that failed goes on.
+fn goes_on(failure: Failure, suspended: Option<Suspended>) -> Failure {
+    match suspended {
+        None => failure,
+        Some(Suspended { token }) => {
+            let hint = if failure.hint.is_empty() {
+                RESUME.to_owned()
+            } else {
+                format!("{}; {RESUME}", failure.hint)
+            };
+            failure.hint(format!("{hint}; the token is {token}"))
+        }
+    }
+}
+
+fn failed(error: Error, path: &[u8]) -> Failure {
+    match error {
+        Error::At { path: below, error } if below.is_empty() => about(error, path),
+        Error::At { path: below, error } => about(error, &[path, b"/", &below[..]].concat()),
+        Error::Fs(error) => about(error, path),
+        Error::Interrupted => Failure::new(FailureKind::Interrupted, error.to_string()),
+        Error::Refused { what, hint } => {
+            let failure = Failure::new(FailureKind::Invalid, what).at(path);
+            if hint.is_empty() { failure } else { failure.hint(hint) }
+        }
+        Error::Memory { .. } => Failure::new(FailureKind::Invalid, error.to_string())
+            .at(path)
+            .hint("`--memory` allows more; without `--from` the whole snapshot is sent"),
+        Error::Malformed(_) | Error::Cut => {
+            Failure::new(FailureKind::Invalid, error.to_string()).at(path)
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Sends what differs between two snapshots of a directory, in the order of a `plan`.
+
+use std::ops::ControlFlow;
+
+use format::stream::Record;
+use fs::{Difference, FileSystem, WalkControl};
+use inode::permissions::{EXECUTE, READ};
+use inode::{FsError, Kind, NodeId};
+
+use crate::contents::{Source, changed};
+use crate::error::{At, Error, Result};
+use crate::full::{Links, object};
+use crate::out::Out;
+use crate::plan::{Arrive, Gathered, Leave, Plan, Unnamed};
+use crate::send::Job;
+use crate::walk::{Held, Walk, join};
+use crate::attributes;
+
+/// Bytes of memory that a change takes, besides its paths.
+const CHANGE_BYTES: usize = 400;
+/// How often its paths are kept.
+const COPIES: usize = 4;
+
+/// Compares two snapshots.
+pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Plan> {
+    let mut gathered = Gathered::default();
+    let (mut used, mut failed) = (0, None);
+    let mut closed = None;
+    let mut take = |change: &Difference| {
+        let sides = [&change.old, &change.new];
+        let paths: usize = sides.into_iter().flatten().map(|(path, _)| path.len()).sum();
+        let counted = job.count(&mut used, paths * COPIES + CHANGE_BYTES, "the changes");
+        if let Err(error) = counted {
+            failed = Some(error);
+            return ControlFlow::Break(());
+        }
+        if let Some((path, attr)) = &change.new
+            && attr.kind == Kind::Directory
+            && !job.caller.is_root()
+            && closed.is_none()
+        {
+            closed = Some((path.clone(), attr.node)).filter(|(_, node)| {
+                job.fs.access(job.caller, *node, READ | EXECUTE).is_err()
+            });
+        }
+        gathered.add(change);
+        ControlFlow::Continue(())
+    };
+    job.fs.compare(job.caller, (old, new), job.cancel, &mut take).map_err(|error| match error {
+        FsError::Interrupted => Error::Interrupted,
+        FsError::InvalidArgument(_) => Error::refused(
+            "the two snapshots are not of one directory",
+            "name an older snapshot of the same directory after --from",
+        ),
+        error => error.into(),
+    })?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    job.check_wanted()?;
+    if let Some((path, _)) = closed {
+        // What is below would be left out, or look removed.
+        return Err(FsError::AccessDenied).at(&path);
+    }
+    gathered.plan(|unnamed| {
+        let (root, node) = match unnamed {
+            Unnamed::Old(node) => (old, node),
+            Unnamed::New(node) => (new, node),
+        };
+        find(job, root, node)
+    })
+}
+
+/// Looks for a name of an inode, by its number: only where an inode got a name or lost one and
+/// nothing else of it shows that.
+fn find(job: &Job<'_>, root: NodeId, node: NodeId) -> Result<Option<Vec<u8>>> {
+    let mut left = vec![Vec::new()];
+    let mut walk = Walk::new(job.fs, job.caller, root);
+    while let Some(path) = left.pop() {
+        job.check_wanted()?;
+        let directory = walk.directory(&path)?;
+        let (mut found, mut below) = (None, Vec::new());
+        let mut take = |entry: &fs::DirEntry<'_>| {
+            if entry.node.ino() == node.ino() {
+                found = Some(join(&path, entry.name));
+                return WalkControl::Stop;
+            }
+            if entry.kind == Kind::Directory {
+                below.push(join(&path, entry.name));
+            }
+            WalkControl::Continue
+        };
+        job.fs.readdir(job.caller, directory, 0, &mut take).at(&path)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        left.append(&mut below);
+    }
+    Err(FsError::Stale.into())
+}
+
+/// Sends the steps of a plan.
+pub(crate) fn send(
+    job: &Job<'_>,
+    plan: Plan,
+    (old, new): (NodeId, NodeId),
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let mut walks = (Walk::new(job.fs, job.caller, old), Walk::new(job.fs, job.caller, new));
+    for (path, leave) in plan.leaves.iter().rev() {
+        out.push(&match *leave {
+            Leave::Remove { is_directory } => Record::Remove { path, is_directory },
+            Leave::Park { number, keeps_name } => Record::Park { path, number, keeps_name },
+        })?;
+    }
+    let mut links = Links::default();
+    for (path, arrive) in &plan.arrives {
+        job.check_wanted()?;
+        match *arrive {
+            Arrive::Place { number, keeps_parked } => {
+                out.push(&Record::Place { path, number, keeps_parked })?;
+            }
+            Arrive::New => {
+                let held = walks.1.entry(path)?;
+                let attr = held.entry.attr;
+                if attr.kind != Kind::Directory
+                    && attr.nlink > 1
+                    && let Some(target) = links.first(job, held.node(), path)?
+                {
+                    out.push(&Record::Link { path, target })?;
+                } else {
+                    object(job, (path, &held, &attr), out)?;
+                }
+            }
+        }
+    }
+    for (path, before) in &plan.contents {
+        job.check_wanted()?;
+        let (from, to) = (walks.0.entry(before)?, walks.1.entry(path)?);
+        out.push(&Record::Open { path })?;
+        changed((&source(job, &from), &source(job, &to)), path, out)?;
+    }
+    for path in &plan.attributes {
+        job.check_wanted()?;
+        let held = walks.1.entry(path)?;
+        let of = (&path[..], held.node(), &held.entry.attr);
+        attributes::send(job.fs, job.caller, of, out)?;
+    }
+    Ok(())
+}
+
+fn source<'a>(job: &Job<'a>, held: &Held<'_>) -> Source<'a> {
+    let size = held.entry.attr.size;
+    Source { fs: job.fs, caller: job.caller, node: held.node(), size }
+}

@@ -1,0 +1,462 @@
+//! Applies a stream: builds a subvolume aside, and makes it visible at once when the whole stream
+//! was verified.
+//!
+//! The stream is not trusted. Each record is checked by its checksum and applied as a call of the
+//! caller's; names are names, so no path leaves the subvolume, and no link is followed. Permission
+//! bits do not hold inside the subvolume, which is the caller's own; but a user other than root
+//! changes only inodes that this user owns, and gets no devices, owners and set-id bits.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
+use format::stream::{
+    FRAME_HEAD_BYTES, Head, Origin, PAYLOAD_BYTES_MAX, PREAMBLE_BYTES, Record, decode_frame,
+    decode_preamble,
+};
+use fs::{ChangeKind, Difference, Field, FileSystem, Fs, SnapshotInfo};
+use inode::{Caller, Enforce, FsError, NodeId};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{At, Error, Result};
+use crate::stage::Stage;
+use crate::token::Token;
+
+mod apply;
+
+use apply::Apply;
+
+/// Records, and bytes of contents, after which it is noted how many were applied.
+const NOTED_RECORDS: u64 = 10_000;
+const NOTED_BYTES: u64 = 64 << 20;
+/// Name of the hold on the last snapshot that was received.
+const HOLD: &[u8] = b"received";
+
+/// How a stream is received.
+#[derive(Debug, Clone, Default)]
+pub struct ReceiveOptions {
+    /// The name of the snapshot; `None`: that of the stream.
+    pub name: Option<Vec<u8>>,
+    /// Whether changes are given up that were made at the destination since the base.
+    pub force: bool,
+    /// Whether no hold is set on the snapshot.
+    pub no_hold: bool,
+}
+
+/// What was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// The snapshot.
+    pub snapshot: SnapshotInfo,
+    /// The base, if the stream was an increment.
+    pub base: Option<SnapshotInfo>,
+    /// Records that were applied.
+    pub records: u64,
+    /// Bytes of contents in them.
+    pub bytes: u64,
+}
+
+/// A stream that was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Suspended {
+    /// Where it goes on.
+    pub token: Token,
+}
+
+/// A stream that is applied.
+pub struct Receiver<'a> {
+    fs: &'a Fs,
+    caller: Caller,
+    /// The directory of the destination, which the caller of this holds, and the name in it.
+    destination: (NodeId, Vec<u8>),
+    options: ReceiveOptions,
+    buffer: Vec<u8>,
+    /// How much of the buffer was applied.
+    taken: usize,
+    digest: Xxh3,
+    has_preamble: bool,
+    work: Option<Work<'a>>,
+    is_complete: bool,
+    expected: (u64, u64),
+}
+
+/// A stream whose first record was read.
+struct Work<'a> {
+    apply: Apply<'a>,
+    origins: Vec<Origin>,
+    /// The identity by which the stage is found.
+    origin: Origin,
+    name: Vec<u8>,
+    base: Option<SnapshotInfo>,
+    /// Records left out, records applied, bytes of contents.
+    skipped: u64,
+    records: u64,
+    bytes: u64,
+    /// Records and bytes when it was last noted.
+    noted: (u64, u64),
+}
+
+impl<'a> Receiver<'a> {
+    /// Begins to receive. `parent` is held by the caller until this ends.
+    pub fn new(
+        fs: &'a Fs,
+        caller: &Caller,
+        (parent, name): (NodeId, &[u8]),
+        options: ReceiveOptions,
+    ) -> Receiver<'a> {
+        Receiver {
+            fs,
+            caller: caller.clone(),
+            destination: (parent, name.to_vec()),
+            options,
+            buffer: Vec::new(),
+            taken: 0,
+            digest: Xxh3::new(),
+            has_preamble: false,
+            work: None,
+            is_complete: false,
+            expected: (0, 0),
+        }
+    }
+
+    /// About how many bytes of contents and how many inodes the stream has; 0: unknown.
+    pub fn expected(&self) -> (u64, u64) {
+        self.expected
+    }
+
+    /// Whether the last record has arrived, and the stream was verified.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Records and bytes of contents that were applied.
+    pub fn done(&self) -> (u64, u64) {
+        self.work.as_ref().map_or((0, 0), |work| (work.records, work.bytes))
+    }
+
+    /// Applies the next bytes of the stream.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        self.buffer.extend_from_slice(bytes);
+        if !self.has_preamble {
+            if self.buffer.len() < PREAMBLE_BYTES {
+                return Ok(());
+            }
+            let preamble = &self.buffer[..PREAMBLE_BYTES];
+            decode_preamble(preamble)?;
+            self.digest.update(preamble);
+            self.taken = PREAMBLE_BYTES;
+            self.has_preamble = true;
+        }
+        let buffer = std::mem::take(&mut self.buffer);
+        let fed = self.frames(&buffer);
+        self.buffer = buffer;
+        fed
+    }
+
+    /// Whether more than one frame is waiting: then the caller sends too much at once. For tests
+    /// of the bound on memory.
+    pub fn waiting(&self) -> usize {
+        self.buffer.len() - self.taken
+    }
+
+    fn frames(&mut self, buffer: &[u8]) -> Result<()> {
+        while let Some((record, length)) = decode_frame(&buffer[self.taken..])? {
+            if self.is_complete {
+                return Err(Error::refused("something follows the end of the stream", ""));
+            }
+            let frame = &buffer[self.taken..self.taken + length];
+            match record {
+                Record::End { records, bytes, digest } => self.end((records, bytes), digest)?,
+                record => {
+                    self.digest.update(frame);
+                    self.record(&record)?;
+                }
+            }
+            self.taken += length;
+        }
+        debug_assert!(buffer.len() - self.taken <= PAYLOAD_BYTES_MAX + FRAME_HEAD_BYTES);
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+        match (record, &mut self.work) {
+            (Record::Head(head), None) => self.work = Some(self.begin(head)?),
+            (Record::Head(_), Some(_)) | (_, None) => {
+                return Err(Error::refused("the stream begins in its middle", ""));
+            }
+            (Record::Resume { path }, Some(work)) => {
+                if work.records > 0 || work.skipped == 0 {
+                    return Err(Error::refused("the stream goes on in its middle", ""));
+                }
+                work.apply.open(path)?;
+            }
+            (record, Some(work)) => {
+                work.apply.record(record)?;
+                work.records += 1;
+                if let Record::Data { bytes, .. } = record {
+                    work.bytes += bytes.len() as u64;
+                }
+                if work.records - work.noted.0 >= NOTED_RECORDS
+                    || work.bytes - work.noted.1 >= NOTED_BYTES
+                {
+                    work.note()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, (records, bytes): (u64, u64), digest: [u8; 16]) -> Result<()> {
+        let Some(work) = &self.work else {
+            return Err(Error::refused("the stream has no first record", ""));
+        };
+        let found = self.digest.digest128().to_be_bytes();
+        if (work.records, work.bytes, found) != (records, bytes, digest) {
+            return Err(Error::refused(
+                "the stream is damaged: its digest is not that of its bytes",
+                "send it again",
+            ));
+        }
+        self.is_complete = true;
+        Ok(())
+    }
+
+    /// Finds or makes what the stream is applied to.
+    fn begin(&mut self, head: &Head<'_>) -> Result<Work<'a>> {
+        let (fs, caller) = (self.fs, self.caller.clone());
+        let (parent, name) = (self.destination.0, self.destination.1.clone());
+        let destination = (parent, &name[..]);
+        self.expected = (head.bytes, head.changes);
+        let Some(&origin) = head.origins.first() else {
+            return Err(Error::refused("the stream does not tell what it is of", ""));
+        };
+        let present = match fs.lookup(&caller, parent, &name) {
+            Err(FsError::NotFound) => None,
+            found => Some(crate::walk::Held::new(fs, found?)),
+        };
+        let snapshot = self.options.name.clone().unwrap_or_else(|| head.name.to_vec());
+        let base = match (&present, head.bases.is_empty()) {
+            (None, true) => None,
+            (Some(_), true) => {
+                return Err(Error::refused(
+                    "the destination exists, and the stream is complete",
+                    "a complete stream makes a new directory: name one that does not exist",
+                ));
+            }
+            (None, false) => {
+                return Err(Error::refused(
+                    "the stream is an increment, and the destination does not exist",
+                    "receive its base there first",
+                ));
+            }
+            (Some(present), false) => Some(self.base(present.node(), head, &snapshot)?),
+        };
+        let found = Stage::find(fs, &caller, destination, origin)?;
+        let stage = match found {
+            Some((stage, applied)) if head.skipped > 0 && applied == head.skipped => stage,
+            Some((_, applied)) if head.skipped > 0 => {
+                let token = Token { origin, applied };
+                return Err(Error::refused(
+                    format!("the stream goes on elsewhere; the token is {token}"),
+                    "send it with `--resume` and this token",
+                ));
+            }
+            None if head.skipped > 0 => {
+                return Err(Error::refused(
+                    "the stream is the rest of one, and nothing of that is here",
+                    "send it without a token",
+                ));
+            }
+            found => {
+                if let Some((stage, _)) = found {
+                    stage.remove()?;
+                }
+                Stage::make(fs, &caller, destination, origin, base.as_ref().map(|base| base.root))?
+            }
+        };
+        let within = Caller { enforce: Enforce::Kernel, ..caller };
+        let apply = Apply::new(fs, within, stage, head.skipped > 0);
+        Ok(Work {
+            apply,
+            origins: head.origins.clone(),
+            origin,
+            name: snapshot,
+            base,
+            skipped: head.skipped,
+            records: 0,
+            bytes: 0,
+            noted: (0, 0),
+        })
+    }
+
+    /// The base of an increment among the snapshots of the destination.
+    fn base(&self, present: NodeId, head: &Head<'_>, name: &[u8]) -> Result<SnapshotInfo> {
+        let mut base = None;
+        for snapshot in self.fs.snapshot_list(&self.caller, present)? {
+            let origins = self.fs.origins(snapshot.subvol)?;
+            let shown = snapshot.name.escape_ascii().to_string();
+            if origins.iter().any(|origin| head.origins.contains(origin)) {
+                return Err(Error::refused(
+                    format!("the snapshot was received already: it is {shown} there"),
+                    "there is nothing to do",
+                ));
+            }
+            if snapshot.name == name {
+                return Err(Error::refused(
+                    format!("the destination has another snapshot {shown}"),
+                    "name the new one by `--name`",
+                ));
+            }
+            if origins.iter().any(|origin| head.bases.contains(origin)) {
+                base = Some(snapshot);
+            }
+        }
+        let base = base.ok_or_else(|| {
+            Error::refused(
+                "no snapshot of the destination is the base of the stream",
+                "send from a snapshot that was received there, or all, to a new directory",
+            )
+        })?;
+        if !self.options.force && self.has_changed((base.root, present))? {
+            return Err(Error::refused(
+                "the destination was changed since the base of the stream",
+                "`pando diff` shows how; `--force` gives these changes up",
+            ));
+        }
+        Ok(base)
+    }
+
+    fn has_changed(&self, nodes: (NodeId, NodeId)) -> Result<bool> {
+        let cancel = AtomicBool::new(false);
+        let mut has_changed = false;
+        let mut take = |change: &Difference| {
+            // A directory that got its name has another time of change.
+            let is_name = change.path().is_empty()
+                && change.kind == ChangeKind::Modified
+                && change.fields.iter().all(|field| field == Field::Ctime);
+            has_changed |= !is_name;
+            if has_changed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.fs.compare(&self.caller, nodes, &cancel, &mut take)?;
+        Ok(has_changed)
+    }
+
+    /// Makes what was received visible, if the stream was whole.
+    pub fn finish(mut self) -> Result<Received> {
+        if !self.is_complete {
+            return Err(Error::Cut);
+        }
+        let Some(work) = self.work.take() else { return Err(Error::Cut) };
+        let published = self.publish(&work);
+        if published.is_err() {
+            // The stream can be sent again.
+            drop_logged(&work.apply.stage);
+        }
+        let (snapshot, rolled_back) = published?;
+        if !self.options.no_hold {
+            self.hold(&snapshot, work.base.as_ref());
+        }
+        rolled_back?;
+        let Work { base, records, bytes, .. } = work;
+        Ok(Received { snapshot, base, records, bytes })
+    }
+
+    /// Takes the snapshot and puts it in place. The second result: a failure of the latter.
+    fn publish(&self, work: &Work<'a>) -> Result<(SnapshotInfo, Result<()>)> {
+        let (fs, caller) = (self.fs, &self.caller);
+        let (parent, name) = (self.destination.0, &self.destination.1[..]);
+        let stage = &work.apply.stage;
+        work.apply.settle()?;
+        let Some(_) = &work.base else {
+            let nodes = (stage.node(), stage.node());
+            let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
+            stage.publish(name)?;
+            return Ok((snapshot, Ok(())));
+        };
+        let present = crate::walk::Held::new(fs, fs.lookup(caller, parent, name)?);
+        let nodes = (stage.node(), present.node());
+        let snapshot = fs.snapshot_received(caller, nodes, &work.name, &work.origins)?;
+        let rolled_back = fs.rollback(caller, present.node(), &work.name).map_err(Error::from);
+        stage.remove()?;
+        Ok((snapshot, rolled_back))
+    }
+
+    /// Holds the new snapshot, the base of the next increment, instead of the last base.
+    fn hold(&self, snapshot: &SnapshotInfo, base: Option<&SnapshotInfo>) {
+        if let Err(error) = self.fs.hold(&self.caller, snapshot.subvol, HOLD) {
+            tracing::info!(%error, "a received snapshot is not held");
+            return;
+        }
+        if let Some(base) = base {
+            match self.fs.release(&self.caller, base.subvol, HOLD) {
+                Ok(()) | Err(FsError::NotFound) => {}
+                Err(error) => tracing::info!(%error, "the hold on a base is not released"),
+            }
+        }
+    }
+
+    /// Ends a stream that failed or was cut. What was applied stays if the stream can go on; of a
+    /// stream that is damaged or not allowed nothing stays.
+    pub fn give_up(mut self, because: Option<&Error>) -> Option<Suspended> {
+        let work = self.work.take()?;
+        let goes_on = match because {
+            None | Some(Error::Cut | Error::Interrupted) => true,
+            Some(Error::At { error, .. } | Error::Fs(error)) => {
+                matches!(error, FsError::NoSpace | FsError::QuotaExceeded | FsError::ReadOnly(_))
+            }
+            Some(_) => false,
+        };
+        if !goes_on {
+            drop_logged(&work.apply.stage);
+            return None;
+        }
+        Some(work.suspend())
+    }
+}
+
+impl Drop for Receiver<'_> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            work.suspend();
+        }
+    }
+}
+
+impl Work<'_> {
+    fn note(&mut self) -> Result<()> {
+        self.apply.stage.note(self.origin, self.skipped + self.records)?;
+        self.noted = (self.records, self.bytes);
+        Ok(())
+    }
+
+    /// Leaves the stage for the rest of the stream.
+    fn suspend(mut self) -> Suspended {
+        let applied = match self.note() {
+            Ok(()) => self.skipped + self.records,
+            Err(error) => {
+                tracing::info!(%error, "a stream goes on from where it was noted last");
+                self.skipped + self.noted.0
+            }
+        };
+        Suspended { token: Token { origin: self.origin, applied } }
+    }
+}
+
+fn drop_logged(stage: &Stage<'_>) {
+    if let Err(error) = stage.remove() {
+        tracing::warn!(%error, "what was received of a stream is not removed");
+    }
+}
+
+/// The token of a stream to a destination that was cut, by the identity of its snapshot.
+impl Receiver<'_> {
+    /// Whether a stage exists for a stream, and how much was applied.
+    pub fn token(
+        fs: &Fs,
+        caller: &Caller,
+        destination: (NodeId, &[u8]),
+    ) -> Result<Option<Token>> {
+        Stage::token(fs, caller, destination).at(destination.1)
+    }
+}

@@ -1,0 +1,131 @@
+//! Streams that were cut go on at any record, also after a crash, and lead to the same.
+
+use fs::{Engine, FileSystem, Fs, OpenOptions};
+use inode::NodeId;
+use testing::SimEnv;
+use transfer::{ReceiveOptions, Receiver, SendOptions, Token};
+
+use crate::listing::{assert_equal, list};
+use crate::world::{World, root};
+
+/// A directory with something of each kind, and a second state of it.
+fn source() -> (World, NodeId, NodeId) {
+    let world = World::new(Engine::Btree, 1);
+    world.mkdir("/top");
+    world.mkdir("/top/d");
+    let linked = world.file("/top/d/f", &vec![5; 400_000]);
+    world.fs.link(&root(), linked, world.at("/top"), b"g").unwrap();
+    world.file("/top/d/small", b"small");
+    world.mkdir("/top/gone");
+    world.file("/top/gone/x", b"x");
+    let before = world.snapshot("/top", "before");
+    world.rename("/top/d", "/top/e");
+    world.fs.rmr(&root(), world.at("/top"), b"gone").unwrap();
+    world.fs.write(&root(), linked, 300_000, &[6; 300_000]).unwrap();
+    world.fs.link(&root(), linked, world.at("/top/e"), b"more").unwrap();
+    world.file("/top/gone", b"a file");
+    let now = world.snapshot("/top", "now");
+    (world, before.root, now.root)
+}
+
+/// Applies the start of a stream, and returns the token.
+fn cut(fs: &Fs, stream: &[u8]) -> Option<Token> {
+    let parent = (NodeId::ROOT, &b"got"[..]);
+    let mut receiver = Receiver::new(fs, &root(), parent, ReceiveOptions::default());
+    for part in stream.chunks(5000) {
+        receiver.feed(part).expect("the start of a stream");
+    }
+    let token = receiver.give_up(None).map(|suspended| suspended.token);
+    assert_eq!(Receiver::token(fs, &root(), parent).expect("the root"), token);
+    token
+}
+
+#[test]
+fn a_stream_that_is_cut_anywhere_goes_on() {
+    let (world, before, now) = source();
+    let first = world.stream(None, before);
+    for (base, node) in [(None, before), (Some(before), now)] {
+        let whole = world.stream(base, node);
+        for at in (0..whole.len()).step_by(whole.len() / 60) {
+            let other = World::new(Engine::Btree, 2);
+            if base.is_some() {
+                other.receive("got", &first).expect("the base");
+            }
+            let mut rest = whole.clone();
+            let mut cuts = 0;
+            // It is cut again and again.
+            while let Some(token) = cut(&other.fs, &rest[..at.min(rest.len() / 2)]) {
+                let options = SendOptions { token: Some(token), ..SendOptions::default() };
+                rest = world.try_stream(&root(), base, node, &options).expect("the rest");
+                cuts += 1;
+                if cuts == 3 {
+                    break;
+                }
+            }
+            let received = other.receive("got", &rest);
+            let received = received.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
+            let expected = list(&world.fs, node);
+            let found = list(&other.fs, received.snapshot.root);
+            assert_equal(&format!("cut at {at}"), &expected, &found);
+            assert_eq!(other.names(), ["got"], "cut at {at}");
+        }
+    }
+}
+
+/// The power fails while a stream is applied: it goes on from what was noted last, and repeats
+/// what was applied since.
+#[test]
+fn a_stream_goes_on_after_a_crash() {
+    let (world, before, now) = source();
+    let first = world.stream(None, before);
+    for (base, node) in [(None, before), (Some(before), now)] {
+        let whole = world.stream(base, node);
+        for at in (100..whole.len()).step_by(whole.len() / 40) {
+            let other = World::new(Engine::Btree, 2);
+            if base.is_some() {
+                other.receive("got", &first).expect("the base");
+            }
+            let parent = (NodeId::ROOT, &b"got"[..]);
+            let mut receiver =
+                Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
+            receiver.feed(&whole[..at]).expect("the start of a stream");
+            other.fs.sync().expect("a disk");
+            // Nothing more is noted.
+            std::mem::forget(receiver);
+            let seed = at as u64;
+            let device = other.env.device.after_crash(testing::CrashPolicy::Random, seed);
+            let env = SimEnv::on(device, 3);
+            let fs = Fs::open(env.env(), &OpenOptions::default()).expect("a volume");
+            let other = World { fs, env };
+            let token = Receiver::token(&other.fs, &root(), parent).expect("the root");
+            let options = SendOptions { token, ..SendOptions::default() };
+            let rest = world.try_stream(&root(), base, node, &options).expect("the rest");
+            let received = other.receive("got", &rest);
+            let received = received.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
+            let expected = list(&world.fs, node);
+            let found = list(&other.fs, received.snapshot.root);
+            assert_equal(&format!("cut at {at}"), &expected, &found);
+            assert_eq!(other.names(), ["got"], "cut at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_token_of_another_snapshot_is_refused_and_a_stream_without_one_begins_again() {
+    let (world, before, now) = source();
+    let other = World::new(Engine::Btree, 2);
+    let whole = world.stream(None, before);
+    let token = cut(&other.fs, &whole[..whole.len() / 2]).expect("a token");
+    let options = SendOptions { token: Some(token), ..SendOptions::default() };
+    assert!(world.try_stream(&root(), None, now, &options).is_err());
+    let longer = Token { applied: 1 << 40, ..token };
+    let options = SendOptions { token: Some(longer), ..SendOptions::default() };
+    assert!(world.try_stream(&root(), None, before, &options).is_err());
+    other.receive("got", &whole).expect("it begins again");
+    assert_eq!(other.names(), ["got"]);
+    // The rest alone is of no use.
+    let options = SendOptions { token: Some(token), ..SendOptions::default() };
+    let rest = world.try_stream(&root(), None, before, &options).expect("the rest");
+    assert!(other.receive("elsewhere", &rest).is_err());
+    assert_eq!(other.names(), ["got"]);
+}
