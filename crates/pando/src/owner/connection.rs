@@ -19,7 +19,7 @@ use super::peer_wait::Outgoing;
 use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::{Load, Task};
-use super::{admission, calls};
+use super::{admission, calls, export};
 
 /// How soon a connection has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -269,6 +269,7 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::Stat { path }
         | Call::List { path, .. }
         | Call::Read { path }
+        | Call::Export { path }
         | Call::SnapshotCreate { path, .. }
         | Call::SnapshotList { path }
         | Call::Remove { path }
@@ -304,6 +305,7 @@ fn name(call: &Call<'_>) -> Option<&'static str> {
         Call::Diff { .. } => "a comparison",
         Call::Totals { .. } => "a count",
         Call::Read { .. } => "reading a file",
+        Call::Export { .. } => "an export",
         Call::Check => "a check",
         Call::Collect { .. } => "a collection",
         Call::QuotaSet { .. } | Call::OwnerQuotaSet { .. } | Call::QuotaCheck => {
@@ -390,6 +392,12 @@ fn answer<'a>(
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {
             calls::read(server.fs(), caller, path, replies, || server.end_turn(id))
+        }
+        (Call::Export { path }, _) => {
+            server.catch_up();
+            let send = &mut |body| replies.part(body);
+            export::export(server.fs(), caller, path, send, || server.end_turn(id))
+                .map(|()| Answer::Nothing)
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };

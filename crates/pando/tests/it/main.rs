@@ -23,6 +23,7 @@ mod admission;
 mod bad_input;
 mod bench;
 mod diff;
+mod export;
 mod find;
 mod find_actions;
 mod find_over_base;

@@ -1,0 +1,58 @@
+//! The command lines of `import` and `export`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+pub(crate) const IMPORT_HELP: &str = "\
+Keeps modes, times, owners (as root), extended attributes, hard links, symbolic links, holes
+and special files. SRC is read with your rights. What is already in DST with the same size and
+time is not copied again, so that an import which was interrupted (Ctrl-C) continues when the
+same command is run again. Nothing that DST has beyond SRC is removed.
+
+Examples:
+  pando import /usr/share /mnt/vol/share
+  pando import /home/alice /data/vol:/home/alice";
+
+pub(crate) const EXPORT_HELP: &str = "\
+SRC is a directory, DIR@SNAPSHOT, or a file. Exporting a snapshot gives one moment of the tree; the
+present may change while it is read. Keeps modes, times of nanoseconds, owners (in a directory: as
+root), extended attributes, access lists, hard links, symbolic links, special files, and holes of
+files over 64 KiB. You get what you may read; what you may not is named, and the exit code is 4.
+
+DST is a new directory. With --format tar it is a new file, or - for standard output, and the
+archive is in the pax format: GNU tar and bsdtar read it. Names in it begin with ./ as those of
+`tar -C SRC -cf - .`; owners are numbers; sockets are left out, as by tar.
+
+Examples:
+  pando export /mnt/vol/project@monday /backup/project
+  pando export --format tar /mnt/vol/project@monday - | zstd > project.tar.zst
+  pando export --format tar /data/vol:/project /backup/project.tar";
+
+/// What an export makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// A directory
+    Dir,
+    /// An archive in the pax format
+    Tar,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// What to copy: a path below a mount, or VOLDIR:/inner/path, or either with @SNAPSHOT
+    pub(crate) src: PathBuf,
+    /// A new directory; with --format tar a new file, or - for standard output
+    pub(crate) dst: PathBuf,
+    /// What to make
+    #[arg(long, value_enum, default_value = "dir")]
+    pub(crate) format: ExportFormat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// What to copy
+    pub(crate) src: PathBuf,
+    /// The new path: a path below a mount, or VOLDIR:/inner/path
+    pub(crate) dst: PathBuf,
+}
