@@ -1,11 +1,15 @@
 //! Tar archives: members with everything that this program keeps, written in the pax format of
 //! POSIX, and read in the forms that are in use (pax, GNU, ustar, v7).
 //!
-//! Header blocks are encoded and decoded by the crate `tar`; what it does not carry is here:
-//! extended attributes and access lists as pax records, times of nanoseconds, sparse files of all
-//! formats, and limits on what a hostile archive can make a reader keep in memory.
+//! The crate `tar` was not enough: it does not read GNU's sparse formats of pax archives, nor times
+//! before 1970, and it bounds the memory of a hostile header by nothing.
 
 pub(crate) mod acl;
+pub(crate) mod path;
+pub(crate) mod pax;
+pub(crate) mod read;
+#[cfg(test)]
+mod tests;
 pub(crate) mod write;
 
 /// Bytes of a block.

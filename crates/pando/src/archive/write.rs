@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 
 use format::acl::{ACCESS, DEFAULT};
-use tar::{EntryType, Header};
 use wire::{Attr, Kind};
 
 use super::{ACCESS_TEXT, BLOCK, DEFAULT_TEXT, XATTR, acl, padding};
@@ -53,17 +52,12 @@ pub(crate) fn member(member: &Member<'_>, out: &mut Vec<u8>) -> u64 {
     let stored = contents + map.len() as u64;
     attributes(&mut pax, member, &name, stored);
     if !pax.is_empty() {
-        let mut header = Header::new_ustar();
-        header.set_entry_type(EntryType::XHeader);
-        header.set_mode(0o644);
-        header.set_size(pax.len() as u64);
-        put_name(&mut header, &beside(b"PaxHeaders/", path));
-        header.set_cksum();
-        out.extend_from_slice(header.as_bytes());
+        let name = beside(b"PaxHeaders/", path);
+        out.extend_from_slice(&sealed(block(b'x', &name, 0o644, pax.len() as u64)));
         out.extend_from_slice(&pax);
         out.resize(out.len() + padding(pax.len() as u64), 0);
     }
-    out.extend_from_slice(header(member, &name, stored).as_bytes());
+    out.extend_from_slice(&header(member, &name, stored));
     out.extend_from_slice(&map);
     contents
 }
@@ -75,35 +69,61 @@ pub(crate) fn end(length: u64, out: &mut Vec<u8>) {
     out.resize(out.len() + (all - length) as usize, 0);
 }
 
-fn header(member: &Member<'_>, name: &[u8], stored: u64) -> Header {
+fn header(member: &Member<'_>, name: &[u8], stored: u64) -> [u8; BLOCK] {
     let attr = member.attr;
-    let mut header = Header::new_ustar();
     let kind = match attr.kind {
-        _ if member.hard => EntryType::Link,
-        Kind::File => EntryType::Regular,
-        Kind::Directory => EntryType::Directory,
-        Kind::Symlink => EntryType::Symlink,
-        Kind::Fifo | Kind::Socket => EntryType::Fifo,
-        Kind::CharDevice => EntryType::Char,
-        Kind::BlockDevice => EntryType::Block,
+        _ if member.hard => b'1',
+        Kind::File => b'0',
+        Kind::Directory => b'5',
+        Kind::Symlink => b'2',
+        Kind::Fifo | Kind::Socket => b'6',
+        Kind::CharDevice => b'3',
+        Kind::BlockDevice => b'4',
     };
-    header.set_entry_type(kind);
-    header.set_mode(attr.mode & 0o7777);
-    header.set_uid(attr.uid.min(ID_MAX).into());
-    header.set_gid(attr.gid.min(ID_MAX).into());
-    header.set_size(stored.min(SIZE_MAX));
-    header.set_mtime(u64::try_from(attr.mtime / 1_000_000_000).unwrap_or(0).min(SIZE_MAX));
-    put_name(&mut header, name);
-    if let Some(ustar) = header.as_ustar_mut() {
-        put(&mut ustar.linkname, member.link);
-        if matches!(attr.kind, Kind::CharDevice | Kind::BlockDevice) {
-            let (major, minor) = device(attr.rdev);
-            ustar.set_device_major(major);
-            ustar.set_device_minor(minor);
-        }
+    let mut block = block(kind, name, attr.mode & 0o7777, stored.min(SIZE_MAX));
+    octal(&mut block[108..116], attr.uid.min(ID_MAX).into());
+    octal(&mut block[116..124], attr.gid.min(ID_MAX).into());
+    let seconds = u64::try_from(attr.mtime / 1_000_000_000).unwrap_or(0);
+    octal(&mut block[136..148], seconds.min(SIZE_MAX));
+    put(&mut block[157..257], member.link);
+    if matches!(attr.kind, Kind::CharDevice | Kind::BlockDevice) {
+        let (major, minor) = device(attr.rdev);
+        octal(&mut block[329..337], major.into());
+        octal(&mut block[337..345], minor.into());
     }
-    header.set_cksum();
-    header
+    sealed(block)
+}
+
+/// A ustar header of root, without a checksum.
+fn block(kind: u8, name: &[u8], mode: u32, size: u64) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    put(&mut block[..100], name);
+    octal(&mut block[100..108], mode.into());
+    octal(&mut block[108..116], 0);
+    octal(&mut block[116..124], 0);
+    octal(&mut block[124..136], size);
+    octal(&mut block[136..148], 0);
+    block[156] = kind;
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    block
+}
+
+/// Sets the checksum: the sum of all bytes, its own taken as spaces.
+fn sealed(mut block: [u8; BLOCK]) -> [u8; BLOCK] {
+    block[148..156].fill(b' ');
+    let sum: u64 = block.iter().map(|&byte| u64::from(byte)).sum();
+    octal(&mut block[148..155], sum);
+    block
+}
+
+/// Octal digits that fill a field up to a NUL.
+fn octal(field: &mut [u8], mut number: u64) {
+    let digits = field.len() - 1;
+    for digit in field[..digits].iter_mut().rev() {
+        *digit = b'0' + (number & 7) as u8;
+        number >>= 3;
+    }
+    field[digits] = 0;
 }
 
 /// The pax records of what a ustar header cannot hold.
@@ -212,14 +232,8 @@ fn beside(folder: &[u8], path: &[u8]) -> Vec<u8> {
     [b"./", folder, name.unwrap_or(b".")].concat()
 }
 
-/// Sets the name, as much of it as there is space for.
-fn put_name(header: &mut Header, name: &[u8]) {
-    if let Some(ustar) = header.as_ustar_mut() {
-        put(&mut ustar.name, name);
-    }
-}
-
-fn put(field: &mut [u8; 100], bytes: &[u8]) {
+/// Sets a text, as much of it as there is space for.
+fn put(field: &mut [u8], bytes: &[u8]) {
     let length = bytes.len().min(field.len());
     field[..length].copy_from_slice(&bytes[..length]);
 }

@@ -348,11 +348,15 @@ fn answer<'a>(
     }
     let import = &mut work.import;
     let answered = match (call, import.as_mut()) {
-        (Call::ImportOpen { path, directory }, _) => {
-            Import::open(server.fs(), caller, path, directory, replies).map(|(opened, existed)| {
+        (Call::ImportOpen { path, directory, staged }, _) => {
+            let kind = (directory, staged);
+            Import::open(server.fs(), caller, path, kind, replies).map(|(opened, existed)| {
                 *import = Some(opened);
                 Answer::Entered { existed }
             })
+        }
+        (Call::ImportPublish { name }, Some(import)) => {
+            import.publish(name).map(|()| Answer::Nothing)
         }
         (Call::Import { items }, Some(import)) => {
             import.items(items);
@@ -369,7 +373,11 @@ fn answer<'a>(
             closed
         }
         (
-            Call::Import { .. } | Call::ImportEnter { .. } | Call::ImportFlush | Call::ImportClose,
+            Call::Import { .. }
+            | Call::ImportEnter { .. }
+            | Call::ImportPublish { .. }
+            | Call::ImportFlush
+            | Call::ImportClose,
             None,
         ) => Err(Failure::new(FailureKind::Protocol, "no import is open")),
         (Call::Scan { items }, _) => {
