@@ -12,6 +12,7 @@ mod search;
 mod session;
 mod snapshot;
 mod stream;
+mod transfer;
 mod trash;
 
 use std::ffi::OsString;
@@ -33,6 +34,8 @@ pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 pub(crate) use session::SessionVerb;
 pub(crate) use stream::{ReceiveArgs, SendArgs};
+pub(crate) use transfer::{Appear, ExportArgs, ExportFormat, ImportArgs, ImportFormat, OnConflict};
+use transfer::{EXPORT_HELP, IMPORT_HELP};
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
@@ -149,6 +152,9 @@ pub(crate) enum Verb {
     /// Copy a file or a tree into a volume: DST becomes a copy of SRC
     #[command(after_help = IMPORT_HELP)]
     Import(ImportArgs),
+    /// Copy a tree out of a volume: into a directory, or as an archive
+    #[command(after_help = EXPORT_HELP)]
+    Export(ExportArgs),
     /// Index an existing tree of any file system: attributes without contents
     #[command(after_help = index::HELP)]
     Index(IndexArgs),
@@ -229,16 +235,6 @@ fn mount_help() -> String {
     let options = fuse::options_help();
     format!("Options for -o, comma-separated:\n{options}\n{MOUNT_EXAMPLES}")
 }
-
-const IMPORT_HELP: &str = "\
-Keeps modes, times, owners (as root), extended attributes, hard links, symbolic links, holes
-and special files. SRC is read with your rights. What is already in DST with the same size and
-time is not copied again, so that an import which was interrupted (Ctrl-C) continues when the
-same command is run again. Nothing that DST has beyond SRC is removed.
-
-Examples:
-  pando import /usr/share /mnt/vol/share
-  pando import /home/alice /data/vol:/home/alice";
 
 const SNAPSHOT_HELP: &str = "\
 Through a mount, mkdir, rmdir, mv and ls in DIR/.snapshots do the same. DIR@NAME is what a snapshot
@@ -357,14 +353,6 @@ pub(crate) struct FindArgs {
     /// Paths, search-box queries, and the expression
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
-    /// What to copy
-    pub(crate) src: PathBuf,
-    /// The new path: a path below a mount, or VOLDIR:/inner/path
-    pub(crate) dst: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,9 +2,11 @@
 //! result into an exit code.
 
 mod access;
+mod archive;
 mod cli;
 mod cli_totals;
 mod environment;
+mod export;
 mod failure;
 mod find;
 mod host;
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Verb::Search(verb) => verbs::search::run(&verb, &mut output),
         Verb::Cat(args) => verbs::cat::run(&args, &mut output),
         Verb::Import(args) => verbs::import::run(&args, &mut output),
+        Verb::Export(args) => verbs::export::run(&args, &mut output),
         Verb::Index(args) => verbs::index::run(&args, &mut output),
         Verb::Snapshot(verb) => verbs::snapshot::run(&verb, &mut output),
         Verb::Clone(args) => verbs::clone::run(&args, &mut output),

@@ -148,6 +148,17 @@ impl Output {
         self.err.write_all(text.as_bytes()).unwrap_or_default();
     }
 
+    /// Writes a result to standard error, for a verb whose standard output is the data itself: an
+    /// object with `--json`, otherwise a line, unless quiet.
+    pub fn beside(&mut self, object: &Value, line: &str) {
+        if self.json {
+            let text = format!("{}\n", harmless_json(&object.to_string()));
+            self.err.write_all(text.as_bytes()).unwrap_or_default();
+        } else {
+            self.remark(line);
+        }
+    }
+
     /// A remark for people on standard error; prints nothing with `--json` or `--quiet`.
     pub fn remark(&mut self, text: &str) {
         if !self.json && !self.quiet {

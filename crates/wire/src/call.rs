@@ -13,7 +13,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error says which to restart.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 23;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +73,11 @@ pub enum Call<'a> {
     Find(Box<Find>),
     /// Contents of a file, streamed.
     Read {
+        /// The path.
+        path: &'a [u8],
+    },
+    /// Everything at a path and below it, with contents, streamed.
+    Export {
         /// The path.
         path: &'a [u8],
     },
@@ -277,6 +282,15 @@ pub enum Call<'a> {
         /// Whether a directory is imported (otherwise one file, symbolic link or special file,
         /// which is the first item, under any name).
         directory: bool,
+        /// Whether a directory that exists must be the caller's own and closed to others: it is
+        /// what an earlier import left, which becomes visible under another name when it is
+        /// complete.
+        staged: bool,
+    },
+    /// Gives the directory that the import began with another name, which must not exist.
+    ImportPublish {
+        /// The name.
+        name: &'a [u8],
     },
     /// Processes the next items of the import, in order. No separate answer: the answer to the next
     /// `ImportFlush` reports failed items.

@@ -113,6 +113,17 @@ pub enum Item<'a> {
         /// The number.
         hold: u64,
     },
+    /// Returns to the parent of the current directory, whose attributes stay.
+    Back,
+    /// Creates a hard link to what has a path below the destination. An existing object of the name
+    /// is replaced.
+    LinkTo {
+        /// Its name.
+        name: &'a [u8],
+        /// The parts of the path.
+        #[serde(borrow)]
+        target: Vec<&'a [u8]>,
+    },
 }
 
 /// An item that failed.

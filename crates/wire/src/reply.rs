@@ -28,6 +28,8 @@ pub enum Body {
     Leaving,
     /// Part: contents of a file.
     Data(Bytes),
+    /// Part: items of an export, as [`crate::ExportItem`] encodes them.
+    Exported(Bytes),
     /// Part: entries of a directory. With `List { recursive: true }` a new directory begins where
     /// `directory` changes.
     Entries {

@@ -3,7 +3,8 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use wire::{
-    Call, Hello, Item, Items, Reply, Request, ScanItem, Welcome, decode, encode, read_frame,
+    Call, ExportItem, Hello, Item, Items, Reply, Request, ScanItem, Welcome, decode, encode,
+    read_frame,
 };
 
 use crate::target::{Part, Target, no_checksum};
@@ -52,6 +53,29 @@ pub(crate) const TARGETS: &[Target] = &[
             let mut rest = bytes;
             let mut understood = false;
             while let Some(item) = Items::next(&mut rest) {
+                if item.is_err() {
+                    return false;
+                }
+                understood = true;
+            }
+            understood
+        },
+    },
+    Target {
+        name: "items-of-an-export",
+        part: Part::Decoders,
+        covers: &[],
+        make: |random| {
+            made(random, |values, out| {
+                ExportItem::deserialize(values).ok()?.push(out);
+                Some(())
+            })
+        },
+        repair: no_checksum,
+        run: |bytes| {
+            let mut rest = bytes;
+            let mut understood = false;
+            while let Some(item) = ExportItem::next(&mut rest) {
                 if item.is_err() {
                     return false;
                 }

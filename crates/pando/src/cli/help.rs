@@ -12,7 +12,7 @@ use super::Cli;
 /// Verbs by what they are for, in the order in which a user meets them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Volumes", &["format", "mount", "umount", "status", "session", "sync", "fsck", "gc"]),
-    ("Filling them", &["import", "index", "receive"]),
+    ("Filling and copying them", &["import", "export", "index", "receive"]),
     ("Snapshots and clones", &["snapshot", "clone", "rollback", "send", "subvolume", "rmr"]),
     (
         "Looking",

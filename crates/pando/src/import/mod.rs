@@ -5,10 +5,12 @@
 //! returns its entries, and the walk skips files with the same kind, size and time. So an
 //! interrupted import continues where it was.
 
+mod archived;
 mod count;
 mod itself;
 mod source;
 mod stream;
+mod tree;
 mod walk;
 
 use std::path::Path;
@@ -20,16 +22,20 @@ use device::{Clock, SystemClock};
 use indicatif::ProgressBar;
 use wire::FailureKind;
 
+use crate::cli::OnConflict;
 use crate::failure::Result;
 use crate::output::Output;
+pub(crate) use archived::{Archived, Options};
 pub(crate) use itself::refuse as refuse_itself;
+pub(crate) use tree::Visible;
 
 /// What to import.
 pub(crate) struct Import<'a> {
     /// The source, a path of the operating system.
     pub(crate) source: &'a Path,
-    /// The destination, a path inside the volume.
-    pub(crate) destination: &'a [u8],
+    /// The destination, a path inside the volume, and how it becomes visible.
+    pub(crate) destination: (&'a [u8], Visible<'a>),
+    pub(crate) on_conflict: OnConflict,
     /// Where progress is shown.
     pub(crate) bar: &'a ProgressBar,
 }
@@ -41,6 +47,8 @@ pub(crate) struct Outcome {
     pub(crate) imported: u64,
     /// Entries that the destination already has unchanged.
     pub(crate) unchanged: u64,
+    /// Entries of the destination that were kept, though they differ.
+    pub(crate) kept: u64,
     /// Bytes of contents sent.
     pub(crate) bytes: u64,
     /// Entries not imported, each with its reason on standard error.
@@ -73,7 +81,7 @@ impl Import<'_> {
         // The walk holds a descriptor per level.
         device::raise_descriptor_limit();
         let counter = count::start(self.source, self.bar, interrupted);
-        let mut walk = walk::Walk::new(connection, self.bar, interrupted, output);
+        let mut walk = walk::Walk::new(connection, self.on_conflict, self.bar, interrupted, output);
         let walked = walk.run(self.source, self.destination);
         let mut outcome = walk.into_outcome();
         counter.stop();

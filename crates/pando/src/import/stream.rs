@@ -101,6 +101,17 @@ impl Stream {
         }
     }
 
+    /// Waits until everything sent is done.
+    pub(super) fn wait(&mut self) -> Result<()> {
+        self.drain()
+    }
+
+    /// Sends another request of the import, after everything sent is done.
+    pub(super) fn request(&mut self, call: Call<'_>) -> Result<Answer> {
+        self.drain()?;
+        self.connection.ask(call)
+    }
+
     /// Ends the import; everything sent is durable then.
     pub(super) fn close(&mut self) -> Result<()> {
         self.drain()?;

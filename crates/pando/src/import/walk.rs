@@ -12,13 +12,16 @@ use client::Connection;
 use indicatif::ProgressBar;
 use inode::FsError;
 use rustix::fs::Stat;
-use wire::{Call, Failure, FailureKind, Item, Kind, ListEntry, QUOTA_HINT};
+use wire::{Answer, Call, Failure, FailureKind, Item, Kind, ListEntry, QUOTA_HINT};
 
 use super::Outcome;
 use super::source::{self, Directory, Xattrs};
 use super::stream::Stream;
+use super::tree::{Visible, conflict};
+use crate::cli::OnConflict;
 use crate::failure::{self, Result};
 use crate::output::Output;
+use crate::session;
 
 /// Files up to this length travel in one item.
 const WHOLE_FILE_BYTES: u64 = 64 << 10;
@@ -35,6 +38,7 @@ pub(super) struct Walk<'a> {
     /// them.
     links: BTreeMap<(u64, u64), u64>,
     keep_owner: bool,
+    on_conflict: OnConflict,
     bar: &'a ProgressBar,
     interrupted: &'a AtomicBool,
     output: &'a mut Output,
@@ -53,6 +57,7 @@ struct Level {
 impl<'a> Walk<'a> {
     pub(super) fn new(
         connection: Connection,
+        on_conflict: OnConflict,
         bar: &'a ProgressBar,
         interrupted: &'a AtomicBool,
         output: &'a mut Output,
@@ -63,6 +68,7 @@ impl<'a> Walk<'a> {
             levels: Vec::new(),
             links: BTreeMap::new(),
             keep_owner: rustix::process::geteuid().is_root(),
+            on_conflict,
             bar,
             interrupted,
             output,
@@ -76,14 +82,18 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks the source and sends everything.
-    pub(super) fn run(&mut self, source: &Path, destination: &[u8]) -> Result<()> {
+    pub(super) fn run(
+        &mut self,
+        source: &Path,
+        (destination, visible): (&[u8], Visible<'_>),
+    ) -> Result<()> {
         let followed = std::fs::metadata(source);
         let is_directory = match &followed {
             Ok(found) => found.is_dir(),
             // A dangling symbolic link can be imported.
             Err(_) => false,
         };
-        let open = Call::ImportOpen { path: destination, directory: is_directory };
+        let open = Call::ImportOpen { path: destination, directory: is_directory, staged: false };
         if is_directory {
             let directory =
                 Directory::open(source).map_err(|error| failure::source("read", source, &error))?;
@@ -104,8 +114,32 @@ impl<'a> Walk<'a> {
             self.levels.push(level);
             self.entry(&name, &stat, source)?;
         }
+        if let Visible::Whole(name) = visible
+            && !self.interrupted.load(Ordering::Relaxed)
+        {
+            match self.stream.request(Call::ImportPublish { name })? {
+                Answer::Nothing => {}
+                other => return Err(session::unexpected(&other)),
+            }
+        }
         self.stream.close()?;
         self.tell_errors()
+    }
+
+    /// Whether a name that differs from what the destination has may replace it.
+    fn may_replace(&mut self, name: &[u8], path: &Path) -> Result<bool> {
+        if self.levels.last().is_none_or(|level| !level.existing.contains_key(name)) {
+            return Ok(true);
+        }
+        match self.on_conflict {
+            OnConflict::Replace => Ok(true),
+            OnConflict::Skip => {
+                self.outcome.kept += 1;
+                self.bar.inc(1);
+                Ok(false)
+            }
+            OnConflict::Fail => Err(conflict().at(path.as_os_str().as_bytes())),
+        }
     }
 
     fn go_into(
@@ -207,6 +241,9 @@ impl<'a> Walk<'a> {
                     self.unchanged();
                     return Ok(());
                 }
+                if !self.may_replace(bytes, path)? {
+                    return Ok(());
+                }
                 self.outcome.imported += 1;
                 return self.stream.push(&Item::Link { name: bytes, held });
             }
@@ -215,6 +252,14 @@ impl<'a> Walk<'a> {
         }
         if self.is_there(bytes, stat) {
             self.unchanged();
+            return if hold == 0 {
+                Ok(())
+            } else {
+                self.stream.push(&Item::Hold { name: bytes, hold })
+            };
+        }
+        if !self.may_replace(bytes, path)? {
+            // Further names of it are links of what is there.
             return if hold == 0 {
                 Ok(())
             } else {

@@ -20,7 +20,7 @@ use super::scan::{self, Scan};
 use super::server::Server;
 use super::sessions::{Load, Task};
 use super::streams::{self, Receive};
-use super::{admission, calls, mounted};
+use super::{admission, calls, export, mounted};
 
 /// How soon a connection has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -279,6 +279,7 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::Stat { path }
         | Call::List { path, .. }
         | Call::Read { path }
+        | Call::Export { path }
         | Call::SnapshotCreate { path, .. }
         | Call::SnapshotList { path }
         | Call::Remove { path }
@@ -318,6 +319,7 @@ fn name(call: &Call<'_>) -> Option<&'static str> {
         Call::Diff { .. } => "a comparison",
         Call::Totals { .. } => "a count",
         Call::Read { .. } => "reading a file",
+        Call::Export { .. } => "an export",
         Call::Check => "a check",
         Call::Collect { .. } => "a collection",
         Call::QuotaSet { .. } | Call::OwnerQuotaSet { .. } | Call::QuotaCheck => {
@@ -360,11 +362,15 @@ fn answer<'a>(
     }
     let import = &mut work.import;
     let answered = match (call, import.as_mut()) {
-        (Call::ImportOpen { path, directory }, _) => {
-            Import::open(server.fs(), caller, path, directory, replies).map(|(opened, existed)| {
+        (Call::ImportOpen { path, directory, staged }, _) => {
+            let kind = (directory, staged);
+            Import::open(server.fs(), caller, path, kind, replies).map(|(opened, existed)| {
                 *import = Some(opened);
                 Answer::Entered { existed }
             })
+        }
+        (Call::ImportPublish { name }, Some(import)) => {
+            import.publish(name).map(|()| Answer::Nothing)
         }
         (Call::Import { items }, Some(import)) => {
             import.items(items);
@@ -381,7 +387,11 @@ fn answer<'a>(
             closed
         }
         (
-            Call::Import { .. } | Call::ImportEnter { .. } | Call::ImportFlush | Call::ImportClose,
+            Call::Import { .. }
+            | Call::ImportEnter { .. }
+            | Call::ImportPublish { .. }
+            | Call::ImportFlush
+            | Call::ImportClose,
             None,
         ) => Err(Failure::new(FailureKind::Protocol, "no import is open")),
         (Call::Scan { items }, _) => {
@@ -413,6 +423,12 @@ fn answer<'a>(
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {
             calls::read(server.fs(), caller, path, replies, || server.end_turn(id))
+        }
+        (Call::Export { path }, _) => {
+            server.catch_up();
+            let send = &mut |body| replies.part(body);
+            export::export(server.fs(), caller, path, send, || server.end_turn(id))
+                .map(|()| Answer::Nothing)
         }
         (call, _) => calls::answer(server, caller, &call, replies),
     };

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use device::Timestamp;
 use format::acl::{ACCESS, DEFAULT};
 use fs::{FileSystem, Follow, FsResult, NewNode, SetXattr, Volume};
-use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr, SetTime};
 use wire::{
     Answer, Body, Bytes, DecodeError, Failure, FailureKind, ImportAttr, Item, ItemError, Items,
@@ -44,6 +43,8 @@ const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 const TOO_DEEP: &str = "an import is at most 65,536 directories deep";
 const TOO_MANY_HELD: &str = "an import keeps the links of at most 1,048,576 files";
 
+mod names;
+
 type Xattrs<'a> = [(&'a [u8], &'a [u8])];
 
 /// An import under way on one connection.
@@ -57,6 +58,8 @@ pub(super) struct Import<'a> {
     held: BTreeMap<u64, NodeId>,
     /// The name of the only item, when the source is not a directory.
     single: Option<Vec<u8>>,
+    /// The parent directory and the present name of a directory that will get another name.
+    above: Option<(NodeId, Vec<u8>)>,
     errors: Vec<ItemError>,
     error_paths_bytes: usize,
     more_errors: u64,
@@ -83,7 +86,7 @@ impl<'a> Import<'a> {
         fs: &'a Volume,
         caller: &Caller,
         path: &[u8],
-        directory: bool,
+        (directory, staged): (bool, bool),
         replies: &mut Replies,
     ) -> Result<(Import<'a>, bool), Failure> {
         let mut import = Import {
@@ -94,6 +97,7 @@ impl<'a> Import<'a> {
             begun: None,
             held: BTreeMap::new(),
             single: None,
+            above: None,
             errors: Vec::new(),
             error_paths_bytes: 0,
             more_errors: 0,
@@ -114,6 +118,13 @@ impl<'a> Import<'a> {
                 import.make_directory(held.entry.node, name).map_err(|error| about(error, path))?;
             let inherits = import.bequeaths(held.entry.node);
             import.descend(node, b"", inherits);
+            if staged {
+                import.above = Some((
+                    fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?.node,
+                    name.to_vec(),
+                ));
+                import.check_own(node, path)?;
+            }
             if existed {
                 import.list(node, replies)?;
             }
@@ -216,7 +227,10 @@ impl<'a> Import<'a> {
             }
             Err(FsError::Exists) => {
                 let entry = self.fs.lookup(&self.caller, parent, name)?;
-                if entry.attr.kind == Kind::Directory {
+                if Volume::is_virtual(entry.node) {
+                    self.fs.forget(entry.node, 1);
+                    Err(FsError::NotPermitted("a directory that the volume only shows"))
+                } else if entry.attr.kind == Kind::Directory {
                     Ok((entry.node, true))
                 } else {
                     self.fs.forget(entry.node, 1);
@@ -230,7 +244,8 @@ impl<'a> Import<'a> {
     fn item(&mut self, item: &Item<'_>) {
         match item {
             Item::Enter { name } => self.enter(name),
-            Item::Leave { attr, xattrs } => self.leave(attr, xattrs),
+            Item::Leave { attr, xattrs } => self.leave(Some((attr, xattrs))),
+            Item::Back => self.leave(None),
             _ if self.left_out > 0 => {}
             Item::Data { offset, bytes } => self.data(*offset, bytes),
             Item::End { size, attr, xattrs, hold } => self.end(*size, attr, xattrs, *hold),
@@ -283,13 +298,15 @@ impl<'a> Import<'a> {
                             "the import of its first link failed",
                         ));
                     };
-                    let parent = import.parent();
-                    import.may_link(target)?;
-                    let made = import.replacing(name, |import| {
-                        import.fs.link(&import.caller, target, parent, name)
-                    })?;
-                    import.fs.invalidate_attributes(target);
-                    Ok(made.node)
+                    import.link(target, name)
+                });
+            }
+            Item::LinkTo { name, target } => {
+                self.finish(name, 0, |import, name| {
+                    let target = import.below(target)?;
+                    let linked = import.link(target, name);
+                    import.fs.forget(target, 1);
+                    linked
                 });
             }
             Item::Hold { name, hold } => {
@@ -298,21 +315,6 @@ impl<'a> Import<'a> {
                 });
             }
         }
-    }
-
-    /// Refuses a link to a file of another user, as the kernel does through a mount where
-    /// `fs.protected_hardlinks` is set: the other user could not remove what the link keeps.
-    fn may_link(&self, target: NodeId) -> FsResult<()> {
-        let attr = self.fs.getattr(&self.caller, target)?;
-        if self.caller.is_root() || attr.uid == self.caller.uid {
-            return Ok(());
-        }
-        let runs_as_group = SET_GID | 0o010;
-        let safe = attr.kind == Kind::File
-            && attr.mode & SET_UID == 0
-            && attr.mode & runs_as_group != runs_as_group
-            && self.fs.access(&self.caller, target, READ | WRITE).is_ok();
-        if safe { Ok(()) } else { Err(FsError::NotPermitted("a hard link to another user's file")) }
     }
 
     fn enter(&mut self, name: &[u8]) {
@@ -334,14 +336,18 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn leave(&mut self, attr: &ImportAttr, xattrs: &Xattrs<'_>) {
+    fn leave(&mut self, attributes: Option<(&ImportAttr, &Vec<(&[u8], &[u8])>)>) {
         if self.left_out > 0 {
             self.left_out -= 1;
             return;
         }
         let Some(level) = self.levels.last() else { return };
-        let dressed = self.dress(level.node, attr, xattrs, level.inherits);
-        self.fs.invalidate_node(level.node);
+        let (node, inherits) = (level.node, level.inherits);
+        let dressed = match attributes {
+            Some((attr, xattrs)) => self.dress(node, attr, xattrs, inherits),
+            None => Ok(()),
+        };
+        self.fs.invalidate_node(node);
         if let Err(error) = dressed {
             self.failed(b"", &error);
         }
@@ -523,7 +529,8 @@ impl<'a> Import<'a> {
 impl Drop for Import<'_> {
     fn drop(&mut self) {
         let begun = self.begun.take().map(|begun| begun.node);
-        let levels = self.levels.iter().map(|level| level.node);
+        let above = self.above.take().map(|(node, _)| node);
+        let levels = self.levels.iter().map(|level| level.node).chain(above);
         for node in levels.chain(self.held.values().copied()).chain(begun) {
             self.fs.forget(node, 1);
         }

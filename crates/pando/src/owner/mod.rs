@@ -20,6 +20,7 @@ pub(crate) mod detach;
 mod diff;
 mod door;
 mod elect;
+mod export;
 mod find;
 mod find_from;
 mod held;

@@ -1,30 +1,165 @@
 //! `pando import`: copies a tree into a volume, resumable.
 
+use std::fs::File;
+use std::hash::Hasher;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::json;
-use wire::{Failure, FailureKind};
+use siphasher::sip::SipHasher13;
+use wire::{Call, Failure, FailureKind};
 
-use crate::cli::ImportArgs;
-use crate::failure::Result;
-use crate::import::{self, Import, Outcome};
+use crate::cli::{Appear, ImportArgs, ImportFormat};
+use crate::failure::{self, Result};
+use crate::import::{self, Archived, Import, Options, Outcome, Visible};
 use crate::interrupt;
 use crate::output::{self, Output};
 use crate::place::Place;
 use crate::session::{self, Target};
 
+/// How the name of a directory begins that is not complete.
+const STAGED: &[u8] = b".pando-import.";
+/// Longest name.
+const NAME_BYTES_MAX: usize = 255;
+
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;
-    refuse_volume(&args.src)?;
-    import::refuse_itself(&args.src, &place)?;
+    if args.format == ImportFormat::Dir {
+        refuse_volume(&args.src)?;
+        refuse_stream(&args.src)?;
+        import::refuse_itself(&args.src, &place)?;
+        hint_archive(&args.src, output);
+    }
+    let staged = staged(args, &place)?;
     let interrupted = interrupt::flag()?;
     let bar = output.progress("names");
-    let import = Import { source: &args.src, destination: &place.inner, bar: &bar };
-    let outcome =
-        session::with(&place.volume, |connection| import.run(connection, &interrupted, output));
+    let destination = match &staged {
+        Some(staged) => (staged.path.as_slice(), Visible::Whole(&staged.name)),
+        None => (place.inner.as_slice(), Visible::Gradually),
+    };
+    let on_conflict = args.on_conflict;
+    let outcome = match args.format {
+        ImportFormat::Dir => {
+            let import = Import { source: &args.src, destination, on_conflict, bar: &bar };
+            session::with(&place.volume, |connection| import.run(connection, &interrupted, output))
+        }
+        ImportFormat::Tar => {
+            let options = Options { on_conflict, numeric_owner: args.numeric_owner };
+            let mut input = Some(opened(&args.src)?);
+            session::with(&place.volume, |connection| {
+                let input = input.take().ok_or_else(read_before)?;
+                let (bar, interrupted) = (&bar, &*interrupted);
+                let archive = Archived { input, destination, options, bar, interrupted };
+                archive.run(connection, output)
+            })
+        }
+    };
     bar.finish_and_clear();
-    report(args, &outcome.map_err(|failure| place.told(failure))?, output)
+    let outcome = outcome.map_err(|failure| match &staged {
+        Some(staged) => staged.told(place.told(failure), &place),
+        None => place.told(failure),
+    })?;
+    report(args, &outcome, output)
+}
+
+/// A directory that gets its name when it is complete.
+struct Staged {
+    /// Its path in the volume until then.
+    path: Vec<u8>,
+    /// Its name.
+    name: Vec<u8>,
+}
+
+impl Staged {
+    fn at(path: &[u8]) -> Option<Staged> {
+        let end = path.iter().rposition(|&byte| byte != b'/')? + 1;
+        let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let name = path[start..end].to_vec();
+        let mut hidden = [STAGED, &name].concat();
+        if hidden.len() > NAME_BYTES_MAX {
+            let mut hasher = SipHasher13::new();
+            hasher.write(&name);
+            hidden.truncate(NAME_BYTES_MAX - 17);
+            hidden.extend(format!(".{:016x}", hasher.finish()).bytes());
+        }
+        Some(Staged { path: [&path[..start], &hidden].concat(), name })
+    }
+
+    /// What is left of it after a failure.
+    fn told(&self, failure: Failure, place: &Place) -> Failure {
+        if failure.kind == FailureKind::Exists || !failure.hint.is_empty() {
+            return failure;
+        }
+        let left = output::printable(&place.shown(&self.path));
+        failure.hint(format!(
+            "nothing is visible; {left} may hold a part: the same command continues there, and \
+             `pando rmr` removes it"
+        ))
+    }
+}
+
+/// Whether the import becomes visible at its end.
+fn staged(args: &ImportArgs, place: &Place) -> Result<Option<Staged>> {
+    let wanted = args.appear.unwrap_or(match args.format {
+        ImportFormat::Dir => Appear::Gradually,
+        _ => Appear::Whole,
+    });
+    if wanted == Appear::Gradually {
+        return Ok(None);
+    }
+    let exists = |what: &str| {
+        let failure = Failure::new(FailureKind::Exists, what).at(place.typed());
+        Err(failure.hint("choose another name, or say --appear gradually"))
+    };
+    if args.format == ImportFormat::Dir && !args.src.is_dir() {
+        let message = "only what is a directory appears whole";
+        return Err(Failure::new(FailureKind::Invalid, message).at(args.src.as_os_str().as_bytes()));
+    }
+    match session::ask(place, &Call::Stat { path: &place.inner }) {
+        Err(failure) if failure.kind == FailureKind::NotFound => Ok(Staged::at(&place.inner)),
+        Err(failure) => Err(failure),
+        Ok(_) if args.appear.is_some() => exists("it exists, and would not appear as a whole"),
+        Ok(_) => Ok(None),
+    }
+}
+
+/// The bytes of an archive or a list.
+fn opened(source: &Path) -> Result<Box<dyn Read>> {
+    if source == Path::new("-") {
+        return Ok(Box::new(std::io::stdin()));
+    }
+    let file = File::open(source).map_err(|error| failure::source("open", source, &error))?;
+    let is_directory = file.metadata().is_ok_and(|found| found.is_dir());
+    if is_directory {
+        let failure = Failure::new(FailureKind::IsDirectory, "this is a directory");
+        let failure = failure.at(source.as_os_str().as_bytes());
+        return Err(failure.hint("without --format a directory is imported"));
+    }
+    Ok(Box::new(file))
+}
+
+fn read_before() -> Failure {
+    Failure::new(FailureKind::Leaving, "the daemon of the volume ended").hint("run it again")
+}
+
+/// Refuses standard input where a directory or file is expected.
+fn refuse_stream(source: &Path) -> Result<()> {
+    if source != Path::new("-") || source.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let message = "what standard input holds is not known";
+    Err(Failure::new(FailureKind::Invalid, message).hint("say --format tar"))
+}
+
+/// Remarks that an archive is imported as a file.
+fn hint_archive(source: &Path, output: &mut Output) {
+    let name = source.file_name().unwrap_or_default().as_bytes();
+    let is_archive = name.windows(4).any(|part| part == b".tar")
+        || [&b".tgz"[..], b".tzst"].iter().any(|end| name.ends_with(end));
+    if is_archive && source.is_file() {
+        output.remark("the archive is imported as a file; --format tar imports what is in it");
+    }
 }
 
 /// Refuses `VOLDIR:/path` as a source, unless a file of the operating system has that name.
@@ -43,6 +178,7 @@ fn report(args: &ImportArgs, outcome: &Outcome, output: &mut Output) -> Result<(
         "destination": args.dst.to_string_lossy(),
         "imported": outcome.imported,
         "unchanged": outcome.unchanged,
+        "kept": outcome.kept,
         "bytes": outcome.bytes,
         "failed": outcome.failed,
         "seconds": outcome.seconds,

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::world::{World, answer, is_root, signal, wait_until};
 
 /// A tree with one of everything.
-fn sample(root: &Path) {
+pub(crate) fn sample(root: &Path) {
     fs::create_dir_all(root.join("d/e/empty")).unwrap();
     fs::write(root.join("small"), "small").unwrap();
     fs::write(root.join("empty"), "").unwrap();
@@ -51,7 +51,7 @@ fn sample(root: &Path) {
 }
 
 /// Asserts that two trees are the same, except for access times.
-fn assert_same(one: &Path, other: &Path) {
+pub(crate) fn assert_same(one: &Path, other: &Path) {
     let (left, right) = (fs::symlink_metadata(one).unwrap(), fs::symlink_metadata(other).unwrap());
     let shown = other.display();
     assert_eq!(left.file_type(), right.file_type(), "{shown}");

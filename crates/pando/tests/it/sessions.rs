@@ -54,7 +54,7 @@ fn open_to_all() -> World {
 }
 
 fn begin_import(connection: &mut Connection, path: &[u8]) {
-    let answer = connection.ask(Call::ImportOpen { path, directory: true });
+    let answer = connection.ask(Call::ImportOpen { path, directory: true, staged: false });
     assert!(matches!(answer, Ok(Answer::Entered { .. })), "{answer:?}");
 }
 

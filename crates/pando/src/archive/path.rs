@@ -1,0 +1,44 @@
+//! Names of members, which are below the destination whatever they say.
+//!
+//! A leading slash is ignored, as by other programs, and so are `.` and empty parts. A name with
+//! `..` is refused: it could only be meant to lead out, or around something.
+
+/// The parts of a member's path below the destination; none: the destination itself.
+pub(crate) type Parts = Vec<Vec<u8>>;
+
+/// Why a path is refused.
+pub(crate) const LEADS_OUT: &str = "a name with `..` in it is not imported";
+const WITH_NUL: &str = "a name with a NUL in it is not imported";
+
+/// Divides a path. The error is the reason why it is refused.
+pub(crate) fn parts(path: &[u8]) -> Result<Parts, &'static str> {
+    if path.contains(&0) {
+        return Err(WITH_NUL);
+    }
+    let mut parts = Vec::new();
+    for part in path.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return Err(LEADS_OUT),
+            part => parts.push(part.to_vec()),
+        }
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_below() {
+        assert_eq!(parts(b"./a//b/./c/"), parts(b"/a/b/c"));
+        assert_eq!(parts(b"/a/b/c").unwrap(), [b"a", b"b", b"c"]);
+        assert_eq!(parts(b"./").unwrap(), Vec::<Vec<u8>>::new());
+        assert_eq!(parts(b"...").unwrap(), [b"..."]);
+        for refused in [&b".."[..], b"../a", b"a/../b", b"a/..", b"/..", b"a\0b"] {
+            let why = if refused.contains(&0) { WITH_NUL } else { LEADS_OUT };
+            assert_eq!(parts(refused), Err(why), "{}", refused.escape_ascii());
+        }
+    }
+}

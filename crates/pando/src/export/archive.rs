@@ -1,0 +1,177 @@
+//! An export to a tar archive.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use wire::{Failure, FailureKind, Kind};
+
+use super::{Exported, Sink};
+use crate::archive::padding;
+use crate::archive::write::{self, Member};
+use crate::failure::{self, Result};
+
+/// Bytes that are written at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// An archive that is written.
+pub(crate) struct Archive {
+    out: BufWriter<Box<dyn Write>>,
+    /// The file, if it is one that this export made.
+    file: Option<(File, PathBuf)>,
+    finished: bool,
+    length: u64,
+    header: Vec<u8>,
+    /// Bytes that fill up the file begun.
+    pad: usize,
+    /// Names are below `.`, unless a single file is exported.
+    below: bool,
+}
+
+impl Archive {
+    /// An archive on standard output.
+    pub(crate) fn standard_output() -> Archive {
+        Archive::new(Box::new(io::stdout()), None)
+    }
+
+    /// An archive in a new file.
+    pub(crate) fn create(path: &Path) -> Result<Archive> {
+        let file = File::options().write(true).create_new(true).open(path);
+        let file = file.map_err(|error| failure::io("create", path, &error))?;
+        let out = file.try_clone().map_err(|error| failure::io("write", path, &error))?;
+        Ok(Archive::new(Box::new(out), Some((file, path.to_owned()))))
+    }
+
+    fn new(out: Box<dyn Write>, file: Option<(File, PathBuf)>) -> Archive {
+        Archive {
+            out: BufWriter::with_capacity(BUFFER_BYTES, out),
+            file,
+            finished: false,
+            length: 0,
+            header: Vec::new(),
+            pad: 0,
+            below: false,
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(|error| self.told(&error))?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn told(&self, error: &io::Error) -> Failure {
+        match &self.file {
+            Some((_, path)) => failure::io("write", path, error),
+            None => {
+                let message = format!("cannot write to standard output: {error}");
+                Failure::new(failure::io_kind(error), message)
+            }
+        }
+    }
+
+    fn name(&self, path: &[u8]) -> Vec<u8> {
+        if self.below { [b"./", path].concat() } else { path.to_vec() }
+    }
+
+    /// Writes the headers of a member, and remembers how its contents are filled up.
+    fn member(
+        &mut self,
+        one: &Exported<'_>,
+        (link, hard): (&[u8], bool),
+        ranges: Option<&[(u64, u64)]>,
+    ) -> Result<()> {
+        let mut path = self.name(one.path);
+        if one.attr.kind == Kind::Directory && !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        let mut header = std::mem::take(&mut self.header);
+        header.clear();
+        let Exported { attr, xattrs, .. } = *one;
+        let member = Member { path: &path, attr, xattrs, link, hard, ranges };
+        let contents = write::member(&member, &mut header);
+        self.pad = padding(contents);
+        let wrote = self.write(&header);
+        self.header = header;
+        wrote
+    }
+
+    fn fill_up(&mut self) -> Result<()> {
+        let zeros = [0; crate::archive::BLOCK];
+        let pad = std::mem::take(&mut self.pad);
+        self.write(&zeros[..pad])
+    }
+}
+
+impl Sink for Archive {
+    fn enter(&mut self, one: &Exported<'_>) -> Result<()> {
+        self.below = true;
+        self.member(one, (b"", false), None)
+    }
+
+    fn leave(&mut self, _one: &Exported<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn file(&mut self, one: &Exported<'_>, data: &[u8]) -> Result<()> {
+        self.member(one, (b"", false), None)?;
+        self.write(data)?;
+        self.fill_up()
+    }
+
+    fn begin(&mut self, one: &Exported<'_>, ranges: &[(u64, u64)]) -> Result<()> {
+        let whole = matches!(ranges, [(0, length)] if *length == one.attr.size);
+        self.member(one, (b"", false), (!whole).then_some(ranges))
+    }
+
+    fn data(&mut self, bytes: &[u8]) -> Result<()> {
+        self.write(bytes)
+    }
+
+    fn end(&mut self, _one: &Exported<'_>) -> Result<()> {
+        self.fill_up()
+    }
+
+    fn other(&mut self, one: &Exported<'_>, target: &[u8]) -> Result<bool> {
+        if one.attr.kind == Kind::Socket {
+            return Ok(false);
+        }
+        self.member(one, (target, false), None).map(|()| true)
+    }
+
+    fn link(&mut self, one: &Exported<'_>, first: &[u8]) -> Result<()> {
+        let first = self.name(first);
+        self.member(one, (&first, true), None)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let mut end = Vec::new();
+        write::end(self.length, &mut end);
+        self.write(&end)?;
+        self.out.flush().map_err(|error| self.told(&error))?;
+        if let Some((file, _)) = &self.file {
+            file.sync_all().map_err(|error| self.told(&error))?;
+        }
+        self.finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Archive {
+    /// An archive that is not complete does not stay.
+    fn drop(&mut self) {
+        if let Some((_, path)) = self.file.take().filter(|_| !self.finished) {
+            std::fs::remove_file(path).unwrap_or_default();
+        }
+    }
+}
+
+/// Refuses an archive on a terminal.
+pub(crate) fn refuse_terminal() -> Result<()> {
+    use std::io::IsTerminal;
+    if !io::stdout().is_terminal() {
+        return Ok(());
+    }
+    let message = "an archive is not written to a terminal";
+    Err(Failure::new(FailureKind::Invalid, message).hint("name a file, or pipe it into a program"))
+}

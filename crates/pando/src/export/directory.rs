@@ -1,0 +1,304 @@
+//! An export to a new directory of another file system.
+//!
+//! Everything is made below descriptors of directories that this export made itself, under names
+//! that did not exist: what another process puts there is neither followed nor replaced.
+//! Directories are closed to others until they are complete.
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, Timespec, Timestamps, Uid, XattrFlags,
+};
+use wire::{Attr, Failure, FailureKind, Kind};
+
+use super::{Exported, Sink, Xattrs};
+use crate::failure::{self, Result};
+
+/// A directory that is written.
+pub(crate) struct Directory {
+    destination: PathBuf,
+    /// The directory that holds the destination, then those on the current path.
+    levels: Vec<OwnedFd>,
+    file: Option<Begun>,
+    keep_owner: bool,
+    problems: Vec<Failure>,
+}
+
+struct Begun {
+    file: OwnedFd,
+    /// Ranges that are not written yet: offset and length.
+    ranges: std::vec::IntoIter<(u64, u64)>,
+    current: (u64, u64),
+}
+
+impl Directory {
+    /// The destination must not exist yet.
+    pub(crate) fn create(destination: &Path) -> Result<Directory> {
+        if destination.symlink_metadata().is_ok() {
+            let message = format!("{} exists", destination.display());
+            let failure = Failure::new(FailureKind::Exists, message);
+            return Err(failure.hint("an export makes a new directory: choose another name"));
+        }
+        let invalid = || Failure::new(FailureKind::Invalid, "the path must end with a name");
+        destination.file_name().ok_or_else(invalid)?;
+        let parent = match destination.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(parent, flags, Mode::empty());
+        let parent = opened.map_err(|error| failure::io("open", parent, &error.into()))?;
+        // A descriptor for each level.
+        device::raise_descriptor_limit();
+        Ok(Directory {
+            destination: destination.to_owned(),
+            levels: vec![parent],
+            file: None,
+            keep_owner: rustix::process::geteuid().is_root(),
+            problems: Vec::new(),
+        })
+    }
+
+    fn at(&self, path: &[u8]) -> PathBuf {
+        if path.is_empty() {
+            return self.destination.clone();
+        }
+        self.destination.join(OsStr::from_bytes(path))
+    }
+
+    fn told(&self, doing: &str, path: &[u8], error: rustix::io::Errno) -> Failure {
+        failure::io(doing, &self.at(path), &error.into())
+    }
+
+    fn parent(&self) -> Result<&OwnedFd> {
+        let none = || Failure::new(FailureKind::Protocol, "an export leaves its directory");
+        self.levels.last().ok_or_else(none)
+    }
+
+    /// The name of an entry in the current directory.
+    fn name(&self, path: &[u8]) -> Result<CString> {
+        let name = match self.levels.len() {
+            // The exported directory or single file itself.
+            0 | 1 => self.destination.file_name().unwrap_or_default().as_bytes(),
+            _ => path.rsplit(|&byte| byte == b'/').next().unwrap_or(path),
+        };
+        CString::new(name).map_err(|_| Failure::new(FailureKind::Invalid, "a name with a NUL"))
+    }
+
+    fn make_file(&self, path: &[u8]) -> Result<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(0o600);
+        let made =
+            rustix::fs::openat(self.parent()?, self.name(path)?, flags | OFlags::CLOEXEC, mode);
+        made.map_err(|error| self.told("create", path, error))
+    }
+
+    /// Sets everything that an open file or directory keeps; times last.
+    fn dress(&mut self, file: &impl AsFd, one: &Exported<'_>) -> Result<()> {
+        let Exported { path, attr, xattrs } = *one;
+        let told = |error| self.told("set the attributes of", path, error);
+        if self.keep_owner {
+            let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
+            rustix::fs::fchown(file, Some(uid), Some(gid)).map_err(told)?;
+        }
+        rustix::fs::fchmod(file, mode(attr)).map_err(told)?;
+        self.set_xattrs(path, xattrs, &|name, value| {
+            rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
+        });
+        let told = |error| self.told("set the times of", path, error);
+        rustix::fs::futimens(file, &times(attr)).map_err(told)
+    }
+
+    /// What cannot be set is reported, and the export continues.
+    fn set_xattrs(
+        &mut self,
+        path: &[u8],
+        xattrs: &Xattrs<'_>,
+        set: &dyn Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
+    ) {
+        for (name, value) in xattrs {
+            let of_user = name.starts_with(b"user.") || name.starts_with(b"system.posix_acl");
+            if !self.keep_owner && !of_user {
+                continue;
+            }
+            if let Err(error) = set(OsStr::from_bytes(name), value) {
+                let doing = format!("set {} of", name.escape_ascii());
+                let failure = self.told(&doing, path, error);
+                self.problems.push(failure);
+            }
+        }
+    }
+
+    fn write_at(&self, file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
+        while !bytes.is_empty() {
+            match rustix::io::pwrite(file, bytes, offset) {
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    offset += written as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(self.told("write below", b"", error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Directory {
+    fn enter(&mut self, one: &Exported<'_>) -> Result<()> {
+        let (parent, name) = (self.parent()?, self.name(one.path)?);
+        let made = rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(0o700));
+        made.map_err(|error| self.told("create", one.path, error))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(parent, &name, flags, Mode::empty());
+        let opened = opened.map_err(|error| self.told("open", one.path, error))?;
+        self.levels.push(opened);
+        Ok(())
+    }
+
+    fn leave(&mut self, one: &Exported<'_>) -> Result<()> {
+        match self.levels.pop() {
+            Some(directory) => self.dress(&directory, one),
+            None => Ok(()),
+        }
+    }
+
+    fn file(&mut self, one: &Exported<'_>, data: &[u8]) -> Result<()> {
+        let file = self.make_file(one.path)?;
+        self.write_at(&file, data, 0)?;
+        self.dress(&file, one)
+    }
+
+    fn begin(&mut self, one: &Exported<'_>, ranges: &[(u64, u64)]) -> Result<()> {
+        let file = self.make_file(one.path)?;
+        let sized = rustix::fs::ftruncate(&file, one.attr.size);
+        sized.map_err(|error| self.told("set the length of", one.path, error))?;
+        let ranges = ranges.to_vec().into_iter();
+        self.file = Some(Begun { file, ranges, current: (0, 0) });
+        Ok(())
+    }
+
+    fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let Some(mut begun) = self.file.take() else { return Ok(()) };
+        while !bytes.is_empty() {
+            if begun.current.1 == 0 {
+                let Some(next) = begun.ranges.next() else { break };
+                begun.current = next;
+                continue;
+            }
+            let (offset, left) = begun.current;
+            let take = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let (now, later) = bytes.split_at(take);
+            self.write_at(&begun.file, now, offset)?;
+            begun.current = (offset + take as u64, left - take as u64);
+            bytes = later;
+        }
+        self.file = Some(begun);
+        Ok(())
+    }
+
+    fn end(&mut self, one: &Exported<'_>) -> Result<()> {
+        match self.file.take() {
+            Some(begun) => self.dress(&begun.file, one),
+            None => Ok(()),
+        }
+    }
+
+    fn other(&mut self, one: &Exported<'_>, target: &[u8]) -> Result<bool> {
+        let Exported { path, attr, xattrs } = *one;
+        let (parent, name) = (self.parent()?, self.name(path)?);
+        let kind = match attr.kind {
+            Kind::Fifo => Some(FileType::Fifo),
+            Kind::Socket => Some(FileType::Socket),
+            Kind::CharDevice => Some(FileType::CharacterDevice),
+            Kind::BlockDevice => Some(FileType::BlockDevice),
+            _ => None,
+        };
+        let made = match kind {
+            None => rustix::fs::symlinkat(OsStr::from_bytes(target), parent, &name),
+            Some(kind) => {
+                let number = device_number(attr.rdev);
+                rustix::fs::mknodat(parent, &name, kind, Mode::from_raw_mode(0o600), number)
+            }
+        };
+        let device = matches!(attr.kind, Kind::CharDevice | Kind::BlockDevice);
+        if made == Err(rustix::io::Errno::PERM) && device {
+            let failure = self.told("create the device", path, rustix::io::Errno::PERM);
+            self.problems.push(failure);
+            return Ok(true);
+        }
+        made.map_err(|error| self.told("create", path, error))?;
+        let told = |error| self.told("set the attributes of", path, error);
+        if self.keep_owner {
+            let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::chownat(parent, &name, Some(uid), Some(gid), flags).map_err(told)?;
+        }
+        if kind.is_some() {
+            let flags = AtFlags::empty();
+            rustix::fs::chmodat(parent, &name, mode(attr), flags).map_err(told)?;
+        }
+        let whole = self.at(path);
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let timed = rustix::fs::utimensat(parent, &name, &times(attr), flags);
+        timed.map_err(|error| self.told("set the times of", path, error))?;
+        self.set_xattrs(path, xattrs, &|name, value| {
+            rustix::fs::lsetxattr(&whole, name, value, XattrFlags::empty())
+        });
+        Ok(true)
+    }
+
+    fn link(&mut self, one: &Exported<'_>, first: &[u8]) -> Result<()> {
+        let linked = {
+            let (parent, name) = (self.parent()?, self.name(one.path)?);
+            // The second level is the exported directory: `first` is relative to it.
+            let from = self.levels.get(1);
+            let flags = AtFlags::empty();
+            match from {
+                Some(from) => {
+                    rustix::fs::linkat(from, OsStr::from_bytes(first), parent, name, flags)
+                }
+                None => rustix::fs::linkat(CWD, self.at(first), parent, name, flags),
+            }
+        };
+        if let Err(error) = linked {
+            let failure = self.told("link", one.path, error);
+            self.problems.push(failure);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match self.levels.first() {
+            Some(parent) => {
+                rustix::fs::syncfs(parent).map_err(|error| self.told("make durable", b"", error))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn problems(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.problems)
+    }
+}
+
+fn mode(attr: &Attr) -> Mode {
+    Mode::from_raw_mode((attr.mode & 0o7777) as RawMode)
+}
+
+fn times(attr: &Attr) -> Timestamps {
+    let time = |nanos: i64| Timespec {
+        tv_sec: nanos.div_euclid(1_000_000_000),
+        tv_nsec: nanos.rem_euclid(1_000_000_000),
+    };
+    Timestamps { last_access: time(attr.atime), last_modification: time(attr.mtime) }
+}
+
+/// A device number of the system, from the 32 bits of the volume.
+fn device_number(rdev: u32) -> u64 {
+    let (major, minor) = ((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & !0xff));
+    rustix::fs::makedev(major, minor)
+}

@@ -1,0 +1,400 @@
+//! Puts nodes at any path below the destination, in any order: what archives and manifests need.
+//!
+//! Directories are made as their names come up. They get their attributes at the end, because
+//! anything may still be made below them; until then they are closed to other users. For each of
+//! them one record is kept in memory, and for each that existed before, the names in it.
+//!
+//! What existed before the import began is a conflict, unless it is the same by kind, length, time
+//! and target: then an earlier run has imported it. A directory over a directory is none, either.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::Connection;
+use indicatif::ProgressBar;
+use inode::FsError;
+use wire::{Answer, Call, Failure, FailureKind, ImportAttr, Item, Kind, ListEntry, QUOTA_HINT};
+
+use super::Outcome;
+use super::stream::Stream;
+use crate::archive::path::Parts;
+use crate::cli::OnConflict;
+use crate::failure::Result;
+use crate::output::Output;
+use crate::session;
+
+/// Names and values of extended attributes.
+pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// How a directory becomes visible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visible<'a> {
+    /// Under this name when it is complete; until then it has another one.
+    Whole(&'a [u8]),
+    /// Name by name.
+    Gradually,
+}
+
+/// A tree under way.
+pub(super) struct Tree<'a> {
+    stream: Stream,
+    pub(super) outcome: Outcome,
+    on_conflict: OnConflict,
+    /// Whether this run owns what it finds: what an earlier run of the same import left.
+    staged: bool,
+    levels: Vec<Level>,
+    /// Attributes of directories, for the end.
+    attributes: BTreeMap<Parts, (ImportAttr, Xattrs)>,
+    /// What directories that existed before hold, while they are not current.
+    existing: BTreeMap<Parts, Names>,
+    /// Whether everything was sent, and directories get their attributes.
+    finishing: bool,
+    /// Paths that cannot be entered; what is below is left out.
+    blocked: BTreeSet<Parts>,
+    bar: &'a ProgressBar,
+    interrupted: &'a AtomicBool,
+    output: &'a mut Output,
+}
+
+/// The names that a directory had before the import.
+type Names = BTreeMap<Vec<u8>, ListEntry>;
+
+struct Level {
+    name: Vec<u8>,
+    /// Empty for a new directory.
+    existing: Names,
+    existed: bool,
+}
+
+/// What is made, beside its contents.
+pub(super) struct Node<'a> {
+    pub(super) kind: Kind,
+    pub(super) attr: ImportAttr,
+    pub(super) xattrs: &'a Xattrs,
+    pub(super) size: u64,
+    pub(super) rdev: u32,
+    /// The target of a symbolic link.
+    pub(super) target: &'a [u8],
+}
+
+impl<'a> Tree<'a> {
+    /// Begins an import to a path of the volume.
+    pub(super) fn open(
+        connection: Connection,
+        (destination, visible): (&[u8], Visible<'_>),
+        on_conflict: OnConflict,
+        (bar, interrupted): (&'a ProgressBar, &'a AtomicBool),
+        output: &'a mut Output,
+    ) -> Result<Tree<'a>> {
+        let mut stream = Stream::new(connection, bar);
+        let staged = visible != Visible::Gradually;
+        let open = Call::ImportOpen { path: destination, directory: true, staged };
+        let (existing, existed) = stream.ask(open)?;
+        let top = Level { name: Vec::new(), existing: by_name(existing), existed };
+        let mut tree = Tree {
+            stream,
+            outcome: Outcome::default(),
+            on_conflict: if staged { OnConflict::Replace } else { on_conflict },
+            staged,
+            levels: vec![top],
+            attributes: BTreeMap::new(),
+            existing: BTreeMap::new(),
+            finishing: false,
+            blocked: BTreeSet::new(),
+            bar,
+            interrupted,
+            output,
+        };
+        if !existed || staged {
+            tree.attributes.insert(Vec::new(), (default_directory(), Vec::new()));
+        }
+        Ok(tree)
+    }
+
+    /// Whether the caller interrupted the import.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Ends the import: directories get their attributes, and the whole its name.
+    pub(super) fn finish(&mut self, visible: Visible<'_>) -> Result<()> {
+        let mut attributes = std::mem::take(&mut self.attributes);
+        self.finishing = true;
+        // A directory follows all that is below it.
+        while let Some((path, (attr, xattrs))) = attributes.pop_last() {
+            if self.is_interrupted() {
+                return Ok(());
+            }
+            if !self.go_to(&path)? {
+                continue;
+            }
+            self.stream.push(&Item::Leave { attr, xattrs: borrowed(&xattrs) })?;
+            if let Some(level) = self.levels.pop() {
+                self.put_back(level);
+            }
+            self.tell_errors()?;
+        }
+        self.go_to(&[])?;
+        // What failed is known only when everything is done.
+        self.stream.wait()?;
+        self.tell_errors()?;
+        if let Visible::Whole(name) = visible
+            && !self.is_interrupted()
+        {
+            match self.stream.request(Call::ImportPublish { name })? {
+                Answer::Nothing => {}
+                other => return Err(session::unexpected(&other)),
+            }
+        }
+        self.stream.close()?;
+        self.tell_errors()
+    }
+
+    /// Makes what was sent so far durable, without ending the import.
+    pub(super) fn abandon(&mut self) -> Result<()> {
+        self.stream.close()?;
+        self.tell_errors()
+    }
+
+    /// Makes a directory, or finds it; its attributes are set at the end. Returns whether it is
+    /// current now.
+    pub(super) fn directory(
+        &mut self,
+        path: &[Vec<u8>],
+        attr: ImportAttr,
+        xattrs: Xattrs,
+    ) -> Result<bool> {
+        if !self.go_to(path)? {
+            return Ok(false);
+        }
+        let existed = self.levels.last().is_some_and(|level| level.existed);
+        // What is not this import's keeps its attributes, unless it is replaced.
+        if !existed || self.on_conflict == OnConflict::Replace {
+            self.attributes.insert(path.to_vec(), (attr, xattrs));
+        }
+        Ok(true)
+    }
+
+    /// Prepares to make something in a directory: enters it, and looks at what has the name.
+    /// `false`: it is not made.
+    pub(super) fn begin(&mut self, path: &[Vec<u8>], node: &Node<'_>) -> Result<bool> {
+        let Some((name, parent)) = path.split_last() else {
+            let message = "the destination is a directory, which this would replace";
+            self.fail(Failure::new(FailureKind::IsDirectory, message));
+            return Ok(false);
+        };
+        if !self.go_to(parent)? {
+            self.left_out(path);
+            return Ok(false);
+        }
+        let Some(there) = self.levels.last_mut().and_then(|level| level.existing.remove(name))
+        else {
+            return Ok(true);
+        };
+        if is_same(&there, node) {
+            self.outcome.unchanged += 1;
+            self.bar.inc(1);
+            return Ok(false);
+        }
+        self.resolve(path, &there)
+    }
+
+    /// Makes a further name of what has a path below the destination.
+    pub(super) fn link(&mut self, path: &[Vec<u8>], target: &[Vec<u8>]) -> Result<()> {
+        let Some((name, parent)) = path.split_last() else {
+            let message = "the destination is a directory, which a link would replace";
+            self.fail(Failure::new(FailureKind::IsDirectory, message));
+            return Ok(());
+        };
+        if !self.go_to(parent)? {
+            self.left_out(path);
+            return Ok(());
+        }
+        let there = self.levels.last_mut().and_then(|level| level.existing.remove(name));
+        if let Some(there) = there
+            && !self.resolve(path, &there)?
+        {
+            return Ok(());
+        }
+        let target = target.iter().map(Vec::as_slice).collect();
+        self.made(&Item::LinkTo { name, target })
+    }
+
+    /// Sends what makes one name.
+    pub(super) fn made(&mut self, item: &Item<'_>) -> Result<()> {
+        self.outcome.imported += 1;
+        self.push(item)
+    }
+
+    /// Sends a part of what makes a name.
+    pub(super) fn push(&mut self, item: &Item<'_>) -> Result<()> {
+        self.stream.push(item)?;
+        if self.stream.has_errors() {
+            self.tell_errors()?;
+        }
+        Ok(())
+    }
+
+    /// Tells the daemon that the import continues, if it has sent nothing for long.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        self.stream.go_on()
+    }
+
+    /// Reports a name that is left out.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.outcome.fail(failure.kind);
+        let Tree { bar, output, .. } = self;
+        bar.suspend(|| output.failure(&failure));
+    }
+
+    /// What to do about a name that existed before: whether to replace it.
+    fn resolve(&mut self, path: &[Vec<u8>], there: &ListEntry) -> Result<bool> {
+        let shown = path.join(&b'/');
+        match self.on_conflict {
+            OnConflict::Replace if there.attr.kind == Kind::Directory => {
+                let message = "a directory is there, which nothing replaces";
+                self.fail(Failure::new(FailureKind::IsDirectory, message).at(&shown));
+                Ok(false)
+            }
+            OnConflict::Replace => Ok(true),
+            OnConflict::Skip => {
+                self.outcome.kept += 1;
+                self.bar.inc(1);
+                Ok(false)
+            }
+            OnConflict::Fail => Err(conflict().at(&shown)),
+        }
+    }
+
+    /// Makes the directory at a path the current one. `false`: it cannot be entered.
+    fn go_to(&mut self, path: &[Vec<u8>]) -> Result<bool> {
+        let same = self.levels.iter().skip(1).zip(path).take_while(|(one, two)| one.name == **two);
+        let keep = same.count() + 1;
+        while self.levels.len() > keep {
+            self.stream.push(&Item::Back)?;
+            if let Some(level) = self.levels.pop() {
+                self.put_back(level);
+            }
+        }
+        for depth in keep..=path.len() {
+            let at = &path[..depth];
+            if self.blocked.contains(at) || !self.enter(at)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Keeps what a directory held that is no longer current.
+    fn put_back(&mut self, level: Level) {
+        if level.existed {
+            let mut path: Parts = self.levels.iter().skip(1).map(|one| one.name.clone()).collect();
+            path.push(level.name);
+            self.existing.insert(path, level.existing);
+        }
+    }
+
+    /// Enters a subdirectory of the current directory.
+    fn enter(&mut self, path: &[Vec<u8>]) -> Result<bool> {
+        let Some((name, _)) = path.split_last() else { return Ok(true) };
+        let there = self.levels.last().and_then(|level| level.existing.get(name));
+        let known = self.existing.remove(path);
+        let (existing, existed) = match (there, known) {
+            (_, Some(existing)) => {
+                self.stream.push(&Item::Enter { name })?;
+                (existing, true)
+            }
+            (None, None) => {
+                self.stream.push(&Item::Enter { name })?;
+                (Names::new(), false)
+            }
+            (Some(there), None) if there.attr.kind != Kind::Directory => {
+                if self.on_conflict == OnConflict::Fail {
+                    return Err(conflict().at(&path.join(&b'/')));
+                }
+                let message = "this exists, and is not a directory";
+                let failure = Failure::new(FailureKind::NotDirectory, message);
+                self.fail(failure.at(&path.join(&b'/')));
+                self.blocked.insert(path.to_vec());
+                return Ok(false);
+            }
+            (Some(_), None) => match self.stream.ask(Call::ImportEnter { name }) {
+                Ok((existing, existed)) => (by_name(existing), existed),
+                Err(failure) => return self.not_entered(path, failure),
+            },
+        };
+        let known = self.finishing || self.attributes.contains_key(path);
+        if !known && (!existed || self.staged) {
+            let unset = (default_directory(), Vec::new());
+            self.attributes.insert(path.to_vec(), unset);
+        }
+        self.outcome.unchanged += u64::from(!known && existed);
+        self.outcome.imported += u64::from(!known && !existed);
+        self.levels.push(Level { name: name.clone(), existing, existed });
+        Ok(true)
+    }
+
+    fn not_entered(&mut self, path: &[Vec<u8>], failure: Failure) -> Result<bool> {
+        match failure.kind {
+            FailureKind::Permission | FailureKind::NotDirectory | FailureKind::NotFound => {
+                self.fail(failure.at(&path.join(&b'/')));
+                self.blocked.insert(path.to_vec());
+                Ok(false)
+            }
+            _ => Err(failure),
+        }
+    }
+
+    /// Counts a name below a directory that cannot be entered, which was reported.
+    fn left_out(&mut self, path: &[Vec<u8>]) {
+        tracing::debug!(path = %path.join(&b'/').escape_ascii(), "left out");
+        self.outcome.fail(FailureKind::NotDirectory);
+    }
+
+    fn tell_errors(&mut self) -> Result<()> {
+        let (errors, more) = self.stream.take_errors();
+        for error in errors {
+            self.outcome.imported = self.outcome.imported.saturating_sub(1);
+            let failure = Failure::new(error.kind, error.message).at(&error.path.0);
+            if error.fatal {
+                self.outcome.fail(failure.kind);
+                let quota = failure.message == FsError::QuotaExceeded.to_string();
+                let what = if quota { QUOTA_HINT } else { "free space on the disk of the volume" };
+                return Err(failure.hint(format!("{what}, and run the same command again")));
+            }
+            self.fail(failure);
+        }
+        self.outcome.failed += more;
+        Ok(())
+    }
+}
+
+/// The failure about a name that existed before.
+pub(super) fn conflict() -> Failure {
+    let message = "this existed before the import, and differs";
+    let failure = Failure::new(FailureKind::Exists, message);
+    failure.hint("--on-conflict skip keeps it, --on-conflict replace replaces it")
+}
+
+/// Whether the destination has the same, by kind, length, time and target.
+fn is_same(there: &ListEntry, node: &Node<'_>) -> bool {
+    let attr = &there.attr;
+    attr.kind == node.kind
+        && attr.mtime == node.attr.mtime
+        && (node.kind != Kind::File || attr.size == node.size)
+        && there.target.as_ref().is_none_or(|target| target.0 == node.target)
+}
+
+/// The attributes of a directory that is only part of a path.
+fn default_directory() -> ImportAttr {
+    let now = device::Clock::now(&device::SystemClock::new()).0;
+    ImportAttr { mode: 0o755, owner: None, atime: now, mtime: now }
+}
+
+fn by_name(entries: Vec<ListEntry>) -> Names {
+    entries.into_iter().map(|entry| (entry.name.0.clone(), entry)).collect()
+}
+
+pub(super) fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
+    xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
+}

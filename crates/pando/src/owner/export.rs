@@ -1,0 +1,388 @@
+//! The daemon's side of an export: walks a tree as the caller, and sends everything in it.
+//!
+//! A name that the caller may not read, or that cannot be read, is sent as unread and the rest
+//! continues. Reading here changes no time of last read. Memory is bounded by what the tree holds
+//! of hard-linked files, and otherwise however wide and deep the tree is.
+
+use std::collections::BTreeSet;
+
+use fs::{Entry, FileSystem, Follow, FsResult, Seek, Volume, WalkControl};
+use inode::{Attr, Caller, FsError, Kind, NodeId};
+use wire::{Body, Bytes, ExportItem, Failure, FailureKind};
+
+use super::about::about;
+use super::held::{Held, split};
+
+/// Entries of a directory that are read at once.
+const ENTRIES_AT_ONCE: usize = 1024;
+
+/// Bytes of names of directories that wait to be entered; beyond this, entries are read one by one.
+const WAITING_BYTES_MAX: usize = 8 << 20;
+
+/// Files up to this length are sent in one item.
+const WHOLE_FILE_BYTES: u64 = 64 << 10;
+
+/// Bytes of contents in an item.
+const DATA_BYTES: usize = 256 << 10;
+
+/// Bytes of items in a message, except for the last item.
+const PART_BYTES: usize = 256 << 10;
+
+/// Most ranges of a file that are sent as such: what follows them is sent as one, holes as zeros.
+const RANGES_MAX: usize = 1 << 14;
+
+/// Deepest nesting of directories in an export.
+const LEVELS_MAX: usize = 65_536;
+
+const TOO_DEEP: &str = "an export is at most 65,536 directories deep";
+
+/// Sends a part of the answer.
+type Send<'a> = &'a mut dyn FnMut(Body) -> Result<(), Failure>;
+
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Sends everything at a path and below it. `found` is called when the path was found: nothing is
+/// searched after that.
+pub(super) fn export(
+    fs: &Volume,
+    caller: &Caller,
+    path: &[u8],
+    send: Send<'_>,
+    found: impl FnOnce(),
+) -> Result<(), Failure> {
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    found();
+    let mut walk = Walk {
+        fs,
+        caller,
+        send,
+        items: Vec::new(),
+        levels: Vec::new(),
+        seen: BTreeSet::new(),
+        waiting_bytes: 0,
+        contents: vec![0; DATA_BYTES],
+    };
+    let Entry { node, attr } = held.entry;
+    if attr.kind == Kind::Directory {
+        // The root that the caller named must be readable: there is nothing else to export.
+        fs.access(caller, node, inode::permissions::READ).map_err(|error| about(error, path))?;
+        walk.enter(b"", node, &attr)?;
+        while !walk.levels.is_empty() {
+            walk.step()?;
+        }
+    } else {
+        let name = split(path).map_or(&b"file"[..], |(_, name)| name);
+        walk.entry(name, node, &attr)?;
+    }
+    walk.flush()
+}
+
+struct Walk<'a> {
+    fs: &'a Volume,
+    caller: &'a Caller,
+    send: Send<'a>,
+    /// Items that are not sent yet.
+    items: Vec<u8>,
+    levels: Vec<Level>,
+    /// Files with several names that were sent.
+    seen: BTreeSet<u64>,
+    waiting_bytes: usize,
+    contents: Vec<u8>,
+}
+
+/// A directory on the current path.
+struct Level {
+    node: NodeId,
+    /// Whether this walk has a lookup of it.
+    ours: bool,
+    /// Subdirectories that were read and wait, the first one last.
+    names: Vec<Vec<u8>>,
+    /// Where to continue reading it; `None`: everything was read.
+    next: Option<u64>,
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        for level in self.levels.iter().filter(|level| level.ours) {
+            self.fs.forget(level.node, 1);
+        }
+    }
+}
+
+impl Walk<'_> {
+    fn push(&mut self, item: &ExportItem<'_>) -> Result<(), Failure> {
+        item.push(&mut self.items);
+        if self.items.len() >= PART_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        if self.items.is_empty() {
+            return Ok(());
+        }
+        let items = std::mem::take(&mut self.items);
+        (self.send)(Body::Exported(Bytes(items)))
+    }
+
+    fn unread(&mut self, name: &[u8], error: &FsError) -> Result<(), Failure> {
+        // It was removed since its directory was read.
+        if matches!(error, FsError::NotFound | FsError::Stale) {
+            return Ok(());
+        }
+        let (kind, message) = (FailureKind::from(error), error.to_string());
+        self.push(&ExportItem::Unread { name, kind, message: &message })
+    }
+
+    /// Enters a subdirectory, sends the next entries of the current directory, or leaves it.
+    fn step(&mut self) -> Result<(), Failure> {
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
+        let node = level.node;
+        if let Some(name) = level.names.pop() {
+            self.waiting_bytes -= name.len();
+            return match self.fs.lookup(self.caller, node, &name) {
+                Ok(Entry { node, attr }) if attr.kind == Kind::Directory => {
+                    self.enter(&name, node, &attr)?;
+                    match self.levels.last_mut().filter(|level| level.node == node) {
+                        Some(level) => level.ours = true,
+                        None => self.fs.forget(node, 1),
+                    }
+                    Ok(())
+                }
+                // Another file has taken its name.
+                Ok(Entry { node, attr }) => {
+                    let sent = self.entry(&name, node, &attr);
+                    self.fs.forget(node, 1);
+                    sent
+                }
+                Err(error) => self.unread(&name, &error),
+            };
+        }
+        match level.next {
+            Some(cookie) => self.entries(node, cookie),
+            None => {
+                if let Some(level) = self.levels.pop().filter(|level| level.ours) {
+                    self.fs.forget(level.node, 1);
+                }
+                self.push(&ExportItem::Leave)
+            }
+        }
+    }
+
+    fn enter(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<(), Failure> {
+        if self.levels.len() >= LEVELS_MAX {
+            return self.unread(name, &FsError::InvalidArgument(TOO_DEEP));
+        }
+        let allowed = self.fs.access(self.caller, node, inode::permissions::READ);
+        let xattrs = match allowed.and_then(|()| self.xattrs(node)) {
+            Ok(xattrs) => xattrs,
+            Err(error) => return self.unread(name, &error),
+        };
+        self.push(&ExportItem::Enter { name, attr: attr.into(), xattrs: borrowed(&xattrs) })?;
+        self.levels.push(Level { node, ours: false, names: Vec::new(), next: Some(0) });
+        Ok(())
+    }
+
+    /// Sends the next entries of a directory, in the order of their inodes: files that were made
+    /// one after the other are near each other on the disk.
+    fn entries(&mut self, directory: NodeId, cookie: u64) -> Result<(), Failure> {
+        let most = if self.waiting_bytes < WAITING_BYTES_MAX { ENTRIES_AT_ONCE } else { 1 };
+        let (mut last, mut full) = (cookie, false);
+        let mut batch: Vec<(Vec<u8>, NodeId, Option<Attr>)> = Vec::new();
+        let read = self.fs.readdirplus(self.caller, directory, cookie, &mut |entry| {
+            if batch.len() == most {
+                full = true;
+                return WalkControl::Stop;
+            }
+            batch.push((entry.name.to_vec(), entry.node, entry.attr.copied()));
+            last = entry.cookie;
+            WalkControl::Continue
+        });
+        batch.sort_unstable_by_key(|(_, node, _)| node.0);
+        let mut directories = Vec::new();
+        let mut sent = Ok(());
+        for (name, _, attr) in batch {
+            let attr = match attr {
+                Some(attr) => Ok(attr),
+                None => self.fs.lookup(self.caller, directory, &name).map(|entry| entry.attr),
+            };
+            let attr = match attr {
+                Ok(attr) => attr,
+                Err(error) => {
+                    sent = sent.and_then(|()| self.unread(&name, &error));
+                    continue;
+                }
+            };
+            if attr.kind == Kind::Directory {
+                self.waiting_bytes += name.len();
+                directories.push(name);
+            } else if sent.is_ok() {
+                sent = self.entry(&name, attr.node, &attr);
+            }
+            self.fs.forget(attr.node, 1);
+        }
+        directories.reverse();
+        if let Some(level) = self.levels.last_mut() {
+            level.names = directories;
+            level.next = (full && read.is_ok()).then_some(last);
+        }
+        sent?;
+        match read {
+            Ok(()) => Ok(()),
+            Err(error) => self.unread(b"", &error),
+        }
+    }
+
+    /// Sends anything but a directory.
+    fn entry(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<(), Failure> {
+        if attr.nlink > 1 && self.seen.contains(&attr.node.0) {
+            return self.push(&ExportItem::Link { name, attr: attr.into() });
+        }
+        let sent = match attr.kind {
+            Kind::File => self.file(name, node, attr)?,
+            _ => self.other(name, node, attr)?,
+        };
+        match sent {
+            Ok(()) => {
+                if attr.nlink > 1 {
+                    self.seen.insert(attr.node.0);
+                }
+                Ok(())
+            }
+            Err(error) => self.unread(name, &error),
+        }
+    }
+
+    fn other(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<FsResult<()>, Failure> {
+        let target = match attr.kind {
+            Kind::Symlink => self.fs.readlink_untimed(self.caller, node),
+            _ => Ok(Vec::new()),
+        };
+        let xattrs = self.xattrs(node);
+        Ok(match (target, xattrs) {
+            (Ok(target), Ok(xattrs)) => {
+                let (attr, xattrs) = (attr.into(), borrowed(&xattrs));
+                self.push(&ExportItem::Other { name, attr, xattrs, target: &target })?;
+                Ok(())
+            }
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        })
+    }
+
+    fn file(&mut self, name: &[u8], node: NodeId, attr: &Attr) -> Result<FsResult<()>, Failure> {
+        if let Err(error) = self.fs.access(self.caller, node, inode::permissions::READ) {
+            return Ok(Err(error));
+        }
+        let xattrs = match self.xattrs(node) {
+            Ok(xattrs) => xattrs,
+            Err(error) => return Ok(Err(error)),
+        };
+        if attr.size > WHOLE_FILE_BYTES {
+            return self.long_file(name, node, attr, &xattrs);
+        }
+        let mut contents = std::mem::take(&mut self.contents);
+        let read = match contents.get_mut(..attr.size as usize) {
+            Some(buffer) if !buffer.is_empty() => {
+                self.fs.read_untimed(self.caller, node, 0, buffer)
+            }
+            _ => Ok(0),
+        };
+        let done = match read {
+            Ok(length) => {
+                // It may have become shorter meanwhile.
+                let attr = wire::Attr { size: length as u64, ..attr.into() };
+                let data = contents.get(..length).unwrap_or_default();
+                self.push(&ExportItem::File { name, attr, xattrs: borrowed(&xattrs), data }).map(Ok)
+            }
+            Err(error) => Ok(Err(error)),
+        };
+        self.contents = contents;
+        done
+    }
+
+    fn long_file(
+        &mut self,
+        name: &[u8],
+        node: NodeId,
+        attr: &Attr,
+        xattrs: &Xattrs,
+    ) -> Result<FsResult<()>, Failure> {
+        let ranges = match self.ranges(node, attr.size) {
+            Ok(ranges) => ranges,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (attr, xattrs) = (attr.into(), borrowed(xattrs));
+        self.push(&ExportItem::Begin { name, attr, xattrs, ranges: ranges.clone() })?;
+        let mut contents = std::mem::take(&mut self.contents);
+        let mut failed = None;
+        for (start, length) in ranges {
+            let mut done = 0;
+            while done < length {
+                let take = contents.len().min(usize::try_from(length - done).unwrap_or(usize::MAX));
+                let buffer = &mut contents[..take];
+                // After a failure the announced bytes follow as zeros, and the end tells it.
+                let read = match failed {
+                    None => self.fs.read_untimed(self.caller, node, start + done, buffer),
+                    Some(_) => Ok(0),
+                };
+                let filled = read.unwrap_or_else(|error| {
+                    failed = Some(error);
+                    0
+                });
+                if filled < take && failed.is_none() {
+                    failed = Some(FsError::InvalidArgument("it became shorter while it was read"));
+                }
+                buffer[filled..].fill(0);
+                done += take as u64;
+                self.push(&ExportItem::Data { bytes: &contents[..take] })?;
+            }
+        }
+        self.contents = contents;
+        self.push(&ExportItem::End { short: failed.is_some() })?;
+        if let Some(error) = failed {
+            let (kind, message) = (FailureKind::from(&error), error.to_string());
+            self.push(&ExportItem::Unread { name, kind, message: &message })?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Offset and length of what is no hole.
+    fn ranges(&self, node: NodeId, size: u64) -> FsResult<Vec<(u64, u64)>> {
+        let mut ranges = Vec::new();
+        let mut offset = 0;
+        while offset < size {
+            let start = match self.fs.seek(self.caller, node, offset, Seek::Data) {
+                Ok(start) => start,
+                Err(FsError::PastEnd) => break,
+                Err(error) => return Err(error),
+            };
+            if start >= size {
+                break;
+            }
+            let end = match self.fs.seek(self.caller, node, start, Seek::Hole) {
+                _ if ranges.len() + 1 == RANGES_MAX => size,
+                Ok(end) => end.min(size),
+                Err(FsError::PastEnd) => size,
+                Err(error) => return Err(error),
+            };
+            ranges.push((start, end - start));
+            offset = end;
+        }
+        Ok(ranges)
+    }
+
+    fn xattrs(&self, node: NodeId) -> FsResult<Xattrs> {
+        let names = self.fs.listxattr(self.caller, node)?;
+        let mut found = Vec::new();
+        for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            match self.fs.getxattr(self.caller, node, name) {
+                Ok(value) => found.push((name.to_vec(), value)),
+                Err(FsError::NoAttribute) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn borrowed(xattrs: &Xattrs) -> Vec<(&[u8], &[u8])> {
+    xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
+}

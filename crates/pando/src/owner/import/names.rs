@@ -1,0 +1,97 @@
+//! Names that an import gives to what exists: hard links, and the final name of a directory that
+//! was imported under another one.
+
+use fs::{FileSystem, FsResult, RenameMode, Volume};
+use inode::permissions::{READ, SET_GID, SET_UID, WRITE};
+use inode::{FsError, Kind, NodeId};
+use wire::{Failure, FailureKind};
+
+use super::{Import, about};
+
+impl Import<'_> {
+    /// Refuses a directory that others could have put there, or could reach.
+    pub(super) fn check_own(&self, node: NodeId, path: &[u8]) -> Result<(), Failure> {
+        let attr = self.fs.getattr(&self.caller, node).map_err(|error| about(error, path))?;
+        if attr.uid == self.caller.uid && attr.mode & 0o077 == 0 {
+            return Ok(());
+        }
+        let message = "this is not what an earlier import of yours left";
+        Err(Failure::new(FailureKind::Exists, message).at(path).hint("remove it, or rename it"))
+    }
+
+    /// Gives the directory that the import began with its name.
+    pub(in super::super) fn publish(&mut self, name: &[u8]) -> Result<(), Failure> {
+        let Some((parent, from)) = self.above.take() else {
+            return Err(Failure::new(FailureKind::Protocol, "the import has its name"));
+        };
+        // Another process may have renamed it.
+        let there = self.fs.lookup(&self.caller, parent, &from);
+        if let Ok(there) = &there {
+            self.fs.forget(there.node, 1);
+        }
+        if there.map(|there| there.node).ok() != self.levels.first().map(|top| top.node) {
+            self.fs.forget(parent, 1);
+            let message = "another process moved what was imported";
+            return Err(Failure::new(FailureKind::NotFound, message).at(&from));
+        }
+        let (from_at, to_at) = ((parent, &from[..]), (parent, name));
+        let renamed = self.fs.rename(&self.caller, from_at, to_at, RenameMode::NoReplace);
+        self.fs.invalidate_entry(parent, &from);
+        self.fs.invalidate_entry(parent, name);
+        self.fs.forget(parent, 1);
+        renamed.map_err(|error| about(error, name))
+    }
+
+    /// Gives a node another name, in the current directory.
+    pub(super) fn link(&self, target: NodeId, name: &[u8]) -> FsResult<NodeId> {
+        let parent = self.parent();
+        self.may_link(target)?;
+        // It may have this name: to replace it by itself would remove it.
+        if let Ok(there) = self.fs.lookup(&self.caller, parent, name) {
+            if there.node == target {
+                return Ok(there.node);
+            }
+            self.fs.forget(there.node, 1);
+        }
+        let made =
+            self.replacing(name, |import| import.fs.link(&import.caller, target, parent, name))?;
+        self.fs.invalidate_attributes(target);
+        Ok(made.node)
+    }
+
+    /// The node at a path below the destination, with a lookup. No symbolic link is followed.
+    pub(super) fn below(&self, path: &[&[u8]]) -> FsResult<NodeId> {
+        let Some(top) = self.levels.first() else { return Err(FsError::NotFound) };
+        let mut at = top.node;
+        for (depth, name) in path.iter().enumerate() {
+            let found = self.fs.lookup(&self.caller, at, name);
+            if depth > 0 {
+                self.fs.forget(at, 1);
+            }
+            let found = found?;
+            let is_last = depth + 1 == path.len();
+            if Volume::is_virtual(found.node) || (found.attr.kind == Kind::Directory) == is_last {
+                self.fs.forget(found.node, 1);
+                let error = if is_last { FsError::IsDirectory } else { FsError::NotDirectory };
+                return Err(error);
+            }
+            at = found.node;
+        }
+        if path.is_empty() { Err(FsError::IsDirectory) } else { Ok(at) }
+    }
+
+    /// Refuses a link to a file of another user, as the kernel does through a mount where
+    /// `fs.protected_hardlinks` is set: the other user could not remove what the link keeps.
+    fn may_link(&self, target: NodeId) -> FsResult<()> {
+        let attr = self.fs.getattr(&self.caller, target)?;
+        if self.caller.is_root() || attr.uid == self.caller.uid {
+            return Ok(());
+        }
+        let runs_as_group = SET_GID | 0o010;
+        let safe = attr.kind == Kind::File
+            && attr.mode & SET_UID == 0
+            && attr.mode & runs_as_group != runs_as_group
+            && self.fs.access(&self.caller, target, READ | WRITE).is_ok();
+        if safe { Ok(()) } else { Err(FsError::NotPermitted("a hard link to another user's file")) }
+    }
+}

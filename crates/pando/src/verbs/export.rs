@@ -1,0 +1,111 @@
+//! `pando export`: copies a tree out of a volume, into a directory or an archive.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use indicatif::ProgressBar;
+use serde_json::json;
+use wire::{Failure, FailureKind};
+
+use crate::cli::{ExportArgs, ExportFormat};
+use crate::export::{self, Archive, Directory, Export, Outcome, Sink};
+use crate::failure::Result;
+use crate::interrupt;
+use crate::output::{self, Output};
+use crate::place::Place;
+use crate::session::{self, Target};
+
+pub(crate) fn run(args: &ExportArgs, output: &mut Output) -> Result<()> {
+    let place = Place::reading(&args.src)?;
+    let streams = args.dst == Path::new("-");
+    session::write_back(&place.volume, &args.src, output)?;
+    let interrupted = interrupt::flag()?;
+    let bar = output.progress("names");
+    let work = Work { place: &place, bar: &bar, interrupted: &interrupted };
+    let outcome = match args.format {
+        ExportFormat::Dir if streams => {
+            let message = "a directory is not written to standard output";
+            let failure = Failure::new(FailureKind::Invalid, message);
+            return Err(failure.hint("say --format tar for an archive, or ./- for that name"));
+        }
+        ExportFormat::Dir => work.run(output, &mut || Directory::create(&args.dst)),
+        ExportFormat::Tar if streams => {
+            export::refuse_terminal()?;
+            work.run(output, &mut || Ok(Archive::standard_output()))
+        }
+        ExportFormat::Tar => work.run(output, &mut || Archive::create(&args.dst)),
+    };
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|failure| explained(failure, args))?;
+    report(args, &outcome, streams, output)
+}
+
+struct Work<'a> {
+    place: &'a Place,
+    bar: &'a ProgressBar,
+    interrupted: &'a AtomicBool,
+}
+
+impl Work<'_> {
+    /// Runs the export. `make` is called once the daemon answers, and again if that daemon left
+    /// before it began.
+    fn run<S: Sink>(
+        &self,
+        output: &mut Output,
+        make: &mut dyn FnMut() -> Result<S>,
+    ) -> Result<Outcome> {
+        let Work { place, bar, interrupted } = *self;
+        // A source that is not there must leave nothing behind.
+        session::ask(place, &wire::Call::Stat { path: &place.inner })?;
+        session::with(&place.volume, |connection| {
+            Export::new(make()?, bar, interrupted, output).run(connection, &place.inner)
+        })
+        .map_err(|failure| place.told(failure))
+    }
+}
+
+fn explained(failure: Failure, args: &ExportArgs) -> Failure {
+    if failure.kind != FailureKind::Interrupted || args.format == ExportFormat::Tar {
+        return failure;
+    }
+    failure
+        .hint(format!("what was copied stays in {}: remove it to begin again", args.dst.display()))
+}
+
+fn report(args: &ExportArgs, outcome: &Outcome, streams: bool, output: &mut Output) -> Result<()> {
+    let object = json!({
+        "source": args.src.to_string_lossy(),
+        "destination": args.dst.to_string_lossy(),
+        "exported": outcome.exported,
+        "bytes": outcome.bytes,
+        "failed": outcome.failed,
+        "sockets": outcome.sockets,
+        "seconds": outcome.seconds,
+    });
+    let line = format!(
+        "exported {}, {} in {:.1} s{}",
+        output::count(outcome.exported, "name", "names"),
+        output::size(outcome.bytes),
+        outcome.seconds,
+        match outcome.sockets {
+            0 => String::new(),
+            sockets => format!(", without {}", output::count(sockets, "socket", "sockets")),
+        }
+    );
+    if streams {
+        // Standard output is the archive.
+        output.beside(&object, &line);
+    } else {
+        output.object(&object)?;
+        output.line(&line)?;
+    }
+    match outcome.failed {
+        0 => Ok(()),
+        failed => {
+            let was = output::count(failed, "name was", "names were");
+            let message =
+                format!("{was} left out, or {} incomplete", if failed == 1 { "is" } else { "are" });
+            Err(Failure::new(outcome.worst.unwrap_or(FailureKind::Other), message))
+        }
+    }
+}
