@@ -59,6 +59,7 @@ pub mod segment;
 pub mod space_map;
 pub mod subvolume_record;
 pub mod superblock;
+pub mod trace;
 pub mod trash;
 pub mod usage;
 pub mod volume;
