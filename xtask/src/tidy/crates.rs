@@ -4,7 +4,7 @@ use super::Tree;
 
 /// From the top down: a crate may use those that stand after it. `testing` may be used by tests
 /// only.
-const LAYERS: [&str; 19] = [
+const LAYERS: [&str; 20] = [
     "xtask",
     "pando",
     "fuse",
@@ -14,6 +14,7 @@ const LAYERS: [&str; 19] = [
     "wire",
     "testing",
     "fs",
+    "trace",
     "vfs",
     "search",
     "inode",

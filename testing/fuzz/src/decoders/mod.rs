@@ -6,6 +6,7 @@ mod index;
 mod log;
 mod namespace;
 mod runs;
+mod trace;
 mod volume;
 
 use crate::target::Target;
@@ -15,6 +16,7 @@ pub fn targets() -> Vec<Target> {
     [
         engine::TARGETS,
         runs::TARGETS,
+        trace::TARGETS,
         log::TARGETS,
         volume::TARGETS,
         namespace::TARGETS,
