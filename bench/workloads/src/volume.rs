@@ -44,6 +44,7 @@ pub(super) fn caller() -> Caller {
         gid: 0,
         groups: Vec::new(),
         umask: 0,
+        pid: 0,
         enforce: Enforce::Kernel,
         ends: Ends::NONE,
     }

@@ -61,6 +61,7 @@ pub mod space_map;
 pub mod stream;
 pub mod subvolume_record;
 pub mod superblock;
+pub mod trace;
 pub mod trash;
 pub mod usage;
 pub mod volume;

@@ -169,6 +169,7 @@ impl Adapter {
             gid: who.gid,
             groups: Vec::new(),
             umask: 0,
+            pid: who.pid,
             enforce: Enforce::Kernel,
             ends: Ends::NONE,
         }

@@ -36,6 +36,8 @@ pub struct Caller {
     /// Permission bits removed from the mode of what the caller creates, except where a directory's
     /// default access list determines the mode.
     pub umask: u32,
+    /// The process that made the call, for reports; 0 if it is unknown. No rule depends on it.
+    pub pid: u32,
     /// Where permissions are checked. Rules that the kernel cannot check for us (who may snapshot,
     /// clone, roll back) are checked here in any case.
     pub enforce: Enforce,
@@ -51,6 +53,7 @@ impl Caller {
             gid: 0,
             groups: Vec::new(),
             umask: 0,
+            pid: 0,
             enforce: Enforce::Here,
             ends: Ends::NONE,
         }

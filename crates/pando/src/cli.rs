@@ -13,6 +13,7 @@ mod session;
 mod snapshot;
 mod stream;
 mod transfer;
+mod trace;
 mod trash;
 
 use std::ffi::OsString;
@@ -36,6 +37,7 @@ pub(crate) use session::SessionVerb;
 pub(crate) use stream::{ReceiveArgs, SendArgs};
 pub(crate) use transfer::{Appear, ExportArgs, ExportFormat, ImportArgs, ImportFormat, OnConflict};
 use transfer::{EXPORT_HELP, IMPORT_HELP};
+pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
@@ -214,6 +216,12 @@ pub(crate) enum Verb {
     /// Measure a mounted volume: files, snapshots and searches in a directory that is removed again
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Traces of the calls of a mount: what they have, as JSON, without names, generated
+    #[command(subcommand, after_help = trace::HELP)]
+    Trace(TraceVerb),
+    /// Replay a trace in a directory of any file system, and measure it
+    #[command(after_help = trace::REPLAY_HELP)]
+    Replay(ReplayArgs),
     /// Serve a volume as its daemon (started by other verbs)
     #[command(hide = true)]
     Owner(OwnerArgs),
@@ -313,6 +321,10 @@ pub(crate) struct MountArgs {
     /// Answer scrapes of Prometheus there, such as 127.0.0.1:9478, at /metrics
     #[arg(long, value_name = "HOST:PORT", value_parser = metrics::parse)]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Record all calls of the mount in this file, for `pando trace` and `pando replay`; it must
+    /// not exist
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     /// Mount options, comma-separated
     #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
@@ -524,6 +536,9 @@ pub(crate) struct OwnerArgs {
     /// Answer scrapes of metrics there
     #[arg(long, value_parser = metrics::parse)]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Record all calls of the mount there
+    #[arg(long)]
+    pub(crate) trace: Option<PathBuf>,
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]
     pub(crate) mount: Option<PathBuf>,

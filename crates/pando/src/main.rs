@@ -17,6 +17,7 @@ mod mounts;
 mod names;
 mod owner;
 mod place;
+mod replay;
 mod retention;
 mod session;
 mod spawn;
@@ -118,6 +119,8 @@ fn main() -> ExitCode {
         Verb::Fsck(args) => verbs::fsck::run(&args, &mut output),
         Verb::Gc(args) => verbs::gc::run(&args, &mut output),
         Verb::Bench(args) => verbs::bench::run(&args, &mut output),
+        Verb::Trace(verb) => verbs::trace::run(&verb, &mut output),
+        Verb::Replay(args) => verbs::replay::run(&args, &mut output),
         Verb::Owner(args) => verbs::owner::run(&args),
         Verb::Generate(args) => verbs::generate::run(&args),
     };

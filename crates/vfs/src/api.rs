@@ -346,6 +346,15 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// A program opened a node; `flags` are those of open(2). Only front ends that report each open
+    /// call this, and then [`FileSystem::released`] for each.
+    fn opened(&self, _caller: &Caller, _node: NodeId, _flags: u32) -> FsResult<()> {
+        Ok(())
+    }
+
+    /// The last descriptor of an open was closed.
+    fn released(&self, _caller: &Caller, _node: NodeId) {}
+
     /// Announces what a mount shows as its root. A file system that replaces this directory
     /// announces the new one by [`Invalidate::root`].
     fn set_shown_root(&self, _root: NodeId) {}

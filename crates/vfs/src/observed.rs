@@ -413,6 +413,14 @@ impl FileSystem for Observed {
         self.inner.holds_name(directory, name)
     }
 
+    fn opened(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<()> {
+        self.inner.opened(caller, node, flags)
+    }
+
+    fn released(&self, caller: &Caller, node: NodeId) {
+        self.inner.released(caller, node);
+    }
+
     fn set_shown_root(&self, root: NodeId) {
         self.inner.set_shown_root(root);
     }

@@ -280,6 +280,7 @@ pub(crate) fn ask(expr: &Expr) {
         groups: vec![50],
         enforce: Enforce::Here,
         umask: 0,
+        pid: 0,
         ends: Ends::NONE,
     };
     let (fires, outcome) = (expr.fires(), expr.outcome());

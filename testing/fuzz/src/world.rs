@@ -121,6 +121,7 @@ impl World {
                 groups: vec![9],
                 enforce: Enforce::Here,
                 umask: 0o22,
+                pid: 0,
                 ends: Ends::NONE,
             },
             _ => Caller::root(),

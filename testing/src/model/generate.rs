@@ -177,6 +177,7 @@ impl Generator {
             gid: uid,
             groups: groups.to_vec(),
             umask: 0,
+            pid: 0,
             enforce: Enforce::Here,
             ends: Ends::NONE,
         };

@@ -15,6 +15,7 @@ const LAYERS: [&str; 20] = [
     "testing",
     "transfer",
     "fs",
+    "trace",
     "vfs",
     "search",
     "inode",

@@ -328,7 +328,7 @@ mod tests {
 
     fn owner() -> Caller {
         let (uid, gid, groups) = (OWNER, OWNER, Vec::new());
-        Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+        Caller { uid, gid, groups, umask: 0, pid: 0, enforce: Enforce::Here, ends: Ends::NONE }
     }
 
     fn volume() -> Arc<Fs> {

@@ -253,7 +253,7 @@ impl ScheduleInfo {
     /// The user who set it, with groups: snapshots are taken and deleted with that user's rights.
     pub fn caller(&self, groups: Vec<u32>) -> Caller {
         let (uid, gid) = (self.uid, self.gid);
-        Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+        Caller { uid, gid, groups, umask: 0, pid: 0, enforce: Enforce::Here, ends: Ends::NONE }
     }
 }
 

@@ -227,7 +227,7 @@ struct Run<'a> {
 
 fn caller(uid: u32) -> Caller {
     let groups = if uid == 0 { Vec::new() } else { vec![900, 901] };
-    Caller { uid, gid: uid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+    Caller { uid, gid: uid, groups, umask: 0, pid: 0, enforce: Enforce::Here, ends: Ends::NONE }
 }
 
 impl Run<'_> {

@@ -197,6 +197,7 @@ pub(crate) fn caller(random: &mut fastrand::Rng) -> Caller {
             gid: 1000,
             groups: vec![2000],
             umask: 0,
+            pid: 0,
             enforce: Enforce::Here,
             ends: Ends::NONE,
         },

@@ -62,7 +62,15 @@ pub(crate) fn name(random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid, gid, groups: groups.to_vec(), umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+    Caller {
+        uid,
+        gid,
+        groups: groups.to_vec(),
+        umask: 0,
+        pid: 0,
+        enforce: Enforce::Here,
+        ends: Ends::NONE,
+    }
 }
 
 pub(crate) fn caller(random: &mut fastrand::Rng) -> Caller {

@@ -113,6 +113,7 @@ fn users_with_a_limited_group_cannot_snapshot_through_a_mount() {
         gid: 100,
         groups: vec![200],
         umask: 0,
+        pid: 0,
         enforce: Enforce::Here,
         ends: Ends::NONE,
     };

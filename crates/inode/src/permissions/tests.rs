@@ -7,7 +7,15 @@ use super::{EXECUTE, HAS_ACL, Owned, without_set_id};
 use crate::{Caller, Ends, Enforce, FsError, Kind, SetAttr, SetTime};
 
 fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-    Caller { uid, gid, groups: groups.to_vec(), umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+    Caller {
+        uid,
+        gid,
+        groups: groups.to_vec(),
+        umask: 0,
+        pid: 0,
+        enforce: Enforce::Here,
+        ends: Ends::NONE,
+    }
 }
 
 fn no_list() -> Result<Acl, FsError> {

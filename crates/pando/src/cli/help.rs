@@ -19,7 +19,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         &["ls", "stat", "cat", "info", "find", "du", "summary", "history", "diff", "search"],
     ),
     ("Limits and trash", &["quota", "trash", "restore"]),
-    ("Measuring", &["bench"]),
+    ("Measuring", &["bench", "trace", "replay"]),
 ];
 
 /// The whole command line.

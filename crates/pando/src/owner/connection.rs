@@ -347,7 +347,7 @@ fn welcome(server: &Server, frame: &[u8], replies: &mut Replies) -> io::Result<b
 
 fn caller(peer: Peer) -> Caller {
     let Peer { uid, gid, groups, .. } = peer;
-    Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+    Caller { uid, gid, groups, umask: 0, pid: 0, enforce: Enforce::Here, ends: Ends::NONE }
 }
 
 fn answer<'a>(

@@ -31,6 +31,7 @@ mod mounted;
 mod peer_wait;
 mod questions;
 mod quota;
+mod record;
 mod scan;
 mod schedule_calls;
 mod schedules;
@@ -63,6 +64,7 @@ pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
+use record::Recording;
 use server::{Event, Server};
 
 /// How long open files may delay the end of a mount after a signal.
@@ -83,6 +85,8 @@ pub(crate) struct Start {
     pub(crate) idle: Option<Duration>,
     /// Where to answer scrapes of metrics, if at all.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Where to record the calls of the mount, if at all.
+    pub(crate) trace: Option<PathBuf>,
     /// Whether to replace a daemon on another host.
     pub(crate) take_over: TakeOver,
 }
@@ -166,7 +170,7 @@ fn own(
     let measuring = claim.as_ref().map_or(Ok(()), |_| server.measure());
     let measuring =
         measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error));
-    let front: Arc<dyn FileSystem> = match &calls {
+    let observed: Arc<dyn FileSystem> = match &calls {
         None => shown,
         Some(calls) => {
             Arc::new(Observed::new(shown, Arc::new(calls.clone()), Arc::clone(&env.clock)))
@@ -176,16 +180,33 @@ fn own(
         None => Ok(()),
         Some((bound, calls)) => bound.serve(&calls, server.source(), Arc::clone(&env.clock)),
     });
-    let served = answered.and_then(|()| match options {
+    let recording = answered.and_then(|()| match &start.trace {
         None => Ok(None),
-        Some(options) => mount(front, &options, events).map(Some),
+        Some(path) => Recording::start(path, env).map(Some),
     });
-    let ended = served.and_then(|mount| {
+    let served = recording.and_then(|recording| {
+        let front = recording.as_ref().map(|recording| recording.wrap(Arc::clone(&observed)));
+        let mounted = match options {
+            None => Ok(None),
+            Some(options) => mount(front.unwrap_or(observed), &options, events).map(Some),
+        };
+        match mounted {
+            Ok(mount) => Ok((mount, recording)),
+            Err(failure) => {
+                recording.into_iter().for_each(Recording::discard);
+                Err(failure)
+            }
+        }
+    });
+    let mut recorded = None;
+    let ended = served.and_then(|(mount, recording)| {
+        recorded = recording;
         if let Some(mount) = &mount {
             server.set_mount(Arc::clone(mount));
         }
         serve(start, &server, &inbox, tell)
     });
+    recorded.into_iter().for_each(|recording| recording.end());
     server.end_background();
     let closed = fs.close();
     if let Some(claim) = claim {

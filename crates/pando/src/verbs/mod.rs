@@ -27,12 +27,14 @@ pub(crate) mod index;
 
 pub(crate) mod clone;
 pub(crate) mod quota;
+pub(crate) mod replay;
 pub(crate) mod rmr;
 pub(crate) mod rollback;
 pub(crate) mod snapshot;
 pub(crate) mod stream;
 pub(crate) mod subvolume;
 pub(crate) mod sync;
+pub(crate) mod trace;
 pub(crate) mod trash;
 
 pub(crate) mod generate;

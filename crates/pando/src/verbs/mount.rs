@@ -36,6 +36,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     }
     let mut options = args.options.clone();
     options.extend(subdir(args, inner, &mut checked)?);
+    let trace = args.trace.as_deref().map(trace_file).transpose()?;
     let launched = if args.foreground {
         let start = owner::Start {
             volume: volume.clone(),
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
             index_bytes: args.index_cache,
             idle: None,
             metrics: args.metrics,
+            trace: trace.clone(),
             take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
         };
         let mut told = Ok(());
@@ -62,6 +64,9 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         if let Some(address) = args.metrics {
             extra.extend(["--metrics".into(), address.to_string().into()]);
         }
+        if let Some(trace) = trace {
+            extra.extend(["--trace".into(), trace.into()]);
+        }
         extra.extend(args.take_over.then(|| "--take-over".into()));
         for option in options {
             extra.extend(["-o".into(), OsString::from(option)]);
@@ -79,6 +84,18 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         )),
         Launch::Failed(failure) => Err(failure),
     }
+}
+
+/// The absolute path of a trace, which must not exist yet: no trace is overwritten.
+fn trace_file(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path);
+    let absolute = absolute.map_err(|error| failure::io("record a trace in", path, &error))?;
+    if absolute.symlink_metadata().is_ok() {
+        let message = format!("cannot record a trace in {}: it exists", path.display());
+        return Err(Failure::new(FailureKind::Exists, message)
+            .hint("remove it, or choose another name with --trace"));
+    }
+    Ok(absolute)
 }
 
 /// The directory that `VOLDIR:/inner` names; `None` for the root, and for an argument that names

@@ -71,7 +71,15 @@ pub(crate) fn rig() -> Rig {
 
 /// A user that is checked here.
 pub(crate) fn user(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Vec::new(), umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+    Caller {
+        uid,
+        gid: uid,
+        groups: Vec::new(),
+        umask: 0,
+        pid: 0,
+        enforce: Enforce::Here,
+        ends: Ends::NONE,
+    }
 }
 
 impl Rig {

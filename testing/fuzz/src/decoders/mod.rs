@@ -7,6 +7,7 @@ mod log;
 mod namespace;
 mod runs;
 mod stream;
+mod trace;
 mod volume;
 
 use crate::target::Target;
@@ -16,6 +17,7 @@ pub fn targets() -> Vec<Target> {
     [
         engine::TARGETS,
         runs::TARGETS,
+        trace::TARGETS,
         log::TARGETS,
         volume::TARGETS,
         namespace::TARGETS,

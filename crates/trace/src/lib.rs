@@ -1,0 +1,76 @@
+//! Traces of the calls of a file system: a wrapper records them, and programs read, convert,
+//! anonymise, generate and replay them (`docs/format/trace.md`).
+//!
+//! * [`Traced`] wraps any `FileSystem`; [`Recorder`] writes what it saw, by a thread of its own.
+//! * [`TraceReader`] and [`TraceWriter`] are the two ends of a file.
+//! * [`json`], [`Anonymiser`], [`Summary`] and [`generate`] take events one at a time.
+//! * [`Expected`] says which tree a trace found when it began, and [`Order`] which events must wait
+//!   for which others when a trace is replayed.
+//!
+//! Invariants: recording never makes a caller wait for the disk, and never changes an answer. What
+//! reads a trace takes any bytes: those of a trace that somebody made up are an error, or a tree
+//! within the bounds of the format.
+
+mod anonymise;
+mod expected;
+pub mod generate;
+pub mod json;
+mod names;
+mod order;
+mod outcome;
+mod reader;
+mod recorder;
+mod summary;
+mod traced;
+mod writer;
+
+pub use anonymise::{Anonymiser, Keep};
+pub use expected::{Expected, Placed};
+pub use names::{Names, Place, Touched, is_entry};
+pub use order::{Claims, Order, Task};
+pub use outcome::{call_is_change, ended_by};
+pub use reader::{End, TraceReader};
+pub use recorder::{Limits, Recorder, Sink};
+pub use summary::{OfCall, Percentiles, Summary};
+pub use traced::Traced;
+pub use writer::TraceWriter;
+
+/// What can be wrong with a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// It could not be read or written.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// It is no trace.
+    #[error("this is not a trace of pando: {0}")]
+    NotATrace(format::Malformed),
+    /// A newer program wrote it.
+    #[error("a trace of version {0}, which a newer program wrote")]
+    Newer(u32),
+    /// A block or an event is damaged.
+    #[error("damaged at byte {at}: {what}")]
+    Damaged {
+        /// Where the block begins in the file.
+        at: u64,
+        /// What is wrong.
+        what: format::Malformed,
+    },
+    /// A block is missing, repeated, or out of order.
+    #[error("damaged at byte {at}: block {found} where block {expected} belongs")]
+    OutOfOrder {
+        /// Where the block begins in the file.
+        at: u64,
+        /// The number that belongs there.
+        expected: u64,
+        /// Its number.
+        found: u64,
+    },
+    /// A line of JSON says something else than an event.
+    #[error("line {line}: {what}")]
+    Line {
+        /// Its number, from 1.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+}

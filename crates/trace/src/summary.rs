@@ -1,0 +1,117 @@
+//! What a trace has: counts, times, bytes, callers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use format::trace::{Call, Ended, Event};
+use hdrhistogram::Histogram;
+
+/// Latencies that are told apart: three digits, up to an hour.
+const LONGEST_NANOS: u64 = 3_600_000_000_000;
+const DIGITS: u8 = 3;
+
+/// Latencies of one kind of call.
+#[derive(Debug, Clone)]
+pub struct Percentiles(Histogram<u64>);
+
+impl Default for Percentiles {
+    fn default() -> Percentiles {
+        let made = Histogram::new_with_bounds(1, LONGEST_NANOS, DIGITS);
+        Percentiles(made.expect("invariant: these bounds are valid"))
+    }
+}
+
+impl Percentiles {
+    /// Adds a latency.
+    pub fn add(&mut self, nanos: u64) {
+        self.0.saturating_record(nanos);
+    }
+
+    /// Adds those of another histogram.
+    pub fn merge(&mut self, other: &Percentiles) {
+        self.0.add(&other.0).unwrap_or_else(|_| unreachable!("invariant: bounds are alike"));
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The latency that `percent` of all do not exceed, in nanoseconds.
+    pub fn at(&self, percent: f64) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.value_at_percentile(percent) }
+    }
+
+    /// The average, in nanoseconds.
+    pub fn mean(&self) -> f64 {
+        self.0.mean()
+    }
+
+    /// The longest, in nanoseconds.
+    pub fn most(&self) -> u64 {
+        self.0.max()
+    }
+}
+
+/// One kind of call.
+#[derive(Debug, Clone, Default)]
+pub struct OfCall {
+    /// How often each ending occurred.
+    pub ended: BTreeMap<Ended, u64>,
+    /// Latencies.
+    pub took: Percentiles,
+    /// Bytes read, written or copied.
+    pub bytes: u64,
+}
+
+impl OfCall {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.took.count()
+    }
+}
+
+/// Counts of a trace.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// By kind of call.
+    pub calls: BTreeMap<Call, OfCall>,
+    /// Start of the first event and end of the last, in nanoseconds.
+    pub span: Option<(u64, u64)>,
+    /// Users.
+    pub users: BTreeSet<u32>,
+    /// Processes.
+    pub processes: BTreeSet<u32>,
+    /// Inodes that were returned or used.
+    pub nodes: BTreeSet<u64>,
+}
+
+impl Summary {
+    /// Counts an event.
+    pub fn add(&mut self, event: &Event<'_>) {
+        let of = self.calls.entry(event.call).or_default();
+        *of.ended.entry(event.ended).or_default() += 1;
+        of.took.add(event.took);
+        if event.ended == Ended::Done {
+            let bytes = match event.call {
+                Call::Write => event.length,
+                Call::Read | Call::CopyRange => event.returned,
+                _ => 0,
+            };
+            of.bytes = of.bytes.saturating_add(bytes);
+        }
+        let (first, last) = self.span.unwrap_or((u64::MAX, 0));
+        let end = event.at.saturating_add(event.took);
+        self.span = Some((first.min(event.at), last.max(end)));
+        self.users.insert(event.uid);
+        self.processes.insert(event.pid);
+        self.nodes.insert(event.node);
+        if event.found.node != 0 {
+            self.nodes.insert(event.found.node);
+        }
+    }
+
+    /// All events.
+    pub fn events(&self) -> u64 {
+        self.calls.values().map(OfCall::count).sum()
+    }
+}

@@ -1,0 +1,651 @@
+//! A file system whose calls are recorded.
+//!
+//! Invariants: [`Traced`] changes no argument and no result, and every call that can fail or take
+//! time is recorded once, after it ended. Contents are not recorded, neither of files nor of
+//! extended attributes: only their lengths are.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use device::Timestamp;
+use format::trace::{
+    Allocating, Call, Event, Listed, Renaming, Seeking, Setting, Shown, UNKNOWN_CALLER,
+};
+use inode::{Attr, Caller, Kind, NodeId, SetAttr, SetTime};
+use vfs::{
+    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
+    SetXattr, StatFs, SyncScope, WalkControl,
+};
+
+use crate::{Recorder, ended_by};
+
+thread_local! {
+    /// The fields of an event, before they are copied into the block: one buffer for each thread.
+    static FIELDS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A file system whose calls a [`Recorder`] writes down.
+pub struct Traced {
+    inner: Arc<dyn FileSystem>,
+    recorder: Arc<Recorder>,
+}
+
+impl Traced {
+    /// Records the calls of `inner`.
+    pub fn new(inner: Arc<dyn FileSystem>, recorder: Arc<Recorder>) -> Traced {
+        Traced { inner, recorder }
+    }
+
+    /// Makes a call, and records it with the event that `describe` makes of its result.
+    #[inline]
+    fn call<'a, T>(
+        &self,
+        caller: Option<&Caller>,
+        call: impl FnOnce(&dyn FileSystem) -> FsResult<T>,
+        describe: impl FnOnce(&FsResult<T>) -> Event<'a>,
+    ) -> FsResult<T> {
+        let at = self.recorder.now();
+        let result = call(&*self.inner);
+        let took = self.recorder.now().saturating_sub(at);
+        let mut event = describe(&result);
+        (event.at, event.took, event.ended) = (at, took, ended_by(&result));
+        (event.uid, event.gid, event.pid) = match caller {
+            Some(caller) => (caller.uid, caller.gid, caller.pid),
+            None => (UNKNOWN_CALLER, UNKNOWN_CALLER, 0),
+        };
+        FIELDS.with_borrow_mut(|fields| self.recorder.push(&event, fields));
+        result
+    }
+
+    fn readlink_by(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        call: impl FnOnce(&dyn FileSystem) -> FsResult<Vec<u8>>,
+    ) -> FsResult<Vec<u8>> {
+        let at = self.recorder.now();
+        let result = call(&*self.inner);
+        let took = self.recorder.now().saturating_sub(at);
+        let mut event = Event { at, took, node: node.0, ..Event::new(Call::Readlink) };
+        event.ended = ended_by(&result);
+        event.other_name = result.as_deref().unwrap_or_default();
+        (event.uid, event.gid, event.pid) = (caller.uid, caller.gid, caller.pid);
+        FIELDS.with_borrow_mut(|fields| self.recorder.push(&event, fields));
+        result
+    }
+
+    fn list(
+        &self,
+        call: Call,
+        (caller, directory, cookie): (&Caller, NodeId, u64),
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        // Entries are copied while the caller has them, into one buffer.
+        let mut names = Vec::new();
+        let mut taken: Vec<(usize, Shown, bool)> = Vec::new();
+        let mut keep = |entry: &DirEntry<'_>| {
+            let control = take(entry);
+            if control == WalkControl::Continue {
+                names.extend_from_slice(entry.name);
+                let node = entry.node.0;
+                let bare = Shown { node, kind: kind(entry.kind), ..Shown::default() };
+                let shown = entry.attr.map_or(bare, |attr| shown(entry.node, attr));
+                taken.push((names.len(), shown, entry.attr.is_some()));
+            }
+            control
+        };
+        let at = self.recorder.now();
+        let result = match call {
+            Call::Readdirplus => self.inner.readdirplus(caller, directory, cookie, &mut keep),
+            _ => self.inner.readdir(caller, directory, cookie, &mut keep),
+        };
+        let took = self.recorder.now().saturating_sub(at);
+        let mut event = Event {
+            at,
+            took,
+            ended: ended_by(&result),
+            node: directory.0,
+            offset: cookie,
+            ..Event::new(call)
+        };
+        (event.uid, event.gid, event.pid) = (caller.uid, caller.gid, caller.pid);
+        let mut from = 0;
+        for &(to, shown, with_attributes) in &taken {
+            let name = names.get(from..to).unwrap_or_default();
+            event.entries.push(Listed { name, shown, with_attributes });
+            from = to;
+        }
+        FIELDS.with_borrow_mut(|fields| self.recorder.push(&event, fields));
+        result
+    }
+}
+
+/// The number of a kind in traces.
+fn kind(kind: Kind) -> u8 {
+    match kind {
+        Kind::File => 0,
+        Kind::Directory => 1,
+        Kind::Symlink => 2,
+        Kind::Fifo => 3,
+        Kind::Socket => 4,
+        Kind::CharDevice => 5,
+        Kind::BlockDevice => 6,
+    }
+}
+
+fn shown(node: NodeId, attr: &Attr) -> Shown {
+    Shown {
+        node: node.0,
+        kind: kind(attr.kind),
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        size: attr.size,
+    }
+}
+
+fn entry(result: &FsResult<Entry>) -> Shown {
+    result.as_ref().map_or_else(|_| Shown::default(), |entry| shown(entry.node, &entry.attr))
+}
+
+fn attr(node: NodeId, result: &FsResult<Attr>) -> Shown {
+    result.as_ref().map_or_else(|_| Shown::default(), |attr| shown(node, attr))
+}
+
+/// What `setattr` sets.
+fn settings(changes: &SetAttr) -> Event<'static> {
+    let mut event = Event::new(Call::Setattr);
+    let mut how = 0;
+    if let Some(mode) = changes.mode {
+        (how, event.mode) = (how | Setting::MODE, mode);
+    }
+    if let Some(uid) = changes.uid {
+        (how, event.new_uid) = (how | Setting::UID, uid);
+    }
+    if let Some(gid) = changes.gid {
+        (how, event.new_gid) = (how | Setting::GID, gid);
+    }
+    if let Some(size) = changes.size {
+        (how, event.length) = (how | Setting::SIZE, size);
+    }
+    match changes.atime {
+        Some(SetTime::Now) => how |= Setting::ATIME | Setting::ATIME_NOW,
+        Some(SetTime::At(Timestamp(at))) => (how, event.atime) = (how | Setting::ATIME, at),
+        None => {}
+    }
+    match changes.mtime {
+        Some(SetTime::Now) => how |= Setting::MTIME | Setting::MTIME_NOW,
+        Some(SetTime::At(Timestamp(at))) => (how, event.mtime) = (how | Setting::MTIME, at),
+        None => {}
+    }
+    event.how = how | if changes.ctime.is_some() { Setting::CTIME } else { 0 };
+    event
+}
+
+fn renaming(mode: RenameMode) -> u32 {
+    match mode {
+        RenameMode::Replace => Renaming::REPLACE,
+        RenameMode::NoReplace => Renaming::NO_REPLACE,
+        RenameMode::Exchange => Renaming::EXCHANGE,
+        RenameMode::Whiteout => Renaming::WHITEOUT,
+        RenameMode::NoReplaceWhiteout => Renaming::NO_REPLACE_WHITEOUT,
+    }
+}
+
+fn allocating(mode: Allocate) -> u32 {
+    match mode {
+        Allocate::Grow => Allocating::GROW,
+        Allocate::Keep => Allocating::KEEP,
+        Allocate::Punch => Allocating::PUNCH,
+        Allocate::Zero => Allocating::ZERO,
+        Allocate::ZeroKeep => Allocating::ZERO_KEEP,
+    }
+}
+
+/// The bits of setxattr(2).
+fn setting_xattr(mode: SetXattr) -> u32 {
+    match mode {
+        SetXattr::Any => 0,
+        SetXattr::Create => 1,
+        SetXattr::Replace => 2,
+    }
+}
+
+impl FileSystem for Traced {
+    fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+        self.call(
+            Some(caller),
+            |fs| fs.lookup(caller, parent, name),
+            |found| Event { node: parent.0, name, found: entry(found), ..Event::new(Call::Lookup) },
+        )
+    }
+
+    fn find_by_number(&self, top: NodeId, node: NodeId) -> FsResult<Entry> {
+        self.call(
+            None,
+            |fs| fs.find_by_number(top, node),
+            |found| Event {
+                node: node.0,
+                name: b".",
+                found: entry(found),
+                ..Event::new(Call::Lookup)
+            },
+        )
+    }
+
+    fn generation(&self, node: NodeId) -> u64 {
+        self.inner.generation(node)
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.inner.forget(node, lookups);
+    }
+
+    fn getattr(&self, caller: &Caller, node: NodeId) -> FsResult<Attr> {
+        self.call(
+            Some(caller),
+            |fs| fs.getattr(caller, node),
+            |found| Event { node: node.0, found: attr(node, found), ..Event::new(Call::Getattr) },
+        )
+    }
+
+    fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
+        self.call(
+            Some(caller),
+            |fs| fs.setattr(caller, node, changes),
+            |found| Event { node: node.0, found: attr(node, found), ..settings(changes) },
+        )
+    }
+
+    fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.access(caller, node, mask),
+            |_| Event { node: node.0, how: mask, ..Event::new(Call::Access) },
+        )
+    }
+
+    fn readlink(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        self.readlink_by(caller, node, |fs| fs.readlink(caller, node))
+    }
+
+    fn readlink_untimed(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        self.readlink_by(caller, node, |fs| fs.readlink_untimed(caller, node))
+    }
+
+    fn mknod(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode,
+    ) -> FsResult<Entry> {
+        self.call(
+            Some(caller),
+            |fs| fs.mknod(caller, parent, name, new),
+            |found| Event {
+                node: parent.0,
+                name,
+                mode: new.mode,
+                device: new.rdev,
+                how: kind(new.kind).into(),
+                found: entry(found),
+                ..Event::new(Call::Mknod)
+            },
+        )
+    }
+
+    fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
+        self.call(
+            Some(caller),
+            |fs| fs.mkdir(caller, parent, name, mode),
+            |found| Event {
+                node: parent.0,
+                name,
+                mode,
+                found: entry(found),
+                ..Event::new(Call::Mkdir)
+            },
+        )
+    }
+
+    fn symlink(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> FsResult<Entry> {
+        self.call(
+            Some(caller),
+            |fs| fs.symlink(caller, parent, name, target),
+            |found| Event {
+                node: parent.0,
+                name,
+                other_name: target,
+                found: entry(found),
+                ..Event::new(Call::Symlink)
+            },
+        )
+    }
+
+    fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+        self.call(
+            Some(caller),
+            |fs| fs.link(caller, node, parent, name),
+            |found| Event {
+                node: parent.0,
+                name,
+                other: node.0,
+                found: entry(found),
+                ..Event::new(Call::Link)
+            },
+        )
+    }
+
+    fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.unlink(caller, parent, name),
+            |_| Event { node: parent.0, name, ..Event::new(Call::Unlink) },
+        )
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.rmdir(caller, parent, name),
+            |_| Event { node: parent.0, name, ..Event::new(Call::Rmdir) },
+        )
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.rename(caller, from, to, mode),
+            |_| Event {
+                node: from.0.0,
+                name: from.1,
+                other: to.0.0,
+                other_name: to.1,
+                how: renaming(mode),
+                ..Event::new(Call::Rename)
+            },
+        )
+    }
+
+    fn read(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> FsResult<usize> {
+        let length = buffer.len() as u64;
+        self.call(
+            Some(caller),
+            |fs| fs.read(caller, node, offset, buffer),
+            |read| Event {
+                node: node.0,
+                offset,
+                length,
+                returned: read.as_ref().map_or(0, |length| *length as u64),
+                ..Event::new(Call::Read)
+            },
+        )
+    }
+
+    fn read_untimed(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> FsResult<usize> {
+        let length = buffer.len() as u64;
+        self.call(
+            Some(caller),
+            |fs| fs.read_untimed(caller, node, offset, buffer),
+            |read| Event {
+                node: node.0,
+                offset,
+                length,
+                returned: read.as_ref().map_or(0, |length| *length as u64),
+                ..Event::new(Call::Read)
+            },
+        )
+    }
+
+    fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.write(caller, node, offset, bytes),
+            |_| Event {
+                node: node.0,
+                offset,
+                length: bytes.len() as u64,
+                ..Event::new(Call::Write)
+            },
+        )
+    }
+
+    fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
+        self.call(
+            Some(caller),
+            |fs| fs.tmpfile(caller, parent, mode),
+            |found| Event {
+                node: parent.0,
+                mode,
+                found: entry(found),
+                ..Event::new(Call::Tmpfile)
+            },
+        )
+    }
+
+    fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64> {
+        let how = match what {
+            Seek::Data => Seeking::DATA,
+            Seek::Hole => Seeking::HOLE,
+        };
+        self.call(
+            Some(caller),
+            |fs| fs.seek(caller, node, offset, what),
+            |found| {
+                let returned = found.as_ref().map_or(0, |at| *at);
+                Event { node: node.0, offset, how, returned, ..Event::new(Call::Seek) }
+            },
+        )
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        range: (u64, u64),
+        mode: Allocate,
+    ) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.fallocate(caller, node, range, mode),
+            |_| Event {
+                node: node.0,
+                offset: range.0,
+                length: range.1,
+                how: allocating(mode),
+                ..Event::new(Call::Fallocate)
+            },
+        )
+    }
+
+    fn copy_range(
+        &self,
+        caller: &Caller,
+        from: (NodeId, u64),
+        to: (NodeId, u64),
+        length: u64,
+    ) -> FsResult<u64> {
+        self.call(
+            Some(caller),
+            |fs| fs.copy_range(caller, from, to, length),
+            |copied| Event {
+                node: from.0.0,
+                offset: from.1,
+                other: to.0.0,
+                other_offset: to.1,
+                length,
+                returned: copied.as_ref().map_or(0, |bytes| *bytes),
+                ..Event::new(Call::CopyRange)
+            },
+        )
+    }
+
+    fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
+        let how = u32::from(scope == SyncScope::Data);
+        self.call(
+            None,
+            |fs| fs.fsync(node, scope),
+            |_| Event { node: node.0, how, ..Event::new(Call::Fsync) },
+        )
+    }
+
+    fn sync_all(&self) -> FsResult<()> {
+        self.call(None, |fs| fs.sync_all(), |_| Event::new(Call::Sync))
+    }
+
+    fn readdir(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        cookie: u64,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        self.list(Call::Readdir, (caller, directory, cookie), take)
+    }
+
+    fn readdirplus(
+        &self,
+        caller: &Caller,
+        directory: NodeId,
+        cookie: u64,
+        take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
+    ) -> FsResult<()> {
+        self.list(Call::Readdirplus, (caller, directory, cookie), take)
+    }
+
+    fn statfs(&self, node: NodeId) -> FsResult<StatFs> {
+        self.call(
+            None,
+            |fs| fs.statfs(node),
+            |_| Event { node: node.0, ..Event::new(Call::Statfs) },
+        )
+    }
+
+    fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.call(
+            Some(caller),
+            |fs| fs.getxattr(caller, node, name),
+            |got| Event {
+                node: node.0,
+                name,
+                returned: got.as_ref().map_or(0, |bytes| bytes.len() as u64),
+                ..Event::new(Call::Getxattr)
+            },
+        )
+    }
+
+    fn listxattr(&self, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+        self.call(
+            Some(caller),
+            |fs| fs.listxattr(caller, node),
+            |got| Event {
+                node: node.0,
+                returned: got.as_ref().map_or(0, |bytes| bytes.len() as u64),
+                ..Event::new(Call::Listxattr)
+            },
+        )
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: SetXattr,
+    ) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.setxattr(caller, node, name, value, mode),
+            |_| Event {
+                node: node.0,
+                name,
+                length: value.len() as u64,
+                how: setting_xattr(mode),
+                ..Event::new(Call::Setxattr)
+            },
+        )
+    }
+
+    fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.removexattr(caller, node, name),
+            |_| Event { node: node.0, name, ..Event::new(Call::Removexattr) },
+        )
+    }
+
+    fn now(&self) -> Timestamp {
+        self.inner.now()
+    }
+
+    fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
+        self.inner.set_invalidate(invalidate);
+    }
+
+    fn is_in_snapshot(&self, node: NodeId) -> bool {
+        self.inner.is_in_snapshot(node)
+    }
+
+    fn holds_name(&self, directory: NodeId, name: &[u8]) -> bool {
+        self.inner.holds_name(directory, name)
+    }
+
+    fn opened(&self, caller: &Caller, node: NodeId, flags: u32) -> FsResult<()> {
+        self.call(
+            Some(caller),
+            |fs| fs.opened(caller, node, flags),
+            |_| Event { node: node.0, how: flags, ..Event::new(Call::Open) },
+        )
+    }
+
+    fn released(&self, caller: &Caller, node: NodeId) {
+        let release = |fs: &dyn FileSystem| {
+            fs.released(caller, node);
+            Ok(())
+        };
+        let describe = |_: &_| Event { node: node.0, ..Event::new(Call::Release) };
+        self.call(Some(caller), release, describe).unwrap_or_default();
+    }
+
+    fn set_shown_root(&self, root: NodeId) {
+        self.inner.set_shown_root(root);
+    }
+
+    fn is_volatile(&self, node: NodeId) -> bool {
+        self.inner.is_volatile(node)
+    }
+
+    fn takes_snapshots(&self, directory: NodeId) -> bool {
+        self.inner.takes_snapshots(directory)
+    }
+
+    fn is_computed(&self, xattr: &[u8]) -> bool {
+        self.inner.is_computed(xattr)
+    }
+}
