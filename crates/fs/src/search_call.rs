@@ -75,7 +75,7 @@ impl Fs {
         }
         drop(pinned);
         self.inherit_some();
-        Ok(Arc::from(self.store.pin()?))
+        Ok(Arc::from(self.pin_corrected(&[]).or_else(|_| self.store.pin())?))
     }
 
     /// The index, if there is one and it covers all of a scope: what copies inherit is found only

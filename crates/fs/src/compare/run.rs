@@ -57,7 +57,8 @@ impl Fs {
         (cancel, emit): (&AtomicBool, Changes<'_>),
     ) -> FsResult<Compared> {
         let places = [self.place(old)?, self.place(new)?];
-        let pin = self.store.pin().map_err(from_store)?;
+        let tops = [&places[0], &places[1]].map(|(subvol, ino)| (subvol.id.0, *ino));
+        let pin = self.pin_corrected(&tops)?;
         let records = Records { read: &*pin, tree: VOLUME, searchable: &CARRY_NOTHING };
         let mut halves = [None, None];
         for (which, (subvol, ino)) in places.into_iter().enumerate() {

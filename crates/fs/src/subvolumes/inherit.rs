@@ -48,7 +48,7 @@ use crate::{Fs, FsResult};
 /// Most copies that are given with the ledger locked: a writer may wait for it.
 const GIVEN_AT_ONCE: usize = 16;
 /// Most subvolumes that are looked at with the ledger locked.
-const LOOKED_AT_ONCE: usize = 256;
+pub(super) const LOOKED_AT_ONCE: usize = 256;
 /// Steps of giving that a search waits for: some thousand copies.
 const STEPS_BEFORE_SEARCH: usize = 256;
 
@@ -57,7 +57,7 @@ pub(crate) type Slot = (u64, u64);
 
 /// Why a copy is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Need {
+pub(super) enum Need {
     /// It is due. There must be space, and the share of the heir's maker bounds it.
     Due,
     /// Somebody looks at it. The share bounds that; what is kept of a full disk may be used.
@@ -68,7 +68,7 @@ enum Need {
 }
 
 /// What became of an entry.
-enum Nested {
+pub(super) enum Nested {
     /// It points to a subvolume that is mounted there.
     Own(u64),
     /// It led to an inherited one, and points to a copy now.
@@ -193,7 +193,12 @@ impl Fs {
     /// its tree, and what is mounted in them is not copied for it. The gate stops changes that
     /// move directories meanwhile. After a rollback, processes reach the previous directory as
     /// long as they hold it.
-    fn shows(&self, heir: &Subvol, reach: &mut Reach, directories: &[u64]) -> Vec<FsResult<bool>> {
+    pub(super) fn shows(
+        &self,
+        heir: &Subvol,
+        reach: &mut Reach,
+        directories: &[u64],
+    ) -> Vec<FsResult<bool>> {
         let _gate = (!heir.read_only).then(|| heir.quiesce());
         let is_held = |directory| self.nodes.is_held(heir.node(directory));
         let shows = directories
@@ -203,7 +208,7 @@ impl Fs {
     }
 
     /// Copies what an entry of an heir points to, where that is inherited.
-    fn give(
+    pub(super) fn give(
         &self,
         ledger: &mut Ledger,
         heir: &Subvol,
@@ -356,7 +361,7 @@ impl Fs {
             }
         }
         while let Some((_, directory, cookie)) = ledger.apart_after(self, heir.id.0, to.apart)? {
-            match self.give(ledger, &heir, (directory, cookie), need) {
+            match self.correct(ledger, (heir.id.0, directory, cookie), need) {
                 Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
                 done => {
                     done?;

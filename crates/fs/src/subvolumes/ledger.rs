@@ -3,7 +3,7 @@
 //! such changes happen one after the other; each is short.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -359,18 +359,21 @@ impl Ledger {
         Ok(behind.take(most).map(|(directory, cookie, _)| (directory, cookie)).collect())
     }
 
-    /// The first entry of an heir, after a directory and a cookie, that may not point to the copy
-    /// that is mounted there.
+    /// The first entry of an heir, after a directory and a cookie, that may not point to what the
+    /// heir has there.
     pub(super) fn apart_after(
         &mut self,
         fs: &Fs,
         heir: u64,
         (directory, cookie): Slot,
     ) -> FsResult<Option<Place>> {
-        let after = (
-            Bound::Excluded((heir, directory, cookie)),
-            Bound::Included((heir, u64::MAX, u64::MAX)),
-        );
+        let after = self.any_apart_after(fs, (heir, directory, cookie))?;
+        Ok(after.filter(|place| place.0 == heir))
+    }
+
+    /// The same of all heirs, after an entry of one.
+    pub(super) fn any_apart_after(&mut self, fs: &Fs, place: Place) -> FsResult<Option<Place>> {
+        let after = (Bound::Excluded(place), Bound::Unbounded);
         Ok(self.mounts(fs)?.apart.range(after).next().copied())
     }
 
@@ -378,6 +381,13 @@ impl Ledger {
     pub(super) fn set_apart(&mut self, place: Place) {
         if let Some(mounts) = &mut self.mounts {
             mounts.apart.insert(place);
+        }
+    }
+
+    /// Notes that an entry points to what the heir has there.
+    pub(super) fn unset_apart(&mut self, place: Place) {
+        if let Some(mounts) = &mut self.mounts {
+            mounts.apart.remove(&place);
         }
     }
 
@@ -446,12 +456,16 @@ impl Ledger {
 }
 
 fn read_mounts(fs: &Fs) -> FsResult<Mounts> {
-    let mut mounts = Mounts::default();
+    let (mut mounts, mut copies) = (Mounts::default(), BTreeSet::new());
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
         let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        let id = key::parse_number(key).map_err(malformed)?;
+        if record.source.0 != 0 {
+            copies.insert(id);
+        }
         if record.parent.0 != 0 {
-            mounts.set(key::parse_number(key).map_err(malformed)?, Some(record.parent));
+            mounts.set(id, Some(record.parent));
         }
         Ok(())
     })?;
@@ -461,7 +475,7 @@ fn read_mounts(fs: &Fs) -> FsResult<Mounts> {
         mounts.inherit(key::parse_number(key).map_err(malformed)?, record.homes);
         Ok(())
     })?;
-    mounts.doubt_all();
+    mounts.doubt_all(&|id| copies.contains(&id));
     Ok(mounts)
 }
 

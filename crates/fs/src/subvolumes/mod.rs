@@ -7,6 +7,7 @@ pub(crate) mod access;
 mod clone;
 mod copied;
 mod copy;
+mod correct;
 mod create;
 mod execute;
 pub(crate) mod heirs_below;

@@ -30,16 +30,24 @@ pub(super) struct Mounts {
     pub(super) heirs: BTreeMap<u64, BTreeSet<u64>>,
     /// Homes with more heirs than a caller that copies may leave.
     pub(super) crowded: BTreeSet<u64>,
-    /// Entries of heirs that may not point to what is mounted there. While an heir's tree was
-    /// damaged, its entry could not be pointed to its copy.
+    /// Entries of heirs that may not point to what the heir has there. While an heir's tree was
+    /// damaged, its entry could not be pointed to its copy; copies of the heir have the same entry.
     pub(super) apart: BTreeSet<Place>,
 }
 
 impl Mounts {
-    /// Notes that each entry of an heir may point to something else than what is mounted there.
-    pub(super) fn doubt_all(&mut self) {
+    /// Notes that each entry of an heir may point to something else than what is mounted there, and
+    /// each entry that it has from a copy to something else than what it inherits there.
+    pub(super) fn doubt_all(&mut self, is_copy: &dyn Fn(u64) -> bool) {
         let of_heirs = |place: &&Place| self.homes.contains_key(&place.0);
-        self.apart = self.places.values().filter(of_heirs).copied().collect();
+        let mut apart: BTreeSet<Place> = self.places.values().filter(of_heirs).copied().collect();
+        for (&heir, homes) in &self.homes {
+            for home in homes.iter().filter(|home| is_copy(home.subvolume)) {
+                let older = self.behind(home.subvolume, (0, 0)).filter(|(_, _, id)| *id < heir);
+                apart.extend(older.map(|(directory, cookie, _)| (heir, directory, cookie)));
+            }
+        }
+        self.apart = apart;
     }
 
     /// Notes where a subvolume is mounted now.
@@ -74,14 +82,23 @@ impl Mounts {
             }
         }
         if homes.is_empty() {
-            let all = (copy, 0, 0)..=(copy, u64::MAX, u64::MAX);
-            let apart: Vec<_> = self.apart.range(all).copied().collect();
-            for place in apart {
-                self.apart.remove(&place);
+            for (directory, cookie) in self.apart_in(copy) {
+                self.apart.remove(&(copy, directory, cookie));
             }
         } else {
+            let copied: Vec<_> =
+                homes.iter().flat_map(|home| self.apart_in(home.subvolume)).collect();
+            for (directory, cookie) in copied {
+                self.apart.insert((copy, directory, cookie));
+            }
             self.homes.insert(copy, homes);
         }
+    }
+
+    /// The entries of a copy that may not point to what it has there.
+    fn apart_in(&self, copy: u64) -> Vec<(u64, u64)> {
+        let all = (copy, 0, 0)..=(copy, u64::MAX, u64::MAX);
+        self.apart.range(all).map(|&(_, directory, cookie)| (directory, cookie)).collect()
     }
 
     /// What is mounted in a subvolume behind an entry of it: directory, cookie and number.

@@ -197,7 +197,11 @@ fn a_quota_elsewhere_does_not_have_a_copy_wait_for_what_is_inherited() {
 }
 
 /// The entry of a snapshot that points to the first subvolume in a directory.
-fn entry_of(store: &dyn Store, snapshot: SubvolId, dir: NodeId) -> (TreeId, Vec<u8>, Vec<u8>) {
+pub(crate) fn entry_of(
+    store: &dyn Store,
+    snapshot: SubvolId,
+    dir: NodeId,
+) -> (TreeId, Vec<u8>, Vec<u8>) {
     let record = store.get(VOLUME, &key::subvolume(snapshot.0)).expect("it reads");
     let record = SubvolumeRecord::decode(&record.expect("it is there")).expect("it is whole");
     let tree = TreeId(record.tree);
@@ -212,7 +216,7 @@ fn entry_of(store: &dyn Store, snapshot: SubvolId, dir: NodeId) -> (TreeId, Vec<
     panic!("an entry points to it");
 }
 
-fn put(store: &dyn Store, (tree, key): (TreeId, &[u8]), value: &[u8]) {
+pub(crate) fn put(store: &dyn Store, (tree, key): (TreeId, &[u8]), value: &[u8]) {
     let mut batch = Batch::new();
     batch.put(tree, key, value);
     store.commit(&batch).expect("room");

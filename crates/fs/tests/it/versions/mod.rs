@@ -5,7 +5,7 @@ mod counts;
 mod history;
 mod inherit;
 mod inherit_crash;
-mod inherit_scope;
+pub(crate) mod inherit_scope;
 mod kept;
 mod owned;
 mod prune;
