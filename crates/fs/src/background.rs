@@ -5,20 +5,15 @@
 //! the index. A steady load of removals would starve everything later in that list. So every other
 //! step begins with one of the others, in turn.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::sync::{Mutex, RwLock};
-use format::key;
 use inode::FsError;
 
-use crate::collect::Collecting;
-use crate::error::{from_store, malformed};
+use crate::error::from_store;
 use crate::locks::Lock;
-use crate::subvol::VOLUME;
 use crate::txn::Txn;
-use crate::{Fs, FsResult, Progress};
+use crate::{FsResult, Progress, Upkeep};
 
 /// How long a worker sleeps at most: work comes without being announced.
 const IDLE: Duration = Duration::from_millis(500);
@@ -26,138 +21,9 @@ const IDLE: Duration = Duration::from_millis(500);
 const TURN_WAIT: Duration = Duration::from_millis(500);
 
 /// Does part of a task, about so many records or nodes; returns how much. 0: nothing is due.
-type Work = fn(&Fs, usize) -> FsResult<u64>;
+type Work = fn(&Upkeep, usize) -> FsResult<u64>;
 
-/// Inodes (subvolume, number) that have neither a name nor a holder.
-#[derive(Default)]
-struct Orphans {
-    new: VecDeque<(u64, u64)>,
-    /// Those that could not be removed when that was tried last.
-    failed: VecDeque<(u64, u64)>,
-}
-
-/// What waits to be removed.
-pub(crate) struct Queue {
-    orphans: Mutex<Orphans>,
-    detached: AtomicU64,
-    /// Bytes dropped since the last collection that clones may share.
-    shared_bytes: AtomicU64,
-    collect: AtomicBool,
-    /// Steps of background work so far.
-    turn: AtomicUsize,
-    /// Held by the thread that removes an inode without a name.
-    pub(crate) removing: RwLock<()>,
-    /// The collection in progress.
-    pub(crate) collecting: Mutex<Collecting>,
-    /// Trees that no record named when the first collection since opening began.
-    pub(crate) unnamed: Mutex<Option<Vec<u64>>>,
-}
-
-impl Queue {
-    /// Nothing waits.
-    pub(crate) fn new() -> Queue {
-        Queue {
-            orphans: Mutex::default(),
-            detached: AtomicU64::new(0),
-            shared_bytes: AtomicU64::new(0),
-            collect: AtomicBool::new(false),
-            turn: AtomicUsize::new(0),
-            removing: RwLock::new(()),
-            collecting: Mutex::default(),
-            unnamed: Mutex::default(),
-        }
-    }
-
-    /// Finds what was waiting when the volume was last open. Nothing is held yet.
-    pub(crate) fn recover(&self, fs: &Fs) -> FsResult<()> {
-        let mut orphans = self.orphans.lock();
-        fs.visit_volume(&key::ORPHANS_PREFIX, &mut |key, _| {
-            let orphan = key::parse_orphan(key).map_err(|error| malformed(VOLUME, &error))?;
-            orphans.new.push_back(orphan);
-            Ok(())
-        })?;
-        fs.visit_volume(&key::DETACHED_PREFIX, &mut |_, _| {
-            self.detached.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        })
-    }
-
-    /// Adds an inode (subvolume, number) that has neither a name nor a holder.
-    pub(crate) fn push_orphan(&self, subvol: u64, ino: u64) {
-        self.orphans.lock().new.push_back((subvol, ino));
-    }
-
-    /// Puts back an inode that could not be removed.
-    pub(crate) fn put_orphan_back(&self, subvol: u64, ino: u64) {
-        self.orphans.lock().failed.push_back((subvol, ino));
-    }
-
-    /// The next inode to remove; those that failed come last.
-    pub(crate) fn pop_orphan(&self) -> Option<(u64, u64)> {
-        let mut orphans = self.orphans.lock();
-        orphans.new.pop_front().or_else(|| orphans.failed.pop_front())
-    }
-
-    /// Whether an inode waits to be removed that was not tried yet.
-    pub(crate) fn has_new_orphans(&self) -> bool {
-        !self.orphans.lock().new.is_empty()
-    }
-
-    /// Whether such an inode waits, or is being removed now.
-    pub(crate) fn removes_orphans(&self) -> bool {
-        // A thread takes it from the queue while holding this lock.
-        self.has_new_orphans() || self.removing.is_locked()
-    }
-
-    /// Counts dropped bytes that a clone may still name. Above a threshold a collection looks for
-    /// them.
-    pub(crate) fn count_shared(&self, bytes: u64, enough: u64) {
-        if bytes > 0 && self.shared_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= enough {
-            self.request_collection();
-        }
-    }
-
-    /// Requests a collection of what nothing names any more: a tree was dropped.
-    pub(crate) fn request_collection(&self) {
-        self.collect.store(true, Ordering::Release);
-    }
-
-    /// Whether a collection was requested; clears the request, so a later one counts separately.
-    pub(crate) fn take_request(&self) -> bool {
-        let asked = self.collect.swap(false, Ordering::AcqRel);
-        if asked {
-            self.shared_bytes.store(0, Ordering::Relaxed);
-        }
-        asked
-    }
-
-    /// Whether a collection was requested or is in progress: its result is not known yet.
-    pub(crate) fn collection_waits(&self) -> bool {
-        self.collect.load(Ordering::Acquire)
-            || self.collecting.try_lock().is_none_or(|collecting| !collecting.is_idle())
-    }
-
-    /// Whether a collection is in progress, or was requested and is not resting after a failure.
-    pub(crate) fn collection_is_due(&self, now: Duration) -> bool {
-        match self.collecting.try_lock() {
-            None => true,
-            Some(collecting) if !collecting.is_idle() => true,
-            Some(collecting) => self.collect.load(Ordering::Acquire) && !collecting.rests(now),
-        }
-    }
-
-    /// Detached directories that wait.
-    pub(crate) fn detached(&self) -> u64 {
-        self.detached.load(Ordering::Relaxed)
-    }
-
-    /// One more detached directory waits (or one less).
-    pub(crate) fn add_detached(&self, change: i64) {
-        self.detached.fetch_add(change as u64, Ordering::Relaxed);
-    }
-}
-
-impl Fs {
+impl Upkeep {
     /// One bounded step of background work, about `budget` records or nodes.
     ///
     /// A failure does not keep the rest from being done: on a full disk a checkpoint has no space
@@ -175,7 +41,7 @@ impl Fs {
         let mut failed = None;
         // The turn is only taken if no checkpoint is made.
         let works = std::iter::once_with(|| self.works()).flatten();
-        for work in std::iter::once(Fs::checkpoint_step as Work).chain(works) {
+        for work in std::iter::once(Upkeep::checkpoint_step as Work).chain(works) {
             match work(self, budget) {
                 Ok(0) => {}
                 Ok(done) => return Ok(Progress { more: true, due_in: Duration::ZERO, done }),
@@ -191,15 +57,15 @@ impl Fs {
     /// What there may be to do, in the order of this step.
     fn works(&self) -> impl Iterator<Item = Work> {
         const WORKS: [Work; 7] = [
-            Fs::orphan_and_data_step,
-            Fs::removal_step,
-            Fs::trash_step,
-            Fs::node_step,
-            Fs::data_step,
-            Fs::adopt_step,
-            Fs::index_step,
+            Upkeep::orphan_and_data_step,
+            Upkeep::removal_step,
+            |upkeep, budget| upkeep.trash_step(budget),
+            Upkeep::node_step,
+            Upkeep::data_step,
+            |upkeep, budget| upkeep.adopt_step(budget),
+            Upkeep::index_step,
         ];
-        let turn = self.queue.turn.fetch_add(1, Ordering::Relaxed);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let first = if turn.is_multiple_of(2) { 0 } else { turn / 2 % WORKS.len() };
         WORKS.into_iter().cycle().skip(first).take(WORKS.len())
     }
@@ -233,7 +99,11 @@ impl Fs {
 
     /// Removes part of an inode that nobody holds any more.
     fn orphan_step(&self, budget: usize) -> FsResult<u64> {
-        if self.options.read_only { Ok(0) } else { crate::orphan::reclaim_step(self, budget) }
+        if self.options.read_only {
+            Ok(0)
+        } else {
+            crate::orphan::reclaim_step(self, &self.policies(), budget)
+        }
     }
 
     /// Removes part of a detached tree, counts, or prunes.
@@ -334,9 +204,9 @@ mod tests {
             number += 1;
             assert!(number < 10_000, "a checkpoint is never due");
         }
-        let turn = fs.queue.turn.load(Ordering::Relaxed);
+        let turn = fs.turn.load(Ordering::Relaxed);
         assert!(fs.background_step(64).expect("there is space").more);
         assert!(!fs.store.checkpoint_due(), "it was made");
-        assert_eq!(fs.queue.turn.load(Ordering::Relaxed), turn);
+        assert_eq!(fs.turn.load(Ordering::Relaxed), turn);
     }
 }

@@ -5,7 +5,7 @@
 //! few segments at a time. It gives up at the first read error, and begins again after a rest: an
 //! unread record is never treated as absent.
 //!
-//! Background steps and foreground calls take turns (`Queue::collecting`). A call runs from its
+//! Background steps and foreground calls take turns (`Upkeep::collecting`). A call runs from its
 //! marking to the end of its sweep. A stepwise collection that a call overtook between two steps
 //! begins again.
 
@@ -20,7 +20,7 @@ use store::{KeyRange, Pinned, TreeId};
 use crate::error::{from_store, malformed};
 use crate::room::Reclaimed;
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// Nodes that one step marks.
 const NODES_A_STEP: usize = 64;
@@ -57,10 +57,10 @@ enum Stage {
     Sweeping(Box<Marked>, u64),
 }
 
-impl Fs {
+impl Upkeep {
     /// One step of the collection that is in progress or was requested; returns how much was done.
     pub(crate) fn collect_step(&self) -> FsResult<u64> {
-        match self.queue.collecting.try_lock() {
+        match self.collecting.try_lock() {
             Some(mut collecting) => self.collect_within(&mut collecting),
             None => Ok(0),
         }
@@ -73,7 +73,7 @@ impl Fs {
         let mut any = false;
         loop {
             let left = until.saturating_sub(self.env.clock.monotonic());
-            let Some(mut collecting) = self.queue.collecting.try_lock_for(left) else {
+            let Some(mut collecting) = self.collecting.try_lock_for(left) else {
                 return Ok(Reclaimed { any, more: true });
             };
             if self.collect_within(&mut collecting)? == 0 {
@@ -152,7 +152,7 @@ impl Fs {
         drop(cursor);
         // What a repair would restore is not freed before.
         let known: BTreeSet<TreeId> = trees.iter().copied().collect();
-        let others = self.trees_without_records(&*pinned)?;
+        let others = (self.find_trees)(self, &*pinned)?;
         trees.extend(others.into_iter().filter(|tree| !known.contains(tree)));
         Ok((pinned, Marking::new(horizon, trees)))
     }
@@ -160,7 +160,7 @@ impl Fs {
     /// Finds what no extent names any more, from the roots of all trees, and frees it: one complete
     /// collection.
     pub fn collect_garbage(&self) -> FsResult<Swept> {
-        let _turn = self.queue.collecting.lock();
+        let _turn = self.collecting.lock();
         let (pinned, mut marking) = self.begin_marking()?;
         while self.data.mark_step(&mut marking, &*pinned, NODES_A_STEP).map_err(from_store)? {}
         let marked = self.data.marked(marking, &*pinned).map_err(from_store)?;

@@ -12,7 +12,7 @@ use crate::edit::Edit;
 use crate::error::from_store;
 use crate::subvol::Subvol;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// Longest contents that are stored in the tree, in bytes: one page, so that longer contents can be
 /// punched and mapped by pages.
@@ -33,7 +33,7 @@ pub(crate) enum Step {
     More,
 }
 
-impl Fs {
+impl Ops {
     /// Which extents of a subvolume belong to it alone, and the epoch of new ones. Fails if the
     /// volume's epoch is before that of the last clone, which only damage causes: new data would be
     /// taken for shared. The two are equal while a clone is visible and its commit has not
@@ -146,7 +146,7 @@ impl Edit<'_> {
 /// Bytes of a range that extents cover, each once: in a damaged file they may overlap. Reads at
 /// most the given number of extents; returns how far it got.
 pub(crate) fn covered(
-    fs: &Fs,
+    fs: &Ops,
     view: View<'_>,
     file: FileRef,
     (from, to): (u64, u64),

@@ -1,8 +1,6 @@
 //! Creates and opens volumes: the engine, the records of an empty root, and the header's files
 //! around them (`header`).
 
-use std::sync::Arc;
-
 use device::{Blobs, Device, Env};
 use format::directory_record::DirectoryRecord;
 use format::key::{self, Counter, Part};
@@ -10,90 +8,46 @@ use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::{
     COPY, EngineKind, FILE, Home, SNAPSHOT_DIR_BYTES_MAX, UNFINISHED, VolumeHeader,
 };
-use inode::{Name, NameHash};
+use inode::Name;
 use store::{Batch, Store, TreeId};
 
 use crate::numbers::ROOT_INO;
 use crate::subvol::VOLUME;
-use crate::{Engine, FormatOptions, Fs, OpenError, OpenOptions, VolumeId, header, own};
+use crate::{Engine, FormatOptions, OpenError, VolumeId, header, own};
 
 /// The volume's root subvolume.
 const ROOT_SUBVOLUME: u64 = 1;
 /// What a directory may contain before it is formatted: files of the daemon.
 const OWNERS: [&str; 2] = ["owner.lock", "control.sock"];
 
-impl Fs {
-    /// Creates a volume in an empty directory. The header gets its name last, so an interrupted
-    /// call leaves no volume, and the next call starts over. Until then the header has another
-    /// name, which distinguishes an interrupted format from a volume that lost its header.
-    pub fn format(env: &Env, options: &FormatOptions) -> Result<VolumeId, OpenError> {
-        let header = new_header(env, options)?;
-        if let Some(objects) = &env.objects {
-            return format_objects(env, &*objects.store, header, options);
-        }
-        check_empty(&*env.device)?;
-        header::write_file(&*env.device, UNFINISHED, &header.encode())?;
-        header::write_file(&*env.device, COPY, &header.encode())?;
-        let store = crate::engine::create(env, &header, options.layout)?;
-        write_root(&*store, env, options).map_err(OpenError::from)?;
-        store.close()?;
-        env.device.rename(UNFINISHED, FILE)?;
-        env.device.sync_dir("")?;
-        Ok(VolumeId(header.volume_id))
+/// Creates a volume in an empty directory. The header gets its name last, so an interrupted call
+/// leaves no volume, and the next call starts over. Until then the header has another name, which
+/// distinguishes an interrupted format from a volume that lost its header.
+pub(crate) fn format(env: &Env, options: &FormatOptions) -> Result<VolumeId, OpenError> {
+    let header = new_header(env, options)?;
+    if let Some(objects) = &env.objects {
+        return format_objects(env, &*objects.store, header, options);
     }
+    check_empty(&*env.device)?;
+    header::write_file(&*env.device, UNFINISHED, &header.encode())?;
+    header::write_file(&*env.device, COPY, &header.encode())?;
+    let store = crate::engine::create(env, &header, options.layout)?;
+    write_root(&*store, env, options).map_err(OpenError::from)?;
+    store.close()?;
+    env.device.rename(UNFINISHED, FILE)?;
+    env.device.sync_dir("")?;
+    Ok(VolumeId(header.volume_id))
+}
 
-    /// Creates a volume in a store of the caller's, and returns the header that belongs to it.
-    pub fn format_on(
-        env: &Env,
-        store: &dyn Store,
-        options: &FormatOptions,
-    ) -> Result<VolumeHeader, OpenError> {
-        let header = new_header(env, options)?;
-        write_root(store, env, options)?;
-        Ok(header)
-    }
-
-    /// Opens a volume, recovering it if it was not closed. The caller holds `owner.lock`.
-    pub fn open(env: Env, options: &OpenOptions) -> Result<Arc<Fs>, OpenError> {
-        Fs::open_through(env, options, |store| store)
-    }
-
-    /// Checks a volume that no process has open: everything that its store has on disk. Nothing is
-    /// changed. The caller keeps others from opening it meanwhile.
-    pub fn inspect(
-        env: &Env,
-        progress: store::CheckProgress<'_>,
-    ) -> Result<store::CheckReport, OpenError> {
-        let header = header::find(env)?;
-        crate::engine::inspect(env, &header, progress)
-    }
-
-    /// Like [`Fs::open`], with a layer before the store: a benchmark records the calls to it.
-    pub fn open_through(
-        env: Env,
-        options: &OpenOptions,
-        through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
-    ) -> Result<Arc<Fs>, OpenError> {
-        let header = header::find(&env)?;
-        Fs::open_by(env, header, options, through)
-    }
-
-    /// Like [`Fs::open_through`], with a header that was already read. Creates a missing copy of
-    /// the header: the store has verified by now that the header is its own.
-    pub(crate) fn open_by(
-        env: Env,
-        header: VolumeHeader,
-        options: &OpenOptions,
-        through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
-    ) -> Result<Arc<Fs>, OpenError> {
-        let (store, own) = own::over(crate::engine::open(&env, &header, options)?)?;
-        let hash = NameHash::new(header.hash_key);
-        let fs = Fs::open_kept(env, (through(store), own), header, options, hash)?;
-        if !fs.options.read_only && fs.env.objects.is_none() {
-            header::keep_copy(&*fs.env.device, &fs.header);
-        }
-        Ok(fs)
-    }
+/// Creates a volume in a store of the caller's, and returns the header that belongs to it.
+pub(crate) fn format_on(
+    env: &Env,
+    store: &dyn Store,
+    options: &FormatOptions,
+) -> Result<VolumeHeader, OpenError> {
+    let header = new_header(env, options)?;
+    write_root(store, env, options)?;
+    Ok(header)
 }
 
 /// Creates a volume in an empty object store. The device is a host directory; it gets no header

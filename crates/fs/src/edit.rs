@@ -18,12 +18,12 @@ use crate::plan::{Attached, Effect, Plan};
 use crate::policy::{Policy, Whose};
 use crate::subvol::Subvol;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// An inode being changed. Set what changes; it is written back when the change succeeds.
 pub(crate) struct Edit<'a> {
     /// The file system.
-    pub(crate) fs: &'a Fs,
+    pub(crate) fs: &'a Ops,
     /// Its records.
     pub(crate) view: View<'a>,
     /// What sees the plan.
@@ -48,11 +48,12 @@ pub(crate) struct Edit<'a> {
 
 /// Changes a node's inode and returns what the change returned.
 pub(crate) fn edit<T>(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     node: NodeId,
     change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<T> {
-    edit_beside(fs, node, None, change)
+    edit_beside(fs, policy, node, None, change)
 }
 
 /// Like `edit`, with another inode of the same subvolume locked exclusively as well.
@@ -62,12 +63,13 @@ pub(crate) fn edit<T>(
 /// are notified of that here, before the call is answered, so that no program runs with rights that
 /// are gone.
 pub(crate) fn edit_beside<T>(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     node: NodeId,
     beside: Option<u64>,
     change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<T> {
-    let Edited { result, before, after } = edit_locked(fs, node, beside, change)?;
+    let Edited { result, before, after } = edit_locked(fs, policy, node, beside, change)?;
     if before.mode != after.mode {
         fs.attributes_changed_unasked(after.node);
     }
@@ -76,11 +78,12 @@ pub(crate) fn edit_beside<T>(
 
 /// Like `edit`, and returns the attributes after the change, for the caller's answer.
 pub(crate) fn edit_answering<T>(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     node: NodeId,
     change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<(T, Attr)> {
-    edit_locked(fs, node, None, change).map(|edited| (edited.result, edited.after))
+    edit_locked(fs, policy, node, None, change).map(|edited| (edited.result, edited.after))
 }
 
 /// A change that was made.
@@ -91,14 +94,15 @@ struct Edited<T> {
 }
 
 fn edit_locked<T>(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     node: NodeId,
     beside: Option<u64>,
     mut change: impl FnMut(&mut Edit<'_>) -> FsResult<T>,
 ) -> FsResult<Edited<T>> {
     let (subvol, ino) = fs.place(node)?;
-    let (entered, policies) = (fs.enter(&subvol)?, fs.policies());
-    let at = Context::new(fs, &policies, &subvol, entered.tree);
+    let entered = fs.enter(&subvol)?;
+    let at = Context::new(fs, policy, &subvol, entered.tree);
     let locks = [ino, beside.unwrap_or(ino)].map(|ino| (at.object(ino), Mode::Exclusive));
     let locks = if beside.is_some() { &locks[..] } else { &locks[..1] };
     execute_locked(&at, locks, |at, plan| {

@@ -42,3 +42,14 @@ pub(crate) fn malformed(tree: TreeId, error: &Malformed) -> FsError {
 pub(crate) fn inconsistent(tree: TreeId, what: &str, ino: u64) -> FsError {
     FsError::Io(format!("tree {}: {what}: inode {ino}", tree.0).into())
 }
+
+/// An error of search as an answer of the namespace.
+pub fn from_search(error: search::Error) -> FsError {
+    match error {
+        search::Error::Store(error) => from_store(error),
+        search::Error::Device(error) if error.is_no_space() => FsError::NoSpace,
+        search::Error::NotFound => FsError::NotFound,
+        search::Error::Cancelled => FsError::Interrupted,
+        other => FsError::Io(other.to_string().into()),
+    }
+}

@@ -21,13 +21,13 @@ use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 use crate::subvol::Subvol;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// What an operation reads from, and who sees its plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// Tables and numbers.
-    pub(crate) fs: &'a Fs,
+    pub(crate) fs: &'a Ops,
     /// What sees the plan.
     pub(crate) policy: &'a dyn Policy,
     /// The subvolume.
@@ -40,7 +40,7 @@ impl<'a> Context<'a> {
     /// Of a subvolume whose gate the caller has passed.
     #[inline]
     pub(crate) fn new(
-        fs: &'a Fs,
+        fs: &'a Ops,
         policy: &'a dyn Policy,
         subvol: &'a Subvol,
         tree: TreeId,
@@ -113,7 +113,7 @@ pub(crate) trait Operation {
 /// Executes an operation as a change of a subvolume.
 #[inline]
 pub(crate) fn execute<O: Operation>(
-    fs: &Fs,
+    fs: &Ops,
     policy: &dyn Policy,
     subvol: &Subvol,
     operation: &mut O,
@@ -157,7 +157,7 @@ fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> Fs
                     // What it reserved is free again before its locks are.
                     commit(fs, plan).inspect_err(|_| plan.give_up(&fs.data))?;
                 }
-                plan.apply(|effect| apply(fs, at.policy, effect));
+                plan.apply(|effect| apply(fs, effect));
                 drop(locks);
                 plan.notify(|notice| notify(fs, notice));
                 return Ok(answer);
@@ -219,7 +219,7 @@ impl<T, F: FnMut(&Context<'_>, &mut Plan) -> FsResult<T>> Operation for Locked<'
 
 /// Commits the batch of a plan, and settles what it freed.
 #[inline]
-pub(crate) fn commit(fs: &Fs, plan: &mut Plan) -> FsResult<CommitToken> {
+pub(crate) fn commit(fs: &Ops, plan: &mut Plan) -> FsResult<CommitToken> {
     let committed = plan.commit(&*fs.store, &fs.arrivals);
     if let Some(freed) = plan.take_freed() {
         fs.settle_freed(Some(freed), committed.as_ref().copied());
@@ -229,7 +229,7 @@ pub(crate) fn commit(fs: &Fs, plan: &mut Plan) -> FsResult<CommitToken> {
 
 /// Applies an effect after the commit, under the locks.
 #[inline]
-pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: &mut Effect) {
+pub(crate) fn apply(fs: &Ops, effect: &mut Effect) {
     let nodes = &fs.nodes;
     match effect {
         Effect::LookUp(node, location) => nodes.look_up(*node, *location),
@@ -242,7 +242,7 @@ pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: &mut Effect) {
         Effect::NameUnnamed(node) => nodes.name_unnamed(*node),
         Effect::SetOrphan(node, orphan) => nodes.set_orphan(*node, orphan.take()),
         Effect::StoreOrphan(node) => nodes.store_orphan(*node),
-        Effect::DirectoriesMoved => policy.directories_moved(),
+        Effect::DirectoriesMoved => fs.directories_moved(),
         Effect::Detached => fs.queue.add_detached(1),
         // Noted before the commit.
         Effect::Arrives(..) => {}
@@ -256,7 +256,7 @@ pub(crate) fn apply(fs: &Fs, policy: &dyn Policy, effect: &mut Effect) {
 
 /// Notifies front ends, without locks.
 #[cold]
-pub(crate) fn notify(fs: &Fs, notice: Effect) {
+pub(crate) fn notify(fs: &Ops, notice: Effect) {
     match notice {
         Effect::HeldChanged(node) if fs.nodes.is_held(node) => fs.invalidate_node(node),
         Effect::HeldNameChanged(directory, name) if is_known(fs, directory) => {
@@ -274,7 +274,7 @@ pub(crate) fn notify(fs: &Fs, notice: Effect) {
 }
 
 /// Whether front ends can know what is in a directory.
-fn is_known(fs: &Fs, directory: NodeId) -> bool {
+fn is_known(fs: &Ops, directory: NodeId) -> bool {
     directory == fs.root() || fs.nodes.is_held(directory)
 }
 

@@ -20,9 +20,9 @@ use search::{
 };
 use store::{Pinned, TreeId};
 
+use crate::error::from_search;
 use crate::error::from_store;
 use crate::nodes::Location;
-use crate::search_call::from_search;
 use crate::subvolumes::heirs_below::Scope;
 use crate::{Entry, FileSystem, Fs, FsResult, attributes};
 

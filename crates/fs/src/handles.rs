@@ -20,15 +20,15 @@ use search::{Attribute, Request, Start};
 use store::KeyRange;
 use vfs::cancel;
 
+use crate::error::from_search;
 use crate::error::{from_store, malformed};
 use crate::load::load;
 use crate::locks::Lock;
 use crate::nodes::Location;
 use crate::ops::totals::NoAccounts;
-use crate::search_call::from_search;
 use crate::subvol::{Subvol, read_record};
 use crate::view::{NameBuf, View};
-use crate::{Entry, Fs, FsResult, attributes};
+use crate::{Entry, FsResult, Ops, attributes};
 
 /// How often a search begins again because its result was renamed meanwhile.
 const ATTEMPTS_MAX: usize = 32;
@@ -36,7 +36,7 @@ const ATTEMPTS_MAX: usize = 32;
 const DEPTH_MAX: usize = 1 << 16;
 
 /// Finds a node by its number, at or below a directory; takes one look-up. `Stale`: there is none.
-pub(crate) fn find(fs: &Fs, top: NodeId, node: NodeId) -> FsResult<Entry> {
+pub(crate) fn find(fs: &Ops, top: NodeId, node: NodeId) -> FsResult<Entry> {
     let (top, node) = (fs.real(top), fs.real(node));
     for _ in 0..ATTEMPTS_MAX {
         let subvol = fs.subvol_of(node)?;
@@ -58,7 +58,7 @@ enum LookedUp {
 }
 
 fn find_in(
-    fs: &Fs,
+    fs: &Ops,
     subvol: &Subvol,
     view: View<'_>,
     top: NodeId,
@@ -86,7 +86,7 @@ fn find_in(
 
 /// An inode in the node table, or with a record under its own number; `None`: neither.
 fn under_own_number(
-    fs: &Fs,
+    fs: &Ops,
     subvol: &Subvol,
     view: View<'_>,
     (top, node): (NodeId, NodeId),
@@ -126,7 +126,7 @@ fn under_own_number(
 }
 
 /// The directories that the names of a linked inode are in.
-fn directories_of(fs: &Fs, view: View<'_>, ino: u64) -> FsResult<Vec<u64>> {
+fn directories_of(fs: &Ops, view: View<'_>, ino: u64) -> FsResult<Vec<u64>> {
     let range = KeyRange::prefix(&key::back_reference_prefix(ino));
     let mut cursor = fs.store.scan(view.tree, range).map_err(from_store)?;
     let mut directories = Vec::new();
@@ -142,7 +142,7 @@ fn directories_of(fs: &Fs, view: View<'_>, ino: u64) -> FsResult<Vec<u64>> {
 }
 
 /// The directory and the cookie of the only name of an inode, in its subvolume alone.
-fn search(fs: &Fs, subvol: &Subvol, ino: u64) -> FsResult<Option<(u64, u64)>> {
+fn search(fs: &Ops, subvol: &Subvol, ino: u64) -> FsResult<Option<(u64, u64)>> {
     let shown = |ino: u64| i128::from(subvol.node(ino).0);
     let within = |least, greatest| Test::Within(Attribute::Ino, shown(least), shown(greatest));
     // Copies of the subvolume may be mounted in it, and have the same inodes.
@@ -175,14 +175,14 @@ fn search(fs: &Fs, subvol: &Subvol, ino: u64) -> FsResult<Option<(u64, u64)>> {
 }
 
 /// Whether names lead from a directory to another one, of the same subvolume or of one below.
-fn is_shown(fs: &Fs, top: NodeId, directory: NodeId) -> FsResult<bool> {
+fn is_shown(fs: &Ops, top: NodeId, directory: NodeId) -> FsResult<bool> {
     match climb(fs, top, directory) {
         Err(FsError::Stale) => Ok(false),
         shown => shown,
     }
 }
 
-fn climb(fs: &Fs, top: NodeId, directory: NodeId) -> FsResult<bool> {
+fn climb(fs: &Ops, top: NodeId, directory: NodeId) -> FsResult<bool> {
     let (mut subvol, mut at) = fs.place(directory)?;
     for _ in 0..DEPTH_MAX {
         if subvol.node(at) == top {

@@ -23,8 +23,7 @@ use format::volume::{
     differ_in_version_only,
 };
 
-use crate::check::{Fix, Problem};
-use crate::{OpenError, ProblemKind, VolumeId, engine};
+use crate::{OpenError, VolumeId, engine};
 
 /// What is at one of the two names.
 struct HeaderFile {
@@ -40,6 +39,21 @@ enum HeaderState {
     Newer(u32),
     Damaged(Corruption),
     Missing,
+}
+
+/// What is wrong with one of the two files.
+#[derive(Debug, Clone)]
+pub(crate) struct HeaderFault {
+    /// Which.
+    pub(crate) file: &'static str,
+    /// Where in it.
+    pub(crate) offset: u64,
+    /// What is wrong.
+    pub(crate) what: String,
+    /// Whether it reads well, and contradicts the other file.
+    pub(crate) contradicts: bool,
+    /// Whether the other file tells what belongs there.
+    pub(crate) is_repairable: bool,
 }
 
 /// Both files.
@@ -163,10 +177,10 @@ fn headers_in(objects: &dyn Blobs) -> Result<Headers, OpenError> {
 pub(crate) fn examine(
     env: &Env,
     host: &VolumeHeader,
-) -> Result<(Result<VolumeHeader, OpenError>, Vec<Problem>), OpenError> {
+) -> Result<(Result<VolumeHeader, OpenError>, Vec<HeaderFault>), OpenError> {
     let headers = headers(env)?;
     let right = headers.of_volume(host.volume_id).cloned();
-    let bad = headers.problems(right.as_ref());
+    let bad = headers.faults(right.as_ref());
     match (right, headers.opening()) {
         (_, Err(error @ OpenError::NewerFormat { .. })) => Err(error),
         (Some(right), _) => Ok((Ok(right), bad)),
@@ -417,27 +431,27 @@ impl Headers {
     }
 
     /// What is wrong with either, compared with the right one. Without that nothing is repaired.
-    pub(crate) fn problems(&self, right: Option<&VolumeHeader>) -> Vec<Problem> {
+    pub(crate) fn faults(&self, right: Option<&VolumeHeader>) -> Vec<HeaderFault> {
         let beside = right.or(match &self.main.is {
             HeaderState::Whole(header) => Some(header),
             _ => None,
         });
-        let mut problems = Vec::new();
+        let mut faults = Vec::new();
         if self.each().iter().all(|(_, found)| matches!(found.is, HeaderState::Missing)) {
             // A store of the caller's has no files of ours.
-            return problems;
+            return faults;
         }
         for (path, found) in self.each() {
-            let (mut offset, mut kind, mut fix) = (0, ProblemKind::Unreadable, right.is_some());
+            let (mut offset, mut contradicts, mut is_repairable) = (0, false, right.is_some());
             let what = match &found.is {
                 HeaderState::Whole(header) if beside.is_none_or(|beside| beside == header) => {
                     continue;
                 }
                 HeaderState::Whole(header) => {
-                    kind = ProblemKind::Structure;
+                    contradicts = true;
                     // If both have one id, nothing shows which is falsified.
                     let another = beside.is_some_and(|one| one.volume_id != header.volume_id);
-                    fix &= another;
+                    is_repairable &= another;
                     if another {
                         format!("the header of volume {}", VolumeId(header.volume_id))
                     } else {
@@ -445,7 +459,7 @@ impl Headers {
                     }
                 }
                 HeaderState::Newer(version) => {
-                    fix &= differ_in_version_only(&self.main.bytes, &self.copy.bytes);
+                    is_repairable &= differ_in_version_only(&self.main.bytes, &self.copy.bytes);
                     offset = 8;
                     format!("volume header: version {version} where the other file says another")
                 }
@@ -458,10 +472,8 @@ impl Headers {
                 }
                 HeaderState::Missing => continue,
             };
-            let mut problem = Problem::new(kind, what).in_file(path, offset);
-            problem.fix = fix.then_some(Fix::Header);
-            problems.push(problem);
+            faults.push(HeaderFault { file: path, offset, what, contradicts, is_repairable });
         }
-        problems
+        faults
     }
 }

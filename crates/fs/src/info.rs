@@ -1,6 +1,5 @@
 //! How a volume is created and opened, and what it reports about itself: the types of the calls.
 
-use crate::SubvolumeBounds;
 use device::Timestamp;
 use format::owner_quota::Owner;
 use format::retention::Keep;
@@ -354,7 +353,7 @@ pub struct TrashSetting {
     pub keep_seconds: u64,
 }
 
-/// An object in the trash that [`crate::Fs::restore`] restores as a whole.
+/// An object in the trash that [`crate::Core::restore`] restores as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
     /// The former path, relative to the directory that has the trash.
@@ -365,7 +364,7 @@ pub struct Removed {
     pub attr: inode::Attr,
 }
 
-/// Options of [`crate::Fs::restore`].
+/// Options of [`crate::Core::restore`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
     /// Nothing that was removed later than this, in nanoseconds since 1970.
@@ -498,4 +497,25 @@ pub(crate) struct SubvolumeCounts {
     pub(crate) bytes: u64,
     /// Those whose contents were not counted yet.
     pub(crate) counting: u64,
+}
+
+/// Bounds on the subvolumes of a volume.
+#[derive(Debug, Clone, Copy)]
+pub struct SubvolumeBounds {
+    /// How many that exist one user has made at most.
+    pub of_user: u64,
+    /// With how many that exist, of all users, users that are bound make no more.
+    pub of_all: u64,
+    /// How many one user makes in a second.
+    pub each_second: u32,
+    /// How many one user makes at once after a rest.
+    pub at_once: u32,
+}
+
+impl Default for SubvolumeBounds {
+    fn default() -> SubvolumeBounds {
+        // An eighth and seven eighths of the slots. At this rate a user takes an hour and a half
+        // for the share, and the reclaim of one removed (0.1 ms) keeps up.
+        SubvolumeBounds { of_user: 1 << 20, of_all: 7 << 20, each_second: 200, at_once: 10_000 }
+    }
 }

@@ -13,7 +13,7 @@ use store::KeyRange;
 
 use crate::error::{from_store, malformed};
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{Core, FsResult};
 
 /// Most names that are checked: an inode with more keeps them all.
 const NAMES_MAX: usize = 1024;
@@ -40,7 +40,7 @@ impl Ways {
     /// of it or it cannot be read, does not count as unreachable: the inode stays.
     pub(crate) fn hidden_names(
         &mut self,
-        fs: &Fs,
+        fs: &Core,
         view: View<'_>,
         subvol: u64,
         (ino, others): (u64, u32),

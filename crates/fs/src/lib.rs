@@ -17,6 +17,8 @@ mod front_end;
 mod header;
 mod history;
 mod paths;
+mod snapshots;
+mod verbs;
 mod volume;
 
 // Operations and subvolume verbs.
@@ -24,17 +26,21 @@ mod contents;
 mod edit;
 mod execute;
 mod handles;
+mod operations;
 mod ops;
 mod orphan;
 mod path_of;
 mod plan;
 mod policy;
+mod queue;
 mod ranges;
-mod snapshots;
+mod reach;
+mod search_call;
 mod subvolumes;
 mod txn;
 
 // What sees an operation before it is executed: quotas and the trash.
+mod governed;
 mod owners;
 mod policies;
 mod quota;
@@ -47,6 +53,7 @@ mod trash;
 mod account;
 mod arrivals;
 mod attributes;
+mod core;
 mod error;
 mod info;
 mod inherited;
@@ -58,6 +65,7 @@ mod objects;
 mod open_error;
 mod own;
 mod permit;
+mod readable;
 mod slots;
 mod subvol;
 mod view;
@@ -67,14 +75,15 @@ mod background;
 mod collect;
 mod distinct;
 mod reclaim;
+mod removal;
 mod room;
 mod scan;
 mod search_bases;
-mod search_call;
 mod search_declared;
 mod search_due;
 mod search_limits;
 mod search_upkeep;
+mod upkeep;
 
 // Checks and repairs.
 mod check;
@@ -85,6 +94,7 @@ pub use check::{
 };
 pub use compare::{ChangeKind, Changes, Compared, Difference, Field, Fields};
 pub use engine::{LOG_DIRECTORY, volume_files};
+pub use error::from_search;
 pub use find::{Find, Matches};
 pub use format::owner_quota::Owner;
 pub use format::retention::Keep;
@@ -95,7 +105,7 @@ pub use info::{
     Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
     ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
     QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
-    SnapshotInfo, SnapshotsOf, TrashSetting, VolumeId, VolumeStatus,
+    SnapshotInfo, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;
 pub use paths::Paths;
@@ -104,11 +114,14 @@ pub use scan::{
     KnownChild, KnownDirectory, Listed, Names, Outside, Scan, ScanDirectory, ScanDone, ScanInfo,
     ScanOptions,
 };
-pub use search_call::from_search;
-pub use subvolumes::SubvolumeBounds;
 pub use vfs::{
     Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, Query,
     RenameMode, Search, Seek, SetXattr, StatFs, SyncScope, VirtualDirs, WalkControl,
     name_of_number, with_cancellation,
 };
 pub use volume::Fs;
+
+pub(crate) use crate::core::Core;
+pub(crate) use governed::Governed;
+pub(crate) use operations::Ops;
+pub(crate) use upkeep::Upkeep;

@@ -12,7 +12,7 @@ use inode::{Attr, FsError, NodeId, Owned};
 
 use crate::nodes::{Location, Orphan};
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult, attributes};
+use crate::{Core, FsResult, attributes};
 
 /// Where the records of an inode that is not a directory are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Place {
 }
 
 /// The inode of a node.
-pub(crate) fn load(fs: &Fs, view: View<'_>, node: NodeId, ino: u64) -> FsResult<Inode> {
+pub(crate) fn load(fs: &Core, view: View<'_>, node: NodeId, ino: u64) -> FsResult<Inode> {
     match fs.nodes.location(node) {
         Some(Location::Entry { dir, cookie }) => {
             let mut name = NameBuf::empty();
@@ -132,7 +132,7 @@ fn load_linked(view: View<'_>, ino: u64) -> FsResult<Inode> {
 
 /// Contents or target of an inode that are not extents.
 pub(crate) fn load_bulk(
-    fs: &Fs,
+    fs: &Core,
     view: View<'_>,
     node: NodeId,
     ino: u64,
@@ -152,7 +152,7 @@ pub(crate) fn load_bulk(
 
 /// Extended attributes of an inode.
 pub(crate) fn load_xattrs(
-    fs: &Fs,
+    fs: &Core,
     view: View<'_>,
     node: NodeId,
     ino: u64,

@@ -14,10 +14,12 @@ use crate::execute::Context;
 use crate::locks::Lock;
 use crate::nodes::{Location, Orphan};
 use crate::plan::{Attached, Effect, Plan};
+use crate::policy::Policy;
 use crate::subvol::VOLUME;
+use crate::subvol::node_of;
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// Bytes of extended attributes that an inode without a name may have in memory: as many as of
 /// contents. Otherwise holders of such inodes could fill memory without counting to any limit.
@@ -72,8 +74,8 @@ impl LastName {
 
     /// After the commit, still under the lock.
     #[inline]
-    pub(crate) fn settle(&mut self, fs: &Fs) {
-        let node = Fs::node_of(self.subvol, self.ino);
+    pub(crate) fn settle(&mut self, fs: &Ops) {
+        let node = node_of(self.subvol, self.ino);
         if self.stored {
             fs.nodes.relocate(node, Location::Linked);
             if !fs.nodes.is_held(node) {
@@ -90,7 +92,7 @@ impl LastName {
 }
 
 /// A node that is no longer held, and that was stored under its own number.
-pub(crate) fn released(fs: &Fs, node: NodeId) {
+pub(crate) fn released(fs: &Ops, node: NodeId) {
     let ino = node.ino().0;
     let nameless = fs.subvol_of(node).and_then(|subvol| {
         let view = View::new(&*fs.store, subvol.tree());
@@ -105,12 +107,12 @@ pub(crate) fn released(fs: &Fs, node: NodeId) {
 /// Removes inodes that have neither a name nor a holder, about so many records of them, in batches
 /// of bounded size; returns how many. An inode with more extents is queued behind the others for
 /// the next step.
-pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
+pub(crate) fn reclaim_step(fs: &Ops, policy: &dyn Policy, budget: usize) -> FsResult<u64> {
     let mut done = 0;
     while done < budget as u64 {
         let _removing = fs.queue.removing.read();
         let Some((subvol, ino)) = fs.queue.pop_orphan() else { break };
-        match remove(fs, subvol, ino) {
+        match remove((fs, policy), subvol, ino) {
             Ok(Removed { records, more }) => {
                 done += 1 + records;
                 if more {
@@ -137,8 +139,8 @@ struct Removed {
 
 /// Removes an inode, or a part of one with many extents, in one batch. Extents are removed first:
 /// the inode stays until they are gone, and a crash resumes.
-fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<Removed> {
-    let node = Fs::node_of(subvol_id, ino);
+fn remove((fs, policy): (&Ops, &dyn Policy), subvol_id: u64, ino: u64) -> FsResult<Removed> {
+    let node = node_of(subvol_id, ino);
     let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
     let subvol = match fs.subvol(SubvolId(subvol_id)) {
@@ -171,7 +173,7 @@ fn remove(fs: &Fs, subvol_id: u64, ino: u64) -> FsResult<Removed> {
         step.batch().delete_range(tree, &prefix, &end);
         step.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
         if let Some(LinkedRecord { inode, .. }) = &record {
-            step.charging().credit_inode(subvol_id, ino, inode);
+            policy.removes_inode(&mut step, (subvol_id, ino), inode);
         }
     }
     let committed = step.commit();

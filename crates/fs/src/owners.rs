@@ -44,7 +44,7 @@ use crate::quota_check::{Counting, Found, count_subvolumes};
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::subvolumes::Gates;
 use crate::txn::Txn;
-use crate::{Fs, FsResult, OwnerQuota, QuotaChange, QuotaLimits};
+use crate::{FsResult, Governed, OwnerQuota, QuotaChange, QuotaLimits};
 
 const OFF: u8 = 0;
 const COUNTING: u8 = 1;
@@ -129,7 +129,7 @@ impl Owners {
 
     /// Reads the accounts of a volume. A record that does not decode limits no one, and does not
     /// prevent opening: a check of the volume reports it. A count that a crash ended is off.
-    pub(crate) fn load(&self, fs: &Fs) -> FsResult<()> {
+    pub(crate) fn load(&self, fs: &Governed) -> FsResult<()> {
         let state = fs.store.get(VOLUME, &key::OWNERS_PREFIX).map_err(from_store)?;
         let state = state.and_then(|bytes| OwnerState::decode(&bytes).ok());
         if state != Some(OwnerState::Counted) {
@@ -309,7 +309,7 @@ impl Charging<'_> {
     }
 }
 
-impl Fs {
+impl Governed {
     /// Sets the limits of a user or a group. Only root may. The first limit of a volume counts all
     /// of its contents: a walk, during which other operations run.
     pub fn owner_quota_set(
@@ -321,7 +321,7 @@ impl Fs {
         self.set_owner_limits(caller, (owner, limits.into()), &mut Counting::untold()).map(drop)
     }
 
-    /// Like [`Fs::owner_quota_set`], for some limits only; returns those in force. `progress`
+    /// Like [`Governed::owner_quota_set`], for some limits only; returns those in force. `progress`
     /// receives how many inodes were counted and an estimate of their total, and may cancel the
     /// count: then no limit is set.
     pub fn owner_quota_set_telling(
@@ -402,7 +402,7 @@ fn info(owner: Owner, account: &Account) -> OwnerQuota {
     OwnerQuota { owner, limits: account::decoded(account.limits()), inodes, bytes }
 }
 
-impl Fs {
+impl Governed {
     /// Counts the volume's inodes by their owners, unless that was done.
     pub(crate) fn count_owners(&self, counting: &mut Counting<'_>) -> FsResult<()> {
         if self.quotas.owners.is_counted() {

@@ -2,15 +2,16 @@
 
 use inode::{FsError, NodeId, SubvolId};
 
+use crate::subvol::node_of;
 use crate::subvol::read_record;
 use crate::subvolumes::access::directory_of;
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// Most directories on the way.
 const DEPTH_MAX: usize = 1 << 16;
 
-impl Fs {
+impl Ops {
     /// The path of a directory from the volume's root; `None` if none points to it, for example if
     /// it was removed or is being moved. The path may contain names that a user may not see: a
     /// caller that answers a user must first resolve the path with that user's rights.
@@ -39,7 +40,7 @@ impl Fs {
             record => record.map(|record| record.source).filter(|source| source.0 != 0),
         };
         match source {
-            Some((subvol, dir)) => self.path_of(Fs::node_of(subvol, dir)),
+            Some((subvol, dir)) => self.path_of(node_of(subvol, dir)),
             None => Ok(None),
         }
     }
@@ -71,7 +72,7 @@ impl Fs {
                 if record.snapshot {
                     let Some((above, dir)) = self.shown_in(&record)? else { return Ok(None) };
                     names.push(record.name);
-                    names.push(self.snapshot_dir().to_vec());
+                    names.push(self.header.snapshot_dir.clone());
                     (subvol, at) = (self.subvol(SubvolId(above))?, dir);
                     continue;
                 }

@@ -12,7 +12,7 @@ use inode::{Caller, FsError, NodeId};
 use crate::error::{inconsistent, malformed};
 use crate::load::{Inode, load_xattrs};
 use crate::view::View;
-use crate::{Fs, FsResult, attributes};
+use crate::{Core, FsResult, attributes};
 
 /// Checks a caller's access to a directory, unless the kernel does.
 #[inline]
@@ -82,7 +82,7 @@ fn of_directory(view: View<'_>, ino: u64) -> FsResult<Acl> {
 /// The access list of an inode that has one.
 #[cold]
 pub(crate) fn of_inode(
-    fs: &Fs,
+    fs: &Core,
     view: View<'_>,
     node: NodeId,
     ino: u64,

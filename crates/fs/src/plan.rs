@@ -12,6 +12,7 @@
 //! The memory of a plan is kept by the thread from one plan to the next, so that building one
 //! allocates nothing.
 
+use std::any::Any;
 use std::cell::Cell;
 
 use data::{Data, Freed};
@@ -32,7 +33,6 @@ use crate::error::from_store;
 use crate::locks::{Lock, Mode};
 use crate::nodes::{Location, Orphan};
 use crate::orphan::LastName;
-use crate::policy::Redirect;
 use crate::subvol::VOLUME;
 use crate::subvolumes::Copied;
 use crate::view::{Found, NameBuf, Vacancy, View};
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     /// Contents that the batch frees, or that were written for it.
     freed: Option<Freed>,
     /// Where a policy has what is removed go.
-    redirect: Option<Box<dyn Redirect>>,
+    redirect: Option<Box<dyn Any>>,
     /// A directory whose times stay as they are; 0: none.
     untimed: u64,
     /// Whether the caller is exempt from the limits of users and groups.
@@ -290,14 +290,14 @@ impl Plan {
         self.untimed = dir;
     }
 
-    /// Has what is removed go elsewhere.
-    pub(crate) fn redirect(&mut self, redirect: Box<dyn Redirect>) {
+    /// Has what is removed go elsewhere: where, only the policy knows that says so.
+    pub(crate) fn redirect(&mut self, redirect: Box<dyn Any>) {
         self.redirect = Some(redirect);
     }
 
     /// Where what is removed goes; `None`: it is deleted.
     #[inline]
-    pub(crate) fn take_redirect(&mut self) -> Option<Box<dyn Redirect>> {
+    pub(crate) fn take_redirect(&mut self) -> Option<Box<dyn Any>> {
         self.redirect.take()
     }
 

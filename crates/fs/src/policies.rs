@@ -1,21 +1,26 @@
 //! The policies of a volume: quotas, and the trash.
 
+use std::any::Any;
+
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::quota::Charge;
-use inode::FsError;
+use inode::{Caller, FsError, NodeId};
 
 use crate::execute::Context;
 use crate::ops::object::Object;
 use crate::plan::Plan;
 use crate::policy::{Move, Policy, Removal, Share, Whose};
 use crate::quota::{Charging, check_adopted, check_same, domain_of};
-use crate::{Fs, FsResult, trash};
+use crate::subvol::Subvol;
+use crate::subvolumes::Ledger;
+use crate::view::View;
+use crate::{FsResult, Governed, QuotaInfo, trash};
 
 /// Quotas and trash, and for what a plan is made.
 #[derive(Clone, Copy)]
 pub(crate) struct Policies<'a> {
-    fs: &'a Fs,
+    fs: &'a Governed,
     purpose: Purpose,
 }
 
@@ -35,7 +40,7 @@ pub(crate) enum Purpose {
     Mirror,
 }
 
-impl Fs {
+impl Governed {
     /// The policies for callers' requests.
     #[inline]
     pub(crate) fn policies(&self) -> Policies<'_> {
@@ -74,7 +79,7 @@ impl Policy for Policies<'_> {
     #[inline]
     fn removes(&self, at: &Context<'_>, plan: &mut Plan, removal: &Removal<'_>) -> FsResult<()> {
         if self.fs.trash.is_on() && self.purpose == Purpose::Request {
-            trash::keep(at, plan, removal)?;
+            trash::keep(self.fs, at, plan, removal)?;
         }
         Ok(())
     }
@@ -203,7 +208,69 @@ impl Policy for Policies<'_> {
         }
     }
 
-    fn directories_moved(&self) {
-        self.fs.trash.directories_moved();
+    fn takes_file(
+        &self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        removal: &Removal<'_>,
+        to: &dyn Any,
+    ) -> FsResult<bool> {
+        trash::take_file(self.fs, at, plan, (removal, to))
+    }
+
+    fn takes_directory(
+        &self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        removed: (u64, &DirectoryRecord),
+        to: &dyn Any,
+    ) -> FsResult<bool> {
+        trash::take_directory(self.fs, at, plan, (removed, to))
+    }
+
+    fn may_replace(&self, (subvol, view): (&Subvol, View<'_>), name: (u64, &[u8])) -> FsResult<()> {
+        trash::check_name(self.fs, subvol, view, name)
+    }
+
+    fn is_empty(
+        &self,
+        (subvol, view): (&Subvol, View<'_>),
+        record: &DirectoryRecord,
+    ) -> FsResult<bool> {
+        Ok(record.entries == 0 || trash::is_all(self.fs, subvol, view, record)?)
+    }
+
+    fn may_move_mount(&self, from: &DirectoryRecord, to: &DirectoryRecord) -> FsResult<()> {
+        check_same(domain_of(from), domain_of(to))
+    }
+
+    fn may_copy(
+        &self,
+        caller: &Caller,
+        source: (&Subvol, u64),
+        directory: (u64, u64),
+    ) -> FsResult<()> {
+        self.fs.check_copy(caller, source, directory)
+    }
+
+    fn may_copy_below(
+        &self,
+        caller: &Caller,
+        ledger: &mut Ledger,
+        source: (&Subvol, u64),
+    ) -> FsResult<()> {
+        self.fs.check_copy_below(caller, ledger, source)
+    }
+
+    fn may_clone_into(
+        &self,
+        mounted_in: &DirectoryRecord,
+        source: &DirectoryRecord,
+    ) -> FsResult<()> {
+        self.fs.check_clone_into(mounted_in, source)
+    }
+
+    fn limits_at(&self, node: NodeId) -> FsResult<Option<QuotaInfo>> {
+        self.fs.quota_get(node)
     }
 }

@@ -4,15 +4,20 @@
 //! is shown to the policy while the plan is built. The policy adds to the plan, has what is removed
 //! go elsewhere, or refuses; then nothing of the plan is done.
 
+use std::any::Any;
+
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::quota::Charge;
+use inode::{Caller, NodeId};
 
-use crate::FsResult;
 use crate::execute::Context;
 use crate::ops::object::Object;
 use crate::plan::Plan;
-use crate::view::Found;
+use crate::subvol::Subvol;
+use crate::subvolumes::Ledger;
+use crate::view::{Found, View};
+use crate::{FsResult, QuotaInfo};
 
 /// An inode of a subvolume: both numbers.
 pub(crate) type Whose = (u64, u64);
@@ -125,22 +130,61 @@ pub(crate) trait Policy {
         to: &DirectoryRecord,
     ) -> FsResult<()>;
 
-    /// Directories moved, or have other rights. Called after the commit.
-    fn directories_moved(&self);
-}
+    /// Plans that what is not a directory goes where this policy redirected it; the caller erases
+    /// or replaces the entry. The locks that it named are held. `false`: the place changed since it
+    /// was found, start again.
+    fn takes_file(
+        &self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        removal: &Removal<'_>,
+        to: &dyn Any,
+    ) -> FsResult<bool>;
 
-/// Where a policy has what is removed go. The locks that it named are held.
-pub(crate) trait Redirect {
-    /// Plans that what is not a directory goes there; the caller erases or replaces the entry.
-    /// `false`: the place changed since it was found, start again.
-    fn take_file(&self, at: &Context<'_>, plan: &mut Plan, removal: &Removal<'_>)
-    -> FsResult<bool>;
-
-    /// As `take_file`, for an empty directory.
-    fn take_directory(
+    /// As `takes_file`, for an empty directory.
+    fn takes_directory(
         &self,
         at: &Context<'_>,
         plan: &mut Plan,
         removed: (u64, &DirectoryRecord),
+        to: &dyn Any,
     ) -> FsResult<bool>;
+
+    /// A name is about to point to something else.
+    fn may_replace(&self, at: (&Subvol, View<'_>), name: (u64, &[u8])) -> FsResult<()>;
+
+    /// Whether what is in the root directory of a subvolume does not keep it from being removed as
+    /// an empty one.
+    fn is_empty(&self, root: (&Subvol, View<'_>), record: &DirectoryRecord) -> FsResult<bool>;
+
+    /// A subvolume is about to get a name in another directory.
+    fn may_move_mount(&self, from: &DirectoryRecord, to: &DirectoryRecord) -> FsResult<()>;
+
+    /// A caller is about to have a directory (subvolume, number) copied from a source: the
+    /// directory, or a snapshot of it.
+    fn may_copy(
+        &self,
+        caller: &Caller,
+        source: (&Subvol, u64),
+        directory: (u64, u64),
+    ) -> FsResult<()>;
+
+    /// As `may_copy`, with the ledger locked, for the subvolumes that are mounted or inherited
+    /// below the source.
+    fn may_copy_below(
+        &self,
+        caller: &Caller,
+        ledger: &mut Ledger,
+        source: (&Subvol, u64),
+    ) -> FsResult<()>;
+
+    /// A clone of a directory is about to be mounted in another one.
+    fn may_clone_into(
+        &self,
+        mounted_in: &DirectoryRecord,
+        source: &DirectoryRecord,
+    ) -> FsResult<()>;
+
+    /// The limits of the directory that a node is in.
+    fn limits_at(&self, node: NodeId) -> FsResult<Option<QuotaInfo>>;
 }

@@ -33,9 +33,9 @@ use crate::owners::{Owned, Owners, share};
 use crate::plan::Plan;
 use crate::quota_adopt::Adopting;
 use crate::subvol::VOLUME;
-use crate::txn::Txn;
+use crate::subvol::node_of;
 use crate::view::View;
-use crate::{Fs, FsResult, QuotaChange, QuotaInfo};
+use crate::{FsResult, Governed, QuotaChange, QuotaInfo};
 
 /// The quotas of a volume.
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl Domain {
 impl Quotas {
     /// Reads the quotas of a volume. A record that does not decode limits no one, and does not
     /// prevent opening: a check of the volume reports it.
-    pub(crate) fn load(&self, fs: &Fs) -> FsResult<()> {
+    pub(crate) fn load(&self, fs: &Governed) -> FsResult<()> {
         let mut domains = Map::default();
         let mut charged_in: Map<u64, Set<u64>> = Map::default();
         fs.visit_volume(&key::QUOTAS_PREFIX, &mut |key, value| {
@@ -230,25 +230,18 @@ pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -
 
 /// Charges in a plan.
 pub(crate) struct Charging<'p> {
-    fs: &'p Fs,
+    fs: &'p Governed,
     pub(crate) plan: &'p mut Plan,
-}
-
-impl Txn<'_> {
-    /// Charges in the change.
-    pub(crate) fn charging(&mut self) -> Charging<'_> {
-        Charging::of(self.fs(), self)
-    }
 }
 
 impl<'p> Charging<'p> {
     /// Charges in a plan.
-    pub(crate) fn of(fs: &'p Fs, plan: &'p mut Plan) -> Charging<'p> {
+    pub(crate) fn of(fs: &'p Governed, plan: &'p mut Plan) -> Charging<'p> {
         Charging { fs, plan }
     }
 
     /// The volume.
-    pub(crate) fn fs(&self) -> &'p Fs {
+    pub(crate) fn fs(&self) -> &'p Governed {
         self.fs
     }
 
@@ -450,12 +443,12 @@ impl<'p> Charging<'p> {
     }
 }
 
-impl Fs {
+impl Governed {
     /// Changes the limits, and begins a domain if there is none. Its contents are not charged yet.
     /// The caller holds the lock of [`Quotas::setting`].
     pub(crate) fn set_limits(&self, dir: NodeId, change: QuotaChange) -> FsResult<Arc<Domain>> {
         let mut made = None;
-        let set = edit(self, dir, |edit| {
+        let set = edit(self, &self.policies(), dir, |edit| {
             let node = edit.node;
             let Inode::Directory(record, true) = &mut edit.inode else {
                 return Err(FsError::NotDirectory);
@@ -563,7 +556,7 @@ pub(crate) fn info(domain: &Domain) -> QuotaInfo {
     let (inodes, bytes) = domain.account.used();
     QuotaInfo {
         id: domain.id,
-        directory: Fs::node_of(domain.subvolume, domain.directory),
+        directory: node_of(domain.subvolume, domain.directory),
         limits: account::decoded(domain.account.limits()),
         inodes,
         bytes,

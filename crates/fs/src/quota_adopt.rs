@@ -3,7 +3,7 @@
 //! 1. The domain is in the store before anything is charged to it, with the note that it is still
 //!    adopting; after a crash this continues when the volume is opened again.
 //! 2. One directory at a time, with the gate of the subvolume held, after all copies that inherit
-//!    the subvolume were given theirs ([`Fs::enter_alone`]): first everything in it that is
+//!    the subvolume were given theirs ([`Governed::enter_alone`]): first everything in it that is
 //!    not a directory, in batches that mark and charge together, then the directory itself. So in a
 //!    marked directory only directories are unmarked, and what is created there is charged.
 //! 3. A directory without the mark does not leave one that has it ([`check_adopted`]), so none is
@@ -34,7 +34,7 @@ use crate::quota_check::Counting;
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult, QuotaChange, QuotaLimits};
+use crate::{FsResult, Governed, QuotaChange, QuotaLimits};
 
 /// Entries after which a batch is committed.
 const CHUNK: usize = 1024;
@@ -97,14 +97,14 @@ impl Charging<'_> {
     }
 }
 
-impl Fs {
+impl Governed {
     /// Sets the limits of a quota directory, or makes a directory one: its contents are then
     /// charged in steps, while other operations run. Only root may.
     pub fn quota_set(&self, caller: &Caller, dir: NodeId, limits: QuotaLimits) -> FsResult<()> {
         self.set_quota(caller, (dir, limits.into()), &mut Counting::untold()).map(drop)
     }
 
-    /// Like [`Fs::quota_set`], for some limits only; returns those in force. `progress` receives
+    /// Like [`Governed::quota_set`], for some limits only; returns those in force. `progress` receives
     /// how many inodes were charged; their total is not known. It may cancel: then the background
     /// continues.
     pub fn quota_set_telling(
@@ -216,7 +216,7 @@ impl Fs {
 
 impl Pass {
     /// Marks what is in a directory, and then the directory, if it is still below the first.
-    fn directory(&mut self, fs: &Fs, subvol: &Subvol, directory: u64) -> FsResult<()> {
+    fn directory(&mut self, fs: &Governed, subvol: &Subvol, directory: u64) -> FsResult<()> {
         let _gate = fs.enter_alone(subvol)?;
         let view = View::new(&*fs.store, subvol.tree());
         let Some(record) = view.directory(directory)?.filter(|record| !record.detached) else {
@@ -232,7 +232,7 @@ impl Pass {
         let mut from = key::entry(directory, 1, Part::Attributes).to_vec();
         loop {
             let mut txn = Txn::new(fs);
-            let entries = self.entries(&mut txn, view, subvol.id.0, (directory, from))?;
+            let entries = self.entries((fs, &mut txn), view, subvol.id.0, (directory, from))?;
             for (key, value) in &entries.marked {
                 txn.batch().put(view.tree, key, value);
             }
@@ -250,7 +250,8 @@ impl Pass {
             self.clean = false;
             let mut txn = Txn::new(fs);
             let place = (subvol.id.0, directory);
-            let charge = Some(txn.charging().mark(self.domain.id, place, record.charge, 0)?);
+            let charge =
+                Some(Charging::of(fs, &mut txn).mark(self.domain.id, place, record.charge, 0)?);
             txn.put_directory(view.tree, directory, &DirectoryRecord { charge, ..record });
             txn.commit()?;
         }
@@ -265,8 +266,8 @@ impl Pass {
 
     /// Whether a directory is below the first one. The gate is held, so that none moves meanwhile;
     /// until one moves, no path is climbed twice.
-    fn is_below(&mut self, fs: &Fs, view: View<'_>, directory: u64) -> FsResult<bool> {
-        let moves = fs.trash.moves();
+    fn is_below(&mut self, fs: &Governed, view: View<'_>, directory: u64) -> FsResult<bool> {
+        let moves = fs.moves();
         if self.moves != moves || self.below.len() > BELOW_MAX {
             (self.moves, self.below) = (moves, Set::default());
         }
@@ -288,7 +289,7 @@ impl Pass {
     /// Reads some entries of a directory, and charges in the batch those that need the mark.
     fn entries(
         &self,
-        txn: &mut Txn<'_>,
+        (fs, txn): (&Governed, &mut Txn<'_>),
         view: View<'_>,
         subvolume: u64,
         (directory, from): (u64, Vec<u8>),
@@ -314,7 +315,7 @@ impl Pass {
             match entry.target {
                 Target::Directory => entries.below.push(entry.ino),
                 Target::Embedded(inode) if self.takes(inode.charge) => {
-                    let target = Target::Embedded(self.marked(txn, place, inode)?);
+                    let target = Target::Embedded(self.marked((fs, txn), place, inode)?);
                     let mut value = Vec::new();
                     EntryRecord { target, ..entry }.encode(&mut value);
                     entries.marked.push((item.key.to_vec(), value));
@@ -322,7 +323,7 @@ impl Pass {
                 Target::Linked(_) if linked.insert(entry.ino) => {
                     let Some(record) = view.linked(entry.ino)? else { continue };
                     if self.takes(record.inode.charge) {
-                        let inode = self.marked(txn, place, record.inode)?;
+                        let inode = self.marked((fs, txn), place, record.inode)?;
                         let mut value = Vec::new();
                         LinkedRecord { inode, ..record }.encode(&mut value);
                         let key = key::linked(entry.ino, Part::Attributes).to_vec();
@@ -337,11 +338,11 @@ impl Pass {
 
     fn marked(
         &self,
-        txn: &mut Txn<'_>,
+        (fs, txn): (&Governed, &mut Txn<'_>),
         place: (u64, u64),
         inode: InodeRecord,
     ) -> FsResult<InodeRecord> {
-        let charge = Some(txn.charging().mark(
+        let charge = Some(Charging::of(fs, txn).mark(
             self.domain.id,
             place,
             inode.charge,

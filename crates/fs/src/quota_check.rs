@@ -14,11 +14,11 @@ use inode::FsError;
 use store::{CheckProgress, KeyRange, Pinned, TreeId};
 
 use crate::account;
+use crate::core::Visit;
 use crate::error::{from_store, malformed};
 use crate::owners::share;
 use crate::subvol::VOLUME;
-use crate::volume::Visit;
-use crate::{Fs, FsResult, QuotaDifference, QuotaOf};
+use crate::{FsResult, Governed, QuotaDifference, QuotaOf};
 
 /// What was counted, or what the records say.
 #[derive(Default)]
@@ -111,7 +111,7 @@ impl Found {
     }
 }
 
-impl Fs {
+impl Governed {
     /// Recounts the charges of every quota, and returns where the records differ: a walk over
     /// everything that is stored, in one state, while the volume is in use.
     pub fn quota_check(&self) -> FsResult<Vec<QuotaDifference>> {
@@ -119,7 +119,7 @@ impl Fs {
         self.quota_differences(&*pin, &mut Counting::untold())
     }
 
-    /// Like [`Fs::quota_check`]. `progress` receives how many inodes were counted and an estimate
+    /// Like [`Governed::quota_check`]. `progress` receives how many inodes were counted and an estimate
     /// of their total, and may cancel the count.
     pub fn quota_check_telling(
         &self,

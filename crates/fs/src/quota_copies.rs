@@ -10,17 +10,18 @@ use format::directory_record::DirectoryRecord;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
 use crate::quota::domain_of;
+use crate::subvol::node_of;
 use crate::subvol::{Subvol, Unlimited, read_record};
 use crate::subvolumes::{self, Inside, Ledger};
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Governed};
 
 /// Why a copy is refused.
 const COPIED: FsError = FsError::RootOnly(
     "a quota applies here, and a copy is charged to nobody: only root may make one",
 );
 
-impl Fs {
+impl Governed {
     /// Refuses a snapshot, a clone or a rollback of a directory to a user for whom a limit is in
     /// force in it. Root may. `source` is what is copied: the directory, or a snapshot of it.
     pub(crate) fn check_copy(
@@ -34,7 +35,7 @@ impl Fs {
         }
         if self.quotas.owners.limit(caller)
             || self.is_owner_limited(subvolume, dir)?
-            || self.is_limited_at(Fs::node_of(subvolume, dir))?
+            || self.is_limited_at(node_of(subvolume, dir))?
         {
             return Err(COPIED);
         }

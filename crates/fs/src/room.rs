@@ -15,7 +15,8 @@ use device::sync::Mutex;
 use inode::FsError;
 
 use crate::error::from_store;
-use crate::{Fs, FsResult};
+use crate::trash::Purged;
+use crate::{FsResult, Upkeep};
 
 /// Most steps of background work that an operation waits for.
 const STEPS_MAX: usize = 10_000;
@@ -94,18 +95,7 @@ impl Reclaimed {
     }
 }
 
-/// What happened to the trash for lack of space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purged {
-    /// An hour of it was removed.
-    Hour,
-    /// There is none.
-    Empty,
-    /// Nothing in it was removed: that would not help, or failed.
-    Nothing,
-}
-
-impl Fs {
+impl Upkeep {
     /// Runs an operation that may need space. If there is none, it is reclaimed from what waits to
     /// be freed, and then from the trash.
     #[inline]
@@ -113,7 +103,7 @@ impl Fs {
         self.searching(&mut Search::default(), run)
     }
 
-    /// Like [`Fs::with_room`]; the search reports what it found if there is no space in the end.
+    /// Like [`Upkeep::with_room`]; the search reports what it found if there is no space in the end.
     #[inline]
     pub(crate) fn searching<T>(
         &self,
@@ -179,10 +169,13 @@ impl Fs {
                     return true;
                 }
             }
-            let purged = self.purge_for_room(until).unwrap_or_else(|error| {
+            let purged = self.purge_oldest().unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot purge the trash for space");
                 Purged::Nothing
             });
+            if purged == Purged::Hour {
+                self.give_back(until);
+            }
             search.exhausted = purged == Purged::Empty;
             search.rounds = 0;
             search.free = self.free_bytes();
@@ -222,16 +215,10 @@ impl Fs {
         }
         let waits = self.bytes_to_come() > 0
             || self.queue.detached() > 0
-            || self.queue.collection_waits()
+            || self.collection_waits()
             || self.store.compaction_may_free_space();
         let since = self.room.nothing_since.load(Ordering::Acquire);
         waits || self.env.clock.now().0.saturating_sub(since) >= REST
-    }
-
-    /// Bytes of dead contents that are returned to the disk without further work.
-    pub(crate) fn bytes_to_come(&self) -> u64 {
-        let data = self.data.stats();
-        data.waiting_bytes + data.dead_bytes - data.stuck_bytes
     }
 
     /// Does the work that frees space, together with other threads and after those that are at it,
@@ -274,7 +261,7 @@ impl Fs {
         let (mut any, mut failures) = (false, 0);
         for _ in 0..STEPS_MAX {
             let (mut did, mut failed) = (false, None);
-            for work in [Fs::detached_step, Fs::orphans_at_once, Fs::node_step] {
+            for work in [Upkeep::detached_step, Upkeep::orphans_at_once, Upkeep::node_step] {
                 match work(self, STEP_BUDGET) {
                     Ok(done) => did |= done > 0,
                     Err(error) => failed = failed.or(Some(error)),
@@ -450,7 +437,7 @@ mod tests {
         v.remove("big", big);
         v.fs.queue.request_collection();
         v.clock.step(Duration::from_millis(10));
-        let collecting = v.fs.queue.collecting.lock();
+        let collecting = v.fs.collecting.lock();
         let (tell, told) = sync::channel();
         device::scope(|scope| {
             scope.spawn(|| tell.send(v.write(other, 65_536)));
@@ -481,7 +468,7 @@ mod tests {
         };
         // Each look at the clock is longer than it waits for the lock.
         v.clock.step(Duration::from_secs(3));
-        let collecting = v.fs.queue.collecting.lock();
+        let collecting = v.fs.collecting.lock();
         let refused = v.write(other, 65_536);
         assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
         assert_eq!(removed(), 1);

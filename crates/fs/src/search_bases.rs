@@ -17,7 +17,7 @@ use crate::subvol::{VOLUME, read_record};
 use crate::subvolumes;
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// Records of one commit that removes references to a base: as many as fit into the log's reserve.
 const RECORDS_AT_ONCE: usize = 64;
@@ -32,7 +32,7 @@ pub(crate) struct Recorded {
 }
 
 /// Clones the tree of a subvolume as a base that is building. `None`: there is no such subvolume.
-pub(crate) fn begin(fs: &Fs, id: u64) -> FsResult<Option<(Recorded, SubvolumeRecord)>> {
+pub(crate) fn begin(fs: &Upkeep, id: u64) -> FsResult<Option<(Recorded, SubvolumeRecord)>> {
     let mut ledger = fs.admin.lock();
     let Some(record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(None) };
     if record.detached {
@@ -67,7 +67,7 @@ pub(crate) fn begin(fs: &Fs, id: u64) -> FsResult<Option<(Recorded, SubvolumeRec
 /// difference from the base like any other. Only its size depends on what the tree is a clone of:
 /// one with the same base before is near.
 pub(crate) fn complete(
-    fs: &Fs,
+    fs: &Upkeep,
     base: &Recorded,
     before: &SubvolumeRecord,
     rows: u64,
@@ -88,12 +88,12 @@ pub(crate) fn complete(
 }
 
 /// Drops the tree of a base with its record.
-pub(crate) fn remove(fs: &Fs, tree: u64) -> FsResult<()> {
+pub(crate) fn remove(fs: &Upkeep, tree: u64) -> FsResult<()> {
     remove_with(fs, tree, Txn::new(fs))
 }
 
 /// The same, in a transaction that has already begun.
-fn remove_with(fs: &Fs, tree: u64, mut txn: Txn<'_>) -> FsResult<()> {
+fn remove_with(fs: &Upkeep, tree: u64, mut txn: Txn<'_>) -> FsResult<()> {
     txn.batch().delete(VOLUME, &key::base(tree));
     if fs.store.tree_exists(TreeId(tree)).map_err(from_store)? {
         txn.batch().drop_tree(TreeId(tree));
@@ -106,7 +106,7 @@ fn remove_with(fs: &Fs, tree: u64, mut txn: Txn<'_>) -> FsResult<()> {
 }
 
 /// Removes bases that no subvolume names; returns how many there were.
-pub(crate) fn remove_unnamed(fs: &Fs) -> FsResult<u64> {
+pub(crate) fn remove_unnamed(fs: &Upkeep) -> FsResult<u64> {
     let mut removed = 0;
     if unnamed(fs)?.is_empty() {
         return Ok(removed);
@@ -120,14 +120,14 @@ pub(crate) fn remove_unnamed(fs: &Fs) -> FsResult<u64> {
     Ok(removed)
 }
 
-fn unnamed(fs: &Fs) -> FsResult<Vec<u64>> {
+fn unnamed(fs: &Upkeep) -> FsResult<Vec<u64>> {
     let named = named(fs)?;
     let trees = all(fs)?.into_iter().map(|base| base.tree);
     Ok(trees.filter(|tree| !named.contains(tree)).collect())
 }
 
 /// All bases.
-pub(crate) fn all(fs: &Fs) -> FsResult<Vec<Recorded>> {
+pub(crate) fn all(fs: &Upkeep) -> FsResult<Vec<Recorded>> {
     let mut bases = Vec::new();
     fs.visit_volume(&key::BASES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -139,12 +139,12 @@ pub(crate) fn all(fs: &Fs) -> FsResult<Vec<Recorded>> {
 }
 
 /// The record of a base.
-pub(crate) fn get(fs: &Fs, tree: u64) -> FsResult<Option<BaseRecord>> {
+pub(crate) fn get(fs: &Upkeep, tree: u64) -> FsResult<Option<BaseRecord>> {
     View::new(&*fs.store, VOLUME).read(&key::base(tree), BaseRecord::decode)
 }
 
 /// The existing bases that subvolumes name.
-fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
+fn named(fs: &Upkeep) -> FsResult<BTreeSet<u64>> {
     let mut named = BTreeSet::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
         let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
@@ -159,7 +159,7 @@ fn named(fs: &Fs) -> FsResult<BTreeSet<u64>> {
 /// The commits after which the log is useful: it contains the differences from the bases of
 /// subvolumes that are still in the tree that their base was cloned from, and from those that are
 /// building.
-pub(crate) fn wanted_of_log(fs: &Fs) -> FsResult<Vec<CommitToken>> {
+pub(crate) fn wanted_of_log(fs: &Upkeep) -> FsResult<Vec<CommitToken>> {
     let bases = all(fs)?;
     let behind = |base: &Recorded| CommitToken(Lsn(base.record.commit));
     let building = bases.iter().filter(|base| !base.record.complete);
@@ -182,7 +182,7 @@ pub(crate) fn wanted_of_log(fs: &Fs) -> FsResult<Vec<CommitToken>> {
 }
 
 /// Whether there is a base.
-pub(crate) fn any(fs: &Fs) -> FsResult<bool> {
+pub(crate) fn any(fs: &Upkeep) -> FsResult<bool> {
     let range = KeyRange::prefix(&key::BASES_PREFIX);
     let mut cursor = fs.store.scan(VOLUME, range).map_err(from_store)?;
     Ok(cursor.next().map_err(from_store)?.is_some())
@@ -190,7 +190,7 @@ pub(crate) fn any(fs: &Fs) -> FsResult<bool> {
 
 /// Removes all bases: there is no space for what they keep. Searches walk until there are new ones.
 /// Returns how many there were.
-pub(crate) fn remove_all(fs: &Fs) -> FsResult<u64> {
+pub(crate) fn remove_all(fs: &Upkeep) -> FsResult<u64> {
     let _ledger = fs.admin.lock();
     let mut naming: BTreeMap<u64, Vec<Naming>> = BTreeMap::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
@@ -228,13 +228,13 @@ type Naming = (Vec<u8>, Vec<u8>);
 
 /// Removes a base from all records that name it, and drops it with the last of them, so that none
 /// names a missing base. This frees space, so it succeeds where nothing may be added.
-fn remove_named(fs: &Fs, tree: u64, naming: &[Naming]) -> FsResult<()> {
+fn remove_named(fs: &Upkeep, tree: u64, naming: &[Naming]) -> FsResult<()> {
     forget_base(fs, naming, |txn| remove_with(fs, tree, txn))
 }
 
 /// Writes records, and ends the transaction of the last with `end`.
 fn forget_base<'f>(
-    fs: &'f Fs,
+    fs: &'f Upkeep,
     naming: &[Naming],
     end: impl FnOnce(Txn<'f>) -> FsResult<()>,
 ) -> FsResult<()> {

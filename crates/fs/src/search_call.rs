@@ -3,16 +3,17 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use inode::{FsError, NodeId};
+use inode::NodeId;
 use search::aggregate::{Aggregate, Question, aggregate_by_walking};
 use search::index::IndexStats;
 use search::{Emit, Outcome, Request};
 use store::Pinned;
 
+use crate::error::from_search;
 use crate::subvolumes::heirs_below::{Scope, inherits};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
-impl Fs {
+impl Ops {
     /// Answers a query. It sees every operation that returned before the call, and none that begins
     /// after it.
     pub fn search(&self, request: &Request<'_>, emit: Emit<'_>) -> search::Result<Outcome> {
@@ -20,7 +21,7 @@ impl Fs {
         self.search_in(pinned, request, emit)
     }
 
-    /// Like [`Fs::search`], for a state that was pinned before.
+    /// Like [`Ops::search`], for a state that was pinned before.
     pub(crate) fn search_in(
         &self,
         pinned: Arc<dyn Pinned>,
@@ -33,7 +34,7 @@ impl Fs {
         }
     }
 
-    /// Like [`Fs::search_in`], for a query about one subvolume that prunes all others. All that is
+    /// Like [`Ops::search_in`], for a query about one subvolume that prunes all others. All that is
     /// in the tree of a subvolume is in the index, whatever the subvolume inherits.
     pub(crate) fn search_subvolume(
         &self,
@@ -47,13 +48,13 @@ impl Fs {
         }
     }
 
-    /// Counts the matches of [`Fs::search`] without returning them.
+    /// Counts the matches of [`Ops::search`] without returning them.
     pub fn search_counted(&self, request: &Request<'_>) -> search::Result<Outcome> {
         let pinned = self.pin_for_search(Scope::Below(request.start.subvolume))?;
         self.count_in(pinned, request)
     }
 
-    /// Like [`Fs::search_counted`], for a state that was pinned before.
+    /// Like [`Ops::search_counted`], for a state that was pinned before.
     pub(crate) fn count_in(
         &self,
         pinned: Arc<dyn Pinned>,
@@ -89,7 +90,7 @@ impl Fs {
         Ok((!inherits(pinned, scope)?).then_some(index))
     }
 
-    /// Like [`Fs::search`], by walking: every answer of the index equals it.
+    /// Like [`Ops::search`], by walking: every answer of the index equals it.
     pub fn search_by_walking(
         &self,
         request: &Request<'_>,
@@ -108,7 +109,7 @@ impl Fs {
         }
     }
 
-    /// Like [`Fs::aggregate`], row by row: every answer of the index equals it.
+    /// Like [`Ops::aggregate`], row by row: every answer of the index equals it.
     pub fn aggregate_by_walking(&self, question: &Question<'_>) -> search::Result<Aggregate> {
         aggregate_by_walking(&*self.store.pin()?, question)
     }
@@ -123,16 +124,5 @@ impl Fs {
     pub fn index_stats(&self) -> FsResult<Option<IndexStats>> {
         let stats = self.index.as_ref().map(search::index::Index::stats).transpose();
         stats.map_err(from_search)
-    }
-}
-
-/// An error of search as an answer of the namespace.
-pub fn from_search(error: search::Error) -> FsError {
-    match error {
-        search::Error::Store(error) => crate::error::from_store(error),
-        search::Error::Device(error) if error.is_no_space() => FsError::NoSpace,
-        search::Error::NotFound => FsError::NotFound,
-        search::Error::Cancelled => FsError::Interrupted,
-        other => FsError::Io(other.to_string().into()),
     }
 }

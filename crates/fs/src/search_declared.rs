@@ -11,10 +11,10 @@ use crate::ops::totals;
 use crate::ops::xattr::check_name;
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// The names that are declared, in order.
-pub(crate) fn all(fs: &Fs) -> FsResult<Vec<Vec<u8>>> {
+pub(crate) fn all(fs: &Upkeep) -> FsResult<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     fs.visit_volume(&key::SEARCHABLE_PREFIX, &mut |key, _| {
         names.extend(key.strip_prefix(&key::SEARCHABLE_PREFIX).map(<[u8]>::to_vec));
@@ -23,7 +23,7 @@ pub(crate) fn all(fs: &Fs) -> FsResult<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-impl Fs {
+impl Upkeep {
     /// The extended attributes that are declared searchable, in order.
     pub fn searchable(&self) -> FsResult<Vec<Vec<u8>>> {
         all(self)

@@ -22,12 +22,12 @@ use search::index::{Index, Reach};
 use store::{CommitToken, Lsn, Pinned, TreeId};
 
 use crate::distinct::Distinct;
+use crate::error::from_search;
 use crate::error::from_store;
 use crate::search_bases;
-use crate::search_call::from_search;
 use crate::subvol::VOLUME;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// This many bytes of the index's memory allow one row to differ: what differs may take half of it.
 const HELD_ROW_BYTES: usize = 400;
@@ -270,7 +270,7 @@ impl Due {
 
 /// Whether a subvolume should have a new base.
 pub(crate) fn is_due(
-    fs: &Fs,
+    fs: &Upkeep,
     index: &Index,
     changes: &mut Changes,
     pinned: &dyn Pinned,
@@ -396,7 +396,7 @@ fn differing(
 
 /// Whether a subvolume has more than so many names.
 fn holds(
-    fs: &Fs,
+    fs: &Upkeep,
     index: &Index,
     changes: &mut Changes,
     pinned: &dyn Pinned,

@@ -11,9 +11,9 @@ use crate::subvol::VOLUME;
 use crate::subvolumes;
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
-impl Fs {
+impl Upkeep {
     /// Limits of the clusters that are written from now on.
     pub fn cluster_limits(&self) -> FsResult<ClusterLimits> {
         let view = View::new(&*self.store, VOLUME);

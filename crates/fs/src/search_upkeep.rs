@@ -5,7 +5,7 @@
 //! 2. dirty too long: something differs, and the base is older than an age;
 //! 3. the journal is too long: rows that differ are more than a share of the base, which bounds
 //!    both the work of the next query and the space that the base keeps;
-//! 4. on request ([`Fs::index_flush`]);
+//! 4. on request ([`Upkeep::index_flush`]);
 //! 5. in the background, between two checks.
 //!
 //! A check covers all subvolumes when enough was committed since the last: so many commits, or as
@@ -21,7 +21,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
@@ -31,12 +30,12 @@ use inode::{FsError, NodeId};
 use search::index::{Flush, FlushStep, Index};
 use store::{KeyRange, Pinned, TreeId};
 
+use crate::error::from_search;
 use crate::error::{from_store, malformed};
 use crate::search_bases::{self, Recorded};
-use crate::search_call::from_search;
 use crate::search_due::{self, Changes, Due};
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// Most subvolumes that are checked in one step.
 const LOOKED_AT_ONCE: usize = 64;
@@ -53,10 +52,8 @@ const LOOKS_BEFORE: u32 = 3;
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// What upkeep remembers; none of it needs to survive a crash.
-pub(crate) struct Upkeep {
+pub(crate) struct IndexUpkeep {
     work: Mutex<Work>,
-    /// Something happened in few commits that may be worth many.
-    large: AtomicBool,
 }
 
 #[derive(Default)]
@@ -88,16 +85,10 @@ struct Job {
     flush: Flush,
 }
 
-impl Upkeep {
+impl IndexUpkeep {
     /// Nothing is known.
-    pub(crate) fn new() -> Upkeep {
-        Upkeep { work: Mutex::default(), large: AtomicBool::new(false) }
-    }
-
-    /// Records that a commit replaced something large: the next check covers all subvolumes,
-    /// however few commits there were.
-    pub(crate) fn note_large(&self) {
-        self.large.store(true, Ordering::Release);
+    pub(crate) fn new() -> IndexUpkeep {
+        IndexUpkeep { work: Mutex::default() }
     }
 }
 
@@ -109,14 +100,14 @@ impl Work {
     }
 }
 
-impl Fs {
+impl Upkeep {
     /// Makes a new base for the subvolume of a node now, regardless of what differs. Without an
     /// index it does nothing.
     pub fn index_flush(&self, node: NodeId) -> FsResult<()> {
         let Some(index) = &self.index else { return Ok(()) };
         self.may_change()?;
         let (subvol, _) = self.place(node)?;
-        let mut work = self.upkeep.work.lock();
+        let mut work = self.index_upkeep.work.lock();
         while work.job.is_some() {
             advance(self, index, &mut work)?;
         }
@@ -130,14 +121,14 @@ impl Fs {
     /// Requests a new base for the subvolume of a node, in the background.
     pub fn index_request(&self, node: NodeId) -> FsResult<()> {
         let (subvol, _) = self.place(node)?;
-        self.upkeep.work.lock().asked.push_back(subvol.id.0);
+        self.index_upkeep.work.lock().asked.push_back(subvol.id.0);
         Ok(())
     }
 
     /// One step of keeping the index.
     pub(crate) fn index_step(&self, _budget: usize) -> FsResult<u64> {
         let Some(index) = &self.index else { return Ok(0) };
-        let Some(mut work) = self.upkeep.work.try_lock() else { return Ok(0) };
+        let Some(mut work) = self.index_upkeep.work.try_lock() else { return Ok(0) };
         if self.options.read_only {
             look(self, index, &mut work)?;
             return Ok(0);
@@ -171,7 +162,7 @@ impl Fs {
 }
 
 /// Begins a flush.
-fn begin(fs: &Fs, work: &mut Work, id: u64) -> FsResult<()> {
+fn begin(fs: &Upkeep, work: &mut Work, id: u64) -> FsResult<()> {
     let given = fs.store.stats().given_bytes;
     if let Some((base, record)) = search_bases::begin(fs, id)? {
         work.changes.begun(base.tree, given, record.tree);
@@ -188,7 +179,7 @@ fn begin(fs: &Fs, work: &mut Work, id: u64) -> FsResult<()> {
 }
 
 /// Advances the current flush. One that fails is abandoned, and its subvolume rests.
-fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
+fn advance(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<()> {
     let Some(mut job) = work.job.take() else { return Ok(()) };
     let mut step = || -> FsResult<Option<u64>> {
         if is_short_of_room(fs, index, 1) {
@@ -225,7 +216,7 @@ fn advance(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
 }
 
 /// Updates what queries left in memory; returns whether a check is due.
-fn look(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<bool> {
+fn look(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<bool> {
     let now = fs.env.clock.monotonic();
     let interval = index.options().flush.interval;
     if work.looked.is_some_and(|looked| now < looked + interval) {
@@ -242,7 +233,7 @@ fn look(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<bool> {
 }
 
 /// Whether there is less free space than `times` what bases must leave.
-fn is_short_of_room(fs: &Fs, index: &Index, times: u64) -> bool {
+fn is_short_of_room(fs: &Upkeep, index: &Index, times: u64) -> bool {
     if fs.env.objects.is_some() {
         return false;
     }
@@ -253,7 +244,7 @@ fn is_short_of_room(fs: &Fs, index: &Index, times: u64) -> bool {
 }
 
 /// Frees all space of the index, the files even if no commit succeeds any more.
-fn make_room(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<u64> {
+fn make_room(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<u64> {
     work.asked.clear();
     fs.store.keep_log(&[]).map_err(from_store)?;
     let files = index.sweep(&[]).map_err(from_search)?;
@@ -261,7 +252,7 @@ fn make_room(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<u64> {
 }
 
 /// Removes bases that no subvolume names, and files that no base names.
-fn sweep(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
+fn sweep(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<()> {
     work.swept = Some(fs.env.clock.monotonic());
     if search_bases::remove_unnamed(fs)? > 0 {
         // A crash must not bring back a record whose files are gone.
@@ -276,10 +267,10 @@ fn sweep(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<()> {
 }
 
 /// Files of the index that no base names, with their bytes. If no index is kept, it reports none.
-pub(crate) fn unnamed_files(fs: &Fs) -> FsResult<Vec<(String, u64)>> {
+pub(crate) fn unnamed_files(fs: &Upkeep) -> FsResult<Vec<(String, u64)>> {
     let Some(index) = &fs.index else { return Ok(Vec::new()) };
     // No base is begun meanwhile, whose files would be there before it is known.
-    let _work = fs.upkeep.work.lock();
+    let _work = fs.index_upkeep.work.lock();
     let bases = search_bases::all(fs)?;
     let known: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
     let names = index.unnamed(&known).map_err(from_search)?;
@@ -291,9 +282,9 @@ pub(crate) fn unnamed_files(fs: &Fs) -> FsResult<Vec<(String, u64)>> {
 }
 
 /// Deletes a file of the index that no base names, verified again here; returns whether it did.
-pub(crate) fn delete_unnamed(fs: &Fs, name: &str) -> FsResult<bool> {
+pub(crate) fn delete_unnamed(fs: &Upkeep, name: &str) -> FsResult<bool> {
     let Some(index) = &fs.index else { return Ok(false) };
-    let _work = fs.upkeep.work.lock();
+    let _work = fs.index_upkeep.work.lock();
     let bases = search_bases::all(fs)?;
     let known: Vec<_> = bases.iter().map(|base| (base.tree, base.record.complete)).collect();
     if !index.unnamed(&known).map_err(from_search)?.iter().any(|other| other == name) {
@@ -304,7 +295,7 @@ pub(crate) fn delete_unnamed(fs: &Fs, name: &str) -> FsResult<bool> {
 }
 
 /// The next subvolume that needs a new base.
-fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
+fn pick(fs: &Upkeep, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
     let now = fs.env.clock.monotonic();
     work.resting.retain(|_, until| *until > now);
     let commit = fs.store.last_commit().0.0;
@@ -316,7 +307,7 @@ fn pick(fs: &Fs, index: &Index, work: &mut Work) -> FsResult<Option<u64>> {
     if work.last == 0 {
         // A new round when enough happened, or when queries are worse than they could be.
         let old = now >= work.round_time + policy.age && commit > work.round_at;
-        let large = fs.upkeep.large.swap(false, Ordering::AcqRel);
+        let large = fs.queue.take_large();
         let aged = work.next_round.is_some_and(|next| now >= next);
         let enough = commit >= work.round_at + policy.commits;
         let due = large || enough || old || aged || index.wants_base();

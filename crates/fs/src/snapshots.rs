@@ -6,6 +6,7 @@ use vfs::{ListedSnapshot, Snapshots};
 
 use crate::nodes::Location;
 use crate::ops::lookup::check_search;
+use crate::subvol::node_of;
 use crate::view::View;
 use crate::{Entry, Fs, FsResult, attributes, permit};
 
@@ -53,7 +54,7 @@ impl Snapshots for Fs {
         let names = self.snapshot_names(&subvol, dir)?;
         // The copy of a directory has its number.
         let listed = |(name, id)| {
-            let (number, root) = (SubvolId(id), Fs::node_of(id, dir));
+            let (number, root) = (SubvolId(id), node_of(id, dir));
             ListedSnapshot { name, number, root }
         };
         Ok(names.into_iter().map(listed).collect())
@@ -63,7 +64,7 @@ impl Snapshots for Fs {
         let root = || -> FsResult<Option<NodeId>> {
             let (subvol, dir) = self.place(directory)?;
             let id = self.snapshot_id(&format::key::snapshot_name(subvol.lineage, dir, name))?;
-            Ok(id.map(|id| Fs::node_of(id, dir)))
+            Ok(id.map(|id| node_of(id, dir)))
         };
         root().is_ok_and(|root| root.is_some_and(|root| self.nodes.is_held(root)))
     }

@@ -292,3 +292,9 @@ pub(crate) fn read_record(store: &dyn Store, id: SubvolId) -> FsResult<Option<Su
     }
     Ok(Some(record))
 }
+
+/// The node of an inode of a subvolume.
+#[inline]
+pub(crate) fn node_of(subvol: u64, ino: u64) -> NodeId {
+    NodeId::new(SubvolId(subvol), Ino(ino))
+}

@@ -7,11 +7,11 @@ use store::CommitToken;
 
 use crate::execute::commit;
 use crate::plan::Plan;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// A plan without operation: its caller holds the locks, and applies effects of its own.
 pub(crate) struct Txn<'a> {
-    fs: &'a Fs,
+    fs: &'a Ops,
     /// There until it is dropped.
     plan: Option<Plan>,
 }
@@ -42,21 +42,21 @@ impl DerefMut for Txn<'_> {
 
 impl<'a> Txn<'a> {
     /// An empty change, at the present time.
-    pub(crate) fn new(fs: &'a Fs) -> Txn<'a> {
+    pub(crate) fn new(fs: &'a Ops) -> Txn<'a> {
         let mut plan = Plan::new();
         plan.set_time(fs.env.clock.now());
         Txn { fs, plan: Some(plan) }
     }
 
     /// An empty change that frees space ([`Plan::removes`]).
-    pub(crate) fn removing(fs: &'a Fs) -> Txn<'a> {
+    pub(crate) fn removing(fs: &'a Ops) -> Txn<'a> {
         let mut txn = Txn::new(fs);
         txn.removes();
         txn
     }
 
     /// The volume.
-    pub(crate) fn fs(&self) -> &'a Fs {
+    pub(crate) fn fs(&self) -> &'a Ops {
         self.fs
     }
 

@@ -23,14 +23,15 @@ use format::key;
 use inode::FsError;
 use store::{Batch, CheckProgress, Need, TreeId};
 
+use super::Checks;
 use super::VolumeReport;
 use super::look::Look;
 use super::table::Table;
 use super::unnamed::{Damage, top_of, unnamed_trees};
+use crate::FsResult;
 use crate::error::{from_store, malformed};
 use crate::search_upkeep;
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
 
 /// Nodes that are marked between two reports of progress.
 const NODES_A_STEP: usize = 64;
@@ -116,12 +117,12 @@ struct FoundGarbage {
     garbage: Garbage,
 }
 
-impl Fs {
+impl Checks<'_> {
     /// Finds what nothing names, while other operations run, and deletes it if requested.
     pub fn gc(&self, how: Gc, progress: CheckProgress<'_>) -> FsResult<GcReport> {
         // No other collection sweeps until this one is done.
         let _turn = loop {
-            if let Some(turn) = self.queue.collecting.try_lock_for(TURN_WAIT) {
+            if let Some(turn) = self.collecting.try_lock_for(TURN_WAIT) {
                 break turn;
             }
             if progress(0, 1).is_break() {

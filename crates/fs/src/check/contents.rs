@@ -6,11 +6,12 @@ use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
 
-use super::look::{Named, Scan};
+use super::look::Named;
 use super::tree::Tree;
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 use crate::FsResult;
 use crate::error::from_store;
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
 
 /// Where a file's inode is: beside an entry, or, with an empty name, under its own number.

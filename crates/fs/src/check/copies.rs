@@ -4,12 +4,14 @@ use format::Corruption;
 use format::kept_twice::UNCOUNTED_KEY;
 use store::{Error, Pinned, UNREAD};
 
-use super::look::{self, Look, Scan};
+use super::Checks;
+use super::look::{self, Look};
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
+use crate::FsResult;
 use crate::error::from_store;
 use crate::own::{COPY, differences, is_damage, is_of_own};
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
 
 impl Checker<'_, '_> {
     /// Checks the copies. Their absence is reported only if the volume says that it has them: an
@@ -20,7 +22,7 @@ impl Checker<'_, '_> {
             if has_copies {
                 let what = "the volume's records have no copies".to_owned();
                 let problem = Problem::new(ProblemKind::Structure, what);
-                self.found(Problem { fix: self.fs.may_renew(), ..problem });
+                self.found(Problem { fix: Checks::of(self.fs).may_renew(), ..problem });
             }
             return Ok(());
         }
@@ -30,7 +32,7 @@ impl Checker<'_, '_> {
             let what = format!("a copy of the volume's records cannot be read: {}", lost.damage);
             let problem = Problem::new(ProblemKind::Unreadable, what);
             let problem = problem.in_file(&lost.damage.file, lost.damage.offset);
-            self.found(Problem { fix: self.fs.renews(&lost.damage), ..problem });
+            self.found(Problem { fix: Checks::of(self.fs).renews(&lost.damage), ..problem });
         }
         if !has_copies || !scan.lost.is_empty() {
             return Ok(());
@@ -84,7 +86,7 @@ impl Checker<'_, '_> {
     }
 }
 
-impl Fs {
+impl Checks<'_> {
     /// The repair that rebuilds the damaged one of the two trees; none for a read that failed.
     pub(super) fn renews(&self, damage: &Corruption) -> Option<Fix> {
         self.may_renew().filter(|_| damage.structure != UNREAD)

@@ -267,7 +267,7 @@ impl Checker<'_, '_> {
             Look::Found(record) => record,
             Look::Absent => {
                 let prefix = key::directory_prefix(named.ino);
-                let mut below = look::Scan::new(self.pin, tree.id, &prefix)?;
+                let mut below = crate::readable::Scan::new(self.pin, tree.id, &prefix)?;
                 if !below.advance()? && below.lost.is_empty() {
                     let what = "the directory that the name points to does not exist";
                     return Ok(Some(Self::dangling(tree, dir, cookie, named, what)));

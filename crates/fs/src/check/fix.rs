@@ -6,13 +6,14 @@ use format::key::{self, Counter, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
 use store::{Batch, KeyRange, Need, TreeId};
 
+use super::Checks;
 use super::{Edit, Fix};
 use crate::error::{from_store, malformed};
 use crate::subvol::VOLUME;
 use crate::txn::Txn;
-use crate::{Fs, FsResult, search_bases};
+use crate::{FsResult, search_bases};
 
-impl Fs {
+impl Checks<'_> {
     /// Repairs a problem.
     pub(super) fn apply_fix(&self, fix: &Fix) -> FsResult<()> {
         match fix {
@@ -136,6 +137,6 @@ impl Fs {
         let commit = self.store.commit(&batch).map_err(from_store)?;
         self.store.sync(commit).map_err(from_store)?;
         search::index::delete_all(&search::index::Home::of(&self.env))
-            .map_err(crate::search_call::from_search)
+            .map_err(crate::error::from_search)
     }
 }

@@ -5,7 +5,7 @@ use store::UNREAD;
 
 use super::{Checker, Fix, Problem, ProblemKind};
 use crate::FsResult;
-use crate::search_call::from_search;
+use crate::error::from_search;
 
 impl Checker<'_, '_> {
     /// Checks the files of all bases that are complete.

@@ -8,10 +8,11 @@ use format::key::{self, Parsed, Part};
 use format::xattr_record::{TOTAL_BYTES_MAX, XattrRecord};
 use store::{KeyRange, TreeId};
 
+use super::Checks;
+use crate::FsResult;
 use crate::error::{from_store, inconsistent, malformed};
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult};
 
 /// A name beside which the inode is stored.
 struct NamedInode {
@@ -22,7 +23,7 @@ struct NamedInode {
     inode: InodeRecord,
 }
 
-impl Fs {
+impl Checks<'_> {
     /// Merges the inodes that are stored beside names of one number.
     pub(super) fn join(&self, subvol: u64, tree: TreeId, ino: u64) -> FsResult<()> {
         let view = View::new(&*self.store, tree);

@@ -10,13 +10,14 @@ use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
 use store::{KeyRange, TreeId};
 
+use super::Checks;
 use super::Stray;
+use crate::FsResult;
 use crate::error::{from_store, malformed};
 use crate::plan::fresh_inode;
 use crate::subvol::{VOLUME, read_record};
 use crate::txn::Txn;
 use crate::view::{NameBuf, Search, View};
-use crate::{Fs, FsResult};
 
 /// Name of the directory for what was found; if that name is taken, a similar one is used.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -25,7 +26,7 @@ const NAMES_MAX: u32 = 1000;
 /// Deepest path.
 const DEPTH_MAX: usize = 1 << 20;
 
-impl Fs {
+impl Checks<'_> {
     /// Gives an object a name.
     pub(super) fn keep(&self, subvol: u64, tree: TreeId, stray: Stray) -> FsResult<()> {
         let mut txn = Txn::new(self);
@@ -52,7 +53,7 @@ impl Fs {
         match stray {
             Stray::Directory(ino) => {
                 let record = view.directory(ino)?.ok_or(FsError::NotFound)?;
-                Fs::take_away(&mut txn, view, ino, &record)?;
+                Checks::take_away(&mut txn, view, ino, &record)?;
                 let cookie = self.name(&mut txn, view, kept, (&name, ino, Target::Directory))?;
                 let record = DirectoryRecord {
                     parent: kept,

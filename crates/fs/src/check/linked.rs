@@ -8,11 +8,12 @@ use inode::permissions::without_lost_list;
 use store::LostRange;
 
 use super::contents::Owner;
-use super::look::{self, Look, Scan, touches};
+use super::look::{self, Look, touches};
 use super::small::Remedy;
 use super::tree::Tree;
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
 
 /// The current inode.

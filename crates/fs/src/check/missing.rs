@@ -14,10 +14,13 @@ use super::{Edit, Fix, Problem, ProblemKind};
 use crate::error::from_store;
 use crate::own::{differences, is_damage};
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// The records that only the copies have, or have whole. Damaged copies are handled elsewhere.
-pub(super) fn only_in_copies(fs: &Fs, pin: &dyn Pinned) -> FsResult<BTreeMap<Vec<u8>, Vec<u8>>> {
+pub(super) fn only_in_copies(
+    fs: &Upkeep,
+    pin: &dyn Pinned,
+) -> FsResult<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut found = BTreeMap::new();
     if !fs.own.noted().has_copies() {
         return Ok(found);

@@ -51,17 +51,25 @@ mod unnamed;
 mod unread;
 mod whereabouts;
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use data::ContentCheck;
-use store::{CheckProgress, Pinned, TreeId};
+use device::Env;
+use format::volume::VolumeHeader;
+use inode::NameHash;
+use store::{CheckProgress, Pinned, Store, TreeId};
 
 pub use collect::{Garbage, GarbageKind, Gc, GcReport};
+pub use offline::check_offline;
 pub use problem::{Action, Problem, ProblemKind, VolumeReport};
-pub use repair::{Repair, RepairReport};
+pub use repair::{Repair, RepairReport, repair};
 
 pub(crate) use problem::{Edit, Fix, Stray};
+pub(crate) use unnamed::trees_without_records;
 
 use crate::error::from_store;
-use crate::{Fs, FsResult, header};
+use crate::{FsResult, OpenError, OpenOptions, Upkeep, engine, header, own};
 use table::Table;
 use unread::PastUnread;
 
@@ -70,9 +78,49 @@ const NODES_A_STEP: usize = 16;
 /// What a record counts as in the progress, in bytes.
 const RECORD_BYTES: u64 = 128;
 
+/// Opens a volume by a header that was already read, with a layer before the store, and all that
+/// upkeep needs of checks. Creates a missing copy of the header: the store has verified by now that
+/// the header is its own.
+pub(crate) fn open(
+    env: Env,
+    header: VolumeHeader,
+    options: &OpenOptions,
+    through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
+) -> Result<Upkeep, OpenError> {
+    let (store, own) = own::over(engine::open(&env, &header, options)?)?;
+    let hash = NameHash::new(header.hash_key);
+    let store = (through(store), own);
+    let upkeep = Upkeep::open(env, store, header, options, (hash, trees_without_records))?;
+    if !upkeep.options.read_only && upkeep.env.objects.is_none() {
+        header::keep_copy(&*upkeep.env.device, &upkeep.header);
+    }
+    Ok(upkeep)
+}
+
+/// Checks and repairs of an open volume.
+#[derive(Clone, Copy)]
+pub struct Checks<'a> {
+    upkeep: &'a Upkeep,
+}
+
+impl<'a> Checks<'a> {
+    /// Those of a volume.
+    pub fn of(upkeep: &'a Upkeep) -> Checks<'a> {
+        Checks { upkeep }
+    }
+}
+
+impl Deref for Checks<'_> {
+    type Target = Upkeep;
+
+    fn deref(&self) -> &Upkeep {
+        self.upkeep
+    }
+}
+
 /// A check under way.
 pub(super) struct Checker<'a, 'p> {
-    pub(super) fs: &'a Fs,
+    pub(super) fs: &'a Upkeep,
     pub(super) pin: &'a dyn Pinned,
     pub(super) report: VolumeReport,
     table: Table,
@@ -117,7 +165,7 @@ impl Checker<'_, '_> {
     }
 }
 
-impl Fs {
+impl Checks<'_> {
     /// Reads and verifies everything that the volume has on disk, while other operations run, and
     /// changes nothing. `progress` receives the bytes done and an estimate of their total, and may
     /// cancel the check. What the disk cannot read is reported, and the rest is checked.
@@ -155,8 +203,8 @@ impl Fs {
         }
         match header::headers(&self.env) {
             Ok(headers) => {
-                for problem in headers.problems(Some(&self.header)) {
-                    report.add(problem);
+                for fault in headers.faults(Some(&self.header)) {
+                    report.add(Problem::of_header(fault));
                 }
             }
             Err(error) => {

@@ -6,16 +6,17 @@ use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use inode::{FsError, SubvolId};
 use store::TreeId;
 
+use super::Checks;
 use crate::error::malformed;
 use crate::subvol::{VOLUME, read_record};
 use crate::txn::Txn;
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult, subvolumes};
+use crate::{FsResult, subvolumes};
 
 /// Deepest nesting of subvolumes that is followed.
 const NESTED_MAX: usize = 1 << 20;
 
-impl Fs {
+impl Checks<'_> {
     /// Makes a subvolume, in a directory, from a tree that no record names. Everything in it may be
     /// shared, and nothing in it is charged to a quota.
     pub(super) fn keep_tree(
@@ -55,7 +56,7 @@ impl Fs {
         subvolumes::commit(&ledger, &mut txn)?;
         self.admin.begin_epoch_after(ended);
         ledger.moved(id, Some(record.parent));
-        self.reclaim.note_uncounted();
+        self.queue.note_uncounted();
         Ok(())
     }
 

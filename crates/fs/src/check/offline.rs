@@ -7,49 +7,43 @@ use device::{Env, Overlay};
 use format::volume::{Home, VolumeHeader};
 use store::{CheckProgress, CheckReport, Finding, FindingKind};
 
+use super::Checks;
 use super::unread::PastUnread;
 use super::{Problem, ProblemKind, VolumeReport};
 use crate::engine::SUPERBLOCKS;
 use crate::error::from_store;
-use crate::header::Headers;
-use crate::{Fs, OpenError, OpenOptions, header};
+use crate::header::{HeaderFault, Headers};
+use crate::{OpenError, OpenOptions, header};
 
-impl Fs {
-    /// Reads and verifies everything in a volume that no process has open. Nothing is changed. The
-    /// caller keeps others from opening it meanwhile. Whatever prevents opening is a problem in the
-    /// report; so is what the disk cannot read. Fails if there is no volume, or a newer one, or for
-    /// lack of a resource that has nothing to do with the volume.
-    pub fn check_offline(
-        env: &Env,
-        progress: CheckProgress<'_>,
-    ) -> Result<VolumeReport, OpenError> {
-        let headers = Headers::read(&*env.device)?;
-        let right = headers.right(&*env.device)?;
-        let bad = headers.problems(right.as_ref());
-        let opening = headers.opening();
-        if let Ok(header) = &opening
-            && header.home != Home::Directory
-        {
-            let (right, bad) = header::examine(env, header)?;
-            return match right {
-                Ok(right) => check_as(env, &right, bad, progress),
-                Err(error) => refused(error, CheckReport::default(), bad),
-            };
-        }
-        let header = match (right, opening) {
-            (_, Err(error @ OpenError::NewerFormat { .. })) => return Err(error),
-            (Some(right), _) | (None, Ok(right)) => right,
-            // There was a volume: its store exists.
-            (None, Err(OpenError::NotAVolume))
-                if env.device.metadata(SUPERBLOCKS[0])?.is_some() =>
-            {
-                let error = OpenError::Missing(format::volume::FILE.to_owned());
-                return refused(error, CheckReport::default(), bad);
-            }
-            (None, Err(error)) => return refused(error, CheckReport::default(), bad),
+/// Reads and verifies everything in a volume that no process has open. Nothing is changed. The
+/// caller keeps others from opening it meanwhile. Whatever prevents opening is a problem in the
+/// report; so is what the disk cannot read. Fails if there is no volume, or a newer one, or for
+/// lack of a resource that has nothing to do with the volume.
+pub fn check_offline(env: &Env, progress: CheckProgress<'_>) -> Result<VolumeReport, OpenError> {
+    let headers = Headers::read(&*env.device)?;
+    let right = headers.right(&*env.device)?;
+    let bad = headers.faults(right.as_ref());
+    let opening = headers.opening();
+    if let Ok(header) = &opening
+        && header.home != Home::Directory
+    {
+        let (right, bad) = header::examine(env, header)?;
+        return match right {
+            Ok(right) => check_as(env, &right, bad, progress),
+            Err(error) => refused(error, CheckReport::default(), bad),
         };
-        check_as(env, &header, bad, progress)
     }
+    let header = match (right, opening) {
+        (_, Err(error @ OpenError::NewerFormat { .. })) => return Err(error),
+        (Some(right), _) | (None, Ok(right)) => right,
+        // There was a volume: its store exists.
+        (None, Err(OpenError::NotAVolume)) if env.device.metadata(SUPERBLOCKS[0])?.is_some() => {
+            let error = OpenError::Missing(format::volume::FILE.to_owned());
+            return refused(error, CheckReport::default(), bad);
+        }
+        (None, Err(error)) => return refused(error, CheckReport::default(), bad),
+    };
+    check_as(env, &header, bad, progress)
 }
 
 /// An environment in which nothing reaches the disk, not even a sync, which a failing disk may
@@ -64,7 +58,7 @@ fn overlaid(env: &Env) -> Env {
 fn check_as(
     env: &Env,
     header: &VolumeHeader,
-    bad: Vec<Problem>,
+    bad: Vec<HeaderFault>,
     progress: CheckProgress<'_>,
 ) -> Result<VolumeReport, OpenError> {
     let looked = overlaid(env);
@@ -80,7 +74,7 @@ fn check_as(
     }
     let over = overlaid(env);
     let options = OpenOptions { read_only: true, index: None, ..OpenOptions::default() };
-    let fs = match Fs::open_by(over, header.clone(), &options, |store| store) {
+    let fs = match super::open(over, header.clone(), &options, |store| store) {
         Ok(fs) => fs,
         Err(error) => {
             let mut report = refused(error, store, bad)?;
@@ -90,9 +84,9 @@ fn check_as(
     };
     let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
         let pin = PastUnread::new(&*pin);
-        let expected = fs.expected_bytes(&pin)?;
+        let expected = Checks::of(&fs).expected_bytes(&pin)?;
         let done = store.bytes;
-        fs.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
+        Checks::of(&fs).check_state(&pin, store, (done, done.saturating_add(expected)), progress)
     });
     checked.map_err(OpenError::inconsistent)
 }
@@ -111,12 +105,12 @@ fn tell_cut(env: &Env, header: &VolumeHeader, report: &mut VolumeReport) {
 fn refused(
     error: OpenError,
     store: CheckReport,
-    headers: Vec<Problem>,
+    headers: Vec<HeaderFault>,
 ) -> Result<VolumeReport, OpenError> {
-    let of_header = headers.iter().any(|problem| problem.file == format::volume::FILE);
+    let of_header = headers.iter().any(|fault| fault.file == format::volume::FILE);
     let mut report = VolumeReport::default();
-    for problem in headers {
-        report.add(problem);
+    for fault in headers {
+        report.add(Problem::of_header(fault));
     }
     let headers_count = report.problems_count;
     for finding in &store.findings {

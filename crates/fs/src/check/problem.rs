@@ -1,5 +1,6 @@
 //! What a check finds, and the repair for it.
 
+use crate::header::HeaderFault;
 use format::Corruption;
 use store::{TreeId, UNREAD};
 
@@ -122,6 +123,14 @@ impl Action {
 }
 
 impl Problem {
+    /// What is wrong with a header of the volume.
+    pub(super) fn of_header(fault: HeaderFault) -> Problem {
+        let HeaderFault { file, offset, what, contradicts, is_repairable } = fault;
+        let kind = if contradicts { ProblemKind::Structure } else { ProblemKind::Unreadable };
+        let fix = is_repairable.then_some(Fix::Header);
+        Problem { fix, ..Problem::new(kind, what).in_file(file, offset) }
+    }
+
     /// A problem with no further details yet.
     pub(crate) fn new(kind: ProblemKind, what: String) -> Problem {
         Problem {

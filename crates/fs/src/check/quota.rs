@@ -4,10 +4,10 @@ use format::key;
 use format::owner_quota::{OwnerLimits, OwnerState};
 use format::quota::{Charged, QuotaRecord};
 
-use super::look::Scan;
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 use crate::account::UNLIMITED;
 use crate::quota_check::{Counting, Found, count_subvolumes};
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
 use crate::{FsResult, QuotaOf};
 

@@ -16,11 +16,12 @@ use format::key::{self, Parsed, Part};
 use format::quota::{Charge, Charged, QuotaRecord};
 use store::TreeId;
 
-use super::look::{self, Look, Scan};
+use super::look::{self, Look};
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 use crate::FsResult;
 use crate::quota::domain_of;
 use crate::quota_check::{Counting, Found, count_subvolumes};
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
 
 /// A quota that is not where it says.

@@ -19,8 +19,10 @@ use device::Env;
 use inode::FsError;
 use store::{CheckProgress, Remedy};
 
+use super::Checks;
+use super::offline::check_offline;
 use super::{Edit, Fix, Problem, VolumeReport};
-use crate::{Fs, FsResult, OpenError, OpenOptions, engine, header};
+use crate::{FsResult, OpenError, OpenOptions, engine, header};
 
 /// Most rounds: each repairs all that does not depend on another.
 const ROUNDS_MAX: usize = 256;
@@ -111,76 +113,77 @@ fn below(
     }
 }
 
-impl Fs {
-    /// Repairs a volume that no process has open; the caller keeps others from opening it
-    /// meanwhile.
-    pub fn repair(
-        env: &Env,
-        how: Repair,
-        progress: CheckProgress<'_>,
-    ) -> Result<RepairReport, OpenError> {
-        let before = Fs::check_offline(env, progress)?;
-        let mut repaired = RepairReport { before, ..RepairReport::default() };
-        if how == Repair::Tell || repaired.before.is_clean() || repaired.before.stopped {
-            repaired.after = repaired.before.clone();
-            return Ok(repaired);
-        }
-        if repaired.before.unread {
-            repaired.nothing_for_unread();
-            return Ok(repaired);
-        }
-        below(&mut repaired, &Fix::Header, || header::repair(env))?;
-        // Then the log: the rest refers to the state that is left. If the log is not truncated,
-        // nothing else is done either. Rewriting a superblock would make the state that was found
-        // the newest, and the log that of another state, although the log may be the one that is
-        // right.
-        let mut can_go_on =
-            below(&mut repaired, &Fix::LogHeader, || engine::repair_log(env, &header::find(env)?))?;
-        let damaged_log = repaired.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
-        let mut cut = None;
-        let mut cut_log = || {
-            cut = Some(engine::cut_log(env, &header::find(env)?)?);
-            Ok(())
-        };
-        if damaged_log {
-            can_go_on =
-                how == Repair::DoAndCutLog && below(&mut repaired, &Fix::Log, &mut cut_log)?;
-        }
-        repaired.cut = cut;
-        if !can_go_on {
-            repaired.after = if repaired.repaired.is_empty() {
-                repaired.before.clone()
-            } else {
-                Fs::check_offline(env, progress)?
-            };
-            return Ok(repaired);
-        }
-        below(&mut repaired, &Fix::Engine, || engine::repair(env, &header::find(env)?))?;
-        below(&mut repaired, &Fix::Own, || engine::renew_own(env, &header::find(env)?))?;
-        let options = OpenOptions { index: None, ..OpenOptions::default() };
-        match Fs::open(env.clone(), &options) {
-            Ok(fs) => {
-                let done = match fs.kept_from() {
-                    // What prevents changes is reported below, and by the next check.
-                    Some(why) => fs.fail_all(&mut repaired, why, progress),
-                    None => fs.repair_all(&mut repaired, progress),
-                };
-                let done = done.and_then(|()| fs.close());
-                done.map_err(OpenError::inconsistent)?;
-            }
-            Err(
-                OpenError::Damaged(_)
-                | OpenError::HeaderDamaged(_)
-                | OpenError::Missing(_)
-                | OpenError::Inconsistent(_)
-                | OpenError::NotAVolume,
-            ) => {}
-            Err(error) => return Err(error),
-        }
-        repaired.after = Fs::check_offline(env, progress)?;
-        Ok(repaired)
+/// Repairs a volume that no process has open; the caller keeps others from opening it
+/// meanwhile.
+pub fn repair(
+    env: &Env,
+    how: Repair,
+    progress: CheckProgress<'_>,
+) -> Result<RepairReport, OpenError> {
+    let before = check_offline(env, progress)?;
+    let mut repaired = RepairReport { before, ..RepairReport::default() };
+    if how == Repair::Tell || repaired.before.is_clean() || repaired.before.stopped {
+        repaired.after = repaired.before.clone();
+        return Ok(repaired);
     }
+    if repaired.before.unread {
+        repaired.nothing_for_unread();
+        return Ok(repaired);
+    }
+    below(&mut repaired, &Fix::Header, || header::repair(env))?;
+    // Then the log: the rest refers to the state that is left. If the log is not truncated,
+    // nothing else is done either. Rewriting a superblock would make the state that was found
+    // the newest, and the log that of another state, although the log may be the one that is
+    // right.
+    let mut can_go_on =
+        below(&mut repaired, &Fix::LogHeader, || engine::repair_log(env, &header::find(env)?))?;
+    let damaged_log = repaired.before.problems.iter().any(|one| one.fix == Some(Fix::Log));
+    let mut cut = None;
+    let mut cut_log = || {
+        cut = Some(engine::cut_log(env, &header::find(env)?)?);
+        Ok(())
+    };
+    if damaged_log {
+        can_go_on = how == Repair::DoAndCutLog && below(&mut repaired, &Fix::Log, &mut cut_log)?;
+    }
+    repaired.cut = cut;
+    if !can_go_on {
+        repaired.after = if repaired.repaired.is_empty() {
+            repaired.before.clone()
+        } else {
+            check_offline(env, progress)?
+        };
+        return Ok(repaired);
+    }
+    below(&mut repaired, &Fix::Engine, || engine::repair(env, &header::find(env)?))?;
+    below(&mut repaired, &Fix::Own, || engine::renew_own(env, &header::find(env)?))?;
+    let options = OpenOptions { index: None, ..OpenOptions::default() };
+    match header::find(env)
+        .and_then(|header| super::open(env.clone(), header, &options, |store| store))
+    {
+        Ok(fs) => {
+            let done = match fs.kept_from() {
+                // What prevents changes is reported below, and by the next check.
+                Some(why) => Checks::of(&fs).fail_all(&mut repaired, why, progress),
+                None => Checks::of(&fs).repair_all(&mut repaired, progress),
+            };
+            let done = done.and_then(|()| fs.close());
+            done.map_err(OpenError::inconsistent)?;
+        }
+        Err(
+            OpenError::Damaged(_)
+            | OpenError::HeaderDamaged(_)
+            | OpenError::Missing(_)
+            | OpenError::Inconsistent(_)
+            | OpenError::NotAVolume,
+        ) => {}
+        Err(error) => return Err(error),
+    }
+    repaired.after = check_offline(env, progress)?;
+    Ok(repaired)
+}
 
+impl Checks<'_> {
     /// Records, for everything repairable in a volume that opens for reading only, why it is not
     /// repaired. If both trees of its records are damaged that was already reported, and it
     /// prevents the other repairs: `why` refers to one of them, and advises what the caller is

@@ -22,11 +22,12 @@ use format::subvolume_record::SubvolumeRecord;
 use store::{Diff, Error, KeyRange, TreeId};
 
 use super::Checker;
-use super::look::{self, Look, Scan};
+use super::look::{self, Look};
 use super::sets::InoSet;
 use super::tree::Tree;
 use crate::FsResult;
 use crate::error::from_store;
+use crate::readable::Scan;
 
 /// A tree in which nothing was found wrong.
 #[derive(Clone)]

@@ -9,10 +9,10 @@ use format::inode_record::{FileKind, InodeRecord};
 use format::key;
 use store::TreeId;
 
-use super::look::Scan;
 use super::{Checker, ProblemKind};
 use crate::FsResult;
 use crate::contents::INLINE_BYTES_MAX;
+use crate::readable::Scan;
 
 /// What is wrong with small contents.
 pub(super) struct Wrong {

@@ -17,13 +17,15 @@ use format::trash::TrashRecord;
 use format::usage;
 use store::{LostRange, Pinned, TreeId};
 
-use super::look::{self, Look, Scan, touches};
+use super::Checks;
+use super::look::{self, Look, touches};
 use super::missing::{gone, only_in_copies, put_back};
 use super::{Checker, Edit, Fix, Problem, ProblemKind, VolumeReport};
 use crate::own::COPY;
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
 use crate::subvolumes::COUNT_MAX;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// What the volume's tree holds.
 #[derive(Default)]
@@ -54,7 +56,11 @@ pub(super) struct Table {
 
 impl Table {
     /// Reads it, and reports what cannot be read or does not decode.
-    pub(super) fn read(fs: &Fs, pin: &dyn Pinned, report: &mut VolumeReport) -> FsResult<Table> {
+    pub(super) fn read(
+        fs: &Upkeep,
+        pin: &dyn Pinned,
+        report: &mut VolumeReport,
+    ) -> FsResult<Table> {
         let mut table = Table { root: fs.root_subvol()?.id.0, ..Table::default() };
         let mut scan = Scan::new(pin, VOLUME, &[])?;
         let mut malformed_records = Vec::new();
@@ -90,7 +96,7 @@ impl Table {
             let mut problem = Problem::new(ProblemKind::Unreadable, what);
             if fs.own.noted().has_copies() {
                 table.take_copies(pin, range)?;
-                problem.fix = fs.renews(&range.damage);
+                problem.fix = Checks::of(fs).renews(&range.damage);
             }
             report.add(problem.in_file(&range.damage.file, range.damage.offset));
         }

@@ -15,10 +15,11 @@ use inode::permissions::without_lost_list;
 use store::{LostRange, TreeId};
 
 use super::entries::{Attached, Last};
-use super::look::{self, Look, Scan, touches};
+use super::look::{self, Look, touches};
 use super::sets::InoSet;
 use super::{Checker, Edit, Fix, Problem, ProblemKind, Stray, lists};
 use crate::FsResult;
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
 
 /// Most directories that are remembered to point to the root.

@@ -13,13 +13,14 @@ use format::directory_record::DirectoryRecord;
 use format::key::{self, Counter, Parsed, Part};
 use store::{Error, KeyRange, Pinned, TreeId};
 
-use super::look::{self, Look, Scan};
+use super::look::{self, Look};
 use super::table::Table;
 use super::{Checker, Fix, Problem, ProblemKind, Stray, VolumeReport};
 use crate::error::{from_store, inconsistent};
 use crate::numbers::NUMBERS_END;
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// How many numbers after the last one handed out are searched for trees, too.
 const TREES_BEYOND: u64 = 64;
@@ -51,43 +52,36 @@ impl Checker<'_, '_> {
     }
 }
 
-impl Fs {
-    /// Trees that a collection marks besides those that the records of subvolumes name: only the
-    /// copy of their record is left, or none. An operation names each tree that it creates in the
-    /// same commit, so all of them existed when the volume was opened.
-    pub(crate) fn trees_without_records(&self, pin: &dyn Pinned) -> FsResult<Vec<TreeId>> {
-        let mut known = self.queue.unnamed.lock();
-        let trees = match &mut *known {
-            Some(trees) => trees,
-            none => {
-                let table = Table::read(self, pin, &mut VolumeReport::default())?;
-                // The set of trees is known only if all of these records are.
-                if let Some(lost) = table.lost.first() {
-                    return Err(from_store(Error::Corrupt(Arc::clone(&lost.damage))));
-                }
-                if !table.counters.contains_key(&NEXT_TREE) {
-                    return Err(inconsistent(
-                        VOLUME,
-                        "no counter tells how many trees there are",
-                        0,
-                    ));
-                }
-                let mut trees = unnamed_trees(&table, pin, Damage::Ends)?;
-                let of_copies =
-                    |id: &u64| table.from_copies.contains(key::subvolume(*id).as_slice());
-                let of_copies = table.subvolumes.iter().filter(|(id, _)| of_copies(id));
-                trees.extend(of_copies.map(|(_, record)| record.tree));
-                none.insert(trees)
+/// Trees that a collection marks besides those that the records of subvolumes name: only the
+/// copy of their record is left, or none. An operation names each tree that it creates in the
+/// same commit, so all of them existed when the volume was opened.
+pub(crate) fn trees_without_records(fs: &Upkeep, pin: &dyn Pinned) -> FsResult<Vec<TreeId>> {
+    let mut known = fs.unnamed.lock();
+    let trees = match &mut *known {
+        Some(trees) => trees,
+        none => {
+            let table = Table::read(fs, pin, &mut VolumeReport::default())?;
+            // The set of trees is known only if all of these records are.
+            if let Some(lost) = table.lost.first() {
+                return Err(from_store(Error::Corrupt(Arc::clone(&lost.damage))));
             }
-        };
-        let mut there = Vec::new();
-        for tree in trees {
-            if exists(pin, *tree, Damage::Ends)? {
-                there.push(TreeId(*tree));
+            if !table.counters.contains_key(&NEXT_TREE) {
+                return Err(inconsistent(VOLUME, "no counter tells how many trees there are", 0));
             }
+            let mut trees = unnamed_trees(&table, pin, Damage::Ends)?;
+            let of_copies = |id: &u64| table.from_copies.contains(key::subvolume(*id).as_slice());
+            let of_copies = table.subvolumes.iter().filter(|(id, _)| of_copies(id));
+            trees.extend(of_copies.map(|(_, record)| record.tree));
+            none.insert(trees)
         }
-        Ok(there)
+    };
+    let mut there = Vec::new();
+    for tree in trees {
+        if exists(pin, *tree, Damage::Ends)? {
+            there.push(TreeId(*tree));
+        }
     }
+    Ok(there)
 }
 
 /// What to do if it cannot be read whether there is a tree.

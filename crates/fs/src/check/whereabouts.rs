@@ -111,7 +111,8 @@ impl Checker<'_, '_> {
 
     /// The first name of a linked inode, as a path; empty when none is known.
     pub(super) fn path_of_linked(&self, subvol: u64, tree: TreeId, ino: u64) -> FsResult<Vec<u8>> {
-        let mut scan = look::Scan::new(self.pin, tree, &key::back_reference_prefix(ino))?;
+        let mut scan =
+            crate::readable::Scan::new(self.pin, tree, &key::back_reference_prefix(ino))?;
         if !scan.advance()? {
             return Ok(Vec::new());
         }

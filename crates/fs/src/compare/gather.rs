@@ -24,8 +24,8 @@ use super::mounts::Mounts;
 use super::side::{Half, NEW, OLD, Side, Slot};
 use crate::FsResult;
 
+use crate::error::from_search;
 use crate::error::{from_store, malformed};
-use crate::search_call::from_search;
 
 /// Takes an entry of a directory: where it is, and its record.
 type Take<'t, G> = &'t mut dyn FnMut(&mut G, Slot, &[u8]) -> FsResult<()>;

@@ -15,8 +15,8 @@ use store::TreeId;
 
 use super::side::{Half, NEW, Name, OLD, Side, Slot};
 use crate::FsResult;
+use crate::error::from_search;
 use crate::error::inconsistent;
-use crate::search_call::from_search;
 
 /// Two directories to compare; one may be absent.
 pub(super) struct Task {

@@ -16,8 +16,8 @@ use super::gather::{Gathering, Noted, Notes, Pair};
 use super::judge::{Judge, Verdict};
 use super::mounts::{Mounts, Task, half};
 use super::side::{NEW, Side};
+use crate::error::from_search;
 use crate::error::{from_store, malformed};
-use crate::search_call::from_search;
 use crate::subvol::VOLUME;
 use crate::{Fs, FsResult};
 

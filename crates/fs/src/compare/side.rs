@@ -15,8 +15,8 @@ use inode::{Attr, Caller, Ino, NodeId, SubvolId};
 use search::{NamedEntry, Records};
 use store::{KeyRange, TreeId};
 
+use crate::error::from_search;
 use crate::error::{from_store, inconsistent, malformed};
-use crate::search_call::from_search;
 use crate::{FsResult, attributes};
 
 /// Deepest directory whose parents are followed: more are a loop.

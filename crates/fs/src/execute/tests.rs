@@ -2,6 +2,7 @@
 //! test's own; and the same operations executed by another executor, which locks nothing while it
 //! plans and commits each tree by itself.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,10 +28,11 @@ use crate::ops::object::Object;
 use crate::ops::rmdir::RemoveDirectory;
 use crate::ops::unlink::{OldName, Unlink};
 use crate::plan::{Effect, Plan, fresh_inode};
-use crate::policy::{Move, Policy, Redirect, Removal, Share, Whose};
-use crate::subvol::VOLUME;
+use crate::policy::{Move, Policy, Removal, Share, Whose};
+use crate::subvol::{Subvol, VOLUME};
+use crate::subvolumes::Ledger;
 use crate::view::View;
-use crate::{FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, RenameMode};
+use crate::{FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, QuotaInfo, RenameMode};
 
 const FILE: NewNode = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
 
@@ -219,7 +221,7 @@ impl Policy for Strict {
     }
 
     fn removes(&self, _: &Context<'_>, plan: &mut Plan, _: &Removal<'_>) -> FsResult<()> {
-        plan.redirect(Box::new(ToKey));
+        plan.redirect(Box::new(ToKey(KEPT)));
         Ok(())
     }
 
@@ -289,31 +291,59 @@ impl Policy for Strict {
         Ok(())
     }
 
-    fn directories_moved(&self) {}
-}
-
-struct ToKey;
-
-impl Redirect for ToKey {
-    fn take_file(
+    fn takes_file(
         &self,
         at: &Context<'_>,
         plan: &mut Plan,
         removal: &Removal<'_>,
+        to: &dyn Any,
     ) -> FsResult<bool> {
-        plan.batch().put(at.view.tree, KEPT, removal.name);
+        let ToKey(key) = to.downcast_ref().expect("it is where this policy redirected it");
+        plan.batch().put(at.view.tree, key, removal.name);
         Ok(true)
     }
 
-    fn take_directory(
+    fn takes_directory(
         &self,
         _: &Context<'_>,
         _: &mut Plan,
         _: (u64, &DirectoryRecord),
+        _: &dyn Any,
     ) -> FsResult<bool> {
         Ok(false)
     }
+
+    fn may_replace(&self, _: (&Subvol, View<'_>), _: (u64, &[u8])) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn is_empty(&self, _: (&Subvol, View<'_>), _: &DirectoryRecord) -> FsResult<bool> {
+        Ok(false)
+    }
+
+    fn may_move_mount(&self, _: &DirectoryRecord, _: &DirectoryRecord) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn may_copy(&self, _: &Caller, _: (&Subvol, u64), _: (u64, u64)) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn may_copy_below(&self, _: &Caller, _: &mut Ledger, _: (&Subvol, u64)) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn may_clone_into(&self, _: &DirectoryRecord, _: &DirectoryRecord) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn limits_at(&self, _: NodeId) -> FsResult<Option<QuotaInfo>> {
+        Ok(None)
+    }
 }
+
+/// Where what is removed goes.
+struct ToKey(&'static [u8]);
 
 #[test]
 fn policy_adds_to_a_plan_redirects_and_refuses() {
@@ -406,7 +436,7 @@ fn execute_elsewhere<O: Operation>(fs: &Fs, operation: &mut O) -> FsResult<O::An
         for batch in by_tree(&mut plan) {
             fs.store.commit(&batch).expect("there is space");
         }
-        plan.apply(|effect| apply(fs, &policies, effect));
+        plan.apply(|effect| apply(fs, effect));
         drop(locks);
         plan.notify(|notice| notify(fs, notice));
         return Ok(answer);

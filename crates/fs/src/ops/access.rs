@@ -5,10 +5,10 @@ use inode::{Caller, FsError, NodeId};
 use crate::load::load;
 use crate::locks::Lock;
 use crate::view::View;
-use crate::{Fs, FsResult, permit};
+use crate::{FsResult, Ops, permit};
 
 /// Checks the bits of `mask`, even if the kernel enforces permissions otherwise.
-pub(crate) fn access(fs: &Fs, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
+pub(crate) fn access(fs: &Ops, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });

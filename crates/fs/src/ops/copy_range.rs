@@ -16,10 +16,11 @@ use crate::contents::{self, FILE_BYTES_MAX, Step};
 use crate::edit::{Edit, edit_beside};
 use crate::error::from_store;
 use crate::load::{FileInode, Inode, load, load_bulk};
+use crate::policy::Policy;
 use crate::ranges::{self, Source};
 use crate::subvol::Subvol;
 use crate::view::View;
-use crate::{Fs, FsResult, permit};
+use crate::{FsResult, Ops, permit};
 
 /// What one change of the target did.
 enum Progress {
@@ -32,7 +33,8 @@ enum Progress {
 /// Copies up to `length` bytes from (file, offset) to (file, offset), and returns how many: none at
 /// the end of the source, fewer than requested if one batch would be too large.
 pub(crate) fn copy_range(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     from: (NodeId, u64),
     to: (NodeId, u64),
@@ -52,7 +54,7 @@ pub(crate) fn copy_range(
     }
     let beside = (same && ino != target_ino).then_some(ino);
     loop {
-        let progress = edit_beside(fs, to.0, beside, |edit| {
+        let progress = edit_beside(fs, policy, to.0, beside, |edit| {
             let reader = Reader { fs, source: &source, ino, offset: from.1 };
             apply(edit, caller, &reader, to.1, length)
         })?;
@@ -132,7 +134,7 @@ fn apply(
 
 /// The source.
 struct Reader<'a> {
-    fs: &'a Fs,
+    fs: &'a Ops,
     source: &'a Subvol,
     ino: u64,
     offset: u64,

@@ -11,15 +11,17 @@ use crate::contents::{self, FILE_BYTES_MAX, Step};
 use crate::edit::{Edit, edit};
 use crate::load::load;
 use crate::locks::Lock;
+use crate::policy::Policy;
 use crate::view::View;
-use crate::{Allocate, Fs, FsResult, permit, ranges};
+use crate::{Allocate, FsResult, Ops, permit, ranges};
 
 /// Extents that are counted while a file is locked: some milliseconds.
 const STEP_EXTENTS: usize = 4096;
 
 /// Applies `mode` to `length` bytes at `offset`.
 pub(crate) fn fallocate(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     node: NodeId,
     (offset, length): (u64, u64),
@@ -43,7 +45,8 @@ pub(crate) fn fallocate(
         Allocate::Punch | Allocate::Zero | Allocate::ZeroKeep => (u64::MAX, 0),
     };
     loop {
-        let step = edit(fs, node, |edit| apply(edit, caller, (offset, end), mode, (room, held)))?;
+        let step =
+            edit(fs, policy, node, |edit| apply(edit, caller, (offset, end), mode, (room, held)))?;
         if step == Step::Done {
             return Ok(());
         }
@@ -53,7 +56,7 @@ pub(crate) fn fallocate(
 /// Bytes of a range that extents of a file cover. They are counted in steps; between two steps
 /// other threads can lock the file and what shares its lock. Concurrent changes may count or not,
 /// as with the space that is left.
-fn held(fs: &Fs, caller: &Caller, node: NodeId, (offset, end): (u64, u64)) -> FsResult<u64> {
+fn held(fs: &Ops, caller: &Caller, node: NodeId, (offset, end): (u64, u64)) -> FsResult<u64> {
     let (mut held, mut at) = (0, offset);
     while at < end {
         let (subvol, ino) = fs.place(node)?;

@@ -3,10 +3,10 @@
 use inode::NodeId;
 
 use crate::nodes::Location;
-use crate::{Fs, orphan};
+use crate::{Ops, orphan};
 
 /// Subtracts look-ups. A node without holders and names is removed.
-pub(crate) fn forget(fs: &Fs, node: NodeId, lookups: u64) {
+pub(crate) fn forget(fs: &Ops, node: NodeId, lookups: u64) {
     let node = fs.real(node);
     let Some(location) = fs.nodes.forget(node, lookups) else { return };
     if let (Location::Entry { .. } | Location::Linked, Ok(subvol)) = (location, fs.subvol_of(node))

@@ -3,11 +3,11 @@
 use inode::NodeId;
 
 use crate::nodes::Location;
-use crate::{Fs, FsResult, SyncScope};
+use crate::{FsResult, Ops, SyncScope};
 
 /// Syncs the log up to the last commit: every change of the node is before it, with its data,
 /// which the log's barrier makes durable first.
-pub(crate) fn fsync(fs: &Fs, node: NodeId, _scope: SyncScope) -> FsResult<()> {
+pub(crate) fn fsync(fs: &Ops, node: NodeId, _scope: SyncScope) -> FsResult<()> {
     let node = fs.real(node);
     if let Some(Location::Entry { .. } | Location::Linked) = fs.nodes.location(node) {
         let tree = fs.subvol_of(node)?.tree();

@@ -15,16 +15,18 @@ use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
 use crate::locks::Mode;
 use crate::nodes::{Location, Orphan};
 use crate::plan::{Attached, Effect, Plan};
+use crate::policy::Policy;
 use crate::subvol::VOLUME;
 use crate::view::{Search, Vacancy};
-use crate::{Entry, Fs, FsResult, attributes};
+use crate::{Entry, FsResult, Ops, attributes};
 
 /// Most names of one inode.
 const LINKS_MAX: u32 = 1 << 20;
 
 /// Gives a node another name.
 pub(crate) fn link(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     node: NodeId,
     parent: NodeId,
@@ -35,7 +37,7 @@ pub(crate) fn link(
     if of.id != subvol.id {
         return Err(FsError::CrossSubvolume("a hard link"));
     }
-    execute(fs, &fs.policies(), &subvol, &mut Link { name, node: subvol.node(ino), ino })
+    execute(fs, policy, &subvol, &mut Link { name, node: subvol.node(ino), ino })
 }
 
 struct Link<'a> {
@@ -123,7 +125,7 @@ impl Operation for Link<'_> {
 }
 
 /// Whether an inode gets its first name; one that lost its last cannot get another.
-fn check_names(fs: &Fs, node: NodeId, file: &FileInode) -> FsResult<bool> {
+fn check_names(fs: &Ops, node: NodeId, file: &FileInode) -> FsResult<bool> {
     match file.nlink {
         0 if !fs.nodes.is_unnamed(node) => Err(FsError::NotFound),
         LINKS_MAX.. => Err(FsError::TooManyLinks),

@@ -8,12 +8,13 @@ use crate::attributes;
 use crate::locks::Lock;
 use crate::nodes::Location;
 use crate::subvol::Subvol;
+use crate::subvol::node_of;
 use crate::view::{Found, View};
-use crate::{Entry, Fs, FsResult, permit};
+use crate::{Entry, FsResult, Ops, permit};
 
 /// Finds a name in a directory and counts one look-up.
 #[inline]
-pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+pub(crate) fn lookup(fs: &Ops, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
     if let Some(entry) = special(fs, caller, parent, name)? {
         return Ok(entry);
     }
@@ -43,7 +44,7 @@ pub(crate) fn lookup(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> F
 
 /// The subvolume that a name points to, if that is not mounted there.
 #[inline]
-fn mounted_elsewhere(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsResult<Option<u64>> {
+fn mounted_elsewhere(fs: &Ops, subvol: &Subvol, dir: u64, found: &Found) -> FsResult<Option<u64>> {
     match found.target {
         Target::Subvolume(id) => {
             Ok((!fs.is_mounted_at(subvol, (dir, found.cookie), id)?).then_some(id))
@@ -53,7 +54,7 @@ fn mounted_elsewhere(fs: &Fs, subvol: &Subvol, dir: u64, found: &Found) -> FsRes
 }
 
 /// Whether the node that a name points to is held. A node that cannot be read is not held.
-pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
+pub(crate) fn holds(fs: &Ops, directory: NodeId, name: &[u8]) -> bool {
     let node = || -> FsResult<Option<NodeId>> {
         let (subvol, dir) = fs.place(directory)?;
         let hash = fs.hash.hash(name);
@@ -62,7 +63,7 @@ pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
         Ok(match found.target {
             Target::Subvolume(id) => {
                 let own = fs.is_mounted_at(&subvol, (dir, found.cookie), id)?;
-                own.then(|| Fs::node_of(id, found.ino))
+                own.then(|| node_of(id, found.ino))
             }
             _ => Some(subvol.node(found.ino)),
         })
@@ -70,7 +71,7 @@ pub(crate) fn holds(fs: &Fs, directory: NodeId, name: &[u8]) -> bool {
     node().is_ok_and(|node| node.is_some_and(|node| fs.nodes.is_held(node)))
 }
 
-impl Fs {
+impl Ops {
     /// The attributes of a name, without a look-up count.
     pub fn stat_at(&self, caller: &Caller, dir: NodeId, name: &[u8]) -> FsResult<Attr> {
         if name == b"." || name == b".." {
@@ -111,7 +112,7 @@ impl Fs {
 
 /// Names that are not in the tree.
 #[inline]
-fn special(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Option<Entry>> {
+fn special(fs: &Ops, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Option<Entry>> {
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::NameTooLong);
     }
@@ -122,7 +123,7 @@ fn special(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Op
     Ok(None)
 }
 
-fn dots(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
+fn dots(fs: &Ops, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
     let node = fs.real(parent);
     let (subvol, dir) = fs.place(node)?;
     let view = View::new(&*fs.store, subvol.tree());
@@ -134,7 +135,7 @@ fn dots(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entry
 }
 
 /// The directory above a directory; the volume's root is above itself.
-pub(crate) fn parent_of(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
+pub(crate) fn parent_of(fs: &Ops, node: NodeId) -> FsResult<NodeId> {
     let (subvol, dir) = fs.place(node)?;
     if node == fs.root() {
         return Ok(node);
@@ -150,7 +151,7 @@ pub(crate) fn parent_of(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
 /// Checks that the caller may search a directory, unless the kernel does.
 #[inline]
 pub(crate) fn check_search(
-    fs: &Fs,
+    fs: &Ops,
     subvol: &Subvol,
     view: View<'_>,
     caller: &Caller,
@@ -168,7 +169,7 @@ pub(crate) fn check_search(
 
 #[inline]
 fn find(
-    fs: &Fs,
+    fs: &Ops,
     subvol: &Subvol,
     view: View<'_>,
     dir: u64,
@@ -183,7 +184,7 @@ fn find(
 
 /// Why a name does not exist.
 #[cold]
-fn absent(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsError {
+fn absent(fs: &Ops, subvol: &Subvol, view: View<'_>, dir: u64) -> FsError {
     match view.directory(dir) {
         Ok(Some(_)) => FsError::NotFound,
         Ok(None) => missing(fs, subvol, dir),
@@ -193,7 +194,7 @@ fn absent(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsError {
 
 /// Why there is no directory of a number: it is another kind of inode, or it was removed.
 #[cold]
-pub(crate) fn missing(fs: &Fs, subvol: &Subvol, dir: u64) -> FsError {
+pub(crate) fn missing(fs: &Ops, subvol: &Subvol, dir: u64) -> FsError {
     match fs.nodes.location(subvol.node(dir)) {
         Some(Location::Entry { .. } | Location::Linked) => FsError::NotDirectory,
         // A removed directory answers as an empty one does.
@@ -204,7 +205,7 @@ pub(crate) fn missing(fs: &Fs, subvol: &Subvol, dir: u64) -> FsError {
 /// The attributes of what a name points to, and where it lies.
 #[inline]
 pub(crate) fn attributes_of(
-    fs: &Fs,
+    fs: &Ops,
     view: View<'_>,
     subvol: &Subvol,
     dir: u64,

@@ -10,18 +10,20 @@ use super::mknod::{NewName, Vacant};
 use crate::execute::{Context, Operation, Outcome, execute};
 use crate::nodes::Location;
 use crate::plan::{Effect, Plan};
-use crate::{Entry, Fs, FsResult, attributes, permit};
+use crate::policy::Policy;
+use crate::{Entry, FsResult, Ops, attributes, permit};
 
 /// Makes a directory.
 pub(crate) fn mkdir(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     parent: NodeId,
     name: &[u8],
     mode: u32,
 ) -> FsResult<Entry> {
     let (subvol, name) = NewName::of(fs, caller, parent, name)?;
-    execute(fs, &fs.policies(), &subvol, &mut MakeDirectory { name, mode })
+    execute(fs, policy, &subvol, &mut MakeDirectory { name, mode })
 }
 
 /// A new directory.

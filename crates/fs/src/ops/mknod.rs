@@ -19,13 +19,15 @@ use crate::execute::{Context, Operation, Outcome, execute};
 use crate::locks::Mode;
 use crate::nodes::Location;
 use crate::plan::{Effect, Plan, fresh_inode};
+use crate::policy::Policy;
 use crate::subvol::Subvol;
 use crate::view::{Search, Vacancy, View};
-use crate::{Entry, Fs, FsResult, NewNode, attributes, permit};
+use crate::{Entry, FsResult, NewNode, Ops, attributes, permit};
 
 /// Creates an inode that is not a directory, and a name for it.
 pub(crate) fn mknod(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     parent: NodeId,
     name: &[u8],
@@ -40,14 +42,15 @@ pub(crate) fn mknod(
         }
         _ => {}
     }
-    make(fs, caller, parent, name, new, None)
+    make(fs, policy, caller, parent, name, new, None)
 }
 
 /// Creates an inode with or without a target.
 // Not inlined, so that profiles show the instructions of a create under this name.
 #[inline(never)]
 pub(super) fn make(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     parent: NodeId,
     name: &[u8],
@@ -55,7 +58,7 @@ pub(super) fn make(
     target: Option<&[u8]>,
 ) -> FsResult<Entry> {
     let (subvol, name) = NewName::of(fs, caller, parent, name)?;
-    execute(fs, &fs.policies(), &subvol, &mut Make { name, new, target })
+    execute(fs, policy, &subvol, &mut Make { name, new, target })
 }
 
 /// A new inode that is not a directory, and a name for it.
@@ -169,7 +172,7 @@ impl<'a> NewName<'a> {
     /// A name in a directory, and the directory's subvolume.
     #[inline]
     pub(crate) fn of(
-        fs: &Fs,
+        fs: &Ops,
         caller: &'a Caller,
         parent: NodeId,
         name: &'a [u8],
@@ -220,7 +223,7 @@ impl<'a> NewName<'a> {
 /// The directory in which to create a name.
 #[inline]
 pub(crate) fn parent_directory(
-    fs: &Fs,
+    fs: &Ops,
     subvol: &Subvol,
     view: View<'_>,
     caller: &Caller,

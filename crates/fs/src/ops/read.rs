@@ -7,9 +7,10 @@ use crate::edit::edit;
 use crate::error::from_store;
 use crate::load::{Inode, load, load_bulk};
 use crate::locks::Lock;
+use crate::policy::Policy;
 use crate::subvol::Subvol;
 use crate::view::View;
-use crate::{Atime, Fs, FsResult, permit};
+use crate::{Atime, FsResult, Ops, permit};
 
 /// Maximum age of a time of last read, if no other rule requires an update.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
@@ -17,7 +18,8 @@ const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
 /// Reads at `offset` until the buffer is full or the file ends, and updates the time of last read
 /// as `atime` says.
 pub(crate) fn read(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     node: NodeId,
     (offset, atime): (u64, Atime),
@@ -59,18 +61,18 @@ pub(crate) fn read(
     })?;
     drop(object);
     if stale && atime == Atime::Relative {
-        note(fs, &subvol, node);
+        note(fs, policy, &subvol, node);
     }
     Ok(length)
 }
 
 /// Updates the time of last read of an inode that is not a directory.
-pub(super) fn note(fs: &Fs, subvol: &Subvol, node: NodeId) {
+pub(super) fn note(fs: &Ops, policy: &dyn Policy, subvol: &Subvol, node: NodeId) {
     if subvol.read_only || fs.options.read_only {
         return;
     }
     // The read succeeded: failing to update its time is not an error of the read.
-    edit(fs, node, |edit| {
+    edit(fs, policy, node, |edit| {
         let now = edit.plan.now;
         edit.file()?.inode.atime = now;
         Ok(())

@@ -18,9 +18,11 @@ use crate::execute::{Context, execute_locked};
 use crate::load::{Inode, load};
 use crate::locks::Mode;
 use crate::nodes::Location;
+use crate::policy::Policy;
+use crate::subvol::node_of;
 use crate::subvol::{Subvol, read_record};
 use crate::view::{Found, NameBuf, View};
-use crate::{Atime, DirEntry, Fs, FsResult, WalkControl, attributes, permit};
+use crate::{Atime, DirEntry, FsResult, Ops, WalkControl, attributes, permit};
 
 /// How many look-ups of one listing are checked at a time against changes of places.
 const CHECK_EVERY: usize = 1024;
@@ -30,29 +32,32 @@ type Take<'a> = &'a mut dyn FnMut(&DirEntry<'_>) -> WalkControl;
 
 /// Lists names.
 pub(crate) fn readdir(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     directory: NodeId,
     cookie: u64,
     take: Take<'_>,
 ) -> FsResult<()> {
-    list(fs, caller, directory, cookie, false, take)
+    list(fs, policy, caller, directory, cookie, false, take)
 }
 
 /// Lists names with attributes; every entry taken with them counts as one look-up. One whose inode
 /// cannot be read is passed without.
 pub(crate) fn readdirplus(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     directory: NodeId,
     cookie: u64,
     take: Take<'_>,
 ) -> FsResult<()> {
-    list(fs, caller, directory, cookie, true, take)
+    list(fs, policy, caller, directory, cookie, true, take)
 }
 
 fn list(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     directory: NodeId,
     cookie: u64,
@@ -71,14 +76,14 @@ fn list(
         return Ok(());
     };
     if cookie == 0 {
-        note_read(fs, &subvol, dir, &record);
+        note_read((fs, policy), &subvol, dir, &record);
     }
     let mut walk = Walk { fs, subvol: &subvol, dir, plus, from: cookie, taken: Vec::new() };
     walk.run(take)
 }
 
 struct Walk<'a> {
-    fs: &'a Fs,
+    fs: &'a Ops,
     subvol: &'a Subvol,
     dir: u64,
     plus: bool,
@@ -167,13 +172,13 @@ impl Walk<'_> {
                     Ok(own) => Target::Subvolume(own),
                     Err(FsError::NotFound) if !self.is_lost(view, cookie, id)? => return Ok(None),
                     // For example no space for a copy. Its number is that of what is inherited.
-                    Err(_) => return Ok(Some(take(&alone(Fs::node_of(id, ino))))),
+                    Err(_) => return Ok(Some(take(&alone(node_of(id, ino))))),
                 }
             }
             target => target,
         };
         let node = match target {
-            Target::Subvolume(id) => Fs::node_of(id, ino),
+            Target::Subvolume(id) => node_of(id, ino),
             _ => self.subvol.node(ino),
         };
         if !self.plus {
@@ -245,7 +250,12 @@ enum Look {
 }
 
 /// Updates the time when a directory was listed, if `relatime` requires it.
-fn note_read(fs: &Fs, subvol: &Subvol, dir: u64, record: &directory_record::DirectoryRecord) {
+fn note_read(
+    (fs, policy): (&Ops, &dyn Policy),
+    subvol: &Subvol,
+    dir: u64,
+    record: &directory_record::DirectoryRecord,
+) {
     let now = || {
         let Timestamp(now) = fs.env.clock.now();
         now
@@ -256,8 +266,7 @@ fn note_read(fs: &Fs, subvol: &Subvol, dir: u64, record: &directory_record::Dire
         return;
     }
     let Ok(entered) = fs.enter(subvol) else { return };
-    let policies = fs.policies();
-    let at = Context::new(fs, &policies, subvol, entered.tree);
+    let at = Context::new(fs, policy, subvol, entered.tree);
     let noted = execute_locked(&at, &[(at.object(dir), Mode::Shared)], |at, plan| {
         // A merge into a missing record would create a new one.
         if at.view.directory(dir)?.is_some() {

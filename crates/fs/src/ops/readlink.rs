@@ -6,11 +6,17 @@ use inode::{FsError, Kind, NodeId};
 use super::read::{is_stale, note};
 use crate::load::{Inode, load, load_bulk};
 use crate::locks::Lock;
+use crate::policy::Policy;
 use crate::view::View;
-use crate::{Atime, Fs, FsResult};
+use crate::{Atime, FsResult, Ops};
 
 /// The target of a symbolic link; `atime` says whether to update the time of last read.
-pub(crate) fn readlink(fs: &Fs, node: NodeId, atime: Atime) -> FsResult<Vec<u8>> {
+pub(crate) fn readlink(
+    fs: &Ops,
+    policy: &dyn Policy,
+    node: NodeId,
+    atime: Atime,
+) -> FsResult<Vec<u8>> {
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });
@@ -27,7 +33,7 @@ pub(crate) fn readlink(fs: &Fs, node: NodeId, atime: Atime) -> FsResult<Vec<u8>>
     })?;
     drop(object);
     if stale && atime == Atime::Relative {
-        note(fs, &subvol, node);
+        note(fs, policy, &subvol, node);
     }
     Ok(target)
 }

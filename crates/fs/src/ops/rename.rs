@@ -6,11 +6,11 @@ use inode::{Caller, NodeId};
 use super::moving::{End, Moved, Moving};
 use crate::execute::execute;
 use crate::policy::Policy;
-use crate::{Fs, FsResult, RenameMode};
+use crate::{FsResult, Ops, RenameMode};
 
 /// Renames.
 pub(crate) fn rename(
-    fs: &Fs,
+    fs: &Ops,
     policy: &dyn Policy,
     caller: &Caller,
     from: (NodeId, &[u8]),
@@ -28,5 +28,5 @@ pub(crate) fn rename(
             return Ok(());
         }
     }
-    crate::subvolumes::rename_across(fs, caller, from, to, mode)
+    crate::subvolumes::rename_across(fs, policy, caller, from, to, mode)
 }

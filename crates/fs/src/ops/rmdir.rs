@@ -9,11 +9,11 @@ use super::unlink::{Named, OldName};
 use crate::execute::{Context, Operation, Outcome, execute};
 use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
-use crate::{Fs, FsResult, permit};
+use crate::{FsResult, Ops, permit};
 
 /// Removes an empty directory.
 pub(crate) fn rmdir(
-    fs: &Fs,
+    fs: &Ops,
     policy: &dyn Policy,
     caller: &Caller,
     parent: NodeId,
@@ -25,7 +25,7 @@ pub(crate) fn rmdir(
     let mut removes = RemoveDirectory { name: OldName { caller, dir, hash, name } };
     match execute(fs, policy, &subvol, &mut removes)? {
         Removed::Directory => Ok(()),
-        Removed::Subvolume => crate::subvolumes::remove_link(fs, caller, parent, name),
+        Removed::Subvolume => crate::subvolumes::remove_link(fs, policy, caller, parent, name),
     }
 }
 
@@ -108,8 +108,8 @@ pub(super) fn lose_directory(
     (ino, record): (u64, &DirectoryRecord),
     frees: bool,
 ) -> FsResult<bool> {
-    if let Some(redirect) = plan.take_redirect() {
-        if !redirect.take_directory(at, plan, (ino, record))? {
+    if let Some(elsewhere) = plan.take_redirect() {
+        if !at.policy.takes_directory(at, plan, (ino, record), &*elsewhere)? {
             return Ok(false);
         }
     } else {

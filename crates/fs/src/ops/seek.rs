@@ -6,11 +6,11 @@ use crate::error::from_store;
 use crate::load::{Inode, load};
 use crate::locks::Lock;
 use crate::view::View;
-use crate::{Fs, FsResult, Seek, permit};
+use crate::{FsResult, Ops, Seek, permit};
 
 /// The first place from `offset` on that is `what`; the end of a file counts as a hole.
 pub(crate) fn seek(
-    fs: &Fs,
+    fs: &Ops,
     caller: &Caller,
     node: NodeId,
     offset: u64,

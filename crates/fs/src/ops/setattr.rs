@@ -8,12 +8,19 @@ use inode::{Attr, Caller, Kind, NodeId, SetAttr, SetTime};
 use crate::contents::{self, Step};
 use crate::edit::{Edit, edit_answering};
 use crate::load::Inode;
-use crate::{Fs, FsResult};
+use crate::policy::Policy;
+use crate::{FsResult, Ops};
 
 /// Changes attributes, all or none.
-pub(crate) fn setattr(fs: &Fs, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
+pub(crate) fn setattr(
+    fs: &Ops,
+    policy: &dyn Policy,
+    caller: &Caller,
+    node: NodeId,
+    changes: &SetAttr,
+) -> FsResult<Attr> {
     loop {
-        let (step, attr) = edit_answering(fs, node, |edit| apply(edit, caller, changes))?;
+        let (step, attr) = edit_answering(fs, policy, node, |edit| apply(edit, caller, changes))?;
         if step == Step::Done {
             return Ok(attr);
         }

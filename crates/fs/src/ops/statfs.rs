@@ -6,18 +6,19 @@ use format::key;
 use format::subvolume_record::UsageRecord;
 use inode::{FsError, NAME_BYTES_MAX, NodeId};
 
+use crate::policy::Policy;
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult, QuotaInfo, StatFs};
+use crate::{FsResult, Ops, QuotaInfo, StatFs};
 
 const BLOCK_BYTES: u64 = 4096;
 /// Free space that a volume in an object store reports: nothing limits it.
 const FREE_BYTES: u64 = 1 << 50;
 
 /// The space of the disk, within the limits of the quota that a node is in.
-pub(crate) fn statfs_at(fs: &Fs, node: NodeId) -> FsResult<StatFs> {
+pub(crate) fn statfs_at(fs: &Ops, policy: &dyn Policy, node: NodeId) -> FsResult<StatFs> {
     let room = statfs(fs)?;
     // What has no record (a directory of snapshots), or one that cannot be read, has no quota.
-    match fs.quota_get(node) {
+    match policy.limits_at(node) {
         Ok(Some(quota)) => Ok(limited(room, &quota)),
         Ok(None) | Err(_) => Ok(room),
     }
@@ -40,7 +41,7 @@ fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
 }
 
 /// The space of the disk; that of an object store is not limited.
-fn space(fs: &Fs) -> FsResult<Space> {
+fn space(fs: &Ops) -> FsResult<Space> {
     if fs.env.objects.is_some() {
         let used = fs.subvolume_counts()?.bytes;
         let total_bytes = FREE_BYTES.saturating_add(used);
@@ -50,7 +51,7 @@ fn space(fs: &Fs) -> FsResult<Space> {
 }
 
 /// The space of the disk, and the inodes of the volume's root subvolume.
-pub(crate) fn statfs(fs: &Fs) -> FsResult<StatFs> {
+pub(crate) fn statfs(fs: &Ops) -> FsResult<StatFs> {
     let space = space(fs)?;
     // What was removed and waits to be freed counts as free: an operation that needs it gets it.
     // This excludes what stays until a segment is worth rewriting.

@@ -2,11 +2,13 @@
 
 use inode::{Caller, FsError, Kind, NodeId, SYMLINK_BYTES_MAX};
 
-use crate::{Entry, Fs, FsResult, NewNode};
+use crate::policy::Policy;
+use crate::{Entry, FsResult, NewNode, Ops};
 
 /// Makes a symbolic link.
 pub(crate) fn symlink(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     parent: NodeId,
     name: &[u8],
@@ -22,5 +24,5 @@ pub(crate) fn symlink(
         return Err(FsError::InvalidArgument("a link target must not contain NUL"));
     }
     let new = NewNode { kind: Kind::Symlink, mode: 0o777, rdev: 0 };
-    super::mknod::make(fs, caller, parent, name, &new, Some(target))
+    super::mknod::make(fs, policy, caller, parent, name, &new, Some(target))
 }

@@ -11,13 +11,20 @@ use crate::execute::{Context, execute_locked};
 use crate::locks::Mode;
 use crate::nodes::Orphan;
 use crate::plan::{Effect, Plan, fresh_inode};
-use crate::{Entry, Fs, FsResult, attributes, permit};
+use crate::policy::Policy;
+use crate::{Entry, FsResult, Ops, attributes, permit};
 
 /// Creates a file without a name, in the subvolume of a directory in which it might be named.
-pub(crate) fn tmpfile(fs: &Fs, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
+pub(crate) fn tmpfile(
+    fs: &Ops,
+    policy: &dyn Policy,
+    caller: &Caller,
+    parent: NodeId,
+    mode: u32,
+) -> FsResult<Entry> {
     let (subvol, dir) = fs.place(parent)?;
-    let (entered, policies) = (fs.enter(&subvol)?, fs.policies());
-    let at = Context::new(fs, &policies, &subvol, entered.tree);
+    let entered = fs.enter(&subvol)?;
+    let at = Context::new(fs, policy, &subvol, entered.tree);
     execute_locked(&at, &[(at.object(dir), Mode::Shared)], |at, plan| {
         plan_unnamed(at, plan, (caller, dir, mode))
     })

@@ -11,8 +11,8 @@ use search::aggregate::Question;
 use search::query::Accounts;
 use vfs::{cancel, is_cancelled};
 
-use crate::search_call::from_search;
-use crate::{Fs, FsResult};
+use crate::error::from_search;
+use crate::{FsResult, Ops};
 
 const PREFIX: &[u8] = b"user.pando.";
 
@@ -57,7 +57,7 @@ pub(crate) fn is_total(name: &[u8]) -> bool {
 }
 
 /// A total of a directory.
-pub(crate) fn get(fs: &Fs, caller: &Caller, node: NodeId, total: Total) -> FsResult<Vec<u8>> {
+pub(crate) fn get(fs: &Ops, caller: &Caller, node: NodeId, total: Total) -> FsResult<Vec<u8>> {
     let attr = super::getattr::getattr(fs, node)?;
     if attr.kind != Kind::Directory {
         return Err(FsError::NoAttribute);

@@ -15,11 +15,11 @@ use crate::orphan::LastName;
 use crate::plan::{Attached, Plan};
 use crate::policy::{Policy, Removal};
 use crate::view::Found;
-use crate::{Fs, FsResult, permit};
+use crate::{FsResult, Ops, permit};
 
 /// Removes a name.
 pub(crate) fn unlink(
-    fs: &Fs,
+    fs: &Ops,
     policy: &dyn Policy,
     caller: &Caller,
     parent: NodeId,
@@ -160,8 +160,8 @@ pub(super) fn lose_name(
     (inode, nlink): (&InodeRecord, u32),
     frees: bool,
 ) -> FsResult<bool> {
-    if let Some(redirect) = plan.take_redirect() {
-        return redirect.take_file(at, plan, removal);
+    if let Some(elsewhere) = plan.take_redirect() {
+        return at.policy.takes_file(at, plan, removal, &*elsewhere);
     }
     if frees {
         plan.removes();

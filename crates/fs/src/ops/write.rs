@@ -5,14 +5,16 @@ use inode::{Caller, FsError, Kind, NodeId};
 
 use crate::contents::{self, Step};
 use crate::edit::{Edit, edit};
-use crate::{Fs, FsResult};
+use crate::policy::Policy;
+use crate::{FsResult, Ops};
 
 /// Most bytes of one batch: a longer write is several, as `write` may be.
 const PIECE_BYTES: usize = 8 << 20;
 
 /// Writes all of `bytes` at `offset`.
 pub(crate) fn write(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     node: NodeId,
     offset: u64,
@@ -22,7 +24,7 @@ pub(crate) fn write(
     let mut at = offset;
     loop {
         let (piece, left) = rest.split_at(rest.len().min(PIECE_BYTES));
-        let step = edit(fs, node, |edit| write_piece(edit, caller, at, piece))?;
+        let step = edit(fs, policy, node, |edit| write_piece(edit, caller, at, piece))?;
         if step == Step::Done {
             if left.is_empty() {
                 return Ok(());

@@ -14,8 +14,9 @@ use super::totals::{self, Total};
 use crate::edit::{Edit, edit};
 use crate::load::{Inode, load, load_xattrs};
 use crate::locks::Lock;
+use crate::policy::Policy;
 use crate::view::View;
-use crate::{Fs, FsResult, SetXattr};
+use crate::{FsResult, Ops, SetXattr};
 
 const NO_LIST: FsError = FsError::NotSupported("access control lists of symbolic links");
 
@@ -31,7 +32,7 @@ enum Space {
 }
 
 /// One extended attribute.
-pub(crate) fn getxattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
+pub(crate) fn getxattr(fs: &Ops, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
     if let Some(total) = Total::of(name) {
         return totals::get(fs, caller, node, total);
     }
@@ -48,7 +49,7 @@ pub(crate) fn getxattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> F
 }
 
 /// The names that the caller may see, each terminated by NUL.
-pub(crate) fn listxattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
+pub(crate) fn listxattr(fs: &Ops, caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
     let (_, xattrs) = read(fs, node)?;
     let mut names = Vec::new();
     for (name, _) in xattrs.iter() {
@@ -62,7 +63,8 @@ pub(crate) fn listxattr(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Vec<
 
 /// Sets an extended attribute. `FileTooLarge`: the total would exceed what an inode may have.
 pub(crate) fn setxattr(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     node: NodeId,
     name: &[u8],
@@ -76,7 +78,7 @@ pub(crate) fn setxattr(
     if value.len() > VALUE_BYTES_MAX {
         return Err(FsError::Range);
     }
-    edit(fs, node, |edit| {
+    edit(fs, policy, node, |edit| {
         check_set(edit, caller, space)?;
         let mut xattrs = edit.xattrs()?;
         match (mode, xattrs.get(name)) {
@@ -99,12 +101,18 @@ pub(crate) fn setxattr(
 }
 
 /// Removes an extended attribute.
-pub(crate) fn removexattr(fs: &Fs, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
+pub(crate) fn removexattr(
+    fs: &Ops,
+    policy: &dyn Policy,
+    caller: &Caller,
+    node: NodeId,
+    name: &[u8],
+) -> FsResult<()> {
     if Total::of(name).is_some() {
         return Err(FsError::NotPermitted("totals of directories cannot be set"));
     }
     let space = space_of(name)?;
-    edit(fs, node, |edit| {
+    edit(fs, policy, node, |edit| {
         check_set(edit, caller, space)?;
         let mut xattrs = edit.xattrs()?;
         let list = matches!(space, Space::Access | Space::Default);
@@ -190,7 +198,7 @@ fn change(edit: &mut Edit<'_>, xattrs: XattrRecord) {
     edit.set_xattrs(xattrs);
 }
 
-fn read(fs: &Fs, node: NodeId) -> FsResult<(Owned, XattrRecord)> {
+fn read(fs: &Ops, node: NodeId) -> FsResult<(Owned, XattrRecord)> {
     let (subvol, ino) = fs.place(node)?;
     let node = subvol.node(ino);
     let _object = fs.locks.shared(Lock::Object { subvol: subvol.id.0, ino });

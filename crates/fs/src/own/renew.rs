@@ -28,8 +28,8 @@ use store::{Batch, KeyRange, Need, Read, Result, Store, TreeId};
 use super::complete::{commit_from, complete, free_number};
 use super::noted::{Noted, both};
 use super::{COPY, ROOT, are_there, is_damage, root};
-use crate::check::look::Scan;
 use crate::error::from_store;
+use crate::readable::Scan;
 use crate::subvol::VOLUME;
 use crate::{FsResult, OpenError};
 

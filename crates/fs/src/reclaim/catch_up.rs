@@ -13,9 +13,9 @@ use format::key::{self, Parsed, Part};
 use store::{Batch, Store, TreeId};
 
 use super::extract::{Records, Start, linked_records, scan_all, write_difference};
-use super::reach::Reach;
 use crate::FsResult;
 use crate::error::{from_store, malformed};
+use crate::reach::Reach;
 
 /// Trees of a catch-up.
 #[derive(Debug, Clone, Copy)]

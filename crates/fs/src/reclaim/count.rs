@@ -7,7 +7,6 @@
 //! they are not part of what a volume's users see.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 use device::Set;
 use format::entry_record::{EntryRecord, Target};
@@ -23,7 +22,7 @@ use super::step::Work;
 use crate::error::{from_store, malformed};
 use crate::subvol::{VOLUME, read_record};
 use crate::txn::Txn;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// A copy that is being counted.
 pub(super) struct Count {
@@ -38,7 +37,7 @@ pub(super) struct Count {
 }
 
 /// One step of counting; returns how much was done.
-pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
+pub(super) fn step(fs: &Upkeep, work: &mut Work, budget: usize) -> FsResult<u64> {
     if let Some(count) = &mut work.count {
         let walked = count.walk(budget).and_then(|done| {
             let finished = count.left.is_empty();
@@ -52,11 +51,11 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
             work.count = None;
         }
         if walked.is_err() {
-            fs.reclaim.note_uncounted();
+            fs.queue.note_uncounted();
         }
         return walked.map(|(done, _)| done.max(1));
     }
-    if !fs.reclaim.uncounted.swap(false, Ordering::AcqRel) {
+    if !fs.queue.take_uncounted() {
         return Ok(0);
     }
     let picked = pick(fs, &mut work.to_count).and_then(|picked| match picked {
@@ -65,7 +64,7 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
     });
     if !matches!(picked, Ok(None)) {
         // There may be more, or this one could not be read.
-        fs.reclaim.note_uncounted();
+        fs.queue.note_uncounted();
     }
     let Some(((subvol, record), pin)) = picked? else { return Ok(0) };
     work.count = Some(Count {
@@ -80,7 +79,7 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
 }
 
 /// A copy that was not counted. Very many are looked for at once.
-fn pick(fs: &Fs, to_count: &mut VecDeque<u64>) -> FsResult<Option<(u64, SubvolumeRecord)>> {
+fn pick(fs: &Upkeep, to_count: &mut VecDeque<u64>) -> FsResult<Option<(u64, SubvolumeRecord)>> {
     loop {
         while let Some(id) = to_count.pop_front() {
             let Some(record) = read_record(&*fs.store, SubvolId(id))? else { continue };
@@ -102,7 +101,7 @@ fn pick(fs: &Fs, to_count: &mut VecDeque<u64>) -> FsResult<Option<(u64, Subvolum
 }
 
 /// The copies that were not counted.
-fn uncounted(fs: &Fs) -> FsResult<VecDeque<u64>> {
+fn uncounted(fs: &Upkeep) -> FsResult<VecDeque<u64>> {
     let mut counted = Set::default();
     fs.visit_volume(&key::USAGE_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -187,7 +186,7 @@ fn add(found: &mut UsageRecord, inode: &InodeRecord) {
 }
 
 /// Adds what the copy began with to its record, unless the copy was removed meanwhile.
-fn finish(fs: &Fs, count: &Count) -> FsResult<()> {
+fn finish(fs: &Upkeep, count: &Count) -> FsResult<()> {
     let usage = key::usage(count.subvol);
     let known = match count.pin.get(VOLUME, &usage).map_err(from_store)? {
         None => UsageRecord::default(),

@@ -21,11 +21,12 @@ use crate::inherited::Ways;
 use crate::locks::{Lock, LockSet, Mode};
 use crate::nodes::Orphan;
 use crate::ops::unlink::drop_name;
+use crate::quota::Charging;
 use crate::subvol::{Entered, Subvol, VOLUME};
 use crate::subvolumes;
 use crate::txn::Txn;
 use crate::view::{Found, NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{Core, FsResult, Upkeep};
 
 /// Most entries of one commit: their locks are held together.
 const CHUNK: usize = 64;
@@ -88,7 +89,7 @@ impl Emptying {
     }
 
     /// Removes about `budget` names; returns how many, and whether all is done.
-    pub(super) fn step(&mut self, fs: &Fs, budget: usize) -> FsResult<(u64, bool)> {
+    pub(super) fn step(&mut self, fs: &Upkeep, budget: usize) -> FsResult<(u64, bool)> {
         let subvol = match fs.subvol(SubvolId(self.subvol)) {
             // The subvolume was removed with everything in it.
             Err(FsError::Stale) => return self.end_early(fs),
@@ -150,7 +151,7 @@ impl Emptying {
     /// Verifies again, while nothing can move it, a directory whose record named another parent
     /// than the directory of its name. If it was moved meanwhile, it no longer has that name. If it
     /// still has, that is damage, which may form a loop.
-    fn look_again(&self, fs: &Fs, view: View<'_>, level: Level, below: &Found) -> FsResult<()> {
+    fn look_again(&self, fs: &Upkeep, view: View<'_>, level: Level, below: &Found) -> FsResult<()> {
         let (subvol, dir) = (self.subvol, level.directory);
         let _locks = fs.locks.lock(&[
             (Lock::Object { subvol, ino: dir }, Mode::Shared),
@@ -170,7 +171,7 @@ impl Emptying {
 
     /// Whether the directory to be emptied is one that was removed. A record that says so of one
     /// in use is damage: nothing is removed for it.
-    fn is_in_use(&self, fs: &Fs, subvol: &Subvol) -> FsResult<bool> {
+    fn is_in_use(&self, fs: &Upkeep, subvol: &Subvol) -> FsResult<bool> {
         let &[first] = &self.path[..] else { return Ok(false) };
         let record = subvol.read(|tree| View::new(&*fs.store, tree).directory(first.directory))?;
         Ok(record.is_some_and(|record| !record.detached))
@@ -183,7 +184,7 @@ impl Emptying {
         }
     }
 
-    fn end_early(&mut self, fs: &Fs) -> FsResult<(u64, bool)> {
+    fn end_early(&mut self, fs: &Upkeep) -> FsResult<(u64, bool)> {
         let mut txn = Txn::removing(fs);
         txn.batch().delete(VOLUME, &key::detached(self.sequence));
         txn.commit()?;
@@ -195,7 +196,7 @@ impl Emptying {
     /// them was moved away or removed by now; the path ends above it, and nothing is locked.
     fn lock<'a>(
         &mut self,
-        fs: &'a Fs,
+        fs: &'a Upkeep,
         view: View<'_>,
         mut wanted: Vec<(Lock, Mode)>,
     ) -> FsResult<Option<LockSet<'a>>> {
@@ -217,7 +218,7 @@ impl Emptying {
     /// longer there.
     fn remove_directory(
         &mut self,
-        fs: &Fs,
+        fs: &Upkeep,
         subvol: &Subvol,
         entered: &Entered<'_>,
         directory: u64,
@@ -255,14 +256,14 @@ impl Emptying {
         }
         txn.count(id, -1, 0);
         if let Some(record) = &record {
-            txn.charging().credit_directory(id, directory, record);
+            Charging::of(fs, &mut txn).credit_directory(id, directory, record);
         }
         let told = match name {
             Some((dir, cookie)) => {
                 let gone = [(cookie, directory)];
-                Told::of(fs, subvol, view, dir, &gone, Fs::invalidate_node)?
+                Told::of(fs, subvol, view, dir, &gone, Core::invalidate_node)?
             }
-            None => Told { names: None, inodes: vec![directory], tell_of: Fs::invalidate_node },
+            None => Told { names: None, inodes: vec![directory], tell_of: Core::invalidate_node },
         };
         txn.commit()?;
         if let Some(record) = record {
@@ -277,7 +278,7 @@ impl Emptying {
     /// Removes names, if they are still what they were.
     fn remove_names(
         &mut self,
-        fs: &Fs,
+        fs: &Upkeep,
         subvol: &Subvol,
         entered: &Entered<'_>,
         level: Level,
@@ -327,9 +328,9 @@ impl Emptying {
         let gone: Vec<_> =
             again[..done as usize].iter().map(|name| (name.cookie, name.ino)).collect();
         // A process that has one open, or has it by another name, still reads its contents.
-        let told = Told::of(fs, subvol, view, directory, &gone, Fs::invalidate_attributes)?;
+        let told = Told::of(fs, subvol, view, directory, &gone, Core::invalidate_attributes)?;
         txn.commit()?;
-        txn.apply(|effect| apply(fs, &policies, effect));
+        txn.apply(|effect| apply(fs, effect));
         drop(locks);
         told.tell(fs, subvol);
         if let Some((last, _)) = gone.last() {
@@ -341,7 +342,7 @@ impl Emptying {
     /// Detaches a subvolume that was mounted in a removed directory.
     fn remove_subvolume(
         &mut self,
-        fs: &Fs,
+        fs: &Upkeep,
         subvol: &Subvol,
         directory: u64,
         found: &Found,
@@ -375,7 +376,7 @@ impl Emptying {
             fs.reclaim.came_of(detached, self.sequence);
         }
         let gone = [(found.cookie, found.ino)];
-        let told = Told::of(fs, subvol, view, directory, &gone, Fs::invalidate_node)?;
+        let told = Told::of(fs, subvol, view, directory, &gone, Core::invalidate_node)?;
         subvolumes::commit(&ledger, &mut txn)?;
         if own {
             ledger.moved(child, None);
@@ -394,18 +395,18 @@ struct Told {
     /// What the names led to.
     inodes: Vec<u64>,
     /// How to notify of each of those.
-    tell_of: fn(&Fs, NodeId),
+    tell_of: fn(&Core, NodeId),
 }
 
 impl Told {
     /// Of names (cookie, inode) of a directory, before the commit.
     fn of(
-        fs: &Fs,
+        fs: &Upkeep,
         subvol: &Subvol,
         view: View<'_>,
         directory: u64,
         gone: &[(u64, u64)],
-        tell_of: fn(&Fs, NodeId),
+        tell_of: fn(&Core, NodeId),
     ) -> FsResult<Told> {
         let inodes = gone.iter().map(|(_, ino)| *ino).collect();
         if !fs.nodes.is_held(subvol.node(directory)) {
@@ -421,7 +422,7 @@ impl Told {
     }
 
     /// After the commit: notifies only of what front ends hold.
-    fn tell(self, fs: &Fs, subvol: &Subvol) {
+    fn tell(self, fs: &Upkeep, subvol: &Subvol) {
         if let Some((directory, names)) = self.names {
             for name in &names {
                 fs.invalidate_entry(subvol.node(directory), name.as_bytes());

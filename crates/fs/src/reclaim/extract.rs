@@ -12,9 +12,9 @@ use format::inode_record::LinkedRecord;
 use format::key::{self, Parsed, Part};
 use store::{Batch, KeyRange, Store, TreeId};
 
-use super::reach::Reach;
 use crate::FsResult;
 use crate::error::{from_store, inconsistent, malformed};
+use crate::reach::Reach;
 
 /// Bytes after which a batch is committed.
 const BATCH_BYTES: usize = 256 << 10;
@@ -218,7 +218,7 @@ impl Extraction {
         from: Vec<u8>,
         to: Option<Vec<u8>>,
         budget: usize,
-        found: crate::volume::Visit<'_>,
+        found: crate::core::Visit<'_>,
     ) -> FsResult<(usize, Option<Vec<u8>>)> {
         let range = KeyRange { from: from.clone(), to: to.clone() };
         let (mut wanted, mut next) = scan_some(store, self.source, range, budget)?;

@@ -8,12 +8,10 @@ mod directory;
 mod due;
 mod extract;
 mod prune;
-mod reach;
 mod release;
 mod step;
 mod stuck;
 mod subvolume;
 
-pub(crate) use reach::Reach;
 pub use step::Waiting;
 pub(crate) use step::{Reclaim, detached_step, reclaim_step};

@@ -29,7 +29,7 @@ use crate::search_bases;
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::subvolumes::{self, Member};
 use crate::txn::Txn;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// Most records that a catch-up takes with the gate held.
 const CAUGHT_AT_ONCE: usize = 512;
@@ -74,7 +74,7 @@ impl Pruner {
 }
 
 /// One step of pruning; returns how much was done.
-pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
+pub(super) fn step(fs: &Upkeep, work: &mut Work, budget: usize) -> FsResult<u64> {
     if work.pruner.job.is_none() {
         let Some(subvol) = work.pruner.watch.pick(fs)? else { return Ok(0) };
         work.pruner.job = begin(fs, subvol)?;
@@ -101,7 +101,7 @@ pub(super) fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
 }
 
 /// Advances a job; `false` when it is done or abandoned.
-fn advance(fs: &Fs, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<bool> {
+fn advance(fs: &Upkeep, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<bool> {
     if let Some(extraction) = &mut job.extraction {
         if extraction.step(&*fs.store, budget)? {
             return Ok(true);
@@ -124,7 +124,7 @@ fn advance(fs: &Fs, work: &mut Work, job: &mut Job, budget: usize) -> FsResult<b
 }
 
 /// Begins to prune a subvolume; `None` when it cannot be now.
-fn begin(fs: &Fs, id: SubvolId) -> FsResult<Option<Job>> {
+fn begin(fs: &Upkeep, id: SubvolId) -> FsResult<Option<Job>> {
     let mut ledger = fs.admin.lock();
     let Some(record) = read_record(&*fs.store, id)? else { return Ok(None) };
     let writable = !record.read_only;
@@ -169,7 +169,7 @@ fn begin(fs: &Fs, id: SubvolId) -> FsResult<Option<Job>> {
 }
 
 /// Whether something in a subvolume waits to be reclaimed: it is not reachable, but not gone.
-fn has_detached(fs: &Fs, id: SubvolId) -> FsResult<bool> {
+fn has_detached(fs: &Upkeep, id: SubvolId) -> FsResult<bool> {
     let mut found = false;
     fs.visit_volume(&key::DETACHED_PREFIX, &mut |_, value| {
         let record = DetachedRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
@@ -182,7 +182,7 @@ fn has_detached(fs: &Fs, id: SubvolId) -> FsResult<bool> {
 }
 
 /// Inodes of a subvolume that have no name but are held, or wait to be removed.
-fn orphans(fs: &Fs, id: SubvolId) -> FsResult<Vec<u64>> {
+fn orphans(fs: &Upkeep, id: SubvolId) -> FsResult<Vec<u64>> {
     let mut found = Vec::new();
     let prefix = [&key::ORPHANS_PREFIX[..], &id.0.to_be_bytes()].concat();
     fs.visit_volume(&prefix, &mut |key, _| {
@@ -194,7 +194,7 @@ fn orphans(fs: &Fs, id: SubvolId) -> FsResult<Vec<u64>> {
 
 /// The tree of the pruned copy of the same directory that was taken nearest, and the base of the
 /// index that describes it.
-fn sibling(fs: &Fs, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<(u64, u64)>> {
+fn sibling(fs: &Upkeep, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<(u64, u64)>> {
     let mut nearest: Option<(u64, u64, u64)> = None;
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -215,7 +215,7 @@ fn sibling(fs: &Fs, id: SubvolId, record: &SubvolumeRecord) -> FsResult<Option<(
 }
 
 /// Catches a writable subvolume's new tree up, and swaps when that can be done at once.
-fn finish_writable(fs: &Fs, work: &mut Work, job: &mut Job) -> FsResult<bool> {
+fn finish_writable(fs: &Upkeep, work: &mut Work, job: &mut Job) -> FsResult<bool> {
     let mut ledger = fs.admin.lock();
     let Member { subvol, record } = Member::get(fs, job.subvol)?;
     if record.detached || has_detached(fs, subvol.id)? {
@@ -264,7 +264,7 @@ fn matches_caught(outcome: Outcome) -> bool {
 
 /// Puts the new tree in place and detaches the old one, in one commit. For a writable subvolume
 /// the gate is held.
-fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) -> FsResult<()> {
+fn swap(fs: &Upkeep, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) -> FsResult<()> {
     let Member { subvol, mut record } = Member::get(fs, job.subvol)?;
     if record.detached {
         return Ok(());
@@ -294,7 +294,7 @@ fn swap(fs: &Fs, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) ->
 
 /// Notifies the kernel of counts that differ in the new tree. Walks all held inodes, so the gate is
 /// released before, and no thread waits for it.
-fn tell(fs: &Fs, subvol: &Subvol) {
+fn tell(fs: &Upkeep, subvol: &Subvol) {
     fs.invalidate_node(subvol.root_node());
     // Unreachable names are no longer counted.
     let linked = |node: NodeId, place| node.slot() == subvol.id.slot() && place == Location::Linked;

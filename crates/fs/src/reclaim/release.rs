@@ -20,7 +20,7 @@ use crate::error::{from_store, malformed};
 use crate::nodes::Location;
 use crate::subvol::read_record;
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// Least rest between two rounds.
 const REST: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ pub(super) struct Release {
 
 impl Release {
     /// One round, of trees that wait and are held.
-    pub(super) fn round(&mut self, fs: &Fs, held: &[DetachedRecord]) -> FsResult<()> {
+    pub(super) fn round(&mut self, fs: &Upkeep, held: &[DetachedRecord]) -> FsResult<()> {
         let begin = fs.env.clock.monotonic();
         if held.is_empty() || begin < self.rests_until || !fs.has_front_end() {
             return Ok(());
@@ -79,7 +79,7 @@ impl Release {
 /// A round: collects names that are in the trees that wait, and no others. A mount on what a name
 /// points to goes with the name.
 struct Round<'a> {
-    fs: &'a Fs,
+    fs: &'a Upkeep,
     /// Of subvolumes, whether a tree that waits is in them or in one that they are mounted in.
     near: BTreeMap<u64, bool>,
     /// Of slots, the subvolume, where that is near.
@@ -93,7 +93,7 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(fs: &'a Fs, held: &[DetachedRecord]) -> Round<'a> {
+    fn new(fs: &'a Upkeep, held: &[DetachedRecord]) -> Round<'a> {
         let mut round = Round {
             fs,
             near: BTreeMap::new(),

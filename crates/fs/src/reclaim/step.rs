@@ -28,7 +28,8 @@ use super::stuck::Failures;
 use super::subvolume;
 use crate::error::{from_store, malformed};
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult, search_bases};
+use crate::subvol::node_of;
+use crate::{FsResult, Upkeep, search_bases};
 
 /// How long an object rests that could not be removed.
 const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
@@ -49,8 +50,6 @@ pub(crate) struct Reclaim {
     /// Of subvolumes that were detached with the tree that they were mounted in: that tree. By
     /// their numbers among what is detached.
     origins: Mutex<BTreeMap<u64, u64>>,
-    /// Whether there may be copies whose contents were not counted.
-    pub(super) uncounted: AtomicBool,
     pub(crate) failures: Failures,
 }
 
@@ -93,7 +92,6 @@ impl Reclaim {
             removed: AtomicU64::new(0),
             pruning: AtomicBool::new(false),
             origins: Mutex::default(),
-            uncounted: AtomicBool::new(true),
             failures: Failures::default(),
         }
     }
@@ -114,21 +112,16 @@ impl Reclaim {
         let origin = origins.get(&with).copied().unwrap_or(with);
         origins.insert(detached, origin);
     }
-
-    /// Notes that a copy was made whose contents are not counted.
-    pub(crate) fn note_uncounted(&self) {
-        self.uncounted.store(true, Ordering::Release);
-    }
 }
 
 /// Keeps a tree for readers for a while.
-pub(super) fn leave(work: &mut Work, fs: &Fs, tree: u64) {
+pub(super) fn leave(work: &mut Work, fs: &Upkeep, tree: u64) {
     work.leaving.insert(tree, fs.env.clock.monotonic() + GRACE);
 }
 
 /// Removes a bounded part of what was detached; returns how much. Returns at once when another
 /// thread is at it.
-pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
+pub(crate) fn reclaim_step(fs: &Upkeep, budget: usize) -> FsResult<u64> {
     let Some(mut work) = fs.reclaim.work.try_lock() else { return Ok(0) };
     let done = step(fs, &mut work, budget)?;
     if done > 0 {
@@ -148,7 +141,7 @@ pub(crate) fn reclaim_step(fs: &Fs, budget: usize) -> FsResult<u64> {
 }
 
 /// Gives copies a bounded part of what they inherit.
-fn inherit(fs: &Fs, work: &mut Work) -> FsResult<u64> {
+fn inherit(fs: &Upkeep, work: &mut Work) -> FsResult<u64> {
     let now = fs.env.clock.monotonic();
     work.unfit.retain(|_, until| *until > now);
     let unfit = &work.unfit;
@@ -162,14 +155,14 @@ fn inherit(fs: &Fs, work: &mut Work) -> FsResult<u64> {
 
 /// Removes a bounded part of what was detached, after waiting for a thread that is at it; includes
 /// what rests because there was no space. Returns how much.
-pub(crate) fn detached_step(fs: &Fs, budget: usize) -> FsResult<u64> {
+pub(crate) fn detached_step(fs: &Upkeep, budget: usize) -> FsResult<u64> {
     let mut work = fs.reclaim.work.lock();
     let soon = fs.env.clock.monotonic() + REST_WITHOUT_ROOM;
     work.failed.retain(|_, until| *until > soon);
     step(fs, &mut work, budget)
 }
 
-fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
+fn step(fs: &Upkeep, work: &mut Work, budget: usize) -> FsResult<u64> {
     let Some((sequence, record)) = next(fs, work)? else { return Ok(0) };
     let done = remove(fs, work, sequence, record, budget).inspect_err(|error| {
         let full = matches!(error, FsError::NoSpace);
@@ -185,7 +178,7 @@ fn step(fs: &Fs, work: &mut Work, budget: usize) -> FsResult<u64> {
 
 /// A detached object that is not held: the one that the last step had a part of, or one behind it,
 /// and from the first again.
-fn next(fs: &Fs, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
+fn next(fs: &Upkeep, work: &mut Work) -> FsResult<Option<(u64, DetachedRecord)>> {
     if fs.queue.detached() == 0 {
         work.waits.clear();
         fs.reclaim.failures.retain(|_| false);
@@ -243,7 +236,7 @@ impl Waits {
     }
 
     /// The next of a round that still waits; `None`: everything was looked at.
-    fn next(&mut self, fs: &Fs, round: &mut Round) -> FsResult<Option<(u64, DetachedRecord)>> {
+    fn next(&mut self, fs: &Upkeep, round: &mut Round) -> FsResult<Option<(u64, DetachedRecord)>> {
         loop {
             let Some((sequence, record)) = self.batch.pop_front() else {
                 if !self.read(fs, round)? {
@@ -268,7 +261,7 @@ impl Waits {
     }
 
     /// Reads a batch; `false` if the round has everything.
-    fn read(&mut self, fs: &Fs, round: &mut Round) -> FsResult<bool> {
+    fn read(&mut self, fs: &Upkeep, round: &mut Round) -> FsResult<bool> {
         let batch = waiting(fs, self.from, BATCH)?;
         match batch.last() {
             Some((last, _)) => self.from = last.saturating_add(1),
@@ -282,7 +275,7 @@ impl Waits {
 
     /// Whether a tree is a subvolume's, or that of a base of the index. What does not decode may
     /// name it, and is an error.
-    fn is_named(&mut self, fs: &Fs, tree: u64) -> FsResult<bool> {
+    fn is_named(&mut self, fs: &Upkeep, tree: u64) -> FsResult<bool> {
         let trees = match &mut self.trees {
             Some(trees) => trees,
             unknown => unknown.insert(trees_of_subvolumes(fs)?),
@@ -292,7 +285,7 @@ impl Waits {
     }
 }
 
-fn trees_of_subvolumes(fs: &Fs) -> FsResult<Set<u64>> {
+fn trees_of_subvolumes(fs: &Upkeep) -> FsResult<Set<u64>> {
     let mut trees = Set::default();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
         let record = SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
@@ -303,7 +296,7 @@ fn trees_of_subvolumes(fs: &Fs) -> FsResult<Set<u64>> {
 }
 
 /// What waits from a number on, the oldest first.
-fn waiting(fs: &Fs, from: u64, most: usize) -> FsResult<Vec<(u64, DetachedRecord)>> {
+fn waiting(fs: &Upkeep, from: u64, most: usize) -> FsResult<Vec<(u64, DetachedRecord)>> {
     let to = store::prefix_end(&key::DETACHED_PREFIX);
     let range = KeyRange { from: key::detached(from).to_vec(), to };
     let mut waiting = Vec::new();
@@ -318,7 +311,7 @@ fn waiting(fs: &Fs, from: u64, most: usize) -> FsResult<Vec<(u64, DetachedRecord
 }
 
 /// Whether something still waits under a number.
-fn is_waiting(fs: &Fs, sequence: u64) -> FsResult<bool> {
+fn is_waiting(fs: &Upkeep, sequence: u64) -> FsResult<bool> {
     fs.store.get_with(VOLUME, &key::detached(sequence), &mut |_| ()).map_err(from_store)
 }
 
@@ -330,10 +323,10 @@ struct Holders {
 
 impl Holders {
     /// Whether a tree must stay because an inode of it is held.
-    fn hold(&mut self, fs: &Fs, record: &DetachedRecord) -> bool {
+    fn hold(&mut self, fs: &Upkeep, record: &DetachedRecord) -> bool {
         match *record {
             DetachedRecord::Directory { subvolume, directory, kept_while_held } => {
-                kept_while_held && fs.nodes.is_held(Fs::node_of(subvolume, directory))
+                kept_while_held && fs.nodes.is_held(node_of(subvolume, directory))
             }
             DetachedRecord::Subvolume { subvolume } => {
                 let held = self.slots.get_or_insert_with(|| fs.nodes.held_slots());
@@ -344,7 +337,7 @@ impl Holders {
     }
 }
 
-impl Fs {
+impl Upkeep {
     /// How far the removal of a tree is, by the number that the removal returned.
     pub fn reclaim_waits(&self, detached: u64) -> FsResult<Waiting> {
         let mut told = Waiting::default();
@@ -364,7 +357,7 @@ impl Fs {
 }
 
 fn remove(
-    fs: &Fs,
+    fs: &Upkeep,
     work: &mut Work,
     sequence: u64,
     record: DetachedRecord,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use device::sync::Mutex;
 use inode::FsError;
 
-use crate::Fs;
+use crate::Upkeep;
 
 /// How long there must be no space before that is reported.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
@@ -95,7 +95,7 @@ impl Failures {
     }
 }
 
-impl Fs {
+impl Upkeep {
     /// How many of the trees that wait to be reclaimed cannot be, and why one of them cannot;
     /// `None` when all can, as far as that was tried. If there is no space to continue, that is all
     /// of them; it may be 0, when only the space of contents waits.

@@ -6,17 +6,18 @@ use format::key;
 use inode::SubvolId;
 use store::TreeId;
 
+use crate::quota::Charging;
 use crate::subvol::{VOLUME, read_record};
 use crate::subvolumes::Ledger;
 use crate::txn::Txn;
-use crate::{Fs, FsResult, subvolumes};
+use crate::{FsResult, Upkeep, subvolumes};
 
 /// Most subvolumes that one commit detaches.
 const DETACHED_AT_ONCE: usize = 64;
 
 /// Removes a detached subvolume that is not held; returns how much was done, and whether it is
 /// gone. Those mounted in it are detached in turn, once those who inherit them have theirs.
-pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
+pub(super) fn remove(fs: &Upkeep, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     let mut ledger = fs.admin.lock();
     if let Some(given) = fs.give_to_one_heir(&mut ledger, id)? {
         return Ok((given, false));
@@ -49,7 +50,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
     txn.batch().delete(VOLUME, &key::subvolume(id));
     txn.batch().delete(VOLUME, &format::inherited_record::inherited(id));
     txn.batch().delete(VOLUME, &key::usage(id));
-    txn.charging().drop_charges(id)?;
+    Charging::of(fs, &mut txn).drop_charges(id)?;
     let orphans = [&key::ORPHANS_PREFIX[..], &id.to_be_bytes()].concat();
     let end = store::prefix_end(&orphans).expect("invariant: a tag is below 255");
     txn.batch().delete_range(VOLUME, &orphans, &end);
@@ -67,7 +68,7 @@ pub(super) fn remove(fs: &Fs, sequence: u64, id: u64) -> FsResult<(u64, bool)> {
 /// Commits a batch in which subvolumes are detached that are mounted in the one that waits under a
 /// number.
 fn detach_children(
-    fs: &Fs,
+    fs: &Upkeep,
     ledger: &mut Ledger,
     txn: &mut Txn<'_>,
     (sequence, children): (u64, &[u64]),
@@ -85,7 +86,11 @@ fn detach_children(
 }
 
 /// Removes a tree that no subvolume lives in.
-pub(super) fn remove_tree(fs: &Fs, sequence: u64, (tree, is_named): (u64, bool)) -> FsResult<u64> {
+pub(super) fn remove_tree(
+    fs: &Upkeep,
+    sequence: u64,
+    (tree, is_named): (u64, bool),
+) -> FsResult<u64> {
     let _ledger = fs.admin.lock();
     let mut txn = Txn::removing(fs);
     txn.batch().delete(VOLUME, &key::detached(sequence));

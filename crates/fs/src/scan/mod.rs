@@ -6,7 +6,7 @@
 //! until then. An abandoned or crashed scan changes nothing, and the next one continues in the same
 //! clone.
 //!
-//! [`begin`](crate::Fs::scan_begin) and the end are in `run`; `rows` writes the names of a
+//! [`begin`](crate::Upkeep::scan_begin) and the end are in `run`; `rows` writes the names of a
 //! directory; `vanish` removes what no longer exists; `links` records inodes with several names;
 //! `skeleton` returns the previous state of directories; `told` is for front ends.
 

@@ -19,11 +19,12 @@ use super::links::Links;
 use super::told::Told;
 use super::{ScanInfo, ScanOptions};
 use crate::error::inconsistent;
+use crate::quota::Charging;
 use crate::subvol::{Subvol, VOLUME};
 use crate::subvolumes::{self, Member};
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// A scan commits when its batch is this long, in bytes: large, so that a commit's own cost
 /// vanishes; well below the greatest batch, which the names of one part of a directory may fill.
@@ -40,7 +41,7 @@ pub(crate) struct Slot {
 /// A scan in progress. If it is dropped without [`Scan::finish`], it is abandoned: the subvolume is
 /// unchanged, and the next scan continues where this one stopped.
 pub struct Scan<'a> {
-    pub(super) fs: &'a Fs,
+    pub(super) fs: &'a Upkeep,
     pub(super) subvol: Arc<Subvol>,
     pub(super) tree: TreeId,
     pub(super) txn: Txn<'a>,
@@ -61,7 +62,7 @@ pub struct ScanDone {
     pub batches: u64,
 }
 
-impl Fs {
+impl Upkeep {
     /// What the index in the volume's root records about its scans; `None` when it is no index.
     pub fn scan_info(&self) -> FsResult<Option<ScanInfo>> {
         let root = self.root_subvol()?;
@@ -128,7 +129,7 @@ impl Fs {
             scan.files = 0;
         }
         record.index = true;
-        txn.charging().drop_owner_charges(subvol.id.0)?;
+        Charging::of(self, &mut txn).drop_owner_charges(subvol.id.0)?;
         txn.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
         txn.batch().put(VOLUME, &key::scan(subvol.lineage), &scan.encode());
         subvolumes::commit(&ledger, &mut txn)?;
@@ -234,7 +235,7 @@ impl<'a> Scan<'a> {
         subvolumes::commit(&ledger, txn)?;
         subvol.set_tree(self.tree);
         self.fs.queue.add_detached(1);
-        self.fs.upkeep.note_large();
+        self.fs.queue.note_large();
         drop(gate);
         drop(ledger);
         told.tell(self.fs, &subvol);

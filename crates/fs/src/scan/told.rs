@@ -13,7 +13,7 @@ use store::TreeId;
 use crate::error::{from_store, malformed};
 use crate::subvol::Subvol;
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Upkeep};
 
 /// Differences that are notified one by one.
 const DIFFERENCES_MAX: usize = 4096;
@@ -28,7 +28,7 @@ pub(super) enum Told {
 
 impl Told {
     /// What differs between two states of an index.
-    pub(super) fn between(fs: &Fs, old: TreeId, new: TreeId) -> FsResult<Told> {
+    pub(super) fn between(fs: &Upkeep, old: TreeId, new: TreeId) -> FsResult<Told> {
         let (mut names, mut inodes) = (BTreeSet::new(), BTreeSet::new());
         if !fs.has_front_end() {
             return Ok(Told::Some(names, inodes));
@@ -69,7 +69,7 @@ impl Told {
     }
 
     /// Sends the notifications, after the commit and without locks.
-    pub(super) fn tell(self, fs: &Fs, subvol: &Subvol) {
+    pub(super) fn tell(self, fs: &Upkeep, subvol: &Subvol) {
         let is_held = |ino| {
             let node = subvol.node(ino);
             node == fs.root() || fs.nodes.is_held(node)

@@ -5,10 +5,10 @@ use inode::FsError;
 
 use crate::subvol::Subvol;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// The record of a directory that still has a name.
-pub(crate) fn directory_of(fs: &Fs, subvol: &Subvol, ino: u64) -> FsResult<DirectoryRecord> {
+pub(crate) fn directory_of(fs: &Ops, subvol: &Subvol, ino: u64) -> FsResult<DirectoryRecord> {
     subvol.read(|tree| {
         let view = View::new(&*fs.store, tree);
         match view.directory(ino)? {
@@ -20,7 +20,7 @@ pub(crate) fn directory_of(fs: &Fs, subvol: &Subvol, ino: u64) -> FsResult<Direc
     })
 }
 
-fn is_file(fs: &Fs, subvol: &Subvol, ino: u64) -> bool {
+fn is_file(fs: &Ops, subvol: &Subvol, ino: u64) -> bool {
     use crate::nodes::Location::{Entry, Linked};
     matches!(fs.nodes.location(subvol.node(ino)), Some(Entry { .. } | Linked))
 }

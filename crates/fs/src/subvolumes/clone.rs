@@ -15,12 +15,14 @@ use super::execute::{Through, execute_step};
 use super::ledger::Ledger;
 use super::nested::Member;
 use crate::error::inconsistent;
-use crate::execute::notify;
+use crate::execute::{Context, notify};
 use crate::locks::{Lock, Mode};
 use crate::plan::{Effect, Plan};
+use crate::policy::Policy;
+use crate::subvol::node_of;
 use crate::subvol::{Subvol, VOLUME};
 use crate::view::{Search, Vacancy, View};
-use crate::{CloneInfo, Fs, FsResult, permit};
+use crate::{CloneInfo, FsResult, Ops, permit};
 
 /// Where a new subvolume is to be mounted.
 pub(super) struct Mount<'a> {
@@ -31,11 +33,15 @@ pub(super) struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    pub(super) fn new(fs: &Fs, parent: NodeId, name: &'a [u8]) -> FsResult<Mount<'a>> {
+    pub(super) fn new(
+        fs: &Ops,
+        policy: &dyn Policy,
+        parent: NodeId,
+        name: &'a [u8],
+    ) -> FsResult<Mount<'a>> {
         let name = fs.new_name(name)?.as_bytes();
         let (subvol, dir) = fs.place(parent)?;
-        let view = View::new(&*fs.store, subvol.tree());
-        crate::trash::check_outside(fs, &subvol, view, (dir, name))?;
+        policy.makes_name(&Context::new(fs, policy, &subvol, subvol.tree()), dir, name)?;
         Ok(Mount { hash: fs.hash.hash(name), subvol, dir, name })
     }
 
@@ -47,7 +53,7 @@ impl<'a> Mount<'a> {
     }
 
     /// Space for the name, if the caller may make it. The locks are held.
-    pub(super) fn vacancy(&self, fs: &Fs, caller: &Caller) -> FsResult<Vacancy> {
+    pub(super) fn vacancy(&self, fs: &Ops, caller: &Caller) -> FsResult<Vacancy> {
         let record = directory_of(fs, &self.subvol, self.dir)?;
         let view = self.view(fs);
         permit::directory(view, self.dir, &record, caller, inode::permissions::EXECUTE)?;
@@ -61,15 +67,19 @@ impl<'a> Mount<'a> {
     }
 
     /// Refuses a clone of a directory where a quota does not allow it.
-    fn check_clone(&self, fs: &Fs, (source, dir): (&Subvol, u64)) -> FsResult<()> {
+    fn check_clone(
+        &self,
+        (fs, policy): (&Ops, &dyn Policy),
+        (source, dir): (&Subvol, u64),
+    ) -> FsResult<()> {
         let source = directory_of(fs, source, dir)?;
-        fs.check_clone_into(&directory_of(fs, &self.subvol, self.dir)?, &source)
+        policy.may_clone_into(&directory_of(fs, &self.subvol, self.dir)?, &source)
     }
 
     /// Plans the name.
     pub(super) fn plan(
         &self,
-        fs: &Fs,
+        fs: &Ops,
         plan: &mut Plan,
         vacancy: &Vacancy,
         (subvol, root): (u64, u64),
@@ -82,20 +92,21 @@ impl<'a> Mount<'a> {
         Ok(())
     }
 
-    fn view<'v>(&self, fs: &'v Fs) -> View<'v> {
+    fn view<'v>(&self, fs: &'v Ops) -> View<'v> {
         View::new(&*fs.store, self.subvol.tree())
     }
 }
 
-impl Fs {
+impl Ops {
     /// Clones a directory, which may lie in a snapshot, with the subvolumes below it, which the
     /// clone inherits.
     ///
     /// Owners and modes stay as they are, and the way into the clone is the caller's own choice
     /// of a parent; so a user who could not read a file below the source cannot read it in the
     /// clone. Only the owner of the source, or root, may: what is cloned outlives its removal.
-    pub fn clone_dir(
+    pub(crate) fn clone_dir(
         &self,
+        policy: &dyn Policy,
         caller: &Caller,
         source: NodeId,
         parent: NodeId,
@@ -103,30 +114,30 @@ impl Fs {
     ) -> FsResult<CloneInfo> {
         let (subvol, dir) = self.place(source)?;
         let record = directory_of(self, &subvol, dir)?;
-        let mount = Mount::new(self, parent, name)?;
+        let mount = Mount::new(self, policy, parent, name)?;
         if !crate::attributes::owned_directory(&record).is_owner(caller) {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
-        self.check_copy(caller, (&subvol, dir), (subvol.id.0, dir))?;
+        policy.may_copy(caller, (&subvol, dir), (subvol.id.0, dir))?;
         self.spare_heirs(&subvol, dir)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
-        self.check_copy_below(caller, &mut ledger, (&subvol, dir))?;
+        policy.may_copy_below(caller, &mut ledger, (&subvol, dir))?;
         let source = (&subvol, dir);
         let mut plan = Plan::new();
         let (id, lineage) = if self.is_in(&mut ledger, mount.subvol.id.0, subvol.id.0)? {
-            self.clone_into_inherited(caller, (&mut ledger, &mut plan), source, &mount)?
+            self.clone_into_inherited((policy, caller), (&mut ledger, &mut plan), source, &mount)?
         } else {
-            self.clone_at_once(caller, (&mut ledger, &mut plan), source, &mount)?
+            self.clone_at_once((policy, caller), (&mut ledger, &mut plan), source, &mount)?
         };
         drop(ledger);
         plan.notify(|notice| notify(self, notice));
-        Ok(CloneInfo { subvol: SubvolId(id), root: Fs::node_of(id, dir), lineage })
+        Ok(CloneInfo { subvol: SubvolId(id), root: node_of(id, dir), lineage })
     }
 
     /// Clones and mounts, in one commit.
     fn clone_at_once(
         &self,
-        caller: &Caller,
+        (policy, caller): (&dyn Policy, &Caller),
         (ledger, plan): (&mut Ledger, &mut Plan),
         (subvol, dir): (&Arc<Subvol>, u64),
         mount: &Mount<'_>,
@@ -139,7 +150,7 @@ impl Fs {
         };
         let change = |ledger: &mut Ledger, plan: &mut Plan| {
             let vacancy = mount.vacancy(self, caller)?;
-            mount.check_clone(self, (subvol, dir))?;
+            mount.check_clone((self, policy), (subvol, dir))?;
             let purpose = purpose((mount.subvol.id.0, mount.dir, vacancy.cookie), mount.name);
             let source = Member::get(self, subvol.id.0)?;
             let copied = copy::plan(self, ledger, plan, (&source, dir), &purpose)?;
@@ -157,7 +168,7 @@ impl Fs {
     /// reclaimed.
     fn clone_into_inherited(
         &self,
-        caller: &Caller,
+        (policy, caller): (&dyn Policy, &Caller),
         (ledger, plan): (&mut Ledger, &mut Plan),
         (subvol, dir): (&Arc<Subvol>, u64),
         mount: &Mount<'_>,
@@ -165,7 +176,7 @@ impl Fs {
         let quiet = [Arc::clone(subvol)];
         let through = Through { quiet: &quiet, changed: None };
         let change = |ledger: &mut Ledger, plan: &mut Plan| {
-            mount.check_clone(self, (subvol, dir))?;
+            mount.check_clone((self, policy), (subvol, dir))?;
             mount.vacancy(self, caller)?;
             let source = Member::get(self, subvol.id.0)?;
             let purpose = purpose((0, 0, 0), mount.name);

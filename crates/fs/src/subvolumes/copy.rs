@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use format::base_record::BaseRecord;
 use format::inherited_record::{HOMES_MAX, InheritedRecord};
 use format::kept_twice::Features;
 use format::key;
@@ -18,10 +19,9 @@ use super::copied::Copied;
 use super::ledger::Ledger;
 use super::nested::{Member, homes_of};
 use crate::plan::Plan;
-use crate::search_bases;
 use crate::subvol::VOLUME;
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// What a copy is to be.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ pub(crate) struct Purpose<'a> {
 /// Adds the copy of directory `dir` of `source` to a batch. The gate of the source is held, unless
 /// that is read-only.
 pub(crate) fn plan(
-    fs: &Fs,
+    fs: &Ops,
     ledger: &mut Ledger,
     plan: &mut Plan,
     (source, dir): (&Member, u64),
@@ -95,18 +95,18 @@ pub(crate) fn plan(
 
 /// The base of a copy. Its clusters are inherited by reference: what differs is found by comparing
 /// trees. One that was removed keeps no base, though its record names it: that may be gone.
-fn inherited_base(fs: &Fs, _ledger: &Ledger, from: &SubvolumeRecord) -> FsResult<u64> {
+fn inherited_base(fs: &Ops, _ledger: &Ledger, from: &SubvolumeRecord) -> FsResult<u64> {
     if from.base == 0 || !from.detached {
         return Ok(from.base);
     }
-    let base = search_bases::get(fs, from.base)?;
+    let base = View::new(&*fs.store, VOLUME).read(&key::base(from.base), BaseRecord::decode)?;
     Ok(if base.is_some_and(|base| base.complete) { from.base } else { 0 })
 }
 
 /// The counts of the copy of a whole subvolume are those of its source; those of any other copy
 /// are counted later. What waits to be reclaimed is in the counts of the source only.
 fn inherit_usage(
-    fs: &Fs,
+    fs: &Ops,
     plan: &mut Plan,
     member: &Member,
     (id, directory): (u64, u64),
@@ -119,19 +119,19 @@ fn inherit_usage(
             return Ok(());
         }
     }
-    fs.reclaim.note_uncounted();
+    fs.queue.note_uncounted();
     Ok(())
 }
 
 impl Copied {
     /// After the commit, before the gates open: has each change from here on see the copy.
-    pub(super) fn settle_and_count(&self, fs: &Fs, ledger: &mut Ledger) {
+    pub(super) fn settle_and_count(&self, fs: &Ops, ledger: &mut Ledger) {
         self.settle(fs, ledger);
         self.count(fs, ledger);
     }
 
     /// After the commit, before the gates open.
-    pub(super) fn settle(&self, fs: &Fs, ledger: &mut Ledger) {
+    pub(super) fn settle(&self, fs: &Ops, ledger: &mut Ledger) {
         if let Some((source, last_clone_epoch)) = &self.source {
             source.set_last_clone_epoch(*last_clone_epoch);
         }
@@ -145,7 +145,7 @@ impl Copied {
     /// Has every change from here on see to this copy, if it inherits: after the commit and before
     /// the gate of the source opens. Not for a copy that an heir is given, which no subvolume
     /// below its source has been given to without.
-    fn count(&self, fs: &Fs, ledger: &Ledger) {
+    fn count(&self, fs: &Ops, ledger: &Ledger) {
         if !self.homes.is_empty() {
             fs.admin.note_copy(ledger);
         }

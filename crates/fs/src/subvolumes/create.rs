@@ -13,21 +13,23 @@ use super::execute::{Through, execute};
 use super::ledger::Ledger;
 use crate::nodes::Location;
 use crate::plan::{Effect, Plan};
-use crate::policy::Policy as _;
+use crate::policy::Policy;
 use crate::subvol::VOLUME;
+use crate::subvol::node_of;
 use crate::view::View;
-use crate::{Entry, Fs, FsResult, permit};
+use crate::{Entry, FsResult, Ops, permit};
 
-impl Fs {
+impl Ops {
     /// Makes an empty directory that is a subvolume of its own. Takes one look-up.
-    pub fn subvolume_create(
+    pub(crate) fn subvolume_create(
         &self,
+        policy: &dyn Policy,
         caller: &Caller,
         parent: NodeId,
         name: &[u8],
         mode: u32,
     ) -> FsResult<Entry> {
-        let mount = Mount::new(self, parent, name)?;
+        let mount = Mount::new(self, policy, parent, name)?;
         let ino = self.numbers.next_ino(&*self.store)?;
         let ledger = self.admin.lock_for(self, caller)?;
         let through = Through { changed: Some(&mount.subvol), ..Through::default() };
@@ -39,15 +41,16 @@ impl Fs {
                 mount.lock(plan);
                 Ok(())
             },
-            |ledger, plan| self.plan_subvolume(ledger, plan, caller, &mount, (ino, mode)),
+            |ledger, plan| {
+                self.plan_subvolume((ledger, plan), (policy, caller), &mount, (ino, mode))
+            },
         )
     }
 
     fn plan_subvolume(
         &self,
-        ledger: &mut Ledger,
-        plan: &mut Plan,
-        caller: &Caller,
+        (ledger, plan): (&mut Ledger, &mut Plan),
+        (policy, caller): (&dyn Policy, &Caller),
         mount: &Mount<'_>,
         (ino, mode): (u64, u32),
     ) -> FsResult<Entry> {
@@ -59,7 +62,7 @@ impl Fs {
         let id = ledger.new_subvolume(self)?;
         plan.on_behalf(caller);
         let share = ((caller.uid, inherited.gid), 0);
-        let charge = self.policies().creates(plan, id, &above, share)?;
+        let charge = policy.creates(plan, id, &above, share)?;
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,
@@ -108,7 +111,7 @@ impl Fs {
         plan.batch().put(VOLUME, &key::usage(id), &usage.encode());
         mount.plan(self, plan, &vacancy, (id, ino))?;
         plan.effect(Effect::Mounted(id, Some(subvolume.parent)));
-        let node = Fs::node_of(id, ino);
+        let node = node_of(id, ino);
         plan.effect(Effect::LookUp(node, Location::Directory));
         Ok(Entry { node, attr: crate::attributes::of_directory(node, &record) })
     }

@@ -16,7 +16,7 @@ use super::ledger::Ledger;
 use crate::execute::{apply, commit, notify};
 use crate::plan::{Effect, Plan};
 use crate::subvol::{Entered, Subvol};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
 #[derive(Clone, Copy, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Through<'a> {
 
 /// Executes a verb: `aim` names the locks, `change` reads under them and plans.
 pub(super) fn execute<T>(
-    fs: &Fs,
+    fs: &Ops,
     mut ledger: MutexGuard<'_, Ledger>,
     through: Through<'_>,
     aim: impl FnOnce(&mut Plan) -> FsResult<()>,
@@ -44,7 +44,7 @@ pub(super) fn execute<T>(
 /// One commit of a verb that has several, with the ledger locked throughout. The plan keeps the
 /// notifications of front ends.
 pub(super) fn execute_step<T>(
-    fs: &Fs,
+    fs: &Ops,
     ledger: &mut Ledger,
     plan: &mut Plan,
     through: Through<'_>,
@@ -63,18 +63,17 @@ pub(super) fn execute_step<T>(
     } else {
         commit_plan(fs, ledger, plan).inspect_err(|_| plan.give_up(&fs.data))?;
     }
-    let policies = fs.policies();
     plan.apply(|effect| match effect {
         Effect::Mounted(subvol, place) => ledger.moved(*subvol, *place),
         Effect::Copied(copied) => copied.settle_and_count(fs, ledger),
-        effect => apply(fs, &policies, effect),
+        effect => apply(fs, effect),
     });
     drop((locks, gates));
     Ok(answer)
 }
 
 /// Commits a plan with the ledger's counters.
-pub(super) fn commit_plan(fs: &Fs, ledger: &Ledger, plan: &mut Plan) -> FsResult<()> {
+pub(super) fn commit_plan(fs: &Ops, ledger: &Ledger, plan: &mut Plan) -> FsResult<()> {
     ledger.write(plan.batch());
     plan.batch()
         .check()
@@ -101,7 +100,7 @@ impl<'a> Gates<'a> {
     /// Waits until no change of `quiet` is under way and keeps it so, and begins a change of
     /// `changed`, unless that is among them. Who changes what is quiet sees to its heirs before.
     pub(crate) fn pass(
-        fs: &Fs,
+        fs: &Ops,
         ledger: &mut Ledger,
         quiet: &'a [Arc<Subvol>],
         changed: Option<&'a Arc<Subvol>>,

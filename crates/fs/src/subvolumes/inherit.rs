@@ -39,11 +39,11 @@ use super::nested::{Member, homes_of, inherited_at};
 use super::snapshot::commit;
 use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
-use crate::reclaim::Reach;
+use crate::reach::Reach;
 use crate::subvol::{Subvol, VOLUME};
 use crate::txn::Txn;
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// Most copies that are given with the ledger locked: a writer may wait for it.
 const GIVEN_AT_ONCE: usize = 16;
@@ -77,7 +77,7 @@ enum Nested {
     Gone,
 }
 
-impl Fs {
+impl Ops {
     /// The subvolume that an entry points to: `id` where that is mounted at the entry. Where it is
     /// inherited, this makes a copy and returns that. Otherwise the result is `NotFound`, for
     /// `id` is mounted elsewhere and must not be reached through this entry. No gate and no lock
@@ -90,7 +90,7 @@ impl Fs {
         self.nested_with(&mut self.admin.lock(), above, slot)
     }
 
-    /// As [`Fs::nested_at`], for a caller that holds the ledger, which keeps the entry as it is.
+    /// As [`Ops::nested_at`], for a caller that holds the ledger, which keeps the entry as it is.
     pub(crate) fn nested_with(
         &self,
         ledger: &mut Ledger,

@@ -19,10 +19,11 @@ use super::leads::Leads;
 use super::nested;
 use super::snapshot::{info, number};
 use crate::error::{from_store, inconsistent, malformed};
-use crate::reclaim::Reach;
+use crate::reach::Reach;
+use crate::subvol::node_of;
 use crate::subvol::{VOLUME, read_record};
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult, KeptSnapshot, SnapshotsOf, permit};
+use crate::{FsResult, KeptSnapshot, Ops, SnapshotsOf, permit};
 
 /// Deepest directory: a longer chain of parents is a loop.
 const DEPTH_MAX: usize = 1 << 20;
@@ -30,7 +31,7 @@ const DEPTH_MAX: usize = 1 << 20;
 /// How often a directory is sought that moves while it is.
 const ATTEMPTS_MAX: usize = 100;
 
-impl Fs {
+impl Ops {
     /// The snapshots of the volume, the oldest first. Root sees all, others those of directories
     /// that they own.
     pub fn snapshot_list_volume(
@@ -114,7 +115,7 @@ impl Fs {
                      reaches it by number",
                 ))
             }
-            there => Ok(there.map(|there| Fs::node_of(there.subvol, record.root))),
+            there => Ok(there.map(|there| node_of(there.subvol, record.root))),
         }
     }
 
@@ -216,7 +217,7 @@ impl Fs {
 /// What is reachable from the volume's root by names: subvolumes that are neither snapshots nor
 /// removed, and where they are mounted.
 struct Standing<'a> {
-    fs: &'a Fs,
+    fs: &'a Ops,
     root: u64,
     live: BTreeMap<u64, SubvolumeRecord>,
     by_lineage: BTreeMap<u64, Vec<u64>>,
@@ -240,7 +241,7 @@ struct Above {
 }
 
 impl Standing<'_> {
-    fn read(fs: &Fs) -> FsResult<Standing<'_>> {
+    fn read(fs: &Ops) -> FsResult<Standing<'_>> {
         let mut live = BTreeMap::new();
         let mut by_lineage: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {

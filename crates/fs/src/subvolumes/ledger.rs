@@ -22,7 +22,7 @@ use super::shares::{Makes, Shares};
 use crate::error::{from_store, inconsistent, malformed};
 use crate::numbers::{read_counter, read_root};
 use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// Counters stay below this, whatever a volume lives through: beyond it they are falsified.
 pub(crate) const COUNT_MAX: u64 = 1 << 62;
@@ -108,7 +108,7 @@ impl Admin {
     }
 
     /// The ledger, for a caller that makes subvolumes: bounds hold for it.
-    pub(crate) fn lock_for(&self, fs: &Fs, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
+    pub(crate) fn lock_for(&self, fs: &Ops, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
         let mut ledger = self.lock();
         ledger.shares.get_mut().begin_for(fs, caller)?;
         Ok(ledger)
@@ -172,7 +172,7 @@ impl Admin {
 impl Ledger {
     /// Makes subvolumes for another maker, whose share of what exists bounds it or not; returns
     /// who has the ledger, for [`Ledger::end_as`].
-    pub(super) fn begin_as(&mut self, fs: &Fs, maker: u32, is_bound: bool) -> FsResult<Makes> {
+    pub(super) fn begin_as(&mut self, fs: &Ops, maker: u32, is_bound: bool) -> FsResult<Makes> {
         self.shares.get_mut().begin_as(fs, maker, is_bound)
     }
 
@@ -187,7 +187,7 @@ impl Ledger {
     }
 
     /// A number for a new subvolume: the next one whose slot no other subvolume has.
-    pub(crate) fn new_subvolume(&mut self, fs: &Fs) -> FsResult<u64> {
+    pub(crate) fn new_subvolume(&mut self, fs: &Ops) -> FsResult<u64> {
         self.shares.get_mut().check(fs)?;
         for _ in 0..=key::SLOT_MAX + 1 {
             if self.next_subvolume > SubvolId::MAX.0 {
@@ -207,7 +207,7 @@ impl Ledger {
     }
 
     /// Has the next batch write that only programs that know some features open the volume.
-    pub(super) fn require(&self, fs: &Fs, more: Features) -> FsResult<()> {
+    pub(super) fn require(&self, fs: &Ops, more: Features) -> FsResult<()> {
         let pending = self.root_to_write.get();
         let now = pending.map_or(self.features.get(), |(_, features)| features);
         if now.with(more) != now {
@@ -231,11 +231,6 @@ impl Ledger {
     /// Notes that a subvolume was removed, after the commit.
     pub(crate) fn removed(&mut self, maker: u32) {
         self.shares.get_mut().removed(maker);
-    }
-
-    /// The next number that may be given out.
-    pub(crate) fn next_subvolume(&self) -> u64 {
-        self.next_subvolume
     }
 
     /// A number for a new tree.
@@ -279,7 +274,7 @@ impl Ledger {
         }
     }
 
-    fn mounts(&mut self, fs: &Fs) -> FsResult<&Mounts> {
+    fn mounts(&mut self, fs: &Ops) -> FsResult<&Mounts> {
         Ok(match &mut self.mounts {
             Some(mounts) => mounts,
             unknown => unknown.insert(read_mounts(fs)?),
@@ -289,7 +284,7 @@ impl Ledger {
     /// Some of the subvolumes that are mounted directly in one.
     pub(crate) fn some_children(
         &mut self,
-        fs: &Fs,
+        fs: &Ops,
         subvol: u64,
         most: usize,
     ) -> FsResult<Vec<u64>> {
@@ -300,7 +295,7 @@ impl Ledger {
     /// The directories of a subvolume in which others are mounted; `None`: there are more.
     pub(super) fn mount_points_up_to(
         &mut self,
-        fs: &Fs,
+        fs: &Ops,
         subvol: u64,
         most: usize,
     ) -> FsResult<Option<Vec<u64>>> {
@@ -309,24 +304,24 @@ impl Ledger {
     }
 
     /// The directories of a subvolume in which others are mounted.
-    pub(crate) fn mount_points(&mut self, fs: &Fs, subvol: u64) -> FsResult<Vec<u64>> {
+    pub(crate) fn mount_points(&mut self, fs: &Ops, subvol: u64) -> FsResult<Vec<u64>> {
         Ok(self.mounts(fs)?.directories(subvol).collect())
     }
 
     /// Whether nothing is mounted in a subvolume, and it inherits nothing.
-    pub(super) fn holds_none(&mut self, fs: &Fs, subvol: u64) -> FsResult<bool> {
+    pub(super) fn holds_none(&mut self, fs: &Ops, subvol: u64) -> FsResult<bool> {
         let mounts = self.mounts(fs)?;
         let is_empty = mounts.directories(subvol).next().is_none();
         Ok(is_empty && !mounts.homes.contains_key(&subvol))
     }
 
     /// The subvolumes that are mounted in a directory of one.
-    pub(crate) fn mounted_in(&mut self, fs: &Fs, place: (u64, u64)) -> FsResult<Vec<u64>> {
+    pub(crate) fn mounted_in(&mut self, fs: &Ops, place: (u64, u64)) -> FsResult<Vec<u64>> {
         Ok(self.mounts(fs)?.within(place.0, place.1).collect())
     }
 
     /// The subvolume that is mounted at an entry. In an heir, the entry may not point to it.
-    pub(super) fn mounted_at(&mut self, fs: &Fs, place: Place) -> FsResult<Option<u64>> {
+    pub(super) fn mounted_at(&mut self, fs: &Ops, place: Place) -> FsResult<Option<u64>> {
         Ok(self.mounts(fs)?.at(place))
     }
 
@@ -342,7 +337,7 @@ impl Ledger {
     }
 
     /// Where a subvolume is mounted.
-    pub(super) fn place(&mut self, fs: &Fs, subvol: u64) -> FsResult<Option<Place>> {
+    pub(super) fn place(&mut self, fs: &Ops, subvol: u64) -> FsResult<Option<Place>> {
         Ok(self.mounts(fs)?.places.get(&subvol).copied())
     }
 
@@ -350,7 +345,7 @@ impl Ledger {
     /// begins where the one before ended: one directory may have very many.
     pub(super) fn children_after(
         &mut self,
-        fs: &Fs,
+        fs: &Ops,
         subvol: u64,
         after: Slot,
         most: usize,
@@ -363,7 +358,7 @@ impl Ledger {
     /// that is mounted there.
     pub(super) fn apart_after(
         &mut self,
-        fs: &Fs,
+        fs: &Ops,
         heir: u64,
         (directory, cookie): Slot,
     ) -> FsResult<Option<Place>> {
@@ -382,18 +377,18 @@ impl Ledger {
     }
 
     /// The homes of a copy; none when it inherits nothing.
-    pub(super) fn homes(&mut self, fs: &Fs, copy: u64) -> FsResult<Vec<Home>> {
+    pub(super) fn homes(&mut self, fs: &Ops, copy: u64) -> FsResult<Vec<Home>> {
         Ok(self.mounts(fs)?.homes.get(&copy).cloned().unwrap_or_default())
     }
 
     /// The copies that inherit what is mounted in a subvolume.
-    pub(super) fn heirs(&mut self, fs: &Fs, home: u64) -> FsResult<Vec<u64>> {
+    pub(super) fn heirs(&mut self, fs: &Ops, home: u64) -> FsResult<Vec<u64>> {
         let heirs = self.mounts(fs)?.heirs.get(&home);
         Ok(heirs.into_iter().flatten().copied().collect())
     }
 
     /// The homes with too many heirs that are among some subvolumes, or are mounted below one.
-    pub(super) fn crowded_below(&mut self, fs: &Fs, tops: &[Home]) -> FsResult<Vec<u64>> {
+    pub(super) fn crowded_below(&mut self, fs: &Ops, tops: &[Home]) -> FsResult<Vec<u64>> {
         let mounts = self.mounts(fs)?;
         let mut found = Vec::new();
         for &home in &mounts.crowded {
@@ -417,7 +412,7 @@ impl Ledger {
     /// seen to before others.
     pub(super) fn last_heir(
         &mut self,
-        fs: &Fs,
+        fs: &Ops,
         rests: &dyn Fn(u64) -> bool,
     ) -> FsResult<Option<u64>> {
         let mut heirs = self.mounts(fs)?.homes.keys().rev();
@@ -445,7 +440,7 @@ impl Ledger {
     }
 }
 
-fn read_mounts(fs: &Fs) -> FsResult<Mounts> {
+fn read_mounts(fs: &Ops) -> FsResult<Mounts> {
     let mut mounts = Mounts::default();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);

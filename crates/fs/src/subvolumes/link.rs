@@ -8,28 +8,36 @@ use super::snapshot::plan_detach;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::parent_directory;
 use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::subvol::node_of;
 use crate::subvol::read_record;
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, permit};
+use crate::{FsResult, Ops, permit};
 
 /// The directory above the root of a subvolume; the root itself where there is none.
-pub(crate) fn parent_of_root(fs: &Fs, node: NodeId) -> FsResult<NodeId> {
+pub(crate) fn parent_of_root(fs: &Ops, node: NodeId) -> FsResult<NodeId> {
     let id = fs.subvol_of(node)?.id;
     let record = read_record(&*fs.store, id)?.ok_or(FsError::Stale)?;
     if record.parent.0 != 0 {
-        return Ok(Fs::node_of(record.parent.0, record.parent.1));
+        return Ok(node_of(record.parent.0, record.parent.1));
     }
     if !record.snapshot || record.detached {
         return Ok(node);
     }
     // Above a snapshot is the virtual directory of the directory that shows it; and the kernel asks
     // for nothing else than a directory.
-    Ok(fs.shown_in(&record)?.map_or(node, |(above, dir)| Fs::node_of(above, dir)))
+    Ok(fs.shown_in(&record)?.map_or(node, |(above, dir)| node_of(above, dir)))
 }
 
 /// Removes the name of an empty subvolume, and with it the subvolume, as `rmdir` does with a
 /// directory.
-pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
+pub(crate) fn remove_link(
+    fs: &Ops,
+    policy: &dyn Policy,
+    caller: &Caller,
+    parent: NodeId,
+    name: &[u8],
+) -> FsResult<()> {
     let (subvol, dir) = fs.place(parent)?;
     let hash = fs.hash.hash(name);
     let mut ledger = fs.admin.lock();
@@ -57,7 +65,7 @@ pub(crate) fn remove_link(fs: &Fs, caller: &Caller, parent: NodeId, name: &[u8])
         let root_view = view_of(quiet[0].tree());
         let root = root_view.directory(quiet[0].root)?.ok_or(FsError::Stale)?;
         permit::removal(view, dir, &directory, caller, root.uid)?;
-        if root.entries != 0 && !crate::trash::is_all(fs, &quiet[0], root_view, &root)? {
+        if root.entries != 0 && !policy.is_empty((&quiet[0], root_view), &root)? {
             return Err(FsError::NotEmpty);
         }
         plan.erase_entry(view, dir, &found, false)?;

@@ -31,5 +31,4 @@ pub(crate) use ledger::{Admin, COUNT_MAX, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
 pub(crate) use nested::{Inside, Member, inside};
 pub(crate) use rename::rename_across;
-pub use shares::SubvolumeBounds;
 pub(crate) use snapshot::{commit, detach};

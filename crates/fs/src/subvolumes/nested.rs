@@ -11,10 +11,10 @@ use inode::{FsError, SubvolId};
 
 use super::ledger::Ledger;
 use crate::error::inconsistent;
-use crate::reclaim::Reach;
+use crate::reach::Reach;
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// Most directories with subvolumes mounted in them that a copy checks for being below the copied
 /// one. Where there are more it inherits from the subvolume as a whole.
@@ -33,7 +33,7 @@ pub(crate) struct Member {
 
 impl Member {
     /// A subvolume by its number.
-    pub(crate) fn get(fs: &Fs, id: u64) -> FsResult<Member> {
+    pub(crate) fn get(fs: &Ops, id: u64) -> FsResult<Member> {
         let id = SubvolId(id);
         let record = read_record(&*fs.store, id)?.ok_or(FsError::Stale)?;
         Ok(Member { subvol: fs.subvol(id)?, record })
@@ -42,7 +42,7 @@ impl Member {
 
 /// The subvolumes mounted below a directory, each after the one that it is mounted in.
 pub(crate) fn below(
-    fs: &Fs,
+    fs: &Ops,
     ledger: &mut Ledger,
     (subvol, dir): (&Subvol, u64),
 ) -> FsResult<Vec<Member>> {
@@ -76,7 +76,7 @@ pub(crate) struct Inside {
 /// The subvolumes below a directory that are mounted or inherited there. One for which an heir got
 /// a copy may be listed beside the copy.
 pub(crate) fn inside(
-    fs: &Fs,
+    fs: &Ops,
     ledger: &mut Ledger,
     (subvol, dir): (&Subvol, u64),
 ) -> FsResult<Vec<Inside>> {
@@ -103,7 +103,7 @@ pub(crate) fn inside(
 
 /// Adds those that are mounted in a subvolume below a directory, and those inherited there.
 fn directly_inside(
-    fs: &Fs,
+    fs: &Ops,
     ledger: &mut Ledger,
     (subvol, dir): (&Subvol, u64),
     of_read_only: Option<bool>,
@@ -130,7 +130,7 @@ fn directly_inside(
 /// Each directory in which others are mounted is looked at once: clones stand beside one another,
 /// and making the next must not cost more the more there are.
 fn directly(
-    fs: &Fs,
+    fs: &Ops,
     ledger: &mut Ledger,
     subvol: &Subvol,
     dir: u64,
@@ -160,7 +160,7 @@ fn directly(
 /// smaller: before it is moved or removed, the heir gets a copy. If the entry can be read, that is
 /// also a copy of what the entry points to.
 pub(super) fn inherited_at(
-    fs: &Fs,
+    fs: &Ops,
     ledger: &mut Ledger,
     (heir, directory, cookie): (u64, u64, u64),
     led: Option<u64>,
@@ -180,7 +180,7 @@ pub(super) fn inherited_at(
 }
 
 /// Whether a subvolume was copied from another one, or from a copy of that.
-fn descends(fs: &Fs, mut id: u64, from: u64) -> FsResult<bool> {
+fn descends(fs: &Ops, mut id: u64, from: u64) -> FsResult<bool> {
     // A copy is made after what it was copied from.
     while let Some(record) = read_record(&*fs.store, SubvolId(id))? {
         let source = record.source.0;
@@ -198,7 +198,7 @@ fn descends(fs: &Fs, mut id: u64, from: u64) -> FsResult<bool> {
 /// What a copy of a directory of a subvolume inherits: of each home, what is mounted below the
 /// directory. The gate of the subvolume is held where the answer must be exact.
 pub(super) fn homes_of(
-    fs: &Fs,
+    fs: &Ops,
     ledger: &mut Ledger,
     (source, directory): (&Subvol, u64),
     same_lineage: bool,
@@ -231,7 +231,7 @@ pub(super) fn homes_of(
 /// Whether a directory of a subvolume is below another one there. The answer is yes where the
 /// budget is spent, and where a record cannot be read.
 fn may_be_below(
-    fs: &Fs,
+    fs: &Ops,
     subvol: &Subvol,
     (mut at, above): (u64, u64),
     budget: &mut Budget,
@@ -256,7 +256,7 @@ fn may_be_below(
 /// Deepest directory whose ancestors are followed, against records that go in a circle.
 const DEPTH_MAX: usize = 1 << 20;
 
-impl Fs {
+impl Ops {
     /// Whether a directory is below another, maybe in a subvolume that is mounted there. What is
     /// gone is not.
     pub(crate) fn is_below(&self, at: (u64, u64), above: (u64, u64)) -> FsResult<bool> {

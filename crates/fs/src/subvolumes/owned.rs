@@ -27,7 +27,7 @@ use crate::arrivals::Arrival;
 use crate::error::{from_store, inconsistent, malformed};
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// Most of what was noted that is looked at while writers wait.
 const NOTES_MAX: usize = 64;
@@ -44,7 +44,7 @@ type Step = (Place, Option<(Place, u64)>);
 
 /// A tree of which the caller owns every directory, as far as is known.
 pub(crate) struct OwnedTree<'a> {
-    fs: &'a Fs,
+    fs: &'a Ops,
     caller: &'a Caller,
     start: Place,
     /// The number of the watch. Root may take away everything, and has none.
@@ -66,7 +66,7 @@ impl<'a> OwnedTree<'a> {
     /// Checks that the caller owns a directory and every directory below it. For anybody but root
     /// this is a walk.
     pub(crate) fn check(
-        fs: &'a Fs,
+        fs: &'a Ops,
         caller: &'a Caller,
         subvol: SubvolId,
         dir: u64,
@@ -247,7 +247,7 @@ impl<'a> OwnedTree<'a> {
 
 /// Adds the directories in a directory, with where each was found. `false`: the budget is spent.
 fn directories_in(
-    fs: &Fs,
+    fs: &Ops,
     (id, tree): (SubvolId, TreeId),
     dir: u64,
     (found, budget): (&mut Vec<Step>, &mut Budget),
@@ -275,7 +275,7 @@ fn directories_in(
 
 /// Whether an entry of a directory points to a directory.
 fn leads_to(
-    fs: &Fs,
+    fs: &Ops,
     ((id, dir), cookie): ((SubvolId, u64), u64),
     to: (SubvolId, u64),
 ) -> FsResult<bool> {
@@ -292,7 +292,7 @@ fn leads_to(
 /// The directory that a directory is in, and the cookie of its entry there, as its record says, or
 /// as that of its subvolume does when it was reached from another.
 fn place_of(
-    fs: &Fs,
+    fs: &Ops,
     (id, dir): (SubvolId, u64),
     record: &DirectoryRecord,
     above: (SubvolId, u64),
@@ -321,6 +321,7 @@ mod tests {
     use testing::sim_env;
 
     use super::*;
+    use crate::Fs;
     use crate::txn::Txn;
     use crate::{FileSystem, FormatOptions, NewNode, OpenOptions, RenameMode};
 

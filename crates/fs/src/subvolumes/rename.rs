@@ -13,12 +13,14 @@ use super::execute::{Through, execute};
 use super::ledger::Ledger;
 use super::nested::Member;
 use crate::error::inconsistent;
+use crate::execute::Context;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::{check_write, parent_directory};
 use crate::plan::{Effect, Plan};
+use crate::policy::Policy;
 use crate::subvol::{Subvol, VOLUME};
 use crate::view::{Found, Search, View};
-use crate::{Fs, FsResult, RenameMode, permit, quota};
+use crate::{FsResult, Ops, RenameMode, permit};
 
 /// One side: directory and name.
 struct Side<'a> {
@@ -29,16 +31,16 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn new(fs: &Fs, parent: NodeId, name: &'a [u8]) -> FsResult<Side<'a>> {
+    fn new(fs: &Ops, parent: NodeId, name: &'a [u8]) -> FsResult<Side<'a>> {
         let (subvol, dir) = fs.place(parent)?;
         Ok(Side { hash: fs.hash.hash(name), subvol, dir, name })
     }
 
-    fn view<'v>(&self, fs: &'v Fs) -> View<'v> {
+    fn view<'v>(&self, fs: &'v Ops) -> View<'v> {
         View::new(&*fs.store, self.subvol.tree())
     }
 
-    fn find(&self, fs: &Fs) -> FsResult<Search> {
+    fn find(&self, fs: &Ops) -> FsResult<Search> {
         self.view(fs).find(self.dir, self.hash, self.name)
     }
 
@@ -49,7 +51,8 @@ impl<'a> Side<'a> {
 
 /// Renames between two subvolumes, or renames the name of one.
 pub(crate) fn rename_across(
-    fs: &Fs,
+    fs: &Ops,
+    policy: &dyn Policy,
     caller: &Caller,
     from: (NodeId, &[u8]),
     to: (NodeId, &[u8]),
@@ -57,7 +60,8 @@ pub(crate) fn rename_across(
 ) -> FsResult<()> {
     let source = Side::new(fs, from.0, fs.old_name(from.1)?.as_bytes())?;
     let target = Side::new(fs, to.0, fs.new_name(to.1)?.as_bytes())?;
-    crate::trash::check_outside(fs, &target.subvol, target.view(fs), (target.dir, to.1))?;
+    let at = Context::new(fs, policy, &target.subvol, target.subvol.tree());
+    policy.makes_name(&at, target.dir, to.1)?;
     let mut ledger = fs.admin.lock();
     // Both gates exclusively: renames of subvolumes are rare, and nothing below moves meanwhile.
     let quiet = [Arc::clone(&source.subvol), Arc::clone(&target.subvol)];
@@ -78,12 +82,12 @@ pub(crate) fn rename_across(
     };
     let child = child.map(|child| child.id.0);
     execute(fs, ledger, through, aim, |_, plan| {
-        plan_rename(fs, plan, caller, (&source, &target), (child, mode))
+        plan_rename((fs, policy), plan, caller, (&source, &target), (child, mode))
     })
 }
 
 fn plan_rename(
-    fs: &Fs,
+    (fs, policy): (&Ops, &dyn Policy),
     plan: &mut Plan,
     caller: &Caller,
     (source, target): (&Side<'_>, &Side<'_>),
@@ -91,7 +95,7 @@ fn plan_rename(
 ) -> FsResult<()> {
     let source_dir = parent_directory(fs, &source.subvol, source.view(fs), caller, source.dir)?;
     let target_dir = parent_directory(fs, &target.subvol, target.view(fs), caller, target.dir)?;
-    quota::check_same(quota::domain_of(&source_dir), quota::domain_of(&target_dir))?;
+    policy.may_move_mount(&source_dir, &target_dir)?;
     let Search::Found(found) = source.find(fs)? else { return Err(FsError::NotFound) };
     let Target::Subvolume(id) = found.target else {
         return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
@@ -140,7 +144,7 @@ fn plan_rename(
 
 /// The subvolume that is renamed, the volume's own and no inherited one; `None`: it is something
 /// else that is renamed.
-fn nested_of(fs: &Fs, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<Arc<Subvol>>> {
+fn nested_of(fs: &Ops, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<Arc<Subvol>>> {
     let Search::Found(found) = side.find(fs)? else { return Ok(None) };
     if !matches!(found.target, Target::Subvolume(_)) {
         return Ok(None);
@@ -151,7 +155,7 @@ fn nested_of(fs: &Fs, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<A
 
 /// Both entries. When the two names share a chain of one hash, the removal must leave a mark.
 fn plan_names(
-    fs: &Fs,
+    fs: &Ops,
     plan: &mut Plan,
     (source, found): (&Side<'_>, &Found),
     (target, vacancy): (&Side<'_>, &crate::view::Vacancy),
@@ -179,7 +183,7 @@ fn plan_names(
 }
 
 /// A subvolume cannot be mounted below itself.
-fn check_no_loop(fs: &Fs, child: u64, target: &Side<'_>) -> FsResult<()> {
+fn check_no_loop(fs: &Ops, child: u64, target: &Side<'_>) -> FsResult<()> {
     let mut at = target.subvol.id;
     // Damaged records may lie in a circle.
     let mut seen = BTreeSet::new();

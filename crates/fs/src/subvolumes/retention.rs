@@ -19,8 +19,10 @@ use super::execute::{Through, execute};
 use super::snapshot::{check_name, owned_directory};
 use crate::error::{from_store, malformed};
 use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::subvol::node_of;
 use crate::subvol::{VOLUME, read_record};
-use crate::{Fs, FsResult, Hold, Schedule, ScheduleInfo, SnapshotInfo};
+use crate::{FsResult, Hold, Ops, Schedule, ScheduleInfo, SnapshotInfo};
 
 /// Most schedules of a volume: the daemon looks at each every few seconds.
 const SCHEDULES_MAX: usize = 10_000;
@@ -29,18 +31,19 @@ const SCHEDULES_OF_USER_MAX: usize = 100;
 /// Most holds on one snapshot.
 const HOLDS_MAX: usize = 16;
 
-impl Fs {
+impl Ops {
     /// Sets when snapshots of a directory are taken; `None`: no more are, and those that there are
     /// stay. The owner of the directory may, and root.
-    pub fn schedule_set(
+    pub(crate) fn schedule_set(
         &self,
+        policy: &dyn Policy,
         caller: &Caller,
         dir: NodeId,
         schedule: Option<&Schedule>,
     ) -> FsResult<()> {
         let (subvol, ino) = owned_directory(self, caller, dir)?;
         if let Some(Schedule { cron, prefix, .. }) = schedule {
-            self.check_copy(caller, (&subvol, ino), (subvol.id.0, ino))?;
+            policy.may_copy(caller, (&subvol, ino), (subvol.id.0, ino))?;
             check_name(prefix)?;
             if prefix.len() > PREFIX_BYTES_MAX {
                 return Err(FsError::InvalidArgument("a prefix of more than 64 bytes"));
@@ -108,21 +111,22 @@ impl Fs {
     /// The directory of a schedule; `None` if it was removed.
     pub fn schedule_directory(&self, of: &ScheduleInfo) -> FsResult<Option<NodeId>> {
         let there = self.standing_directory(of.lineage, of.directory, &Caller::root())?;
-        Ok(there.map(|there| Fs::node_of(there.subvol, of.directory)))
+        Ok(there.map(|there| node_of(there.subvol, of.directory)))
     }
 
     /// Takes a snapshot that a schedule requests, with the rights of the user who set it (with the
     /// groups of that user), and notes in the same commit that this was done. `Stale`: the schedule
     /// is another one by now.
-    pub fn snapshot_scheduled(
+    pub(crate) fn snapshot_scheduled(
         &self,
+        policy: &dyn Policy,
         (of, groups): (&ScheduleInfo, Vec<u32>),
         dir: NodeId,
         name: &[u8],
         at: Timestamp,
     ) -> FsResult<SnapshotInfo> {
         let key = retention::schedule_key(of.lineage, of.directory);
-        self.create_snapshot(&of.caller(groups), dir, name, &mut |plan| {
+        self.create_snapshot((policy, &of.caller(groups)), dir, name, &mut |plan| {
             let record = self.schedule_at(&key)?.filter(|record| record.last == of.last.0);
             let record = ScheduleRecord { last: at.0, ..record.ok_or(FsError::Stale)? };
             plan.batch().put(VOLUME, &key, &record.encode());
@@ -151,13 +155,19 @@ impl Fs {
 
     /// Prevents that a snapshot is deleted, until the hold of this name is released. The owner of
     /// the directory may, and root. `Exists`: it has a hold of this name.
-    pub fn hold(&self, caller: &Caller, snapshot: SubvolId, name: &[u8]) -> FsResult<()> {
+    pub(crate) fn hold(
+        &self,
+        policy: &dyn Policy,
+        caller: &Caller,
+        snapshot: SubvolId,
+        name: &[u8],
+    ) -> FsResult<()> {
         inode::Name::new(name)?;
         if name.len() > HOLD_NAME_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
         self.check_changes_snapshot(caller, snapshot)?;
-        self.check_keeps_snapshot(caller, snapshot)?;
+        self.check_keeps_snapshot(policy, caller, snapshot)?;
         self.execute_with_ledger(|plan| {
             // It may have been deleted just now.
             let record = read_record(&*self.store, snapshot)?;

@@ -8,16 +8,15 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use inode::{Caller, FsError, NodeId, SubvolId};
 
-use super::execute::{Gates, Through, execute};
+use super::execute::{Through, execute};
 use super::owned::OwnedTree;
 use super::snapshot::plan_detach;
 use crate::locks::{Lock, Mode};
 use crate::ops::mknod::parent_directory;
 use crate::plan::{Effect, Plan};
-use crate::room::Search;
 use crate::subvol::Subvol;
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, RmrInfo, permit};
+use crate::{FsResult, Ops, RmrInfo, permit};
 
 /// How an attempt to remove a directory ended.
 enum Removal {
@@ -28,57 +27,7 @@ enum Removal {
     Changed,
 }
 
-impl Fs {
-    /// Removes a directory with all below it, at once; its space is given back later, or it moves
-    /// into the trash where that is on. Root may, and a user who may remove the name and owns every
-    /// directory below. Snapshots of directories below stay, and are found by
-    /// [`Fs::snapshot_list_all`].
-    pub fn rmr(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<RmrInfo> {
-        if self.trash.is_on() {
-            let mut search = Search::default();
-            let kept = self.searching(&mut search, || self.rmr_into_trash(caller, parent, name));
-            match kept {
-                Ok(Some(info)) => return Ok(info),
-                Ok(None) => {}
-                Err(FsError::NoSpace) if search.is_exhausted() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.rmr_now(caller, parent, name)
-    }
-
-    /// Moves a directory with all below it into the trash. `None`: there is no trash for it.
-    fn rmr_into_trash(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: &[u8],
-    ) -> FsResult<Option<RmrInfo>> {
-        let name = self.old_name(name)?.as_bytes();
-        let (seen, mut owned) = self.rmr_victim(caller, parent, name)?;
-        let Target::Directory = seen.target else { return Ok(None) };
-        let (subvol, dir) = self.place(parent)?;
-        let (mut members, mut gates);
-        loop {
-            members = owned.members();
-            gates = Gates::pass(self, &mut self.admin.lock(), &members, Some(&subvol))?;
-            if owned.holds()? {
-                break;
-            }
-            drop(gates);
-            owned.catch_up()?;
-        }
-        let view = View::new(&*self.store, subvol.tree());
-        let entries = view.directory(seen.ino)?.ok_or(FsError::NotFound)?.entries as u64;
-        let kept = crate::trash::keep_tree(self, (&subvol, view), (dir, name), &seen)?;
-        drop(gates);
-        if kept {
-            self.invalidate_entry(subvol.node(dir), name);
-            self.invalidate_node(subvol.node(dir));
-        }
-        Ok(kept.then_some(RmrInfo { detached: 0, entries }))
-    }
-
+impl Ops {
     /// Removes a directory with all below it, with a trash too.
     pub(crate) fn rmr_now(
         &self,
@@ -153,7 +102,7 @@ impl Fs {
     }
 
     /// What is to be removed, if the caller may; the walk that this takes is done without locks.
-    fn rmr_victim<'a>(
+    pub(crate) fn rmr_victim<'a>(
         &'a self,
         caller: &'a Caller,
         parent: NodeId,

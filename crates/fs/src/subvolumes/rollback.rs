@@ -23,9 +23,11 @@ use super::owned::OwnedTree;
 use super::snapshot::{commit, detach};
 use crate::error::{from_store, inconsistent, malformed};
 use crate::locks::{Lock, Mode};
+use crate::policy::Policy;
+use crate::subvol::node_of;
 use crate::txn::Txn;
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Ops};
 
 /// Where the directory hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +38,16 @@ enum Hangs {
     Nowhere,
 }
 
-impl Fs {
+impl Ops {
     /// Puts a directory back to one of its snapshots. Root may, and a user who owns every directory
     /// below it, but where a limit holds: what comes back is charged to nobody.
-    pub fn rollback(&self, caller: &Caller, dir: NodeId, snapshot: &[u8]) -> FsResult<()> {
+    pub(crate) fn rollback(
+        &self,
+        policy: &dyn Policy,
+        caller: &Caller,
+        dir: NodeId,
+        snapshot: &[u8],
+    ) -> FsResult<()> {
         let dir = self.real(dir);
         let (subvol, ino) = self.place(dir)?;
         if subvol.read_only {
@@ -47,7 +55,7 @@ impl Fs {
         }
         directory_of(self, &subvol, ino)?;
         let mut owned = OwnedTree::check(self, caller, subvol.id, ino)?;
-        while !self.rollback_owned(caller, dir, snapshot, &mut owned)? {
+        while !self.rollback_owned((policy, caller), dir, snapshot, &mut owned)? {
             owned.catch_up()?;
         }
         Ok(())
@@ -57,7 +65,7 @@ impl Fs {
     /// was checked that nothing was done.
     fn rollback_owned(
         &self,
-        caller: &Caller,
+        (policy, caller): (&dyn Policy, &Caller),
         dir: NodeId,
         snapshot: &[u8],
         owned: &mut OwnedTree<'_>,
@@ -66,13 +74,13 @@ impl Fs {
         let name_key = key::snapshot_name(subvol.lineage, ino, snapshot);
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let snapshot = self.subvol(SubvolId(id))?;
-        self.check_copy(caller, (&snapshot, snapshot.root), (subvol.id.0, ino))?;
+        policy.may_copy(caller, (&snapshot, snapshot.root), (subvol.id.0, ino))?;
         self.spare_heirs(&snapshot, snapshot.root)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
         let id = self.snapshot_id(&name_key)?.ok_or(FsError::NotFound)?;
         let source = Member::get(self, id)?;
         let from = (&*source.subvol, source.record.root);
-        self.check_copy_below(caller, &mut ledger, from)?;
+        policy.may_copy_below(caller, &mut ledger, from)?;
         self.give_to_heirs(&mut ledger, &subvol)?;
         let old = Member::get(self, subvol.id.0)?;
         let is_root = ino == subvol.root;
@@ -109,14 +117,14 @@ impl Fs {
         let purpose = Purpose { read_only, snapshot, same_lineage, parent, name: b"" };
         let from = (&source, source.record.root);
         let copied = copy::plan(self, &mut ledger, &mut txn, from, &purpose)?;
-        let name = self.hang(&mut ledger, &mut txn, hangs, &copied)?;
+        let name = self.hang(policy, (&mut ledger, &mut txn), hangs, &copied)?;
         self.detach_old(&mut ledger, &mut txn, &old, (ino, is_root), &record)?;
         commit(&ledger, &mut txn)?;
         copied.settle_and_count(self, &mut ledger);
         if is_root {
             ledger.moved(subvol.id.0, None);
         }
-        let new = Fs::node_of(copied.id, copied.record.root);
+        let new = node_of(copied.id, copied.record.root);
         let is_shown = self.is_shown(dir);
         if hangs == Hangs::Nowhere {
             self.set_root(new);
@@ -131,11 +139,11 @@ impl Fs {
             self.nodes.transfer(dir, new);
         }
         self.queue.add_detached(1);
-        self.upkeep.note_large();
-        self.trash.directories_moved();
+        self.queue.note_large();
+        self.directories_moved();
         drop((locks, gates, ledger));
         if let Hangs::In { subvol, dir, .. } = hangs {
-            self.invalidate_entry(Fs::node_of(subvol, dir), &name);
+            self.invalidate_entry(node_of(subvol, dir), &name);
         }
         if is_top {
             self.tell_rolled_back(&old_names, new);
@@ -160,8 +168,8 @@ impl Fs {
     /// Points the name, or the volume's root, to the copy.
     fn hang(
         &self,
-        ledger: &mut Ledger,
-        txn: &mut Txn<'_>,
+        policy: &dyn Policy,
+        (ledger, txn): (&mut Ledger, &mut Txn<'_>),
         hangs: Hangs,
         copied: &Copied,
     ) -> FsResult<Vec<u8>> {
@@ -176,7 +184,7 @@ impl Fs {
         let found = found.filter(|found| found.ino == copied.record.root).ok_or_else(|| {
             inconsistent(tree, "a directory is not in its recorded parent", copied.record.root)
         })?;
-        crate::trash::check_name(self, &above, view, (dir, name.as_bytes()))?;
+        policy.may_replace((&above, view), (dir, name.as_bytes()))?;
         let entry = EntryRecord {
             chained: found.chained,
             ino: found.ino,

@@ -14,28 +14,7 @@ use format::subvolume_record::SubvolumeRecord;
 use inode::{Caller, FsError};
 
 use super::access::directory_of;
-use crate::{Fs, FsResult};
-
-/// Bounds on the subvolumes of a volume.
-#[derive(Debug, Clone, Copy)]
-pub struct SubvolumeBounds {
-    /// How many that exist one user has made at most.
-    pub of_user: u64,
-    /// With how many that exist, of all users, users that are bound make no more.
-    pub of_all: u64,
-    /// How many one user makes in a second.
-    pub each_second: u32,
-    /// How many one user makes at once after a rest.
-    pub at_once: u32,
-}
-
-impl Default for SubvolumeBounds {
-    fn default() -> SubvolumeBounds {
-        // An eighth and seven eighths of the slots. At this rate a user takes an hour and a half
-        // for the share, and the reclaim of one removed (0.1 ms) keeps up.
-        SubvolumeBounds { of_user: 1 << 20, of_all: 7 << 20, each_second: 200, at_once: 10_000 }
-    }
-}
+use crate::{FsResult, Ops, SubvolumeBounds};
 
 /// Users that bounds are kept of at once: those that made none for long are forgotten first.
 const RATES_MAX: usize = 4096;
@@ -88,7 +67,7 @@ impl Shares {
     }
 
     /// A caller makes subvolumes from now on.
-    pub(super) fn begin_for(&mut self, fs: &Fs, caller: &Caller) -> FsResult<()> {
+    pub(super) fn begin_for(&mut self, fs: &Ops, caller: &Caller) -> FsResult<()> {
         self.maker = caller.uid;
         if caller.is_root() {
             return Ok(());
@@ -116,7 +95,7 @@ impl Shares {
 
     /// What was copied for a maker makes more in the background, or because somebody looks at it:
     /// the maker's share bounds that, and not the rate.
-    pub(super) fn begin_as(&mut self, fs: &Fs, maker: u32, is_bound: bool) -> FsResult<Makes> {
+    pub(super) fn begin_as(&mut self, fs: &Ops, maker: u32, is_bound: bool) -> FsResult<Makes> {
         let Shares { maker: had, is_bound: was_bound, is_rated, .. } = *self;
         let caller = Makes { maker: had, is_bound: was_bound, is_rated };
         let mut bound = is_bound && maker != 0;
@@ -135,7 +114,7 @@ impl Shares {
     }
 
     /// Checks that one more may be made.
-    pub(super) fn check(&mut self, fs: &Fs) -> FsResult<()> {
+    pub(super) fn check(&mut self, fs: &Ops) -> FsResult<()> {
         if !self.is_bound {
             return Ok(());
         }
@@ -201,7 +180,7 @@ impl Rate {
     }
 }
 
-fn count(fs: &Fs) -> FsResult<Existing> {
+fn count(fs: &Ops) -> FsResult<Existing> {
     let mut existing = Existing::default();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |_, value| {
         existing.all += 1;

@@ -20,32 +20,34 @@ use super::ledger::Ledger;
 use super::nested::Member;
 use crate::error::{inconsistent, malformed};
 use crate::plan::{Effect, Plan};
+use crate::policy::Policy;
 use crate::subvol::{Subvol, VOLUME, read_record};
 use crate::txn::Txn;
-use crate::{Entry, Fs, FsResult, SnapshotInfo};
+use crate::{Entry, FsResult, Ops, SnapshotInfo};
 
-impl Fs {
+impl Ops {
     /// Takes a snapshot of a directory: of all that was written before the call.
-    pub fn snapshot_create(
+    pub(crate) fn snapshot_create(
         &self,
+        policy: &dyn Policy,
         caller: &Caller,
         dir: NodeId,
         name: &[u8],
     ) -> FsResult<SnapshotInfo> {
-        self.create_snapshot(caller, dir, name, &mut |_| Ok(()))
+        self.create_snapshot((policy, caller), dir, name, &mut |_| Ok(()))
     }
 
     /// The same; `also` adds to the plan.
     pub(super) fn create_snapshot(
         &self,
-        caller: &Caller,
+        (policy, caller): (&dyn Policy, &Caller),
         dir: NodeId,
         name: &[u8],
         also: &mut dyn FnMut(&mut Plan) -> FsResult<()>,
     ) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (subvol, ino) = owned_directory(self, caller, dir)?;
-        self.check_copy(caller, (&subvol, ino), (subvol.id.0, ino))?;
+        policy.may_copy(caller, (&subvol, ino), (subvol.id.0, ino))?;
         self.spare_heirs(&subvol, ino)?;
         let mut ledger = self.admin.lock_for(self, caller)?;
         let key = key::snapshot_name(subvol.lineage, ino, name);
@@ -54,7 +56,7 @@ impl Fs {
         }
         let (snapshot, same_lineage, parent) = (true, true, (0, 0, 0));
         let purpose = Purpose { read_only: true, snapshot, same_lineage, parent, name };
-        self.check_copy_below(caller, &mut ledger, (&subvol, ino))?;
+        policy.may_copy_below(caller, &mut ledger, (&subvol, ino))?;
         let quiet = [Arc::clone(&subvol)];
         let through = Through { quiet: &quiet, changed: None };
         execute(
@@ -154,7 +156,12 @@ impl Fs {
 
     /// Refuses to keep a snapshot from being deleted to a user for whom a limit is in force: what
     /// it holds is charged to nobody, so only root decides how long that lasts.
-    pub(super) fn check_keeps_snapshot(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<()> {
+    pub(super) fn check_keeps_snapshot(
+        &self,
+        policy: &dyn Policy,
+        caller: &Caller,
+        snapshot: SubvolId,
+    ) -> FsResult<()> {
         if caller.is_root() {
             return Ok(());
         }
@@ -164,7 +171,7 @@ impl Fs {
             Some(directory) => self.place(directory)?,
             None => (self.subvol(snapshot)?, record.root),
         };
-        self.check_copy(caller, (&subvol, ino), (subvol.id.0, ino))
+        policy.may_copy(caller, (&subvol, ino), (subvol.id.0, ino))
     }
 
     /// Refuses a caller who may not delete a snapshot, nor hold it.
@@ -182,7 +189,7 @@ impl Fs {
         }
     }
 
-    /// Deletes a snapshot by its number, as [`Fs::snapshot_delete`]: the only way where its
+    /// Deletes a snapshot by its number, as [`Ops::snapshot_delete`]: the only way where its
     /// directory was removed. There the owner of what it shows may, and root.
     pub fn snapshot_delete_number(&self, caller: &Caller, snapshot: SubvolId) -> FsResult<()> {
         let record = read_record(&*self.store, snapshot)?.filter(|record| record.snapshot);
@@ -233,8 +240,9 @@ impl Fs {
     }
 
     /// Renames a snapshot of a directory.
-    pub fn snapshot_rename(
+    pub(crate) fn snapshot_rename(
         &self,
+        policy: &dyn Policy,
         caller: &Caller,
         dir: NodeId,
         from: &[u8],
@@ -243,7 +251,7 @@ impl Fs {
         check_name(to)?;
         if !caller.is_root() {
             // A schedule of root's does not delete what was renamed.
-            self.check_keeps_snapshot(caller, self.snapshot_number(dir, from)?)?;
+            self.check_keeps_snapshot(policy, caller, self.snapshot_number(dir, from)?)?;
         }
         self.rename_unchecked(caller, dir, from, to)
     }
@@ -316,7 +324,7 @@ pub(crate) fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
 
 /// Takes a subvolume out of everything and has it wait to be reclaimed. Its heirs were given
 /// theirs; [`Ledger::moved`] to nowhere follows the commit.
-pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
+pub(crate) fn detach(fs: &Ops, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
     let Member { mut record, .. } = Member::get(fs, id)?;
     record.parent = (0, 0, 0);
     record.detached = true;
@@ -330,7 +338,12 @@ pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> 
 }
 
 /// As `detach`, with what follows the commit.
-pub(super) fn plan_detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
+pub(super) fn plan_detach(
+    fs: &Ops,
+    ledger: &mut Ledger,
+    plan: &mut Plan,
+    id: u64,
+) -> FsResult<u64> {
     plan.effect(Effect::Mounted(id, None));
     plan.effect(Effect::Detached);
     detach(fs, ledger, plan, id)
@@ -338,7 +351,7 @@ pub(super) fn plan_detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64
 
 /// A directory of a live subvolume whose snapshots the caller may change.
 pub(super) fn owned_directory(
-    fs: &Fs,
+    fs: &Ops,
     caller: &Caller,
     dir: NodeId,
 ) -> FsResult<(Arc<Subvol>, u64)> {
@@ -390,6 +403,7 @@ mod tests {
     use testing::sim_env;
 
     use super::*;
+    use crate::Fs;
     use crate::{FileSystem, Follow, FormatOptions, OpenOptions};
 
     /// A number points to the snapshot that has it, whatever another one was called before such

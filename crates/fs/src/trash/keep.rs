@@ -8,6 +8,8 @@
 //! [`keep`] decides without locks, and adds what must be locked to the plan. If the trash changed
 //! when the locks are held the operation starts over.
 
+use std::any::Any;
+
 use format::directory_record::DirectoryRecord;
 use format::entry_record::Target;
 use format::key::{self, Part};
@@ -24,11 +26,11 @@ use crate::ops::moving::{End, Moved, Moving};
 use crate::ops::object::{EntrySlot, Object};
 use crate::plan::{Effect, Plan};
 use crate::policies::Purpose;
-use crate::policy::{Redirect, Removal};
+use crate::policy::Removal;
 use crate::quota::{Charging, domain_of};
 use crate::subvol::Subvol;
 use crate::view::{Found, Search, Vacancy, View};
-use crate::{Fs, FsResult, RenameMode};
+use crate::{FsResult, Governed, RenameMode};
 
 /// Where a removed object goes.
 #[derive(Clone, Copy)]
@@ -43,9 +45,14 @@ struct Keeping {
 /// Finds where the object of a name goes when it is removed, and has the plan put it there. If the
 /// plan gets nothing, it is deleted.
 #[cold]
-pub(crate) fn keep(at: &Context<'_>, plan: &mut Plan, removal: &Removal<'_>) -> FsResult<()> {
+pub(crate) fn keep(
+    fs: &Governed,
+    at: &Context<'_>,
+    plan: &mut Plan,
+    removal: &Removal<'_>,
+) -> FsResult<()> {
     let Removal { dir, name, hash, found, successor } = *removal;
-    let (fs, subvol, view) = (at.fs, at.subvol, at.view);
+    let (subvol, view) = (at.subvol, at.view);
     if let Target::Subvolume(_) = found.target {
         return Ok(());
     }
@@ -58,7 +65,7 @@ pub(crate) fn keep(at: &Context<'_>, plan: &mut Plan, removal: &Removal<'_>) -> 
         plan.redirect(Box::new(NotEmpty));
         return Ok(());
     }
-    let Some(keeping) = Keeping::find(at, removal)? else { return Ok(()) };
+    let Some(keeping) = Keeping::find(fs, at, removal)? else { return Ok(()) };
     // A directory is restored from the trash into its old place: the empty one there is removed.
     if keeping.directory && keeping.mirror == successor {
         return Ok(());
@@ -75,25 +82,37 @@ pub(crate) fn keep(at: &Context<'_>, plan: &mut Plan, removal: &Removal<'_>) -> 
 /// A directory that was not empty when its place in the trash would have been looked up.
 struct NotEmpty;
 
-impl Redirect for NotEmpty {
-    fn take_file(&self, _: &Context<'_>, _: &mut Plan, _: &Removal<'_>) -> FsResult<bool> {
-        Ok(false)
+/// Plans that what is not a directory goes to its place in the trash; `false`: the place is another
+/// one by now.
+pub(crate) fn take_file(
+    fs: &Governed,
+    at: &Context<'_>,
+    plan: &mut Plan,
+    (removal, to): (&Removal<'_>, &dyn Any),
+) -> FsResult<bool> {
+    match to.downcast_ref::<Keeping>() {
+        Some(keeping) => keeping.take_file(fs, at, plan, removal),
+        None => Ok(false),
     }
+}
 
-    fn take_directory(
-        &self,
-        _: &Context<'_>,
-        _: &mut Plan,
-        _: (u64, &DirectoryRecord),
-    ) -> FsResult<bool> {
-        Ok(false)
+/// As `take_file`, for an empty directory.
+pub(crate) fn take_directory(
+    fs: &Governed,
+    at: &Context<'_>,
+    plan: &mut Plan,
+    (removed, to): ((u64, &DirectoryRecord), &dyn Any),
+) -> FsResult<bool> {
+    match to.downcast_ref::<Keeping>() {
+        Some(keeping) => keeping.take_directory(fs, at, plan, removed),
+        None => Ok(false),
     }
 }
 
 impl Keeping {
-    fn find(at: &Context<'_>, removal: &Removal<'_>) -> FsResult<Option<Keeping>> {
+    fn find(fs: &Governed, at: &Context<'_>, removal: &Removal<'_>) -> FsResult<Option<Keeping>> {
         let Removal { dir, name, hash, found, .. } = *removal;
-        let (fs, subvol, view) = (at.fs, at.subvol, at.view);
+        let (subvol, view) = (at.subvol, at.view);
         let directory = found.target == Target::Directory;
         let now = fs.env.clock.now().0;
         let way = (dir, Version::of_way(subvol.id.0, dir));
@@ -135,13 +154,11 @@ impl Keeping {
     /// and the same owners. Returns the mark.
     fn take_charge(
         &self,
-        at: &Context<'_>,
-        plan: &mut Plan,
+        charging: &mut Charging<'_>,
+        subvolume: u64,
         mirror: &DirectoryRecord,
         (ino, victim): (u64, &DirectoryRecord),
     ) -> Option<Charge> {
-        let subvolume = at.id();
-        let mut charging = Charging::of(at.fs, plan);
         // One that was made before anything was counted is charged itself.
         if charging.is_own(subvolume, self.mirror, mirror.charge) {
             charging.credit_directory(subvolume, self.mirror, mirror);
@@ -157,15 +174,16 @@ impl Keeping {
     }
 }
 
-impl Redirect for Keeping {
+impl Keeping {
     fn take_file(
         &self,
+        fs: &Governed,
         at: &Context<'_>,
         plan: &mut Plan,
         removal: &Removal<'_>,
     ) -> FsResult<bool> {
         let Removal { dir, name, hash, found, .. } = *removal;
-        let (fs, view) = (at.fs, at.view);
+        let view = at.view;
         if self.directory || view.directory(self.mirror)?.is_none_or(|mirror| mirror.detached) {
             fs.trash.forget();
             return Ok(false);
@@ -191,6 +209,7 @@ impl Redirect for Keeping {
     /// The mirror of an empty directory replaces it.
     fn take_directory(
         &self,
+        fs: &Governed,
         at: &Context<'_>,
         plan: &mut Plan,
         (ino, victim): (u64, &DirectoryRecord),
@@ -198,7 +217,7 @@ impl Redirect for Keeping {
         let view = at.view;
         let mirror = view.directory(self.mirror)?.filter(|mirror| !mirror.detached);
         let Some(mirror) = mirror.filter(|_| self.directory) else {
-            at.fs.trash.forget();
+            fs.trash.forget();
             return Ok(false);
         };
         let of = |has: bool, ino| {
@@ -208,10 +227,13 @@ impl Redirect for Keeping {
         if !mirror::are_alike((&mirror, own.as_ref()), (victim, xattrs.as_ref())) {
             // It belongs to another user, or others have access to it: it was changed since it was
             // found.
-            at.fs.trash.forget();
+            fs.trash.forget();
             return Ok(false);
         }
-        let charge = self.take_charge(at, plan, &mirror, (ino, victim));
+        let charge = {
+            let mut charging = Charging::of(fs, plan);
+            self.take_charge(&mut charging, at.id(), &mirror, (ino, victim))
+        };
         let record = DirectoryRecord {
             // Names that were removed changed the directory's time, and not the mirror's.
             mtime: mirror.mtime,
@@ -243,7 +265,7 @@ impl Redirect for Keeping {
 /// Moves a name into the trash or out of it, where it does not exist yet. The caller is inside the
 /// gate. Returns whether it moved: a subvolume does not.
 pub(super) fn move_name(
-    fs: &Fs,
+    fs: &Governed,
     caller: &Caller,
     (subvol, view): (&Subvol, View<'_>),
     [from, to]: [(u64, &[u8]); 2],
@@ -274,7 +296,12 @@ fn version(
 }
 
 /// Whether a name is that of a trash, which is not kept in itself.
-fn is_trash(fs: &Fs, subvol: &Subvol, view: View<'_>, (dir, name): (u64, &[u8])) -> FsResult<bool> {
+fn is_trash(
+    fs: &Governed,
+    subvol: &Subvol,
+    view: View<'_>,
+    (dir, name): (u64, &[u8]),
+) -> FsResult<bool> {
     let is_home = |climb| matches!(climb, Climb::Home { home, .. } if home == dir);
     Ok(name == NAME && is_home(place::climb(fs, subvol, view, dir)?))
 }
@@ -282,7 +309,7 @@ fn is_trash(fs: &Fs, subvol: &Subvol, view: View<'_>, (dir, name): (u64, &[u8]))
 /// Moves a directory with everything below it into the trash. The caller is inside the gate.
 /// Returns whether it did: the caller removes what has no trash, and what is in one.
 pub(crate) fn keep_tree(
-    fs: &Fs,
+    fs: &Governed,
     (subvol, view): (&Subvol, View<'_>),
     (dir, name): (u64, &[u8]),
     seen: &Found,

@@ -8,7 +8,7 @@ use super::place::{self, Climb};
 use crate::ops::lookup::attributes_of;
 use crate::subvol::Subvol;
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, Removed, WalkControl, permit};
+use crate::{FsResult, Governed, Removed, WalkControl, permit};
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Whence {
 
 impl Whence {
     /// Of a directory that is there, and names below that need not be.
-    pub(super) fn find(fs: &Fs, dir: NodeId, rest: &[Vec<u8>]) -> FsResult<Whence> {
+    pub(super) fn find(fs: &Governed, dir: NodeId, rest: &[Vec<u8>]) -> FsResult<Whence> {
         let (subvol, ino) = fs.place(fs.real(dir))?;
         let view = View::new(&*fs.store, subvol.tree());
         match place::climb(fs, &subvol, view, ino)? {
@@ -42,7 +42,7 @@ impl Whence {
 
 /// Follows names down from a directory. `None`: one is missing, or no directory.
 pub(super) fn follow(
-    fs: &Fs,
+    fs: &Governed,
     view: View<'_>,
     from: u64,
     path: &[Vec<u8>],
@@ -59,7 +59,7 @@ pub(super) fn follow(
     Ok(Some(at))
 }
 
-impl Fs {
+impl Governed {
     /// Lists what is in the trash of a place: of an existing directory, with names below it that
     /// need not exist. What the caller may not see is not listed.
     pub fn trash_list(
@@ -83,7 +83,7 @@ impl Fs {
 }
 
 struct Walk<'a> {
-    fs: &'a Fs,
+    fs: &'a Governed,
     caller: &'a Caller,
     subvol: &'a Subvol,
     view: View<'a>,

@@ -25,7 +25,7 @@ use crate::policies::Purpose;
 use crate::quota::{Charging, domain_of};
 use crate::subvol::Subvol;
 use crate::view::{NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Governed};
 
 /// What there is of a way in a batch.
 pub(super) enum Way {
@@ -40,7 +40,7 @@ pub(super) enum Way {
 
 /// Finds or makes the mirror of a way.
 pub(super) fn in_batch(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     (home, batch): (u64, Batch),
@@ -56,7 +56,7 @@ pub(super) fn in_batch(
 /// Ensures that a trash has the owners, mode and lists of the directory that has it. Otherwise its
 /// earlier creator, or a user with earlier rights there, could remove whole hours.
 pub(super) fn take_over(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     home: u64,
@@ -94,7 +94,7 @@ pub(super) fn take_over(
 /// of the names, or a directory that was made when its original had another owner or other rights,
 /// or for another directory of that path.
 fn mirrors(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     trash: u64,
@@ -118,7 +118,7 @@ fn mirrors(
 
 /// Whether a directory of the trash is the mirror of one. An empty one of another that had the
 /// same path, and the same rights, becomes it.
-fn fits(fs: &Fs, subvol: &Subvol, view: View<'_>, ino: u64, mirror: u64) -> FsResult<bool> {
+fn fits(fs: &Governed, subvol: &Subvol, view: View<'_>, ino: u64, mirror: u64) -> FsResult<bool> {
     let (original, lists) = model_of(fs, subvol, view, ino)?;
     let (old, old_lists) = model_of(fs, subvol, view, mirror)?;
     let as_original = |record| DirectoryRecord { btime: original.btime, ..record };
@@ -155,7 +155,7 @@ pub(super) fn are_alike(
 /// The directory of a name in the trash, made after a model where there is none. `None`: the name
 /// is something else's.
 pub(super) fn make(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     at: (u64, &[u8]),
@@ -166,7 +166,7 @@ pub(super) fn make(
 
 /// As `make`. `caller`: outside of the trash, with the rights of a caller, and charged.
 pub(super) fn make_as(
-    fs: &Fs,
+    fs: &Governed,
     (subvol, view): (&Subvol, View<'_>),
     (parent, name): (u64, &[u8]),
     model: u64,
@@ -183,7 +183,7 @@ pub(super) fn make_as(
         }
         let model = model_of(fs, subvol, view, model)?;
         let in_trash = caller.is_none();
-        match execute_within(&at, &mut MakeMirror { name, model, in_trash }) {
+        match execute_within(&at, &mut MakeMirror { fs, name, model, in_trash }) {
             Err(FsError::Exists) => {}
             made => return made.map(Some),
         }
@@ -192,6 +192,7 @@ pub(super) fn make_as(
 
 /// Makes a directory after a model.
 struct MakeMirror<'a> {
+    fs: &'a Governed,
     name: NewName<'a>,
     model: (DirectoryRecord, Option<XattrRecord>),
     /// Whether it is made in the trash: it is charged to no one, and the directory around it keeps
@@ -234,7 +235,7 @@ impl Operation for MakeMirror<'_> {
         plan.on_behalf(caller);
         let charge = if self.in_trash {
             plan.keep_times(dir);
-            Charging::of(at.fs, plan).uncharged(domain_of(&record))
+            Charging::of(self.fs, plan).uncharged(domain_of(&record))
         } else {
             at.policy.creates(plan, at.id(), &above, ((record.uid, record.gid), 0))?
         };
@@ -264,7 +265,7 @@ impl Operation for MakeMirror<'_> {
 
 /// A directory's record, and its extended attributes, as of one moment.
 fn model_of(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     ino: u64,
@@ -280,7 +281,7 @@ fn model_of(
 }
 
 /// Notifies front ends that a name of the trash points to something else now, if they can know it.
-pub(super) fn changed(fs: &Fs, subvol: &Subvol, parent: u64, name: &[u8]) {
+pub(super) fn changed(fs: &Governed, subvol: &Subvol, parent: u64, name: &[u8]) {
     let node = subvol.node(parent);
     if node == fs.root() || fs.nodes.is_held(node) {
         fs.invalidate_entry(node, name);

@@ -20,8 +20,9 @@ mod mirror;
 mod place;
 mod purge;
 mod restore;
+mod tree;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use device::Map;
 use device::sync::{Mutex, RwLock};
@@ -36,10 +37,11 @@ use crate::subvol::{Subvol, VOLUME};
 use crate::subvolumes::access::directory_of;
 use crate::txn::Txn;
 use crate::view::View;
-use crate::{Fs, FsResult, TrashSetting};
+use crate::{FsResult, Governed, Ops, TrashSetting};
 
-pub(crate) use self::keep::{keep, keep_tree};
+pub(crate) use self::keep::{keep, take_directory, take_file};
 pub(crate) use self::place::{check_name, check_outside, is_all};
+pub(crate) use self::purge::Purged;
 
 /// Name of the directory of a trash.
 pub(crate) const NAME: &[u8] = b".trash";
@@ -79,8 +81,6 @@ impl Version {
 pub(crate) struct Trash {
     /// Whether any directory has one.
     on: AtomicBool,
-    /// Counts directories that moved or have other rights.
-    moves: AtomicU64,
     state: RwLock<TrashState>,
     /// Held while settings are changed, so that those in memory are those of the last commit.
     setting: Mutex<()>,
@@ -90,12 +90,21 @@ pub(crate) struct Trash {
     look_at: AtomicI64,
 }
 
+/// When a place was sought: it is remembered if nothing that makes it untrue happened since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    generation: u64,
+    moves: u64,
+}
+
 #[derive(Default)]
 struct TrashState {
     /// Directories that have a trash, by lineage and inode, and how many seconds they keep.
     keep: Map<(u64, u64), u64>,
-    /// Counts what makes places untrue: a directory that moved or has other rights, or a setting.
+    /// Counts what makes places untrue: a setting, or a batch that begins.
     generation: u64,
+    /// How often directories had moved, or got other rights, when places were remembered.
+    moves: u64,
     /// By subvolume and directory.
     places: Map<(u64, u64), Place>,
     /// The present batch of a trash, by the subvolume and the directory that has it.
@@ -106,7 +115,7 @@ struct TrashState {
 
 impl Trash {
     /// Reads the settings of a volume.
-    pub(crate) fn load(&self, fs: &Fs) -> FsResult<()> {
+    pub(crate) fn load(&self, fs: &Governed) -> FsResult<()> {
         let mut keep = Map::default();
         fs.visit_volume(&key::TRASH_PREFIX, &mut |key, value| {
             let malformed = |error| malformed(VOLUME, &error);
@@ -128,18 +137,29 @@ impl Trash {
         self.on.load(Ordering::Acquire)
     }
 
-    /// How often directories were moved, or given other rights, with a trash or without.
-    pub(crate) fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Acquire)
+    /// Where a directory's names go, if that is remembered, and what it must be remembered with.
+    fn known(&self, fs: &Ops, of: (u64, u64)) -> (Option<Place>, Seen) {
+        // First: what moves meanwhile makes the answer untrue later.
+        let moves = fs.moves();
+        let state = self.state.read();
+        let place = state.places.get(&of).filter(|_| state.moves == moves).copied();
+        (place, Seen { generation: state.generation, moves })
     }
 
-    /// Records that directories moved, or have other rights, after the commit.
-    #[inline]
-    pub(crate) fn directories_moved(&self) {
-        self.moves.fetch_add(1, Ordering::AcqRel);
-        if self.is_on() {
-            self.forget();
+    /// The places that are remembered, if what is to be added to them is still true.
+    fn places<'s>(
+        state: &'s mut TrashState,
+        fs: &Ops,
+        seen: Seen,
+    ) -> Option<&'s mut Map<(u64, u64), Place>> {
+        if state.generation != seen.generation || fs.moves() != seen.moves {
+            return None;
         }
+        if state.moves != seen.moves {
+            state.places.clear();
+            state.moves = seen.moves;
+        }
+        Some(&mut state.places)
     }
 
     #[cold]
@@ -191,7 +211,7 @@ impl Trash {
     }
 }
 
-impl Fs {
+impl Governed {
     /// Gives a directory a trash that keeps for so many seconds what is removed in it and below;
     /// `None`: it has none from now on, and what is in it stays, as ordinary files. Only root may.
     pub fn trash_set(&self, caller: &Caller, dir: NodeId, keep: Option<u64>) -> FsResult<()> {

@@ -15,11 +15,11 @@ use store::KeyRange;
 
 use super::hour::Batch;
 use super::mirror::{self, Way};
-use super::{NAME, PLACES_MAX, Version};
+use super::{NAME, PLACES_MAX, Seen, Trash, Version};
 use crate::error::{from_store, inconsistent, malformed};
 use crate::subvol::{Subvol, read_record};
 use crate::view::{Found, NameBuf, View};
-use crate::{Fs, FsResult};
+use crate::{FsResult, Governed};
 
 /// Deepest directory whose path up is followed, in case records form a loop.
 const DEPTH_MAX: usize = 1 << 20;
@@ -68,7 +68,7 @@ pub(crate) enum Climb {
 /// Refuses to make anything in a trash, and anything in place of one, where any directory has one.
 #[inline]
 pub(crate) fn check_outside(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     (dir, name): (u64, &[u8]),
@@ -82,7 +82,7 @@ pub(crate) fn check_outside(
 
 /// Refuses to put anything in place of a trash: what were kept there is no trash any more.
 pub(crate) fn check_name(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     (dir, name): (u64, &[u8]),
@@ -96,19 +96,17 @@ pub(crate) fn check_name(
 }
 
 #[cold]
-fn refuse_inside(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<()> {
-    let state = fs.trash.state.read();
-    let (known, generation) = (state.places.get(&(subvol.id.0, dir)).copied(), state.generation);
-    drop(state);
+fn refuse_inside(fs: &Governed, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<()> {
+    let (known, seen) = fs.trash.known(fs, (subvol.id.0, dir));
     let inside = match known {
         Some(place) => place == Place::Inside,
         None => match climb(fs, subvol, view, dir)? {
             Climb::Off => {
-                remember(fs, (subvol.id.0, dir), Place::Off, generation);
+                remember(fs, (subvol.id.0, dir), Place::Off, seen);
                 false
             }
             Climb::Inside => {
-                remember(fs, (subvol.id.0, dir), Place::Inside, generation);
+                remember(fs, (subvol.id.0, dir), Place::Inside, seen);
                 true
             }
             Climb::Home { .. } => false,
@@ -120,7 +118,7 @@ fn refuse_inside(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult
 /// Where what is removed from a directory goes at a time. `version`: what is counted where that
 /// takes another batch.
 pub(crate) fn place_of(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     (dir, version): (u64, Version),
@@ -128,9 +126,7 @@ pub(crate) fn place_of(
 ) -> FsResult<Place> {
     let of = (subvol.id.0, dir);
     for _ in 0..ATTEMPTS_MAX {
-        let state = fs.trash.state.read();
-        let (known, generation) = (state.places.get(&of).copied(), state.generation);
-        drop(state);
+        let (known, seen) = fs.trash.known(fs, of);
         match known {
             Some(Place::Mirror { batch, .. }) if batch.end() <= now => {}
             Some(place) => return Ok(place),
@@ -147,7 +143,7 @@ pub(crate) fn place_of(
                         // the whole way again.
                         let way = std::iter::once(home).chain(path.iter().map(|(ino, _)| *ino));
                         let way: Vec<(u64, u64)> = way.zip(mirrors).collect();
-                        return Ok(remember_way(fs, subvol, &way, (home, batch), generation));
+                        return Ok(remember_way(fs, subvol, &way, (home, batch), seen));
                     }
                     Ok(Way::Other) if another(fs, subvol, (home, batch), version) => continue,
                     // Another object has the name there: then nothing is kept.
@@ -161,46 +157,46 @@ pub(crate) fn place_of(
                 }
             }
         };
-        remember(fs, of, place, generation);
+        remember(fs, of, place, seen);
         return Ok(place);
     }
     Err(FsError::Busy("directories of the trash are changing continuously; try again"))
 }
 
-fn remember(fs: &Fs, of: (u64, u64), place: Place, generation: u64) {
+fn remember(fs: &Governed, of: (u64, u64), place: Place, seen: Seen) {
     let mut state = fs.trash.state.write();
-    if state.generation == generation {
-        if state.places.len() >= PLACES_MAX {
-            state.places.clear();
+    if let Some(places) = Trash::places(&mut state, fs, seen) {
+        if places.len() >= PLACES_MAX {
+            places.clear();
         }
-        state.places.insert(of, place);
+        places.insert(of, place);
     }
 }
 
 /// Remembers the places of a path from a directory that has a trash, as far as there is memory for
 /// them, and returns the last. `way`: directories and their mirrors.
 fn remember_way(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     way: &[(u64, u64)],
     (home, batch): (u64, Batch),
-    generation: u64,
+    seen: Seen,
 ) -> Place {
     let place = |mirror| Place::Mirror { mirror, home, batch };
     let mut state = fs.trash.state.write();
-    if state.generation == generation {
+    if let Some(places) = Trash::places(&mut state, fs, seen) {
         let last = &way[way.len().saturating_sub(WAY_MAX)..];
-        if state.places.len() + last.len() > PLACES_MAX {
-            state.places.clear();
+        if places.len() + last.len() > PLACES_MAX {
+            places.clear();
         }
-        state.places.extend(last.iter().map(|(dir, mirror)| ((subvol.id.0, *dir), place(*mirror))));
+        places.extend(last.iter().map(|(dir, mirror)| ((subvol.id.0, *dir), place(*mirror))));
     }
     let end = way.last().expect("invariant: the directory that has the trash is on the way");
     place(end.1)
 }
 
 /// Begins the next batch of a trash, unless another was begun since `seen` was the present one.
-pub(super) fn begin_next(fs: &Fs, subvol: &Subvol, home: u64, seen: Batch) {
+pub(super) fn begin_next(fs: &Governed, subvol: &Subvol, home: u64, seen: Batch) {
     let mut state = fs.trash.state.write();
     if let Some(current) = state.current.get_mut(&(subvol.id.0, home))
         && *current <= seen
@@ -215,7 +211,7 @@ pub(super) fn begin_next(fs: &Fs, subvol: &Subvol, home: u64, seen: Batch) {
 
 /// As `begin_next`, for something that is counted. `false`: it had enough of them.
 pub(super) fn another(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     (home, seen): (u64, Batch),
     version: Version,
@@ -228,7 +224,7 @@ pub(super) fn another(
 }
 
 /// What is above a directory. One that was removed has no trash.
-pub(crate) fn climb(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<Climb> {
+pub(crate) fn climb(fs: &Governed, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<Climb> {
     for _ in 0..ATTEMPTS_MAX {
         if let Some(climb) = climb_within(fs, subvol, view, dir, 0)? {
             return Ok(climb);
@@ -240,7 +236,7 @@ pub(crate) fn climb(fs: &Fs, subvol: &Subvol, view: View<'_>, dir: u64) -> FsRes
 
 /// As `climb`. `None`: a directory moved meanwhile.
 fn climb_within(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     dir: u64,
@@ -303,7 +299,7 @@ enum Above {
 }
 
 /// What is above a subvolume, where it hangs.
-fn above(fs: &Fs, subvol: &Subvol, nested: usize) -> FsResult<Option<Above>> {
+fn above(fs: &Governed, subvol: &Subvol, nested: usize) -> FsResult<Option<Above>> {
     if subvol.read_only || nested >= NESTED_MAX {
         return Ok(Some(Above::Off));
     }
@@ -327,7 +323,7 @@ fn above(fs: &Fs, subvol: &Subvol, nested: usize) -> FsResult<Option<Above>> {
 
 /// Whether all that is in the root of a subvolume is its trash, which goes with it.
 pub(crate) fn is_all(
-    fs: &Fs,
+    fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
     root: &DirectoryRecord,
@@ -354,7 +350,7 @@ fn is_foreign(view: View<'_>, trash: u64) -> FsResult<bool> {
 }
 
 /// The present batch of a trash: that of the hour, or what was begun after it.
-fn current(fs: &Fs, subvol: &Subvol, view: View<'_>, home: u64, now: i64) -> FsResult<Batch> {
+fn current(fs: &Governed, subvol: &Subvol, view: View<'_>, home: u64, now: i64) -> FsResult<Batch> {
     let of = (subvol.id.0, home);
     let known = fs.trash.state.read().current.get(&of).copied();
     let hour = Batch::of(now);
@@ -371,13 +367,13 @@ fn current(fs: &Fs, subvol: &Subvol, view: View<'_>, home: u64, now: i64) -> FsR
 }
 
 /// The batches of a trash, oldest first, with their inodes.
-pub(super) fn batches(fs: &Fs, view: View<'_>, home: u64) -> FsResult<Vec<(Batch, u64)>> {
+pub(super) fn batches(fs: &Governed, view: View<'_>, home: u64) -> FsResult<Vec<(Batch, u64)>> {
     some_batches(fs, view, home, (usize::MAX, &|_| true))
 }
 
 /// At most so many of the requested batches of a trash; which of them is unspecified.
 pub(super) fn some_batches(
-    fs: &Fs,
+    fs: &Governed,
     view: View<'_>,
     home: u64,
     (most, wanted): (usize, &dyn Fn(Batch) -> bool),
@@ -431,7 +427,7 @@ pub(super) fn names_of(
 }
 
 /// Sees that a directory may have a trash: there is no `.trash` in it that is anything else.
-pub(super) fn adopt(fs: &Fs, subvol: &Subvol, home: u64) -> FsResult<()> {
+pub(super) fn adopt(fs: &Governed, subvol: &Subvol, home: u64) -> FsResult<()> {
     let entered = fs.enter(subvol)?;
     let view = View::new(&*fs.store, entered.tree);
     if let Climb::Inside = climb(fs, subvol, view, home)? {

@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
@@ -18,12 +17,9 @@ use super::NAME;
 use super::hour::Batch;
 use super::place::{self, Climb};
 use crate::error::malformed;
-use crate::policies::Purpose;
-use crate::policy::Policy;
-use crate::room::{Purged, Search};
 use crate::subvol::{Subvol, VOLUME};
 use crate::view::View;
-use crate::{Fs, FsResult};
+use crate::{FsResult, Governed};
 
 /// How long the background does not check the trash after it found nothing to do: batches are of
 /// hours, and operations that fill a disk search for space themselves.
@@ -35,6 +31,17 @@ const STEP_BATCHES: usize = 256;
 /// Most batches of an hour that an operation deletes before it searches for space again.
 const ROOM_BATCHES: usize = 1000;
 
+/// What happened to the trash for lack of space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purged {
+    /// An hour of it was removed.
+    Hour,
+    /// There is none.
+    Empty,
+    /// Nothing in it was removed: that would not help, or failed.
+    Nothing,
+}
+
 /// The trash of a directory.
 struct Home {
     subvol: Arc<Subvol>,
@@ -42,35 +49,14 @@ struct Home {
     keep_seconds: u64,
 }
 
-impl Fs {
-    /// Runs a removal: into the trash, if that is on and there is space for that.
-    #[inline]
-    pub(crate) fn removing<T>(&self, run: impl Fn(&dyn Policy) -> FsResult<T>) -> FsResult<T> {
-        let policies = self.policies();
-        if !self.trash.is_on() {
-            return self.with_room(|| run(&policies));
-        }
-        let mut search = Search::default();
-        match self.searching(&mut search, || run(&policies)) {
-            Err(FsError::NoSpace) if search.is_exhausted() => {
-                run(&self.policies_for(Purpose::Delete))
-            }
-            result => result,
-        }
-    }
-
-    /// Removes the oldest hour of all, and does the work that frees its space until the monotonic
-    /// clock reaches `until`.
-    pub(crate) fn purge_for_room(&self, until: Duration) -> FsResult<Purged> {
+impl Governed {
+    /// Removes the oldest hour of all, or much of it; steps of upkeep then free its space.
+    pub(crate) fn purge_oldest(&self) -> FsResult<Purged> {
         if !self.trash.is_on() {
             return Ok(Purged::Empty);
         }
         let Some((hour, home)) = oldest(self)? else { return Ok(Purged::Empty) };
-        if purge_all(self, &home, &hour)? == 0 {
-            return Ok(Purged::Nothing);
-        }
-        self.give_back(until);
-        Ok(Purged::Hour)
+        Ok(if purge_all(self, &home, &hour)? == 0 { Purged::Nothing } else { Purged::Hour })
     }
 
     /// One step of background work: removes a batch that is old enough, or the oldest if the disk
@@ -133,7 +119,7 @@ impl Fs {
     }
 }
 
-impl Fs {
+impl Governed {
     /// The directories of the volume that have a trash of their own, the roots of subvolumes below
     /// one among them, and whether anything is in it.
     pub fn trash_places(&self) -> FsResult<Vec<(NodeId, bool)>> {
@@ -149,7 +135,7 @@ impl Fs {
 }
 
 /// All trash of the volume. What a snapshot holds is no trash.
-fn homes(fs: &Fs) -> FsResult<Vec<Home>> {
+fn homes(fs: &Governed) -> FsResult<Vec<Home>> {
     let mut live = Vec::new();
     fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
         let malformed = |error| malformed(VOLUME, &error);
@@ -191,7 +177,7 @@ fn homes(fs: &Fs) -> FsResult<Vec<Home>> {
 }
 
 /// The oldest hour of all, or much of it: one search for space covers many batches.
-fn oldest(fs: &Fs) -> FsResult<Option<(Vec<Batch>, Home)>> {
+fn oldest(fs: &Governed) -> FsResult<Option<(Vec<Batch>, Home)>> {
     let mut oldest: Option<(Vec<Batch>, Home)> = None;
     for home in homes(fs)? {
         let view = View::new(&*fs.store, home.subvol.tree());
@@ -208,7 +194,7 @@ fn oldest(fs: &Fs) -> FsResult<Option<(Vec<Batch>, Home)>> {
 }
 
 /// Removes batches. Returns how many existed.
-fn purge_all(fs: &Fs, home: &Home, batches: &[Batch]) -> FsResult<u64> {
+fn purge_all(fs: &Governed, home: &Home, batches: &[Batch]) -> FsResult<u64> {
     let mut gone = 0;
     for batch in batches {
         gone += u64::from(purge(fs, home, *batch)?);
@@ -217,7 +203,7 @@ fn purge_all(fs: &Fs, home: &Home, batches: &[Batch]) -> FsResult<u64> {
 }
 
 /// Removes a batch. What is removed meanwhile goes into the next one. Returns whether it existed.
-fn purge(fs: &Fs, home: &Home, batch: Batch) -> FsResult<bool> {
+fn purge(fs: &Governed, home: &Home, batch: Batch) -> FsResult<bool> {
     let Home { subvol, directory, .. } = home;
     place::begin_next(fs, subvol, *directory, batch);
     let view = View::new(&*fs.store, subvol.tree());

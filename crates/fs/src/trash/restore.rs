@@ -27,7 +27,7 @@ use crate::ops::object::Object;
 use crate::policies::Purpose;
 use crate::subvol::Subvol;
 use crate::view::{Found, View};
-use crate::{Fs, FsResult, RestoreOptions, Restored, permit};
+use crate::{FsResult, Governed, RestoreOptions, Restored, permit};
 
 /// Names that are moved between two checks of the directory that they come from.
 const CHUNK: usize = 1000;
@@ -54,7 +54,7 @@ enum MergeSource {
     Older(i64),
 }
 
-impl Fs {
+impl Governed {
     /// Restores what was removed under a name: an existing directory, and names below it of which
     /// the last is the one. `to`: a directory of the same subvolume and an unused name in it,
     /// instead of the original place. The caller needs the rights of a rename.
@@ -127,7 +127,7 @@ impl Fs {
 }
 
 struct Work<'a> {
-    fs: &'a Fs,
+    fs: &'a Governed,
     caller: &'a Caller,
     subvol: Arc<Subvol>,
     options: &'a RestoreOptions,
