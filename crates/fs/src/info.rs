@@ -3,7 +3,7 @@
 use device::Timestamp;
 use format::owner_quota::Owner;
 use format::retention::Keep;
-use inode::{NodeId, SubvolId};
+use inode::{Caller, Ends, Enforce, NodeId, SubvolId};
 use store::Durability;
 
 /// Random name of a volume.
@@ -311,6 +311,14 @@ pub struct ScheduleInfo {
     pub last: Timestamp,
     /// What it says.
     pub schedule: Schedule,
+}
+
+impl ScheduleInfo {
+    /// The user who set it, with groups: snapshots are taken and deleted with that user's rights.
+    pub fn caller(&self, groups: Vec<u32>) -> Caller {
+        let (uid, gid) = (self.uid, self.gid);
+        Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
+    }
 }
 
 /// What prevents the deletion of a snapshot.

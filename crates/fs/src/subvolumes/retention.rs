@@ -12,7 +12,7 @@ use format::key;
 use format::retention::{
     self, CRON_BYTES_MAX, HOLD_NAME_BYTES_MAX, HoldRecord, PREFIX_BYTES_MAX, ScheduleRecord,
 };
-use inode::{Caller, Ends, Enforce, FsError, NodeId, SubvolId};
+use inode::{Caller, FsError, NodeId, SubvolId};
 
 use super::access::directory_of;
 use super::execute::{Through, execute};
@@ -257,14 +257,6 @@ fn check_schedules(caller: &Caller, all: &[ScheduleInfo]) -> FsResult<()> {
         return Err(FsError::LimitReached("schedules of a volume: 10,000"));
     }
     Ok(())
-}
-
-impl ScheduleInfo {
-    /// The user who set it, with groups: snapshots are taken and deleted with that user's rights.
-    pub fn caller(&self, groups: Vec<u32>) -> Caller {
-        let (uid, gid) = (self.uid, self.gid);
-        Caller { uid, gid, groups, umask: 0, enforce: Enforce::Here, ends: Ends::NONE }
-    }
 }
 
 fn schedule_info(lineage: u64, directory: u64, record: ScheduleRecord) -> ScheduleInfo {
