@@ -2,13 +2,14 @@
 
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
+use format::owner_quota::OwnerState;
 use format::quota::Charge;
 use inode::FsError;
 
 use crate::execute::Context;
 use crate::ops::object::Object;
 use crate::plan::Plan;
-use crate::policy::{Move, Policy, Removal, Share, Whose};
+use crate::policy::{Move, Policy, Removal, Setting, Share, Whose};
 use crate::quota::{Charging, check_adopted, check_same, domain_of};
 use crate::{Fs, FsResult, trash};
 
@@ -205,5 +206,22 @@ impl Policy for Policies<'_> {
 
     fn directories_moved(&self) {
         self.fs.trash.directories_moved();
+    }
+
+    fn set(&self, setting: &Setting) {
+        let quotas = &self.fs.quotas;
+        match setting {
+            Setting::Trash(place, keep) => self.fs.trash.set(*place, *keep),
+            Setting::OwnerLimits(owner, limits) => {
+                quotas.owners.account(*owner).set_limits(*limits)
+            }
+            Setting::OwnersCounting => quotas.owners.set(Some(OwnerState::Counting)),
+            Setting::OwnersCounted(found) => quotas.owners.set_counted(found),
+            Setting::Adopted(domain) => {
+                if let Some(domain) = quotas.get(*domain) {
+                    domain.adopted();
+                }
+            }
+        }
     }
 }

@@ -6,7 +6,8 @@
 
 use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
-use format::quota::Charge;
+use format::owner_quota::Owner;
+use format::quota::{Charge, Charged};
 
 use crate::FsResult;
 use crate::execute::Context;
@@ -47,6 +48,21 @@ pub(crate) struct Move<'a> {
 
 /// Who owns a new inode, and how many bytes it has.
 pub(crate) type Share = ((u32, u32), u64);
+
+/// What a policy keeps in memory of the settings in the store.
+#[derive(Debug, Clone)]
+pub(crate) enum Setting {
+    /// A directory (lineage, inode) has a trash that keeps for so many seconds, or has none.
+    Trash((u64, u64), Option<u64>),
+    /// The limits of a user or a group, as records have them.
+    OwnerLimits(Owner, (u64, u64)),
+    /// The inodes of all owners are being counted.
+    OwnersCounting,
+    /// They were counted: what was there when that began.
+    OwnersCounted(Vec<(Owner, Charged)>),
+    /// All that was in the directory of a quota is charged.
+    Adopted(u64),
+}
 
 /// Sees the steps of a plan.
 pub(crate) trait Policy {
@@ -127,6 +143,9 @@ pub(crate) trait Policy {
 
     /// Directories moved, or have other rights. Called after the commit.
     fn directories_moved(&self);
+
+    /// A setting changed. Called after the commit.
+    fn set(&self, setting: &Setting);
 }
 
 /// Where a policy has what is removed go. The locks that it named are held.

@@ -27,7 +27,7 @@ use crate::ops::object::Object;
 use crate::ops::rmdir::RemoveDirectory;
 use crate::ops::unlink::{OldName, Unlink};
 use crate::plan::{Effect, Plan, fresh_inode};
-use crate::policy::{Move, Policy, Redirect, Removal, Share, Whose};
+use crate::policy::{Move, Policy, Redirect, Removal, Setting, Share, Whose};
 use crate::subvol::VOLUME;
 use crate::view::View;
 use crate::{FileSystem, FormatOptions, Fs, FsResult, NewNode, OpenOptions, RenameMode};
@@ -290,6 +290,8 @@ impl Policy for Strict {
     }
 
     fn directories_moved(&self) {}
+
+    fn set(&self, _: &Setting) {}
 }
 
 struct ToKey;
