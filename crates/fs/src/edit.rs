@@ -10,14 +10,14 @@ use format::xattr_record::XattrRecord;
 use inode::{Attr, FsError, NodeId};
 
 use crate::execute::{Context, execute_locked};
-use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
+use crate::load::{FileInode, Inode, Place, load_bulk, load_named, load_xattrs};
 use crate::locks::Mode;
 use crate::nodes::Orphan;
 use crate::orphan::is_stored;
 use crate::plan::{Attached, Effect, Plan};
 use crate::policy::{Policy, Whose};
 use crate::subvol::Subvol;
-use crate::view::View;
+use crate::view::{NameBuf, View};
 use crate::{FsResult, Ops};
 
 /// An inode being changed. Set what changes; it is written back when the change succeeds.
@@ -36,6 +36,8 @@ pub(crate) struct Edit<'a> {
     pub(crate) ino: u64,
     /// The inode.
     pub(crate) inode: Inode,
+    /// The name beside which it is stored, if any.
+    name: &'a NameBuf,
     /// Its state before, if it is not a directory.
     old: Option<InodeRecord>,
     /// What the change is planned as.
@@ -107,7 +109,8 @@ fn edit_locked<T>(
     let locks = if beside.is_some() { &locks[..] } else { &locks[..1] };
     execute_locked(&at, locks, |at, plan| {
         let node = at.subvol.node(ino);
-        let inode = load(fs, at.view, node, ino)?;
+        let mut name = NameBuf::empty();
+        let inode = load_named(fs, at.view, node, ino, &mut name)?;
         let before = inode.attr(node);
         let old = match &inode {
             Inode::File(file) => Some(file.inode),
@@ -121,6 +124,7 @@ fn edit_locked<T>(
             node,
             ino,
             inode,
+            name: &name,
             old,
             plan,
             removes: false,
@@ -263,7 +267,7 @@ impl Edit<'_> {
         match file.place {
             Place::Entry { dir, cookie, chained } => {
                 let target = Target::Embedded(file.inode);
-                let entry = EntryRecord { chained, ino, name: file.name.as_bytes(), target };
+                let entry = EntryRecord { chained, ino, name: self.name.as_bytes(), target };
                 self.plan.put_entry(tree, dir, cookie, &entry);
             }
             Place::Linked | Place::Memory => {

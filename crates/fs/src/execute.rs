@@ -217,6 +217,31 @@ impl<T, F: FnMut(&Context<'_>, &mut Plan) -> FsResult<T>> Operation for Locked<'
     }
 }
 
+/// Executes a change of records that the caller keeps from changing otherwise: with the lock of a
+/// setting, or because nothing else writes them.
+pub(crate) fn execute_alone<T>(
+    fs: &Ops,
+    change: impl FnOnce(&mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    let mut plan = Plan::new();
+    plan.set_time(fs.env.clock.now());
+    let done = change(&mut plan).and_then(|answer| {
+        if !plan.is_empty() {
+            commit(fs, &mut plan)?;
+        }
+        Ok(answer)
+    });
+    match &done {
+        Ok(_) => {
+            plan.apply(|effect| apply(fs, effect));
+            plan.notify(|notice| notify(fs, notice));
+        }
+        Err(_) => plan.give_up(&fs.data),
+    }
+    plan.end();
+    done
+}
+
 /// Commits the batch of a plan, and settles what it freed.
 #[inline]
 pub(crate) fn commit(fs: &Ops, plan: &mut Plan) -> FsResult<CommitToken> {
@@ -244,9 +269,23 @@ pub(crate) fn apply(fs: &Ops, effect: &mut Effect) {
         Effect::StoreOrphan(node) => nodes.store_orphan(*node),
         Effect::DirectoriesMoved => fs.directories_moved(),
         Effect::Detached => fs.queue.add_detached(1),
+        Effect::ReplacedMuch => fs.queue.note_large(),
+        Effect::TopReplaced(old, new) => {
+            if *old == fs.root() {
+                fs.set_root(*new);
+            } else {
+                fs.follow_shown_root(*old, *new);
+            }
+            nodes.transfer(*old, *new);
+        }
+        Effect::Set(setting) => setting.take_effect(),
         // Noted before the commit.
         Effect::Arrives(..) => {}
-        Effect::Mounted(..) | Effect::Copied(_) => {
+        Effect::Mounted(..)
+        | Effect::Copied(_)
+        | Effect::Given(_)
+        | Effect::GivenApart(_)
+        | Effect::HasAll(_) => {
             unreachable!("invariant: effects on the ledger are planned with the ledger locked")
         }
         // Sent without locks.
@@ -268,6 +307,13 @@ pub(crate) fn notify(fs: &Ops, notice: Effect) {
             fs.invalidate_node(directory);
         }
         Effect::DirectoryChanged(directory) => fs.invalidate_node(directory),
+        Effect::TopChanged(directory, old_names) => {
+            let new_names = fs.names_in(directory).unwrap_or_default();
+            for name in old_names.iter().chain(&new_names) {
+                fs.invalidate_entry(directory, name);
+            }
+            fs.invalidate_node(directory);
+        }
         Effect::SnapshotChanged(directory, name) => fs.invalidate_snapshot(directory, &name),
         _ => {}
     }

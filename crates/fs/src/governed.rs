@@ -1,6 +1,7 @@
 //! The operations on a volume under its policies: quotas and the trash.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use format::kept_twice::UNCOUNTED_KEY;
 use format::key;
@@ -17,9 +18,9 @@ use crate::{FsResult, OpenError, Ops, own};
 pub struct Governed {
     ops: Ops,
     /// Limits of directories, users and groups.
-    pub(crate) quotas: Quotas,
+    pub(crate) quotas: Arc<Quotas>,
     /// Who keeps what is removed.
-    pub(crate) trash: Trash,
+    pub(crate) trash: Arc<Trash>,
 }
 
 impl Deref for Governed {
@@ -40,7 +41,7 @@ impl DerefMut for Governed {
 impl Governed {
     /// Reads the settings of the policies.
     pub(crate) fn open(ops: Ops) -> Result<Governed, OpenError> {
-        let governed = Governed { ops, quotas: Quotas::default(), trash: Trash::default() };
+        let governed = Governed { ops, quotas: Arc::default(), trash: Arc::default() };
         governed.load_quotas().map_err(OpenError::inconsistent)?;
         governed.trash.load(&governed).map_err(OpenError::inconsistent)?;
         Ok(governed)

@@ -21,8 +21,11 @@ const NAMES_MAX: usize = 1024;
 /// and falsified records can form a loop.
 const READS_MAX: usize = 4096;
 
-/// The paths up that one commit follows; none is followed twice.
-pub(crate) struct Ways {
+/// The paths up that one commit follows; none is followed twice. Most commits follow none.
+#[derive(Default)]
+pub(crate) struct Ways(Option<Box<Followed>>);
+
+struct Followed {
     hidden: BTreeSet<u64>,
     /// Directories that is reachable.
     seen: BTreeSet<u64>,
@@ -30,11 +33,13 @@ pub(crate) struct Ways {
     reads: usize,
 }
 
-impl Ways {
-    pub(crate) fn new() -> Ways {
-        Ways { hidden: BTreeSet::new(), seen: BTreeSet::new(), reads: READS_MAX }
+impl Default for Followed {
+    fn default() -> Followed {
+        Followed { hidden: BTreeSet::new(), seen: BTreeSet::new(), reads: READS_MAX }
     }
+}
 
+impl Ways {
     /// The keys of the references to all other names of an inode, if there are as many and none of
     /// them is reachable. The inode is locked. What cannot be determined, because there is too much
     /// of it or it cannot be read, does not count as unreachable: the inode stays.
@@ -51,6 +56,7 @@ impl Ways {
             return Ok(None);
         }
         let root = fs.subvol(SubvolId(subvol))?.root;
+        let followed = self.0.get_or_insert_default();
         let mut hidden = Vec::new();
         let range = KeyRange::prefix(&key::back_reference_prefix(ino));
         let mut cursor = view.store.scan(view.tree, range).map_err(from_store)?;
@@ -60,14 +66,16 @@ impl Ways {
             if (directory, cookie) == name {
                 continue;
             }
-            if !self.is_hidden(view, root, directory) {
+            if !followed.is_hidden(view, root, directory) {
                 return Ok(None);
             }
             hidden.push(item.key.to_vec());
         }
         Ok((hidden.len() == others as usize).then_some(hidden))
     }
+}
 
+impl Followed {
     /// Whether a directory exists only for the source's sake: the path up from it ends elsewhere
     /// than at the copy's root. One that was removed, and waits to be emptied, does not count.
     fn is_hidden(&mut self, view: View<'_>, root: u64, directory: u64) -> bool {

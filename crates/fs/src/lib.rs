@@ -47,6 +47,7 @@ mod quota;
 mod quota_adopt;
 mod quota_check;
 mod quota_copies;
+mod settings;
 mod trash;
 
 // What operations are made of: records, views, locks, tables.

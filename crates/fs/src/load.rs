@@ -33,6 +33,7 @@ pub(crate) enum Place {
 }
 
 /// An inode that is not a directory.
+#[derive(Clone, Copy)]
 pub(crate) struct FileInode {
     /// Its attributes.
     pub(crate) inode: InodeRecord,
@@ -40,12 +41,9 @@ pub(crate) struct FileInode {
     pub(crate) nlink: u32,
     /// Where it is stored.
     pub(crate) place: Place,
-    /// Its name, if it is stored beside it.
-    pub(crate) name: NameBuf,
 }
 
 /// An inode.
-#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack of one operation")]
 pub(crate) enum Inode {
     /// A directory, and whether it still has a name.
     Directory(DirectoryRecord, bool),
@@ -93,14 +91,24 @@ impl Place {
 
 /// The inode of a node.
 pub(crate) fn load(fs: &Core, view: View<'_>, node: NodeId, ino: u64) -> FsResult<Inode> {
+    load_named(fs, view, node, ino, &mut NameBuf::empty())
+}
+
+/// The same, and the name beside which it is stored, if any.
+pub(crate) fn load_named(
+    fs: &Core,
+    view: View<'_>,
+    node: NodeId,
+    ino: u64,
+    name: &mut NameBuf,
+) -> FsResult<Inode> {
     match fs.nodes.location(node) {
         Some(Location::Entry { dir, cookie }) => {
-            let mut name = NameBuf::empty();
-            let found = view.entry_at(dir, cookie, &mut name)?.filter(|found| found.ino == ino);
+            let found = view.entry_at(dir, cookie, name)?.filter(|found| found.ino == ino);
             let Some(found) = found else { return Err(FsError::Stale) };
             let Target::Embedded(inode) = found.target else { return Err(FsError::Stale) };
             let place = Place::Entry { dir, cookie, chained: found.chained };
-            Ok(Inode::File(FileInode { inode, nlink: 1, place, name }))
+            Ok(Inode::File(FileInode { inode, nlink: 1, place }))
         }
         Some(Location::Orphan) => match fs.nodes.orphan_of(node) {
             Some(Orphan::File { inode, .. }) => Ok(in_memory(inode)),
@@ -116,18 +124,12 @@ pub(crate) fn load(fs: &Core, view: View<'_>, node: NodeId, ino: u64) -> FsResul
 }
 
 fn in_memory(inode: InodeRecord) -> Inode {
-    let name = NameBuf::empty();
-    Inode::File(FileInode { inode, nlink: 0, place: Place::Memory, name })
+    Inode::File(FileInode { inode, nlink: 0, place: Place::Memory })
 }
 
 fn load_linked(view: View<'_>, ino: u64) -> FsResult<Inode> {
     let record = view.linked(ino)?.ok_or(FsError::Stale)?;
-    Ok(Inode::File(FileInode {
-        inode: record.inode,
-        nlink: record.nlink,
-        place: Place::Linked,
-        name: NameBuf::empty(),
-    }))
+    Ok(Inode::File(FileInode { inode: record.inode, nlink: record.nlink, place: Place::Linked }))
 }
 
 /// Contents or target of an inode that are not extents.

@@ -121,13 +121,20 @@ impl LockTable {
 
     #[inline]
     fn few(&self, wanted: &mut [(u16, Mode)]) -> Held<'_> {
-        // Two are the locks of most operations.
-        if let [first, second] = wanted {
+        // Two or three are the locks of most operations.
+        let order = |first: &mut (u16, Mode), second: &mut (u16, Mode)| {
             if *first > *second {
                 std::mem::swap(first, second);
             }
-        } else {
-            wanted.sort_unstable();
+        };
+        match wanted {
+            [first, second] => order(first, second),
+            [first, second, third] => {
+                order(first, second);
+                order(second, third);
+                order(first, second);
+            }
+            _ => wanted.sort_unstable(),
         }
         let mut few = [const { None }; INLINE];
         for (slot, (stripe, mode)) in few.iter_mut().zip(once(wanted)) {

@@ -39,11 +39,13 @@ use store::{CheckProgress, Pinned};
 
 use crate::account::{self, Account, Change, UNLIMITED, signed};
 use crate::error::{from_store, malformed};
+use crate::execute::execute_alone;
+use crate::plan::Plan;
 use crate::quota::{Charging, take_over};
 use crate::quota_check::{Counting, Found, count_subvolumes};
+use crate::settings::Setting;
 use crate::subvol::{Subvol, VOLUME, read_record};
-use crate::subvolumes::Gates;
-use crate::txn::Txn;
+use crate::subvolumes::{Through, execute, execute_with};
 use crate::{FsResult, Governed, OwnerQuota, QuotaChange, QuotaLimits};
 
 const OFF: u8 = 0;
@@ -89,6 +91,14 @@ impl Owners {
             self.accounts.write().clear();
         }
         self.state.store(state, Ordering::Release);
+    }
+
+    /// Adds what was there when counting began; from now on the charges cover everything.
+    pub(super) fn set_counted(&self, found: &[(Owner, Charged)]) {
+        for (owner, charged) in found {
+            self.account(*owner).add(charged.inodes, charged.bytes);
+        }
+        self.set(Some(OwnerState::Counted));
     }
 
     /// An account, which begins with the first charge.
@@ -348,17 +358,17 @@ impl Governed {
         let known = self.quotas.owners.known(owner);
         let before = known.map_or((UNLIMITED, UNLIMITED), |account| account.limits());
         let encoded = account::changed(before, change);
-        let mut txn = Txn::new(self);
-        if encoded == (UNLIMITED, UNLIMITED) {
-            txn.batch().delete(VOLUME, &key::owner_limits(owner));
-        } else {
-            let (inodes_max, bytes_max) = encoded;
-            let record = OwnerLimits { inodes_max, bytes_max };
-            txn.batch().put(VOLUME, &key::owner_limits(owner), &record.encode());
-        }
-        txn.commit()?;
-        self.quotas.owners.account(owner).set_limits(encoded);
-        Ok(account::decoded(encoded))
+        execute_alone(self, |plan| {
+            if encoded == (UNLIMITED, UNLIMITED) {
+                plan.batch().delete(VOLUME, &key::owner_limits(owner));
+            } else {
+                let (inodes_max, bytes_max) = encoded;
+                let record = OwnerLimits { inodes_max, bytes_max };
+                plan.batch().put(VOLUME, &key::owner_limits(owner), &record.encode());
+            }
+            plan.effect(self.setting(Setting::OwnerLimits(owner, encoded)));
+            Ok(account::decoded(encoded))
+        })
     }
 
     /// The charges of a user or a group; `None`: owners are not counted on this volume. Root, the
@@ -420,7 +430,7 @@ impl Governed {
     }
 
     fn begin_count(&self) -> FsResult<Box<dyn Pinned>> {
-        let mut ledger = self.admin.lock();
+        let ledger = self.admin.lock();
         let mut ids = Vec::new();
         self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
             let malformed = |error| malformed(VOLUME, &error);
@@ -433,21 +443,29 @@ impl Governed {
         let subvols: FsResult<Vec<Arc<Subvol>>> =
             ids.into_iter().map(|id| self.subvol(SubvolId(id))).collect();
         let subvols = subvols?;
-        let _gates = Gates::pass(self, &mut ledger, &subvols, None)?;
-        let mut txn = Txn::new(self);
-        let old = key::OWNER_CHARGES_PREFIX;
-        let end = store::prefix_end(&old).expect("invariant: a tag is below 255");
-        txn.batch().delete_range(VOLUME, &old, &end);
-        txn.batch().put(VOLUME, &key::OWNERS_PREFIX, &OwnerState::Counting.encode());
-        txn.commit()?;
-        let pin = self.store.pin().map_err(from_store)?;
-        self.quotas.owners.set(Some(OwnerState::Counting));
-        Ok(pin)
+        let through = Through { quiet: &subvols, changed: None };
+        execute(
+            self,
+            ledger,
+            through,
+            |_| Ok(()),
+            |_, plan| {
+                let old = key::OWNER_CHARGES_PREFIX;
+                let end = store::prefix_end(&old).expect("invariant: a tag is below 255");
+                plan.batch().delete_range(VOLUME, &old, &end);
+                plan.batch().put(VOLUME, &key::OWNERS_PREFIX, &OwnerState::Counting.encode());
+                plan.effect(self.setting(Setting::OwnersCounting));
+                // No inode changes from here until the state does: the gates are held.
+                self.store.pin().map_err(from_store)
+            },
+        )
     }
 
     fn end_count(&self, found: &Found) -> FsResult<()> {
-        let _ledger = self.admin.lock();
-        let mut txn = Txn::new(self);
+        execute_with(self, &mut self.admin.lock(), |_, plan| self.plan_counted(plan, found))
+    }
+
+    fn plan_counted(&self, plan: &mut Plan, found: &Found) -> FsResult<()> {
         let mut added: Vec<(Owner, Charged)> = Vec::new();
         let mut last = None;
         for (&(subvolume, owner), &charged) in &found.owners {
@@ -463,17 +481,13 @@ impl Governed {
             if is_there {
                 let (lanes, used) = account::lanes(charged.inodes, charged.bytes);
                 let key = key::owner_charges(subvolume, owner);
-                txn.batch().merge(VOLUME, &key, &lanes[..used]);
+                plan.batch().merge(VOLUME, &key, &lanes[..used]);
                 added.push((owner, charged));
             }
         }
-        txn.batch().put(VOLUME, &key::OWNERS_PREFIX, &OwnerState::Counted.encode());
-        txn.batch().check().map_err(|_| FsError::NoSpace)?;
-        txn.commit()?;
-        for (owner, charged) in added {
-            self.quotas.owners.account(owner).add(charged.inodes, charged.bytes);
-        }
-        self.quotas.owners.set(Some(OwnerState::Counted));
+        plan.batch().put(VOLUME, &key::OWNERS_PREFIX, &OwnerState::Counted.encode());
+        plan.batch().check().map_err(|_| FsError::NoSpace)?;
+        plan.effect(self.setting(Setting::OwnersCounted(added)));
         Ok(())
     }
 }

@@ -79,6 +79,12 @@ struct Has {
     notices: bool,
 }
 
+/// A setting of which a policy keeps a copy in memory.
+pub(crate) trait Setting {
+    /// The setting is committed.
+    fn take_effect(&self);
+}
+
 /// What a plan changes in memory once its batch is committed.
 pub(crate) enum Effect {
     /// A directory or a subvolume that a walk over trees must know of: noted before the commit.
@@ -105,8 +111,20 @@ pub(crate) enum Effect {
     Mounted(u64, Option<(u64, u64, u64)>),
     /// A directory was copied as a subvolume.
     Copied(Box<Copied>),
+    /// An heir was given a copy of what it inherited.
+    Given(Box<Copied>),
+    /// It was given one to which its entry (subvolume, directory, cookie) does not point yet.
+    GivenApart((u64, u64, u64)),
+    /// An heir inherits nothing any more.
+    HasAll(u64),
     /// One more directory or subvolume waits to be reclaimed.
     Detached,
+    /// Something large was replaced.
+    ReplacedMuch,
+    /// Another directory is the root of the volume, or of a mount.
+    TopReplaced(NodeId, NodeId),
+    /// A setting changed, of which a policy keeps a copy in memory.
+    Set(Box<dyn Setting>),
     /// Front ends that hold a node are notified that it changed.
     HeldChanged(NodeId),
     /// Front ends that hold a directory are notified that a name of it points to something else.
@@ -115,6 +133,9 @@ pub(crate) enum Effect {
     NameChanged(NodeId, Box<[u8]>),
     /// All front ends are notified that a directory changed.
     DirectoryChanged(NodeId),
+    /// All front ends are notified that a directory replaced another, which had these names: every
+    /// name in it, old and new, points to something else.
+    TopChanged(NodeId, Vec<Vec<u8>>),
     /// All front ends are notified of the name of a snapshot of a directory.
     SnapshotChanged(NodeId, Box<[u8]>),
 }
@@ -128,6 +149,7 @@ impl Effect {
                 | Effect::HeldNameChanged(..)
                 | Effect::NameChanged(..)
                 | Effect::DirectoryChanged(_)
+                | Effect::TopChanged(..)
                 | Effect::SnapshotChanged(..)
         )
     }
@@ -244,6 +266,11 @@ impl Plan {
     #[cfg(test)]
     pub(crate) fn effects(&self) -> &[Effect] {
         &self.scratch.effects
+    }
+
+    /// Whether front ends are to be notified.
+    pub(crate) fn has_notices(&self) -> bool {
+        self.has.notices
     }
 
     /// Notes what a walk over trees must know of.

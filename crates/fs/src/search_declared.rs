@@ -10,7 +10,7 @@ use inode::{FsError, NodeId};
 use crate::ops::totals;
 use crate::ops::xattr::check_name;
 use crate::subvol::VOLUME;
-use crate::txn::Txn;
+use crate::subvolumes::execute_with;
 use crate::{FsResult, Upkeep};
 
 /// The names that are declared, in order.
@@ -41,22 +41,21 @@ impl Upkeep {
             }
         }
         // Two at once must not be more than fit together.
-        let ledger = self.admin.lock();
-        let mut declared = all(self)?;
-        let before = declared.len();
-        declared.extend_from_slice(names);
-        declared.sort();
-        declared.dedup();
-        if declared.len() > CARRIED_MAX {
-            return Err(FsError::InvalidArgument("at most 64 attributes can be searchable"));
-        }
-        let mut txn = Txn::new(self);
-        for name in names {
-            txn.batch().put(VOLUME, &key::searchable(name), b"");
-        }
-        txn.commit()?;
-        drop(ledger);
-        if declared.len() > before {
+        let is_new = execute_with(self, &mut self.admin.lock(), |_, plan| {
+            let mut declared = all(self)?;
+            let before = declared.len();
+            declared.extend_from_slice(names);
+            declared.sort();
+            declared.dedup();
+            if declared.len() > CARRIED_MAX {
+                return Err(FsError::InvalidArgument("at most 64 attributes can be searchable"));
+            }
+            for name in names {
+                plan.batch().put(VOLUME, &key::searchable(name), b"");
+            }
+            Ok(declared.len() > before)
+        })?;
+        if is_new {
             self.index_request(NodeId::ROOT)?;
         }
         Ok(())
@@ -65,16 +64,15 @@ impl Upkeep {
     /// Revokes declarations, all or none. Their values in clusters are removed when those are
     /// rewritten.
     pub fn undeclare_searchable(&self, names: &[Vec<u8>]) -> FsResult<()> {
-        let _ledger = self.admin.lock();
-        let declared = all(self)?;
-        if names.iter().any(|name| !declared.contains(name)) {
-            return Err(FsError::NotFound);
-        }
-        let mut txn = Txn::new(self);
-        for name in names {
-            txn.batch().delete(VOLUME, &key::searchable(name));
-        }
-        txn.commit()?;
-        Ok(())
+        execute_with(self, &mut self.admin.lock(), |_, plan| {
+            let declared = all(self)?;
+            if names.iter().any(|name| !declared.contains(name)) {
+                return Err(FsError::NotFound);
+            }
+            for name in names {
+                plan.batch().delete(VOLUME, &key::searchable(name));
+            }
+            Ok(())
+        })
     }
 }

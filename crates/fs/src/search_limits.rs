@@ -7,9 +7,9 @@ use format::key;
 use inode::{FsError, NodeId};
 use search::index::ClusterLimits;
 
+use crate::plan::Plan;
 use crate::subvol::VOLUME;
-use crate::subvolumes;
-use crate::txn::Txn;
+use crate::subvolumes::{Ledger, execute_with};
 use crate::view::View;
 use crate::{FsResult, Upkeep};
 
@@ -32,7 +32,23 @@ impl Upkeep {
         directories: Option<u32>,
         rows: Option<u32>,
     ) -> FsResult<ClusterLimits> {
-        let mut ledger = self.admin.lock();
+        let set = execute_with(self, &mut self.admin.lock(), |ledger, plan| {
+            self.plan_cluster_limits(ledger, plan, (directories, rows))
+        })?;
+        let (limits, is_new) = set;
+        if is_new {
+            self.index_request(NodeId::ROOT)?;
+        }
+        Ok(limits)
+    }
+
+    /// Plans the record; returns the limits, and whether they are others than before.
+    fn plan_cluster_limits(
+        &self,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+        (directories, rows): (Option<u32>, Option<u32>),
+    ) -> FsResult<(ClusterLimits, bool)> {
         let limits = if let (Some(directories), Some(rows)) = (directories, rows) {
             // Also where the record is damaged.
             ClusterLimits { directories, rows }
@@ -51,16 +67,12 @@ impl Upkeep {
             return Err(FsError::InvalidArgument("a cluster has from 10 to 1000000 inodes"));
         }
         if self.cluster_limits().is_ok_and(|now| now == limits) {
-            return Ok(limits);
+            return Ok((limits, false));
         }
-        let mut txn = Txn::new(self);
         // Bases that are begun later have greater numbers.
         let since = ledger.new_tree().0;
         let record = ClusterLimitsRecord { directories, rows, since };
-        txn.batch().put(VOLUME, &key::CLUSTER_LIMITS_KEY, &record.encode());
-        subvolumes::commit(&ledger, &mut txn)?;
-        drop(ledger);
-        self.index_request(NodeId::ROOT)?;
-        Ok(limits)
+        plan.batch().put(VOLUME, &key::CLUSTER_LIMITS_KEY, &record.encode());
+        Ok((limits, true))
     }
 }

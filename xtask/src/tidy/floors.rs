@@ -73,6 +73,7 @@ const FLOORS: [(&str, &[&str]); 7] = [
             "quota_adopt.rs",
             "quota_check.rs",
             "quota_copies.rs",
+            "settings.rs",
             "trash/",
         ],
     ),

@@ -11,13 +11,13 @@ use inode::{Caller, FsError, NodeId};
 
 use super::mknod::{NewName, check_write, parent_directory};
 use crate::execute::{Context, Operation, Outcome, execute};
-use crate::load::{FileInode, Inode, Place, load, load_bulk, load_xattrs};
+use crate::load::{FileInode, Inode, Place, load_bulk, load_named, load_xattrs};
 use crate::locks::Mode;
 use crate::nodes::{Location, Orphan};
 use crate::plan::{Attached, Effect, Plan};
 use crate::policy::Policy;
 use crate::subvol::VOLUME;
-use crate::view::{Search, Vacancy};
+use crate::view::{NameBuf, Search, Vacancy};
 use crate::{Entry, FsResult, Ops, attributes};
 
 /// Most names of one inode.
@@ -37,13 +37,16 @@ pub(crate) fn link(
     if of.id != subvol.id {
         return Err(FsError::CrossSubvolume("a hard link"));
     }
-    execute(fs, policy, &subvol, &mut Link { name, node: subvol.node(ino), ino })
+    let mut link = Link { name, node: subvol.node(ino), ino, old_name: NameBuf::empty() };
+    execute(fs, policy, &subvol, &mut link)
 }
 
 struct Link<'a> {
     name: NewName<'a>,
     node: NodeId,
     ino: u64,
+    /// The name beside which the inode is stored, if any.
+    old_name: NameBuf,
 }
 
 /// Where an inode is stored that gets a name, and what is where the name goes.
@@ -81,7 +84,9 @@ impl Operation for Link<'_> {
         let NewName { caller, dir, hash, name } = self.name;
         let location = at.fs.nodes.location(self.node);
         let directory = parent_directory(at.fs, at.subvol, at.view, caller, dir)?;
-        let Inode::File(file) = load(at.fs, at.view, self.node, self.ino)? else {
+        let Inode::File(file) =
+            load_named(at.fs, at.view, self.node, self.ino, &mut self.old_name)?
+        else {
             return Err(FsError::NotPermitted("a hard link to a directory"));
         };
         let vacancy = match at.view.find(dir, hash, name)? {
@@ -111,7 +116,8 @@ impl Operation for Link<'_> {
         let unnamed = check_names(at.fs, self.node, &file)?;
         plan.on_behalf(caller);
         let (node, ino) = (self.node, self.ino);
-        let mut linking = Linking { at, node, ino, file };
+        let old_name = &self.old_name;
+        let mut linking = Linking { at, node, ino, file, old_name };
         let vacancy = linking.detach(plan, dir, vacancy)?;
         if unnamed {
             linking.adopt(plan)?;
@@ -138,6 +144,7 @@ struct Linking<'a> {
     node: NodeId,
     ino: u64,
     file: FileInode,
+    old_name: &'a NameBuf,
 }
 
 impl Linking<'_> {
@@ -153,7 +160,7 @@ impl Linking<'_> {
         let entry = EntryRecord {
             chained: chained || follows,
             ino: self.ino,
-            name: file.name.as_bytes(),
+            name: self.old_name.as_bytes(),
             target: Target::Linked(file.inode.kind),
         };
         let tree = self.at.view.tree;
@@ -177,7 +184,7 @@ impl Linking<'_> {
             (key::linked(self.ino, Part::Bulk), key::linked(self.ino, Part::Xattrs));
         plan.put_attached(tree, &bulk, &xattrs, &attached);
         if file.inode.has_xattrs {
-            let inode = Inode::File(FileInode { name: file.name, ..*file });
+            let inode = Inode::File(*file);
             let record = load_xattrs(self.at.fs, self.at.view, self.node, self.ino, &inode)?;
             plan.batch().put(tree, &xattrs, &record.encode());
         }

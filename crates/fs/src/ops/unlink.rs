@@ -10,6 +10,7 @@ use inode::{Caller, FsError, NodeId};
 use super::mknod::parent_directory;
 use crate::execute::{Context, Operation, Outcome, execute};
 use crate::inherited::Ways;
+use crate::load::Place;
 use crate::locks::Mode;
 use crate::orphan::LastName;
 use crate::plan::{Attached, Plan};
@@ -167,7 +168,7 @@ pub(super) fn lose_name(
         plan.removes();
     }
     let place = (removal.dir, removal.found);
-    drop_name(at, plan, &mut Ways::new(), place, inode, nlink).map(|()| true)
+    drop_name(at, plan, &mut Ways::default(), place, inode, nlink).map(|()| true)
 }
 
 /// Plans that an inode loses a name (the caller erases or replaces the entry itself). The object's
@@ -201,16 +202,20 @@ pub(crate) fn drop_name(
         plan.put_linked(view.tree, ino, &LinkedRecord { nlink: others, inode });
         return Ok(());
     }
-    let (bulk, xattrs) = if linked {
-        (key::linked(ino, Part::Bulk).to_vec(), key::linked(ino, Part::Xattrs).to_vec())
-    } else {
-        let key = |part| key::entry(dir, found.cookie, part).to_vec();
-        (key(Part::Bulk), key(Part::Xattrs))
+    let place = match found.target {
+        Target::Linked(_) => Place::Linked,
+        _ => Place::Entry { dir, cookie: found.cookie, chained: found.chained },
     };
     // What is stored beside the inode is kept for its holders.
     let attached = Attached {
-        bulk: if inode.has_bulk { Some(view.bulk(&bulk)?) } else { None },
-        xattrs: if inode.has_xattrs { Some(view.xattrs(&xattrs)?) } else { None },
+        bulk: match inode.has_bulk {
+            true => Some(view.bulk(&place.key(ino, Part::Bulk))?),
+            false => None,
+        },
+        xattrs: match inode.has_xattrs {
+            true => Some(view.xattrs(&place.key(ino, Part::Xattrs))?),
+            false => None,
+        },
     };
     if linked {
         for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {

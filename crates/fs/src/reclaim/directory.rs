@@ -296,7 +296,7 @@ impl Emptying {
         let Next::Names(again) = next(view, level)? else { return Ok(0) };
         let mut txn = Txn::removing(fs);
         let present = txn.now;
-        let (policies, mut ways) = (fs.policies(), Ways::new());
+        let (policies, mut ways) = (fs.policies(), Ways::default());
         let at = Context::new(fs, &policies, subvol, entered.tree);
         let mut done = 0;
         for (name, before) in again.iter().zip(names) {

@@ -20,13 +20,13 @@ use crate::{FsResult, Ops};
 
 /// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Through<'a> {
-    pub(super) quiet: &'a [Arc<Subvol>],
-    pub(super) changed: Option<&'a Arc<Subvol>>,
+pub(crate) struct Through<'a> {
+    pub(crate) quiet: &'a [Arc<Subvol>],
+    pub(crate) changed: Option<&'a Arc<Subvol>>,
 }
 
 /// Executes a verb: `aim` names the locks, `change` reads under them and plans.
-pub(super) fn execute<T>(
+pub(crate) fn execute<T>(
     fs: &Ops,
     mut ledger: MutexGuard<'_, Ledger>,
     through: Through<'_>,
@@ -39,6 +39,31 @@ pub(super) fn execute<T>(
     plan.notify(|notice| notify(fs, notice));
     plan.end();
     Ok(answer)
+}
+
+/// Executes a change of what the ledger keeps as it is: records of subvolumes and settings of the
+/// volume. It passes no gate, and takes no locks.
+pub(crate) fn execute_with<T>(
+    fs: &Ops,
+    ledger: &mut Ledger,
+    change: impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    execute_through(fs, ledger, Through::default(), |_| Ok(()), change)
+}
+
+/// As `execute`, for a caller that keeps the ledger.
+pub(super) fn execute_through<T>(
+    fs: &Ops,
+    ledger: &mut Ledger,
+    through: Through<'_>,
+    aim: impl FnOnce(&mut Plan) -> FsResult<()>,
+    change: impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    let mut plan = Plan::new();
+    let done = execute_step(fs, ledger, &mut plan, through, (aim, change));
+    debug_assert!(!plan.has_notices(), "notices are sent without the ledger");
+    plan.end();
+    done
 }
 
 /// One commit of a verb that has several, with the ledger locked throughout. The plan keeps the
@@ -66,6 +91,9 @@ pub(super) fn execute_step<T>(
     plan.apply(|effect| match effect {
         Effect::Mounted(subvol, place) => ledger.moved(*subvol, *place),
         Effect::Copied(copied) => copied.settle_and_count(fs, ledger),
+        Effect::Given(copied) => copied.settle(fs, ledger),
+        Effect::GivenApart(place) => ledger.set_apart(*place),
+        Effect::HasAll(heir) => ledger.inherited(*heir, Vec::new()),
         effect => apply(fs, effect),
     });
     drop((locks, gates));

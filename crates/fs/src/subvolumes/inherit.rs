@@ -33,16 +33,16 @@ use format::key;
 use inode::{FsError, SubvolId};
 
 use super::copy::{self, Purpose};
+use super::execute::{Through, execute_through, execute_with};
 use super::ledger::{Ledger, Reached};
 use super::mounts::HEIRS_MAX;
 use super::nested::{Member, homes_of, inherited_at};
-use super::snapshot::commit;
 use crate::error::inconsistent;
 use crate::locks::{Lock, Mode};
+use crate::plan::{Effect, Plan};
 use crate::reach::Reach;
 use crate::subvol::{Subvol, VOLUME};
-use crate::txn::Txn;
-use crate::view::{NameBuf, View};
+use crate::view::{Found, NameBuf, View};
 use crate::{FsResult, Ops};
 
 /// Most copies that are given with the ledger locked: a writer may wait for it.
@@ -65,6 +65,55 @@ enum Need {
     /// Something changes. What is kept of a full disk may be used, for a removal may wait for it,
     /// and nobody's share keeps others from changes.
     Change,
+}
+
+/// An entry of an heir that points to an inherited subvolume.
+struct Lead<'a> {
+    heir: &'a Subvol,
+    slot: Slot,
+    id: u64,
+}
+
+impl Lead<'_> {
+    /// Locks it: another name of the hash may flag it meanwhile.
+    fn lock(&self, plan: &mut Plan) {
+        let (subvol, (dir, cookie)) = (self.heir.id.0, self.slot);
+        plan.lock(Lock::Name { subvol, dir, hash: cookie >> 8 }, Mode::Exclusive);
+    }
+
+    /// Reads it under the lock; `None`: it points to something else by now.
+    fn entry<'n>(&self, fs: &Ops, name: &'n mut NameBuf) -> FsResult<Option<EntryRecord<'n>>> {
+        let view = View::new(&*fs.store, self.heir.tree());
+        let found = view.entry_at(self.slot.0, self.slot.1, name)?;
+        let found = found.filter(|found| found.target == Target::Subvolume(self.id));
+        Ok(found.map(|Found { chained, ino, target, .. }| EntryRecord {
+            chained,
+            ino,
+            name: name.as_bytes(),
+            target,
+        }))
+    }
+
+    /// Plans that it points to a copy.
+    fn plan(&self, plan: &mut Plan, entry: &EntryRecord<'_>, copy: u64) {
+        let entry = EntryRecord { target: Target::Subvolume(copy), ..*entry };
+        plan.put_entry(self.heir.tree(), self.slot.0, self.slot.1, &entry);
+    }
+
+    /// Points it to a copy that was made before; `None`, as of `entry`.
+    fn point_to(&self, fs: &Ops, ledger: &mut Ledger, copy: u64) -> FsResult<Option<u64>> {
+        let aim = |plan: &mut Plan| {
+            self.lock(plan);
+            Ok(())
+        };
+        execute_through(fs, ledger, Through::default(), aim, |_, plan| {
+            plan.removes();
+            let mut name = NameBuf::empty();
+            let Some(entry) = self.entry(fs, &mut name)? else { return Ok(None) };
+            self.plan(plan, &entry, copy);
+            Ok(Some(copy))
+        })
+    }
 }
 
 /// What became of an entry.
@@ -222,58 +271,30 @@ impl Ops {
         if ledger.homes(self, heir.id.0)?.is_empty() {
             return Ok(Nested::Gone);
         }
-        let apart = ledger.mounted_at(self, place)?;
-        let mut from = None;
-        if apart.is_none() {
-            from = inherited_at(self, ledger, place, Some(id))?;
-            if from.is_none() {
-                return Ok(Nested::Gone);
-            }
-        }
-        self.may_change()?;
-        let child = from.as_ref().map(|(child, _)| child);
-        let gate =
-            child.filter(|child| !child.record.read_only).map(|child| child.subvol.quiesce());
-        // Another name of the hash may flag the entry meanwhile.
-        let entry = Lock::Name { subvol: heir.id.0, dir: directory, hash: cookie >> 8 };
-        let locks = self.locks.lock(&[(entry, Mode::Exclusive)]);
-        let found = view.entry_at(directory, cookie, &mut name)?;
-        let Some(found) = found.filter(|found| found.target == Target::Subvolume(id)) else {
-            return Ok(Nested::Gone);
+        let lead = Lead { heir, slot: (directory, cookie), id };
+        let given = if let Some(copy) = ledger.mounted_at(self, place)? {
+            self.may_change()?;
+            lead.point_to(self, ledger, copy)?
+        } else if let Some((child, home)) = inherited_at(self, ledger, place, Some(id))? {
+            self.may_change()?;
+            self.copy_for_heir(ledger, (&child, &home), (place, need), Some(&lead))?
+        } else {
+            None
         };
-        let (chained, ino) = (found.chained, found.ino);
-        let lead = |txn: &mut Txn<'_>, copy: u64| {
-            let target = Target::Subvolume(copy);
-            let entry = EntryRecord { chained, ino, name: name.as_bytes(), target };
-            txn.put_entry(heir.tree(), directory, cookie, &entry);
-        };
-        let copy = match (&from, apart) {
-            (Some((child, home)), _) => {
-                self.copy_for_heir(ledger, (child, home), (place, need), lead)?
-            }
-            (None, Some(copy)) => {
-                let mut txn = Txn::removing(self);
-                lead(&mut txn, copy);
-                commit(ledger, &mut txn)?;
-                copy
-            }
-            (None, None) => return Ok(Nested::Gone),
-        };
-        drop((locks, gate));
-        Ok(Nested::Given(copy))
+        Ok(given.map_or(Nested::Gone, Nested::Given))
     }
 
-    /// Copies a subvolume that is mounted in a home for an entry of an heir. The gate of the
-    /// subvolume is held. `lead` adds to the batch that the entry points to the copy.
+    /// Copies a subvolume that is mounted in a home for an entry of an heir. `lead`: the entry,
+    /// which points to the copy from now on, if it can be read; `None`: it no longer points to what
+    /// is inherited.
     fn copy_for_heir(
         &self,
         ledger: &mut Ledger,
         (child, home): (&Member, &Home),
         (place, need): ((u64, u64, u64), Need),
-        lead: impl FnOnce(&mut Txn<'_>, u64),
-    ) -> FsResult<u64> {
+        lead: Option<&Lead<'_>>,
+    ) -> FsResult<Option<u64>> {
         let heir = Member::get(self, place.0)?.record;
-        let mut txn = if need == Need::Due { Txn::new(self) } else { Txn::removing(self) };
         let purpose = Purpose {
             read_only: heir.read_only,
             snapshot: false,
@@ -281,17 +302,40 @@ impl Ops {
             parent: place,
             name: &child.record.name,
         };
+        let quiet = [Arc::clone(&child.subvol)];
+        let quiet = if child.record.read_only { &[] } else { &quiet[..] };
+        let through = Through { quiet, changed: None };
+        let aim = |plan: &mut Plan| {
+            if let Some(lead) = lead {
+                lead.lock(plan);
+            }
+            Ok(())
+        };
         let caller = ledger.begin_as(self, heir.maker, need != Need::Change)?;
-        let copied = copy::plan(self, ledger, &mut txn, (child, child.record.root), &purpose);
-        let committed = copied.and_then(|copied| {
-            lead(&mut txn, copied.id);
-            commit(ledger, &mut txn)?;
-            Ok(copied)
+        let given = execute_through(self, ledger, through, aim, |ledger, plan| {
+            if need != Need::Due {
+                plan.removes();
+            }
+            let mut name = NameBuf::empty();
+            let entry = match lead {
+                Some(lead) => match lead.entry(self, &mut name)? {
+                    Some(entry) => Some((lead, entry)),
+                    None => return Ok(None),
+                },
+                None => None,
+            };
+            let source = (child, child.record.root);
+            let copied = copy::plan(self, ledger, plan, source, &purpose)?;
+            let id = copied.id;
+            plan.effect(Effect::Given(Box::new(copied)));
+            match &entry {
+                Some((lead, entry)) => lead.plan(plan, entry, id),
+                None => plan.effect(Effect::GivenApart(place)),
+            }
+            Ok(Some(id))
         });
         ledger.end_as(caller);
-        let copied = committed?;
-        copied.settle(self, ledger);
-        Ok(copied.id)
+        given
     }
 
     /// Makes the copy of a subvolume for an heir whose tree is damaged: its entry is pointed to the
@@ -312,12 +356,7 @@ impl Ops {
         let Some((child, home)) = from.filter(|(child, _)| child.subvol.id.0 == changed) else {
             return Ok(());
         };
-        let gate = (!child.record.read_only).then(|| child.subvol.quiesce());
-        let from = (&child, &home);
-        self.copy_for_heir(ledger, from, (place, Need::Change), |_, _| {})?;
-        ledger.set_apart(place);
-        drop(gate);
-        Ok(())
+        self.copy_for_heir(ledger, (&child, &home), (place, Need::Change), None).map(drop)
     }
 
     /// Gives an heir some of what it inherits; returns how many subvolumes were looked at, 0 when
@@ -372,14 +411,15 @@ impl Ops {
             ledger.reach(heir.id.0, Reached::default());
             return Err(error);
         }
-        let mut txn = Txn::removing(self);
-        let mut record = Member::get(self, heir.id.0)?.record;
-        record.inherits = false;
-        txn.batch().put(VOLUME, &key::subvolume(heir.id.0), &record.encode());
-        txn.batch().delete(VOLUME, &format::inherited_record::inherited(heir.id.0));
-        txn.commit()?;
-        ledger.inherited(heir.id.0, Vec::new());
-        Ok(0)
+        execute_with(self, ledger, |_, plan| {
+            plan.removes();
+            let mut record = Member::get(self, heir.id.0)?.record;
+            record.inherits = false;
+            plan.batch().put(VOLUME, &key::subvolume(heir.id.0), &record.encode());
+            plan.batch().delete(VOLUME, &format::inherited_record::inherited(heir.id.0));
+            plan.effect(Effect::HasAll(heir.id.0));
+            Ok(0)
+        })
     }
 
     /// Gives some to one of the heirs of a subvolume that was removed; `None`: it has none. The

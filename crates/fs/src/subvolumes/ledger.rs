@@ -43,6 +43,8 @@ pub(crate) struct Ledger {
     /// What was counted to in commits that were made, or may have been: a caller that is refused
     /// after it took numbers, as for lack of space, has not used them up.
     committed: Cell<[u64; 3]>,
+    /// What is in the store of that; `None`: it is not known.
+    stored: Cell<Option<[u64; 3]>>,
     /// Who makes subvolumes, and how many users have.
     shares: RefCell<Shares>,
     /// What the counter of the root says that a program must know.
@@ -80,6 +82,7 @@ impl Admin {
             next_subvolume,
             next_tree,
             next_detached,
+            stored: Cell::new(Some(committed.get())),
             committed,
             shares: RefCell::default(),
             features: Cell::new(read_root(store)?.features),
@@ -127,7 +130,8 @@ impl Admin {
         } else if is(Counter::Epoch) {
             self.epoch.fetch_max(to, Ordering::AcqRel);
         }
-        ledger.wrote(true);
+        // The repair may have written less than was counted to.
+        ledger.wrote(false);
     }
 
     /// The present epoch: what is written now is born in it. It changes only while the gates of
@@ -250,7 +254,9 @@ impl Ledger {
 
     /// Says that the counters were committed, or that nobody knows.
     pub(crate) fn wrote(&self, is_certain: bool) {
-        self.committed.set([self.next_subvolume, self.next_tree, self.next_detached]);
+        let counts = self.counts();
+        self.committed.set(counts);
+        self.stored.set(is_certain.then_some(counts));
         self.shares.borrow_mut().wrote();
         // To write that a feature is used twice harms nothing, to believe that it was written does.
         if let Some((_, features)) = self.root_to_write.take()
@@ -260,14 +266,18 @@ impl Ledger {
         }
     }
 
-    /// Adds the counters to the batch that uses them. [`Ledger::wrote`] follows.
+    fn counts(&self) -> [u64; 3] {
+        [self.next_subvolume, self.next_tree, self.next_detached]
+    }
+
+    /// Adds the counters that changed to the batch that uses them. [`Ledger::wrote`] follows.
     pub(crate) fn write(&self, batch: &mut Batch) {
-        for (counter, value) in [
-            (Counter::NextSubvolume, self.next_subvolume),
-            (Counter::NextTree, self.next_tree),
-            (Counter::NextDetached, self.next_detached),
-        ] {
-            batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
+        let counters = [Counter::NextSubvolume, Counter::NextTree, Counter::NextDetached];
+        let stored = self.stored.get();
+        for (at, (counter, value)) in counters.into_iter().zip(self.counts()).enumerate() {
+            if stored.is_none_or(|stored| stored[at] != value) {
+                batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
+            }
         }
         if let Some((root, features)) = self.root_to_write.get() {
             put_root(batch, root, features);

@@ -26,7 +26,7 @@ mod shares;
 mod snapshot;
 
 pub(crate) use copied::Copied;
-pub(crate) use execute::Gates;
+pub(crate) use execute::{Gates, Through, execute, execute_with};
 pub(crate) use ledger::{Admin, COUNT_MAX, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
 pub(crate) use nested::{Inside, Member, inside};

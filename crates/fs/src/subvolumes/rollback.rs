@@ -6,6 +6,8 @@
 //! shows the copy. What was there waits to be reclaimed until nobody holds it: open files and
 //! working directories keep the old tree.
 
+use std::cell::Cell;
+
 use format::detached_record::DetachedRecord;
 use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryHead, EntryRecord, Target};
@@ -16,16 +18,16 @@ use store::KeyRange;
 use super::access::directory_of;
 use super::copied::Copied;
 use super::copy::{self, Purpose};
-use super::execute::Gates;
+use super::execute::{Through, execute};
 use super::ledger::Ledger;
 use super::nested::Member;
 use super::owned::OwnedTree;
-use super::snapshot::{commit, detach};
+use super::snapshot::plan_detach;
 use crate::error::{from_store, inconsistent, malformed};
 use crate::locks::{Lock, Mode};
+use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
 use crate::subvol::node_of;
-use crate::txn::Txn;
 use crate::view::{NameBuf, View};
 use crate::{FsResult, Ops};
 
@@ -92,63 +94,59 @@ impl Ops {
         quiet.extend(owned.members());
         // Where a plain directory was, its own subvolume gets the name that points to the copy.
         let changed = if is_root { above.as_ref() } else { quiet.first() };
-        let gates = Gates::pass(self, &mut ledger, &quiet, changed)?;
-        if !owned.holds()? {
-            return Ok(false);
-        }
-        let record = directory_of(self, &subvol, ino)?;
-        let hangs = self.hangs(dir, &old, &record)?;
-        let locks = match hangs {
-            Hangs::In { subvol, dir, cookie } => {
-                let name = Lock::Name { subvol, dir, hash: cookie >> 8 };
-                Some(self.locks.lock(&[
-                    (name, Mode::Exclusive),
-                    (Lock::Object { subvol, ino: dir }, Mode::Shared),
-                ]))
+        // What holds behind the gates; `None`: too much changed.
+        let seen = Cell::new(None);
+        let aim = |plan: &mut Plan| {
+            if !owned.holds()? {
+                return Ok(());
             }
-            Hangs::Nowhere => None,
+            let record = directory_of(self, &subvol, ino)?;
+            let hangs = self.hangs(dir, &old, &record)?;
+            if let Hangs::In { subvol, dir, cookie } = hangs {
+                plan.lock(Lock::Name { subvol, dir, hash: cookie >> 8 }, Mode::Exclusive);
+                plan.lock(Lock::Object { subvol, ino: dir }, Mode::Shared);
+            }
+            seen.set(Some((hangs, record)));
+            Ok(())
         };
-        let mut txn = Txn::new(self);
+        let through = Through { quiet: &quiet, changed };
+        execute(self, ledger, through, aim, |ledger, plan| {
+            let Some((hangs, record)) = seen.take() else { return Ok(false) };
+            let copied = self.plan_copy(ledger, plan, &source, hangs)?;
+            let new = node_of(copied.id, copied.record.root);
+            let name = self.hang(policy, (ledger, plan), hangs, &copied)?;
+            plan.effect(Effect::Copied(Box::new(copied)));
+            if hangs == Hangs::Nowhere || self.is_shown(dir) {
+                // What cannot be read cannot be in a cache either, or will time out there.
+                let old_names = self.names_in(dir).unwrap_or_default();
+                plan.effect(Effect::TopReplaced(dir, new));
+                plan.effect(Effect::TopChanged(new, old_names));
+            }
+            self.detach_old(ledger, plan, &old, (ino, is_root), &record)?;
+            plan.effect(Effect::DirectoriesMoved);
+            plan.effect(Effect::ReplacedMuch);
+            if let Hangs::In { subvol, dir, .. } = hangs {
+                plan.effect(Effect::NameChanged(node_of(subvol, dir), name.into()));
+            }
+            Ok(true)
+        })
+    }
+
+    /// Plans the copy that takes the place of a directory.
+    fn plan_copy(
+        &self,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+        source: &Member,
+        hangs: Hangs,
+    ) -> FsResult<Copied> {
         let parent = match hangs {
             Hangs::In { subvol, dir, cookie } => (subvol, dir, cookie),
             Hangs::Nowhere => (0, 0, 0),
         };
         let (read_only, snapshot, same_lineage) = (false, false, true);
         let purpose = Purpose { read_only, snapshot, same_lineage, parent, name: b"" };
-        let from = (&source, source.record.root);
-        let copied = copy::plan(self, &mut ledger, &mut txn, from, &purpose)?;
-        let name = self.hang(policy, (&mut ledger, &mut txn), hangs, &copied)?;
-        self.detach_old(&mut ledger, &mut txn, &old, (ino, is_root), &record)?;
-        commit(&ledger, &mut txn)?;
-        copied.settle_and_count(self, &mut ledger);
-        if is_root {
-            ledger.moved(subvol.id.0, None);
-        }
-        let new = node_of(copied.id, copied.record.root);
-        let is_shown = self.is_shown(dir);
-        if hangs == Hangs::Nowhere {
-            self.set_root(new);
-        } else if is_shown {
-            self.follow_shown_root(dir, new);
-        }
-        let is_top = hangs == Hangs::Nowhere || is_shown;
-        // What cannot be read cannot be in a cache either, or will time out there. Read before the
-        // old one may be reclaimed.
-        let old_names = if is_top { self.names_in(dir).unwrap_or_default() } else { Vec::new() };
-        if is_top {
-            self.nodes.transfer(dir, new);
-        }
-        self.queue.add_detached(1);
-        self.queue.note_large();
-        self.directories_moved();
-        drop((locks, gates, ledger));
-        if let Hangs::In { subvol, dir, .. } = hangs {
-            self.invalidate_entry(node_of(subvol, dir), &name);
-        }
-        if is_top {
-            self.tell_rolled_back(&old_names, new);
-        }
-        Ok(true)
+        copy::plan(self, ledger, plan, (source, source.record.root), &purpose)
     }
 
     /// Where a directory of a subvolume hangs.
@@ -169,12 +167,12 @@ impl Ops {
     fn hang(
         &self,
         policy: &dyn Policy,
-        (ledger, txn): (&mut Ledger, &mut Txn<'_>),
+        (ledger, plan): (&mut Ledger, &mut Plan),
         hangs: Hangs,
         copied: &Copied,
     ) -> FsResult<Vec<u8>> {
         let Hangs::In { subvol, dir, cookie } = hangs else {
-            ledger.set_root(txn.batch(), copied.id);
+            ledger.set_root(plan.batch(), copied.id);
             return Ok(Vec::new());
         };
         let above = self.subvol(SubvolId(subvol))?;
@@ -191,7 +189,7 @@ impl Ops {
             name: name.as_bytes(),
             target: Target::Subvolume(copied.id),
         };
-        txn.put_entry(tree, dir, cookie, &entry);
+        plan.put_entry(tree, dir, cookie, &entry);
         Ok(name.as_bytes().to_vec())
     }
 
@@ -199,37 +197,28 @@ impl Ops {
     fn detach_old(
         &self,
         ledger: &mut Ledger,
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         old: &Member,
         (ino, is_root): (u64, bool),
         record: &DirectoryRecord,
     ) -> FsResult<()> {
         if is_root {
-            detach(self, ledger, txn, old.subvol.id.0)?;
-            return Ok(());
+            return plan_detach(self, ledger, plan, old.subvol.id.0).map(drop);
         }
         let record = DirectoryRecord { detached: true, ..*record };
-        txn.put_directory(old.subvol.tree(), ino, &record);
+        plan.put_directory(old.subvol.tree(), ino, &record);
         let waits = DetachedRecord::Directory {
             subvolume: old.subvol.id.0,
             directory: ino,
             kept_while_held: true,
         };
-        ledger.detach(txn.batch(), waits);
+        ledger.detach(plan.batch(), waits);
+        plan.effect(Effect::Detached);
         Ok(())
     }
 
-    /// Tells front ends of the root of the volume, or of a mount, in place of which another is:
-    /// every name in it, old and new, means something else.
-    fn tell_rolled_back(&self, old_names: &[Vec<u8>], new: NodeId) {
-        let new_names = self.names_in(new).unwrap_or_default();
-        for name in old_names.iter().chain(&new_names) {
-            self.invalidate_entry(new, name);
-        }
-        self.invalidate_node(new);
-    }
-
-    fn names_in(&self, directory: NodeId) -> FsResult<Vec<Vec<u8>>> {
+    /// The names of a directory.
+    pub(crate) fn names_in(&self, directory: NodeId) -> FsResult<Vec<Vec<u8>>> {
         let (subvol, dir) = self.place(directory)?;
         let tree = subvol.tree();
         let range = KeyRange::prefix(&key::directory_prefix(dir));

@@ -33,9 +33,10 @@ use inode::{Caller, FsError, NodeId};
 use self::hour::Batch;
 use self::place::Place;
 use crate::error::malformed;
+use crate::execute::execute_alone;
+use crate::settings::Setting;
 use crate::subvol::{Subvol, VOLUME};
 use crate::subvolumes::access::directory_of;
-use crate::txn::Txn;
 use crate::view::View;
 use crate::{FsResult, Governed, Ops, TrashSetting};
 
@@ -198,7 +199,8 @@ impl Trash {
         self.state.read().keep.get(&(subvol.lineage, dir)).copied()
     }
 
-    fn set(&self, place: (u64, u64), keep: Option<u64>) {
+    /// Keeps a setting in memory, after the commit.
+    pub(crate) fn set(&self, place: (u64, u64), keep: Option<u64>) {
         let mut state = self.state.write();
         match keep {
             Some(keep) => state.keep.insert(place, keep),
@@ -225,19 +227,23 @@ impl Governed {
             return Err(FsError::ReadOnly("a snapshot has no trash setting of its own".to_owned()));
         }
         let _setting = self.trash.setting.lock();
-        let mut txn = Txn::new(self);
-        let key = key::trash(subvol.lineage, ino);
-        match keep {
-            Some(keep_seconds) => {
-                place::adopt(self, &subvol, ino)?;
-                txn.batch().put(VOLUME, &key, &TrashRecord { keep_seconds }.encode());
-            }
-            None if self.trash.keep_of(&subvol, ino).is_none() => return Err(FsError::NotFound),
-            None => txn.batch().delete(VOLUME, &key),
+        if keep.is_some() {
+            place::adopt(self, &subvol, ino)?;
+        } else if self.trash.keep_of(&subvol, ino).is_none() {
+            return Err(FsError::NotFound);
         }
-        txn.commit()?;
-        self.trash.set((subvol.lineage, ino), keep);
-        Ok(())
+        execute_alone(self, |plan| {
+            let place = (subvol.lineage, ino);
+            let key = key::trash(place.0, place.1);
+            match keep {
+                Some(keep_seconds) => {
+                    plan.batch().put(VOLUME, &key, &TrashRecord { keep_seconds }.encode());
+                }
+                None => plan.batch().delete(VOLUME, &key),
+            }
+            plan.effect(self.setting(Setting::Trash(place, keep)));
+            Ok(())
+        })
     }
 
     /// The trash that keeps what is removed in a directory, if any: where it is, and how long it
