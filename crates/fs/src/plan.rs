@@ -13,6 +13,7 @@
 //! allocates nothing.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use data::{Data, Freed};
 use device::Timestamp;
@@ -33,7 +34,7 @@ use crate::locks::{Lock, Mode};
 use crate::nodes::{Location, Orphan};
 use crate::orphan::LastName;
 use crate::policy::{Redirect, Setting};
-use crate::subvol::VOLUME;
+use crate::subvol::{Subvol, VOLUME};
 use crate::subvolumes::Copied;
 use crate::view::{Found, NameBuf, Vacancy, View};
 
@@ -113,6 +114,12 @@ pub(crate) enum Effect {
     HasAll(u64),
     /// One more directory or subvolume waits to be reclaimed.
     Detached,
+    /// A subvolume has another tree.
+    TreeReplaced(Arc<Subvol>, TreeId),
+    /// A subvolume was removed, that somebody had made.
+    SubvolumeGone(Arc<Subvol>, u32),
+    /// Much may be garbage now.
+    CollectSoon,
     /// Something large was replaced.
     ReplacedMuch,
     /// Another directory is the root of the volume, or of a mount.

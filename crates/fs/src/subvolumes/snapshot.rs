@@ -330,7 +330,7 @@ pub(crate) fn detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> 
 }
 
 /// As `detach`, with what follows the commit.
-pub(super) fn plan_detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
+pub(crate) fn plan_detach(fs: &Fs, ledger: &mut Ledger, plan: &mut Plan, id: u64) -> FsResult<u64> {
     plan.effect(Effect::Mounted(id, None));
     plan.effect(Effect::Detached);
     detach(fs, ledger, plan, id)
