@@ -11,8 +11,8 @@ use std::time::Duration;
 use inode::FsError;
 
 use crate::error::from_store;
-use crate::locks::Lock;
-use crate::txn::Txn;
+use crate::execute::{Context, execute_locked};
+use crate::locks::Mode;
 use crate::{FsResult, Progress, Upkeep};
 
 /// How long a worker sleeps at most: work comes without being announced.
@@ -159,20 +159,22 @@ impl Upkeep {
         };
         let mut from = Some(0);
         while let Some(at) = from {
-            let entered = self.enter(&subvol)?;
-            let object = Lock::Object { subvol: subvol.id.0, ino: file.ino };
-            let _object = self.locks.exclusive(object);
+            let (entered, policies) = (self.enter(&subvol)?, self.policies());
             if entered.tree != file.tree {
                 break;
             }
-            let mut txn = Txn::removing(self);
-            let owner = self.extent_owner(&subvol)?;
-            let settled =
-                self.data.settle(&*self.store, file, at, owner, txn.batch()).map_err(from_store)?;
-            let committed = txn.commit();
-            self.settle_freed(Some(settled.freed), committed.as_ref().copied());
-            committed?;
-            from = settled.next;
+            let place = Context::new(self, &policies, &subvol, entered.tree);
+            let object = [(place.object(file.ino), Mode::Exclusive)];
+            from = execute_locked(&place, &object, |_, plan| {
+                plan.removes();
+                let owner = self.extent_owner(&subvol)?;
+                let settled = self
+                    .data
+                    .settle(&*self.store, file, at, owner, plan.batch())
+                    .map_err(from_store)?;
+                plan.frees(settled.freed);
+                Ok(settled.next)
+            })?;
         }
         Ok(())
     }

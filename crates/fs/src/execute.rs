@@ -269,6 +269,8 @@ pub(crate) fn apply(fs: &Ops, effect: &mut Effect) {
         Effect::StoreOrphan(node) => nodes.store_orphan(*node),
         Effect::DirectoriesMoved => fs.directories_moved(),
         Effect::Detached => fs.queue.add_detached(1),
+        Effect::TreeReplaced(subvol, tree) => subvol.set_tree(*tree),
+        Effect::CollectSoon => fs.queue.request_collection(),
         Effect::ReplacedMuch => fs.queue.note_large(),
         Effect::TopReplaced(old, new) => {
             if *old == fs.root() {
@@ -285,7 +287,8 @@ pub(crate) fn apply(fs: &Ops, effect: &mut Effect) {
         | Effect::Copied(_)
         | Effect::Given(_)
         | Effect::GivenApart(_)
-        | Effect::HasAll(_) => {
+        | Effect::HasAll(_)
+        | Effect::SubvolumeGone(..) => {
             unreachable!("invariant: effects on the ledger are planned with the ledger locked")
         }
         // Sent without locks.

@@ -86,12 +86,6 @@ impl LockTable {
         self.stripes[usize::from(lock.stripe())].read()
     }
 
-    /// Takes one lock exclusively.
-    #[inline]
-    pub(crate) fn exclusive(&self, lock: Lock) -> RwLockWriteGuard<'_, ()> {
-        self.stripes[usize::from(lock.stripe())].write()
-    }
-
     /// Takes several locks.
     #[inline]
     pub(crate) fn lock(&self, locks: &[(Lock, Mode)]) -> LockSet<'_> {

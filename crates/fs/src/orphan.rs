@@ -10,14 +10,13 @@ use format::xattr_record::XattrRecord;
 use inode::{NodeId, SubvolId};
 
 use crate::error::from_store;
-use crate::execute::Context;
-use crate::locks::Lock;
+use crate::execute::{Context, execute_alone, execute_locked};
+use crate::locks::Mode;
 use crate::nodes::{Location, Orphan};
 use crate::plan::{Attached, Effect, Plan};
 use crate::policy::Policy;
 use crate::subvol::VOLUME;
 use crate::subvol::node_of;
-use crate::txn::Txn;
 use crate::view::View;
 use crate::{FsResult, Ops};
 
@@ -140,44 +139,51 @@ struct Removed {
 /// Removes an inode, or a part of one with many extents, in one batch. Extents are removed first:
 /// the inode stays until they are gone, and a crash resumes.
 fn remove((fs, policy): (&Ops, &dyn Policy), subvol_id: u64, ino: u64) -> FsResult<Removed> {
-    let node = node_of(subvol_id, ino);
-    let mut txn = Txn::removing(fs);
-    txn.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
     let subvol = match fs.subvol(SubvolId(subvol_id)) {
-        Ok(subvol) => subvol,
         // The subvolume was removed with everything in it.
-        Err(inode::FsError::Stale) => return txn.commit().map(|_| Removed::default()),
-        Err(error) => return Err(error),
+        Err(inode::FsError::Stale) => {
+            return execute_alone(fs, |plan| {
+                plan.removes();
+                plan.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
+                Ok(Removed::default())
+            });
+        }
+        subvol => subvol?,
     };
     let entered = fs.enter(&subvol)?;
-    let _object = fs.locks.exclusive(Lock::Object { subvol: subvol_id, ino });
-    if fs.nodes.is_held(node) {
+    let at = Context::new(fs, policy, &subvol, entered.tree);
+    let object = [(at.object(ino), Mode::Exclusive)];
+    execute_locked(&at, &object, |at, plan| plan_removal(at, plan, ino))
+}
+
+/// Plans a step of the removal of an inode. Its lock is held.
+fn plan_removal(at: &Context<'_>, plan: &mut Plan, ino: u64) -> FsResult<Removed> {
+    let Context { fs, subvol, view, .. } = *at;
+    if fs.nodes.is_held(subvol.node(ino)) {
         return Ok(Removed::default());
     }
-    let tree = entered.tree;
-    let view = View::new(&*fs.store, tree);
-    let record = view.linked(ino)?;
-    // It has a name, or is stored beside a name and not under its own number: then the note is
-    // damage, and nothing is removed for it.
-    if record.is_none_or(|record| record.nlink > 0) {
-        return txn.commit().map(|_| Removed::default());
-    }
-    let mut step = Txn::removing(fs);
-    let file = data::FileRef { tree, ino };
-    let owner = fs.extent_owner(&subvol)?;
+    plan.removes();
+    let orphan = key::orphan(at.id(), ino);
+    let record = match view.linked(ino)? {
+        Some(record) if record.nlink == 0 => record,
+        // It has a name, or is stored beside a name and not under its own number: then the note
+        // is damage, and nothing is removed for it.
+        _ => {
+            plan.batch().delete(VOLUME, &orphan);
+            return Ok(Removed::default());
+        }
+    };
+    let file = data::FileRef { tree: view.tree, ino };
+    let owner = fs.extent_owner(subvol)?;
     let released =
-        fs.data.release_all(&*fs.store, file, owner, step.batch()).map_err(from_store)?;
+        fs.data.release_all(&*fs.store, file, owner, plan.batch()).map_err(from_store)?;
+    plan.frees(released.freed);
     if !released.more {
         let prefix = key::linked_prefix(ino);
         let end = store::prefix_end(&prefix).unwrap_or_default();
-        step.batch().delete_range(tree, &prefix, &end);
-        step.batch().delete(VOLUME, &key::orphan(subvol_id, ino));
-        if let Some(LinkedRecord { inode, .. }) = &record {
-            policy.removes_inode(&mut step, (subvol_id, ino), inode);
-        }
+        plan.batch().delete_range(view.tree, &prefix, &end);
+        plan.batch().delete(VOLUME, &orphan);
+        at.policy.removes_inode(plan, (at.id(), ino), &record.inode);
     }
-    let committed = step.commit();
-    fs.settle_freed(Some(released.freed), committed.as_ref().copied());
-    committed?;
     Ok(Removed { records: released.extents as u64, more: released.more })
 }

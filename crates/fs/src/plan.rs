@@ -14,6 +14,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::sync::Arc;
 
 use data::{Data, Freed};
 use device::Timestamp;
@@ -33,7 +34,7 @@ use crate::error::from_store;
 use crate::locks::{Lock, Mode};
 use crate::nodes::{Location, Orphan};
 use crate::orphan::LastName;
-use crate::subvol::VOLUME;
+use crate::subvol::{Subvol, VOLUME};
 use crate::subvolumes::Copied;
 use crate::view::{Found, NameBuf, Vacancy, View};
 
@@ -119,6 +120,12 @@ pub(crate) enum Effect {
     HasAll(u64),
     /// One more directory or subvolume waits to be reclaimed.
     Detached,
+    /// A subvolume has another tree.
+    TreeReplaced(Arc<Subvol>, TreeId),
+    /// A subvolume was removed, that somebody had made.
+    SubvolumeGone(Arc<Subvol>, u32),
+    /// Much may be garbage now.
+    CollectSoon,
     /// Something large was replaced.
     ReplacedMuch,
     /// Another directory is the root of the volume, or of a mount.

@@ -13,9 +13,10 @@ use inode::{FsError, SubvolId};
 use store::{CommitToken, KeyRange, Lsn, Need, TreeId};
 
 use crate::error::{from_store, malformed};
+use crate::execute::execute_alone;
+use crate::plan::Plan;
 use crate::subvol::{VOLUME, read_record};
-use crate::subvolumes;
-use crate::txn::Txn;
+use crate::subvolumes::execute_with;
 use crate::view::View;
 use crate::{FsResult, Upkeep};
 
@@ -33,31 +34,30 @@ pub(crate) struct Recorded {
 
 /// Clones the tree of a subvolume as a base that is building. `None`: there is no such subvolume.
 pub(crate) fn begin(fs: &Upkeep, id: u64) -> FsResult<Option<(Recorded, SubvolumeRecord)>> {
-    let mut ledger = fs.admin.lock();
-    let Some(record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(None) };
-    if record.detached {
-        return Ok(None);
-    }
-    // What is committed from here on is a later difference from the base.
-    let mut wanted = wanted_of_log(fs)?;
-    wanted.push(fs.store.last_commit());
-    fs.store.keep_log(&wanted).map_err(from_store)?;
-    let mut txn = Txn::new(fs);
-    let tree = ledger.new_tree();
-    let base = BaseRecord {
-        complete: false,
-        subvolume: id,
-        root: record.root,
-        commit: fs.store.last_commit().0.0,
-        created: txn.now,
-        rows: 0,
-    };
-    // No row depends on extents.
-    let prefixes = [&key::DIRECTORIES_PREFIX[..], &key::LINKED_PREFIX];
-    txn.batch().clone_prefixes(TreeId(record.tree), tree, &prefixes);
-    txn.batch().put(VOLUME, &key::base(tree.0), &base.encode());
-    subvolumes::commit(&ledger, &mut txn)?;
-    Ok(Some((Recorded { tree: tree.0, record: base }, record)))
+    execute_with(fs, &mut fs.admin.lock(), |ledger, plan| {
+        let Some(record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(None) };
+        if record.detached {
+            return Ok(None);
+        }
+        // What is committed from here on is a later difference from the base.
+        let mut wanted = wanted_of_log(fs)?;
+        wanted.push(fs.store.last_commit());
+        fs.store.keep_log(&wanted).map_err(from_store)?;
+        let tree = ledger.new_tree();
+        let base = BaseRecord {
+            complete: false,
+            subvolume: id,
+            root: record.root,
+            commit: fs.store.last_commit().0.0,
+            created: plan.now,
+            rows: 0,
+        };
+        // No row depends on extents.
+        let prefixes = [&key::DIRECTORIES_PREFIX[..], &key::LINKED_PREFIX];
+        plan.batch().clone_prefixes(TreeId(record.tree), tree, &prefixes);
+        plan.batch().put(VOLUME, &key::base(tree.0), &base.encode());
+        Ok(Some((Recorded { tree: tree.0, record: base }, record)))
+    })
 }
 
 /// Puts a base in place, whose files are durable. `false`: the subvolume is gone, or was rolled
@@ -72,35 +72,29 @@ pub(crate) fn complete(
     before: &SubvolumeRecord,
     rows: u64,
 ) -> FsResult<bool> {
-    let _ledger = fs.admin.lock();
-    let id = base.record.subvolume;
-    let Some(mut record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(false) };
-    if record.detached || record.tree != before.tree && record.base != before.base {
-        return Ok(false);
-    }
-    record.base = base.tree;
-    let mut txn = Txn::new(fs);
-    txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
-    let complete = BaseRecord { complete: true, rows, ..base.record };
-    txn.batch().put(VOLUME, &key::base(base.tree), &complete.encode());
-    txn.commit()?;
-    Ok(true)
+    execute_with(fs, &mut fs.admin.lock(), |_, plan| {
+        let id = base.record.subvolume;
+        let Some(mut record) = read_record(&*fs.store, SubvolId(id))? else { return Ok(false) };
+        if record.detached || record.tree != before.tree && record.base != before.base {
+            return Ok(false);
+        }
+        record.base = base.tree;
+        plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+        let complete = BaseRecord { complete: true, rows, ..base.record };
+        plan.batch().put(VOLUME, &key::base(base.tree), &complete.encode());
+        Ok(true)
+    })
 }
 
 /// Drops the tree of a base with its record.
 pub(crate) fn remove(fs: &Upkeep, tree: u64) -> FsResult<()> {
-    remove_with(fs, tree, Txn::new(fs))
+    remove_named(fs, tree, &[])
 }
 
-/// The same, in a transaction that has already begun.
-fn remove_with(fs: &Upkeep, tree: u64, mut txn: Txn<'_>) -> FsResult<()> {
-    txn.batch().delete(VOLUME, &key::base(tree));
+fn plan_removal(fs: &Upkeep, plan: &mut Plan, tree: u64) -> FsResult<()> {
+    plan.batch().delete(VOLUME, &key::base(tree));
     if fs.store.tree_exists(TreeId(tree)).map_err(from_store)? {
-        txn.batch().drop_tree(TreeId(tree));
-    }
-    txn.commit()?;
-    if let Some(index) = &fs.index {
-        index.forget(tree);
+        plan.batch().drop_tree(TreeId(tree));
     }
     Ok(())
 }
@@ -212,7 +206,7 @@ pub(crate) fn remove_all(fs: &Upkeep) -> FsResult<u64> {
     }
     // A leftover of an older program that had no space: a check reports it.
     for records in naming.into_values() {
-        match forget_base(fs, &records, |mut txn| txn.commit().map(drop)) {
+        match forget_base(fs, &records, |_| Ok(())) {
             Err(FsError::NoSpace) => break,
             done => done?,
         }
@@ -229,29 +223,38 @@ type Naming = (Vec<u8>, Vec<u8>);
 /// Removes a base from all records that name it, and drops it with the last of them, so that none
 /// names a missing base. This frees space, so it succeeds where nothing may be added.
 fn remove_named(fs: &Upkeep, tree: u64, naming: &[Naming]) -> FsResult<()> {
-    forget_base(fs, naming, |txn| remove_with(fs, tree, txn))
+    forget_base(fs, naming, |plan| plan_removal(fs, plan, tree))?;
+    if let Some(index) = &fs.index {
+        index.forget(tree);
+    }
+    Ok(())
 }
 
-/// Writes records, and ends the transaction of the last with `end`.
-fn forget_base<'f>(
-    fs: &'f Upkeep,
+/// Writes records, in commits of which the last is planned further by `end`.
+fn forget_base(
+    fs: &Upkeep,
     naming: &[Naming],
-    end: impl FnOnce(Txn<'f>) -> FsResult<()>,
+    end: impl Fn(&mut Plan) -> FsResult<()>,
 ) -> FsResult<()> {
     let mut chunks = naming.chunks(RECORDS_AT_ONCE).peekable();
-    let mut txn = Txn::new(fs);
-    while let Some(chunk) = chunks.next() {
-        for (key, record) in chunk {
-            txn.batch().put(VOLUME, key, record);
-        }
-        if chunks.peek().is_some() {
+    loop {
+        let chunk = chunks.next().unwrap_or_default();
+        let is_last = chunks.peek().is_none();
+        execute_alone(fs, |plan| {
+            for (key, record) in chunk {
+                plan.batch().put(VOLUME, key, record);
+            }
+            if is_last {
+                return end(plan);
+            }
             // The tree follows.
-            txn.batch().mark(Need::Relieves);
-            txn.commit()?;
-            txn = Txn::new(fs);
+            plan.batch().mark(Need::Relieves);
+            Ok(())
+        })?;
+        if is_last {
+            return Ok(());
         }
     }
-    end(txn)
 }
 
 #[cfg(test)]

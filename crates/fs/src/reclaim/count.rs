@@ -21,7 +21,7 @@ use store::{KeyRange, Lane, MergeKind, Pinned, TreeId, prefix_end};
 use super::step::Work;
 use crate::error::{from_store, malformed};
 use crate::subvol::{VOLUME, read_record};
-use crate::txn::Txn;
+use crate::subvolumes::execute_with;
 use crate::{FsResult, Upkeep};
 
 /// A copy that is being counted.
@@ -192,22 +192,17 @@ fn finish(fs: &Upkeep, count: &Count) -> FsResult<()> {
         None => UsageRecord::default(),
         Some(value) => UsageRecord::decode(&value).map_err(|error| malformed(VOLUME, &error))?,
     };
-    let _ledger = fs.admin.lock();
-    let record = read_record(&*fs.store, SubvolId(count.subvol))?;
-    if record.is_none_or(|record| record.detached) {
-        return Ok(());
-    }
     let lane = |offset, operand| Lane { offset, kind: MergeKind::Add, operand };
-    let mut txn = Txn::new(fs);
-    txn.batch().merge(
-        VOLUME,
-        &usage,
-        &[
-            lane(USAGE_FILES_AT, count.found.files.wrapping_sub(known.files)),
-            lane(USAGE_BYTES_AT, count.found.bytes.wrapping_sub(known.bytes)),
-            lane(USAGE_COUNTED_AT, 1),
-        ],
-    );
-    txn.commit()?;
-    Ok(())
+    let lanes = [
+        lane(USAGE_FILES_AT, count.found.files.wrapping_sub(known.files)),
+        lane(USAGE_BYTES_AT, count.found.bytes.wrapping_sub(known.bytes)),
+        lane(USAGE_COUNTED_AT, 1),
+    ];
+    execute_with(fs, &mut fs.admin.lock(), |_, plan| {
+        let record = read_record(&*fs.store, SubvolId(count.subvol))?;
+        if record.is_some_and(|record| !record.detached) {
+            plan.batch().merge(VOLUME, &usage, &lanes);
+        }
+        Ok(())
+    })
 }

@@ -25,10 +25,10 @@ use super::extract::{Extraction, Start};
 use super::step::Work;
 use crate::error::malformed;
 use crate::nodes::Location;
+use crate::plan::{Effect, Plan};
 use crate::search_bases;
 use crate::subvol::{Subvol, VOLUME, read_record};
-use crate::subvolumes::{self, Member};
-use crate::txn::Txn;
+use crate::subvolumes::{Ledger, Member, Through, execute_through, execute_with};
 use crate::{FsResult, Upkeep};
 
 /// Most records that a catch-up takes with the gate held.
@@ -117,7 +117,7 @@ fn advance(fs: &Upkeep, work: &mut Work, job: &mut Job, budget: usize) -> FsResu
         return finish_writable(fs, work, job);
     }
     let mut ledger = fs.admin.lock();
-    swap(fs, work, &mut ledger, job)?;
+    swap(fs, work, &mut ledger, job, None)?;
     drop(ledger);
     tell(fs, &Member::get(fs, job.subvol)?.subvol);
     Ok(false)
@@ -125,33 +125,29 @@ fn advance(fs: &Upkeep, work: &mut Work, job: &mut Job, budget: usize) -> FsResu
 
 /// Begins to prune a subvolume; `None` when it cannot be now.
 fn begin(fs: &Upkeep, id: SubvolId) -> FsResult<Option<Job>> {
-    let mut ledger = fs.admin.lock();
-    let Some(record) = read_record(&*fs.store, id)? else { return Ok(None) };
+    let begun = execute_with(fs, &mut fs.admin.lock(), |ledger, plan| {
+        let Some(record) = read_record(&*fs.store, id)? else { return Ok(None) };
+        let writable = !record.read_only;
+        if record.detached || writable && has_detached(fs, id)? {
+            return Ok(None);
+        }
+        let sibling = sibling(fs, id, &record)?;
+        let target = ledger.new_tree();
+        match sibling {
+            Some((tree, _)) => plan.batch().clone_tree(TreeId(tree), target),
+            None => plan.batch().create_tree(target),
+        }
+        let mut waits = vec![(target, wait(ledger, plan, target))];
+        let mut base = TreeId(record.tree);
+        if writable {
+            base = ledger.new_tree();
+            plan.batch().clone_tree(TreeId(record.tree), base);
+            waits.push((base, wait(ledger, plan, base)));
+        }
+        Ok(Some((record, sibling, (target, base), waits)))
+    })?;
+    let Some((record, sibling, (target, base), waits)) = begun else { return Ok(None) };
     let writable = !record.read_only;
-    if record.detached || writable && has_detached(fs, id)? {
-        return Ok(None);
-    }
-    let sibling = sibling(fs, id, &record)?;
-    let mut txn = Txn::new(fs);
-    let target = ledger.new_tree();
-    match sibling {
-        Some((tree, _)) => txn.batch().clone_tree(TreeId(tree), target),
-        None => txn.batch().create_tree(target),
-    }
-    let mut waits = Vec::new();
-    let sequence = ledger.detach(txn.batch(), DetachedRecord::Tree { tree: target.0 });
-    waits.push((target, sequence));
-    let base = if writable {
-        let base = ledger.new_tree();
-        txn.batch().clone_tree(TreeId(record.tree), base);
-        let sequence = ledger.detach(txn.batch(), DetachedRecord::Tree { tree: base.0 });
-        waits.push((base, sequence));
-        base
-    } else {
-        TreeId(record.tree)
-    };
-    subvolumes::commit(&ledger, &mut txn)?;
-    fs.queue.add_detached(waits.len() as i64);
     let start = if sibling.is_some() { Start::Similar } else { Start::Empty };
     let held = if writable { orphans(fs, id)? } else { Vec::new() };
     let extraction = Extraction::new((base, target), start, record.root, &held);
@@ -166,6 +162,12 @@ fn begin(fs: &Upkeep, id: SubvolId) -> FsResult<Option<Job>> {
         rounds: 0,
         index_base: sibling.map_or(0, |(_, base)| base),
     }))
+}
+
+/// Plans that a tree waits to be removed; returns the number that it waits under.
+fn wait(ledger: &mut Ledger, plan: &mut Plan, tree: TreeId) -> u64 {
+    plan.effect(Effect::Detached);
+    ledger.detach(plan.batch(), DetachedRecord::Tree { tree: tree.0 })
 }
 
 /// Whether something in a subvolume waits to be reclaimed: it is not reachable, but not gone.
@@ -225,22 +227,18 @@ fn finish_writable(fs: &Upkeep, work: &mut Work, job: &mut Job) -> FsResult<bool
     if job.rounds > 1
         || differing(&*fs.store, trees.old, trees.new, CAUGHT_AT_ONCE)? < CAUGHT_AT_ONCE
     {
-        let gate = subvol.quiesce();
-        if let Outcome::Caught(_) = catch_up(&*fs.store, trees, job.root, CAUGHT_AT_ONCE)? {
-            swap(fs, work, &mut ledger, job)?;
-            drop(gate);
+        if swap(fs, work, &mut ledger, job, Some(trees))? {
             drop(ledger);
             tell(fs, &subvol);
             return Ok(false);
         }
     }
     // Too much changed to catch up with the gate held: a later state, while writers run.
-    let mut txn = Txn::new(fs);
-    let base = ledger.new_tree();
-    txn.batch().clone_tree(subvol.tree(), base);
-    let sequence = ledger.detach(txn.batch(), DetachedRecord::Tree { tree: base.0 });
-    subvolumes::commit(&ledger, &mut txn)?;
-    fs.queue.add_detached(1);
+    let (base, sequence) = execute_with(fs, &mut ledger, |ledger, plan| {
+        let base = ledger.new_tree();
+        plan.batch().clone_tree(subvol.tree(), base);
+        Ok((base, wait(ledger, plan, base)))
+    })?;
     drop(ledger);
     let trees = Trees { new: base, ..trees };
     let outcome = catch_up(&*fs.store, trees, job.root, CAUGHT_BESIDE)?;
@@ -262,15 +260,43 @@ fn matches_caught(outcome: Outcome) -> bool {
     }
 }
 
-/// Puts the new tree in place and detaches the old one, in one commit. For a writable subvolume
-/// the gate is held.
-fn swap(fs: &Upkeep, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job) -> FsResult<()> {
-    let Member { subvol, mut record } = Member::get(fs, job.subvol)?;
+/// Puts the new tree in place and detaches the old one, in one commit; with the gate held, and
+/// after it caught up with what changed in `trees`, where a writable subvolume is pruned. `false`:
+/// too much changed.
+fn swap(
+    fs: &Upkeep,
+    work: &mut Work,
+    ledger: &mut Ledger,
+    job: &Job,
+    trees: Option<Trees>,
+) -> FsResult<bool> {
+    let Member { subvol, record } = Member::get(fs, job.subvol)?;
     if record.detached {
-        return Ok(());
+        return Ok(true);
     }
     let old = record.tree;
-    let mut txn = Txn::new(fs);
+    let quiet = [subvol];
+    let quiet = if trees.is_some() { &quiet[..] } else { &[] };
+    let through = Through { quiet, changed: None };
+    let aim = |_: &mut Plan| Ok(());
+    let swapped = execute_through(fs, ledger, through, aim, |ledger, plan| {
+        if let Some(trees) = trees
+            && !matches_caught(catch_up(&*fs.store, trees, job.root, CAUGHT_AT_ONCE)?)
+        {
+            return Ok(false);
+        }
+        plan_swap(fs, ledger, plan, job).map(|()| true)
+    })?;
+    if swapped {
+        // One record was added and one removed.
+        super::step::leave(work, fs, old);
+    }
+    Ok(swapped)
+}
+
+fn plan_swap(fs: &Upkeep, ledger: &mut Ledger, plan: &mut Plan, job: &Job) -> FsResult<()> {
+    let Member { subvol, mut record } = Member::get(fs, job.subvol)?;
+    let old = record.tree;
     record.tree = job.target.0;
     record.pruned = true;
     // The new tree shares nothing with the old one, so neither does what describes it.
@@ -278,17 +304,14 @@ fn swap(fs: &Upkeep, work: &mut Work, ledger: &mut subvolumes::Ledger, job: &Job
         Some(base) if base.complete => job.index_base,
         _ => 0,
     };
-    txn.batch().put(VOLUME, &key::subvolume(job.subvol), &record.encode());
+    plan.batch().put(VOLUME, &key::subvolume(job.subvol), &record.encode());
     for (tree, sequence) in &job.waits {
         if *tree == job.target {
-            txn.batch().delete(VOLUME, &key::detached(*sequence));
+            plan.batch().delete(VOLUME, &key::detached(*sequence));
         }
     }
-    ledger.detach(txn.batch(), DetachedRecord::Tree { tree: old });
-    subvolumes::commit(ledger, &mut txn)?;
-    subvol.set_tree(job.target);
-    // One record was added and one removed.
-    super::step::leave(work, fs, old);
+    ledger.detach(plan.batch(), DetachedRecord::Tree { tree: old });
+    plan.effect(Effect::TreeReplaced(subvol, job.target));
     Ok(())
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn execute_with<T>(
 }
 
 /// As `execute`, for a caller that keeps the ledger.
-pub(super) fn execute_through<T>(
+pub(crate) fn execute_through<T>(
     fs: &Ops,
     ledger: &mut Ledger,
     through: Through<'_>,
@@ -94,6 +94,11 @@ pub(super) fn execute_step<T>(
         Effect::Given(copied) => copied.settle(fs, ledger),
         Effect::GivenApart(place) => ledger.set_apart(*place),
         Effect::HasAll(heir) => ledger.inherited(*heir, Vec::new()),
+        Effect::SubvolumeGone(subvol, maker) => {
+            subvol.set_gone();
+            ledger.removed(*maker);
+            fs.subvols.remove(&fs.nodes, subvol.id);
+        }
         effect => apply(fs, effect),
     });
     drop((locks, gates));

@@ -26,9 +26,9 @@ mod shares;
 mod snapshot;
 
 pub(crate) use copied::Copied;
-pub(crate) use execute::{Gates, Through, execute, execute_with};
+pub(crate) use execute::{Gates, Through, execute, execute_through, execute_with};
 pub(crate) use ledger::{Admin, COUNT_MAX, Ledger};
 pub(crate) use link::{parent_of_root, remove_link};
 pub(crate) use nested::{Inside, Member, inside};
 pub(crate) use rename::rename_across;
-pub(crate) use snapshot::{commit, detach};
+pub(crate) use snapshot::{commit, detach, plan_detach};

@@ -338,7 +338,7 @@ pub(crate) fn detach(fs: &Ops, ledger: &mut Ledger, plan: &mut Plan, id: u64) ->
 }
 
 /// As `detach`, with what follows the commit.
-pub(super) fn plan_detach(
+pub(crate) fn plan_detach(
     fs: &Ops,
     ledger: &mut Ledger,
     plan: &mut Plan,
