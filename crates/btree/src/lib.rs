@@ -1,8 +1,13 @@
 //! The copy-on-write B-tree engine.
 //!
-//! A commit enters at [`BtreeStore`] (`store`), is logged and applied (`commit`, `write`), and
-//! becomes durable with the next checkpoint (`checkpoint`). A read descends a `tree` through
-//! `cell`s, which `nodes` loads. After O. Rodeh, "B-trees, Shadowing, and Clones".
+//! A commit enters at [`BtreeStore`] (`store`), is logged and applied in memory (`commit`,
+//! `write`). It is durable once the log is synced; a `checkpoint` writes the changed nodes, after
+//! which the log is no longer needed. A read descends a `tree` through `cell`s, which `nodes`
+//! loads. After O. Rodeh, "B-trees, Shadowing, and Clones".
+//!
+//! Promises: a checkpoint writes only to units that the last one does not use, so a crash leaves
+//! the last checkpoint and the log behind it. A node is verified against the checksum in its parent
+//! at every read from disk. A clone of a tree is one record, whatever the tree holds.
 
 mod ahead;
 mod budget;

@@ -6,6 +6,11 @@
 //! ([`Data::read`]). Space that a commit freed is punched once the commit is durable
 //! ([`Data::clean_step`]); marking finds free space that clones may have shared ([`Data::mark`]).
 //!
+//! Promises: no byte that a record names is overwritten. A segment takes bytes only from the
+//! opening that created it. Bytes are durable before a record that names them, and punched only
+//! after the commit that freed them is durable. A failed sync is latched: nothing is written after
+//! it until the volume is opened again. A chunk that is not what was written is an error.
+//!
 //! In the order of a write: `options`, `data` (the handle), `write`, `inline` (small bytes),
 //! `window` and `cut` (existing and removed extents), `alloc` (allocation), `segments` (files and
 //! blobs), `barrier` and `upload` (durability); then `read`, `extents`, `truncate`, `share`,

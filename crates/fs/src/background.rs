@@ -1,9 +1,10 @@
 //! Background work, in bounded steps that the daemon's threads drive.
 //!
 //! One step does the first of these that is due: writing the log, a checkpoint, removing unnamed
-//! inodes that nobody holds, emptying expired trash, freeing the nodes of dropped trees, upkeep of
-//! the index. A steady load of removals would starve everything later in that list. So every other
-//! step begins with one of the others, in turn.
+//! inodes that nobody holds, reclaiming what was detached, emptying expired trash, freeing the
+//! nodes of dropped trees, freeing space of contents, counting for quotas, upkeep of the index. A
+//! steady load of removals would starve everything later in that list. So every other step begins
+//! with one of the others, in turn.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,8 +1,15 @@
 //! POSIX semantics: one file per operation; inodes, subvolumes, snapshots, clones.
 //!
-//! A call enters by [`FileSystem`] and is one file in `ops/`. An operation finds its subvolume
-//! (`subvol`), passes its gate, takes locks (`locks`), reads records (`view`, `load`), builds a
-//! batch (`txn`, `edit`) and commits it; the node table (`nodes`) learns what front ends hold.
+//! A call enters by [`FileSystem`] and is one file in `ops/`. An operation passes the gate of its
+//! subvolume (`subvol`) and yields a `plan`: what it locks (`locks`), what it read (`view`,
+//! `load`), the batch, and what front ends (`nodes`) learn. Policies see the plan (`policy`),
+//! and `execute` alone locks, commits and applies it.
+//!
+//! Promises: a change is atomic, to other calls, to snapshots and to a crash. A snapshot shows
+//! every change that returned before it began, and each other one whole or not at all. After
+//! [`Fs::sync`] and `fsync` what returned before is durable; after a crash the volume is in the
+//! state after some change, and that state has everything that was durable. What cannot be read is
+//! an error that names the place, and never taken for absent.
 //!
 //! Modules are listed by floors, in the order in which a request meets them. A file imports nothing
 //! of a higher floor; `xtask/src/tidy/floors.rs` counts the imports that still do.

@@ -1,5 +1,10 @@
 //! Converts kernel requests to file-system calls and back; the only crate that knows FUSE and
-//! errno.
+//! the errno of an answer.
+//!
+//! Promises: the kernel checks permissions, and the file system below checks the rest; no lock is
+//! held here while a call is under way. What a write gave reached the file system before `write`
+//! returns; what a map stored, before `msync`, `fsync` or `munmap` does. What changed without the
+//! kernel's knowledge is invalidated before the answer to the command that changed it.
 
 mod adapter;
 mod attach;

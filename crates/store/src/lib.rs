@@ -2,8 +2,14 @@
 //!
 //! A store is a set of **trees**, each an ordered map of byte keys to byte values. All trees share
 //! one log. An operation enters as a [`Batch`], is appended to the log and applied to the trees;
-//! [`Durable::sync`] makes it durable. Two engines, `btree` and `lsm`, keep the trees; the
-//! rest of a store is written once around them ([`Journaled`]). `testing::MemStore` is the oracle.
+//! [`Durable::sync`] makes it durable. Two engines, `btree` and `lsm`, keep the trees; the rest of
+//! a store is written once around them ([`Journaled`]). `testing::MemStore` is the oracle. The log
+//! is a set of files, or of objects in an object store.
+//!
+//! Promises: a batch is all or nothing, to readers, clones, checkpoints and recovery. Batches
+//! become durable in the order of their numbers, so a crash leaves a prefix of them. A batch that
+//! is refused (`NoSpace`, a limit) changed nothing. After a write or sync that failed, the store is
+//! read-only until it is opened again (`ReadOnly`). Damage is an error that names file and byte.
 
 mod batch;
 mod check;

@@ -1,4 +1,5 @@
-//! Writing and syncing: one thread at a time, the **leader**, takes all buffered records.
+//! Writing and syncing a log of files: one thread at a time, the **leader**, takes all buffered
+//! records.
 //!
 //! ```text
 //! 1. note the last number, under the lock         records appended later go to the next write
@@ -10,9 +11,10 @@
 //! 6. publish how far the log is durable, under the lock, and wake the others
 //! ```
 //!
-//! Only step 2 enforces the order "data before the record that names it". A failure anywhere
-//! latches: after a failed write or sync the on-disk state is unknown, and a retry could report as
-//! durable what the kernel has discarded.
+//! Only step 2 enforces the order "data before the record that names it"; a log of objects
+//! (`objects/send.rs`) does so before it sends one. A failure anywhere latches: after a failed
+//! write or sync the on-disk state is unknown, and a retry could report as durable what the kernel
+//! has discarded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
