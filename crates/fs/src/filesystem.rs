@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use device::Timestamp;
 use inode::{Attr, Caller, FsError, NodeId, SetAttr, SubvolId};
-
-use crate::ops::{
+use ops::handles;
+use ops::posix::{
     access, copy_range, fallocate, forget, fsync, getattr, link, lookup, mkdir, mknod, read,
     readdir, readlink, rename, rmdir, seek, setattr, statfs, symlink, tmpfile, totals, unlink,
     write, xattr,
 };
-use crate::{
-    Allocate, Atime, DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode,
-    Seek, SetXattr, StatFs, SyncScope, WalkControl, handles,
+use vfs::{
+    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
+    SetXattr, StatFs, SyncScope, WalkControl,
 };
+use volume::Atime;
+
+use crate::Fs;
 
 impl FileSystem for Fs {
     fn find_by_number(&self, top: NodeId, node: NodeId) -> FsResult<Entry> {

@@ -2,13 +2,15 @@
 
 use inode::permissions::READ;
 use inode::{Attr, Caller, FsError, NodeId, SubvolId};
+use ops::posix::lookup::check_search;
+use vfs::{Entry, FsResult};
 use vfs::{ListedSnapshot, Snapshots};
+use volume::nodes::Location;
+use volume::subvol::node_of;
+use volume::view::View;
+use volume::{attributes, permit};
 
-use crate::nodes::Location;
-use crate::ops::lookup::check_search;
-use crate::subvol::node_of;
-use crate::view::View;
-use crate::{Entry, Fs, FsResult, attributes, permit};
+use crate::Fs;
 
 impl Snapshots for Fs {
     fn take_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {

@@ -1,16 +1,14 @@
 //! Verbs that ask the policies of the volume, as callers of [`Fs`] call them.
 
+use check::{self, Checks, Gc, GcReport, Repair, RepairReport, VolumeReport};
 use device::Env;
 use device::Timestamp;
 use inode::{Caller, NodeId, SubvolId};
 use store::CheckProgress;
+use vfs::{Entry, FsResult};
+use volume::{CloneInfo, OpenError, Schedule, ScheduleInfo, SnapshotInfo};
 
-use crate::check::{self, Checks};
-
-use crate::{
-    CloneInfo, Entry, Fs, FsResult, Gc, GcReport, OpenError, Repair, RepairReport, Schedule,
-    ScheduleInfo, SnapshotInfo, VolumeReport,
-};
+use crate::Fs;
 
 impl Fs {
     /// Takes a snapshot of a directory: of all that was written before the call.
