@@ -375,10 +375,15 @@ impl<'a> Ops<'a> {
         for chunk in chunks {
             match Lane::decode(*chunk) {
                 Some(lane) if usize::from(lane.offset) <= LANE_OFFSET_MAX => {}
-                lane => return Err(self.reader.malformed("a lane", format!("{lane:?}"))),
+                lane => return Err(self.no_lane(lane)),
             }
         }
         Ok(LaneList { bytes })
+    }
+
+    #[cold]
+    fn no_lane(&self, found: Option<Lane>) -> Malformed {
+        self.reader.malformed("a lane", format!("{found:?}"))
     }
 
     fn ingest(&mut self, tree: u64) -> Result<Op<'a>, Malformed> {
@@ -420,19 +425,10 @@ impl<'a> Ops<'a> {
         Ok(Op::Link { tree, blob, run })
     }
 
-    #[inline]
-    fn op(&mut self) -> Result<Op<'a>, Malformed> {
-        let kind = self.reader.u8()?;
-        let tree = self.reader.varint()?;
+    /// An operation on a whole tree. A function of its own: the others are far more frequent.
+    #[inline(never)]
+    fn op_on_tree(&mut self, kind: u8, tree: u64) -> Result<Op<'a>, Malformed> {
         Ok(match kind {
-            PUT => {
-                let key = self.key()?;
-                let length = self.reader.length(VALUE_BYTES_MAX)?;
-                Op::Put { tree, key, value: self.reader.take(length)? }
-            }
-            DELETE => Op::Delete { tree, key: self.key()? },
-            DELETE_RANGE => Op::DeleteRange { tree, from: self.key()?, to: self.key()? },
-            MERGE => Op::Merge { tree, key: self.key()?, lanes: self.lanes()? },
             CREATE_TREE => Op::CreateTree { tree },
             CLONE_TREE => {
                 let target = self.reader.varint()?;
@@ -447,6 +443,23 @@ impl<'a> Ops<'a> {
             INGEST => self.ingest(tree)?,
             LINK => self.link(tree)?,
             other => return Err(self.reader.malformed("an operation", other.to_string())),
+        })
+    }
+
+    #[inline]
+    fn op(&mut self) -> Result<Op<'a>, Malformed> {
+        let kind = self.reader.u8()?;
+        let tree = self.reader.varint()?;
+        Ok(match kind {
+            PUT => {
+                let key = self.key()?;
+                let length = self.reader.length(VALUE_BYTES_MAX)?;
+                Op::Put { tree, key, value: self.reader.take(length)? }
+            }
+            DELETE => Op::Delete { tree, key: self.key()? },
+            DELETE_RANGE => Op::DeleteRange { tree, from: self.key()?, to: self.key()? },
+            MERGE => Op::Merge { tree, key: self.key()?, lanes: self.lanes()? },
+            kind => return self.op_on_tree(kind, tree),
         })
     }
 }

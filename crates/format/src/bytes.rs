@@ -75,16 +75,26 @@ impl<'a> Reader<'a> {
                 self.at = self.at.saturating_add(length);
                 Ok(slice)
             }
-            None => Err(self
-                .malformed("more bytes", format!("{} of {length} bytes left", self.remaining()))),
+            None => Err(self.too_few(length)),
         }
+    }
+
+    // Errors are made in functions of their own, so that reading a field is a few instructions.
+    #[cold]
+    fn too_few(&self, length: usize) -> Malformed {
+        self.malformed("more bytes", format!("{} of {length} bytes left", self.remaining()))
     }
 
     /// The next bytes as an array.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let slice = self.take(N)?;
-        slice.try_into().map_err(|_| self.malformed("an array", "fewer bytes"))
+        match self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
+            Some(bytes) => {
+                self.at = self.at.saturating_add(N);
+                Ok(*bytes)
+            }
+            None => Err(self.too_few(N)),
+        }
     }
 
     /// One byte.
@@ -137,6 +147,12 @@ impl<'a> Reader<'a> {
             self.at = self.at.saturating_add(1);
             return Ok(u64::from(byte));
         }
+        if let Some(&[low, high]) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk)
+            && high < 0x80
+        {
+            self.at = self.at.saturating_add(2);
+            return Ok(u64::from(low & 0x7f) | u64::from(high) << 7);
+        }
         self.long_varint()
     }
 
@@ -163,10 +179,16 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn length(&mut self, most: usize) -> Result<usize, Malformed> {
         let value = self.varint()?;
-        usize::try_from(value)
-            .ok()
-            .filter(|&value| value <= most)
-            .ok_or_else(|| self.malformed("a length within bounds", value.to_string()))
+        match usize::try_from(value) {
+            Ok(length) if length <= most => Ok(length),
+            _ => Err(self.out_of_bounds("a length within bounds", value)),
+        }
+    }
+
+    /// An error about a number.
+    #[cold]
+    pub(crate) fn out_of_bounds(&self, expected: &'static str, found: u64) -> Malformed {
+        self.malformed(expected, found.to_string())
     }
 
     /// Fails unless everything was read.

@@ -329,12 +329,13 @@ impl LinkedRecord {
     }
 }
 
+#[inline]
 fn narrow(reader: &mut Reader<'_>, most: u32) -> Result<u32, Malformed> {
     let value = reader.varint()?;
-    u32::try_from(value)
-        .ok()
-        .filter(|&value| value <= most)
-        .ok_or_else(|| reader.malformed("a number within bounds", value.to_string()))
+    match u32::try_from(value) {
+        Ok(number) if number <= most => Ok(number),
+        _ => Err(reader.out_of_bounds("a number within bounds", value)),
+    }
 }
 
 #[cfg(test)]

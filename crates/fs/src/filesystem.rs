@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use device::Timestamp;
 use inode::{Attr, Caller, FsError, NodeId, SetAttr, SubvolId};
-
-use crate::ops::{
+use ops::handles;
+use ops::posix::{
     access, copy_range, fallocate, forget, fsync, getattr, link, lookup, mkdir, mknod, read,
     readdir, readlink, rename, rmdir, seek, setattr, statfs, symlink, tmpfile, totals, unlink,
     write, xattr,
 };
-use crate::{
-    Allocate, Atime, DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode,
-    Seek, SetXattr, StatFs, SyncScope, WalkControl, handles,
+use vfs::{
+    Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
+    SetXattr, StatFs, SyncScope, WalkControl,
 };
+use volume::Atime;
+
+use crate::Fs;
 
 impl FileSystem for Fs {
     fn find_by_number(&self, top: NodeId, node: NodeId) -> FsResult<Entry> {
@@ -41,7 +44,7 @@ impl FileSystem for Fs {
     }
 
     fn setattr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> FsResult<Attr> {
-        self.with_room(|| setattr::setattr(self, caller, node, changes))
+        self.with_room(|| setattr::setattr(self, &self.policies(), caller, node, changes))
     }
 
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> FsResult<()> {
@@ -49,11 +52,11 @@ impl FileSystem for Fs {
     }
 
     fn readlink(&self, _caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
-        readlink::readlink(self, node, self.options.atime)
+        readlink::readlink(self, &self.policies(), node, self.options.atime)
     }
 
     fn readlink_untimed(&self, _caller: &Caller, node: NodeId) -> FsResult<Vec<u8>> {
-        readlink::readlink(self, node, Atime::Never)
+        readlink::readlink(self, &self.policies(), node, Atime::Never)
     }
 
     fn mknod(
@@ -63,11 +66,11 @@ impl FileSystem for Fs {
         name: &[u8],
         new: &NewNode,
     ) -> FsResult<Entry> {
-        self.with_room(|| mknod::mknod(self, caller, parent, name, new))
+        self.with_room(|| mknod::mknod(self, &self.policies(), caller, parent, name, new))
     }
 
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], mode: u32) -> FsResult<Entry> {
-        self.with_room(|| mkdir::mkdir(self, caller, parent, name, mode))
+        self.with_room(|| mkdir::mkdir(self, &self.policies(), caller, parent, name, mode))
     }
 
     fn symlink(
@@ -77,11 +80,11 @@ impl FileSystem for Fs {
         name: &[u8],
         target: &[u8],
     ) -> FsResult<Entry> {
-        self.with_room(|| symlink::symlink(self, caller, parent, name, target))
+        self.with_room(|| symlink::symlink(self, &self.policies(), caller, parent, name, target))
     }
 
     fn link(&self, caller: &Caller, node: NodeId, parent: NodeId, name: &[u8]) -> FsResult<Entry> {
-        self.with_room(|| link::link(self, caller, node, parent, name))
+        self.with_room(|| link::link(self, &self.policies(), caller, node, parent, name))
     }
 
     fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<()> {
@@ -109,7 +112,7 @@ impl FileSystem for Fs {
         offset: u64,
         buffer: &mut [u8],
     ) -> FsResult<usize> {
-        read::read(self, caller, node, (offset, self.options.atime), buffer)
+        read::read(self, &self.policies(), caller, node, (offset, self.options.atime), buffer)
     }
 
     fn read_untimed(
@@ -119,15 +122,15 @@ impl FileSystem for Fs {
         offset: u64,
         buffer: &mut [u8],
     ) -> FsResult<usize> {
-        read::read(self, caller, node, (offset, Atime::Never), buffer)
+        read::read(self, &self.policies(), caller, node, (offset, Atime::Never), buffer)
     }
 
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
-        self.with_room(|| write::write(self, caller, node, offset, bytes))
+        self.with_room(|| write::write(self, &self.policies(), caller, node, offset, bytes))
     }
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, mode: u32) -> FsResult<Entry> {
-        self.with_room(|| tmpfile::tmpfile(self, caller, parent, mode))
+        self.with_room(|| tmpfile::tmpfile(self, &self.policies(), caller, parent, mode))
     }
 
     fn seek(&self, caller: &Caller, node: NodeId, offset: u64, what: Seek) -> FsResult<u64> {
@@ -141,7 +144,7 @@ impl FileSystem for Fs {
         range: (u64, u64),
         mode: Allocate,
     ) -> FsResult<()> {
-        let run = || fallocate::fallocate(self, caller, node, range, mode);
+        let run = || fallocate::fallocate(self, &self.policies(), caller, node, range, mode);
         match mode {
             // A failed request for space does not empty the trash: otherwise anyone could have the
             // trash deleted by requesting much.
@@ -157,7 +160,7 @@ impl FileSystem for Fs {
         to: (NodeId, u64),
         length: u64,
     ) -> FsResult<u64> {
-        self.with_room(|| copy_range::copy_range(self, caller, from, to, length))
+        self.with_room(|| copy_range::copy_range(self, &self.policies(), caller, from, to, length))
     }
 
     fn fsync(&self, node: NodeId, scope: SyncScope) -> FsResult<()> {
@@ -175,7 +178,7 @@ impl FileSystem for Fs {
         cookie: u64,
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()> {
-        readdir::readdir(self, caller, directory, cookie, take)
+        readdir::readdir(self, &self.policies(), caller, directory, cookie, take)
     }
 
     fn readdirplus(
@@ -185,11 +188,11 @@ impl FileSystem for Fs {
         cookie: u64,
         take: &mut dyn FnMut(&DirEntry<'_>) -> WalkControl,
     ) -> FsResult<()> {
-        readdir::readdirplus(self, caller, directory, cookie, take)
+        readdir::readdirplus(self, &self.policies(), caller, directory, cookie, take)
     }
 
     fn statfs(&self, node: NodeId) -> FsResult<StatFs> {
-        statfs::statfs_at(self, node)
+        statfs::statfs_at(self, &self.policies(), node)
     }
 
     fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<Vec<u8>> {
@@ -208,14 +211,16 @@ impl FileSystem for Fs {
         value: &[u8],
         mode: SetXattr,
     ) -> FsResult<()> {
-        match self.with_room(|| xattr::setxattr(self, caller, node, name, value, mode)) {
+        match self
+            .with_room(|| xattr::setxattr(self, &self.policies(), caller, node, name, value, mode))
+        {
             Err(FsError::FileTooLarge) => Err(FsError::NoSpace),
             result => result,
         }
     }
 
     fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> FsResult<()> {
-        xattr::removexattr(self, caller, node, name)
+        xattr::removexattr(self, &self.policies(), caller, node, name)
     }
 
     fn now(&self) -> Timestamp {

@@ -13,18 +13,19 @@ use format::entry_record::Target;
 use format::inode_record::FileKind;
 use inode::permissions::HAS_ACL;
 use inode::{Attr, Caller, Kind, NodeId};
+use ops::subvolumes::heirs_below::Scope;
 use search::cluster::Fields;
 use search::query::{Accounts, Context, Expr};
 use search::{
     CARRY_NOTHING, Details, Match, NamedEntry, Outcome, Records, Request, Row, Sort, Start, Stored,
 };
 use store::{Pinned, TreeId};
+use vfs::{Entry, FileSystem, FsResult};
+use volume::attributes;
+use volume::error::{from_search, from_store};
+use volume::nodes::Location;
 
-use crate::error::from_store;
-use crate::nodes::Location;
-use crate::search_call::from_search;
-use crate::subvolumes::heirs_below::Scope;
-use crate::{Entry, FileSystem, Fs, FsResult, attributes};
+use crate::Fs;
 
 /// A query from one path.
 #[derive(Clone, Copy)]

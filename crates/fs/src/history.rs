@@ -8,8 +8,10 @@
 
 use device::Timestamp;
 use inode::{Attr, Caller, FsError, Kind, NodeId};
+use vfs::{Entry, FileSystem, Follow, FsResult};
+use volume::{SnapshotInfo, SnapshotsOf};
 
-use crate::{Entry, FileSystem, Follow, FsResult, SnapshotInfo, SnapshotsOf, Volume};
+use crate::Volume;
 
 /// The object at a path at some time.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 
 use format::acl::ACCESS;
 use inode::{Caller, FsError, Kind, NodeId};
+use ops::subvolumes::heirs_below::Scope;
 use search::{Details, Outcome, Row};
+use vfs::{Entry, FileSystem, Follow, FsResult, WalkControl};
 
 use crate::find::{Search, add};
 use crate::history::history;
-use crate::subvolumes::heirs_below::Scope;
-use crate::{Entry, FileSystem, Find, Follow, FsResult, Matches, Version, Volume, WalkControl};
+use crate::{Find, Matches, Version, Volume};
 
 /// Requests about paths.
 pub trait Paths {

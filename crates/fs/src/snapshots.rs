@@ -2,12 +2,15 @@
 
 use inode::permissions::READ;
 use inode::{Attr, Caller, FsError, NodeId, SubvolId};
+use ops::posix::lookup::check_search;
+use vfs::{Entry, FsResult};
 use vfs::{ListedSnapshot, Snapshots};
+use volume::nodes::Location;
+use volume::subvol::node_of;
+use volume::view::View;
+use volume::{attributes, permit};
 
-use crate::nodes::Location;
-use crate::ops::lookup::check_search;
-use crate::view::View;
-use crate::{Entry, Fs, FsResult, attributes, permit};
+use crate::Fs;
 
 impl Snapshots for Fs {
     fn take_snapshot(&self, caller: &Caller, directory: NodeId, name: &[u8]) -> FsResult<()> {
@@ -53,7 +56,7 @@ impl Snapshots for Fs {
         let names = self.snapshot_names(&subvol, dir)?;
         // The copy of a directory has its number.
         let listed = |(name, id)| {
-            let (number, root) = (SubvolId(id), Fs::node_of(id, dir));
+            let (number, root) = (SubvolId(id), node_of(id, dir));
             ListedSnapshot { name, number, root }
         };
         Ok(names.into_iter().map(listed).collect())
@@ -63,7 +66,7 @@ impl Snapshots for Fs {
         let root = || -> FsResult<Option<NodeId>> {
             let (subvol, dir) = self.place(directory)?;
             let id = self.snapshot_id(&format::key::snapshot_name(subvol.lineage, dir, name))?;
-            Ok(id.map(|id| Fs::node_of(id, dir)))
+            Ok(id.map(|id| node_of(id, dir)))
         };
         root().is_ok_and(|root| root.is_some_and(|root| self.nodes.is_held(root)))
     }

@@ -18,14 +18,12 @@ use format::key::{self, Parsed, Part};
 use inode::FsError;
 use search::NamedEntry;
 use store::{Diff, KeyRange, Pinned};
+use vfs::FsResult;
 use vfs::is_cancelled;
+use volume::error::{from_search, from_store, malformed};
 
 use super::mounts::Mounts;
 use super::side::{Half, NEW, OLD, Side, Slot};
-use crate::FsResult;
-
-use crate::error::{from_store, malformed};
-use crate::search_call::from_search;
 
 /// Takes an entry of a directory: where it is, and its record.
 type Take<'t, G> = &'t mut dyn FnMut(&mut G, Slot, &[u8]) -> FsResult<()>;

@@ -10,12 +10,12 @@ use format::extent::{self, Extent};
 use format::key::{self, Parsed};
 use inode::{Attr, FsError};
 use store::{KeyRange, Pinned, Store};
+use vfs::FsResult;
+use volume::error::{from_store, malformed};
 
 use super::change::{ChangeKind, Difference, Field, Fields};
 use super::gather::{Noted, Pair};
 use super::side::{NEW, Name, OLD, Seen, Side, Stored};
-use crate::FsResult;
-use crate::error::{from_store, malformed};
 
 /// Bytes of all paths of one inode in both states that are held at once.
 const PATHS_BYTES_MAX: usize = 64 << 20;

@@ -12,11 +12,10 @@ use format::entry_record::Target;
 use format::subvolume_record::SubvolumeRecord;
 use search::NamedEntry;
 use store::TreeId;
+use vfs::FsResult;
+use volume::error::{from_search, inconsistent};
 
 use super::side::{Half, NEW, Name, OLD, Side, Slot};
-use crate::FsResult;
-use crate::error::inconsistent;
-use crate::search_call::from_search;
 
 /// Two directories to compare; one may be absent.
 pub(super) struct Task {

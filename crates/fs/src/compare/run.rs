@@ -10,16 +10,16 @@ use format::key::{self, Parsed, Part};
 use inode::{Caller, FsError, NodeId};
 use search::{CARRY_NOTHING, Records};
 use store::{KeyRange, Pinned};
+use vfs::FsResult;
+use volume::error::{from_search, from_store, malformed};
+use volume::subvol::VOLUME;
 
 use super::change::{Compared, Difference};
 use super::gather::{Gathering, Noted, Notes, Pair};
 use super::judge::{Judge, Verdict};
 use super::mounts::{Mounts, Task, half};
 use super::side::{NEW, Side};
-use crate::error::{from_store, malformed};
-use crate::search_call::from_search;
-use crate::subvol::VOLUME;
-use crate::{Fs, FsResult};
+use crate::Fs;
 
 /// Most inodes that are noted at one time.
 const INODES_MAX: usize = 1 << 17;

@@ -14,10 +14,9 @@ use inode::permissions::{EXECUTE, READ};
 use inode::{Attr, Caller, Ino, NodeId, SubvolId};
 use search::{NamedEntry, Records};
 use store::{KeyRange, TreeId};
-
-use crate::error::{from_store, inconsistent, malformed};
-use crate::search_call::from_search;
-use crate::{FsResult, attributes};
+use vfs::FsResult;
+use volume::attributes;
+use volume::error::{from_search, from_store, inconsistent, malformed};
 
 /// Deepest directory whose parents are followed: more are a loop.
 const DEPTH_MAX: usize = 1 << 20;

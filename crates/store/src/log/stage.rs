@@ -65,6 +65,10 @@ impl Stages {
         into.parts.resize_with(STAGES, TakenRecords::default);
         for (stage, part) in self.0.iter().zip(&mut into.parts) {
             let mut stage = stage.0.lock();
+            // Most threads have written nothing since the last time.
+            if stage.records.is_empty() {
+                continue;
+            }
             std::mem::swap(&mut *stage, &mut part.staged);
             part.staged.leave(last, &mut stage);
         }
@@ -86,6 +90,9 @@ impl Staged {
 
     /// Moves the records after `last` to another stage, which is empty.
     fn leave(&mut self, last: u64, to: &mut Staged) {
+        if self.records.last().is_none_or(|record| record.lsn <= last) {
+            return;
+        }
         let kept = self.records.partition_point(|record| record.lsn <= last);
         let start = self.start(kept);
         to.bytes.extend_from_slice(&self.bytes[start..]);

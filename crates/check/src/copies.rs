@@ -1,0 +1,108 @@
+//! The copies of the volume's own records: they can be read, and agree with the originals.
+
+use format::Corruption;
+use format::kept_twice::UNCOUNTED_KEY;
+use store::{Error, Pinned, UNREAD};
+use vfs::FsResult;
+use volume::error::from_store;
+use volume::own::{COPY, differences, is_damage, is_of_own};
+use volume::readable::Scan;
+use volume::subvol::VOLUME;
+
+use super::Checks;
+use super::look::{self, Look};
+use super::{Checker, Edit, Fix, Problem, ProblemKind};
+
+impl Checker<'_, '_> {
+    /// Checks the copies. Their absence is reported only if the volume says that it has them: an
+    /// older volume gets copies when it is opened for writing.
+    pub(super) fn check_copies(&mut self) -> FsResult<()> {
+        let has_copies = self.fs.own.noted().has_copies();
+        if !exists(self.pin)? {
+            if has_copies {
+                let what = "the volume's records have no copies".to_owned();
+                let problem = Problem::new(ProblemKind::Structure, what);
+                self.found(Problem { fix: Checks::of(self.fs).may_renew(), ..problem });
+            }
+            return Ok(());
+        }
+        let mut scan = Scan::new(self.pin, COPY, &[])?;
+        while scan.advance()? {}
+        for lost in &scan.lost {
+            let what = format!("a copy of the volume's records cannot be read: {}", lost.damage);
+            let problem = Problem::new(ProblemKind::Unreadable, what);
+            let problem = problem.in_file(&lost.damage.file, lost.damage.offset);
+            self.found(Problem { fix: Checks::of(self.fs).renews(&lost.damage), ..problem });
+        }
+        if !has_copies || !scan.lost.is_empty() {
+            return Ok(());
+        }
+        let mut wrong = Vec::new();
+        let from_copies = &self.table.from_copies;
+        let compared = differences(self.pin, &mut |key, own, _| {
+            if from_copies.contains(key) {
+                // The copy is right; the check of the table reported the original.
+                return Ok(());
+            }
+            let edit = match own {
+                Some(value) => Edit::Put(COPY, key.to_vec(), value.to_vec()),
+                None => Edit::Delete(COPY, key.to_vec()),
+            };
+            wrong.push((format!("the volume's record {key:02x?} differs from its copy"), edit));
+            Ok(())
+        });
+        match compared {
+            // The check of the table reported the damage, and a part proves nothing.
+            Err(error) if is_damage(&error) => return Ok(()),
+            compared => compared.map_err(from_store)?,
+        }
+        for (what, edit) in wrong {
+            let fix = Fix::Edits("rewrite the copy", vec![edit]);
+            self.found(Problem::new(ProblemKind::Structure, what).repaired_by(fix));
+        }
+        Ok(())
+    }
+}
+
+impl Checker<'_, '_> {
+    /// Whether there is a note that counts were lost.
+    pub(super) fn has_note(&self) -> FsResult<bool> {
+        Ok(look::exists(self.pin, VOLUME, &UNCOUNTED_KEY)? == Look::Found(()))
+    }
+
+    /// Removes the note that counts were lost, once all were counted again and are right.
+    pub(super) fn check_note(&mut self) {
+        if !self.recounts {
+            return;
+        }
+        let what = "what is charged and counted was lost with damaged records".to_owned();
+        let problem = Problem::new(ProblemKind::Quota, what);
+        let are_right = self.charges_are_right
+            && self.counts_are_compared
+            && self.report.problems.iter().all(|problem| problem.fix.is_none());
+        let edits = vec![Edit::Delete(VOLUME, UNCOUNTED_KEY.to_vec())];
+        let fix = Fix::Edits("record that it was recounted", edits);
+        self.found(Problem { fix: are_right.then_some(fix), ..problem });
+    }
+}
+
+impl Checks<'_> {
+    /// The repair that rebuilds the damaged one of the two trees; none for a read that failed.
+    pub(super) fn renews(&self, damage: &Corruption) -> Option<Fix> {
+        self.may_renew().filter(|_| damage.structure != UNREAD)
+    }
+
+    /// The same, if anything may be changed.
+    fn may_renew(&self) -> Option<Fix> {
+        let may = self.store.read_only().is_none() || is_of_own(&self.store.unknown());
+        may.then_some(Fix::Own)
+    }
+}
+
+fn exists(pin: &dyn Pinned) -> FsResult<bool> {
+    match pin.scan(COPY, store::KeyRange::all()) {
+        Err(Error::NoTree(_)) => Ok(false),
+        Err(Error::Corrupt(_) | Error::Missing { .. }) | Ok(_) => Ok(true),
+        Err(error) => Err(from_store(error)),
+    }
+}

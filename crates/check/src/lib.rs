@@ -1,0 +1,282 @@
+//! Checks a whole volume, and repairs it.
+//!
+//! 1. The store checks itself: nodes, reference counts, the log (`btree::check`). The header is
+//!    compared with its copy (`header`).
+//! 2. Contents are read, each stored range once (`data::check`), and pages are counted; files of
+//!    segments belong to this volume (`segments`).
+//! 3. The volume's own tree: subvolumes, names of snapshots, what waits to be removed (`table`),
+//!    trees that it does not name (`unnamed`), and the copies of its records (`copies`).
+//! 4. Each subvolume's tree: directories and their entries (`tree`), inodes with several names and
+//!    extents without an owner (`linked`), extents of files (`contents`). Of a snapshot only the
+//!    differences from a verified tree are checked (`shared`).
+//! 5. Files of the index (`index`).
+//!
+//! Steps 2 to 5 read one pinned state, while other operations run. What cannot be read is skipped
+//! and reported (`look`), and nothing is concluded from it: unknown never counts as absent.
+//!
+//! Memory is bounded by the volume's subvolumes, a bit or two for each inode number of one tree, a
+//! few bytes a node, and 24 KiB for 64 MiB of contents.
+//!
+//! A repair (`repair`) needs a volume that no other process has open. It repairs each problem by
+//! one commit (`fix`, `keep`), and then checks the volume again, until nothing repairable is left.
+//! So after a crash anywhere the next run continues.
+
+mod collect;
+mod contents;
+mod copies;
+mod counters;
+mod entries;
+mod fix;
+mod index;
+mod join;
+mod keep;
+mod linked;
+mod lists;
+pub mod look;
+mod missing;
+mod mounted;
+mod mounts;
+mod offline;
+mod problem;
+mod quota;
+mod quota_place;
+mod repair;
+mod segments;
+mod sets;
+mod shared;
+mod small;
+mod table;
+mod tree;
+mod unnamed;
+mod unread;
+mod whereabouts;
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use data::ContentCheck;
+use device::Env;
+use format::volume::VolumeHeader;
+use inode::NameHash;
+use opening::{engine, header};
+use store::{CheckProgress, Pinned, Store, TreeId};
+use upkeep::Upkeep;
+use vfs::FsResult;
+use volume::error::from_store;
+use volume::{OpenError, OpenOptions, own};
+
+pub use collect::{Garbage, GarbageKind, Gc, GcReport};
+pub use offline::check_offline;
+pub use problem::{Action, Problem, ProblemKind, VolumeReport};
+pub use repair::{Repair, RepairReport, repair};
+
+pub use problem::{Edit, Fix, Stray};
+pub use unnamed::trees_without_records;
+
+use table::Table;
+use unread::PastUnread;
+
+/// Nodes whose extents are read in one step.
+const NODES_A_STEP: usize = 16;
+/// What a record counts as in the progress, in bytes.
+const RECORD_BYTES: u64 = 128;
+
+/// Opens a volume by a header that was already read, with a layer before the store, and all that
+/// upkeep needs of checks. Creates a missing copy of the header: the store has verified by now that
+/// the header is its own.
+pub fn open(
+    env: Env,
+    header: VolumeHeader,
+    options: &OpenOptions,
+    through: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
+) -> Result<Upkeep, OpenError> {
+    let (store, own) = own::over(engine::open(&env, &header, options)?)?;
+    let hash = NameHash::new(header.hash_key);
+    let store = (through(store), own);
+    let upkeep = Upkeep::open(env, store, header, options, (hash, trees_without_records))?;
+    if !upkeep.options.read_only && upkeep.env.objects.is_none() {
+        header::keep_copy(&*upkeep.env.device, &upkeep.header);
+    }
+    Ok(upkeep)
+}
+
+/// Checks and repairs of an open volume.
+#[derive(Clone, Copy)]
+pub struct Checks<'a> {
+    upkeep: &'a Upkeep,
+}
+
+impl<'a> Checks<'a> {
+    /// Those of a volume.
+    pub fn of(upkeep: &'a Upkeep) -> Checks<'a> {
+        Checks { upkeep }
+    }
+}
+
+impl Deref for Checks<'_> {
+    type Target = Upkeep;
+
+    fn deref(&self) -> &Upkeep {
+        self.upkeep
+    }
+}
+
+/// A check under way.
+pub(crate) struct Checker<'a, 'p> {
+    pub(crate) fs: &'a Upkeep,
+    pub(crate) pin: &'a dyn Pinned,
+    pub(crate) report: VolumeReport,
+    table: Table,
+    pub(crate) contents: ContentCheck,
+    /// Verified trees, with which snapshots are compared.
+    clean: shared::CleanTrees,
+    progress: CheckProgress<'p>,
+    done: u64,
+    total: u64,
+    /// Whether the charges of quotas match the inodes, as far as they were compared.
+    charges_are_right: bool,
+    /// Whether counts were lost, so that each subvolume's counts are compared with its contents.
+    recounts: bool,
+    /// Whether the counts of all subvolumes were compared with their contents.
+    counts_are_compared: bool,
+    /// The greatest number of an inode that was met.
+    pub(crate) greatest_ino: u64,
+}
+
+impl Checker<'_, '_> {
+    /// Adds a problem.
+    pub(crate) fn found(&mut self, problem: Problem) {
+        self.report.add(problem);
+    }
+
+    /// Counts work; returns whether to continue.
+    pub(crate) fn did(&mut self, bytes: u64) -> bool {
+        self.done += bytes;
+        let total = self.total.max(self.done);
+        self.report.stopped |= (self.progress)(self.done, total).is_break();
+        !self.report.stopped
+    }
+
+    /// As [`Checker::did`], for one record of many.
+    pub(crate) fn did_record(&mut self) -> bool {
+        self.report.records += 1;
+        self.done += RECORD_BYTES;
+        if self.done % (RECORD_BYTES * 1024) >= RECORD_BYTES {
+            return !self.report.stopped;
+        }
+        self.did(0)
+    }
+}
+
+impl Checks<'_> {
+    /// Reads and verifies everything that the volume has on disk, while other operations run, and
+    /// changes nothing. `progress` receives the bytes done and an estimate of their total, and may
+    /// cancel the check. What the disk cannot read is reported, and the rest is checked.
+    pub fn check_volume(&self, progress: CheckProgress<'_>) -> FsResult<VolumeReport> {
+        let pin = self.store.pin().map_err(from_store)?;
+        let pin = PastUnread::new(&*pin);
+        let expected = self.expected_bytes(&pin)?;
+        let mut store_done = 0;
+        let mut beside = |done: u64, total: u64| {
+            store_done = done.max(store_done);
+            progress(done, total.saturating_add(expected))
+        };
+        let store = self.store.check(&mut beside).map_err(from_store)?;
+        let done = store_done.max(store.bytes);
+        self.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
+    }
+
+    /// Steps 2 to 5.
+    pub fn check_state(
+        &self,
+        pin: &PastUnread<'_>,
+        store: store::CheckReport,
+        (done, total): (u64, u64),
+        progress: CheckProgress<'_>,
+    ) -> FsResult<VolumeReport> {
+        let mut report = VolumeReport { stopped: store.stopped, ..VolumeReport::default() };
+        for finding in &store.findings {
+            report.add(Problem::of_store(finding));
+        }
+        report.problems_count = report.problems_count.max(store.findings_count);
+        report.unread |= store.unread;
+        report.store = store;
+        if report.stopped {
+            return Ok(report);
+        }
+        match header::headers(&self.env) {
+            Ok(headers) => {
+                for fault in headers.faults(Some(&self.header)) {
+                    report.add(Problem::of_header(fault));
+                }
+            }
+            Err(error) => {
+                let problem = Problem::new(ProblemKind::Unreadable, error.to_string());
+                report.add(problem.in_file(format::volume::FILE, 0));
+            }
+        }
+        let table = Table::read(self, pin, &mut report)?;
+        let trees: Vec<TreeId> = table.trees().collect();
+        let contents = ContentCheck::new(trees);
+        let clean = shared::CleanTrees::default();
+        let mut checker = Checker {
+            fs: self,
+            pin,
+            report,
+            table,
+            contents,
+            clean,
+            progress,
+            done,
+            total,
+            charges_are_right: false,
+            recounts: false,
+            counts_are_compared: true,
+            greatest_ino: 0,
+        };
+        checker.run()?;
+        checker.report.unread |= pin.met();
+        Ok(checker.report)
+    }
+
+    /// An estimate of the bytes to check, without the store's own.
+    fn expected_bytes(&self, pin: &dyn Pinned) -> FsResult<u64> {
+        let mut ignored = VolumeReport::default();
+        let table = Table::read(self, pin, &mut ignored)?;
+        let records = table.files().saturating_mul(2 * RECORD_BYTES);
+        Ok(table.content_bytes().saturating_add(records))
+    }
+}
+
+impl Checker<'_, '_> {
+    fn run(&mut self) -> FsResult<()> {
+        self.recounts = self.has_note()?;
+        loop {
+            let before = self.contents.bytes;
+            let step = self.fs.data.check_step(&mut self.contents, self.pin, NODES_A_STEP);
+            let more = step.map_err(from_store)?;
+            if !self.did(self.contents.bytes - before) {
+                return Ok(());
+            }
+            if !more {
+                break;
+            }
+        }
+        self.report.extents = self.contents.extents;
+        self.report.data_bytes = self.contents.bytes;
+        self.segments()?;
+        self.check_table()?;
+        self.check_copies()?;
+        for id in self.table.alone() {
+            self.subvolume(id)?;
+            if self.report.stopped {
+                return Ok(());
+            }
+        }
+        self.check_next_ino();
+        self.check_quotas()?;
+        self.check_index()?;
+        self.check_note();
+        Ok(())
+    }
+}

@@ -1,0 +1,381 @@
+//! The volume's own tree: subvolumes, names of snapshots, what waits to be removed, bases of the
+//! index, counters; and which trees there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use format::base_record::BaseRecord;
+use format::candidate;
+use format::cluster_limits::ClusterLimitsRecord;
+use format::detached_record::DetachedRecord;
+use format::inherited_record::InheritedRecord;
+use format::inode_record::LinkedRecord;
+use format::key::{self, Counter, Part};
+use format::received_record::{self, ReceivedRecord};
+use format::retention::{self, HoldRecord, ScheduleRecord};
+use format::scan_record::ScanRecord;
+use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use format::trash::TrashRecord;
+use format::usage;
+use ops::subvolumes::COUNT_MAX;
+use store::{LostRange, Pinned, TreeId};
+use upkeep::Upkeep;
+use vfs::FsResult;
+use volume::own::COPY;
+use volume::readable::Scan;
+use volume::subvol::VOLUME;
+
+use super::Checks;
+use super::look::{self, Look, touches};
+use super::missing::{gone, only_in_copies, put_back};
+use super::{Checker, Edit, Fix, Problem, ProblemKind, VolumeReport};
+
+/// What the volume's tree holds.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) subvolumes: BTreeMap<u64, SubvolumeRecord>,
+    /// What copies inherit.
+    pub(super) inherited: BTreeMap<u64, InheritedRecord>,
+    /// Subvolumes of which copies were taken.
+    pub(super) sources: BTreeSet<u64>,
+    /// Subvolume of the volume's root.
+    pub(super) root: u64,
+    pub(super) names: Vec<(u64, u64, Vec<u8>, u64)>,
+    orphans: Vec<(u64, u64)>,
+    pub(super) detached: BTreeMap<u64, DetachedRecord>,
+    usage: BTreeMap<u64, UsageRecord>,
+    pub(super) bases: BTreeMap<u64, BaseRecord>,
+    pub(super) scans: BTreeMap<u64, ScanRecord>,
+    segments: BTreeMap<u64, i64>,
+    pub(super) counters: BTreeMap<u8, u64>,
+    next_detached: u64,
+    /// What part of it cannot be read, or does not decode.
+    pub(super) lost: Vec<LostRange>,
+    /// Keys of records that only their copies have whole, and that were read from the copies.
+    pub(super) from_copies: BTreeSet<Vec<u8>>,
+    /// Subvolumes whose trees also belong to others.
+    pub(super) sharing: BTreeSet<u64>,
+}
+
+impl Table {
+    /// Reads it, and reports what cannot be read or does not decode.
+    pub(super) fn read(
+        fs: &Upkeep,
+        pin: &dyn Pinned,
+        report: &mut VolumeReport,
+    ) -> FsResult<Table> {
+        let mut table = Table { root: fs.root_subvol()?.id.0, ..Table::default() };
+        let mut scan = Scan::new(pin, VOLUME, &[])?;
+        let mut malformed_records = Vec::new();
+        while scan.advance()? {
+            if let Err(malformed) = table.take(&scan.key, &scan.value) {
+                malformed_records.push((scan.key.clone(), malformed));
+            }
+        }
+        let mut not_decoded = Vec::new();
+        let is_whole = scan.lost.is_empty();
+        let copies = if is_whole { only_in_copies(fs, pin)? } else { BTreeMap::new() };
+        for (key, malformed) in malformed_records {
+            let what = format!("the volume's record {key:02x?}: {malformed}");
+            let problem = Problem::new(ProblemKind::Structure, what);
+            if let Some(copy) = copies.get(&key) {
+                table.from_copies.insert(key.clone());
+                report.add(problem.repaired_by(put_back(&key, copy)));
+            } else {
+                report.add(problem);
+                not_decoded.push(look::not_decoded(VOLUME, &key, malformed));
+            }
+        }
+        for (key, copy) in copies {
+            if table.from_copies.insert(key.clone()) {
+                report.add(gone(&key, &copy));
+            }
+            // It was decoded before.
+            table.take(&key, &copy).unwrap_or_default();
+        }
+        for range in &scan.lost {
+            let what =
+                format!("a part of the table of subvolumes cannot be read: {}", range.damage);
+            let mut problem = Problem::new(ProblemKind::Unreadable, what);
+            if fs.own.noted().has_copies() {
+                table.take_copies(pin, range)?;
+                problem.fix = Checks::of(fs).renews(&range.damage);
+            }
+            report.add(problem.in_file(&range.damage.file, range.damage.offset));
+        }
+        table.lost = scan.lost;
+        table.lost.append(&mut not_decoded);
+        Ok(table)
+    }
+
+    /// Uses the copies of what cannot be read. If those cannot be read either, this reports it.
+    fn take_copies(&mut self, pin: &dyn Pinned, lost: &LostRange) -> FsResult<()> {
+        let mut scan = Scan::new(pin, COPY, &[])?;
+        while scan.advance()? {
+            let is_lost = scan.key >= lost.from && lost.to.as_ref().is_none_or(|to| scan.key < *to);
+            if is_lost && let Err(malformed) = self.take(&scan.key, &scan.value) {
+                tracing::debug!(%malformed, "cannot decode the copy of a record");
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), format::Malformed> {
+        let prefix = key.get(..1).unwrap_or_default();
+        let number = || key::parse_number(key);
+        if prefix == key::SUBVOLUMES_PREFIX {
+            let record = SubvolumeRecord::decode(value)?;
+            self.sources.insert(record.source.0);
+            self.subvolumes.insert(number()?, record);
+        } else if prefix == format::inherited_record::INHERITED_PREFIX {
+            self.inherited.insert(number()?, InheritedRecord::decode(value)?);
+        } else if prefix == key::SNAPSHOT_NAMES_PREFIX {
+            let (lineage, directory, name) = key::parse_snapshot_name(key)?;
+            let mut reader = format::Reader::new("snapshot name", value);
+            let id = reader.u64()?;
+            self.names.push((lineage, directory, name.to_vec(), id));
+        } else if prefix == key::ORPHANS_PREFIX {
+            self.orphans.push(key::parse_orphan(key)?);
+        } else if prefix == key::DETACHED_PREFIX {
+            let sequence = number()?;
+            if sequence < COUNT_MAX {
+                self.next_detached = self.next_detached.max(sequence + 1);
+            }
+            self.detached.insert(sequence, DetachedRecord::decode(value)?);
+        } else if prefix == key::TRASH_PREFIX {
+            key::parse_trash(key)?;
+            TrashRecord::decode(value)?;
+        } else if prefix == retention::SCHEDULES_PREFIX {
+            retention::parse_schedule(key)?;
+            ScheduleRecord::decode(value)?;
+        } else if prefix == retention::HOLDS_PREFIX {
+            retention::parse_hold(key)?;
+            HoldRecord::decode(value)?;
+        } else if prefix == received_record::RECEIVED_PREFIX {
+            number()?;
+            ReceivedRecord::decode(value)?;
+        } else if key == key::CLUSTER_LIMITS_KEY {
+            ClusterLimitsRecord::decode(value)?;
+        } else if prefix == key::USAGE_PREFIX {
+            self.usage.insert(number()?, UsageRecord::decode(value)?);
+        } else if prefix == key::BASES_PREFIX {
+            self.bases.insert(number()?, BaseRecord::decode(value)?);
+        } else if prefix == key::SEGMENTS_PREFIX {
+            self.segments.insert(number()?, usage::decode(value)?);
+        } else if key.len() == 9 && key == key::scan(number()?) {
+            self.scans.insert(number()?, ScanRecord::decode(value)?);
+        } else if key.len() == 2 && prefix == &key::counter(Counter::Epoch)[..1] {
+            let mut reader = format::Reader::new("counter", value);
+            self.counters.insert(key[1], reader.u64()?);
+        }
+        Ok(())
+    }
+
+    /// The trees that hold extents.
+    pub(super) fn trees(&self) -> impl Iterator<Item = TreeId> {
+        self.subvolumes.values().map(|record| TreeId(record.tree))
+    }
+
+    /// The subvolumes that are not removed, those that are not copies first.
+    pub(super) fn live(&self) -> Vec<u64> {
+        let live = self.subvolumes.iter().filter(|(_, record)| !record.detached);
+        live.map(|(&id, _)| id).collect()
+    }
+
+    /// Those of them whose trees are checked: no tree is checked twice, for two subvolumes.
+    pub(super) fn alone(&self) -> Vec<u64> {
+        let live = self.live();
+        live.into_iter().filter(|id| !self.sharing.contains(id)).collect()
+    }
+
+    /// Bytes of contents that segments count.
+    pub(super) fn content_bytes(&self) -> u64 {
+        let pages = self.segments.values().map(|&pages| pages.max(0) as u64);
+        pages.fold(0, u64::saturating_add).saturating_mul(u64::from(data::CHUNK_BYTES))
+    }
+
+    /// An estimate of the inodes to check.
+    pub(super) fn files(&self) -> u64 {
+        self.live()
+            .iter()
+            .filter_map(|id| self.usage.get(id))
+            .map(|usage| usage.files.max(0) as u64)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Whether a directory waits to be reclaimed; unsure counts as yes.
+    pub(super) fn waits(&self, subvol: u64, dir: u64) -> bool {
+        touches(&self.lost, &key::DETACHED_PREFIX)
+            || self.detached.values().any(|record| {
+                matches!(*record, DetachedRecord::Directory { subvolume, directory, .. }
+                    if (subvolume, directory) == (subvol, dir))
+            })
+    }
+
+    /// Whether a subvolume waits to be reclaimed; unsure counts as yes.
+    pub(super) fn subvolume_waits(&self, id: u64) -> bool {
+        touches(&self.lost, &key::DETACHED_PREFIX)
+            || self
+                .detached
+                .values()
+                .any(|other| *other == DetachedRecord::Subvolume { subvolume: id })
+    }
+
+    /// Whether something of a subvolume waits to be reclaimed; unsure counts as yes.
+    pub(super) fn has_detached(&self, subvol: u64) -> bool {
+        !self.lost.is_empty()
+            || self.detached.values().any(|record| {
+                matches!(*record, DetachedRecord::Directory { subvolume, .. }
+                    if subvolume == subvol)
+            })
+    }
+
+    /// Whether an index of a lineage is being scanned into.
+    pub(super) fn scans(&self, lineage: u64) -> bool {
+        self.scans.get(&lineage).is_some_and(|scan| scan.pending != 0)
+    }
+
+    /// Has a detached directory reclaimed.
+    pub(super) fn detach(&self, subvolume: u64, directory: u64) -> Fix {
+        let record = DetachedRecord::Directory { subvolume, directory, kept_while_held: false };
+        self.wait("have it reclaimed", record)
+    }
+
+    pub(super) fn wait(&self, what: &'static str, record: DetachedRecord) -> Fix {
+        let counter = key::counter(Counter::NextDetached);
+        let known = self.counters.get(&counter[1]).copied().unwrap_or(0);
+        let sequence = self.next_detached.max(known);
+        let next = sequence.saturating_add(1).to_le_bytes().to_vec();
+        Fix::Edits(
+            what,
+            vec![
+                Edit::Put(VOLUME, key::detached(sequence).to_vec(), record.encode()),
+                Edit::Put(VOLUME, counter.to_vec(), next),
+            ],
+        )
+    }
+}
+
+impl Checker<'_, '_> {
+    /// Checks the records against each other.
+    pub(super) fn check_table(&mut self) -> FsResult<()> {
+        let ids: Vec<u64> = self.table.subvolumes.keys().copied().collect();
+        for id in ids {
+            self.check_subvolume_record(id)?;
+        }
+        self.check_inherited();
+        self.check_shared_trees();
+        self.check_circles()?;
+        self.check_snapshot_names();
+        self.check_orphans()?;
+        self.check_detached()?;
+        self.check_bases()?;
+        self.check_counters();
+        self.check_slots();
+        self.check_epoch();
+        self.check_gc_notes()?;
+        self.check_trees()
+    }
+
+    /// What waits to be removed exists, and has no name.
+    fn check_orphans(&mut self) -> FsResult<()> {
+        for (subvol, ino) in std::mem::take(&mut self.table.orphans) {
+            let problem = match self.table.subvolumes.get(&subvol) {
+                None if touches(&self.table.lost, &key::subvolume(subvol)) => None,
+                None => Some("of a subvolume that does not exist"),
+                Some(record) => {
+                    let key = key::linked(ino, Part::Attributes);
+                    let tree = TreeId(record.tree);
+                    match look::get(self.pin, tree, &key, LinkedRecord::decode)? {
+                        Look::Absent => Some("that does not exist"),
+                        Look::Found(record) if record.nlink > 0 => Some("that has names"),
+                        Look::Unknown | Look::Found(_) => None,
+                    }
+                }
+            };
+            if let Some(problem) = problem {
+                let what = format!("inode {ino} is to be removed, {problem}");
+                let edits = vec![Edit::Delete(VOLUME, key::orphan(subvol, ino).to_vec())];
+                let fix = Fix::Edits("forget that", edits);
+                let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
+                self.found(Problem { subvolume: subvol, ino, ..problem });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_detached(&mut self) -> FsResult<()> {
+        let mut wrong = Vec::new();
+        for (&sequence, record) in &self.table.detached {
+            if sequence >= COUNT_MAX {
+                // The object that it refers to is then found not to wait.
+                wrong.push((sequence, 0, "under a number that was never counted to"));
+                continue;
+            }
+            let subvolume = match *record {
+                DetachedRecord::Directory { subvolume, directory, .. } => {
+                    if let Some(known) = self.table.subvolumes.get(&subvolume) {
+                        let tree = TreeId(known.tree);
+                        let found = look::directory(self.pin, tree, directory)?;
+                        if matches!(found, Look::Found(record) if !record.detached) {
+                            wrong.push((sequence, subvolume, "and is in use"));
+                        }
+                        continue;
+                    }
+                    subvolume
+                }
+                DetachedRecord::Subvolume { subvolume } => {
+                    let kept = self.table.subvolumes.get(&subvolume);
+                    if kept.is_some_and(|record| !record.detached) {
+                        wrong.push((sequence, subvolume, "and is in use"));
+                    }
+                    continue;
+                }
+                DetachedRecord::Tree { tree } => {
+                    let user = self.table.subvolumes.iter().find(|(_, other)| other.tree == tree);
+                    if let Some((&id, _)) = user {
+                        wrong.push((sequence, id, "and its tree is in use"));
+                    }
+                    continue;
+                }
+            };
+            let unsure = touches(&self.table.lost, &key::subvolume(subvolume));
+            if !unsure && !self.table.subvolumes.contains_key(&subvolume) {
+                wrong.push((sequence, subvolume, "and does not exist"));
+            }
+        }
+        for (sequence, subvolume, how) in wrong {
+            let what = format!("part of subvolume {subvolume} is queued for reclaim {how}");
+            let edits = vec![Edit::Delete(VOLUME, key::detached(sequence).to_vec())];
+            let fix = Fix::Edits("forget that", edits);
+            let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
+            self.found(Problem { subvolume, ..problem });
+        }
+        Ok(())
+    }
+
+    fn check_bases(&mut self) -> FsResult<()> {
+        let bases: Vec<u64> = self.table.bases.keys().copied().collect();
+        for base in bases {
+            if self.tree_exists(base)? {
+                continue;
+            }
+            let what = format!("tree {base} of a base of the index does not exist");
+            let problem = Problem::new(ProblemKind::Index, what).repaired_by(Fix::DropIndex);
+            self.found(problem);
+        }
+        Ok(())
+    }
+
+    /// The notes of `pando gc` can be read, or nothing is collected any more.
+    fn check_gc_notes(&mut self) -> FsResult<()> {
+        let mut scan = Scan::new(self.pin, VOLUME, &key::CANDIDATES_PREFIX)?;
+        while scan.advance()? {
+            let Err(malformed) = candidate::decode(&scan.value) else { continue };
+            let what = format!("what was noted as garbage, {:02x?}: {malformed}", scan.key);
+            let edits = vec![Edit::Delete(VOLUME, scan.key.clone())];
+            let fix = Fix::Edits("remove the note: it is made again", edits);
+            self.found(Problem::new(ProblemKind::Structure, what).repaired_by(fix));
+        }
+        Ok(())
+    }
+}

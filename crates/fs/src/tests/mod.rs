@@ -1,0 +1,9 @@
+//! Tests of lower floors that take a whole volume: what makes files, reclaims, checks and reopens.
+
+mod background;
+mod bases;
+mod owned;
+mod plans;
+mod release;
+mod room;
+mod snapshots;

@@ -1,0 +1,126 @@
+//! Who owns all of a tree, while others change it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Clock, SystemClock};
+use inode::{Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};
+use testing::sim_env;
+
+use crate::Fs;
+use format::directory_record::DirectoryRecord;
+use ops::subvolumes::owned::{NOTES_MAX, OwnedTree, READS_MAX};
+use ops::txn::Txn;
+use vfs::{FileSystem, NewNode, RenameMode};
+use volume::arrivals::Arrival;
+use volume::view::View;
+use volume::{FormatOptions, OpenOptions};
+
+const OWNER: u32 = 1000;
+
+fn owner() -> Caller {
+    let (uid, gid, groups) = (OWNER, OWNER, Vec::new());
+    Caller { uid, gid, groups, umask: 0, pid: 0, enforce: Enforce::Here, ends: Ends::NONE }
+}
+
+fn volume() -> Arc<Fs> {
+    let env = sim_env(1).env();
+    Fs::format(&env, &FormatOptions::default()).expect("an empty device");
+    Fs::open(env, &OpenOptions::default()).expect("it was made just now")
+}
+
+fn dir(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
+    fs.mkdir(&Caller::root(), parent, name.as_bytes(), 0o755).expect("there is space").node
+}
+
+fn set(fs: &Fs, node: NodeId, changes: &SetAttr) {
+    fs.setattr(&Caller::root(), node, changes).expect("root may");
+}
+
+/// A directory that belongs to the owner.
+fn own_dir(fs: &Fs, parent: NodeId, name: &str) -> NodeId {
+    let node = dir(fs, parent, name);
+    set(fs, node, &SetAttr { uid: Some(OWNER), ..SetAttr::default() });
+    node
+}
+
+/// What [`OwnedTree::holds`] returns with the gates held.
+fn holds(owned: &mut OwnedTree<'_>) -> bool {
+    let members = owned.members();
+    let _gates: Vec<_> = members.iter().map(|subvol| subvol.quiesce()).collect();
+    owned.holds().expect("nobody else has a directory there")
+}
+
+#[test]
+fn a_large_directory_is_not_read_while_writers_wait() {
+    let (fs, root, owner) = (volume(), Caller::root(), owner());
+    let (tree, large) = (own_dir(&fs, NodeId::ROOT, "t"), own_dir(&fs, NodeId::ROOT, "l"));
+    for number in 0..=READS_MAX {
+        let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
+        let made = fs.mknod(&root, large, format!("{number}").as_bytes(), &new);
+        made.expect("there is space");
+    }
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    fs.rename(&root, (NodeId::ROOT, b"l"), (tree, b"l"), RenameMode::Replace).expect("moved");
+    assert!(!holds(&mut owned), "it has more entries than may be read");
+    owned.catch_up().expect("its own");
+    assert!(holds(&mut owned), "it was read without the gates");
+}
+
+#[test]
+fn paths_of_deep_directories_are_read_without_blocking_writers() {
+    let (fs, owner) = (volume(), owner());
+    let tree = own_dir(&fs, NodeId::ROOT, "t");
+    let deep = (0..20).fold(NodeId::ROOT, |above, _| dir(&fs, above, "d"));
+    let all: Vec<NodeId> = (0..60).map(|at| dir(&fs, deep, &format!("{at}"))).collect();
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    let change = |node: &NodeId| {
+        set(&fs, *node, &SetAttr { mode: Some(0o700), ..SetAttr::default() });
+    };
+    all.iter().take(10).for_each(change);
+    assert!(holds(&mut owned), "10 directories are few");
+    all.iter().for_each(change);
+    assert!(!holds(&mut owned), "60 with 21 above each are many");
+    owned.catch_up().expect("its own");
+    assert!(holds(&mut owned), "they were looked at without the gates");
+}
+
+#[test]
+fn a_directory_that_changes_many_times_is_noted_once() {
+    let (fs, owner) = (volume(), owner());
+    let (tree, other) = (own_dir(&fs, NodeId::ROOT, "t"), dir(&fs, NodeId::ROOT, "o"));
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    for mode in 0..2 * NOTES_MAX as u32 {
+        set(&fs, other, &SetAttr { mode: Some(mode), ..SetAttr::default() });
+    }
+    assert!(holds(&mut owned));
+}
+
+/// A change is noted before its commit: one that was looked at in between was missed, and the
+/// directory of another user was destroyed.
+#[test]
+fn catching_up_waits_for_noted_changes() {
+    let (fs, owner) = (volume(), owner());
+    let tree = own_dir(&fs, NodeId::ROOT, "t");
+    let (_, below) = fs.place(own_dir(&fs, tree, "below")).expect("it is there");
+    let (subvol, ino) = fs.place(tree).expect("it is there");
+    let mut owned = OwnedTree::check(&fs, &owner, subvol.id, ino).expect("its own");
+    let entered = fs.enter(&subvol).expect("it is there");
+    let view = View::new(&*fs.store, subvol.tree());
+    let record = view.directory(below).expect("it is read").expect("it is there");
+    let mut txn = Txn::new(&fs);
+    txn.put_directory(view.tree, below, &DirectoryRecord { uid: OWNER + 1, ..record });
+    // The first step of the commit, which the test delays.
+    fs.arrivals.note(Arrival::Written(view.tree, below), Some(OWNER + 1));
+    let caught = device::scope(|scope| {
+        let catching = scope.spawn(|| owned.catch_up());
+        SystemClock::new().sleep(Duration::from_millis(200));
+        txn.commit().expect("there is space");
+        drop(entered);
+        catching.join().expect("no panic")
+    });
+    assert!(matches!(caught, Err(FsError::NotPermitted(_))), "{caught:?}");
+}

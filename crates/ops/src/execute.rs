@@ -1,0 +1,328 @@
+//! Executes operations: the one place that locks, checks again what was read, commits, and applies
+//! the effects of a plan.
+//!
+//! 1. `guess`: the operation reads without locks what decides which locks it needs.
+//! 2. `aim`: it names the locks.
+//! 3. Locked, `look` reads everything that decides. What was guessed must still hold; otherwise
+//!    what was read is the next guess.
+//! 4. `plan`: it describes the change. It changes nothing itself.
+//! 5. Commit; effects on nodes and caches; then the locks are released, and front ends notified.
+//!
+//! The locks and the gate belong to the call of `execute` (they can move to another thread with
+//! it), not to the operation. Another executor, over several stores, has the same five steps: it
+//! locks and reads where the records are, and commits the batch by trees.
+
+use inode::NodeId;
+use store::{CommitToken, TreeId};
+use vfs::FsResult;
+use volume::locks::{Lock, Mode};
+use volume::nodes::{Location, Orphan};
+use volume::subvol::Subvol;
+use volume::view::View;
+
+use crate::Ops;
+use crate::plan::{Effect, Plan};
+use crate::policy::Policy;
+
+/// What an operation reads from, and who sees its plan.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Tables and numbers.
+    pub fs: &'a Ops,
+    /// What sees the plan.
+    pub policy: &'a dyn Policy,
+    /// The subvolume.
+    pub subvol: &'a Subvol,
+    /// Its records.
+    pub view: View<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// Of a subvolume whose gate the caller has passed.
+    #[inline]
+    pub fn new(
+        fs: &'a Ops,
+        policy: &'a dyn Policy,
+        subvol: &'a Subvol,
+        tree: TreeId,
+    ) -> Context<'a> {
+        Context { fs, policy, subvol, view: View::new(&*fs.store, tree) }
+    }
+
+    /// The number of the subvolume.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.subvol.id.0
+    }
+
+    /// The lock of an inode.
+    #[inline]
+    pub fn object(&self, ino: u64) -> Lock {
+        Lock::Object { subvol: self.id(), ino }
+    }
+
+    /// The lock of the names of a hash.
+    #[inline]
+    pub fn name(&self, dir: u64, hash: u64) -> Lock {
+        Lock::Name { subvol: self.id(), dir, hash }
+    }
+
+    /// Locks a directory so that it stays, and the names of a hash in it exclusively.
+    #[inline]
+    pub fn lock_name(&self, plan: &mut Plan, dir: u64, hash: u64) {
+        plan.lock(self.object(dir), Mode::Shared);
+        plan.lock(self.name(dir, hash), Mode::Exclusive);
+    }
+}
+
+/// What planning ended with.
+pub enum Outcome<A> {
+    /// A plan to be executed, or nothing to be done; and the answer.
+    Done(A),
+    /// What the plan rests on changed: guess again.
+    Again,
+}
+
+/// An operation on one subvolume.
+pub trait Operation {
+    /// What is read, and must still hold when the plan is executed.
+    type Reads;
+    /// The answer to the caller.
+    type Answer;
+
+    /// Reads without locks what decides which locks are needed.
+    fn guess(&mut self, at: &Context<'_>) -> FsResult<Self::Reads>;
+
+    /// Names the locks.
+    fn aim(&mut self, at: &Context<'_>, guess: &Self::Reads, plan: &mut Plan) -> FsResult<()>;
+
+    /// Reads under the locks.
+    fn look(&mut self, at: &Context<'_>) -> FsResult<Self::Reads>;
+
+    /// Whether the locks for what was guessed cover what is there.
+    fn agree(guess: &Self::Reads, found: &Self::Reads) -> bool;
+
+    /// Describes the change.
+    fn plan(
+        &mut self,
+        at: &Context<'_>,
+        found: Self::Reads,
+        plan: &mut Plan,
+    ) -> FsResult<Outcome<Self::Answer>>;
+}
+
+/// Executes an operation as a change of a subvolume.
+#[inline]
+pub fn execute<O: Operation>(
+    fs: &Ops,
+    policy: &dyn Policy,
+    subvol: &Subvol,
+    operation: &mut O,
+) -> FsResult<O::Answer> {
+    let entered = fs.enter(subvol)?;
+    execute_within(&Context::new(fs, policy, subvol, entered.tree), operation)
+}
+
+/// As `execute`, for a caller that has passed the subvolume's gate.
+#[inline]
+pub fn execute_within<O: Operation>(at: &Context<'_>, operation: &mut O) -> FsResult<O::Answer> {
+    let mut plan = Plan::new();
+    let answer = run(at, operation, &mut plan);
+    plan.end();
+    answer
+}
+
+#[inline]
+fn run<O: Operation>(at: &Context<'_>, operation: &mut O, plan: &mut Plan) -> FsResult<O::Answer> {
+    let fs = at.fs;
+    let mut guess = operation.guess(at)?;
+    loop {
+        operation.aim(at, &guess, plan)?;
+        let locks = fs.locks.lock(plan.locks());
+        let found = operation.look(at)?;
+        if !O::agree(&guess, &found) {
+            guess = found;
+            drop(locks);
+            plan.restart(&fs.data);
+            continue;
+        }
+        plan.set_time(fs.env.clock.now());
+        match operation.plan(at, found, plan).inspect_err(|_| plan.give_up(&fs.data))? {
+            Outcome::Done(answer) => {
+                if plan.is_empty() {
+                    plan.give_up(&fs.data);
+                } else {
+                    // What it reserved is free again before its locks are.
+                    commit(fs, plan).inspect_err(|_| plan.give_up(&fs.data))?;
+                }
+                plan.apply(|effect| apply(fs, effect));
+                drop(locks);
+                plan.notify(|notice| notify(fs, notice));
+                return Ok(answer);
+            }
+            Outcome::Again => {
+                drop(locks);
+                plan.restart(&fs.data);
+                guess = operation.guess(at)?;
+            }
+        }
+    }
+}
+
+/// Executes a change whose locks are known before anything is read.
+#[inline]
+pub fn execute_locked<T>(
+    at: &Context<'_>,
+    locks: &[(Lock, Mode)],
+    change: impl FnMut(&Context<'_>, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    execute_within(at, &mut Locked { locks, change })
+}
+
+struct Locked<'l, F> {
+    locks: &'l [(Lock, Mode)],
+    change: F,
+}
+
+impl<T, F: FnMut(&Context<'_>, &mut Plan) -> FsResult<T>> Operation for Locked<'_, F> {
+    type Reads = ();
+    type Answer = T;
+
+    #[inline]
+    fn guess(&mut self, _at: &Context<'_>) -> FsResult<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn aim(&mut self, _at: &Context<'_>, (): &(), plan: &mut Plan) -> FsResult<()> {
+        self.locks.iter().for_each(|(lock, mode)| plan.lock(*lock, *mode));
+        Ok(())
+    }
+
+    #[inline]
+    fn look(&mut self, _at: &Context<'_>) -> FsResult<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn agree((): &(), (): &()) -> bool {
+        true
+    }
+
+    #[inline]
+    fn plan(&mut self, at: &Context<'_>, (): (), plan: &mut Plan) -> FsResult<Outcome<T>> {
+        (self.change)(at, plan).map(Outcome::Done)
+    }
+}
+
+/// Executes a change of records that the caller keeps from changing otherwise: with the lock of a
+/// setting, or because nothing else writes them.
+pub fn execute_alone<T>(fs: &Ops, change: impl FnOnce(&mut Plan) -> FsResult<T>) -> FsResult<T> {
+    let mut plan = Plan::new();
+    plan.set_time(fs.env.clock.now());
+    let done = change(&mut plan).and_then(|answer| {
+        if !plan.is_empty() {
+            commit(fs, &mut plan)?;
+        }
+        Ok(answer)
+    });
+    match &done {
+        Ok(_) => {
+            plan.apply(|effect| apply(fs, effect));
+            plan.notify(|notice| notify(fs, notice));
+        }
+        Err(_) => plan.give_up(&fs.data),
+    }
+    plan.end();
+    done
+}
+
+/// Commits the batch of a plan, and settles what it freed.
+#[inline]
+pub fn commit(fs: &Ops, plan: &mut Plan) -> FsResult<CommitToken> {
+    let committed = plan.commit(&*fs.store, &fs.arrivals);
+    if let Some(freed) = plan.take_freed() {
+        fs.settle_freed(Some(freed), committed.as_ref().copied());
+    }
+    committed
+}
+
+/// Applies an effect after the commit, under the locks.
+#[inline]
+pub fn apply(fs: &Ops, effect: &mut Effect) {
+    let nodes = &fs.nodes;
+    match effect {
+        Effect::LookUp(node, location) => nodes.look_up(*node, *location),
+        Effect::Relocate(node, location) => nodes.relocate(*node, *location),
+        Effect::Lost(lost) => lost.settle(fs),
+        Effect::Removed(node, record) => {
+            nodes.orphan(*node, || Orphan::of_removed(*record));
+        }
+        Effect::HoldUnnamed(node, orphan) => nodes.hold_unnamed(*node, orphan.take()),
+        Effect::NameUnnamed(node) => nodes.name_unnamed(*node),
+        Effect::SetOrphan(node, orphan) => nodes.set_orphan(*node, orphan.take()),
+        Effect::StoreOrphan(node) => nodes.store_orphan(*node),
+        Effect::DirectoriesMoved => fs.directories_moved(),
+        Effect::Detached => fs.queue.add_detached(1),
+        Effect::TreeReplaced(subvol, tree) => subvol.set_tree(*tree),
+        Effect::CollectSoon => fs.queue.request_collection(),
+        Effect::ReplacedMuch => fs.queue.note_large(),
+        Effect::TopReplaced(old, new) => {
+            if *old == fs.root() {
+                fs.set_root(*new);
+            } else {
+                fs.follow_shown_root(*old, *new);
+            }
+            nodes.transfer(*old, *new);
+        }
+        Effect::Set(setting) => setting.take_effect(),
+        // Noted before the commit.
+        Effect::Arrives(..) => {}
+        Effect::Mounted(..)
+        | Effect::Copied(_)
+        | Effect::Given(_)
+        | Effect::GivenApart(_)
+        | Effect::HasAll(_)
+        | Effect::SubvolumeGone(..) => {
+            unreachable!("invariant: effects on the ledger are planned with the ledger locked")
+        }
+        // Sent without locks.
+        notice => debug_assert!(notice.is_notice(), "an effect is applied or sent"),
+    }
+}
+
+/// Notifies front ends, without locks.
+#[cold]
+pub fn notify(fs: &Ops, notice: Effect) {
+    match notice {
+        Effect::HeldChanged(node) if fs.nodes.is_held(node) => fs.invalidate_node(node),
+        Effect::HeldNameChanged(directory, name) if is_known(fs, directory) => {
+            fs.invalidate_entry(directory, &name);
+            fs.invalidate_node(directory);
+        }
+        Effect::NameChanged(directory, name) => {
+            fs.invalidate_entry(directory, &name);
+            fs.invalidate_node(directory);
+        }
+        Effect::DirectoryChanged(directory) => fs.invalidate_node(directory),
+        Effect::TopChanged(directory, old_names) => {
+            let new_names = fs.names_in(directory).unwrap_or_default();
+            for name in old_names.iter().chain(&new_names) {
+                fs.invalidate_entry(directory, name);
+            }
+            fs.invalidate_node(directory);
+        }
+        Effect::SnapshotChanged(directory, name) => fs.invalidate_snapshot(directory, &name),
+        _ => {}
+    }
+}
+
+/// Whether front ends can know what is in a directory.
+fn is_known(fs: &Ops, directory: NodeId) -> bool {
+    directory == fs.root() || fs.nodes.is_held(directory)
+}
+
+/// The node of an embedded inode moved with its name.
+pub fn moved(at: &Context<'_>, plan: &mut Plan, ino: u64, (dir, cookie): (u64, u64)) {
+    plan.effect(Effect::Relocate(at.subvol.node(ino), Location::Entry { dir, cookie }));
+}

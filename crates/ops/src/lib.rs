@@ -1,0 +1,32 @@
+//! POSIX operations, one a file, and the verbs on subvolumes. Each yields a plan, which `execute`
+//! executes: locks, commit, effects.
+//!
+//! An operation knows no quota and no trash: a [`policy::Policy`] that its caller passes sees the
+//! plan. What it leaves to be done later is in [`queue`]; it starts no background work.
+
+pub mod operations;
+
+// The calls of a file system.
+pub mod handles;
+pub mod posix;
+
+// The verbs on subvolumes, and searches.
+pub mod path_of;
+pub mod search_call;
+pub mod subvolumes;
+
+// How a change is planned and executed.
+pub mod contents;
+pub mod edit;
+pub mod execute;
+pub mod orphan;
+pub mod plan;
+pub mod policy;
+pub mod ranges;
+pub mod reach;
+pub mod txn;
+
+// What is left to be done later.
+pub mod queue;
+
+pub use operations::Ops;

@@ -1,0 +1,591 @@
+//! A plan: everything that an operation does, as a value, before any of it is done.
+//!
+//! An operation reads, and describes here what it needs and what it changes: the locks, a batch of
+//! writes, and the effects on what is kept in memory. Nothing that others see changes until
+//! `execute` commits the batch and applies the effects; only numbers of new inodes are taken
+//! earlier, and the trash makes its own directories. The order:
+//!
+//! 1. what walks over trees must know of (`arrivals`), before the commit;
+//! 2. effects on nodes and caches, after the commit and under the locks;
+//! 3. notifications of front ends, without locks.
+//!
+//! The memory of a plan is kept by the thread from one plan to the next, so that building one
+//! allocates nothing.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::sync::Arc;
+
+use data::{Data, Freed};
+use device::Timestamp;
+use format::directory_record::{self, DirectoryRecord};
+use format::entry_record::{EntryRecord, Target};
+use format::inode_record::{FileKind, InodeRecord, LinkedRecord};
+use format::key::{self, Part};
+use format::subvolume_record::{USAGE_BYTES_AT, USAGE_FILES_AT};
+use format::xattr_record::XattrRecord;
+use inode::{Caller, NodeId};
+use store::{Batch, CommitToken, Lane, MergeKind, Need, Store, TreeId};
+use vfs::FsResult;
+use volume::account::Change;
+use volume::arrivals::{Arrival, Arrivals};
+use volume::error::from_store;
+use volume::locks::{Lock, Mode};
+use volume::nodes::{Location, Orphan};
+use volume::subvol::{Subvol, VOLUME};
+use volume::view::{Found, NameBuf, Vacancy, View};
+
+use crate::orphan::LastName;
+use crate::subvolumes::Copied;
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+#[derive(Default)]
+struct Scratch {
+    locks: Vec<(Lock, Mode)>,
+    batch: Batch,
+    effects: Vec<Effect>,
+    value: Vec<u8>,
+}
+
+/// Most memory that a thread keeps between plans.
+const KEEP_BYTES: usize = 1 << 20;
+/// Most locks and effects that a thread keeps memory for between plans.
+const KEEP_ITEMS: usize = 1 << 10;
+
+/// A change of one subvolume (or two) that is being planned.
+pub struct Plan {
+    scratch: Box<Scratch>,
+    /// Which of the effects are there that are not applied under the locks.
+    has: Has,
+    /// What it reserves of accounts: it counts when the batch is committed.
+    reserved: Reserved,
+    /// Contents that the batch frees, or that were written for it.
+    freed: Option<Freed>,
+    /// Where a policy has what is removed go.
+    redirect: Option<Box<dyn Any>>,
+    /// A directory whose times stay as they are; 0: none.
+    untimed: u64,
+    /// Whether the caller is exempt from the limits of users and groups.
+    privileged: bool,
+    /// When the change happens, in nanoseconds since 1970.
+    pub now: i64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Has {
+    arrivals: bool,
+    notices: bool,
+}
+
+/// A setting of which a policy keeps a copy in memory.
+pub trait Setting {
+    /// The setting is committed.
+    fn take_effect(&self);
+}
+
+/// What a plan changes in memory once its batch is committed.
+pub enum Effect {
+    /// A directory or a subvolume that a walk over trees must know of: noted before the commit.
+    Arrives(Arrival, Option<u32>),
+    /// The caller holds a node, which is stored there.
+    LookUp(NodeId, Location),
+    /// A node is stored elsewhere.
+    Relocate(NodeId, Location),
+    /// An inode lost its last name.
+    Lost(LastName),
+    /// A directory was removed: what its holders see of it.
+    Removed(NodeId, DirectoryRecord),
+    /// An inode was created without a name.
+    HoldUnnamed(NodeId, Orphan),
+    /// An inode that was created without a name has one.
+    NameUnnamed(NodeId),
+    /// An inode without a name changed in memory.
+    SetOrphan(NodeId, Orphan),
+    /// An inode without a name is stored on disk from now on.
+    StoreOrphan(NodeId),
+    /// Directories moved, or have other rights.
+    DirectoriesMoved,
+    /// A subvolume is mounted at an entry now (subvolume, directory, cookie), or nowhere.
+    Mounted(u64, Option<(u64, u64, u64)>),
+    /// A directory was copied as a subvolume.
+    Copied(Box<Copied>),
+    /// An heir was given a copy of what it inherited.
+    Given(Box<Copied>),
+    /// It was given one to which its entry (subvolume, directory, cookie) does not point yet.
+    GivenApart((u64, u64, u64)),
+    /// An heir inherits nothing any more.
+    HasAll(u64),
+    /// One more directory or subvolume waits to be reclaimed.
+    Detached,
+    /// A subvolume has another tree.
+    TreeReplaced(Arc<Subvol>, TreeId),
+    /// A subvolume was removed, that somebody had made.
+    SubvolumeGone(Arc<Subvol>, u32),
+    /// Much may be garbage now.
+    CollectSoon,
+    /// Something large was replaced.
+    ReplacedMuch,
+    /// Another directory is the root of the volume, or of a mount.
+    TopReplaced(NodeId, NodeId),
+    /// A setting changed, of which a policy keeps a copy in memory.
+    Set(Box<dyn Setting>),
+    /// Front ends that hold a node are notified that it changed.
+    HeldChanged(NodeId),
+    /// Front ends that hold a directory are notified that a name of it points to something else.
+    HeldNameChanged(NodeId, Box<[u8]>),
+    /// All front ends are notified that a name of a directory points to something else.
+    NameChanged(NodeId, Box<[u8]>),
+    /// All front ends are notified that a directory changed.
+    DirectoryChanged(NodeId),
+    /// All front ends are notified that a directory replaced another, which had these names: every
+    /// name in it, old and new, points to something else.
+    TopChanged(NodeId, Vec<Vec<u8>>),
+    /// All front ends are notified of the name of a snapshot of a directory.
+    SnapshotChanged(NodeId, Box<[u8]>),
+}
+
+impl Effect {
+    /// Whether it is a notification of front ends, which is sent without locks.
+    pub fn is_notice(&self) -> bool {
+        matches!(
+            self,
+            Effect::HeldChanged(_)
+                | Effect::HeldNameChanged(..)
+                | Effect::NameChanged(..)
+                | Effect::DirectoryChanged(_)
+                | Effect::TopChanged(..)
+                | Effect::SnapshotChanged(..)
+        )
+    }
+}
+
+/// What goes where the name of an entry is: contents and extended attributes beside it.
+#[derive(Debug, Clone, Default)]
+pub struct Attached {
+    /// Target or contents.
+    pub bulk: Option<Vec<u8>>,
+    /// Extended attributes.
+    pub xattrs: Option<XattrRecord>,
+}
+
+/// Parts of accounts that are reserved. What is not committed is given up.
+#[derive(Default)]
+struct Reserved(Vec<Change>);
+
+impl Reserved {
+    #[inline]
+    fn settle(&mut self, settle: fn(&Change)) {
+        if !self.0.is_empty() {
+            self.0.drain(..).for_each(|change| settle(&change));
+        }
+    }
+}
+
+impl Drop for Reserved {
+    #[inline]
+    fn drop(&mut self) {
+        self.settle(Change::given_up);
+    }
+}
+
+impl Plan {
+    /// An empty plan, of no time yet.
+    #[inline]
+    pub fn new() -> Plan {
+        let mut scratch = SCRATCH.take().unwrap_or_default();
+        scratch.batch.clear();
+        scratch.locks.clear();
+        scratch.effects.clear();
+        Plan {
+            scratch,
+            has: Has::default(),
+            reserved: Reserved::default(),
+            freed: None,
+            redirect: None,
+            untimed: 0,
+            privileged: false,
+            now: 0,
+        }
+    }
+
+    /// Sets the time of the change to the present. Called under the locks, so that the times of
+    /// what is locked do not go backwards.
+    #[inline]
+    pub fn set_time(&mut self, now: Timestamp) {
+        Timestamp(self.now) = now;
+    }
+
+    /// Ends the plan; the thread keeps its memory for the next one.
+    #[inline]
+    pub fn end(self) {
+        let Plan { mut scratch, .. } = self;
+        // Of a plan that failed: contents of an inode, perhaps.
+        scratch.effects.clear();
+        let bytes = scratch.batch.as_bytes().len().max(scratch.value.capacity());
+        let items = scratch.locks.capacity().max(scratch.effects.capacity());
+        if bytes <= KEEP_BYTES && items <= KEEP_ITEMS {
+            SCRATCH.with(|kept| kept.set(Some(scratch)));
+        }
+    }
+
+    /// Begins again with other locks: nothing of what was planned is done.
+    #[cold]
+    pub fn restart(&mut self, data: &Data) {
+        self.give_up(data);
+        self.scratch.locks.clear();
+        self.scratch.batch.clear();
+        self.scratch.effects.clear();
+        (self.has, self.redirect, self.untimed) = (Has::default(), None, 0);
+    }
+
+    /// Drops what was reserved and written for the plan.
+    #[cold]
+    pub fn give_up(&mut self, data: &Data) {
+        self.reserved.settle(Change::given_up);
+        if let Some(freed) = self.freed.take() {
+            data.abandon(freed);
+        }
+    }
+
+    /// Adds a lock.
+    #[inline]
+    pub fn lock(&mut self, lock: Lock, mode: Mode) {
+        self.scratch.locks.push((lock, mode));
+    }
+
+    /// All locks.
+    #[inline]
+    pub fn locks(&self) -> &[(Lock, Mode)] {
+        &self.scratch.locks
+    }
+
+    /// Adds an effect.
+    #[inline]
+    pub fn effect(&mut self, effect: Effect) {
+        self.has.notices |= effect.is_notice();
+        self.scratch.effects.push(effect);
+    }
+
+    /// All effects.
+    pub fn effects(&self) -> &[Effect] {
+        &self.scratch.effects
+    }
+
+    /// Whether front ends are to be notified.
+    pub fn has_notices(&self) -> bool {
+        self.has.notices
+    }
+
+    /// Notes what a walk over trees must know of.
+    #[inline]
+    fn arrives(&mut self, arrival: Arrival, uid: Option<u32>) {
+        self.has.arrivals = true;
+        self.scratch.effects.push(Effect::Arrives(arrival, uid));
+    }
+
+    /// Sets the caller: for root the limits of users and groups are not in force.
+    #[inline]
+    pub fn on_behalf(&mut self, caller: &Caller) {
+        self.privileged = caller.is_root();
+    }
+
+    /// Whether the limits of users and groups are not in force.
+    pub fn is_privileged(&self) -> bool {
+        self.privileged
+    }
+
+    /// Reserves a part of an account: it counts when the batch is committed.
+    pub fn reserve(&mut self, change: Change) {
+        self.reserved.0.push(change);
+    }
+
+    /// The plan frees space: names, contents or records are removed, and little is added. It may
+    /// use the space that is reserved for that on a full disk.
+    pub fn removes(&mut self) {
+        self.batch().mark(Need::Removes);
+    }
+
+    /// Sets the contents that the batch frees, or that were written for it.
+    pub fn frees(&mut self, freed: Freed) {
+        self.freed = Some(freed);
+    }
+
+    /// Whether the batch frees contents, or contents were written for it.
+    pub fn changes_contents(&self) -> bool {
+        self.freed.is_some()
+    }
+
+    /// The times of a directory stay as they are, whatever is counted in it.
+    pub fn keep_times(&mut self, dir: u64) {
+        self.untimed = dir;
+    }
+
+    /// Has what is removed go elsewhere: where, only the policy knows that says so.
+    pub fn redirect(&mut self, redirect: Box<dyn Any>) {
+        self.redirect = Some(redirect);
+    }
+
+    /// Where what is removed goes; `None`: it is deleted.
+    #[inline]
+    pub fn take_redirect(&mut self) -> Option<Box<dyn Any>> {
+        self.redirect.take()
+    }
+
+    /// The batch, for what has no method here.
+    pub fn batch(&mut self) -> &mut Batch {
+        &mut self.scratch.batch
+    }
+
+    /// Whether there is nothing to commit.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.scratch.batch.is_empty()
+    }
+
+    /// Writes an entry.
+    pub fn put_entry(&mut self, tree: TreeId, dir: u64, cookie: u64, entry: &EntryRecord<'_>) {
+        if let Target::Subvolume(id) = entry.target {
+            self.arrives(Arrival::Mounted(id), None);
+        }
+        self.scratch.value.clear();
+        entry.encode(&mut self.scratch.value);
+        let key = key::entry(dir, cookie, Part::Attributes);
+        self.scratch.batch.put(tree, &key, &self.scratch.value);
+    }
+
+    /// Writes an entry where there was none, and flags the one before it in its chain.
+    #[inline]
+    pub fn insert_entry(
+        &mut self,
+        view: View<'_>,
+        dir: u64,
+        vacancy: &Vacancy,
+        entry: &EntryRecord<'_>,
+    ) -> FsResult<()> {
+        let entry = EntryRecord { chained: vacancy.chained, ..*entry };
+        self.put_entry(view.tree, dir, vacancy.cookie, &entry);
+        if let Some((cookie, ino)) = vacancy.predecessor {
+            self.flag_chained(view, dir, cookie, ino)?;
+        }
+        Ok(())
+    }
+
+    /// Flags an entry as followed by another of its hash. Its inode's lock is held exclusively.
+    #[cold]
+    pub fn flag_chained(
+        &mut self,
+        view: View<'_>,
+        dir: u64,
+        cookie: u64,
+        ino: u64,
+    ) -> FsResult<()> {
+        let mut name = NameBuf::empty();
+        let found = view.entry_at(dir, cookie, &mut name)?;
+        let (name, target) = match &found {
+            Some(found) => (name.as_bytes(), found.target),
+            None => (&b""[..], Target::Tombstone),
+        };
+        self.put_entry(view.tree, dir, cookie, &EntryRecord { chained: true, ino, name, target });
+        Ok(())
+    }
+
+    /// Removes an entry with what is stored beside it. `followed`: another name of its hash may
+    /// follow, so the place must stay marked.
+    pub fn erase_entry(
+        &mut self,
+        view: View<'_>,
+        dir: u64,
+        found: &Found,
+        followed: bool,
+    ) -> FsResult<()> {
+        let Found { cookie, .. } = *found;
+        self.erase_attached(view.tree, dir, found);
+        // A flag may be older than the removal of what followed.
+        let next = key::entry(dir, cookie.saturating_add(1), Part::Attributes);
+        let followed = followed || found.chained && view.read(&next, |_| Ok(()))?.is_some();
+        if followed {
+            let tombstone =
+                EntryRecord { chained: true, ino: 0, name: b"", target: Target::Tombstone };
+            self.put_entry(view.tree, dir, cookie, &tombstone);
+            return Ok(());
+        }
+        self.scratch.batch.delete(view.tree, &key::entry(dir, cookie, Part::Attributes));
+        // Marks before it that now point to nothing go as well.
+        let mut before = cookie;
+        while before & 0xff != 0 {
+            before -= 1;
+            let key = key::entry(dir, before, Part::Attributes);
+            let tombstone = view
+                .read(&key, |bytes| Ok(EntryRecord::decode(bytes)?.target == Target::Tombstone))?;
+            if tombstone != Some(true) {
+                break;
+            }
+            self.scratch.batch.delete(view.tree, &key);
+        }
+        Ok(())
+    }
+
+    /// Removes what is stored beside an entry: contents and extended attributes.
+    pub fn erase_attached(&mut self, tree: TreeId, dir: u64, found: &Found) {
+        let Target::Embedded(inode) = &found.target else { return };
+        if inode.has_bulk {
+            self.scratch.batch.delete(tree, &key::entry(dir, found.cookie, Part::Bulk));
+        }
+        if inode.has_xattrs {
+            self.scratch.batch.delete(tree, &key::entry(dir, found.cookie, Part::Xattrs));
+        }
+    }
+
+    /// Writes what is stored beside an inode: `bulk` and `xattrs` are the two keys.
+    pub fn put_attached(&mut self, tree: TreeId, bulk: &[u8], xattrs: &[u8], attached: &Attached) {
+        if let Some(bytes) = &attached.bulk {
+            self.scratch.batch.put(tree, bulk, bytes);
+        }
+        if let Some(record) = &attached.xattrs {
+            self.scratch.batch.put(tree, xattrs, &record.encode());
+        }
+    }
+
+    /// Writes a directory's own record.
+    pub fn put_directory(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
+        self.arrives(Arrival::Written(tree, ino), Some(record.uid));
+        let key = key::directory(ino, Part::Attributes);
+        self.scratch.batch.put(tree, &key, &record.encode());
+    }
+
+    /// Writes the record of a directory that moves to another place with everything below it.
+    pub fn put_moved(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
+        self.arrives(Arrival::Moved(tree, ino), None);
+        self.put_directory(tree, ino, record);
+    }
+
+    /// Writes the record of an inode with several names, or none.
+    pub fn put_linked(&mut self, tree: TreeId, ino: u64, record: &LinkedRecord) {
+        self.scratch.value.clear();
+        record.encode(&mut self.scratch.value);
+        let key = key::linked(ino, Part::Attributes);
+        self.scratch.batch.put(tree, &key, &self.scratch.value);
+    }
+
+    /// Changes the counts of a directory, and its times to the present.
+    #[inline]
+    pub fn touch_directory(&mut self, tree: TreeId, dir: u64, entries: i64, subdirectories: i64) {
+        if self.untimed == dir {
+            return self.count_entries(tree, dir, entries, subdirectories);
+        }
+        let lane = |offset, kind, operand| Lane { offset, kind, operand };
+        let lanes = [
+            lane(directory_record::MTIME_AT, MergeKind::Max, self.now),
+            lane(directory_record::CTIME_AT, MergeKind::Max, self.now),
+            lane(directory_record::ENTRIES_AT, MergeKind::Add, entries),
+            lane(directory_record::SUBDIRECTORIES_AT, MergeKind::Add, subdirectories),
+        ];
+        let used = match (entries, subdirectories) {
+            (0, 0) => 2,
+            (_, 0) => 3,
+            _ => 4,
+        };
+        let key = key::directory(dir, Part::Attributes);
+        self.scratch.batch.merge(tree, &key, &lanes[..used]);
+    }
+
+    /// Changes the counts of a directory, and not its times.
+    pub fn count_entries(&mut self, tree: TreeId, dir: u64, entries: i64, subdirectories: i64) {
+        let add = |offset, operand| Lane { offset, kind: MergeKind::Add, operand };
+        let lanes = [
+            add(directory_record::ENTRIES_AT, entries),
+            add(directory_record::SUBDIRECTORIES_AT, subdirectories),
+        ];
+        let used = if subdirectories == 0 { 1 } else { 2 };
+        self.scratch.batch.merge(tree, &key::directory(dir, Part::Attributes), &lanes[..used]);
+    }
+
+    /// Changes the counts of what a subvolume owns.
+    #[inline]
+    pub fn count(&mut self, subvol: u64, files: i64, bytes: i64) {
+        let lanes = [
+            Lane { offset: USAGE_FILES_AT, kind: MergeKind::Add, operand: files },
+            Lane { offset: USAGE_BYTES_AT, kind: MergeKind::Add, operand: bytes },
+        ];
+        let used = match (files, bytes) {
+            (0, 0) => return,
+            (_, 0) => &lanes[..1],
+            (0, _) => &lanes[1..],
+            _ => &lanes[..],
+        };
+        self.scratch.batch.merge(VOLUME, &key::usage(subvol), used);
+    }
+
+    /// Applies the batch, after what must be noted before it. The caller settles what it freed
+    /// ([`Plan::take_freed`]).
+    #[inline]
+    pub fn commit(&mut self, store: &dyn Store, arrivals: &Arrivals) -> FsResult<CommitToken> {
+        if self.has.arrivals {
+            self.note_arrivals(arrivals);
+        }
+        let committed = store.commit(&self.scratch.batch).map_err(from_store)?;
+        self.reserved.settle(Change::committed);
+        Ok(committed)
+    }
+
+    #[cold]
+    fn note_arrivals(&mut self, arrivals: &Arrivals) {
+        for effect in &self.scratch.effects {
+            if let Effect::Arrives(arrival, uid) = effect {
+                arrivals.note(*arrival, *uid);
+            }
+        }
+    }
+
+    /// Contents that the batch freed, or that were written for it.
+    #[inline]
+    pub fn take_freed(&mut self) -> Option<Freed> {
+        self.freed.take()
+    }
+
+    /// Applies the effects that belong under the locks; notifications stay.
+    #[inline]
+    pub fn apply(&mut self, apply: impl FnMut(&mut Effect)) {
+        self.scratch.effects.iter_mut().for_each(apply);
+        if self.has.notices {
+            self.scratch.effects.retain(Effect::is_notice);
+        } else {
+            self.scratch.effects.clear();
+        }
+    }
+
+    /// Sends the notifications of front ends.
+    #[inline]
+    pub fn notify(&mut self, notify: impl FnMut(Effect)) {
+        if self.has.notices {
+            self.scratch.effects.drain(..).for_each(notify);
+        }
+    }
+}
+
+/// A fresh inode that is not a directory.
+#[inline]
+pub fn fresh_inode(kind: FileKind, now: i64) -> InodeRecord {
+    InodeRecord {
+        kind,
+        has_bulk: false,
+        has_xattrs: false,
+        has_extents: false,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        allocated: 0,
+        ctime: now,
+        mtime: now,
+        atime: now,
+        btime: now,
+        elsewhere: None,
+        charge: None,
+        charged_names: 0,
+    }
+}

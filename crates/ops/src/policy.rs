@@ -1,0 +1,191 @@
+//! What policies see of an operation before it is executed: quotas and the trash.
+//!
+//! An operation knows no policy. It describes what it is about to do, step by step, and each step
+//! is shown to the policy while the plan is built. The policy adds to the plan, has what is removed
+//! go elsewhere, or refuses; then nothing of the plan is done.
+
+use std::any::Any;
+
+use format::directory_record::DirectoryRecord;
+use format::inode_record::InodeRecord;
+use format::quota::Charge;
+use inode::{Caller, NodeId};
+use vfs::FsResult;
+use volume::QuotaInfo;
+use volume::subvol::Subvol;
+use volume::view::{Found, View};
+
+use crate::execute::Context;
+use crate::plan::Plan;
+use crate::posix::object::Object;
+use crate::subvolumes::Ledger;
+
+/// An inode of a subvolume: both numbers.
+pub type Whose = (u64, u64);
+
+/// A name that is about to lose its object.
+#[derive(Clone, Copy)]
+pub struct Removal<'a> {
+    /// The directory.
+    pub dir: u64,
+    /// The name.
+    pub name: &'a [u8],
+    /// Its hash.
+    pub hash: u64,
+    /// What is there.
+    pub found: &'a Found,
+    /// The inode that gets the name; 0: none.
+    pub successor: u64,
+}
+
+/// An object that is about to move to another name.
+#[derive(Clone, Copy)]
+pub struct Move<'a> {
+    /// Its inode.
+    pub ino: u64,
+    /// What it is.
+    pub object: &'a Object,
+    /// The directory that it leaves.
+    pub from: (u64, &'a DirectoryRecord),
+    /// The one that it enters.
+    pub to: (u64, &'a DirectoryRecord),
+}
+
+/// Who owns a new inode, and how many bytes it has.
+pub type Share = ((u32, u32), u64);
+
+/// Sees the steps of a plan.
+pub trait Policy {
+    /// A name is about to be made. Called without locks.
+    fn makes_name(&self, at: &Context<'_>, dir: u64, name: &[u8]) -> FsResult<()>;
+
+    /// A name is about to lose its object. May lock more, and set where the object goes
+    /// ([`Plan::redirect`]). Called without locks.
+    fn removes(&self, at: &Context<'_>, plan: &mut Plan, removal: &Removal<'_>) -> FsResult<()>;
+
+    /// An inode is created in a directory; returns its mark.
+    fn creates(
+        &self,
+        plan: &mut Plan,
+        subvol: u64,
+        directory: &DirectoryRecord,
+        share: Share,
+    ) -> FsResult<Option<Charge>>;
+
+    /// The mark of an inode that is created without a name, beside a directory.
+    fn creates_unnamed(&self, directory: &DirectoryRecord) -> Option<Charge>;
+
+    /// The contents or owners of an inode change from what was stored before, if anything was.
+    /// `own`: it belongs to this subvolume from now on, even if it was inherited.
+    fn changes(
+        &self,
+        plan: &mut Plan,
+        whose: Whose,
+        change: (Option<&InodeRecord>, &mut InodeRecord),
+        own: bool,
+    ) -> FsResult<()>;
+
+    /// A directory whose owners were `before` is written.
+    fn changes_directory(
+        &self,
+        plan: &mut Plan,
+        whose: Whose,
+        record: &DirectoryRecord,
+        before: (u32, u32),
+    ) -> FsResult<()>;
+
+    /// An inode is about to get a name in a directory.
+    fn may_name(&self, inode: &InodeRecord, directory: &DirectoryRecord) -> FsResult<()>;
+
+    /// An inode with names gets a further one.
+    fn adds_name(&self, plan: &mut Plan, whose: Whose, inode: &mut InodeRecord) -> FsResult<()>;
+
+    /// An inode loses a name, and keeps `left` others.
+    fn drops_name(
+        &self,
+        plan: &mut Plan,
+        whose: Whose,
+        inode: &mut InodeRecord,
+        left: u32,
+    ) -> FsResult<()>;
+
+    /// An inode is removed; returns the mark of what its holders keep in memory.
+    fn removes_inode(&self, plan: &mut Plan, whose: Whose, inode: &InodeRecord) -> Option<Charge>;
+
+    /// An empty directory is removed.
+    fn removes_directory(&self, plan: &mut Plan, whose: Whose, record: &DirectoryRecord);
+
+    /// An object is about to move.
+    fn may_move(&self, at: &Context<'_>, plan: &mut Plan, moves: &Move<'_>) -> FsResult<()>;
+
+    /// A directory is about to leave another.
+    fn may_leave(&self, above: &DirectoryRecord, moved: &DirectoryRecord) -> FsResult<()>;
+
+    /// An object moves into a directory: its records may be changed on the way. `replaces`: what
+    /// had the name goes.
+    fn moves(
+        &self,
+        plan: &mut Plan,
+        whose: Whose,
+        object: &mut Object,
+        to: &DirectoryRecord,
+    ) -> FsResult<()>;
+
+    /// Plans that what is not a directory goes where this policy redirected it; the caller erases
+    /// or replaces the entry. The locks that it named are held. `false`: the place changed since it
+    /// was found, start again.
+    fn takes_file(
+        &self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        removal: &Removal<'_>,
+        to: &dyn Any,
+    ) -> FsResult<bool>;
+
+    /// As `takes_file`, for an empty directory.
+    fn takes_directory(
+        &self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        removed: (u64, &DirectoryRecord),
+        to: &dyn Any,
+    ) -> FsResult<bool>;
+
+    /// A name is about to point to something else.
+    fn may_replace(&self, at: (&Subvol, View<'_>), name: (u64, &[u8])) -> FsResult<()>;
+
+    /// Whether what is in the root directory of a subvolume does not keep it from being removed as
+    /// an empty one.
+    fn is_empty(&self, root: (&Subvol, View<'_>), record: &DirectoryRecord) -> FsResult<bool>;
+
+    /// A subvolume is about to get a name in another directory.
+    fn may_move_mount(&self, from: &DirectoryRecord, to: &DirectoryRecord) -> FsResult<()>;
+
+    /// A caller is about to have a directory (subvolume, number) copied from a source: the
+    /// directory, or a snapshot of it.
+    fn may_copy(
+        &self,
+        caller: &Caller,
+        source: (&Subvol, u64),
+        directory: (u64, u64),
+    ) -> FsResult<()>;
+
+    /// As `may_copy`, with the ledger locked, for the subvolumes that are mounted or inherited
+    /// below the source.
+    fn may_copy_below(
+        &self,
+        caller: &Caller,
+        ledger: &mut Ledger,
+        source: (&Subvol, u64),
+    ) -> FsResult<()>;
+
+    /// A clone of a directory is about to be mounted in another one.
+    fn may_clone_into(
+        &self,
+        mounted_in: &DirectoryRecord,
+        source: &DirectoryRecord,
+    ) -> FsResult<()>;
+
+    /// The limits of the directory that a node is in.
+    fn limits_at(&self, node: NodeId) -> FsResult<Option<QuotaInfo>>;
+}

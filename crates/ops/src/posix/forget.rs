@@ -1,0 +1,19 @@
+//! `forget`: a front end releases a node.
+
+use inode::NodeId;
+use volume::nodes::Location;
+
+use crate::{Ops, orphan};
+
+/// Subtracts look-ups. A node without holders and names is removed.
+pub fn forget(fs: &Ops, node: NodeId, lookups: u64) {
+    let node = fs.real(node);
+    let Some(location) = fs.nodes.forget(node, lookups) else { return };
+    if let (Location::Entry { .. } | Location::Linked, Ok(subvol)) = (location, fs.subvol_of(node))
+    {
+        fs.data.forget(data::FileRef { tree: subvol.tree(), ino: node.ino().0 });
+    }
+    if location == Location::Linked {
+        orphan::released(fs, node);
+    }
+}

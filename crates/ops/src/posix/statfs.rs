@@ -1,0 +1,83 @@
+//! `statfs`: space and limits. In a directory with a quota, and below, those of the quota, as XFS
+//! does for projects: a program that queries how much it may write gets the right answer.
+
+use device::Space;
+use format::key;
+use format::subvolume_record::UsageRecord;
+use inode::{FsError, NAME_BYTES_MAX, NodeId};
+use vfs::{FsResult, StatFs};
+use volume::QuotaInfo;
+use volume::subvol::VOLUME;
+
+use crate::Ops;
+use crate::policy::Policy;
+
+const BLOCK_BYTES: u64 = 4096;
+/// Free space that a volume in an object store reports: nothing limits it.
+const FREE_BYTES: u64 = 1 << 50;
+
+/// The space of the disk, within the limits of the quota that a node is in.
+pub fn statfs_at(fs: &Ops, policy: &dyn Policy, node: NodeId) -> FsResult<StatFs> {
+    let room = statfs(fs)?;
+    // What has no record (a directory of snapshots), or one that cannot be read, has no quota.
+    match policy.limits_at(node) {
+        Ok(Some(quota)) => Ok(limited(room, &quota)),
+        Ok(None) | Err(_) => Ok(room),
+    }
+}
+
+fn limited(mut room: StatFs, quota: &QuotaInfo) -> StatFs {
+    if let Some(most) = quota.limits.bytes {
+        let left = most.saturating_sub(quota.bytes) / BLOCK_BYTES;
+        let free = room.blocks_free.min(left);
+        (room.blocks_free, room.blocks_available) = (free, room.blocks_available.min(left));
+        room.blocks = room.blocks.min(quota.bytes.div_ceil(BLOCK_BYTES).saturating_add(left));
+        room.blocks = room.blocks.max(free);
+    }
+    if let Some(most) = quota.limits.inodes {
+        let left = most.saturating_sub(quota.inodes);
+        room.inodes_free = room.inodes_free.min(left);
+        room.inodes = room.inodes.min(quota.inodes.saturating_add(left));
+    }
+    room
+}
+
+/// The space of the disk; that of an object store is not limited.
+fn space(fs: &Ops) -> FsResult<Space> {
+    if fs.env.objects.is_some() {
+        let used = fs.subvolume_counts()?.bytes;
+        let total_bytes = FREE_BYTES.saturating_add(used);
+        return Ok(Space { total_bytes, free_bytes: FREE_BYTES, reserved_bytes: 0 });
+    }
+    fs.env.device.space().map_err(|error| FsError::Io(error.to_string().into()))
+}
+
+/// The space of the disk, and the inodes of the volume's root subvolume.
+pub fn statfs(fs: &Ops) -> FsResult<StatFs> {
+    let space = space(fs)?;
+    // What was removed and waits to be freed counts as free: an operation that needs it gets it.
+    // This excludes what stays until a segment is worth rewriting.
+    let data = fs.data.stats();
+    let coming = data.waiting_bytes.saturating_add(data.dead_bytes - data.stuck_bytes);
+    let free = space.free_bytes.saturating_add(coming).min(space.total_bytes);
+    // What is reserved for the superuser is not in use, either: `df` would count it as used.
+    let unused = free.saturating_add(space.reserved_bytes).min(space.total_bytes);
+    let subvol = fs.root_subvol()?.id;
+    let view = volume::view::View::new(&*fs.store, VOLUME);
+    let usage = match view.read(&key::usage(subvol.0), UsageRecord::decode) {
+        // What damage hides is not counted.
+        Err(FsError::Io(_)) if fs.kept_from().is_some() => None,
+        usage => usage?,
+    };
+    let inodes = usage.unwrap_or_default().files.max(0) as u64;
+    let left = volume::numbers::NUMBERS_END.saturating_sub(fs.numbers.peek());
+    Ok(StatFs {
+        block_bytes: BLOCK_BYTES as u32,
+        blocks: space.total_bytes / BLOCK_BYTES,
+        blocks_free: unused / BLOCK_BYTES,
+        blocks_available: free / BLOCK_BYTES,
+        inodes: inodes + left,
+        inodes_free: left,
+        name_bytes_max: NAME_BYTES_MAX as u32,
+    })
+}

@@ -1,0 +1,27 @@
+//! What the verbs on whole directories ask first.
+
+use format::directory_record::DirectoryRecord;
+use inode::FsError;
+use vfs::FsResult;
+use volume::subvol::Subvol;
+use volume::view::View;
+
+use crate::Ops;
+
+/// The record of a directory that still has a name.
+pub fn directory_of(fs: &Ops, subvol: &Subvol, ino: u64) -> FsResult<DirectoryRecord> {
+    subvol.read(|tree| {
+        let view = View::new(&*fs.store, tree);
+        match view.directory(ino)? {
+            Some(record) if !record.detached => Ok(record),
+            None if view.linked(ino)?.is_some() => Err(FsError::NotDirectory),
+            None if is_file(fs, subvol, ino) => Err(FsError::NotDirectory),
+            _ => Err(FsError::NotFound),
+        }
+    })
+}
+
+fn is_file(fs: &Ops, subvol: &Subvol, ino: u64) -> bool {
+    use volume::nodes::Location::{Entry, Linked};
+    matches!(fs.nodes.location(subvol.node(ino)), Some(Entry { .. } | Linked))
+}

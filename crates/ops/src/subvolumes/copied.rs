@@ -1,0 +1,20 @@
+//! A copy of a directory that is planned, until its plan is executed.
+
+use std::sync::Arc;
+
+use format::inherited_record::Home;
+use format::subvolume_record::SubvolumeRecord;
+use volume::subvol::Subvol;
+
+/// A copy that a batch makes.
+pub struct Copied {
+    /// Its number.
+    pub id: u64,
+    /// Its record.
+    pub record: SubvolumeRecord,
+    /// What it inherits.
+    pub(super) homes: Vec<Home>,
+    /// What it was taken from, and the last epoch in which any of that may be shared.
+    pub(super) source: Option<(Arc<Subvol>, u64)>,
+    pub(super) ended: u64,
+}

@@ -1,0 +1,168 @@
+//! Executes the verbs on whole directories: the ledger, gates, and locks are taken in that order;
+//! then the verb reads and plans, one commit follows, and the effects of the plan.
+//!
+//! Gates are passed exclusively of what is copied, and shared of what gets a name, always in the
+//! order of their numbers, so that no two threads wait for each other.
+//!
+//! A gate that is passed exclusively keeps a subvolume as it is, so what a verb reads of it behind
+//! the gate holds when its plan is committed: nothing is guessed.
+
+use std::sync::Arc;
+
+use device::sync::{MutexGuard, RwLockWriteGuard};
+use inode::FsError;
+use vfs::FsResult;
+use volume::subvol::{Entered, Subvol};
+
+use super::ledger::Ledger;
+use crate::Ops;
+use crate::execute::{apply, commit, notify};
+use crate::plan::{Effect, Plan};
+
+/// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
+#[derive(Clone, Copy, Default)]
+pub struct Through<'a> {
+    pub quiet: &'a [Arc<Subvol>],
+    pub changed: Option<&'a Arc<Subvol>>,
+}
+
+/// Executes a verb: `aim` names the locks, `change` reads under them and plans.
+pub fn execute<T>(
+    fs: &Ops,
+    mut ledger: MutexGuard<'_, Ledger>,
+    through: Through<'_>,
+    aim: impl FnOnce(&mut Plan) -> FsResult<()>,
+    change: impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    let mut plan = Plan::new();
+    let answer = execute_step(fs, &mut ledger, &mut plan, through, (aim, change))?;
+    drop(ledger);
+    plan.notify(|notice| notify(fs, notice));
+    plan.end();
+    Ok(answer)
+}
+
+/// Executes a change of what the ledger keeps as it is: records of subvolumes and settings of the
+/// volume. It passes no gate, and takes no locks.
+pub fn execute_with<T>(
+    fs: &Ops,
+    ledger: &mut Ledger,
+    change: impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    execute_through(fs, ledger, Through::default(), |_| Ok(()), change)
+}
+
+/// As `execute`, for a caller that keeps the ledger.
+pub fn execute_through<T>(
+    fs: &Ops,
+    ledger: &mut Ledger,
+    through: Through<'_>,
+    aim: impl FnOnce(&mut Plan) -> FsResult<()>,
+    change: impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    let mut plan = Plan::new();
+    let done = execute_step(fs, ledger, &mut plan, through, (aim, change));
+    debug_assert!(!plan.has_notices(), "notices are sent without the ledger");
+    plan.end();
+    done
+}
+
+/// One commit of a verb that has several, with the ledger locked throughout. The plan keeps the
+/// notifications of front ends.
+pub(super) fn execute_step<T>(
+    fs: &Ops,
+    ledger: &mut Ledger,
+    plan: &mut Plan,
+    through: Through<'_>,
+    (aim, change): (
+        impl FnOnce(&mut Plan) -> FsResult<()>,
+        impl FnOnce(&mut Ledger, &mut Plan) -> FsResult<T>,
+    ),
+) -> FsResult<T> {
+    let gates = Gates::pass(fs, ledger, through.quiet, through.changed)?;
+    aim(plan)?;
+    let locks = fs.locks.lock(plan.locks());
+    plan.set_time(fs.env.clock.now());
+    let answer = change(ledger, plan).inspect_err(|_| plan.give_up(&fs.data))?;
+    if plan.is_empty() {
+        plan.give_up(&fs.data);
+    } else {
+        commit_plan(fs, ledger, plan).inspect_err(|_| plan.give_up(&fs.data))?;
+    }
+    plan.apply(|effect| match effect {
+        Effect::Mounted(subvol, place) => ledger.moved(*subvol, *place),
+        Effect::Copied(copied) => copied.settle_and_count(fs, ledger),
+        Effect::Given(copied) => copied.settle(fs, ledger),
+        Effect::GivenApart(place) => ledger.set_apart(*place),
+        Effect::HasAll(heir) => ledger.inherited(*heir, Vec::new()),
+        Effect::SubvolumeGone(subvol, maker) => {
+            subvol.set_gone();
+            ledger.removed(*maker);
+            fs.subvols.remove(&fs.nodes, subvol.id);
+        }
+        effect => apply(fs, effect),
+    });
+    drop((locks, gates));
+    Ok(answer)
+}
+
+/// Commits a plan with the ledger's counters.
+pub(super) fn commit_plan(fs: &Ops, ledger: &Ledger, plan: &mut Plan) -> FsResult<()> {
+    ledger.write(plan.batch());
+    plan.batch()
+        .check()
+        .map_err(|_| FsError::LimitReached("the changes of one commit exceed 16 MiB"))?;
+    let done = commit(fs, plan).map(drop);
+    if !matches!(done, Err(FsError::NoSpace)) {
+        // Of any other error it is not known what became of the batch.
+        ledger.wrote(done.is_ok());
+    }
+    done
+}
+
+/// Gates that are held.
+pub struct Gates<'a> {
+    _held: Vec<Gate<'a>>,
+}
+
+enum Gate<'a> {
+    Exclusive(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
+    Shared(#[expect(dead_code, reason = "held")] Entered<'a>),
+}
+
+impl<'a> Gates<'a> {
+    /// Waits until no change of `quiet` is under way and keeps it so, and begins a change of
+    /// `changed`, unless that is among them. Who changes what is quiet sees to its heirs before.
+    pub fn pass(
+        fs: &Ops,
+        ledger: &mut Ledger,
+        quiet: &'a [Arc<Subvol>],
+        changed: Option<&'a Arc<Subvol>>,
+    ) -> FsResult<Gates<'a>> {
+        fs.may_change()?;
+        let mut order: Vec<(&Arc<Subvol>, bool)> =
+            quiet.iter().map(|subvol| (subvol, true)).collect();
+        if let Some(subvol) = changed {
+            subvol.check_changes()?;
+            fs.give_to_heirs(ledger, subvol)?;
+            if !quiet.iter().any(|other| other.id == subvol.id) {
+                order.push((subvol, false));
+            }
+        }
+        order.sort_by_key(|(subvol, _)| subvol.id);
+        order.dedup_by_key(|(subvol, _)| subvol.id);
+        let mut held = Vec::with_capacity(order.len());
+        for (subvol, exclusive) in order {
+            if exclusive {
+                let gate = subvol.quiesce();
+                if subvol.is_gone() {
+                    return Err(FsError::Stale);
+                }
+                held.push(Gate::Exclusive(gate));
+            } else {
+                held.push(Gate::Shared(subvol.enter()?));
+            }
+        }
+        Ok(Gates { _held: held })
+    }
+}

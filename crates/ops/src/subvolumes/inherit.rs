@@ -1,0 +1,525 @@
+//! What a copy inherits: subvolumes that are mounted in what it was copied from.
+//!
+//! A copy shares its source's tree, so its names point to the subvolumes that are mounted in the
+//! source. They are not copied with it: the cost of a copy does not depend on how many there are.
+//! The copy records its **homes**, the subvolumes whose children it inherits, and is their
+//! **heir**.
+//!
+//! The invariant: an inherited subvolume is what it was when the heir was made. So
+//!
+//! 1. before it changes, moves or goes, each heir is given a copy of its own (`give_to_heirs`,
+//!    which is where every change begins): one commit for each that clones one tree and points
+//!    the heir's entry to the clone;
+//! 2. a look-up in the heir copies it first (`nested_at`), for a node is of one
+//!    subvolume;
+//! 3. a step of reclaiming copies what is left, so that heirs are few (`inherit_step`).
+//!
+//! A copy that is given inherits in turn what is mounted in what it was copied from.
+//!
+//! Why an heir is a consistent cut: the copy is counted (`Admin::copies`) after its commit and
+//! before the source's gate opens. A change reads the count with its own subvolume's gate held. One
+//! that sees the new count gives first, so the heir does not see it. One that saw the old count is
+//! waited for by the thread that copies that subvolume, so the heir sees all of it; and all that it
+//! depends on ended before it began, thus before the count: in the source before its gate was
+//! taken, elsewhere with the old count. So nothing is seen that depends on something unseen.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use device::sync::RwLockWriteGuard;
+use format::entry_record::{EntryRecord, Target};
+use format::inherited_record::Home;
+use format::key;
+use inode::{FsError, SubvolId};
+use vfs::FsResult;
+use volume::error::inconsistent;
+use volume::locks::{Lock, Mode};
+use volume::subvol::{Subvol, VOLUME};
+use volume::view::{Found, NameBuf, View};
+
+use super::copy::{self, Purpose};
+use super::execute::{Through, execute_through, execute_with};
+use super::ledger::{Ledger, Reached};
+use super::mounts::HEIRS_MAX;
+use super::nested::{Member, homes_of, inherited_at};
+use crate::Ops;
+use crate::plan::{Effect, Plan};
+use crate::reach::Reach;
+
+/// Most copies that are given with the ledger locked: a writer may wait for it.
+const GIVEN_AT_ONCE: usize = 16;
+/// Most subvolumes that are looked at with the ledger locked.
+pub(super) const LOOKED_AT_ONCE: usize = 256;
+/// Steps of giving that a search waits for: some thousand copies.
+const STEPS_BEFORE_SEARCH: usize = 256;
+
+/// A directory and a cookie in it.
+pub type Slot = (u64, u64);
+
+/// Why a copy is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It is due. There must be space, and the share of the heir's maker bounds it.
+    Due,
+    /// Somebody looks at it. The share bounds that; what is kept of a full disk may be used.
+    Look,
+    /// Something changes. What is kept of a full disk may be used, for a removal may wait for it,
+    /// and nobody's share keeps others from changes.
+    Change,
+}
+
+/// An entry of an heir that points to an inherited subvolume.
+struct Lead<'a> {
+    heir: &'a Subvol,
+    slot: Slot,
+    id: u64,
+}
+
+impl Lead<'_> {
+    /// Locks it: another name of the hash may flag it meanwhile.
+    fn lock(&self, plan: &mut Plan) {
+        let (subvol, (dir, cookie)) = (self.heir.id.0, self.slot);
+        plan.lock(Lock::Name { subvol, dir, hash: cookie >> 8 }, Mode::Exclusive);
+    }
+
+    /// Reads it under the lock; `None`: it points to something else by now.
+    fn entry<'n>(&self, fs: &Ops, name: &'n mut NameBuf) -> FsResult<Option<EntryRecord<'n>>> {
+        let view = View::new(&*fs.store, self.heir.tree());
+        let found = view.entry_at(self.slot.0, self.slot.1, name)?;
+        let found = found.filter(|found| found.target == Target::Subvolume(self.id));
+        Ok(found.map(|Found { chained, ino, target, .. }| EntryRecord {
+            chained,
+            ino,
+            name: name.as_bytes(),
+            target,
+        }))
+    }
+
+    /// Plans that it points to a copy.
+    fn plan(&self, plan: &mut Plan, entry: &EntryRecord<'_>, copy: u64) {
+        let entry = EntryRecord { target: Target::Subvolume(copy), ..*entry };
+        plan.put_entry(self.heir.tree(), self.slot.0, self.slot.1, &entry);
+    }
+
+    /// Points it to a copy that was made before; `None`, as of `entry`.
+    fn point_to(&self, fs: &Ops, ledger: &mut Ledger, copy: u64) -> FsResult<Option<u64>> {
+        let aim = |plan: &mut Plan| {
+            self.lock(plan);
+            Ok(())
+        };
+        execute_through(fs, ledger, Through::default(), aim, |_, plan| {
+            plan.removes();
+            let mut name = NameBuf::empty();
+            let Some(entry) = self.entry(fs, &mut name)? else { return Ok(None) };
+            self.plan(plan, &entry, copy);
+            Ok(Some(copy))
+        })
+    }
+}
+
+/// What became of an entry.
+pub(super) enum Nested {
+    /// It points to a subvolume that is mounted there.
+    Own(u64),
+    /// It led to an inherited one, and points to a copy now.
+    Given(u64),
+    /// It points to none, or to one of which the heir has no part any more.
+    Gone,
+}
+
+impl Ops {
+    /// The subvolume that an entry points to: `id` where that is mounted at the entry. Where it is
+    /// inherited, this makes a copy and returns that. Otherwise the result is `NotFound`, for
+    /// `id` is mounted elsewhere and must not be reached through this entry. No gate and no lock
+    /// is held.
+    #[inline]
+    pub fn nested_at(&self, above: &Subvol, slot: Slot, id: u64) -> FsResult<u64> {
+        if self.is_mounted_at(above, slot, id)? {
+            return Ok(id);
+        }
+        self.nested_with(&mut self.admin.lock(), above, slot)
+    }
+
+    /// As [`Ops::nested_at`], for a caller that holds the ledger, which keeps the entry as it is.
+    pub fn nested_with(&self, ledger: &mut Ledger, above: &Subvol, slot: Slot) -> FsResult<u64> {
+        match self.give(ledger, above, slot, Need::Look)? {
+            Nested::Own(id) | Nested::Given(id) => Ok(id),
+            Nested::Gone => Err(FsError::NotFound),
+        }
+    }
+
+    /// Whether a subvolume exists and is mounted at the entry that points to it. If not, it may be
+    /// inherited there.
+    pub fn is_mounted_at(&self, above: &Subvol, slot: Slot, id: u64) -> FsResult<bool> {
+        let record = volume::subvol::read_record(&*self.store, SubvolId(id))?;
+        let place = (above.id.0, slot.0, slot.1);
+        Ok(record.is_some_and(|record| record.parent == place))
+    }
+
+    /// Gives all that inherit a subvolume a copy of it, before it changes, moves or goes.
+    #[cold]
+    pub fn give_to_heirs(&self, ledger: &mut Ledger, subvol: &Subvol) -> FsResult<()> {
+        let copies = self.admin.copies();
+        if subvol.given_to() == copies {
+            return Ok(());
+        }
+        // From the top: who inherits what it is in has that first.
+        let mut chain = Vec::new();
+        let mut at = subvol.id.0;
+        while let Some((above, ..)) = ledger.place(self, at)? {
+            if chain.iter().any(|(id, _)| *id == at) {
+                return Err(inconsistent(VOLUME, "subvolumes contain each other", at));
+            }
+            chain.push((at, above));
+            at = above;
+        }
+        for (id, above) in chain.into_iter().rev() {
+            let heirs = ledger.heirs(self, above)?;
+            if heirs.is_empty() {
+                continue;
+            }
+            let child = Member::get(self, id)?;
+            let (_, directory, cookie) = child.record.parent;
+            for heir in heirs {
+                let given = match self.heir_with(heir, (directory, cookie)) {
+                    Ok(Some(heir)) => self.give(ledger, &heir, (directory, cookie), Need::Change),
+                    Ok(None) => continue,
+                    Err(error) => Err(error),
+                };
+                match given {
+                    Ok(_) => {}
+                    // Damage in a snapshot does not stop writes to its source.
+                    Err(error @ FsError::Io(_)) => {
+                        tracing::warn!(%error, heir, subvolume = id, "cannot read a copy");
+                        match self.give_apart(ledger, heir, id, (directory, cookie)) {
+                            Err(error @ FsError::Io(_)) => {
+                                tracing::warn!(%error, heir, subvolume = id, "cannot copy for it");
+                            }
+                            given => given?,
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        subvol.set_given_to(copies);
+        Ok(())
+    }
+
+    /// Begins a change beside which no other runs in the subvolume: its gate is held exclusively.
+    /// `Stale`: it is gone. No gate is held before.
+    pub fn enter_alone<'a>(&self, subvol: &'a Subvol) -> FsResult<RwLockWriteGuard<'a, ()>> {
+        self.may_change()?;
+        loop {
+            let gate = subvol.quiesce();
+            if subvol.is_gone() {
+                return Err(FsError::Stale);
+            }
+            if subvol.given_to() == self.admin.copies() {
+                return Ok(gate);
+            }
+            drop(gate);
+            self.give_to_heirs(&mut self.admin.lock(), subvol)?;
+        }
+    }
+
+    /// An heir, if it has an entry that can be reached. An error is about the heir's own tree.
+    fn heir_with(&self, heir: u64, (directory, cookie): Slot) -> FsResult<Option<Arc<Subvol>>> {
+        let heir = self.subvol(SubvolId(heir))?;
+        let mut reach = Reach::new(heir.tree(), heir.root);
+        if !self.shows(&heir, &mut reach, &[directory]).swap_remove(0)? {
+            return Ok(None);
+        }
+        View::new(&*self.store, heir.tree()).entry_at(directory, cookie, &mut NameBuf::empty())?;
+        Ok(Some(heir))
+    }
+
+    /// For each directory, whether it can be reached in an heir. A copy of a part has others in
+    /// its tree, and what is mounted in them is not copied for it. The gate stops changes that
+    /// move directories meanwhile. After a rollback, processes reach the previous directory as
+    /// long as they hold it.
+    pub(super) fn shows(
+        &self,
+        heir: &Subvol,
+        reach: &mut Reach,
+        directories: &[u64],
+    ) -> Vec<FsResult<bool>> {
+        let _gate = (!heir.read_only).then(|| heir.quiesce());
+        let is_held = |directory| self.nodes.is_held(heir.node(directory));
+        let shows = directories
+            .iter()
+            .map(|&directory| reach.contains_or(&*self.store, directory, &is_held));
+        shows.collect()
+    }
+
+    /// Copies what an entry of an heir points to, where that is inherited.
+    pub(super) fn give(
+        &self,
+        ledger: &mut Ledger,
+        heir: &Subvol,
+        (directory, cookie): Slot,
+        need: Need,
+    ) -> FsResult<Nested> {
+        let (view, mut name) = (View::new(&*self.store, heir.tree()), NameBuf::empty());
+        let found = view.entry_at(directory, cookie, &mut name)?;
+        let Some(Target::Subvolume(id)) = found.map(|found| found.target) else {
+            return Ok(Nested::Gone);
+        };
+        let place = (heir.id.0, directory, cookie);
+        if ledger.place(self, id)? == Some(place) {
+            return Ok(Nested::Own(id));
+        }
+        if ledger.homes(self, heir.id.0)?.is_empty() {
+            return Ok(Nested::Gone);
+        }
+        let lead = Lead { heir, slot: (directory, cookie), id };
+        let given = if let Some(copy) = ledger.mounted_at(self, place)? {
+            self.may_change()?;
+            lead.point_to(self, ledger, copy)?
+        } else if let Some((child, home)) = inherited_at(self, ledger, place, Some(id))? {
+            self.may_change()?;
+            self.copy_for_heir(ledger, (&child, &home), (place, need), Some(&lead))?
+        } else {
+            None
+        };
+        Ok(given.map_or(Nested::Gone, Nested::Given))
+    }
+
+    /// Copies a subvolume that is mounted in a home for an entry of an heir. `lead`: the entry,
+    /// which points to the copy from now on, if it can be read; `None`: it no longer points to what
+    /// is inherited.
+    fn copy_for_heir(
+        &self,
+        ledger: &mut Ledger,
+        (child, home): (&Member, &Home),
+        (place, need): ((u64, u64, u64), Need),
+        lead: Option<&Lead<'_>>,
+    ) -> FsResult<Option<u64>> {
+        let heir = Member::get(self, place.0)?.record;
+        let purpose = Purpose {
+            read_only: heir.read_only,
+            snapshot: false,
+            same_lineage: home.same_lineage,
+            parent: place,
+            name: &child.record.name,
+        };
+        let quiet = [Arc::clone(&child.subvol)];
+        let quiet = if child.record.read_only { &[] } else { &quiet[..] };
+        let through = Through { quiet, changed: None };
+        let aim = |plan: &mut Plan| {
+            if let Some(lead) = lead {
+                lead.lock(plan);
+            }
+            Ok(())
+        };
+        let caller = ledger.begin_as(self, heir.maker, need != Need::Change)?;
+        let given = execute_through(self, ledger, through, aim, |ledger, plan| {
+            if need != Need::Due {
+                plan.removes();
+            }
+            let mut name = NameBuf::empty();
+            let entry = match lead {
+                Some(lead) => match lead.entry(self, &mut name)? {
+                    Some(entry) => Some((lead, entry)),
+                    None => return Ok(None),
+                },
+                None => None,
+            };
+            let source = (child, child.record.root);
+            let copied = copy::plan(self, ledger, plan, source, &purpose)?;
+            let id = copied.id;
+            plan.effect(Effect::Given(Box::new(copied)));
+            match &entry {
+                Some((lead, entry)) => lead.plan(plan, entry, id),
+                None => plan.effect(Effect::GivenApart(place)),
+            }
+            Ok(Some(id))
+        });
+        ledger.end_as(caller);
+        given
+    }
+
+    /// Makes the copy of a subvolume for an heir whose tree is damaged: its entry is pointed to the
+    /// copy when it can be read and changed again. So what the heir inherits never changes.
+    fn give_apart(
+        &self,
+        ledger: &mut Ledger,
+        heir: u64,
+        changed: u64,
+        (directory, cookie): Slot,
+    ) -> FsResult<()> {
+        let place = (heir, directory, cookie);
+        if ledger.mounted_at(self, place)?.is_some() {
+            return Ok(());
+        }
+        let from = inherited_at(self, ledger, place, None)?;
+        // Otherwise the heir inherits a copy of the one that changes, which remains as it is.
+        let Some((child, home)) = from.filter(|(child, _)| child.subvol.id.0 == changed) else {
+            return Ok(());
+        };
+        self.copy_for_heir(ledger, (&child, &home), (place, Need::Change), None).map(drop)
+    }
+
+    /// Gives an heir some of what it inherits; returns how many subvolumes were looked at, 0 when
+    /// it has all. Where one cannot be copied because of damage, the others are. The heir
+    /// inherits on then, and the error follows after the last.
+    fn give_some(&self, ledger: &mut Ledger, heir: u64, need: Need) -> FsResult<u64> {
+        self.may_change()?;
+        let homes = ledger.homes(self, heir)?;
+        let heir = self.subvol(SubvolId(heir))?;
+        let mut reach = Reach::new(heir.tree(), heir.root);
+        let mut to = ledger.reached(heir.id.0);
+        let (mut given, mut looked) = (0, 0);
+        while let Some(home) = homes.get(to.home) {
+            let most = (GIVEN_AT_ONCE - given).min(LOOKED_AT_ONCE - looked);
+            let children = ledger.children_after(self, home.subvolume, to.after, most)?;
+            let directories: Vec<u64> = children.iter().map(|(directory, _)| *directory).collect();
+            let shows = self.shows(&heir, &mut reach, &directories);
+            for (&child, shows) in children.iter().zip(shows) {
+                let done = shows.and_then(|shows| {
+                    if shows { self.give(ledger, &heir, child, need) } else { Ok(Nested::Gone) }
+                });
+                match done {
+                    Ok(done) => given += usize::from(matches!(done, Nested::Given(_))),
+                    Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
+                    Err(error) => return Err(error),
+                }
+                to.after = child;
+                looked += 1;
+            }
+            if given == GIVEN_AT_ONCE || looked == LOOKED_AT_ONCE {
+                ledger.reach(heir.id.0, to);
+                return Ok(looked as u64);
+            }
+            if children.len() < most {
+                (to.home, to.after) = (to.home + 1, (0, 0));
+            }
+        }
+        while let Some((_, directory, cookie)) = ledger.apart_after(self, heir.id.0, to.apart)? {
+            match self.correct(ledger, (heir.id.0, directory, cookie), need) {
+                Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
+                done => {
+                    done?;
+                }
+            }
+            (to.apart, looked) = ((directory, cookie), looked + 1);
+            if looked == LOOKED_AT_ONCE {
+                ledger.reach(heir.id.0, to);
+                return Ok(looked as u64);
+            }
+        }
+        if let Some(error) = to.failed {
+            ledger.reach(heir.id.0, Reached::default());
+            return Err(error);
+        }
+        execute_with(self, ledger, |_, plan| {
+            plan.removes();
+            let mut record = Member::get(self, heir.id.0)?.record;
+            record.inherits = false;
+            plan.batch().put(VOLUME, &key::subvolume(heir.id.0), &record.encode());
+            plan.batch().delete(VOLUME, &format::inherited_record::inherited(heir.id.0));
+            plan.effect(Effect::HasAll(heir.id.0));
+            Ok(0)
+        })
+    }
+
+    /// Gives some to one of the heirs of a subvolume that was removed; `None`: it has none. The
+    /// space that the removal frees waits for this, so that a full disk or a share do not stop it.
+    pub fn give_to_one_heir(&self, ledger: &mut Ledger, id: u64) -> FsResult<Option<u64>> {
+        if !self.admin.may_inherit() {
+            return Ok(None);
+        }
+        match ledger.heirs(self, id)?.first() {
+            Some(&heir) => {
+                let given = self.give_some(ledger, heir, Need::Change)?;
+                Ok(Some(given.max(1)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// One step of giving heirs what they inherit; tells how much was done, 0 when none is left
+    /// that can be given to now.
+    pub fn inherit_step(&self, resting: &dyn Fn(u64) -> bool) -> Result<u64, (u64, FsError)> {
+        if !self.admin.may_inherit() {
+            return Ok(0);
+        }
+        let mut ledger = self.admin.lock();
+        let heir = ledger.last_heir(self, resting).map_err(|error| (0, error))?;
+        let Some(heir) = heir else { return Ok(0) };
+        let given = self.give_some(&mut ledger, heir, Need::Due);
+        let given = given.map_err(|error| (heir, error))?;
+        Ok(given.max(1))
+    }
+
+    /// Copies for heirs until one more copy of a directory keeps the bound: it becomes an heir of
+    /// the homes of its source, and of the source.
+    pub(super) fn spare_heirs(&self, source: &Subvol, directory: u64) -> FsResult<()> {
+        let mut damaged = BTreeSet::new();
+        loop {
+            let mut ledger = self.admin.lock();
+            let Some(heir) = self.heir_too_many(&mut ledger, (source, directory), &damaged)? else {
+                return Ok(());
+            };
+            match self.give_some(&mut ledger, heir, Need::Due) {
+                Ok(_) => {}
+                // One that is damaged keeps nobody from making others.
+                Err(error @ (FsError::Io(_) | FsError::Stale)) => {
+                    tracing::warn!(%error, heir, "cannot copy what a subvolume inherits");
+                    damaged.insert(heir);
+                }
+                Err(error @ (FsError::ReadOnly(_) | FsError::NoSpace)) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, heir, "cannot copy what a subvolume inherits");
+                    let what = "32 snapshots and clones of one subvolume still inherit what is \
+                                mounted in it, and the maker of the oldest may have no more; \
+                                remove some";
+                    return Err(FsError::LimitReached(what));
+                }
+            }
+        }
+    }
+
+    /// The heir to complete before another copy of a subvolume is made.
+    fn heir_too_many(
+        &self,
+        ledger: &mut Ledger,
+        (source, directory): (&Subvol, u64),
+        damaged: &BTreeSet<u64>,
+    ) -> FsResult<Option<u64>> {
+        let homes = homes_of(self, ledger, (source, directory), true)?;
+        if homes.len() > HEIRS_MAX && !damaged.contains(&source.id.0) {
+            return Ok(Some(source.id.0));
+        }
+        let mut full = ledger.crowded_below(self, &homes)?;
+        full.extend(homes.iter().map(|home| home.subvolume));
+        for home in full {
+            let heirs = ledger.heirs(self, home)?;
+            if heirs.len() >= HEIRS_MAX {
+                let oldest = heirs.into_iter().find(|heir| !damaged.contains(heir));
+                if oldest.is_some() {
+                    return Ok(oldest);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives heirs some of what they inherit, before something is looked for that is found faster
+    /// where nothing is inherited. There may be any number, so that not all are waited for.
+    pub fn inherit_some(&self) {
+        if self.may_change().is_err() {
+            return;
+        }
+        for _ in 0..STEPS_BEFORE_SEARCH {
+            match self.inherit_step(&|_| false) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err((heir, error)) => {
+                    tracing::debug!(%error, heir, "a search walks inherited subvolumes");
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! The ledger: numbers of subvolumes, trees, epochs and detached things, and which subvolume is
+//! mounted in which. A thread that creates, moves or removes a subvolume holds its lock, so
+//! such changes happen one after the other; each is short.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::sync::{Mutex, MutexGuard};
+use format::detached_record::DetachedRecord;
+use format::inherited_record::{Home, InheritedRecord};
+use format::kept_twice::{Features, RootCounter};
+use format::key::{self, Counter};
+use format::subvolume_record::SubvolumeRecord;
+use inode::{Caller, FsError, SubvolId};
+use store::{Batch, KeyRange, Need, Store, TreeId};
+use vfs::FsResult;
+use volume::error::{from_store, inconsistent, malformed};
+use volume::numbers::{read_counter, read_root};
+use volume::subvol::VOLUME;
+
+use super::inherit::Slot;
+use super::mounts::{Mounts, Place};
+use super::shares::{Makes, Shares};
+use crate::Ops;
+
+/// Counters stay below this, whatever a volume lives through: beyond it they are falsified.
+pub const COUNT_MAX: u64 = 1 << 62;
+
+/// The ledger with its lock.
+pub struct Admin {
+    ledger: Mutex<Ledger>,
+    epoch: AtomicU64,
+    /// How many copies were made that inherit.
+    copies: AtomicU64,
+}
+
+/// Numbers that come next, and who is mounted where.
+pub struct Ledger {
+    next_subvolume: u64,
+    next_tree: u64,
+    next_detached: u64,
+    /// What was counted to in commits that were made, or may have been: a caller that is refused
+    /// after it took numbers, as for lack of space, has not used them up.
+    committed: Cell<[u64; 3]>,
+    /// What is in the store of that; `None`: it is not known.
+    stored: Cell<Option<[u64; 3]>>,
+    /// Who makes subvolumes, and how many users have.
+    shares: RefCell<Shares>,
+    /// What the counter of the root says that a program must know.
+    features: Cell<Features>,
+    /// The volume's root and the features, where the next batch is to write them.
+    root_to_write: Cell<Option<(u64, Features)>>,
+    /// Where subvolumes are mounted; unknown until somebody asks.
+    mounts: Option<Mounts>,
+    /// How far heirs were given what they inherit. Nothing of it need survive a crash.
+    reached: BTreeMap<u64, Reached>,
+}
+
+/// How far an heir was given what it inherits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reached {
+    /// Which of its homes is next.
+    pub(super) home: usize,
+    /// The last entry there with a subvolume that was looked at, directory and cookie.
+    pub(super) after: Slot,
+    /// The last entry that was looked at of those with a copy.
+    pub(super) apart: Slot,
+    /// Why one of those could not be copied.
+    pub(super) failed: Option<FsError>,
+}
+
+impl Admin {
+    /// Reads the counters.
+    pub fn open(store: &dyn Store) -> FsResult<Admin> {
+        let epoch = read_counter(store, Counter::Epoch)?;
+        let next_subvolume = read_counter(store, Counter::NextSubvolume)?;
+        let next_tree = read_counter(store, Counter::NextTree)?;
+        let next_detached = read_counter(store, Counter::NextDetached)?;
+        let committed = Cell::new([next_subvolume, next_tree, next_detached]);
+        let ledger = Ledger {
+            next_subvolume,
+            next_tree,
+            next_detached,
+            stored: Cell::new(Some(committed.get())),
+            committed,
+            shares: RefCell::default(),
+            features: Cell::new(read_root(store)?.features),
+            root_to_write: Cell::new(None),
+            mounts: None,
+            reached: BTreeMap::new(),
+        };
+        let counts = [next_subvolume, next_tree, next_detached, epoch];
+        if ledger.next_tree < key::FIRST_TREE || counts.iter().any(|count| *count > COUNT_MAX) {
+            let what = format!("counters that were never counted to, {counts:?}");
+            return Err(inconsistent(VOLUME, &what, 0));
+        }
+        let copies = AtomicU64::new(u64::from(inherits(store)?));
+        Ok(Admin { ledger: Mutex::new(ledger), epoch: AtomicU64::new(epoch), copies })
+    }
+
+    /// The ledger, for a change of subvolumes. Taken before any gate and any other lock.
+    pub fn lock(&self) -> MutexGuard<'_, Ledger> {
+        let mut ledger = self.ledger.lock();
+        let [subvolume, tree, detached] = ledger.committed.get();
+        (ledger.next_subvolume, ledger.next_tree) = (subvolume, tree);
+        ledger.next_detached = detached;
+        ledger.shares.get_mut().begin();
+        ledger.root_to_write.set(None);
+        ledger
+    }
+
+    /// The ledger, for a caller that makes subvolumes: bounds hold for it.
+    pub fn lock_for(&self, fs: &Ops, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
+        let mut ledger = self.lock();
+        ledger.shares.get_mut().begin_for(fs, caller)?;
+        Ok(ledger)
+    }
+
+    /// A repair set a counter: nothing before it is handed out.
+    pub fn raise(&self, counter: &[u8], to: u64) {
+        let mut ledger = self.lock();
+        let is = |one: Counter| counter == key::counter(one);
+        if is(Counter::NextSubvolume) {
+            ledger.next_subvolume = ledger.next_subvolume.max(to);
+        } else if is(Counter::NextTree) {
+            ledger.next_tree = ledger.next_tree.max(to);
+        } else if is(Counter::NextDetached) {
+            ledger.next_detached = ledger.next_detached.max(to);
+        } else if is(Counter::Epoch) {
+            self.epoch.fetch_max(to, Ordering::AcqRel);
+        }
+        // The repair may have written less than was counted to.
+        ledger.wrote(false);
+    }
+
+    /// The present epoch: what is written now is born in it. It changes only while the gates of
+    /// whatever is copied are held, so that within a change it is constant for the subvolume.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// How many copies were made that inherit from others. While it is unchanged, a thread that
+    /// gave its copies all that they inherit of a subvolume need not look again.
+    #[inline]
+    pub fn copies(&self) -> u64 {
+        self.copies.load(Ordering::Acquire)
+    }
+
+    /// Whether there may be copies that inherit.
+    pub(super) fn may_inherit(&self) -> bool {
+        self.copies() > 0
+    }
+
+    /// A copy was made that inherits, after its commit and before the gates open.
+    pub(super) fn note_copy(&self, _ledger: &Ledger) {
+        self.copies.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Adds to a batch that the present epoch ends with it, and returns that epoch. Where the batch
+    /// is not committed it continues. `ledger` is locked until the next one has begun.
+    pub fn end_epoch(&self, _ledger: &Ledger, batch: &mut Batch) -> u64 {
+        let ended = self.epoch();
+        batch.put(VOLUME, &key::counter(Counter::Epoch), &(ended + 1).to_le_bytes());
+        ended
+    }
+
+    /// Begins the epoch after one that has ended, after the commit that says so and before the
+    /// gates open.
+    pub fn begin_epoch_after(&self, ended: u64) {
+        self.epoch.store(ended + 1, Ordering::Release);
+    }
+}
+
+impl Ledger {
+    /// Makes subvolumes for another maker, whose share of what exists bounds it or not; returns
+    /// who has the ledger, for [`Ledger::end_as`].
+    pub(super) fn begin_as(&mut self, fs: &Ops, maker: u32, is_bound: bool) -> FsResult<Makes> {
+        self.shares.get_mut().begin_as(fs, maker, is_bound)
+    }
+
+    /// Continues for the caller.
+    pub(super) fn end_as(&mut self, caller: Makes) {
+        self.shares.get_mut().end_as(caller);
+    }
+
+    /// Who makes subvolumes, for their records.
+    pub fn maker(&self) -> u32 {
+        self.shares.borrow().maker()
+    }
+
+    /// A number for a new subvolume: the next one whose slot no other subvolume has.
+    pub fn new_subvolume(&mut self, fs: &Ops) -> FsResult<u64> {
+        self.shares.get_mut().check(fs)?;
+        for _ in 0..=key::SLOT_MAX + 1 {
+            if self.next_subvolume > SubvolId::MAX.0 {
+                return Err(FsError::LimitReached("all subvolume numbers were used"));
+            }
+            let number = self.next_subvolume;
+            self.next_subvolume += 1;
+            if fs.subvols.slots.take(&*fs.store, &fs.nodes, number)? {
+                self.shares.get_mut().took();
+                if key::generation(number) > 0 || self.maker() != 0 {
+                    self.require(fs, Features { makers: true, ..Features::NONE })?;
+                }
+                return Ok(number);
+            }
+        }
+        Err(FsError::LimitReached("the maximum number of subvolumes exists; remove some"))
+    }
+
+    /// Has the next batch write that only programs that know some features open the volume.
+    pub(super) fn require(&self, fs: &Ops, more: Features) -> FsResult<()> {
+        let pending = self.root_to_write.get();
+        let now = pending.map_or(self.features.get(), |(_, features)| features);
+        if now.with(more) != now {
+            let root = match pending {
+                Some((root, _)) => root,
+                None => fs.root_subvol()?.id.0,
+            };
+            self.root_to_write.set(Some((root, now.with(more))));
+        }
+        Ok(())
+    }
+
+    /// Adds to a batch that another subvolume is the volume's root.
+    pub fn set_root(&mut self, batch: &mut Batch, subvolume: u64) {
+        let pending = self.root_to_write.get();
+        let features = pending.map_or(self.features.get(), |(_, features)| features);
+        put_root(batch, subvolume, features);
+        self.root_to_write.set(Some((subvolume, features)));
+    }
+
+    /// Notes that a subvolume was removed, after the commit.
+    pub fn removed(&mut self, maker: u32) {
+        self.shares.get_mut().removed(maker);
+    }
+
+    /// A number for a new tree.
+    pub fn new_tree(&mut self) -> TreeId {
+        self.next_tree += 1;
+        TreeId(self.next_tree - 1)
+    }
+
+    /// Records something detached and returns the number it waits under.
+    pub fn detach(&mut self, batch: &mut Batch, record: DetachedRecord) -> u64 {
+        let sequence = self.next_detached;
+        self.next_detached += 1;
+        batch.put(VOLUME, &key::detached(sequence), &record.encode());
+        batch.mark(Need::Relieves);
+        sequence
+    }
+
+    /// Says that the counters were committed, or that nobody knows.
+    pub fn wrote(&self, is_certain: bool) {
+        let counts = self.counts();
+        self.committed.set(counts);
+        self.stored.set(is_certain.then_some(counts));
+        self.shares.borrow_mut().wrote();
+        // To write that a feature is used twice harms nothing, to believe that it was written does.
+        if let Some((_, features)) = self.root_to_write.take()
+            && is_certain
+        {
+            self.features.set(features);
+        }
+    }
+
+    fn counts(&self) -> [u64; 3] {
+        [self.next_subvolume, self.next_tree, self.next_detached]
+    }
+
+    /// Adds the counters that changed to the batch that uses them. [`Ledger::wrote`] follows.
+    pub fn write(&self, batch: &mut Batch) {
+        let counters = [Counter::NextSubvolume, Counter::NextTree, Counter::NextDetached];
+        let stored = self.stored.get();
+        for (at, (counter, value)) in counters.into_iter().zip(self.counts()).enumerate() {
+            if stored.is_none_or(|stored| stored[at] != value) {
+                batch.put(VOLUME, &key::counter(counter), &value.to_le_bytes());
+            }
+        }
+        if let Some((root, features)) = self.root_to_write.get() {
+            put_root(batch, root, features);
+        }
+    }
+
+    fn mounts(&mut self, fs: &Ops) -> FsResult<&Mounts> {
+        Ok(match &mut self.mounts {
+            Some(mounts) => mounts,
+            unknown => unknown.insert(read_mounts(fs)?),
+        })
+    }
+
+    /// Some of the subvolumes that are mounted directly in one.
+    pub fn some_children(&mut self, fs: &Ops, subvol: u64, most: usize) -> FsResult<Vec<u64>> {
+        let children = self.mounts(fs)?.behind(subvol, (0, 0)).map(|(_, _, id)| id);
+        Ok(children.take(most).collect())
+    }
+
+    /// The directories of a subvolume in which others are mounted; `None`: there are more.
+    pub(super) fn mount_points_up_to(
+        &mut self,
+        fs: &Ops,
+        subvol: u64,
+        most: usize,
+    ) -> FsResult<Option<Vec<u64>>> {
+        let some: Vec<u64> = self.mounts(fs)?.directories(subvol).take(most + 1).collect();
+        Ok((some.len() <= most).then_some(some))
+    }
+
+    /// The directories of a subvolume in which others are mounted.
+    pub fn mount_points(&mut self, fs: &Ops, subvol: u64) -> FsResult<Vec<u64>> {
+        Ok(self.mounts(fs)?.directories(subvol).collect())
+    }
+
+    /// Whether nothing is mounted in a subvolume, and it inherits nothing.
+    pub(super) fn holds_none(&mut self, fs: &Ops, subvol: u64) -> FsResult<bool> {
+        let mounts = self.mounts(fs)?;
+        let is_empty = mounts.directories(subvol).next().is_none();
+        Ok(is_empty && !mounts.homes.contains_key(&subvol))
+    }
+
+    /// The subvolumes that are mounted in a directory of one.
+    pub fn mounted_in(&mut self, fs: &Ops, place: (u64, u64)) -> FsResult<Vec<u64>> {
+        Ok(self.mounts(fs)?.within(place.0, place.1).collect())
+    }
+
+    /// The subvolume that is mounted at an entry. In an heir, the entry may not point to it.
+    pub(super) fn mounted_at(&mut self, fs: &Ops, place: Place) -> FsResult<Option<u64>> {
+        Ok(self.mounts(fs)?.at(place))
+    }
+
+    /// Notes where a subvolume is mounted now, as in its record; `None`: nowhere, and it inherits
+    /// nothing any more.
+    pub fn moved(&mut self, subvol: u64, to: Option<Place>) {
+        if let Some(mounts) = &mut self.mounts {
+            mounts.set(subvol, to);
+        }
+        if to.is_none() {
+            self.inherited(subvol, Vec::new());
+        }
+    }
+
+    /// Where a subvolume is mounted.
+    pub(super) fn place(&mut self, fs: &Ops, subvol: u64) -> FsResult<Option<Place>> {
+        Ok(self.mounts(fs)?.places.get(&subvol).copied())
+    }
+
+    /// The first entries of a subvolume, after one of them, at which others are mounted. Each call
+    /// begins where the one before ended: one directory may have very many.
+    pub(super) fn children_after(
+        &mut self,
+        fs: &Ops,
+        subvol: u64,
+        after: Slot,
+        most: usize,
+    ) -> FsResult<Vec<Slot>> {
+        let behind = self.mounts(fs)?.behind(subvol, after);
+        Ok(behind.take(most).map(|(directory, cookie, _)| (directory, cookie)).collect())
+    }
+
+    /// The first entry of an heir, after a directory and a cookie, that may not point to what the
+    /// heir has there.
+    pub(super) fn apart_after(
+        &mut self,
+        fs: &Ops,
+        heir: u64,
+        (directory, cookie): Slot,
+    ) -> FsResult<Option<Place>> {
+        let after = self.any_apart_after(fs, (heir, directory, cookie))?;
+        Ok(after.filter(|place| place.0 == heir))
+    }
+
+    /// The same of all heirs, after an entry of one.
+    pub(super) fn any_apart_after(&mut self, fs: &Ops, place: Place) -> FsResult<Option<Place>> {
+        let after = (Bound::Excluded(place), Bound::Unbounded);
+        Ok(self.mounts(fs)?.apart.range(after).next().copied())
+    }
+
+    /// Notes that an entry of an heir does not point to the copy that was mounted there.
+    pub(super) fn set_apart(&mut self, place: Place) {
+        if let Some(mounts) = &mut self.mounts {
+            mounts.apart.insert(place);
+        }
+    }
+
+    /// Notes that an entry points to what the heir has there.
+    pub(super) fn unset_apart(&mut self, place: Place) {
+        if let Some(mounts) = &mut self.mounts {
+            mounts.apart.remove(&place);
+        }
+    }
+
+    /// The homes of a copy; none when it inherits nothing.
+    pub(super) fn homes(&mut self, fs: &Ops, copy: u64) -> FsResult<Vec<Home>> {
+        Ok(self.mounts(fs)?.homes.get(&copy).cloned().unwrap_or_default())
+    }
+
+    /// The copies that inherit what is mounted in a subvolume.
+    pub(super) fn heirs(&mut self, fs: &Ops, home: u64) -> FsResult<Vec<u64>> {
+        let heirs = self.mounts(fs)?.heirs.get(&home);
+        Ok(heirs.into_iter().flatten().copied().collect())
+    }
+
+    /// The homes with too many heirs that are among some subvolumes, or are mounted below one.
+    pub(super) fn crowded_below(&mut self, fs: &Ops, tops: &[Home]) -> FsResult<Vec<u64>> {
+        let mounts = self.mounts(fs)?;
+        let mut found = Vec::new();
+        for &home in &mounts.crowded {
+            let mut at = home;
+            // Damaged records may lie in a circle.
+            for _ in 0..=mounts.places.len() {
+                if tops.iter().any(|top| top.subvolume == at) {
+                    found.push(home);
+                    break;
+                }
+                match mounts.places.get(&at) {
+                    Some((above, ..)) => at = *above,
+                    None => break,
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// A copy that inherits and does not rest; the last, so that the copies that it is given are
+    /// seen to before others.
+    pub(super) fn last_heir(
+        &mut self,
+        fs: &Ops,
+        rests: &dyn Fn(u64) -> bool,
+    ) -> FsResult<Option<u64>> {
+        let mut heirs = self.mounts(fs)?.homes.keys().rev();
+        Ok(heirs.find(|copy| !rests(**copy)).copied())
+    }
+
+    /// How far an heir was given what it inherits.
+    pub(super) fn reached(&self, heir: u64) -> Reached {
+        self.reached.get(&heir).cloned().unwrap_or_default()
+    }
+
+    /// Notes how far that is.
+    pub(super) fn reach(&mut self, heir: u64, to: Reached) {
+        self.reached.insert(heir, to);
+    }
+
+    /// Notes what a copy inherits, after the commit that says so.
+    pub(super) fn inherited(&mut self, copy: u64, homes: Vec<Home>) {
+        if homes.is_empty() {
+            self.reached.remove(&copy);
+        }
+        if let Some(mounts) = &mut self.mounts {
+            mounts.inherit(copy, homes);
+        }
+    }
+}
+
+fn read_mounts(fs: &Ops) -> FsResult<Mounts> {
+    let (mut mounts, mut copies) = (Mounts::default(), BTreeSet::new());
+    fs.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let record = SubvolumeRecord::decode(value).map_err(malformed)?;
+        let id = key::parse_number(key).map_err(malformed)?;
+        if record.source.0 != 0 {
+            copies.insert(id);
+        }
+        if record.parent.0 != 0 {
+            mounts.set(id, Some(record.parent));
+        }
+        Ok(())
+    })?;
+    fs.visit_volume(&format::inherited_record::INHERITED_PREFIX, &mut |key, value| {
+        let malformed = |error| malformed(VOLUME, &error);
+        let record = InheritedRecord::decode(value).map_err(malformed)?;
+        mounts.inherit(key::parse_number(key).map_err(malformed)?, record.homes);
+        Ok(())
+    })?;
+    mounts.doubt_all(&|id| copies.contains(&id));
+    Ok(mounts)
+}
+
+fn put_root(batch: &mut Batch, subvolume: u64, features: Features) {
+    let root = RootCounter { subvolume, copies: false, features };
+    batch.put(VOLUME, &key::counter(Counter::Root), &root.encode());
+}
+
+/// Whether there are copies that inherit.
+pub fn inherits(store: &dyn Store) -> FsResult<bool> {
+    let range = KeyRange::prefix(&format::inherited_record::INHERITED_PREFIX);
+    let mut cursor = store.scan(VOLUME, range).map_err(from_store)?;
+    Ok(cursor.next().map_err(from_store)?.is_some())
+}

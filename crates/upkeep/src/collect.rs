@@ -1,0 +1,173 @@
+//! Collects contents that nothing names any more, in bounded steps while other operations run.
+//!
+//! A collection is requested when a tree was dropped, or when enough data was dropped that clones
+//! may share. It pins a state, marks what all trees name a few nodes at a time, and then sweeps a
+//! few segments at a time. It gives up at the first read error, and begins again after a rest: an
+//! unread record is never treated as absent.
+//!
+//! Background steps and foreground calls take turns (`Upkeep::collecting`). A call runs from its
+//! marking to the end of its sweep. A stepwise collection that a call overtook between two steps
+//! begins again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use data::{Marked, Marking, Swept};
+use format::key;
+use format::subvolume_record::SubvolumeRecord;
+use store::{KeyRange, Pinned, TreeId};
+use vfs::FsResult;
+use volume::error::{from_store, malformed};
+use volume::subvol::VOLUME;
+
+use crate::Upkeep;
+use crate::room::Reclaimed;
+
+/// Nodes that one step marks.
+const NODES_A_STEP: usize = 64;
+/// Segments that one step sweeps.
+const SEGMENTS_A_STEP: usize = 16;
+/// How long a collection rests after a read error.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(60);
+
+/// The collection in progress; none of it needs to survive a crash.
+#[derive(Default)]
+pub struct Collecting {
+    stage: Stage,
+    /// Until when nothing is begun.
+    rest: Duration,
+}
+
+impl Collecting {
+    /// Whether none begins yet, after one with a read error.
+    pub fn rests(&self, now: Duration) -> bool {
+        now < self.rest
+    }
+
+    /// Whether none is in progress.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
+    }
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Idle,
+    Marking(Box<dyn Pinned>, Marking),
+    Sweeping(Box<Marked>, u64),
+}
+
+impl Upkeep {
+    /// One step of the collection that is in progress or was requested; returns how much was done.
+    pub fn collect_step(&self) -> FsResult<u64> {
+        match self.collecting.try_lock() {
+            Some(mut collecting) => self.collect_within(&mut collecting),
+            None => Ok(0),
+        }
+    }
+
+    /// Continues the collection that is in progress or was requested to its end, or until the
+    /// monotonic clock reaches `until`, but at least one step; takes turns with a thread that is at
+    /// it. If a call takes it to its end, more may follow.
+    pub fn collect_until(&self, until: Duration) -> FsResult<Reclaimed> {
+        let mut any = false;
+        loop {
+            let left = until.saturating_sub(self.env.clock.monotonic());
+            let Some(mut collecting) = self.collecting.try_lock_for(left) else {
+                return Ok(Reclaimed { any, more: true });
+            };
+            if self.collect_within(&mut collecting)? == 0 {
+                break;
+            }
+            any = true;
+            if self.env.clock.monotonic() >= until {
+                return Ok(Reclaimed { any, more: true });
+            }
+        }
+        Ok(Reclaimed { any, more: false })
+    }
+
+    fn collect_within(&self, collecting: &mut Collecting) -> FsResult<u64> {
+        let now = self.env.clock.monotonic();
+        if collecting.is_idle() && (now < collecting.rest || !self.queue.take_request()) {
+            return Ok(0);
+        }
+        let stage = std::mem::take(&mut collecting.stage);
+        match self.collect_on(stage) {
+            Ok(next) => {
+                collecting.stage = next;
+                Ok(1)
+            }
+            Err(error) => {
+                collecting.rest = now + REST_AFTER_FAILURE;
+                self.queue.request_collection();
+                Err(error)
+            }
+        }
+    }
+
+    fn collect_on(&self, stage: Stage) -> FsResult<Stage> {
+        match stage {
+            Stage::Idle => {
+                let (pin, marking) = self.begin_marking()?;
+                Ok(Stage::Marking(pin, marking))
+            }
+            Stage::Marking(pin, mut marking) => {
+                let step = self.data.mark_step(&mut marking, &*pin, NODES_A_STEP);
+                if step.map_err(from_store)? {
+                    return Ok(Stage::Marking(pin, marking));
+                }
+                let marked = self.data.marked(marking, &*pin).map_err(from_store)?;
+                Ok(Stage::Sweeping(Box::new(marked), 0))
+            }
+            Stage::Sweeping(marked, from) => {
+                let part = (from, SEGMENTS_A_STEP);
+                let mut swept = Swept::default();
+                let next = self.data.sweep_step(&*self.store, &marked, part, &mut swept);
+                let next = next.map_err(from_store)?;
+                if swept.outdated {
+                    let (pin, marking) = self.begin_marking()?;
+                    return Ok(Stage::Marking(pin, marking));
+                }
+                Ok(match next {
+                    Some(next) => Stage::Sweeping(marked, next),
+                    None => Stage::Idle,
+                })
+            }
+        }
+    }
+
+    /// Begins to mark what the trees of a pinned state name, trees without a record included.
+    pub fn begin_marking(&self) -> FsResult<(Box<dyn Pinned>, Marking)> {
+        let horizon = self.data.horizon();
+        let pinned = self.store.pin().map_err(from_store)?;
+        let mut trees = Vec::new();
+        let mut cursor =
+            pinned.scan(VOLUME, KeyRange::prefix(&key::SUBVOLUMES_PREFIX)).map_err(from_store)?;
+        while let Some(item) = cursor.next().map_err(from_store)? {
+            let record =
+                SubvolumeRecord::decode(item.value).map_err(|error| malformed(VOLUME, &error))?;
+            trees.push(TreeId(record.tree));
+        }
+        drop(cursor);
+        // What a repair would restore is not freed before.
+        let known: BTreeSet<TreeId> = trees.iter().copied().collect();
+        let others = (self.find_trees)(self, &*pinned)?;
+        trees.extend(others.into_iter().filter(|tree| !known.contains(tree)));
+        Ok((pinned, Marking::new(horizon, trees)))
+    }
+
+    /// Finds what no extent names any more, from the roots of all trees, and frees it: one complete
+    /// collection.
+    pub fn collect_garbage(&self) -> FsResult<Swept> {
+        let _turn = self.collecting.lock();
+        let (pinned, mut marking) = self.begin_marking()?;
+        while self.data.mark_step(&mut marking, &*pinned, NODES_A_STEP).map_err(from_store)? {}
+        let marked = self.data.marked(marking, &*pinned).map_err(from_store)?;
+        drop(pinned);
+        let swept = self.data.sweep(&*self.store, &marked).map_err(from_store)?;
+        assert!(!swept.outdated, "collections take turns");
+        Ok(swept)
+    }
+}

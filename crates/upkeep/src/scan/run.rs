@@ -1,0 +1,255 @@
+//! A scan from its beginning to its end.
+//!
+//! Crash argument: the clone's number is in the scan record in the commit that creates it, and
+//! every commit of a scan changes only that clone and the record. The commit at the end names the
+//! clone as the subvolume's tree and the old tree as detached, in one batch. So after a crash
+//! either the old state is in force and the next scan finds the clone, or the new one is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use device::sync::Mutex;
+use format::detached_record::DetachedRecord;
+use format::key;
+use format::scan_record::{SOURCE_BYTES_MAX, ScanRecord};
+use inode::FsError;
+use ops::subvolumes::{self, Member};
+use ops::txn::Txn;
+use policy::quota::Charging;
+use store::TreeId;
+use vfs::FsResult;
+use volume::error::inconsistent;
+use volume::subvol::{Subvol, VOLUME};
+use volume::view::View;
+
+use super::links::Links;
+use super::told::Told;
+use super::{ScanInfo, ScanOptions};
+use crate::Upkeep;
+
+/// A scan commits when its batch is this long, in bytes: large, so that a commit's own cost
+/// vanishes; well below the greatest batch, which the names of one part of a directory may fill.
+const FLUSH_BYTES: usize = 512 << 10;
+
+/// What a volume keeps between scans.
+#[derive(Default)]
+pub struct Slot {
+    busy: AtomicBool,
+    /// Links of a tree, and which one.
+    links: Mutex<Option<(TreeId, Links)>>,
+}
+
+/// A scan in progress. If it is dropped without [`Scan::finish`], it is abandoned: the subvolume is
+/// unchanged, and the next scan continues where this one stopped.
+pub struct Scan<'a> {
+    pub(super) fs: &'a Upkeep,
+    pub(super) subvol: Arc<Subvol>,
+    pub(super) tree: TreeId,
+    pub(super) txn: Txn<'a>,
+    pub(super) links: Links,
+    pub(super) record: ScanRecord,
+    /// Directories that were begun and not closed.
+    pub(super) open: u64,
+    /// Whether the tree may hold data of an unfinished scan.
+    pub(super) resumed: bool,
+    changed: u64,
+    started: i64,
+}
+
+/// The result of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanDone {
+    /// Batches that it wrote; 0: nothing differed.
+    pub batches: u64,
+}
+
+impl Upkeep {
+    /// What the index in the volume's root records about its scans; `None` when it is no index.
+    pub fn scan_info(&self) -> FsResult<Option<ScanInfo>> {
+        let root = self.root_subvol()?;
+        Ok(self.scan_record(&root)?.as_ref().map(ScanInfo::from))
+    }
+
+    /// The scans of a subvolume. After a roll-back the time of its reading is not known.
+    fn scan_record(&self, subvol: &Subvol) -> FsResult<Option<ScanRecord>> {
+        let view = View::new(&*self.store, VOLUME);
+        let mut record = view.read(&key::scan(subvol.lineage), ScanRecord::decode)?;
+        if let Some(record) = &mut record
+            && record.subvolume != subvol.id.0
+        {
+            record.started = 0;
+        }
+        Ok(record)
+    }
+
+    /// Begins a scan into the volume's root, which must be empty or an index of the same source.
+    /// One at a time.
+    pub fn scan_begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
+        self.may_change()?;
+        if options.source.len() > SOURCE_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        if self.scans.busy.swap(true, Ordering::AcqRel) {
+            return Err(FsError::Busy("another scan is under way"));
+        }
+        let begun = self.begin(options);
+        if begun.is_err() {
+            self.scans.busy.store(false, Ordering::Release);
+        }
+        begun
+    }
+
+    fn begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
+        let mut ledger = self.admin.lock();
+        let Member { subvol, mut record } = Member::get(self, self.root_subvol()?.id.0)?;
+        let gate = subvol.quiesce();
+        let known = self.scan_record(&subvol)?;
+        match &known {
+            Some(known) if known.source != options.source => return Err(FsError::Exists),
+            None if record.index => {
+                return Err(inconsistent(VOLUME, "an index without its scan record", record.root));
+            }
+            None => self.check_vacant(&subvol)?,
+            Some(_) => {}
+        }
+        let mut scan = known.unwrap_or_else(|| new_record(options));
+        scan.crosses_mounts = options.crosses_mounts;
+        scan.keeps_xattrs = options.keeps_xattrs;
+        let mut txn = Txn::new(self);
+        if scan.pending != 0 && scan.subvolume != subvol.id.0 {
+            ledger.detach(txn.batch(), DetachedRecord::Tree { tree: scan.pending });
+            self.queue.add_detached(1);
+            scan.pending = 0;
+        }
+        scan.subvolume = subvol.id.0;
+        let fresh = scan.pending == 0;
+        if fresh {
+            let tree = ledger.new_tree();
+            txn.batch().clone_tree(subvol.tree(), tree);
+            scan.pending = tree.0;
+            scan.files = 0;
+        }
+        record.index = true;
+        Charging::of(self, &mut txn).drop_owner_charges(subvol.id.0)?;
+        txn.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
+        txn.batch().put(VOLUME, &key::scan(subvol.lineage), &scan.encode());
+        subvolumes::commit(&ledger, &mut txn)?;
+        txn.batch().clear();
+        subvol.set_index();
+        drop(gate);
+        drop(ledger);
+        let tree = TreeId(scan.pending);
+        let mut links = match self.scans.links.lock().take() {
+            Some((of, links)) if fresh && of == subvol.tree() => links,
+            _ => Links::load(&*self.store, tree)?,
+        };
+        links.begin();
+        Ok(Scan {
+            fs: self,
+            subvol,
+            tree,
+            txn,
+            links,
+            record: scan,
+            open: 0,
+            resumed: !fresh,
+            changed: 0,
+            started: options.started,
+        })
+    }
+
+    /// Refuses a root that contains anything of its own.
+    fn check_vacant(&self, subvol: &Subvol) -> FsResult<()> {
+        let view = View::new(&*self.store, subvol.tree());
+        let root = view.directory(subvol.root)?;
+        let root = root.ok_or_else(|| inconsistent(subvol.tree(), "no root", subvol.root))?;
+        if root.entries == 0 { Ok(()) } else { Err(FsError::NotEmpty) }
+    }
+}
+
+fn new_record(options: &ScanOptions) -> ScanRecord {
+    ScanRecord {
+        pending: 0,
+        started: 0,
+        ended: 0,
+        unread: 0,
+        files: 0,
+        subvolume: 0,
+        crosses_mounts: options.crosses_mounts,
+        keeps_xattrs: options.keeps_xattrs,
+        source: options.source.clone(),
+    }
+}
+
+impl<'a> Scan<'a> {
+    /// The tree that is being written.
+    pub(super) fn view(&self) -> View<'a> {
+        View::new(&*self.fs.store, self.tree)
+    }
+
+    /// What the index knew before this scan.
+    pub fn info(&self) -> ScanInfo {
+        ScanInfo::from(&self.record)
+    }
+
+    /// Commits what was gathered, when that is enough.
+    pub(super) fn flush_if_large(&mut self) -> FsResult<()> {
+        if self.txn.batch().as_bytes().len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Commits what was gathered.
+    pub(super) fn flush(&mut self) -> FsResult<()> {
+        if self.txn.batch().is_empty() {
+            return Ok(());
+        }
+        let record = self.record.encode();
+        self.txn.batch().put(VOLUME, &key::scan(self.subvol.lineage), &record);
+        self.txn.commit()?;
+        self.txn.batch().clear();
+        self.changed += 1;
+        Ok(())
+    }
+
+    /// Ends the scan: from now on all readers see what it wrote, durably. `unread` is how much of
+    /// the source could not be read; `ended` the time, by the clock that gave `started`.
+    pub fn finish(mut self, ended: i64, unread: u64) -> FsResult<ScanDone> {
+        if self.open != 0 {
+            return Err(FsError::InvalidArgument("unannounced directories"));
+        }
+        self.sweep_links()?;
+        self.flush()?;
+        // Only a scan changes an index, and there is no other.
+        let told = Told::between(self.fs, self.subvol.tree(), self.tree)?;
+        let mut ledger = self.fs.admin.lock();
+        let Member { subvol, mut record } = Member::get(self.fs, self.subvol.id.0)?;
+        let gate = subvol.quiesce();
+        let old = record.tree;
+        record.tree = self.tree.0;
+        let files = std::mem::take(&mut self.record.files);
+        self.record =
+            ScanRecord { pending: 0, started: self.started, ended, unread, ..self.record.clone() };
+        let txn = &mut self.txn;
+        txn.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
+        txn.batch().put(VOLUME, &key::scan(subvol.lineage), &self.record.encode());
+        txn.count(subvol.id.0, files, 0);
+        ledger.detach(txn.batch(), DetachedRecord::Tree { tree: old });
+        subvolumes::commit(&ledger, txn)?;
+        subvol.set_tree(self.tree);
+        self.fs.queue.add_detached(1);
+        self.fs.queue.note_large();
+        drop(gate);
+        drop(ledger);
+        told.tell(self.fs, &subvol);
+        let links = std::mem::take(&mut self.links);
+        *self.fs.scans.links.lock() = Some((self.tree, links));
+        self.fs.sync()?;
+        Ok(ScanDone { batches: self.changed })
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        self.txn.batch().clear();
+        self.fs.scans.busy.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,43 @@
+//! What operations on a volume are made of: [`Core`] is an open volume with its store, and the
+//! tables of nodes, locks, numbers and subvolumes; the other modules read records of it.
+//!
+//! Nothing here changes a record by itself, except the numbers that are reserved in advance and the
+//! copies of the volume's own records ([`own`]). No operation, no policy and no background work is
+//! known here.
+
+pub mod core;
+
+// Tables in memory.
+pub mod arrivals;
+pub mod locks;
+pub mod nodes;
+pub mod numbers;
+pub mod slots;
+pub mod subvol;
+
+// Records as they are seen.
+pub mod account;
+pub mod attributes;
+pub mod inherited;
+pub mod load;
+pub mod permit;
+pub mod readable;
+pub mod view;
+
+// The volume's own records, twice; where contents are.
+pub mod objects;
+pub mod own;
+
+// What callers see.
+pub mod error;
+pub mod info;
+pub mod open_error;
+
+pub use crate::core::Core;
+pub use info::{
+    Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
+    ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
+    QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
+    SnapshotInfo, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId, VolumeStatus,
+};
+pub use open_error::OpenError;

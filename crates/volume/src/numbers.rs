@@ -1,0 +1,141 @@
+//! Inode numbers, allocated from ranges that are reserved in the store before the first number of a
+//! range is used. Closing returns the rest of a range; a crash skips it. No number is used twice.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::sync::Mutex;
+use format::kept_twice::RootCounter;
+use format::key::{self, Counter};
+use inode::{FsError, Ino};
+use store::{Batch, Store};
+use vfs::FsResult;
+
+use crate::error::{from_store, inconsistent};
+use crate::subvol::VOLUME;
+
+/// Inode of the root of a volume.
+pub const ROOT_INO: u64 = 2;
+/// Numbers in a range: one more commit in so many creations.
+const RANGE: u64 = 1 << 16;
+/// The limit of numbers: those that fit into the kernel's inode numbers.
+pub const NUMBERS_END: u64 = Ino::MAX.0;
+
+/// Allocates inode numbers.
+pub struct Numbers {
+    next: AtomicU64,
+    limit: AtomicU64,
+    refill: Mutex<()>,
+}
+
+impl Numbers {
+    /// Starts after the last range.
+    pub fn open(store: &dyn Store) -> FsResult<Numbers> {
+        // A falsified counter must not wrap around to 0.
+        let next = read_counter(store, Counter::NextIno)?.min(NUMBERS_END);
+        Ok(Numbers {
+            next: AtomicU64::new(next),
+            limit: AtomicU64::new(next),
+            refill: Mutex::new(()),
+        })
+    }
+
+    /// A number that was never used.
+    #[inline]
+    pub fn next_ino(&self, store: &dyn Store) -> FsResult<u64> {
+        // The thread that returns the range either sees that this one was taken, or has removed the
+        // limit.
+        let ino = self.next.fetch_add(1, Ordering::SeqCst);
+        if ino >= self.limit.load(Ordering::SeqCst) {
+            self.reserve(store, ino)?;
+        }
+        Ok(ino)
+    }
+
+    /// Returns the unused rest of the last range: closing, or a volume that is opened for each of
+    /// many calls, would otherwise use up a range each time. If that cannot be committed the rest
+    /// is skipped, as by a crash.
+    pub fn give_back(&self, store: &dyn Store) -> FsResult<()> {
+        let _one_at_a_time = self.refill.lock();
+        // From now on no thread takes a number without waiting for this to end.
+        let limit = self.limit.swap(0, Ordering::SeqCst);
+        let next = self.next.load(Ordering::SeqCst).min(limit);
+        self.limit.store(next, Ordering::SeqCst);
+        if next == limit {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        batch.put(VOLUME, &key::counter(Counter::NextIno), &next.to_le_bytes());
+        store.commit(&batch).map(drop).map_err(from_store)
+    }
+
+    #[cold]
+    fn reserve(&self, store: &dyn Store, ino: u64) -> FsResult<()> {
+        let _one_at_a_time = self.refill.lock();
+        loop {
+            let limit = self.limit.load(Ordering::Acquire);
+            if ino < limit {
+                return Ok(());
+            }
+            if limit >= NUMBERS_END {
+                return Err(FsError::LimitReached("all inode numbers were used"));
+            }
+            let next = limit.saturating_add(RANGE).min(NUMBERS_END);
+            let mut batch = Batch::new();
+            batch.put(VOLUME, &key::counter(Counter::NextIno), &next.to_le_bytes());
+            store.commit(&batch).map_err(from_store)?;
+            self.limit.store(next, Ordering::Release);
+        }
+    }
+
+    /// Allocates no number below this one from now on: a repair found the counter to be too low.
+    pub fn raise(&self, next: u64) {
+        let _one_at_a_time = self.refill.lock();
+        if next > self.limit.load(Ordering::Acquire) {
+            self.next.store(next, Ordering::Relaxed);
+            self.limit.store(next, Ordering::Release);
+        }
+    }
+
+    /// The first number that was not allocated. A refused thread advanced the counter, too.
+    pub fn peek(&self) -> u64 {
+        self.next.load(Ordering::Relaxed).min(NUMBERS_END)
+    }
+}
+
+/// Numbers of data segments that an opening gets: more than it can use.
+const SEGMENTS_RANGE: u64 = 1 << 36;
+
+/// Assigns an opening of a volume in an object store its own numbers of data segments, and returns
+/// the first. Objects that earlier openings requested may appear later, under smaller numbers.
+pub fn reserve_segments(store: &dyn Store) -> FsResult<u64> {
+    let first = next_segment(store)?;
+    let mut batch = Batch::new();
+    let next = first.saturating_add(SEGMENTS_RANGE);
+    batch.put(VOLUME, &key::counter(Counter::NextSegment), &next.to_le_bytes());
+    let token = store.commit(&batch).map_err(from_store)?;
+    store.sync(token).map_err(from_store)?;
+    Ok(first)
+}
+
+/// The first number of a data segment that no opening was assigned.
+pub fn next_segment(store: &dyn Store) -> FsResult<u64> {
+    let key = key::counter(Counter::NextSegment);
+    match store.get(VOLUME, &key).map_err(from_store)? {
+        None => Ok(0),
+        Some(_) => read_counter(store, Counter::NextSegment),
+    }
+}
+
+/// The counter of the volume's root.
+pub fn read_root(store: &dyn Store) -> FsResult<RootCounter> {
+    let bytes = store.get(VOLUME, &key::counter(Counter::Root)).map_err(from_store)?;
+    let root = bytes.and_then(|bytes| RootCounter::decode(&bytes).ok());
+    root.ok_or_else(|| inconsistent(VOLUME, "a counter is missing", 0))
+}
+
+/// A counter of the volume, other than that of the root.
+pub fn read_counter(store: &dyn Store, counter: Counter) -> FsResult<u64> {
+    let bytes = store.get(VOLUME, &key::counter(counter)).map_err(from_store)?;
+    let array = bytes.and_then(|bytes| <[u8; 8]>::try_from(bytes.as_slice()).ok());
+    array.map(u64::from_le_bytes).ok_or_else(|| inconsistent(VOLUME, "a counter is missing", 0))
+}
