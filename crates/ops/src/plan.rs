@@ -149,7 +149,7 @@ pub enum Effect {
 
 impl Effect {
     /// Whether it is a notification of front ends, which is sent without locks.
-    pub fn is_notice(&self) -> bool {
+    pub(crate) fn is_notice(&self) -> bool {
         matches!(
             self,
             Effect::HeldChanged(_)
@@ -275,7 +275,7 @@ impl Plan {
     }
 
     /// Whether front ends are to be notified.
-    pub fn has_notices(&self) -> bool {
+    pub(crate) fn has_notices(&self) -> bool {
         self.has.notices
     }
 
@@ -314,7 +314,7 @@ impl Plan {
     }
 
     /// Whether the batch frees contents, or contents were written for it.
-    pub fn changes_contents(&self) -> bool {
+    pub(crate) fn changes_contents(&self) -> bool {
         self.freed.is_some()
     }
 
@@ -330,7 +330,7 @@ impl Plan {
 
     /// Where what is removed goes; `None`: it is deleted.
     #[inline]
-    pub fn take_redirect(&mut self) -> Option<Box<dyn Any>> {
+    pub(crate) fn take_redirect(&mut self) -> Option<Box<dyn Any>> {
         self.redirect.take()
     }
 
@@ -375,7 +375,7 @@ impl Plan {
 
     /// Flags an entry as followed by another of its hash. Its inode's lock is held exclusively.
     #[cold]
-    pub fn flag_chained(
+    pub(crate) fn flag_chained(
         &mut self,
         view: View<'_>,
         dir: u64,
@@ -457,7 +457,7 @@ impl Plan {
     }
 
     /// Writes the record of a directory that moves to another place with everything below it.
-    pub fn put_moved(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
+    pub(crate) fn put_moved(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
         self.arrives(Arrival::Moved(tree, ino), None);
         self.put_directory(tree, ino, record);
     }
@@ -542,7 +542,7 @@ impl Plan {
 
     /// Contents that the batch freed, or that were written for it.
     #[inline]
-    pub fn take_freed(&mut self) -> Option<Freed> {
+    pub(crate) fn take_freed(&mut self) -> Option<Freed> {
         self.freed.take()
     }
 

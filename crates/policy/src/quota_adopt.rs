@@ -51,7 +51,7 @@ const BELOW_MAX: usize = 1 << 20;
 
 /// The domain whose directory is gone through.
 #[derive(Default)]
-pub struct Adopting {
+pub(crate) struct Adopting {
     pass: Option<Pass>,
     /// Until when the background skips it, after a failure.
     rests_until: Duration,
@@ -137,7 +137,7 @@ impl Governed {
     }
 
     /// Charges everything that was in a directory before it got its quota.
-    pub fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
+    pub(crate) fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
         let charged = || crate::quota::info(domain).inodes;
         let mut before = charged();
         while domain.adopting_from().is_some() {
