@@ -91,7 +91,7 @@ pub struct Problem {
     /// The repair; `None`: nothing repairs it, and what is lost stays lost.
     pub fix: Option<Fix>,
     /// Whether it is an unused file that an administrator may move away.
-    pub is_stray: bool,
+    pub(crate) is_stray: bool,
 }
 
 /// What to do about a problem. Callers decide by this, never by words.
@@ -190,7 +190,7 @@ impl Problem {
     }
 
     /// With what repairs it.
-    pub fn repaired_by(self, fix: Fix) -> Problem {
+    pub(crate) fn repaired_by(self, fix: Fix) -> Problem {
         Problem { fix: Some(fix), ..self }
     }
 
@@ -345,7 +345,7 @@ pub struct VolumeReport {
     /// checkpoint of the daemon that has the volume open.
     pub remedies_count: u64,
     /// How many of them are read errors of the disk.
-    pub medium_count: u64,
+    pub(crate) medium_count: u64,
     /// Whether it was cancelled before everything was checked.
     pub stopped: bool,
 }

@@ -212,7 +212,7 @@ pub fn repair(env: &Env) -> Result<(), OpenError> {
 }
 
 /// Reads the header of the volume in an object store.
-pub fn read_header(objects: &dyn Blobs) -> Result<VolumeHeader, OpenError> {
+pub(crate) fn read_header(objects: &dyn Blobs) -> Result<VolumeHeader, OpenError> {
     let header = headers_in(objects)?.opening()?;
     match header.home {
         Home::Objects => Ok(header),
@@ -238,7 +238,7 @@ pub fn find(env: &Env) -> Result<VolumeHeader, OpenError> {
 }
 
 /// The header in the object store, if a header of the directory is of a host directory.
-pub fn with_objects(env: &Env, header: VolumeHeader) -> Result<VolumeHeader, OpenError> {
+pub(crate) fn with_objects(env: &Env, header: VolumeHeader) -> Result<VolumeHeader, OpenError> {
     match (&header.home, &env.objects) {
         (Home::Directory, None) => Ok(header),
         (Home::Objects, None) => Err(OpenError::ObjectsAsDirectory),
@@ -262,7 +262,7 @@ pub fn with_objects(env: &Env, header: VolumeHeader) -> Result<VolumeHeader, Ope
 }
 
 /// Takes an empty object store for a new volume: of several programs that try, one succeeds.
-pub fn begin_format(objects: &dyn Blobs, header: &VolumeHeader) -> Result<(), OpenError> {
+pub(crate) fn begin_format(objects: &dyn Blobs, header: &VolumeHeader) -> Result<(), OpenError> {
     if header.engine != EngineKind::Lsm {
         return Err(OpenError::InvalidOption("a volume in an object store needs the engine lsm"));
     }
@@ -282,7 +282,7 @@ pub fn begin_format(objects: &dyn Blobs, header: &VolumeHeader) -> Result<(), Op
 }
 
 /// Gives a new volume its header, last.
-pub fn end_format(objects: &dyn Blobs, header: &VolumeHeader) -> Result<(), OpenError> {
+pub(crate) fn end_format(objects: &dyn Blobs, header: &VolumeHeader) -> Result<(), OpenError> {
     if !objects.create(FILE, &header.encode())? {
         return Err(OpenError::Exists);
     }

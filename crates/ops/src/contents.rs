@@ -50,7 +50,11 @@ impl Ops {
     }
 
     /// After a commit, or its refusal: punches what it freed once it is durable.
-    pub fn settle_freed(&self, freed: Option<Freed>, committed: Result<CommitToken, &FsError>) {
+    pub(crate) fn settle_freed(
+        &self,
+        freed: Option<Freed>,
+        committed: Result<CommitToken, &FsError>,
+    ) {
         let Some(freed) = freed else { return };
         match committed {
             Ok(token) => {
@@ -69,7 +73,7 @@ impl Edit<'_> {
     /// Called with a change of contents, before any part of it is committed: ends the privileges
     /// that the file grants to those who run it. One batch later, a crash would leave changed
     /// contents with the old privileges, and a chmod in between would be undone.
-    pub fn end_rights(&mut self, caller: &Caller) -> FsResult<()> {
+    pub(crate) fn end_rights(&mut self, caller: &Caller) -> FsResult<()> {
         if caller.ends_set_id() {
             let inode = &mut self.file()?.inode;
             inode.mode = without_set_id(inode.mode);
@@ -79,7 +83,7 @@ impl Edit<'_> {
 
     /// Called with a change of contents or owner: removes the file's capabilities if the caller
     /// requests it.
-    pub fn end_capabilities(&mut self, caller: &Caller) -> FsResult<()> {
+    pub(crate) fn end_capabilities(&mut self, caller: &Caller) -> FsResult<()> {
         if caller.ends.capabilities && self.file()?.inode.has_xattrs {
             let mut xattrs = match self.xattrs() {
                 // Capabilities that cannot be read are in effect for no one, and the contents are
@@ -98,7 +102,7 @@ impl Edit<'_> {
     }
 
     /// The file's extents.
-    pub fn file_ref(&self) -> FileRef {
+    pub(crate) fn file_ref(&self) -> FileRef {
         FileRef { tree: self.view.tree, ino: self.ino }
     }
 
@@ -129,7 +133,7 @@ impl Edit<'_> {
     }
 
     /// Moves contents out of the tree.
-    pub fn move_out(&mut self, bulk: &[u8]) -> FsResult<()> {
+    pub(crate) fn move_out(&mut self, bulk: &[u8]) -> FsResult<()> {
         if bulk.is_empty() {
             self.file()?.inode.has_extents = true;
         } else {
@@ -201,7 +205,7 @@ pub fn write(edit: &mut Edit<'_>, offset: u64, bytes: &[u8]) -> FsResult<Step> {
 }
 
 /// Truncates or grows a file.
-pub fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
+pub(crate) fn set_size(edit: &mut Edit<'_>, size: u64) -> FsResult<Step> {
     if size > FILE_BYTES_MAX {
         return Err(FsError::FileTooLarge);
     }

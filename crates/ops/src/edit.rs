@@ -65,7 +65,7 @@ pub fn edit<T>(
 /// lengths it changes, but not that it cleared set-id bits or set a mode by an access list. They
 /// are notified of that here, before the call is answered, so that no program runs with rights that
 /// are gone.
-pub fn edit_beside<T>(
+pub(crate) fn edit_beside<T>(
     fs: &Ops,
     policy: &dyn Policy,
     node: NodeId,
@@ -80,7 +80,7 @@ pub fn edit_beside<T>(
 }
 
 /// Like `edit`, and returns the attributes after the change, for the caller's answer.
-pub fn edit_answering<T>(
+pub(crate) fn edit_answering<T>(
     fs: &Ops,
     policy: &dyn Policy,
     node: NodeId,
@@ -163,7 +163,7 @@ impl Edit<'_> {
     }
 
     /// Sets the contents that are not extents.
-    pub fn set_bulk(&mut self, bytes: Vec<u8>) {
+    pub(crate) fn set_bulk(&mut self, bytes: Vec<u8>) {
         self.bulk = Some(bytes);
     }
 
@@ -181,7 +181,7 @@ impl Edit<'_> {
     }
 
     /// Sets the extended attributes.
-    pub fn set_xattrs(&mut self, xattrs: XattrRecord) {
+    pub(crate) fn set_xattrs(&mut self, xattrs: XattrRecord) {
         self.xattrs = Some(xattrs);
     }
 

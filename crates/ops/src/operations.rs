@@ -71,7 +71,7 @@ impl Ops {
 
     /// Counts that directories moved, or have other rights, after the commit.
     #[inline]
-    pub fn directories_moved(&self) {
+    pub(crate) fn directories_moved(&self) {
         self.moves.fetch_add(1, Ordering::AcqRel);
     }
 }

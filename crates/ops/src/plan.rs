@@ -120,6 +120,10 @@ pub enum Effect {
     HasAll(u64),
     /// One more directory or subvolume waits to be reclaimed.
     Detached,
+    /// An epoch ended: the next one begins.
+    EpochEnded(u64),
+    /// A subvolume is an index of another file system from now on.
+    BecameIndex(Arc<Subvol>),
     /// A subvolume has another tree.
     TreeReplaced(Arc<Subvol>, TreeId),
     /// A subvolume was removed, that somebody had made.
@@ -136,6 +140,10 @@ pub enum Effect {
     HeldChanged(NodeId),
     /// Front ends that hold a directory are notified that a name of it points to something else.
     HeldNameChanged(NodeId, Box<[u8]>),
+    /// Front ends that know a directory are notified that a name of it points to nothing.
+    HeldEntryGone(NodeId, Box<[u8]>),
+    /// Front ends that hold a node are notified that its attributes changed.
+    HeldAttributesChanged(NodeId),
     /// All front ends are notified that a name of a directory points to something else.
     NameChanged(NodeId, Box<[u8]>),
     /// All front ends are notified that a directory changed.
@@ -149,11 +157,13 @@ pub enum Effect {
 
 impl Effect {
     /// Whether it is a notification of front ends, which is sent without locks.
-    pub fn is_notice(&self) -> bool {
+    pub(crate) fn is_notice(&self) -> bool {
         matches!(
             self,
             Effect::HeldChanged(_)
                 | Effect::HeldNameChanged(..)
+                | Effect::HeldEntryGone(..)
+                | Effect::HeldAttributesChanged(_)
                 | Effect::NameChanged(..)
                 | Effect::DirectoryChanged(_)
                 | Effect::TopChanged(..)
@@ -275,7 +285,7 @@ impl Plan {
     }
 
     /// Whether front ends are to be notified.
-    pub fn has_notices(&self) -> bool {
+    pub(crate) fn has_notices(&self) -> bool {
         self.has.notices
     }
 
@@ -314,7 +324,7 @@ impl Plan {
     }
 
     /// Whether the batch frees contents, or contents were written for it.
-    pub fn changes_contents(&self) -> bool {
+    pub(crate) fn changes_contents(&self) -> bool {
         self.freed.is_some()
     }
 
@@ -330,7 +340,7 @@ impl Plan {
 
     /// Where what is removed goes; `None`: it is deleted.
     #[inline]
-    pub fn take_redirect(&mut self) -> Option<Box<dyn Any>> {
+    pub(crate) fn take_redirect(&mut self) -> Option<Box<dyn Any>> {
         self.redirect.take()
     }
 
@@ -375,7 +385,7 @@ impl Plan {
 
     /// Flags an entry as followed by another of its hash. Its inode's lock is held exclusively.
     #[cold]
-    pub fn flag_chained(
+    pub(crate) fn flag_chained(
         &mut self,
         view: View<'_>,
         dir: u64,
@@ -457,7 +467,7 @@ impl Plan {
     }
 
     /// Writes the record of a directory that moves to another place with everything below it.
-    pub fn put_moved(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
+    pub(crate) fn put_moved(&mut self, tree: TreeId, ino: u64, record: &DirectoryRecord) {
         self.arrives(Arrival::Moved(tree, ino), None);
         self.put_directory(tree, ino, record);
     }
@@ -542,7 +552,7 @@ impl Plan {
 
     /// Contents that the batch freed, or that were written for it.
     #[inline]
-    pub fn take_freed(&mut self) -> Option<Freed> {
+    pub(crate) fn take_freed(&mut self) -> Option<Freed> {
         self.freed.take()
     }
 

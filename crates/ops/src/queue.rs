@@ -63,7 +63,7 @@ impl Queue {
     }
 
     /// Adds an inode (subvolume, number) that has neither a name nor a holder.
-    pub fn push_orphan(&self, subvol: u64, ino: u64) {
+    pub(crate) fn push_orphan(&self, subvol: u64, ino: u64) {
         self.orphans.lock().new.push_back((subvol, ino));
     }
 
@@ -91,7 +91,7 @@ impl Queue {
 
     /// Counts dropped bytes that a clone may still name. Above a threshold a collection looks for
     /// them.
-    pub fn count_shared(&self, bytes: u64, enough: u64) {
+    pub(crate) fn count_shared(&self, bytes: u64, enough: u64) {
         if bytes > 0 && self.shared_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= enough {
             self.request_collection();
         }

@@ -36,7 +36,7 @@ impl Reach {
     }
 
     /// As [`Reach::contains`], or whether it is, or is below, a detached directory that counts.
-    pub fn contains_or(
+    pub(crate) fn contains_or(
         &mut self,
         store: &dyn Store,
         directory: u64,

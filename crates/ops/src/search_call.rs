@@ -37,7 +37,7 @@ impl Ops {
 
     /// Like [`Ops::search_in`], for a query about one subvolume that prunes all others. All that is
     /// in the tree of a subvolume is in the index, whatever the subvolume inherits.
-    pub fn search_subvolume(
+    pub(crate) fn search_subvolume(
         &self,
         pinned: Arc<dyn Pinned>,
         request: &Request<'_>,

@@ -78,7 +78,7 @@ impl Owners {
     }
 
     /// Whether the charges cover everything that exists.
-    pub fn is_counted(&self) -> bool {
+    pub(crate) fn is_counted(&self) -> bool {
         self.state.load(Ordering::Acquire) == COUNTED
     }
 
@@ -171,12 +171,17 @@ impl Owners {
 impl Charging<'_> {
     /// Charges a new inode to its owners.
     #[cold]
-    pub fn charge_new_owned(&mut self, subvolume: u64, owned: Owned, bytes: u64) -> FsResult<()> {
+    pub(crate) fn charge_new_owned(
+        &mut self,
+        subvolume: u64,
+        owned: Owned,
+        bytes: u64,
+    ) -> FsResult<()> {
         self.move_owned(subvolume, None, Some((owned, bytes)))
     }
 
     /// Returns the charge of an inode that is removed.
-    pub fn credit_owned(
+    pub(crate) fn credit_owned(
         &mut self,
         subvolume: u64,
         ino: u64,
@@ -190,7 +195,7 @@ impl Charging<'_> {
     }
 
     /// Charges a directory whose owners may have changed.
-    pub fn charge_chown(
+    pub(crate) fn charge_chown(
         &mut self,
         subvolume: u64,
         ino: u64,
@@ -208,7 +213,7 @@ impl Charging<'_> {
     /// Charges an inode that changed from what was stored before, if anything was. `changed`: its
     /// contents changed, so it belongs to the subvolume from now on.
     #[cold]
-    pub fn charge_owned_change(
+    pub(crate) fn charge_owned_change(
         &mut self,
         subvolume: u64,
         ino: u64,
@@ -411,7 +416,7 @@ fn info(owner: Owner, account: &Account) -> OwnerQuota {
 
 impl Governed {
     /// Counts the volume's inodes by their owners, unless that was done.
-    pub fn count_owners(&self, counting: &mut Counting<'_>) -> FsResult<()> {
+    pub(crate) fn count_owners(&self, counting: &mut Counting<'_>) -> FsResult<()> {
         if self.quotas.owners.is_counted() {
             return Ok(());
         }

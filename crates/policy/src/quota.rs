@@ -48,7 +48,7 @@ pub struct Quotas {
     pub owners: Owners,
     /// Held while limits are set, so that those in memory are those of the last commit.
     setting: Mutex<()>,
-    pub adopting: Mutex<Adopting>,
+    pub(crate) adopting: Mutex<Adopting>,
     /// Why the charges are not known.
     unknown: Mutex<Option<FsError>>,
     /// How often limits were set, and subvolumes charged to another quota.
@@ -57,8 +57,11 @@ pub struct Quotas {
 
 /// A domain: where it begins, and its account.
 pub struct Domain {
+    /// Its number.
     pub id: u64,
+    /// The subvolume of its directory.
     pub subvolume: u64,
+    /// The inode of its directory.
     pub directory: u64,
     /// While earlier contents of the directory are still being charged: their domain.
     adopting_from: Mutex<Option<u64>>,
@@ -99,7 +102,7 @@ impl Domain {
     }
 
     /// The contents of the directory are charged.
-    pub fn adopted(&self) {
+    pub(crate) fn adopted(&self) {
         *self.adopting_from.lock() = None;
     }
 }
@@ -134,12 +137,12 @@ impl Quotas {
     }
 
     /// Notes that the charges could not be read.
-    pub fn set_unknown(&self, why: FsError) {
+    pub(crate) fn set_unknown(&self, why: FsError) {
         *self.unknown.lock() = Some(why);
     }
 
     /// Refuses to report charges that could not be read.
-    pub fn check_known(&self) -> FsResult<()> {
+    pub(crate) fn check_known(&self) -> FsResult<()> {
         self.unknown.lock().clone().map_or(Ok(()), Err)
     }
 
@@ -214,13 +217,13 @@ pub fn take_over(inode: &mut InodeRecord, before: Option<&InodeRecord>, charge: 
 }
 
 /// Refuses to move an object from one domain into another under the same charge.
-pub fn check_same(from: u64, to: u64) -> FsResult<()> {
+pub(crate) fn check_same(from: u64, to: u64) -> FsResult<()> {
     if from == to { Ok(()) } else { Err(FsError::CrossSubvolume("another quota is charged there")) }
 }
 
 /// Refuses to move a directory that the quota around it has not reached yet: the quota would skip
 /// it. A directory of another quota moves as a whole.
-pub fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -> FsResult<()> {
+pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -> FsResult<()> {
     match (domain_of(around), domain_of(moved)) {
         (1.., Charge::NO_DOMAIN) => {
             Err(FsError::CrossSubvolume("a quota is being set around the directory"))
@@ -232,6 +235,7 @@ pub fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -> FsRes
 /// Charges in a plan.
 pub struct Charging<'p> {
     fs: &'p Governed,
+    /// The plan that charges.
     pub plan: &'p mut Plan,
 }
 
@@ -248,7 +252,7 @@ impl<'p> Charging<'p> {
 
     /// Charges a directory that was created in the trash, and leaves it; returns its mark. One with
     /// such a mark that was inherited is charged to no one, wherever it goes.
-    pub fn charge_out_of_trash(
+    pub(crate) fn charge_out_of_trash(
         &mut self,
         (subvolume, ino): (u64, u64),
         record: &DirectoryRecord,
@@ -270,7 +274,7 @@ impl<'p> Charging<'p> {
     }
 
     /// Charges a file to a domain that is not that of the place where it was.
-    pub fn move_to_domain(
+    pub(crate) fn move_to_domain(
         &mut self,
         (subvolume, ino): (u64, u64),
         inode: &mut InodeRecord,
@@ -295,7 +299,7 @@ impl<'p> Charging<'p> {
 
     /// Charges a new inode that is created in a directory, and returns its mark.
     #[inline]
-    pub fn charge_new(
+    pub(crate) fn charge_new(
         &mut self,
         subvolume: u64,
         directory: &DirectoryRecord,
@@ -315,7 +319,7 @@ impl<'p> Charging<'p> {
 
     /// The mark of an inode that is charged to neither a domain nor owners, although it is created
     /// here; none where nothing is charged.
-    pub fn uncharged(&self, domain: u64) -> Option<Charge> {
+    pub(crate) fn uncharged(&self, domain: u64) -> Option<Charge> {
         let counts = domain != Charge::NO_DOMAIN || self.fs.quotas.owners.is_on();
         counts.then_some(Charge { domain, subvolume: Charge::NOBODY })
     }
@@ -327,7 +331,7 @@ impl<'p> Charging<'p> {
     }
 
     /// Like [`Charging::charge`]; `force`: regardless of the limits.
-    pub fn charge_domain(
+    pub(crate) fn charge_domain(
         &mut self,
         (domain, subvolume): (u64, u64),
         (inodes, bytes): (i64, i64),
@@ -358,7 +362,7 @@ impl<'p> Charging<'p> {
 
     /// Returns the charge of an inode that is removed.
     #[inline]
-    pub fn credit_inode(&mut self, subvolume: u64, ino: u64, inode: &InodeRecord) {
+    pub(crate) fn credit_inode(&mut self, subvolume: u64, ino: u64, inode: &InodeRecord) {
         if let Some(charge) = inode.charge {
             self.credit(subvolume, charge, inode.charged_bytes());
         }
@@ -367,7 +371,7 @@ impl<'p> Charging<'p> {
 
     /// Returns an inode's charge to a domain, if it was charged in this subvolume.
     #[cold]
-    pub fn credit(&mut self, subvolume: u64, charge: Charge, bytes: u64) {
+    pub(crate) fn credit(&mut self, subvolume: u64, charge: Charge, bytes: u64) {
         if charge.subvolume == subvolume {
             let credited = self.charge(charge.domain, subvolume, -1, -signed(bytes));
             credited.expect("invariant: what shrinks a charge is not refused");
@@ -377,7 +381,7 @@ impl<'p> Charging<'p> {
     /// Charges an inode that changed from what was stored before, if anything was. `changed`: its
     /// contents changed, even if their number did not, or it got a name.
     #[inline]
-    pub fn charge_changed(
+    pub(crate) fn charge_changed(
         &mut self,
         subvolume: u64,
         ino: u64,
@@ -499,7 +503,7 @@ impl Governed {
     }
 
     /// The domain that a node is in.
-    pub fn domain_at(&self, node: NodeId) -> FsResult<Option<Arc<Domain>>> {
+    pub(crate) fn domain_at(&self, node: NodeId) -> FsResult<Option<Arc<Domain>>> {
         self.quotas.check_known()?;
         if self.quotas.is_empty() {
             return Ok(None);

@@ -24,7 +24,7 @@ const COPIED: FsError = FsError::RootOnly(
 impl Governed {
     /// Refuses a snapshot, a clone or a rollback of a directory to a user for whom a limit is in
     /// force in it. Root may. `source` is what is copied: the directory, or a snapshot of it.
-    pub fn check_copy(
+    pub(crate) fn check_copy(
         &self,
         caller: &Caller,
         source: (&Subvol, u64),
@@ -54,7 +54,7 @@ impl Governed {
 
     /// Like `check_copy`, with the ledger locked, for the subvolumes that are mounted or inherited
     /// below: clones among them have quotas that begin elsewhere.
-    pub fn check_copy_below(
+    pub(crate) fn check_copy_below(
         &self,
         caller: &Caller,
         ledger: &mut Ledger,
@@ -165,7 +165,7 @@ impl Governed {
 
     /// Refuses a clone where a limit is in force, except of a directory in which one is in force,
     /// too: what is created in the clone would be charged to neither.
-    pub fn check_clone_into(
+    pub(crate) fn check_clone_into(
         &self,
         mounted_in: &DirectoryRecord,
         source: &DirectoryRecord,

@@ -121,13 +121,13 @@ impl Upkeep {
 
     /// Like `orphan_step`; waits for a thread that is already at it. A thread that takes long, with
     /// a large file, counts as progress.
-    pub fn orphans_at_once(&self, budget: usize) -> FsResult<u64> {
+    pub(crate) fn orphans_at_once(&self, budget: usize) -> FsResult<u64> {
         let at_it = self.queue.removing.try_write_for(TURN_WAIT).is_none();
         Ok(self.orphan_step(budget)? + u64::from(at_it))
     }
 
     /// Frees nodes of dropped trees.
-    pub fn node_step(&self, budget: usize) -> FsResult<u64> {
+    pub(crate) fn node_step(&self, budget: usize) -> FsResult<u64> {
         let went = self.store.reclaim_step(budget).map_err(from_store);
         self.reclaim.failures.note_nodes(&went);
         Ok(if went? { budget as u64 } else { 0 })

@@ -60,7 +60,7 @@ enum Stage {
 
 impl Upkeep {
     /// One step of the collection that is in progress or was requested; returns how much was done.
-    pub fn collect_step(&self) -> FsResult<u64> {
+    pub(crate) fn collect_step(&self) -> FsResult<u64> {
         match self.collecting.try_lock() {
             Some(mut collecting) => self.collect_within(&mut collecting),
             None => Ok(0),
@@ -70,7 +70,7 @@ impl Upkeep {
     /// Continues the collection that is in progress or was requested to its end, or until the
     /// monotonic clock reaches `until`, but at least one step; takes turns with a thread that is at
     /// it. If a call takes it to its end, more may follow.
-    pub fn collect_until(&self, until: Duration) -> FsResult<Reclaimed> {
+    pub(crate) fn collect_until(&self, until: Duration) -> FsResult<Reclaimed> {
         let mut any = false;
         loop {
             let left = until.saturating_sub(self.env.clock.monotonic());

@@ -20,7 +20,7 @@ type Place = (u64, u64);
 
 /// Counts distinct values.
 #[derive(Clone)]
-pub struct Distinct {
+pub(crate) struct Distinct {
     /// For each group, one more than the longest run of zeros that began a hash; 0: it is empty.
     greatest: Box<[u8; GROUPS]>,
     /// The values with the least hashes, by those.
@@ -35,7 +35,7 @@ impl Default for Distinct {
 
 impl Distinct {
     /// Counts a value, if it is new.
-    pub fn add(&mut self, what: Place) {
+    pub(crate) fn add(&mut self, what: Place) {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
         let hash = hasher.finish();
@@ -57,12 +57,12 @@ impl Distinct {
     }
 
     /// The sample of the values that were seen.
-    pub fn sample(&self) -> impl Iterator<Item = Place> {
+    pub(crate) fn sample(&self) -> impl Iterator<Item = Place> {
         self.least.values().copied()
     }
 
     /// Adds the values that another counter saw.
-    pub fn join(&mut self, other: &Distinct) {
+    pub(crate) fn join(&mut self, other: &Distinct) {
         for (own, other) in self.greatest.iter_mut().zip(&*other.greatest) {
             *own = (*own).max(*other);
         }
@@ -72,7 +72,7 @@ impl Distinct {
     }
 
     /// The estimated number of distinct values.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         let groups = GROUPS as f64;
         let sum: f64 = self.greatest.iter().map(|&most| 0.5_f64.powi(i32::from(most))).sum();
         let alpha = 0.7213 / (1.0 + 1.079 / groups);

@@ -76,7 +76,7 @@ pub struct Search {
 impl Search {
     /// Whether it found that nothing is left that could free space. Otherwise something may be
     /// left: there was no time to check, or other threads were at it.
-    pub fn is_exhausted(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.exhausted
     }
 }

@@ -101,7 +101,7 @@ fn plan_removal(fs: &Upkeep, plan: &mut Plan, tree: u64) -> FsResult<()> {
 }
 
 /// Removes bases that no subvolume names; returns how many there were.
-pub fn remove_unnamed(fs: &Upkeep) -> FsResult<u64> {
+pub(crate) fn remove_unnamed(fs: &Upkeep) -> FsResult<u64> {
     let mut removed = 0;
     if unnamed(fs)?.is_empty() {
         return Ok(removed);
@@ -154,7 +154,7 @@ fn named(fs: &Upkeep) -> FsResult<BTreeSet<u64>> {
 /// The commits after which the log is useful: it contains the differences from the bases of
 /// subvolumes that are still in the tree that their base was cloned from, and from those that are
 /// building.
-pub fn wanted_of_log(fs: &Upkeep) -> FsResult<Vec<CommitToken>> {
+pub(crate) fn wanted_of_log(fs: &Upkeep) -> FsResult<Vec<CommitToken>> {
     let bases = all(fs)?;
     let behind = |base: &Recorded| CommitToken(Lsn(base.record.commit));
     let building = bases.iter().filter(|base| !base.record.complete);

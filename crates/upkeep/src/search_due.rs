@@ -269,7 +269,7 @@ impl Due {
 }
 
 /// Whether a subvolume should have a new base.
-pub fn is_due(
+pub(crate) fn is_due(
     fs: &Upkeep,
     index: &Index,
     changes: &mut Changes,

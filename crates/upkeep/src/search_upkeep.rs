@@ -52,7 +52,7 @@ const LOOKS_BEFORE: u32 = 3;
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// What upkeep remembers; none of it needs to survive a crash.
-pub struct IndexUpkeep {
+pub(crate) struct IndexUpkeep {
     work: Mutex<Work>,
 }
 
@@ -87,7 +87,7 @@ struct Job {
 
 impl IndexUpkeep {
     /// Nothing is known.
-    pub fn new() -> IndexUpkeep {
+    pub(crate) fn new() -> IndexUpkeep {
         IndexUpkeep { work: Mutex::default() }
     }
 }
@@ -126,7 +126,7 @@ impl Upkeep {
     }
 
     /// One step of keeping the index.
-    pub fn index_step(&self, _budget: usize) -> FsResult<u64> {
+    pub(crate) fn index_step(&self, _budget: usize) -> FsResult<u64> {
         let Some(index) = &self.index else { return Ok(0) };
         let Some(mut work) = self.index_upkeep.work.try_lock() else { return Ok(0) };
         if self.options.read_only {

@@ -27,7 +27,7 @@ use crate::search_upkeep::IndexUpkeep;
 
 /// Finds the trees that a collection marks besides those that the records of subvolumes name. What
 /// checks volumes supplies it.
-pub type FindTrees = fn(&Upkeep, &dyn Pinned) -> FsResult<Vec<TreeId>>;
+pub(crate) type FindTrees = fn(&Upkeep, &dyn Pinned) -> FsResult<Vec<TreeId>>;
 
 /// A volume, its policies, and the work that nobody waits for.
 pub struct Upkeep {
@@ -39,13 +39,14 @@ pub struct Upkeep {
     /// The search for space.
     pub room: Room,
     /// Upkeep of the index.
-    pub index_upkeep: IndexUpkeep,
+    pub(crate) index_upkeep: IndexUpkeep,
     /// Steps of background work so far.
     pub turn: AtomicUsize,
     /// The collection in progress.
     pub collecting: Mutex<Collecting>,
     /// Trees that no record named when the first collection since opening began.
     pub unnamed: Mutex<Option<Vec<u64>>>,
+    /// Supplied by what checks volumes.
     pub find_trees: FindTrees,
 }
 
@@ -159,13 +160,13 @@ impl Upkeep {
     }
 
     /// Whether a collection was requested or is in progress: its result is not known yet.
-    pub fn collection_waits(&self) -> bool {
+    pub(crate) fn collection_waits(&self) -> bool {
         self.queue.collection_is_requested()
             || self.collecting.try_lock().is_none_or(|collecting| !collecting.is_idle())
     }
 
     /// Whether a collection is in progress, or was requested and is not resting after a failure.
-    pub fn collection_is_due(&self, now: Duration) -> bool {
+    pub(crate) fn collection_is_due(&self, now: Duration) -> bool {
         match self.collecting.try_lock() {
             None => true,
             Some(collecting) if !collecting.is_idle() => true,

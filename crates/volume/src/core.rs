@@ -270,6 +270,7 @@ impl Core {
         self.kept_from.as_deref()
     }
 
+    /// Why nothing may change, as status reports it; `None`: it may.
     pub fn why_read_only(&self) -> Option<String> {
         match &self.kept_from {
             Some(why) => Some(format!("opened read-only: {why}")),
@@ -277,6 +278,7 @@ impl Core {
         }
     }
 
+    /// How many snapshots, clones and other subvolumes there are, and what they hold.
     pub fn subvolume_counts(&self) -> FsResult<SubvolumeCounts> {
         let mut counts = SubvolumeCounts::default();
         self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {

@@ -75,7 +75,7 @@ impl Inode {
 
 impl FileInode {
     /// The key of its contents or target.
-    pub fn bulk_key(&self, ino: u64) -> Vec<u8> {
+    pub(crate) fn bulk_key(&self, ino: u64) -> Vec<u8> {
         self.place.key(ino, Part::Bulk)
     }
 }

@@ -16,11 +16,28 @@ const STRIPES: usize = 4096;
 pub enum Lock {
     /// An inode: its attributes, contents and place. Shared on a directory: it stays, its entries
     /// may change.
-    Object { subvol: u64, ino: u64 },
+    Object {
+        /// The subvolume.
+        subvol: u64,
+        /// The inode.
+        ino: u64,
+    },
     /// All names of one hash in a directory.
-    Name { subvol: u64, dir: u64, hash: u64 },
+    Name {
+        /// The subvolume.
+        subvol: u64,
+        /// The directory.
+        dir: u64,
+        /// The hash.
+        hash: u64,
+    },
     /// The position of a directory: shared on everything above a target, exclusive on what moves.
-    Place { subvol: u64, ino: u64 },
+    Place {
+        /// The subvolume.
+        subvol: u64,
+        /// The inode.
+        ino: u64,
+    },
 }
 
 /// How it is locked.

@@ -107,7 +107,7 @@ const SEGMENTS_RANGE: u64 = 1 << 36;
 
 /// Assigns an opening of a volume in an object store its own numbers of data segments, and returns
 /// the first. Objects that earlier openings requested may appear later, under smaller numbers.
-pub fn reserve_segments(store: &dyn Store) -> FsResult<u64> {
+pub(crate) fn reserve_segments(store: &dyn Store) -> FsResult<u64> {
     let first = next_segment(store)?;
     let mut batch = Batch::new();
     let next = first.saturating_add(SEGMENTS_RANGE);
@@ -118,7 +118,7 @@ pub fn reserve_segments(store: &dyn Store) -> FsResult<u64> {
 }
 
 /// The first number of a data segment that no opening was assigned.
-pub fn next_segment(store: &dyn Store) -> FsResult<u64> {
+pub(crate) fn next_segment(store: &dyn Store) -> FsResult<u64> {
     let key = key::counter(Counter::NextSegment);
     match store.get(VOLUME, &key).map_err(from_store)? {
         None => Ok(0),

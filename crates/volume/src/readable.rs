@@ -15,7 +15,9 @@ pub struct Scan<'a> {
     pin: &'a dyn Pinned,
     tree: TreeId,
     cursor: Option<Box<dyn Cursor + 'a>>,
+    /// The present key.
     pub key: Vec<u8>,
+    /// Its value.
     pub value: Vec<u8>,
     begun: bool,
     start: Vec<u8>,
@@ -24,6 +26,7 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
+    /// Over the keys of a tree that start with a prefix; before the first one.
     pub fn new(pin: &'a dyn Pinned, tree: TreeId, prefix: &[u8]) -> FsResult<Scan<'a>> {
         let range = KeyRange { from: prefix.to_vec(), to: prefix_end(prefix) };
         let mut lost = Vec::new();

@@ -135,7 +135,7 @@ fn dots(fs: &Ops, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<Entr
 }
 
 /// The directory above a directory; the volume's root is above itself.
-pub fn parent_of(fs: &Ops, node: NodeId) -> FsResult<NodeId> {
+pub(crate) fn parent_of(fs: &Ops, node: NodeId) -> FsResult<NodeId> {
     let (subvol, dir) = fs.place(node)?;
     if node == fs.root() {
         return Ok(node);

@@ -30,7 +30,9 @@ pub fn mkdir(
 
 /// A new directory.
 pub struct MakeDirectory<'a> {
+    /// Where.
     pub name: NewName<'a>,
+    /// Its permission bits.
     pub mode: u32,
 }
 

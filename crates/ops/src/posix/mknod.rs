@@ -65,8 +65,11 @@ pub(super) fn make(
 
 /// A new inode that is not a directory, and a name for it.
 pub struct Make<'a> {
+    /// Where.
     pub name: NewName<'a>,
+    /// What.
     pub new: &'a NewNode,
+    /// The target of a symbolic link.
     pub target: Option<&'a [u8]>,
 }
 
@@ -143,9 +146,13 @@ impl Operation for Make<'_> {
 /// A name to be created.
 #[derive(Clone, Copy)]
 pub struct NewName<'a> {
+    /// Who makes it.
     pub caller: &'a Caller,
+    /// The directory.
     pub dir: u64,
+    /// The hash of the name.
     pub hash: u64,
+    /// The name.
     pub name: &'a [u8],
 }
 
@@ -239,7 +246,7 @@ pub fn parent_directory(
 /// Checks that names may be created in a directory. Called after the search for the name: POSIX
 /// reports that a name exists before it reports that none may be created.
 #[inline]
-pub fn check_write(
+pub(crate) fn check_write(
     view: View<'_>,
     caller: &Caller,
     dir: u64,

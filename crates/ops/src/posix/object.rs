@@ -77,7 +77,7 @@ impl Object {
     }
 
     /// Checks whether it may replace another.
-    pub fn check_replaces(&self, victim: &Object) -> FsResult<()> {
+    pub(crate) fn check_replaces(&self, victim: &Object) -> FsResult<()> {
         match (self.is_directory(), victim) {
             (true, Object::File { .. }) => Err(FsError::NotDirectory),
             (false, Object::Directory(_)) => Err(FsError::IsDirectory),

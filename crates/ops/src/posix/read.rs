@@ -83,6 +83,6 @@ pub(super) fn note(fs: &Ops, policy: &dyn Policy, subvol: &Subvol, node: NodeId)
 }
 
 /// Whether the time of the last read must be set, by the rules of `relatime`.
-pub fn is_stale(atime: i64, mtime: i64, ctime: i64, now: impl FnOnce() -> i64) -> bool {
+pub(crate) fn is_stale(atime: i64, mtime: i64, ctime: i64, now: impl FnOnce() -> i64) -> bool {
     atime <= mtime || atime <= ctime || now().saturating_sub(atime) >= DAY
 }

@@ -41,6 +41,7 @@ pub enum Removed {
 
 /// The removal of an empty directory.
 pub struct RemoveDirectory<'a> {
+    /// Its name.
     pub name: OldName<'a>,
 }
 

@@ -33,9 +33,13 @@ impl Accounts for NoAccounts {
 /// The total that an attribute shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Total {
+    /// Sizes.
     Bytes,
+    /// Inodes other than directories.
     Files,
+    /// Directories.
     Subdirectories,
+    /// The last change.
     Ctime,
 }
 

@@ -41,6 +41,7 @@ pub fn unlink(
 
 /// The removal of a name that is not a directory's.
 pub struct Unlink<'a> {
+    /// It.
     pub name: OldName<'a>,
 }
 
@@ -94,9 +95,13 @@ impl Operation for Unlink<'_> {
 /// A name to be removed.
 #[derive(Clone, Copy)]
 pub struct OldName<'a> {
+    /// Who removes it.
     pub caller: &'a Caller,
+    /// The directory.
     pub dir: u64,
+    /// The hash of the name.
     pub hash: u64,
+    /// The name.
     pub name: &'a [u8],
 }
 

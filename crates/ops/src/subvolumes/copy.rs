@@ -26,7 +26,7 @@ use crate::plan::Plan;
 
 /// What a copy is to be.
 #[derive(Debug, Clone, Copy)]
-pub struct Purpose<'a> {
+pub(super) struct Purpose<'a> {
     /// Whether nothing in it changes.
     pub read_only: bool,
     /// Whether it is a snapshot: read-only and not mounted.
@@ -41,7 +41,7 @@ pub struct Purpose<'a> {
 
 /// Adds the copy of directory `dir` of `source` to a batch. The gate of the source is held, unless
 /// that is read-only.
-pub fn plan(
+pub(super) fn plan(
     fs: &Ops,
     ledger: &mut Ledger,
     plan: &mut Plan,

@@ -22,7 +22,9 @@ use crate::plan::{Effect, Plan};
 /// The gates that a verb passes: exclusively those of `quiet`, shared that of `changed`.
 #[derive(Clone, Copy, Default)]
 pub struct Through<'a> {
+    /// What nothing changes meanwhile.
     pub quiet: &'a [Arc<Subvol>],
+    /// What gets a name, or loses one.
     pub changed: Option<&'a Arc<Subvol>>,
 }
 

@@ -54,7 +54,7 @@ pub(super) const LOOKED_AT_ONCE: usize = 256;
 const STEPS_BEFORE_SEARCH: usize = 256;
 
 /// A directory and a cookie in it.
-pub type Slot = (u64, u64);
+pub(super) type Slot = (u64, u64);
 
 /// Why a copy is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Ops {
     /// `id` is mounted elsewhere and must not be reached through this entry. No gate and no lock
     /// is held.
     #[inline]
-    pub fn nested_at(&self, above: &Subvol, slot: Slot, id: u64) -> FsResult<u64> {
+    pub(crate) fn nested_at(&self, above: &Subvol, slot: Slot, id: u64) -> FsResult<u64> {
         if self.is_mounted_at(above, slot, id)? {
             return Ok(id);
         }
@@ -141,7 +141,12 @@ impl Ops {
     }
 
     /// As [`Ops::nested_at`], for a caller that holds the ledger, which keeps the entry as it is.
-    pub fn nested_with(&self, ledger: &mut Ledger, above: &Subvol, slot: Slot) -> FsResult<u64> {
+    pub(crate) fn nested_with(
+        &self,
+        ledger: &mut Ledger,
+        above: &Subvol,
+        slot: Slot,
+    ) -> FsResult<u64> {
         match self.give(ledger, above, slot, Need::Look)? {
             Nested::Own(id) | Nested::Given(id) => Ok(id),
             Nested::Gone => Err(FsError::NotFound),
@@ -507,7 +512,7 @@ impl Ops {
 
     /// Gives heirs some of what they inherit, before something is looked for that is found faster
     /// where nothing is inherited. There may be any number, so that not all are waited for.
-    pub fn inherit_some(&self) {
+    pub(crate) fn inherit_some(&self) {
         if self.may_change().is_err() {
             return;
         }

@@ -112,7 +112,7 @@ impl Admin {
     }
 
     /// The ledger, for a caller that makes subvolumes: bounds hold for it.
-    pub fn lock_for(&self, fs: &Ops, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
+    pub(crate) fn lock_for(&self, fs: &Ops, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
         let mut ledger = self.lock();
         ledger.shares.get_mut().begin_for(fs, caller)?;
         Ok(ledger)
@@ -310,7 +310,7 @@ impl Ledger {
     }
 
     /// The directories of a subvolume in which others are mounted.
-    pub fn mount_points(&mut self, fs: &Ops, subvol: u64) -> FsResult<Vec<u64>> {
+    pub(crate) fn mount_points(&mut self, fs: &Ops, subvol: u64) -> FsResult<Vec<u64>> {
         Ok(self.mounts(fs)?.directories(subvol).collect())
     }
 
@@ -486,7 +486,7 @@ fn put_root(batch: &mut Batch, subvolume: u64, features: Features) {
 }
 
 /// Whether there are copies that inherit.
-pub fn inherits(store: &dyn Store) -> FsResult<bool> {
+pub(super) fn inherits(store: &dyn Store) -> FsResult<bool> {
     let range = KeyRange::prefix(&format::inherited_record::INHERITED_PREFIX);
     let mut cursor = store.scan(VOLUME, range).map_err(from_store)?;
     Ok(cursor.next().map_err(from_store)?.is_some())

@@ -42,7 +42,7 @@ impl Member {
 }
 
 /// The subvolumes mounted below a directory, each after the one that it is mounted in.
-pub fn below(
+pub(super) fn below(
     fs: &Ops,
     ledger: &mut Ledger,
     (subvol, dir): (&Subvol, u64),
@@ -266,7 +266,7 @@ impl Ops {
     }
 
     /// As `is_below`. `None`: the budget is spent.
-    pub fn is_below_within(
+    pub(crate) fn is_below_within(
         &self,
         mut at: (u64, u64),
         above: (u64, u64),
@@ -305,27 +305,27 @@ impl Ops {
 }
 
 /// How many more records a check may read.
-pub struct Budget(Option<usize>);
+pub(crate) struct Budget(Option<usize>);
 
 impl Budget {
     /// As many as it takes.
-    pub fn unlimited() -> Budget {
+    pub(crate) fn unlimited() -> Budget {
         Budget(None)
     }
 
     /// At most this many.
-    pub fn of(records: usize) -> Budget {
+    pub(crate) fn of(records: usize) -> Budget {
         Budget(Some(records))
     }
 
     /// Whether there is a limit.
-    pub fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         self.0.is_some()
     }
 
     /// Takes one record from the budget. `false`: it is spent.
     #[must_use]
-    pub fn spend(&mut self) -> bool {
+    pub(crate) fn spend(&mut self) -> bool {
         let Some(left) = &mut self.0 else { return true };
         let less = left.checked_sub(1);
         *left = less.unwrap_or(0);

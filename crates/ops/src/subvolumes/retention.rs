@@ -224,7 +224,7 @@ impl Ops {
     }
 
     /// The number of a snapshot of a directory.
-    pub fn snapshot_number(&self, dir: NodeId, name: &[u8]) -> FsResult<SubvolId> {
+    pub(crate) fn snapshot_number(&self, dir: NodeId, name: &[u8]) -> FsResult<SubvolId> {
         let (subvol, ino) = self.place(dir)?;
         let id = self.snapshot_id(&key::snapshot_name(subvol.lineage, ino, name))?;
         id.map(SubvolId).ok_or(FsError::NotFound)

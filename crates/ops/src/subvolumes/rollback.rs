@@ -219,7 +219,7 @@ impl Ops {
     }
 
     /// The names of a directory.
-    pub fn names_in(&self, directory: NodeId) -> FsResult<Vec<Vec<u8>>> {
+    pub(crate) fn names_in(&self, directory: NodeId) -> FsResult<Vec<Vec<u8>>> {
         let (subvol, dir) = self.place(directory)?;
         let tree = subvol.tree();
         let range = KeyRange::prefix(&key::directory_prefix(dir));

@@ -39,7 +39,7 @@ impl Batch {
     }
 
     /// Whether its hour has so many that a user who needs another one may have had their share.
-    pub fn is_crowded(self) -> bool {
+    pub(crate) fn is_crowded(self) -> bool {
         self.number >= CROWDED - 1
     }
 
@@ -49,7 +49,7 @@ impl Batch {
     }
 
     /// Whether it can be the present one at the time of another.
-    pub fn may_follow(self, now: Batch) -> bool {
+    pub(crate) fn may_follow(self, now: Batch) -> bool {
         self.hour <= now.hour.saturating_add(AHEAD_MAX)
     }
 

@@ -309,7 +309,7 @@ fn is_trash(
 
 /// Moves a directory with everything below it into the trash. The caller is inside the gate.
 /// Returns whether it did: the caller removes what has no trash, and what is in one.
-pub fn keep_tree(
+pub(super) fn keep_tree(
     fs: &Governed,
     (subvol, view): (&Subvol, View<'_>),
     (dir, name): (u64, &[u8]),

@@ -33,7 +33,7 @@ pub(super) const ATTEMPTS_MAX: usize = 1000;
 
 /// Where removed names of a directory go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub(super) enum Place {
     /// Nowhere: it has no trash.
     Off,
     /// Nowhere: it is in a trash.
@@ -50,7 +50,7 @@ pub enum Place {
 }
 
 /// What is above a directory.
-pub enum Climb {
+pub(crate) enum Climb {
     /// No trash.
     Off,
     /// The directory of a trash: it is in one.
@@ -118,7 +118,7 @@ fn refuse_inside(fs: &Governed, subvol: &Subvol, view: View<'_>, dir: u64) -> Fs
 
 /// Where what is removed from a directory goes at a time. `version`: what is counted where that
 /// takes another batch.
-pub fn place_of(
+pub(super) fn place_of(
     fs: &Governed,
     subvol: &Subvol,
     view: View<'_>,
@@ -225,7 +225,7 @@ pub(super) fn another(
 }
 
 /// What is above a directory. One that was removed has no trash.
-pub fn climb(fs: &Governed, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<Climb> {
+pub(super) fn climb(fs: &Governed, subvol: &Subvol, view: View<'_>, dir: u64) -> FsResult<Climb> {
     for _ in 0..ATTEMPTS_MAX {
         if let Some(climb) = climb_within(fs, subvol, view, dir, 0)? {
             return Ok(climb);

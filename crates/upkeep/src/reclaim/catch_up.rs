@@ -19,7 +19,7 @@ use super::extract::{Records, Start, linked_records, scan_all, write_difference}
 
 /// Trees of a catch-up.
 #[derive(Debug, Clone, Copy)]
-pub struct Trees {
+pub(super) struct Trees {
     /// What the target was extracted from, or last caught up with.
     pub old: TreeId,
     /// The state to reach.
@@ -30,7 +30,7 @@ pub struct Trees {
 
 /// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// The target equals the new state; this many records differed.
     Caught(usize),
     /// More than `limit` records differ; nothing was written.
@@ -40,7 +40,12 @@ pub enum Outcome {
 }
 
 /// Catches up, when at most `limit` records differ.
-pub fn catch_up(store: &dyn Store, trees: Trees, root: u64, limit: usize) -> FsResult<Outcome> {
+pub(super) fn catch_up(
+    store: &dyn Store,
+    trees: Trees,
+    root: u64,
+    limit: usize,
+) -> FsResult<Outcome> {
     let mut changes = Changes {
         trees,
         before: Reach::new(trees.old, root),

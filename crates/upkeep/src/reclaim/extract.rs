@@ -20,7 +20,7 @@ const BATCH_BYTES: usize = 256 << 10;
 
 /// What a target holds when extraction begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub(super) enum Start {
     /// Nothing.
     Empty,
     /// Another state of the directory.
@@ -28,7 +28,7 @@ pub enum Start {
 }
 
 /// One extraction in progress.
-pub struct Extraction {
+pub(crate) struct Extraction {
     source: TreeId,
     target: TreeId,
     start: Start,
@@ -54,7 +54,7 @@ enum Task {
 
 impl Extraction {
     /// An extraction of `root`, and of the inodes without a name that are still `held`.
-    pub fn new(
+    pub(super) fn new(
         (source, target): (TreeId, TreeId),
         start: Start,
         root: u64,
@@ -82,7 +82,7 @@ impl Extraction {
     }
 
     /// Copies about `budget` records; `false` when all is done.
-    pub fn step(&mut self, store: &dyn Store, budget: usize) -> FsResult<bool> {
+    pub(super) fn step(&mut self, store: &dyn Store, budget: usize) -> FsResult<bool> {
         let mut left = budget.max(1);
         while left > 0 {
             let Some(task) = self.tasks.pop() else { break };
@@ -270,11 +270,11 @@ fn extents_task(ino: u64) -> Task {
 }
 
 /// Records, sorted by key.
-pub type Records = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The records of a linked inode with only its reachable names; none when no name is reachable,
 /// unless it has no names at all: such an inode is held.
-pub fn linked_records(store: &dyn Store, reach: &mut Reach, ino: u64) -> FsResult<Records> {
+pub(crate) fn linked_records(store: &dyn Store, reach: &mut Reach, ino: u64) -> FsResult<Records> {
     let tree = reach.tree();
     let mut records = scan_all(store, tree, &key::linked_prefix(ino), Start::Similar)?;
     let mut names = 0_u32;
@@ -309,7 +309,12 @@ pub fn linked_records(store: &dyn Store, reach: &mut Reach, ino: u64) -> FsResul
 }
 
 /// Everything under a prefix; nothing of a tree that is known to be empty.
-pub fn scan_all(store: &dyn Store, tree: TreeId, prefix: &[u8], start: Start) -> FsResult<Records> {
+pub(crate) fn scan_all(
+    store: &dyn Store,
+    tree: TreeId,
+    prefix: &[u8],
+    start: Start,
+) -> FsResult<Records> {
     let mut found = Vec::new();
     if start == Start::Similar {
         let mut cursor = store.scan(tree, KeyRange::prefix(prefix)).map_err(from_store)?;
@@ -321,7 +326,7 @@ pub fn scan_all(store: &dyn Store, tree: TreeId, prefix: &[u8], start: Start) ->
 }
 
 /// Adds to a batch the changes that turn the records of a tree into those it should have.
-pub fn write_difference(batch: &mut Batch, tree: TreeId, has: &Records, wanted: &Records) {
+pub(crate) fn write_difference(batch: &mut Batch, tree: TreeId, has: &Records, wanted: &Records) {
     let (mut has, mut wanted) = (has.iter().peekable(), wanted.iter().peekable());
     loop {
         match (has.peek(), wanted.peek()) {

@@ -41,7 +41,7 @@ const ROUNDS_MAX: usize = 64;
 
 /// What pruning keeps between steps.
 #[derive(Default)]
-pub struct Pruner {
+pub(crate) struct Pruner {
     job: Option<Job>,
     watch: Watch,
 }
@@ -69,7 +69,7 @@ impl Pruner {
     }
 
     /// Whether the current job uses a tree.
-    pub fn uses(&self, tree: u64) -> bool {
+    pub(super) fn uses(&self, tree: u64) -> bool {
         self.job.as_ref().is_some_and(|job| job.waits.iter().any(|(other, _)| other.0 == tree))
     }
 }

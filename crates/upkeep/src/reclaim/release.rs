@@ -87,7 +87,8 @@ pub struct Round<'a> {
     slots: BTreeMap<u64, Option<u64>>,
     /// Of directories, whether they are in a tree that waits.
     inside: BTreeMap<Place, bool>,
-    pub reads_left: usize,
+    pub(crate) reads_left: usize,
+    /// Nodes that it may yet look at.
     pub nodes_left: usize,
     /// Names in directories; `None`: everything below a directory.
     pub names: Vec<(NodeId, Option<Vec<u8>>)>,

@@ -50,6 +50,7 @@ pub struct Reclaim {
     /// Of subvolumes that were detached with the tree that they were mounted in: that tree. By
     /// their numbers among what is detached.
     origins: Mutex<BTreeMap<u64, u64>>,
+    /// What users wait for that failed.
     pub failures: Failures,
 }
 
@@ -102,7 +103,7 @@ impl Reclaim {
     }
 
     /// Whether a subvolume is being pruned.
-    pub fn is_pruning(&self) -> bool {
+    pub(crate) fn is_pruning(&self) -> bool {
         self.pruning.load(Ordering::Relaxed)
     }
 

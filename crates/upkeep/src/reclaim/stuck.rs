@@ -51,7 +51,7 @@ impl Failures {
     }
 
     /// Background work found no space.
-    pub fn note_no_room(&self, now: Duration) {
+    pub(crate) fn note_no_room(&self, now: Duration) {
         let mut no_room = self.no_room.lock();
         let first = match &*no_room {
             Some(before) if now.saturating_sub(before.last) <= TRIED_WITHIN => before.first,
@@ -83,7 +83,7 @@ impl Failures {
     }
 
     /// The result of freeing nodes.
-    pub fn note_nodes(&self, went: &Result<bool, FsError>) {
+    pub(crate) fn note_nodes(&self, went: &Result<bool, FsError>) {
         match went {
             Ok(true) => {
                 *self.nodes.lock() = None;

@@ -12,7 +12,7 @@ use volume::error::{from_store, malformed};
 
 /// Linked inodes of one tree.
 #[derive(Default)]
-pub struct Links {
+pub(super) struct Links {
     known: Map<(u64, u64), Link>,
     /// Numbers that lost a name, and may have none now.
     touched: Set<u64>,

@@ -49,7 +49,7 @@ impl Own {
     }
 
     /// Notes that there are no copies because they could not be created; this is reported.
-    pub fn no_copies(&self, error: &Error) {
+    pub(crate) fn no_copies(&self, error: &Error) {
         if is_damage(error) {
             self.noted.gave_up(error);
         } else if self.noted.has_copies() {
@@ -93,7 +93,7 @@ pub fn is_damage(error: &Error) -> bool {
 /// Whether the copies can answer despite an error: damage, or a read that the operating system
 /// failed for any reason but a resource shortage of the process. Nothing is abandoned, removed or
 /// rebuilt for it, unlike for damage.
-pub fn is_unreadable(error: &Error) -> bool {
+pub(crate) fn is_unreadable(error: &Error) -> bool {
     match error {
         Error::Device(error) => !error.is_shortage() && !error.is_no_space(),
         error => is_damage(error),
