@@ -227,15 +227,6 @@ fn target<'m>(modules: &'m BTreeMap<Path, Module>, path: &Path, depth: usize) ->
     Some(&module.file)
 }
 
-/// The files of a crate that import each other: who, and whom.
-pub(super) fn imports(tree: &Tree, name: &str) -> Vec<(String, String)> {
-    let modules = modules(tree, name);
-    let of = |(from, to): (&str, BTreeSet<&str>)| {
-        to.into_iter().map(|to| (from.to_owned(), to.to_owned())).collect::<Vec<_>>()
-    };
-    edges(&modules).into_iter().flat_map(of).collect()
-}
-
 /// Which other files each file imports.
 fn edges(modules: &BTreeMap<Path, Module>) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
