@@ -21,7 +21,10 @@ use data::Swept;
 use format::candidate::{self, CandidateKind};
 use format::key;
 use inode::FsError;
-use store::{Batch, CheckProgress, Need, TreeId};
+use ops::execute::execute_alone;
+use ops::plan::Effect;
+use ops::subvolumes::execute_with;
+use store::{CheckProgress, TreeId};
 use upkeep::search_upkeep;
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
@@ -218,19 +221,18 @@ impl Checks<'_> {
         let now = self.env.clock.now().0;
         let keys = found.iter().filter(|found| found.may_go()).map(|found| found.key.as_slice());
         let keys: BTreeSet<&[u8]> = keys.collect();
-        let mut batch = Batch::new();
-        for key in noted.keys().filter(|key| !keys.contains(key.as_slice())) {
-            batch.delete(VOLUME, key);
-        }
-        let is_new = |found: &&FoundGarbage| found.may_go() && found.garbage.since.is_none();
-        for found in found.iter().filter(is_new) {
-            batch.put(VOLUME, &found.key, &candidate::encode(now));
-        }
-        if !batch.is_empty() {
-            batch.mark(Need::Removes);
-            let commit = self.store.commit(&batch).map_err(from_store)?;
-            self.store.sync(commit).map_err(from_store)?;
-        }
+        execute_alone(self, |plan| {
+            plan.removes();
+            for key in noted.keys().filter(|key| !keys.contains(key.as_slice())) {
+                plan.batch().delete(VOLUME, key);
+            }
+            let is_new = |found: &&FoundGarbage| found.may_go() && found.garbage.since.is_none();
+            for found in found.iter().filter(is_new) {
+                plan.batch().put(VOLUME, &found.key, &candidate::encode(now));
+            }
+            Ok(())
+        })?;
+        self.store.sync(self.store.last_commit()).map_err(from_store)?;
         let grace = i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX);
         for found in found.iter_mut().filter(|found| found.may_go()) {
             let since = *found.garbage.since.get_or_insert(now);
@@ -261,24 +263,22 @@ impl Checks<'_> {
 
     /// Drops a tree that no record names, verified again here, and that holds no directory.
     fn drop_unnamed(&self, tree: u64, key: &[u8]) -> FsResult<bool> {
-        let _ledger = self.admin.lock();
-        let pin = self.store.pin().map_err(from_store)?;
-        let mut ignored = VolumeReport::default();
-        let table = Table::read(self, &*pin, &mut ignored)?;
-        let is_whole = ignored.problems_count == 0 && table.lost.is_empty();
-        if !is_whole
-            || !unnamed_trees(&table, &*pin, Damage::Ends)?.contains(&tree)
-            || top_of(&table, &*pin, tree)? != Look::Absent
-        {
-            return Ok(false);
-        }
-        drop(pin);
-        let mut batch = Batch::new();
-        batch.drop_tree(TreeId(tree));
-        batch.delete(VOLUME, key);
-        self.store.commit(&batch).map_err(from_store)?;
-        self.queue.request_collection();
-        Ok(true)
+        execute_with(self, &mut self.admin.lock(), |_, plan| {
+            let pin = self.store.pin().map_err(from_store)?;
+            let mut ignored = VolumeReport::default();
+            let table = Table::read(self, &*pin, &mut ignored)?;
+            let is_whole = ignored.problems_count == 0 && table.lost.is_empty();
+            if !is_whole
+                || !unnamed_trees(&table, &*pin, Damage::Ends)?.contains(&tree)
+                || top_of(&table, &*pin, tree)? != Look::Absent
+            {
+                return Ok(false);
+            }
+            plan.batch().drop_tree(TreeId(tree));
+            plan.batch().delete(VOLUME, key);
+            plan.effect(Effect::CollectSoon);
+            Ok(true)
+        })
     }
 }
 

@@ -4,8 +4,10 @@ use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryRecord, Target};
 use format::key::{self, Counter, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
-use ops::txn::Txn;
-use store::{Batch, KeyRange, Need, TreeId};
+use ops::execute::execute_alone;
+use ops::plan::Plan;
+use ops::subvolumes::execute_with;
+use store::{KeyRange, TreeId};
 use upkeep::search_bases;
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
@@ -19,17 +21,18 @@ impl Checks<'_> {
     pub(super) fn apply_fix(&self, fix: &Fix) -> FsResult<()> {
         match fix {
             Fix::Edits(_, edits) => {
-                let mut batch = Batch::new();
-                for edit in edits {
-                    match edit {
-                        Edit::Put(tree, key, value) => batch.put(*tree, key, value),
-                        Edit::Delete(tree, key) => batch.delete(*tree, key),
+                execute_alone(self, |plan| {
+                    for edit in edits {
+                        match edit {
+                            Edit::Put(tree, key, value) => plan.batch().put(*tree, key, value),
+                            Edit::Delete(tree, key) => plan.batch().delete(*tree, key),
+                        }
                     }
-                }
-                if edits.iter().any(|edit| matches!(edit, Edit::Delete(..))) {
-                    batch.mark(Need::Removes);
-                }
-                self.store.commit(&batch).map_err(from_store)?;
+                    if edits.iter().any(|edit| matches!(edit, Edit::Delete(..))) {
+                        plan.removes();
+                    }
+                    Ok(())
+                })?;
                 for edit in edits {
                     if let Edit::Put(VOLUME, key, value) = edit
                         && key.as_slice() == key::counter(Counter::NextIno)
@@ -46,23 +49,20 @@ impl Checks<'_> {
                 Ok(())
             }
             Fix::OwnTree(first, id) => self.own_tree(*first, *id),
-            Fix::Directory(tree, ino, place) => {
-                let mut txn = Txn::new(self);
-                let record = self.directory_anew(&txn, *tree, *ino, *place)?;
-                txn.put_directory(*tree, *ino, &record);
-                txn.commit().map(drop)
-            }
+            Fix::Directory(tree, ino, place) => execute_alone(self, |plan| {
+                let record = self.directory_anew(plan, *tree, *ino, *place)?;
+                plan.put_directory(*tree, *ino, &record);
+                Ok(())
+            }),
             Fix::Keep(subvol, tree, stray) => self.keep(*subvol, *tree, *stray),
             Fix::Join(subvol, tree, ino) => self.join(*subvol, *tree, *ino),
             Fix::Extended(tree, ino) => self.note_extents(*tree, *ino),
-            Fix::DropTree(tree) => {
-                if !self.store.tree_exists(*tree).map_err(from_store)? {
-                    return Ok(());
+            Fix::DropTree(tree) => execute_alone(self, |plan| {
+                if self.store.tree_exists(*tree).map_err(from_store)? {
+                    plan.batch().drop_tree(*tree);
                 }
-                let mut batch = Batch::new();
-                batch.drop_tree(*tree);
-                self.store.commit(&batch).map_err(from_store).map(drop)
-            }
+                Ok(())
+            }),
             Fix::DropIndex => self.drop_index(),
             Fix::Marks(segment) => self.data.repair_marks(*segment).map_err(from_store),
             // Done before the volume is opened.
@@ -76,7 +76,7 @@ impl Checks<'_> {
     /// administrator has inspected it.
     pub(super) fn directory_anew(
         &self,
-        txn: &Txn<'_>,
+        plan: &Plan,
         tree: TreeId,
         ino: u64,
         (parent, parent_cookie): (u64, u64),
@@ -101,10 +101,10 @@ impl Checks<'_> {
         Ok(DirectoryRecord {
             entries,
             subdirectories,
-            mtime: txn.now,
-            ctime: txn.now,
-            atime: txn.now,
-            btime: txn.now,
+            mtime: plan.now,
+            ctime: plan.now,
+            atime: plan.now,
+            btime: plan.now,
             parent,
             parent_cookie,
             mode: 0o700,
@@ -120,23 +120,25 @@ impl Checks<'_> {
     /// Deletes the index: one commit removes the bases, their trees, and the subvolumes' references
     /// to them; then the files are deleted. A crash in between leaves files that nothing names.
     fn drop_index(&self) -> FsResult<()> {
-        let mut batch = Batch::new();
-        self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
-            let record =
-                SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
-            if record.base != 0 {
-                batch.put(VOLUME, key, &SubvolumeRecord { base: 0, ..record }.encode());
+        execute_with(self, &mut self.admin.lock(), |_, plan| {
+            self.visit_volume(&key::SUBVOLUMES_PREFIX, &mut |key, value| {
+                let record =
+                    SubvolumeRecord::decode(value).map_err(|error| malformed(VOLUME, &error))?;
+                if record.base != 0 {
+                    let record = SubvolumeRecord { base: 0, ..record };
+                    plan.batch().put(VOLUME, key, &record.encode());
+                }
+                Ok(())
+            })?;
+            for base in search_bases::all(self)? {
+                plan.batch().delete(VOLUME, &key::base(base.tree));
+                if self.store.tree_exists(TreeId(base.tree)).map_err(from_store)? {
+                    plan.batch().drop_tree(TreeId(base.tree));
+                }
             }
             Ok(())
         })?;
-        for base in search_bases::all(self)? {
-            batch.delete(VOLUME, &key::base(base.tree));
-            if self.store.tree_exists(TreeId(base.tree)).map_err(from_store)? {
-                batch.drop_tree(TreeId(base.tree));
-            }
-        }
-        let commit = self.store.commit(&batch).map_err(from_store)?;
-        self.store.sync(commit).map_err(from_store)?;
+        self.store.sync(self.store.last_commit()).map_err(from_store)?;
         search::index::delete_all(&search::index::Home::of(&self.env))
             .map_err(volume::error::from_search)
     }

@@ -6,7 +6,7 @@ use format::entry_record::{EntryRecord, Target};
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
 use format::xattr_record::{TOTAL_BYTES_MAX, XattrRecord};
-use ops::txn::Txn;
+use ops::execute::execute_alone;
 use store::{KeyRange, TreeId};
 use vfs::FsResult;
 use volume::error::{from_store, inconsistent, malformed};
@@ -51,37 +51,38 @@ impl Checks<'_> {
         for place in places.iter().filter(|place| !std::ptr::eq(*place, newest)) {
             let other = beside(place, Part::Bulk)?.filter(|bytes| Some(bytes) != contents.as_ref());
             if other.is_some() {
-                let mut txn = Txn::new(self);
-                let kept = self.lost_and_found(&mut txn, subvol, view)?;
-                let name = format!("#{ino}-{:x}-{:x}", place.dir, place.cookie);
-                let old = key::entry(place.dir, place.cookie, Part::Bulk);
-                self.keep_bulk(&mut txn, view, kept, (&name, &old))?;
-                txn.commit()?;
+                execute_alone(self, |plan| {
+                    let kept = self.lost_and_found(plan, subvol, view)?;
+                    let name = format!("#{ino}-{:x}-{:x}", place.dir, place.cookie);
+                    let old = key::entry(place.dir, place.cookie, Part::Bulk);
+                    self.keep_bulk(plan, view, kept, (&name, &old))
+                })?;
             }
         }
-        let mut txn = Txn::new(self);
-        let target = Target::Linked(newest.inode.kind);
-        for place in &places {
-            let entry = EntryRecord { chained: place.chained, ino, name: &place.name, target };
-            txn.put_entry(tree, place.dir, place.cookie, &entry);
-            txn.batch().put(tree, &key::back_reference(ino, place.dir, place.cookie), b"");
-            let own = std::ptr::eq(place, newest);
-            if let Some(bytes) = beside(place, Part::Bulk)?.filter(|_| own) {
-                txn.batch().put(tree, &key::linked(ino, Part::Bulk), &bytes);
+        execute_alone(self, |plan| {
+            let target = Target::Linked(newest.inode.kind);
+            for place in &places {
+                let entry = EntryRecord { chained: place.chained, ino, name: &place.name, target };
+                plan.put_entry(tree, place.dir, place.cookie, &entry);
+                plan.batch().put(tree, &key::back_reference(ino, place.dir, place.cookie), b"");
+                let own = std::ptr::eq(place, newest);
+                if let Some(bytes) = beside(place, Part::Bulk)?.filter(|_| own) {
+                    plan.batch().put(tree, &key::linked(ino, Part::Bulk), &bytes);
+                }
+                for part in [Part::Bulk, Part::Xattrs] {
+                    plan.batch().delete(tree, &key::entry(place.dir, place.cookie, part));
+                }
             }
-            for part in [Part::Bulk, Part::Xattrs] {
-                txn.batch().delete(tree, &key::entry(place.dir, place.cookie, part));
+            let mut inode = newest.inode;
+            let xattrs = gathered(&places, newest, &|place| beside(place, Part::Xattrs))?;
+            if let Some(xattrs) = xattrs {
+                inode.has_xattrs = true;
+                plan.batch().put(tree, &key::linked(ino, Part::Xattrs), &xattrs);
             }
-        }
-        let mut inode = newest.inode;
-        let xattrs = gathered(&places, newest, &|place| beside(place, Part::Xattrs))?;
-        if let Some(xattrs) = xattrs {
-            inode.has_xattrs = true;
-            txn.batch().put(tree, &key::linked(ino, Part::Xattrs), &xattrs);
-        }
-        let nlink = u32::try_from(places.len()).unwrap_or(u32::MAX);
-        txn.put_linked(tree, ino, &LinkedRecord { nlink, inode });
-        txn.commit().map(drop)
+            let nlink = u32::try_from(places.len()).unwrap_or(u32::MAX);
+            plan.put_linked(tree, ino, &LinkedRecord { nlink, inode });
+            Ok(())
+        })
     }
 
     /// Notes in an inode beside its name that it has extents. An inode that also has small contents
@@ -97,10 +98,11 @@ impl Checks<'_> {
         }
         let inode = InodeRecord { has_extents: true, ..*inode };
         let target = Target::Embedded(inode);
-        let mut txn = Txn::new(self);
-        let entry = EntryRecord { chained: *chained, ino, name, target };
-        txn.put_entry(tree, *dir, *cookie, &entry);
-        txn.commit().map(drop)
+        execute_alone(self, |plan| {
+            let entry = EntryRecord { chained: *chained, ino, name, target };
+            plan.put_entry(tree, *dir, *cookie, &entry);
+            Ok(())
+        })
     }
 
     /// All names beside which an inode is stored: walks the names of the tree.

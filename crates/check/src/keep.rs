@@ -8,8 +8,9 @@ use format::inode_record::{FileKind, InodeRecord};
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, SubvolId};
-use ops::plan::fresh_inode;
-use ops::txn::Txn;
+use ops::plan::{Plan, fresh_inode};
+use ops::subvolumes::{Ledger, execute_with};
+
 use store::{KeyRange, TreeId};
 use vfs::FsResult;
 use volume::error::{from_store, malformed};
@@ -29,16 +30,26 @@ const DEPTH_MAX: usize = 1 << 20;
 impl Checks<'_> {
     /// Gives an object a name.
     pub(super) fn keep(&self, subvol: u64, tree: TreeId, stray: Stray) -> FsResult<()> {
-        let mut txn = Txn::new(self);
+        execute_with(self, &mut self.admin.lock(), |ledger, plan| {
+            self.plan_keeping(ledger, plan, (subvol, tree), stray)
+        })
+    }
+
+    fn plan_keeping(
+        &self,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+        (subvol, tree): (u64, TreeId),
+        stray: Stray,
+    ) -> FsResult<()> {
         let view = View::new(&*self.store, tree);
         if let Stray::Entry(dir, cookie) = stray {
-            self.move_entry(&mut txn, (subvol, view), dir, cookie)?;
-            return txn.commit().map(drop);
+            return self.move_entry(plan, (subvol, view), dir, cookie);
         }
         if self.is_named(view, subvol, stray)? {
             return Ok(());
         }
-        let kept = self.lost_and_found(&mut txn, subvol, view)?;
+        let kept = self.lost_and_found(plan, subvol, view)?;
         let name = match stray {
             Stray::Bulk(dir, cookie) => format!("#{dir}-{cookie:x}"),
             Stray::Subvolume(id) => format!("#subvolume-{id}"),
@@ -53,55 +64,55 @@ impl Checks<'_> {
         match stray {
             Stray::Directory(ino) => {
                 let record = view.directory(ino)?.ok_or(FsError::NotFound)?;
-                Checks::take_away(&mut txn, view, ino, &record)?;
-                let cookie = self.name(&mut txn, view, kept, (&name, ino, Target::Directory))?;
+                Checks::take_away(plan, view, ino, &record)?;
+                let cookie = self.name(plan, view, kept, (&name, ino, Target::Directory))?;
                 let record = DirectoryRecord {
                     parent: kept,
                     parent_cookie: cookie,
                     detached: false,
                     ..record
                 };
-                txn.put_directory(tree, ino, &record);
+                plan.put_directory(tree, ino, &record);
             }
             Stray::Entries(ino) => {
-                let cookie = self.name(&mut txn, view, kept, (&name, ino, Target::Directory))?;
-                let record = self.directory_anew(&txn, tree, ino, (kept, cookie))?;
-                txn.put_directory(tree, ino, &record);
+                let cookie = self.name(plan, view, kept, (&name, ino, Target::Directory))?;
+                let record = self.directory_anew(plan, tree, ino, (kept, cookie))?;
+                plan.put_directory(tree, ino, &record);
             }
             Stray::Linked(ino) => {
                 let record = view.linked(ino)?.ok_or(FsError::NotFound)?;
                 let target = Target::Linked(record.inode.kind);
-                let cookie = self.name(&mut txn, view, kept, (&name, ino, target))?;
-                txn.put_linked(tree, ino, &record.with_nlink(1));
-                txn.batch().put(tree, &key::back_reference(ino, kept, cookie), b"");
+                let cookie = self.name(plan, view, kept, (&name, ino, target))?;
+                plan.put_linked(tree, ino, &record.with_nlink(1));
+                plan.batch().put(tree, &key::back_reference(ino, kept, cookie), b"");
             }
             Stray::Extents(ino) => {
-                let inode = self.inode_of_extents(&txn, tree, ino)?;
+                let inode = self.inode_of_extents(plan, tree, ino)?;
                 let target = Target::Embedded(inode);
-                self.name(&mut txn, view, kept, (&name, ino, target))?;
+                self.name(plan, view, kept, (&name, ino, target))?;
             }
             Stray::Bulk(dir, cookie) => {
                 let old = key::entry(dir, cookie, Part::Bulk);
-                self.keep_bulk(&mut txn, view, kept, (&name, &old))?;
+                self.keep_bulk(plan, view, kept, (&name, &old))?;
             }
             Stray::LinkedBulk(ino) => {
                 let old = key::linked(ino, Part::Bulk);
-                self.keep_bulk(&mut txn, view, kept, (&name, &old))?;
+                self.keep_bulk(plan, view, kept, (&name, &old))?;
             }
             Stray::Subvolume(id) => {
                 let record = read_record(&*self.store, SubvolId(id))?.ok_or(FsError::NotFound)?;
                 let target = Target::Subvolume(id);
-                self.unmount(&mut txn, id, &record)?;
-                let cookie = self.name(&mut txn, view, kept, (&name, record.root, target))?;
+                self.unmount(plan, id, &record)?;
+                let cookie = self.name(plan, view, kept, (&name, record.root, target))?;
                 let record = SubvolumeRecord { parent: (subvol, kept, cookie), ..record };
-                txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+                plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
             }
             Stray::Tree(lost, root) => {
-                return self.keep_tree(txn, view, (subvol, kept), (&name, lost, root));
+                self.keep_tree((ledger, plan), view, (subvol, kept), (&name, lost, root))?;
             }
             Stray::Entry(..) => unreachable!("it was moved above"),
         }
-        txn.commit().map(drop)
+        Ok(())
     }
 
     /// Whether an object has a name by now: its name, or one above it, was repaired meanwhile.
@@ -154,25 +165,25 @@ impl Checks<'_> {
     /// Creates a file, with its own number, from small contents at a key.
     pub(super) fn keep_bulk(
         &self,
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         view: View<'_>,
         kept: u64,
         (name, old): (&str, &[u8]),
     ) -> FsResult<()> {
         let bytes = view.bulk(old)?;
         let ino = self.numbers.next_ino(&*self.store)?;
-        let mut inode = fresh_inode(FileKind::File, txn.now);
+        let mut inode = fresh_inode(FileKind::File, plan.now);
         (inode.mode, inode.has_bulk, inode.size) = (0o600, true, bytes.len() as u64);
-        let cookie = self.name(txn, view, kept, (name, ino, Target::Embedded(inode)))?;
-        txn.batch().put(view.tree, &key::entry(kept, cookie, Part::Bulk), &bytes);
-        txn.batch().delete(view.tree, old);
+        let cookie = self.name(plan, view, kept, (name, ino, Target::Embedded(inode)))?;
+        plan.batch().put(view.tree, &key::entry(kept, cookie, Part::Bulk), &bytes);
+        plan.batch().delete(view.tree, old);
         Ok(())
     }
 
     /// The directory for what was found; created in this batch if there is none.
     pub(super) fn lost_and_found(
         &self,
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         subvol: u64,
         view: View<'_>,
     ) -> FsResult<u64> {
@@ -190,15 +201,15 @@ impl Checks<'_> {
         let ino = self.numbers.next_ino(&*self.store)?;
         let (name, target) = (name.as_bytes(), Target::Directory);
         let entry = EntryRecord { chained: false, ino, name, target };
-        txn.insert_entry(view, root, &vacancy, &entry)?;
-        txn.touch_directory(view.tree, root, 1, 1);
+        plan.insert_entry(view, root, &vacancy, &entry)?;
+        plan.touch_directory(view.tree, root, 1, 1);
         let record = DirectoryRecord {
             entries: 0,
             subdirectories: 0,
-            mtime: txn.now,
-            ctime: txn.now,
-            atime: txn.now,
-            btime: txn.now,
+            mtime: plan.now,
+            ctime: plan.now,
+            atime: plan.now,
+            btime: plan.now,
             parent: root,
             parent_cookie: vacancy.cookie,
             mode: 0o700,
@@ -209,14 +220,14 @@ impl Checks<'_> {
             elsewhere: None,
             charge: None,
         };
-        txn.put_directory(view.tree, ino, &record);
+        plan.put_directory(view.tree, ino, &record);
         Ok(ino)
     }
 
     /// Adds a name to a directory, or a similar one if it is taken. Returns its cookie.
     pub(super) fn name(
         &self,
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         view: View<'_>,
         dir: u64,
         (name, ino, target): (&str, u64, Target),
@@ -228,9 +239,9 @@ impl Checks<'_> {
                 continue;
             };
             let entry = EntryRecord { chained: false, ino, name, target };
-            txn.insert_entry(view, dir, &vacancy, &entry)?;
+            plan.insert_entry(view, dir, &vacancy, &entry)?;
             let below = matches!(target, Target::Directory | Target::Subvolume(_));
-            txn.touch_directory(view.tree, dir, 1, i64::from(below));
+            plan.touch_directory(view.tree, dir, 1, i64::from(below));
             return Ok(vacancy.cookie);
         }
         Err(FsError::Exists)
@@ -238,7 +249,7 @@ impl Checks<'_> {
 
     /// Removes the entry of a directory that is in a loop.
     fn take_away(
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         view: View<'_>,
         ino: u64,
         record: &DirectoryRecord,
@@ -247,18 +258,18 @@ impl Checks<'_> {
         let found = view.entry_at(record.parent, record.parent_cookie, &mut name)?;
         let here = found.filter(|found| found.ino == ino && found.target == Target::Directory);
         if let Some(found) = here {
-            txn.erase_entry(view, record.parent, &found, found.chained)?;
-            txn.touch_directory(view.tree, record.parent, -1, -1);
+            plan.erase_entry(view, record.parent, &found, found.chained)?;
+            plan.touch_directory(view.tree, record.parent, -1, -1);
         }
         Ok(())
     }
 
     /// Keeps a file of which only extents are left.
-    fn inode_of_extents(&self, txn: &Txn<'_>, tree: TreeId, ino: u64) -> FsResult<InodeRecord> {
+    fn inode_of_extents(&self, plan: &Plan, tree: TreeId, ino: u64) -> FsResult<InodeRecord> {
         let malformed = |error| malformed(tree, &error);
         let range = KeyRange::prefix(&key::extent_prefix(ino));
         let mut cursor = self.store.scan(tree, range).map_err(from_store)?;
-        let mut inode = fresh_inode(FileKind::File, txn.now);
+        let mut inode = fresh_inode(FileKind::File, plan.now);
         (inode.mode, inode.has_extents) = (0o600, true);
         while let Some(item) = cursor.next().map_err(from_store)? {
             let Parsed::Extent { offset, .. } = key::parse(item.key).map_err(malformed)? else {
@@ -277,7 +288,7 @@ impl Checks<'_> {
     /// Moves an entry to where its name is looked up, or keeps it in `lost+found` if that is taken.
     fn move_entry(
         &self,
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         (subvol, view): (u64, View<'_>),
         dir: u64,
         cookie: u64,
@@ -297,41 +308,41 @@ impl Checks<'_> {
         let own = key::entry(dir, cookie, Part::Attributes);
         if found.chained {
             let stone = EntryRecord { chained: true, ino: 0, name: b"", target: Target::Tombstone };
-            txn.put_entry(view.tree, dir, cookie, &stone);
+            plan.put_entry(view.tree, dir, cookie, &stone);
         } else {
-            txn.batch().delete(view.tree, &own);
+            plan.batch().delete(view.tree, &own);
         }
         for key in &keys {
-            txn.batch().delete(view.tree, key);
+            plan.batch().delete(view.tree, key);
         }
         let below = i64::from(found.is_directory());
         let (to, new) = match view.find(dir, self.hash.hash(name), name)? {
             Search::Vacant(vacancy) => {
                 let entry = EntryRecord { chained: false, ino, name, target };
-                txn.insert_entry(view, dir, &vacancy, &entry)?;
+                plan.insert_entry(view, dir, &vacancy, &entry)?;
                 (dir, vacancy.cookie)
             }
             Search::Found(_) => {
-                txn.touch_directory(view.tree, dir, -1, -below);
-                let kept = self.lost_and_found(txn, subvol, view)?;
-                (kept, self.name(txn, view, kept, (&format!("#{ino}"), ino, target))?)
+                plan.touch_directory(view.tree, dir, -1, -below);
+                let kept = self.lost_and_found(plan, subvol, view)?;
+                (kept, self.name(plan, view, kept, (&format!("#{ino}"), ino, target))?)
             }
         };
         for (bytes, part) in beside.iter().zip([Part::Bulk, Part::Xattrs]) {
             if let Some(bytes) = bytes {
-                txn.batch().put(view.tree, &key::entry(to, new, part), bytes);
+                plan.batch().put(view.tree, &key::entry(to, new, part), bytes);
             }
         }
         match target {
             Target::Directory => {
                 if let Some(record) = view.directory(ino)? {
                     let record = DirectoryRecord { parent: to, parent_cookie: new, ..record };
-                    txn.put_directory(view.tree, ino, &record);
+                    plan.put_directory(view.tree, ino, &record);
                 }
             }
             Target::Linked(_) => {
-                txn.batch().delete(view.tree, &key::back_reference(ino, dir, cookie));
-                txn.batch().put(view.tree, &key::back_reference(ino, to, new), b"");
+                plan.batch().delete(view.tree, &key::back_reference(ino, dir, cookie));
+                plan.batch().put(view.tree, &key::back_reference(ino, to, new), b"");
             }
             Target::Subvolume(id) => {
                 let record = read_record(&*self.store, SubvolId(id))?;
@@ -339,7 +350,7 @@ impl Checks<'_> {
                 let own = |record: &SubvolumeRecord| record.parent == (subvol, dir, cookie);
                 if let Some(record) = record.filter(own) {
                     let record = SubvolumeRecord { parent: (subvol, to, new), ..record };
-                    txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+                    plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
                 }
             }
             Target::Embedded(_) | Target::Tombstone => {}

@@ -4,8 +4,8 @@ use format::entry_record::Target;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use inode::{FsError, SubvolId};
-use ops::subvolumes;
-use ops::txn::Txn;
+use ops::plan::{Effect, Plan};
+use ops::subvolumes::{Ledger, execute_with};
 use store::TreeId;
 use vfs::FsResult;
 use volume::error::malformed;
@@ -22,23 +22,22 @@ impl Checks<'_> {
     /// shared, and nothing in it is charged to a quota.
     pub(super) fn keep_tree(
         &self,
-        mut txn: Txn<'_>,
+        (ledger, plan): (&mut Ledger, &mut Plan),
         view: View<'_>,
         (above, kept): (u64, u64),
         (name, tree, root): (&str, u64, u64),
     ) -> FsResult<()> {
-        let mut ledger = self.admin.lock();
         let id = ledger.new_subvolume(self)?;
-        let ended = self.admin.end_epoch(&ledger, txn.batch());
+        let ended = self.admin.end_epoch(ledger, plan.batch());
         let target = Target::Subvolume(id);
-        let cookie = self.name(&mut txn, view, kept, (name, root, target))?;
+        let cookie = self.name(plan, view, kept, (name, root, target))?;
         let record = SubvolumeRecord {
             tree,
             root,
             lineage: id,
             parent: (above, kept, cookie),
             source: (0, 0),
-            created: txn.now,
+            created: plan.now,
             last_clone_epoch: ended,
             first_own_ino: self.numbers.peek(),
             read_only: false,
@@ -51,42 +50,40 @@ impl Checks<'_> {
             base: 0,
             maker: 0,
         };
-        txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+        plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
         let usage = UsageRecord { files: 0, bytes: 0, counted: false };
-        txn.batch().put(VOLUME, &key::usage(id), &usage.encode());
-        subvolumes::commit(&ledger, &mut txn)?;
-        self.admin.begin_epoch_after(ended);
-        ledger.moved(id, Some(record.parent));
+        plan.batch().put(VOLUME, &key::usage(id), &usage.encode());
+        plan.effect(Effect::EpochEnded(ended));
+        plan.effect(Effect::Mounted(id, Some(record.parent)));
         self.queue.note_uncounted();
         Ok(())
     }
 
     /// Gives a subvolume its own copy of a tree that another subvolume also has.
     pub(super) fn own_tree(&self, first: u64, id: u64) -> FsResult<()> {
-        let mut ledger = self.admin.lock();
-        let read = |id| read_record(&*self.store, SubvolId(id));
-        let (Some(other), Some(own)) = (read(first)?, read(id)?) else { return Ok(()) };
-        if other.tree != own.tree {
-            return Ok(());
-        }
-        let mut txn = Txn::new(self);
-        let ended = self.admin.end_epoch(&ledger, txn.batch());
-        let tree = ledger.new_tree();
-        txn.batch().clone_tree(TreeId(own.tree), tree);
-        for (id, record, tree) in [(first, &other, other.tree), (id, &own, tree.0)] {
-            let last_clone_epoch = ended.max(record.last_clone_epoch);
-            let record = SubvolumeRecord { tree, last_clone_epoch, ..record.clone() };
-            txn.batch().put(VOLUME, &key::subvolume(id), &record.encode());
-        }
-        subvolumes::commit(&ledger, &mut txn)?;
-        self.admin.begin_epoch_after(ended);
-        Ok(())
+        execute_with(self, &mut self.admin.lock(), |ledger, plan| {
+            let read = |id| read_record(&*self.store, SubvolId(id));
+            let (Some(other), Some(own)) = (read(first)?, read(id)?) else { return Ok(()) };
+            if other.tree != own.tree {
+                return Ok(());
+            }
+            let ended = self.admin.end_epoch(ledger, plan.batch());
+            let tree = ledger.new_tree();
+            plan.batch().clone_tree(TreeId(own.tree), tree);
+            for (id, record, tree) in [(first, &other, other.tree), (id, &own, tree.0)] {
+                let last_clone_epoch = ended.max(record.last_clone_epoch);
+                let record = SubvolumeRecord { tree, last_clone_epoch, ..record.clone() };
+                plan.batch().put(VOLUME, &key::subvolume(id), &record.encode());
+            }
+            plan.effect(Effect::EpochEnded(ended));
+            Ok(())
+        })
     }
 
     /// Removes the entry of a subvolume at the place that its record names.
     pub(super) fn unmount(
         &self,
-        txn: &mut Txn<'_>,
+        plan: &mut Plan,
         id: u64,
         record: &SubvolumeRecord,
     ) -> FsResult<()> {
@@ -96,8 +93,8 @@ impl Checks<'_> {
         let found = view.entry_at(directory, cookie, &mut NameBuf::empty())?;
         let here = found.filter(|found| found.target == Target::Subvolume(id));
         if let Some(found) = here {
-            txn.erase_entry(view, directory, &found, found.chained)?;
-            txn.touch_directory(view.tree, directory, -1, -1);
+            plan.erase_entry(view, directory, &found, found.chained)?;
+            plan.touch_directory(view.tree, directory, -1, -1);
         }
         Ok(())
     }

@@ -237,6 +237,17 @@ pub fn execute_alone<T>(fs: &Ops, change: impl FnOnce(&mut Plan) -> FsResult<T>)
     done
 }
 
+/// Commits what a plan has gathered so far, as `execute_alone`, and empties it.
+pub fn execute_gathered(fs: &Ops, plan: &mut Plan) -> FsResult<()> {
+    let done = commit(fs, plan);
+    if done.is_ok() {
+        plan.apply(|effect| apply(fs, effect));
+        plan.notify(|notice| notify(fs, notice));
+    }
+    plan.restart(&fs.data);
+    done.map(drop)
+}
+
 /// Commits the batch of a plan, and settles what it freed.
 #[inline]
 pub fn commit(fs: &Ops, plan: &mut Plan) -> FsResult<CommitToken> {
@@ -264,6 +275,8 @@ pub fn apply(fs: &Ops, effect: &mut Effect) {
         Effect::StoreOrphan(node) => nodes.store_orphan(*node),
         Effect::DirectoriesMoved => fs.directories_moved(),
         Effect::Detached => fs.queue.add_detached(1),
+        Effect::EpochEnded(ended) => fs.admin.begin_epoch_after(*ended),
+        Effect::BecameIndex(subvol) => subvol.set_index(),
         Effect::TreeReplaced(subvol, tree) => subvol.set_tree(*tree),
         Effect::CollectSoon => fs.queue.request_collection(),
         Effect::ReplacedMuch => fs.queue.note_large(),
@@ -299,6 +312,12 @@ pub fn notify(fs: &Ops, notice: Effect) {
         Effect::HeldNameChanged(directory, name) if is_known(fs, directory) => {
             fs.invalidate_entry(directory, &name);
             fs.invalidate_node(directory);
+        }
+        Effect::HeldEntryGone(directory, name) if is_known(fs, directory) => {
+            fs.invalidate_entry(directory, &name);
+        }
+        Effect::HeldAttributesChanged(node) if fs.nodes.is_held(node) => {
+            fs.invalidate_attributes(node);
         }
         Effect::NameChanged(directory, name) => {
             fs.invalidate_entry(directory, &name);

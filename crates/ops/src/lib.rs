@@ -24,7 +24,6 @@ pub mod plan;
 pub mod policy;
 pub mod ranges;
 pub mod reach;
-pub mod txn;
 
 // What is left to be done later.
 pub mod queue;

@@ -120,6 +120,10 @@ pub enum Effect {
     HasAll(u64),
     /// One more directory or subvolume waits to be reclaimed.
     Detached,
+    /// An epoch ended: the next one begins.
+    EpochEnded(u64),
+    /// A subvolume is an index of another file system from now on.
+    BecameIndex(Arc<Subvol>),
     /// A subvolume has another tree.
     TreeReplaced(Arc<Subvol>, TreeId),
     /// A subvolume was removed, that somebody had made.
@@ -136,6 +140,10 @@ pub enum Effect {
     HeldChanged(NodeId),
     /// Front ends that hold a directory are notified that a name of it points to something else.
     HeldNameChanged(NodeId, Box<[u8]>),
+    /// Front ends that know a directory are notified that a name of it points to nothing.
+    HeldEntryGone(NodeId, Box<[u8]>),
+    /// Front ends that hold a node are notified that its attributes changed.
+    HeldAttributesChanged(NodeId),
     /// All front ends are notified that a name of a directory points to something else.
     NameChanged(NodeId, Box<[u8]>),
     /// All front ends are notified that a directory changed.
@@ -154,6 +162,8 @@ impl Effect {
             self,
             Effect::HeldChanged(_)
                 | Effect::HeldNameChanged(..)
+                | Effect::HeldEntryGone(..)
+                | Effect::HeldAttributesChanged(_)
                 | Effect::NameChanged(..)
                 | Effect::DirectoryChanged(_)
                 | Effect::TopChanged(..)

@@ -25,7 +25,8 @@ use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Parsed, Part};
 use format::quota::{Charge, QuotaRecord};
 use inode::{Caller, FsError, NodeId, SubvolId};
-use ops::txn::Txn;
+use ops::execute::execute_alone;
+use ops::plan::Plan;
 use store::{CheckProgress, KeyRange};
 use vfs::FsResult;
 use volume::account::signed;
@@ -37,6 +38,7 @@ use volume::{QuotaChange, QuotaLimits};
 use crate::Governed;
 use crate::quota::{Charging, Domain, domain_of};
 use crate::quota_check::Counting;
+use crate::settings::Setting;
 
 /// Entries after which a batch is committed.
 const CHUNK: usize = 1024;
@@ -207,12 +209,12 @@ impl Governed {
     /// Notes that everything is charged.
     fn adopted(&self, domain: &Domain) -> FsResult<()> {
         let _setting = self.quotas.setting();
-        let mut txn = Txn::new(self);
-        let record = QuotaRecord { adopting_from: None, ..domain.record() };
-        txn.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
-        txn.commit()?;
-        domain.adopted();
-        Ok(())
+        execute_alone(self, |plan| {
+            let record = QuotaRecord { adopting_from: None, ..domain.record() };
+            plan.batch().put(VOLUME, &key::quota(domain.id), &record.encode());
+            plan.effect(self.setting(Setting::Adopted(domain.id)));
+            Ok(())
+        })
     }
 }
 
@@ -233,16 +235,15 @@ impl Pass {
         }
         let mut from = key::entry(directory, 1, Part::Attributes).to_vec();
         loop {
-            let mut txn = Txn::new(fs);
-            let entries = self.entries((fs, &mut txn), view, subvol.id.0, (directory, from))?;
-            for (key, value) in &entries.marked {
-                txn.batch().put(view.tree, key, value);
-            }
+            let entries = execute_alone(fs, |plan| {
+                let entries = self.entries((fs, plan), view, subvol.id.0, (directory, from))?;
+                for (key, value) in &entries.marked {
+                    plan.batch().put(view.tree, key, value);
+                }
+                Ok(entries)
+            })?;
             self.left.extend(entries.below);
-            if !entries.marked.is_empty() {
-                self.clean = false;
-                txn.commit()?;
-            }
+            self.clean &= entries.marked.is_empty();
             match entries.next {
                 Some(next) => from = next,
                 None => break,
@@ -250,12 +251,13 @@ impl Pass {
         }
         if !is_marked {
             self.clean = false;
-            let mut txn = Txn::new(fs);
-            let place = (subvol.id.0, directory);
-            let charge =
-                Some(Charging::of(fs, &mut txn).mark(self.domain.id, place, record.charge, 0)?);
-            txn.put_directory(view.tree, directory, &DirectoryRecord { charge, ..record });
-            txn.commit()?;
+            execute_alone(fs, |plan| {
+                let (domain, place) = (self.domain.id, (subvol.id.0, directory));
+                let mark = Charging::of(fs, plan).mark(domain, place, record.charge, 0)?;
+                let marked = DirectoryRecord { charge: Some(mark), ..record };
+                plan.put_directory(view.tree, directory, &marked);
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -291,7 +293,7 @@ impl Pass {
     /// Reads some entries of a directory, and charges in the batch those that need the mark.
     fn entries(
         &self,
-        (fs, txn): (&Governed, &mut Txn<'_>),
+        (fs, plan): (&Governed, &mut Plan),
         view: View<'_>,
         subvolume: u64,
         (directory, from): (u64, Vec<u8>),
@@ -317,7 +319,7 @@ impl Pass {
             match entry.target {
                 Target::Directory => entries.below.push(entry.ino),
                 Target::Embedded(inode) if self.takes(inode.charge) => {
-                    let target = Target::Embedded(self.marked((fs, txn), place, inode)?);
+                    let target = Target::Embedded(self.marked((fs, plan), place, inode)?);
                     let mut value = Vec::new();
                     EntryRecord { target, ..entry }.encode(&mut value);
                     entries.marked.push((item.key.to_vec(), value));
@@ -325,7 +327,7 @@ impl Pass {
                 Target::Linked(_) if linked.insert(entry.ino) => {
                     let Some(record) = view.linked(entry.ino)? else { continue };
                     if self.takes(record.inode.charge) {
-                        let inode = self.marked((fs, txn), place, record.inode)?;
+                        let inode = self.marked((fs, plan), place, record.inode)?;
                         let mut value = Vec::new();
                         LinkedRecord { inode, ..record }.encode(&mut value);
                         let key = key::linked(entry.ino, Part::Attributes).to_vec();
@@ -340,11 +342,11 @@ impl Pass {
 
     fn marked(
         &self,
-        (fs, txn): (&Governed, &mut Txn<'_>),
+        (fs, plan): (&Governed, &mut Plan),
         place: (u64, u64),
         inode: InodeRecord,
     ) -> FsResult<InodeRecord> {
-        let charge = Some(Charging::of(fs, txn).mark(
+        let charge = Some(Charging::of(fs, plan).mark(
             self.domain.id,
             place,
             inode.charge,

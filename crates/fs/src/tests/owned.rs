@@ -9,8 +9,9 @@ use testing::sim_env;
 
 use crate::Fs;
 use format::directory_record::DirectoryRecord;
+use ops::execute::commit;
+use ops::plan::Plan;
 use ops::subvolumes::owned::{NOTES_MAX, OwnedTree, READS_MAX};
-use ops::txn::Txn;
 use vfs::{FileSystem, NewNode, RenameMode};
 use volume::arrivals::Arrival;
 use volume::view::View;
@@ -111,14 +112,15 @@ fn catching_up_waits_for_noted_changes() {
     let entered = fs.enter(&subvol).expect("it is there");
     let view = View::new(&*fs.store, subvol.tree());
     let record = view.directory(below).expect("it is read").expect("it is there");
-    let mut txn = Txn::new(&fs);
-    txn.put_directory(view.tree, below, &DirectoryRecord { uid: OWNER + 1, ..record });
+    let mut plan = Plan::new();
+    plan.set_time(fs.env.clock.now());
+    plan.put_directory(view.tree, below, &DirectoryRecord { uid: OWNER + 1, ..record });
     // The first step of the commit, which the test delays.
     fs.arrivals.note(Arrival::Written(view.tree, below), Some(OWNER + 1));
     let caught = device::scope(|scope| {
         let catching = scope.spawn(|| owned.catch_up());
         SystemClock::new().sleep(Duration::from_millis(200));
-        txn.commit().expect("there is space");
+        commit(&fs, &mut plan).expect("there is space");
         drop(entered);
         catching.join().expect("no panic")
     });

@@ -31,4 +31,4 @@ pub use ledger::{Admin, COUNT_MAX, Ledger};
 pub use link::{parent_of_root, remove_link};
 pub use nested::{Inside, Member, inside};
 pub use rename::rename_across;
-pub use snapshot::{commit, detach, plan_detach};
+pub use snapshot::plan_detach;

@@ -19,13 +19,12 @@ use volume::subvol::{Subvol, VOLUME, read_record};
 
 use super::access::directory_of;
 use super::copy::{self, Purpose};
-use super::execute::{Through, commit_plan, execute};
+use super::execute::{Through, execute};
 use super::ledger::Ledger;
 use super::nested::Member;
 use crate::Ops;
 use crate::plan::{Effect, Plan};
 use crate::policy::Policy;
-use crate::txn::Txn;
 
 impl Ops {
     /// Takes a snapshot of a directory: of all that was written before the call.
@@ -314,11 +313,6 @@ impl Ops {
         })?;
         Ok(found)
     }
-}
-
-/// Commits a change of subvolumes with the ledger's counters.
-pub fn commit(ledger: &Ledger, txn: &mut Txn<'_>) -> FsResult<()> {
-    commit_plan(txn.fs(), ledger, txn)
 }
 
 /// Takes a subvolume out of everything and has it wait to be reclaimed. Its heirs were given

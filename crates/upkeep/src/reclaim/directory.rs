@@ -10,22 +10,20 @@
 //! notified of changes of what they hold: other names of a file show a link less, and a process
 //! that works in a directory below sees its names disappear.
 
+use format::directory_record::DirectoryRecord;
 use format::entry_record::{EntryHead, Target};
 use format::key::{self, Parsed, Part};
 use inode::{FsError, NodeId, SubvolId};
-use ops::execute::{Context, apply};
+use ops::execute::{Context, execute_alone, execute_locked};
+use ops::plan::{Effect, Plan};
 use ops::posix::unlink::drop_name;
-use ops::subvolumes;
-use ops::txn::Txn;
-use policy::quota::Charging;
+use ops::subvolumes::{self, Through, execute};
 use store::KeyRange;
 use vfs::FsResult;
-use volume::Core;
 use volume::error::{from_store, malformed};
 use volume::inherited::Ways;
-use volume::locks::{Lock, LockSet, Mode};
-use volume::nodes::Orphan;
-use volume::subvol::{Entered, Subvol, VOLUME};
+use volume::locks::{Lock, Mode};
+use volume::subvol::{Subvol, VOLUME};
 use volume::view::{Found, NameBuf, View};
 
 use crate::Upkeep;
@@ -114,7 +112,9 @@ impl Emptying {
                 Err(FsError::Stale) => return self.end_early(fs),
                 entered => entered?,
             };
-            let view = View::new(&*fs.store, entered.tree);
+            let policies = fs.policies();
+            let at = Context::new(fs, &policies, &subvol, entered.tree);
+            let view = at.view;
             match next(view, level)? {
                 Next::Below(below) => {
                     if hangs_in(view, directory, below.ino)? {
@@ -127,18 +127,18 @@ impl Emptying {
                 }
                 Next::Names(names) => {
                     looks += self.path.len();
-                    done += self.remove_names(fs, &subvol, &entered, level, &names)?;
+                    done += self.remove_names(&at, level, &names)?;
                 }
                 Next::Subvolume(found, child) => {
                     drop(entered);
                     looks += self.path.len();
                     self.goes_on_from(found.cookie);
-                    self.remove_subvolume(fs, &subvol, directory, &found, child)?;
+                    self.remove_subvolume(fs, &subvol, directory, (&found, child))?;
                     done += 1;
                 }
                 Next::Nothing => {
                     looks += self.path.len();
-                    if self.remove_directory(fs, &subvol, &entered, directory)? {
+                    if self.remove_directory(&at, directory)? {
                         self.path.pop();
                         done += 1;
                     } else {
@@ -187,158 +187,122 @@ impl Emptying {
     }
 
     fn end_early(&mut self, fs: &Upkeep) -> FsResult<(u64, bool)> {
-        let mut txn = Txn::removing(fs);
-        txn.batch().delete(VOLUME, &key::detached(self.sequence));
-        txn.commit()?;
+        execute_alone(fs, |plan| {
+            plan.removes();
+            plan.batch().delete(VOLUME, &key::detached(self.sequence));
+            Ok(())
+        })?;
         self.path.clear();
         Ok((1, true))
     }
 
-    /// Locks what is requested, and the positions of all directories of the path. `None`: one of
-    /// them was moved away or removed by now; the path ends above it, and nothing is locked.
-    fn lock<'a>(
-        &mut self,
-        fs: &'a Upkeep,
-        view: View<'_>,
-        mut wanted: Vec<(Lock, Mode)>,
-    ) -> FsResult<Option<LockSet<'a>>> {
-        let subvol = self.subvol;
-        let place = |level: &Level| Lock::Place { subvol, ino: level.directory };
-        wanted.extend(self.path.iter().map(|level| (place(level), Mode::Shared)));
-        let locks = fs.locks.lock(&wanted);
+    /// The locks of the positions of all directories of the path.
+    fn places(&self) -> impl Iterator<Item = (Lock, Mode)> + use<'_> {
+        let place = |level: &Level| Lock::Place { subvol: self.subvol, ino: level.directory };
+        self.path.iter().map(move |level| (place(level), Mode::Shared))
+    }
+
+    /// With these locks: whether the directories are still nested as they were. Otherwise one of
+    /// them was moved away or removed by now; the path ends above it.
+    fn is_nested(&mut self, view: View<'_>) -> FsResult<bool> {
         for at in 1..self.path.len() {
             let (above, level) = (self.path[at - 1].directory, self.path[at].directory);
             if !hangs_in(view, above, level)? {
                 self.path.truncate(at);
-                return Ok(None);
+                return Ok(false);
             }
         }
-        Ok(Some(locks))
+        Ok(true)
     }
 
     /// Removes a directory that was empty a moment ago; `false` when it is no longer empty, or no
     /// longer there.
-    fn remove_directory(
-        &mut self,
-        fs: &Upkeep,
-        subvol: &Subvol,
-        entered: &Entered<'_>,
-        directory: u64,
-    ) -> FsResult<bool> {
-        let id = subvol.id.0;
-        let view = View::new(&*fs.store, entered.tree);
-        let mut wanted = vec![
-            (Lock::Object { subvol: id, ino: directory }, Mode::Exclusive),
-            (Lock::Place { subvol: id, ino: directory }, Mode::Exclusive),
+    fn remove_directory(&mut self, at: &Context<'_>, directory: u64) -> FsResult<bool> {
+        let mut locks = vec![
+            (at.object(directory), Mode::Exclusive),
+            (Lock::Place { subvol: at.id(), ino: directory }, Mode::Exclusive),
         ];
         let is_below = self.path.len() > 1;
-        let seen = view.directory(directory)?.filter(|_| is_below);
+        let seen = at.view.directory(directory)?.filter(|_| is_below);
         let name = seen.map(|record| (record.parent, record.parent_cookie));
         if let Some((dir, cookie)) = name {
-            wanted.push((Lock::Object { subvol: id, ino: dir }, Mode::Shared));
-            wanted.push((Lock::Name { subvol: id, dir, hash: cookie >> 8 }, Mode::Exclusive));
+            locks.push((at.object(dir), Mode::Shared));
+            locks.push((at.name(dir, cookie >> 8), Mode::Exclusive));
         }
-        let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(false) };
-        let Next::Nothing = next(view, Level::new(directory))? else { return Ok(false) };
-        let record = view.directory(directory)?;
-        let found = record.filter(|_| is_below).map(|found| (found.parent, found.parent_cookie));
-        if found != name {
-            // It got another name before it was locked.
-            return Ok(false);
-        }
-        let mut txn = Txn::removing(fs);
+        locks.extend(self.places());
+        execute_locked(at, &locks, |at, plan| {
+            let Next::Nothing = next(at.view, Level::new(directory))? else { return Ok(false) };
+            let record = at.view.directory(directory)?;
+            let found = record.filter(|_| is_below);
+            if found.map(|found| (found.parent, found.parent_cookie)) != name
+                || !self.is_nested(at.view)?
+            {
+                // It got another name before it was locked.
+                return Ok(false);
+            }
+            plan.removes();
+            self.plan_directory(at, plan, (directory, record), name.filter(|_| is_below))
+        })
+    }
+
+    /// Plans that an empty directory goes, with its name if that is below the detached one.
+    fn plan_directory(
+        &self,
+        at: &Context<'_>,
+        plan: &mut Plan,
+        (directory, record): (u64, Option<DirectoryRecord>),
+        name: Option<(u64, u64)>,
+    ) -> FsResult<bool> {
+        let tree = at.view.tree;
         let prefix = key::directory_prefix(directory);
         let end = store::prefix_end(&prefix).expect("invariant: a tag is below 255");
-        txn.batch().delete_range(view.tree, &prefix, &end);
-        if !is_below {
-            txn.batch().delete(VOLUME, &key::detached(self.sequence));
+        plan.batch().delete_range(tree, &prefix, &end);
+        if self.path.len() == 1 {
+            plan.batch().delete(VOLUME, &key::detached(self.sequence));
         } else if let Some((dir, cookie)) = name {
-            txn.batch().delete(view.tree, &key::entry(dir, cookie, Part::Attributes));
-            txn.touch_directory(view.tree, dir, -1, -1);
+            plan.batch().delete(tree, &key::entry(dir, cookie, Part::Attributes));
+            plan.touch_directory(tree, dir, -1, -1);
         }
-        txn.count(id, -1, 0);
-        if let Some(record) = &record {
-            Charging::of(fs, &mut txn).credit_directory(id, directory, record);
-        }
-        let told = match name {
-            Some((dir, cookie)) => {
-                let gone = [(cookie, directory)];
-                Told::of(fs, subvol, view, dir, &gone, Core::invalidate_node)?
-            }
-            None => Told { names: None, inodes: vec![directory], tell_of: Core::invalidate_node },
-        };
-        txn.commit()?;
+        plan.count(at.id(), -1, 0);
         if let Some(record) = record {
+            at.policy.removes_directory(plan, (at.id(), directory), &record);
             // It was removed, with its list and its attributes, when its tree was.
-            fs.nodes.orphan(subvol.node(directory), || Orphan::of_removed(record));
+            plan.effect(Effect::Removed(at.subvol.node(directory), record));
         }
-        drop(locks);
-        told.tell(fs, subvol);
+        match name {
+            Some((dir, cookie)) => {
+                notify_of(at, plan, dir, &[(cookie, directory)], Effect::HeldChanged)?;
+            }
+            None => plan.effect(Effect::HeldChanged(at.subvol.node(directory))),
+        }
         Ok(true)
     }
 
     /// Removes names, if they are still what they were.
-    fn remove_names(
-        &mut self,
-        fs: &Upkeep,
-        subvol: &Subvol,
-        entered: &Entered<'_>,
-        level: Level,
-        names: &[Found],
-    ) -> FsResult<u64> {
-        let (id, directory) = (subvol.id.0, level.directory);
-        let mut wanted = vec![(Lock::Object { subvol: id, ino: directory }, Mode::Exclusive)];
+    fn remove_names(&mut self, at: &Context<'_>, level: Level, names: &[Found]) -> FsResult<u64> {
+        let directory = level.directory;
+        let mut locks = vec![(at.object(directory), Mode::Exclusive)];
         for name in names {
-            let hash = name.cookie >> 8;
-            wanted.push((Lock::Name { subvol: id, dir: directory, hash }, Mode::Exclusive));
-            wanted.push((Lock::Object { subvol: id, ino: name.ino }, Mode::Exclusive));
+            locks.push((at.name(directory, name.cookie >> 8), Mode::Exclusive));
+            locks.push((at.object(name.ino), Mode::Exclusive));
         }
-        let view = View::new(&*fs.store, entered.tree);
-        let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(0) };
-        let Next::Names(again) = next(view, level)? else { return Ok(0) };
-        let mut txn = Txn::removing(fs);
-        let present = txn.now;
-        let (policies, mut ways) = (fs.policies(), Ways::default());
-        let at = Context::new(fs, &policies, subvol, entered.tree);
-        let mut done = 0;
-        for (name, before) in again.iter().zip(names) {
-            if (name.cookie, name.ino) != (before.cookie, before.ino) {
-                break;
+        locks.extend(self.places());
+        let gone = execute_locked(at, &locks, |at, plan| {
+            if !self.is_nested(at.view)? {
+                return Ok(Vec::new());
             }
-            if txn.batch().as_bytes().len() > COMMIT_BYTES {
-                break;
-            }
-            let (inode, nlink) = view.inode_of(name)?;
-            // Holders of another name see a link less, but with the time of the removal of the
-            // directory, not of its reclaiming.
-            txn.now = inode.ctime;
-            drop_name(&at, &mut txn, &mut ways, (directory, name), &inode, nlink)?;
-            for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
-                let beside = match part {
-                    Part::Attributes => true,
-                    Part::Bulk => inode.has_bulk,
-                    _ => inode.has_xattrs,
-                };
-                if beside {
-                    txn.batch().delete(view.tree, &key::entry(directory, name.cookie, part));
-                }
-            }
-            done += 1;
-        }
-        txn.now = present;
-        txn.touch_directory(view.tree, directory, -(done as i64), 0);
-        let gone: Vec<_> =
-            again[..done as usize].iter().map(|name| (name.cookie, name.ino)).collect();
-        // A process that has one open, or has it by another name, still reads its contents.
-        let told = Told::of(fs, subvol, view, directory, &gone, Core::invalidate_attributes)?;
-        txn.commit()?;
-        txn.apply(|effect| apply(fs, effect));
-        drop(locks);
-        told.tell(fs, subvol);
+            let Next::Names(again) = next(at.view, level)? else { return Ok(Vec::new()) };
+            plan.removes();
+            let gone = plan_names(at, plan, directory, (&again, names))?;
+            plan.touch_directory(at.view.tree, directory, -(gone.len() as i64), 0);
+            // A process that has one open, or has it by another name, still reads its contents.
+            notify_of(at, plan, directory, &gone, Effect::HeldAttributesChanged)?;
+            Ok(gone)
+        })?;
         if let Some((last, _)) = gone.last() {
             self.goes_on_from(last + 1);
         }
-        Ok(done)
+        Ok(gone.len() as u64)
     }
 
     /// Detaches a subvolume that was mounted in a removed directory.
@@ -347,8 +311,7 @@ impl Emptying {
         fs: &Upkeep,
         subvol: &Subvol,
         directory: u64,
-        found: &Found,
-        child: u64,
+        (found, child): (&Found, u64),
     ) -> FsResult<()> {
         let mut ledger = fs.admin.lock();
         fs.may_change()?;
@@ -358,85 +321,102 @@ impl Emptying {
         if own {
             fs.give_to_heirs(&mut ledger, &*fs.subvol(SubvolId(child))?)?;
         }
-        let entered = subvol.enter()?;
-        let id = subvol.id.0;
-        let wanted = vec![
-            (Lock::Object { subvol: id, ino: directory }, Mode::Exclusive),
-            (Lock::Name { subvol: id, dir: directory, hash: found.cookie >> 8 }, Mode::Exclusive),
-        ];
-        let view = View::new(&*fs.store, entered.tree);
-        let Some(locks) = self.lock(fs, view, wanted)? else { return Ok(()) };
-        match next(view, Level { directory, from: found.cookie })? {
-            Next::Subvolume(again, same) if again.cookie == found.cookie && same == child => {}
-            _ => return Ok(()),
-        }
-        let mut txn = Txn::removing(fs);
-        txn.batch().delete(view.tree, &key::entry(directory, found.cookie, Part::Attributes));
-        txn.touch_directory(view.tree, directory, -1, -1);
-        if own {
-            let detached = subvolumes::detach(fs, &mut ledger, &mut txn, child)?;
+        // Before the locks, as `Through` does of what may be changed; this one may be an index.
+        let (entered, policies) = (subvol.enter()?, fs.policies());
+        let at = Context::new(fs, &policies, subvol, entered.tree);
+        let locks: Vec<_> = [
+            (at.object(directory), Mode::Exclusive),
+            (at.name(directory, found.cookie >> 8), Mode::Exclusive),
+        ]
+        .into_iter()
+        .chain(self.places())
+        .collect();
+        let aim = |plan: &mut Plan| {
+            locks.iter().for_each(|(lock, mode)| plan.lock(*lock, *mode));
+            Ok(())
+        };
+        let detached = execute(fs, ledger, Through::default(), aim, |ledger, plan| {
+            if !self.is_nested(at.view)? {
+                return Ok(None);
+            }
+            match next(at.view, Level { directory, from: found.cookie })? {
+                Next::Subvolume(again, same) if again.cookie == found.cookie && same == child => {}
+                _ => return Ok(None),
+            }
+            plan.removes();
+            let key = key::entry(directory, found.cookie, Part::Attributes);
+            plan.batch().delete(at.view.tree, &key);
+            plan.touch_directory(at.view.tree, directory, -1, -1);
+            let gone = [(found.cookie, found.ino)];
+            notify_of(&at, plan, directory, &gone, Effect::HeldChanged)?;
+            match own {
+                true => subvolumes::plan_detach(fs, ledger, plan, child).map(Some),
+                false => Ok(None),
+            }
+        })?;
+        if let Some(detached) = detached {
             fs.reclaim.came_of(detached, self.sequence);
         }
-        let gone = [(found.cookie, found.ino)];
-        let told = Told::of(fs, subvol, view, directory, &gone, Core::invalidate_node)?;
-        subvolumes::commit(&ledger, &mut txn)?;
-        if own {
-            ledger.moved(child, None);
-            fs.queue.add_detached(1);
-        }
-        drop((locks, entered, ledger));
-        told.tell(fs, subvol);
         Ok(())
     }
 }
 
-/// What front ends are notified of after a commit that removes names.
-struct Told {
-    /// The directory of the names, and the names, if it is held: otherwise none was looked up.
-    names: Option<(u64, Vec<NameBuf>)>,
-    /// What the names led to.
-    inodes: Vec<u64>,
-    /// How to notify of each of those.
-    tell_of: fn(&Core, NodeId),
+/// Plans that names go which are still what they were, up to one that is not, and as many as one
+/// commit takes. Returns their cookies and inodes.
+fn plan_names(
+    at: &Context<'_>,
+    plan: &mut Plan,
+    directory: u64,
+    (found, before): (&[Found], &[Found]),
+) -> FsResult<Vec<(u64, u64)>> {
+    let (present, mut ways, mut gone) = (plan.now, Ways::default(), Vec::new());
+    for (name, before) in found.iter().zip(before) {
+        if (name.cookie, name.ino) != (before.cookie, before.ino)
+            || plan.batch().as_bytes().len() > COMMIT_BYTES
+        {
+            break;
+        }
+        let (inode, nlink) = at.view.inode_of(name)?;
+        // Holders of another name see a link less, but with the time of the removal of the
+        // directory, not of its reclaiming.
+        plan.now = inode.ctime;
+        drop_name(at, plan, &mut ways, (directory, name), &inode, nlink)?;
+        for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
+            let beside = match part {
+                Part::Attributes => true,
+                Part::Bulk => inode.has_bulk,
+                _ => inode.has_xattrs,
+            };
+            if beside {
+                plan.batch().delete(at.view.tree, &key::entry(directory, name.cookie, part));
+            }
+        }
+        gone.push((name.cookie, name.ino));
+    }
+    plan.now = present;
+    Ok(gone)
 }
 
-impl Told {
-    /// Of names (cookie, inode) of a directory, before the commit.
-    fn of(
-        fs: &Upkeep,
-        subvol: &Subvol,
-        view: View<'_>,
-        directory: u64,
-        gone: &[(u64, u64)],
-        tell_of: fn(&Core, NodeId),
-    ) -> FsResult<Told> {
-        let inodes = gone.iter().map(|(_, ino)| *ino).collect();
-        if !fs.nodes.is_held(subvol.node(directory)) {
-            return Ok(Told { names: None, inodes, tell_of });
-        }
-        let mut names = Vec::new();
+/// Plans the notices of names (cookie, inode) of a directory that go: of the names if the directory
+/// is held, otherwise none was looked up, and one of each inode.
+fn notify_of(
+    at: &Context<'_>,
+    plan: &mut Plan,
+    directory: u64,
+    gone: &[(u64, u64)],
+    notice: fn(NodeId) -> Effect,
+) -> FsResult<()> {
+    let node = at.subvol.node(directory);
+    if at.fs.nodes.is_held(node) {
+        let mut name = NameBuf::empty();
         for (cookie, _) in gone {
-            let mut name = NameBuf::empty();
-            view.entry_at(directory, *cookie, &mut name)?;
-            names.push(name);
+            at.view.entry_at(directory, *cookie, &mut name)?;
+            plan.effect(Effect::HeldEntryGone(node, name.as_bytes().into()));
         }
-        Ok(Told { names: Some((directory, names)), inodes, tell_of })
+        plan.effect(Effect::HeldChanged(node));
     }
-
-    /// After the commit: notifies only of what front ends hold.
-    fn tell(self, fs: &Upkeep, subvol: &Subvol) {
-        if let Some((directory, names)) = self.names {
-            for name in &names {
-                fs.invalidate_entry(subvol.node(directory), name.as_bytes());
-            }
-            fs.invalidate_node(subvol.node(directory));
-        }
-        for ino in self.inodes {
-            if fs.nodes.is_held(subvol.node(ino)) {
-                (self.tell_of)(fs, subvol.node(ino));
-            }
-        }
-    }
+    gone.iter().for_each(|(_, ino)| plan.effect(notice(at.subvol.node(*ino))));
+    Ok(())
 }
 
 /// What comes next in a directory.

@@ -262,10 +262,10 @@ impl Scan<'_> {
         self.put_entry(dir, place, ino, listed.name, Target::Embedded(inode))?;
         self.record.files += 1;
         if inode.has_bulk {
-            self.txn.batch().put(tree, &bulk, listed.target);
+            self.plan.batch().put(tree, &bulk, listed.target);
         }
         if inode.has_xattrs {
-            self.txn.batch().put(tree, &xattrs, &listed.record_of_xattrs().encode());
+            self.plan.batch().put(tree, &xattrs, &listed.record_of_xattrs().encode());
         }
         Ok(())
     }
@@ -287,9 +287,9 @@ impl Scan<'_> {
             let had = if was.has_xattrs { view.xattrs(xattrs)? } else { XattrRecord::default() };
             let has = listed.record_of_xattrs();
             if has.is_empty() {
-                self.txn.batch().delete(tree, xattrs);
+                self.plan.batch().delete(tree, xattrs);
             } else if has != had {
-                self.txn.batch().put(tree, xattrs, &has.encode());
+                self.plan.batch().put(tree, xattrs, &has.encode());
             }
         }
         Ok(())
@@ -298,9 +298,9 @@ impl Scan<'_> {
     fn put_or_delete(&mut self, key: &[u8], bytes: &[u8]) {
         let tree = self.tree;
         if bytes.is_empty() {
-            self.txn.batch().delete(tree, key);
+            self.plan.batch().delete(tree, key);
         } else {
-            self.txn.batch().put(tree, key, bytes);
+            self.plan.batch().put(tree, key, bytes);
         }
     }
 
@@ -329,7 +329,7 @@ impl Scan<'_> {
             self.erase_inode(dir, old)?;
         }
         let reference = key::back_reference(ino, dir, place.cookie);
-        self.txn.batch().put(tree, &reference, b"");
+        self.plan.batch().put(tree, &reference, b"");
         self.put_entry(dir, place, ino, listed.name, target)
     }
 
@@ -367,7 +367,7 @@ impl Scan<'_> {
             self.put_or_delete(&xattrs, &bytes);
         }
         if was != Some(record) {
-            self.txn.put_linked(tree, ino, &record);
+            self.plan.put_linked(tree, ino, &record);
         }
         Ok(())
     }
@@ -383,10 +383,10 @@ impl Scan<'_> {
         let entry = EntryRecord { chained: place.chained, ino, name, target };
         let view = self.view();
         if place.predecessor.is_some() {
-            self.txn.insert_entry(view, dir, place, &entry)?;
+            self.plan.insert_entry(view, dir, place, &entry)?;
             return self.flush();
         }
-        self.txn.put_entry(view.tree, dir, place.cookie, &entry);
+        self.plan.put_entry(view.tree, dir, place.cookie, &entry);
         Ok(())
     }
 
@@ -445,7 +445,7 @@ impl Scan<'_> {
             self.put_or_delete(&key, &bytes);
         }
         if dir.old != Some(record) {
-            self.txn.put_directory(self.tree, dir.ino, &record);
+            self.plan.put_directory(self.tree, dir.ino, &record);
         }
         self.open -= 1;
         self.flush_if_large()

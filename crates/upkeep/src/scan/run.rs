@@ -12,9 +12,11 @@ use device::sync::Mutex;
 use format::detached_record::DetachedRecord;
 use format::key;
 use format::scan_record::{SOURCE_BYTES_MAX, ScanRecord};
+use format::subvolume_record::SubvolumeRecord;
 use inode::FsError;
-use ops::subvolumes::{self, Member};
-use ops::txn::Txn;
+use ops::execute::execute_gathered;
+use ops::plan::{Effect, Plan};
+use ops::subvolumes::{Ledger, Member, Through, execute_through};
 use policy::quota::Charging;
 use store::TreeId;
 use vfs::FsResult;
@@ -45,7 +47,8 @@ pub struct Scan<'a> {
     pub(super) fs: &'a Upkeep,
     pub(super) subvol: Arc<Subvol>,
     pub(super) tree: TreeId,
-    pub(super) txn: Txn<'a>,
+    /// What was gathered since the last commit.
+    pub(super) plan: Plan,
     pub(super) links: Links,
     pub(super) record: ScanRecord,
     /// Directories that were begun and not closed.
@@ -101,42 +104,13 @@ impl Upkeep {
 
     fn begin(&self, options: &ScanOptions) -> FsResult<Scan<'_>> {
         let mut ledger = self.admin.lock();
-        let Member { subvol, mut record } = Member::get(self, self.root_subvol()?.id.0)?;
-        let gate = subvol.quiesce();
-        let known = self.scan_record(&subvol)?;
-        match &known {
-            Some(known) if known.source != options.source => return Err(FsError::Exists),
-            None if record.index => {
-                return Err(inconsistent(VOLUME, "an index without its scan record", record.root));
-            }
-            None => self.check_vacant(&subvol)?,
-            Some(_) => {}
-        }
-        let mut scan = known.unwrap_or_else(|| new_record(options));
-        scan.crosses_mounts = options.crosses_mounts;
-        scan.keeps_xattrs = options.keeps_xattrs;
-        let mut txn = Txn::new(self);
-        if scan.pending != 0 && scan.subvolume != subvol.id.0 {
-            ledger.detach(txn.batch(), DetachedRecord::Tree { tree: scan.pending });
-            self.queue.add_detached(1);
-            scan.pending = 0;
-        }
-        scan.subvolume = subvol.id.0;
-        let fresh = scan.pending == 0;
-        if fresh {
-            let tree = ledger.new_tree();
-            txn.batch().clone_tree(subvol.tree(), tree);
-            scan.pending = tree.0;
-            scan.files = 0;
-        }
-        record.index = true;
-        Charging::of(self, &mut txn).drop_owner_charges(subvol.id.0)?;
-        txn.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
-        txn.batch().put(VOLUME, &key::scan(subvol.lineage), &scan.encode());
-        subvolumes::commit(&ledger, &mut txn)?;
-        txn.batch().clear();
-        subvol.set_index();
-        drop(gate);
+        let Member { subvol, record } = Member::get(self, self.root_subvol()?.id.0)?;
+        let quiet = [Arc::clone(&subvol)];
+        let through = Through { quiet: &quiet, changed: None };
+        let aim = |_: &mut Plan| Ok(());
+        let (scan, fresh) = execute_through(self, &mut ledger, through, aim, |ledger, plan| {
+            self.plan_begin(ledger, plan, (&subvol, record), options)
+        })?;
         drop(ledger);
         let tree = TreeId(scan.pending);
         let mut links = match self.scans.links.lock().take() {
@@ -148,7 +122,7 @@ impl Upkeep {
             fs: self,
             subvol,
             tree,
-            txn,
+            plan: gathering(self),
             links,
             record: scan,
             open: 0,
@@ -158,6 +132,48 @@ impl Upkeep {
         })
     }
 
+    /// Plans the clone that a scan writes, and its record. Returns that, and whether the clone is
+    /// new.
+    fn plan_begin(
+        &self,
+        ledger: &mut Ledger,
+        plan: &mut Plan,
+        (subvol, mut record): (&Arc<Subvol>, SubvolumeRecord),
+        options: &ScanOptions,
+    ) -> FsResult<(ScanRecord, bool)> {
+        let known = self.scan_record(subvol)?;
+        match &known {
+            Some(known) if known.source != options.source => return Err(FsError::Exists),
+            None if record.index => {
+                return Err(inconsistent(VOLUME, "an index without its scan record", record.root));
+            }
+            None => self.check_vacant(subvol)?,
+            Some(_) => {}
+        }
+        let mut scan = known.unwrap_or_else(|| new_record(options));
+        scan.crosses_mounts = options.crosses_mounts;
+        scan.keeps_xattrs = options.keeps_xattrs;
+        if scan.pending != 0 && scan.subvolume != subvol.id.0 {
+            ledger.detach(plan.batch(), DetachedRecord::Tree { tree: scan.pending });
+            plan.effect(Effect::Detached);
+            scan.pending = 0;
+        }
+        scan.subvolume = subvol.id.0;
+        let fresh = scan.pending == 0;
+        if fresh {
+            let tree = ledger.new_tree();
+            plan.batch().clone_tree(subvol.tree(), tree);
+            scan.pending = tree.0;
+            scan.files = 0;
+        }
+        record.index = true;
+        Charging::of(self, plan).drop_owner_charges(subvol.id.0)?;
+        plan.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
+        plan.batch().put(VOLUME, &key::scan(subvol.lineage), &scan.encode());
+        plan.effect(Effect::BecameIndex(Arc::clone(subvol)));
+        Ok((scan, fresh))
+    }
+
     /// Refuses a root that contains anything of its own.
     fn check_vacant(&self, subvol: &Subvol) -> FsResult<()> {
         let view = View::new(&*self.store, subvol.tree());
@@ -165,6 +181,13 @@ impl Upkeep {
         let root = root.ok_or_else(|| inconsistent(subvol.tree(), "no root", subvol.root))?;
         if root.entries == 0 { Ok(()) } else { Err(FsError::NotEmpty) }
     }
+}
+
+/// An empty plan that gathers rows, of the present time.
+fn gathering(fs: &Upkeep) -> Plan {
+    let mut plan = Plan::new();
+    plan.set_time(fs.env.clock.now());
+    plan
 }
 
 fn new_record(options: &ScanOptions) -> ScanRecord {
@@ -194,18 +217,17 @@ impl<'a> Scan<'a> {
 
     /// Commits what was gathered, when that is enough.
     pub(super) fn flush_if_large(&mut self) -> FsResult<()> {
-        if self.txn.batch().as_bytes().len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
+        if self.plan.batch().as_bytes().len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
     }
 
     /// Commits what was gathered.
     pub(super) fn flush(&mut self) -> FsResult<()> {
-        if self.txn.batch().is_empty() {
+        if self.plan.batch().is_empty() {
             return Ok(());
         }
         let record = self.record.encode();
-        self.txn.batch().put(VOLUME, &key::scan(self.subvol.lineage), &record);
-        self.txn.commit()?;
-        self.txn.batch().clear();
+        self.plan.batch().put(VOLUME, &key::scan(self.subvol.lineage), &record);
+        execute_gathered(self.fs, &mut self.plan)?;
         self.changed += 1;
         Ok(())
     }
@@ -222,22 +244,23 @@ impl<'a> Scan<'a> {
         let told = Told::between(self.fs, self.subvol.tree(), self.tree)?;
         let mut ledger = self.fs.admin.lock();
         let Member { subvol, mut record } = Member::get(self.fs, self.subvol.id.0)?;
-        let gate = subvol.quiesce();
-        let old = record.tree;
-        record.tree = self.tree.0;
         let files = std::mem::take(&mut self.record.files);
         self.record =
             ScanRecord { pending: 0, started: self.started, ended, unread, ..self.record.clone() };
-        let txn = &mut self.txn;
-        txn.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
-        txn.batch().put(VOLUME, &key::scan(subvol.lineage), &self.record.encode());
-        txn.count(subvol.id.0, files, 0);
-        ledger.detach(txn.batch(), DetachedRecord::Tree { tree: old });
-        subvolumes::commit(&ledger, txn)?;
-        subvol.set_tree(self.tree);
-        self.fs.queue.add_detached(1);
-        self.fs.queue.note_large();
-        drop(gate);
+        let quiet = [Arc::clone(&subvol)];
+        let through = Through { quiet: &quiet, changed: None };
+        let aim = |_: &mut Plan| Ok(());
+        execute_through(self.fs, &mut ledger, through, aim, |ledger, plan| {
+            let old = std::mem::replace(&mut record.tree, self.tree.0);
+            plan.batch().put(VOLUME, &key::subvolume(subvol.id.0), &record.encode());
+            plan.batch().put(VOLUME, &key::scan(subvol.lineage), &self.record.encode());
+            plan.count(subvol.id.0, files, 0);
+            ledger.detach(plan.batch(), DetachedRecord::Tree { tree: old });
+            plan.effect(Effect::TreeReplaced(Arc::clone(&subvol), self.tree));
+            plan.effect(Effect::Detached);
+            plan.effect(Effect::ReplacedMuch);
+            Ok(())
+        })?;
         drop(ledger);
         told.tell(self.fs, &subvol);
         let links = std::mem::take(&mut self.links);
@@ -249,7 +272,6 @@ impl<'a> Scan<'a> {
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
-        self.txn.batch().clear();
         self.fs.scans.busy.store(false, Ordering::Release);
     }
 }

@@ -39,7 +39,7 @@ impl Scan<'_> {
             self.let_go(dir, found);
         }
         let view = self.view();
-        self.txn.erase_entry(view, dir, found, false)?;
+        self.plan.erase_entry(view, dir, found, false)?;
         // Other names of this hash must see that the name is gone.
         if found.chained || found.cookie & 0xff != 0 { self.flush() } else { self.flush_if_large() }
     }
@@ -49,10 +49,10 @@ impl Scan<'_> {
         let tree = self.tree;
         if let Target::Linked(_) = found.target {
             let reference = key::back_reference(found.ino, dir, found.cookie);
-            self.txn.batch().delete(tree, &reference);
+            self.plan.batch().delete(tree, &reference);
             self.links.touch(found.ino);
         } else {
-            self.txn.erase_attached(tree, dir, found);
+            self.plan.erase_attached(tree, dir, found);
             self.record.files -= 1;
         }
     }
@@ -79,7 +79,7 @@ impl Scan<'_> {
             let prefix = key::directory_prefix(dir);
             let end = prefix_end(&prefix).expect("invariant: the prefix starts with D");
             let tree = self.tree;
-            self.txn.batch().delete_range(tree, &prefix, &end);
+            self.plan.batch().delete_range(tree, &prefix, &end);
             self.record.files -= 1;
         }
         self.flush_if_large()
@@ -128,7 +128,7 @@ impl Scan<'_> {
             }
             let tree = self.tree;
             for part in [Part::Attributes, Part::Bulk, Part::Xattrs] {
-                self.txn.batch().delete(tree, &key::linked(ino, part));
+                self.plan.batch().delete(tree, &key::linked(ino, part));
             }
             self.record.files -= 1;
             self.flush_if_large()?;
