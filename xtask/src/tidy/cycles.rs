@@ -11,15 +11,19 @@ use super::Tree;
 
 /// Files in import cycles by crate, and how many of them share a cycle with a file of another
 /// folder. MAY ONLY SHRINK.
-const LEFT: [(&str, usize, usize); 9] = [
+const LEFT: [(&str, usize, usize); 13] = [
     ("btree", 34, 29),
+    ("check", 9, 0),
     ("data", 8, 0),
-    ("fs", 67, 62),
     ("fuse", 3, 0),
     ("lsm", 25, 0),
+    ("ops", 16, 16),
     ("pando", 27, 0),
+    ("policy", 10, 10),
     ("search", 29, 25),
     ("store", 5, 0),
+    ("upkeep", 16, 16),
+    ("volume", 5, 0),
     ("wire", 2, 0),
 ];
 
