@@ -12,7 +12,7 @@ use crate::ops::{
 };
 use crate::{
     Allocate, Atime, DirEntry, Entry, FileSystem, Fs, FsResult, Invalidate, NewNode, RenameMode,
-    Seek, SetXattr, StatFs, SyncScope, WalkControl, handles,
+    Seek, SetXattr, StatFs, SyncScope, Waits, WalkControl, handles,
 };
 
 impl FileSystem for Fs {
@@ -220,6 +220,10 @@ impl FileSystem for Fs {
 
     fn now(&self) -> Timestamp {
         self.env.clock.now()
+    }
+
+    fn waits(&self) -> Waits {
+        Fs::waits(self)
     }
 
     fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {

@@ -154,6 +154,8 @@ pub struct ObjectsStatus {
     /// How long changes have been waiting to become durable because the store does not accept
     /// objects, and its last error.
     pub waits: Option<(std::time::Duration, String)>,
+    /// Bytes that it has of the volume, as last measured.
+    pub bytes: Option<u64>,
 }
 
 /// What a volume reports about itself.

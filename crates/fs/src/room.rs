@@ -122,7 +122,8 @@ impl Fs {
     ) -> FsResult<T> {
         loop {
             match run() {
-                Err(FsError::NoSpace) if self.relieve(search) => {}
+                // Where the object store is full, nothing that frees space can be made durable.
+                Err(FsError::NoSpace) if !self.objects_full() && self.relieve(search) => {}
                 result => return result,
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use data::Data;
-use device::sync::RwLock;
+use device::sync::{Mutex, RwLock};
 use device::{Blobs, Env};
 use format::kept_twice::UNCOUNTED_KEY;
 use format::key;
@@ -36,6 +36,7 @@ use crate::subvolumes::Admin;
 use crate::trash::Trash;
 use crate::{
     Entry, FsResult, Invalidate, ObjectsStatus, OpenError, OpenOptions, VolumeId, VolumeStatus,
+    Waits,
 };
 
 /// How long the object store may refuse objects before changes wait: at most this much of
@@ -80,7 +81,9 @@ pub struct Fs {
     shown: AtomicU64,
     closed: AtomicBool,
     /// Bytes of the volume in its object store, when they were last measured.
-    object_bytes: AtomicU64,
+    object_bytes: Mutex<Option<u64>>,
+    /// Changes of the object store when that was measured.
+    measured: AtomicU64,
     pub(crate) invalidate: RwLock<Option<Arc<dyn Invalidate>>>,
 }
 
@@ -169,7 +172,8 @@ impl Fs {
             root: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            object_bytes: AtomicU64::new(0),
+            object_bytes: Mutex::default(),
+            measured: AtomicU64::new(0),
             invalidate: RwLock::new(None),
         };
         let subvol = fs.subvol(SubvolId(root)).map_err(damaged)?;
@@ -329,10 +333,55 @@ impl Fs {
     /// Waits while the object store has refused objects for so long that more changes would have
     /// to wait to be durable. The caller holds nothing.
     #[inline]
-    pub(crate) fn wait_for_objects(&self) {
-        if let Some(objects) = &self.env.objects {
-            objects.store.wait_out(UNDURABLE_MAX);
+    pub(crate) fn wait_for_objects(&self) -> FsResult<()> {
+        match &self.env.objects {
+            None => Ok(()),
+            Some(objects) => {
+                let gave_up = || vfs::is_cancelled(&vfs::cancel());
+                let waited = objects.store.wait_out(UNDURABLE_MAX, gave_up);
+                waited.map_err(|error| from_store(error.into()))?;
+                // So that a commit does not wait for it with locks held.
+                self.for_caller(|| self.store.await_room().map_err(from_store))
+            }
         }
+    }
+
+    /// Waits until a write of so many bytes leaves few enough that are not durable. The caller holds
+    /// nothing.
+    pub(crate) fn make_room(&self, bytes: u64) -> FsResult<()> {
+        self.for_caller(|| self.data.make_room(bytes).map_err(from_store))
+    }
+
+    /// Runs something that waits for what is to become durable. In an outage of the object store a
+    /// caller that is interrupted waits no longer. At other times a signal ends no call: programs
+    /// do not expect that of a file system.
+    fn for_caller<T>(&self, run: impl FnOnce() -> T) -> T {
+        let Some(objects) = &self.env.objects else { return run() };
+        let (store, cancel) = (Arc::clone(&objects.store), vfs::cancel());
+        let gave_up = move || vfs::is_cancelled(&cancel) && store.is_out_for(UNDURABLE_MAX);
+        device::interruptible(Arc::new(gave_up), run)
+    }
+
+    /// Whether the object store refuses objects for lack of space.
+    pub(crate) fn objects_full(&self) -> bool {
+        let outage = self.env.objects.as_ref().and_then(|objects| objects.store.outage());
+        outage.is_some_and(|outage| outage.is_full)
+    }
+
+    /// What calls may wait for that takes much longer than a disk.
+    pub(crate) fn waits(&self) -> Waits {
+        match &self.env.objects {
+            None => Waits::No,
+            Some(_) if self.options.durability == store::Durability::Sync => Waits::Changes,
+            Some(objects) if objects.store.is_out_for(Duration::ZERO) => Waits::Changes,
+            Some(_) => Waits::Syncs,
+        }
+    }
+
+    /// Makes everything durable that returned before the call, for a caller that may be interrupted
+    /// while it waits for a far store.
+    pub(crate) fn sync_for_caller(&self) -> FsResult<()> {
+        self.for_caller(|| self.sync())
     }
 
     /// Bytes that the volume occupies where it is kept.
@@ -342,17 +391,24 @@ impl Fs {
                 let data = self.data.disk_bytes().map_err(from_store)?;
                 Ok(stats.disk_bytes + stats.log_bytes + data)
             }
-            Some(_) => Ok(self.object_bytes.load(Ordering::Relaxed)),
+            Some(_) => Ok(self.object_bytes.lock().unwrap_or(0)),
         }
     }
 
-    /// Asks the object store how many bytes it has of the volume, if it is in one: one request for
-    /// each thousand objects. Status reports the last answer, and so never waits for the store.
+    /// Asks the object store how many bytes it has of the volume, if it is in one and that may have
+    /// changed: one request for each thousand objects. Status reports the last answer, and so never
+    /// waits for the store.
     pub fn measure_objects(&self) -> FsResult<()> {
         if let Some(objects) = &self.env.objects {
+            let changes = objects.store.changes();
+            let is_known = self.object_bytes.lock().is_some();
+            if is_known && self.measured.load(Ordering::Relaxed) == changes {
+                return Ok(());
+            }
             let bytes = objects.store.disk_bytes_all();
             let bytes = bytes.map_err(|error| from_store(error.into()))?;
-            self.object_bytes.store(bytes, Ordering::Relaxed);
+            *self.object_bytes.lock() = Some(bytes);
+            self.measured.store(changes, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -364,6 +420,7 @@ impl Fs {
         let outage = objects.store.outage();
         Some(ObjectsStatus {
             waits: outage.map(|outage| (now.saturating_sub(outage.since), outage.why)),
+            bytes: *self.object_bytes.lock(),
         })
     }
 
@@ -525,7 +582,7 @@ impl Fs {
     #[inline]
     pub(crate) fn enter<'a>(&self, subvol: &'a Subvol) -> FsResult<Entered<'a>> {
         self.may_change()?;
-        self.wait_for_objects();
+        self.wait_for_objects()?;
         loop {
             let entered = subvol.enter()?;
             // Read with the gate held: a copy of a subvolume above this one is counted

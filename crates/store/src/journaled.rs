@@ -277,6 +277,14 @@ impl<E: Engine> Durable for Journaled<E> {
         self.journal().log().refused()
     }
 
+    fn await_room(&self) -> Result<()> {
+        self.journal().log().await_room()
+    }
+
+    fn prove_owner(&self) -> Result<()> {
+        self.journal().log().prove_owner()
+    }
+
     fn close(&self) -> Result<()> {
         let (engine, journal) = (&self.engine, self.journal());
         {
@@ -290,7 +298,11 @@ impl<E: Engine> Durable for Journaled<E> {
         let mut state = engine.state().lock();
         let written = match engine.checkpoint_locked(&mut state) {
             // The log keeps the changes durable.
-            Err(error) if error.is_no_space() || engine.may_close_with_log(&state, &error) => {
+            Err(error)
+                if error.is_no_space()
+                    || engine.may_close_with_log(&state, &error)
+                    || journal.log().only_refuses() =>
+            {
                 tracing::warn!(%error, "closed with a log");
                 Ok(())
             }

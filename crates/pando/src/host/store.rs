@@ -27,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) location: Location,
     /// The objects, without retries beyond those of a request, and without a cache.
     pub(crate) blobs: Arc<dyn Blobs>,
+    /// The same for requests that must be answered soon or fail.
+    pub(crate) soon: Arc<dyn Blobs>,
     /// Requests so far.
     pub(crate) traffic: Arc<Traffic>,
     cache: Option<Arc<CachedBlobs>>,
@@ -65,7 +67,7 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
     for warning in &opened.warnings {
         tracing::warn!(volume = %volume.display(), "{location}: {warning}");
     }
-    let blobs = Arc::clone(&opened.blobs);
+    let (blobs, soon) = (Arc::clone(&opened.blobs), opened.soon);
     let mut objects = Objects::new(opened.blobs, Arc::clone(&env.clock));
     let mut cache = None;
     let bytes = cache_bytes(volume, &env)?;
@@ -77,7 +79,7 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
         objects = objects.cached(|_| cached);
     }
     let (volume, traffic) = (VolumeId(host.volume), opened.traffic);
-    let store = Store { volume, location, blobs, traffic, cache };
+    let store = Store { volume, location, blobs, soon, traffic, cache };
     Ok((Env { objects: Some(objects), ..env }, Some(store)))
 }
 

@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use wire::{Status, StoreStatus};
 
+use crate::host::Prices;
+
 /// What the metrics are read from.
 pub(crate) trait Source: Send + Sync + 'static {
     /// The state of the volume; `None` if the daemon is leaving, or if it cannot be read.
@@ -158,8 +160,15 @@ pub(super) fn store(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result
     let waits = ConstGauge::new(signed(waits));
     let help = "How long changes have waited to become durable";
     writer.write("store_waits", help, Some(&Unit::Seconds), &waits)?;
-    let dollars = ConstGauge::new(store.day_microdollars as f64 / 1e6);
-    writer.write("store_day_dollars", "Estimated price of a day", None, &dollars)?;
+    // The daemon has the environment of the command that started it. Prices that cannot be read
+    // there give no estimate; `pando status` names what is wrong with them.
+    if let Ok(prices) = Prices::of_environment() {
+        let dollars = ConstGauge::new(prices.day(store));
+        writer.write("store_day_dollars", "Estimated price of a day", None, &dollars)?;
+    }
+    let silent = ConstGauge::new(signed(store.silent.unwrap_or(0)));
+    let help = "How long other hosts have seen no sign of this daemon, if the next is overdue";
+    writer.write("store_silent", help, Some(&Unit::Seconds), &silent)?;
     let Some(cache) = store.cache else { return Ok(()) };
     writer.counter("store_cache_hits", "Reads that the host's cache answered", cache.hits)?;
     writer.counter("store_cache_misses", "Reads that went to the store", cache.misses)?;

@@ -61,7 +61,7 @@ pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
-use server::{Event, Server};
+use server::{Event, Server, Silent};
 
 /// How long open files may delay the end of a mount after a signal.
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
@@ -159,8 +159,9 @@ fn own(
     };
     let shown = Arc::new(shown);
     let clock = Arc::clone(&env.clock);
+    let silent = claim.as_ref().map(|claim| Box::new(claim.overdue()) as Silent);
     let server =
-        Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
+        Server::new(start, (Arc::clone(&shown), store, silent), clock, events.clone(), Arc::clone(door));
     let measuring = claim.as_ref().map_or(Ok(()), |_| server.measure());
     let measuring =
         measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error));
