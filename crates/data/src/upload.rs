@@ -84,9 +84,8 @@ impl Data {
             pages,
         };
         mark.encode(&mut footer);
-        let written = self.with_relief(|| {
-            segment.file.write_at(&footer, byte_offset(pages)).map_err(room)
-        });
+        let written =
+            self.with_relief(|| segment.file.write_at(&footer, byte_offset(pages)).map_err(room));
         let full = match written {
             Err(error) if error.is_no_space() => true,
             written => written.map(|()| false)?,
@@ -103,7 +102,8 @@ impl Data {
         };
         if !made {
             let data = byte_offset(pages);
-            let part = |buffer: &mut [u8], at: u64| part_with(&*segment.file, &footer, data, buffer, at);
+            let part =
+                |buffer: &mut [u8], at: u64| part_with(&*segment.file, &footer, data, buffer, at);
             if compare(blobs, &name, data + footer.len() as u64, &part)? != Found::Same {
                 let expected = "no object, or the segment of this opening".to_owned();
                 let found = "other bytes: another program writes here".to_owned();

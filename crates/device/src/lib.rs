@@ -9,6 +9,7 @@ mod blobs;
 mod blobs_below;
 mod blobs_overlay;
 mod blobs_patient;
+mod blobs_timed;
 mod clock;
 mod descriptors;
 mod direct;
@@ -39,6 +40,7 @@ pub use blobs::{Blobs, Found, ReadPart, STAGED, check_name, compare, part_of, va
 pub use blobs_below::BlobsBelow;
 pub use blobs_overlay::OverlayBlobs;
 pub use blobs_patient::{Outage, PatientBlobs};
+pub use blobs_timed::{CLASSES, TimeCounts, TimedBlobs, Times};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use descriptors::raise_descriptor_limit;
 pub use direct::DirectDevice;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use data::Data;
+use device::Env;
 use device::sync::{Mutex, RwLock};
-use device::{Blobs, Env};
 use format::kept_twice::UNCOUNTED_KEY;
 use format::key;
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
@@ -34,14 +33,7 @@ use crate::slots::Slots;
 use crate::subvol::{Entered, Subvol, SubvolTable, VOLUME};
 use crate::subvolumes::Admin;
 use crate::trash::Trash;
-use crate::{
-    Entry, FsResult, Invalidate, ObjectsStatus, OpenError, OpenOptions, VolumeId, VolumeStatus,
-    Waits,
-};
-
-/// How long the object store may refuse objects before changes wait: at most this much of
-/// acknowledged changes is not durable.
-const UNDURABLE_MAX: Duration = Duration::from_secs(5);
+use crate::{Entry, FsResult, Invalidate, OpenError, OpenOptions, VolumeId, VolumeStatus};
 
 /// Called with each key and value of a range.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>;
@@ -81,9 +73,9 @@ pub struct Fs {
     shown: AtomicU64,
     closed: AtomicBool,
     /// Bytes of the volume in its object store, when they were last measured.
-    object_bytes: Mutex<Option<u64>>,
+    pub(crate) object_bytes: Mutex<Option<u64>>,
     /// Changes of the object store when that was measured.
-    measured: AtomicU64,
+    pub(crate) measured: AtomicU64,
     pub(crate) invalidate: RwLock<Option<Arc<dyn Invalidate>>>,
 }
 
@@ -124,7 +116,7 @@ impl Fs {
         // Damage that the store works around: no changes are allowed, as in a read-only volume.
         let kept_from = match own.noted().told() {
             Some(told) if own::is_of_own(&store.unknown()) => Some(Arc::from(told)),
-            _ => store.read_only(),
+            _ => store.read_only().or_else(|| options.read_only_because.clone()),
         };
         let read_only = options.read_only || kept_from.is_some();
         if !read_only && let Err(error) = own.complete() {
@@ -139,7 +131,8 @@ impl Fs {
         let admin = Admin::open(&*store).map_err(damaged)?;
         let next_subvolume = admin.lock().next_subvolume();
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
-        let data = objects::open_data(&env, &*store, data_options, read_only)?;
+        let data =
+            objects::open_data(&env, &*store, data_options, (options.small_file_bytes, read_only))?;
         store.set_barrier(Arc::<Data>::clone(&data));
         data.set_relief(relief(&store));
         let index = options.index.clone().map(|index| {
@@ -327,100 +320,6 @@ impl Fs {
             collecting,
             read_only: self.why_read_only(),
             damaged: self.own.noted().told().or_else(|| self.held_back()),
-        })
-    }
-
-    /// Waits while the object store has refused objects for so long that more changes would have
-    /// to wait to be durable. The caller holds nothing.
-    #[inline]
-    pub(crate) fn wait_for_objects(&self) -> FsResult<()> {
-        match &self.env.objects {
-            None => Ok(()),
-            Some(objects) => {
-                let gave_up = || vfs::is_cancelled(&vfs::cancel());
-                let waited = objects.store.wait_out(UNDURABLE_MAX, gave_up);
-                waited.map_err(|error| from_store(error.into()))?;
-                // So that a commit does not wait for it with locks held.
-                self.for_caller(|| self.store.await_room().map_err(from_store))
-            }
-        }
-    }
-
-    /// Waits until a write of so many bytes leaves few enough that are not durable. The caller holds
-    /// nothing.
-    pub(crate) fn make_room(&self, bytes: u64) -> FsResult<()> {
-        self.for_caller(|| self.data.make_room(bytes).map_err(from_store))
-    }
-
-    /// Runs something that waits for what is to become durable. In an outage of the object store a
-    /// caller that is interrupted waits no longer. At other times a signal ends no call: programs
-    /// do not expect that of a file system.
-    fn for_caller<T>(&self, run: impl FnOnce() -> T) -> T {
-        let Some(objects) = &self.env.objects else { return run() };
-        let (store, cancel) = (Arc::clone(&objects.store), vfs::cancel());
-        let gave_up = move || vfs::is_cancelled(&cancel) && store.is_out_for(UNDURABLE_MAX);
-        device::interruptible(Arc::new(gave_up), run)
-    }
-
-    /// Whether the object store refuses objects for lack of space.
-    pub(crate) fn objects_full(&self) -> bool {
-        let outage = self.env.objects.as_ref().and_then(|objects| objects.store.outage());
-        outage.is_some_and(|outage| outage.is_full)
-    }
-
-    /// What calls may wait for that takes much longer than a disk.
-    pub(crate) fn waits(&self) -> Waits {
-        match &self.env.objects {
-            None => Waits::No,
-            Some(_) if self.options.durability == store::Durability::Sync => Waits::Changes,
-            Some(objects) if objects.store.is_out_for(Duration::ZERO) => Waits::Changes,
-            Some(_) => Waits::Syncs,
-        }
-    }
-
-    /// Makes everything durable that returned before the call, for a caller that may be interrupted
-    /// while it waits for a far store.
-    pub(crate) fn sync_for_caller(&self) -> FsResult<()> {
-        self.for_caller(|| self.sync())
-    }
-
-    /// Bytes that the volume occupies where it is kept.
-    pub(crate) fn stored_bytes(&self, stats: &store::Stats) -> FsResult<u64> {
-        match &self.env.objects {
-            None => {
-                let data = self.data.disk_bytes().map_err(from_store)?;
-                Ok(stats.disk_bytes + stats.log_bytes + data)
-            }
-            Some(_) => Ok(self.object_bytes.lock().unwrap_or(0)),
-        }
-    }
-
-    /// Asks the object store how many bytes it has of the volume, if it is in one and that may have
-    /// changed: one request for each thousand objects. Status reports the last answer, and so never
-    /// waits for the store.
-    pub fn measure_objects(&self) -> FsResult<()> {
-        if let Some(objects) = &self.env.objects {
-            let changes = objects.store.changes();
-            let is_known = self.object_bytes.lock().is_some();
-            if is_known && self.measured.load(Ordering::Relaxed) == changes {
-                return Ok(());
-            }
-            let bytes = objects.store.disk_bytes_all();
-            let bytes = bytes.map_err(|error| from_store(error.into()))?;
-            *self.object_bytes.lock() = Some(bytes);
-            self.measured.store(changes, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// The state of the object store, if the volume is in one.
-    pub(crate) fn objects_status(&self) -> Option<ObjectsStatus> {
-        let objects = self.env.objects.as_ref()?;
-        let now = self.env.clock.monotonic();
-        let outage = objects.store.outage();
-        Some(ObjectsStatus {
-            waits: outage.map(|outage| (now.saturating_sub(outage.since), outage.why)),
-            bytes: *self.object_bytes.lock(),
         })
     }
 

@@ -312,6 +312,8 @@ impl<E: Engine> Durable for Journaled<E> {
             }
             failed => failed,
         };
+        drop(state);
+        journal.log().delete_trimmed();
         // If the checkpoint failed, committed changes are in the log alone.
         let closed = journal.log().close();
         written.and(closed)
@@ -323,6 +325,7 @@ impl<E: Engine> Maintain for Journaled<E> {
         let Some(mut state) = self.engine.state().try_lock() else { return Ok(false) };
         self.engine.checkpoint_locked(&mut state)?;
         drop(state);
+        self.journal().log().delete_trimmed();
         self.engine.after_checkpoint();
         Ok(true)
     }

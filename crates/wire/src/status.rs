@@ -102,6 +102,10 @@ pub struct StoreStatus {
     pub seconds: u64,
     /// Bytes that it has of the volume, as last measured.
     pub stored_bytes: Option<u64>,
+    /// How many commits took up to how many milliseconds; `None`: longer than all others.
+    pub commit_times: Vec<(Option<u64>, u64)>,
+    /// Sum of the times of all commits, in microseconds.
+    pub commit_micros: u64,
     /// For how many seconds other hosts have seen no sign of this daemon, if the next one is
     /// overdue: they may replace it.
     pub silent: Option<u64>,

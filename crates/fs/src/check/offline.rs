@@ -12,7 +12,10 @@ use super::{Problem, ProblemKind, VolumeReport};
 use crate::engine::SUPERBLOCKS;
 use crate::error::from_store;
 use crate::header::Headers;
-use crate::{Fs, OpenError, OpenOptions, header};
+use crate::{Atime, Fs, OpenError, OpenOptions, header};
+
+/// How often a state is looked for that stays while it is read: the owner deletes objects.
+const OBSERVE_ATTEMPTS: u32 = 5;
 
 impl Fs {
     /// Reads and verifies everything in a volume that no process has open. Nothing is changed. The
@@ -49,6 +52,35 @@ impl Fs {
             (None, Err(error)) => return refused(error, CheckReport::default(), bad),
         };
         check_as(env, &header, bad, progress)
+    }
+}
+
+impl Fs {
+    /// Opens a volume in an object store for reading, in the state that its log has now, while
+    /// another process has it open. Nothing reaches the store or the host's disk, so the other
+    /// process notices nothing. It may delete objects that this state needs: then a read fails.
+    pub fn observe(env: &Env, why: &str) -> Result<Arc<Fs>, OpenError> {
+        let mut attempts = 0;
+        loop {
+            let over = overlaid(env);
+            let options = OpenOptions {
+                read_only: true,
+                read_only_because: Some(Arc::from(why)),
+                index: None,
+                atime: Atime::Never,
+                ..OpenOptions::default()
+            };
+            attempts += 1;
+            match Fs::open(over, &options) {
+                // The other process made a checkpoint meanwhile, and what was listed is gone.
+                Err(
+                    OpenError::Missing(_)
+                    | OpenError::Inconsistent(_)
+                    | OpenError::Store(store::Error::Replaced(_)),
+                ) if attempts < OBSERVE_ATTEMPTS => {}
+                opened => return opened,
+            }
+        }
     }
 }
 

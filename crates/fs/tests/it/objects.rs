@@ -421,6 +421,26 @@ fn a_replaced_host_changes_nothing_more() {
     check_whole(&far, "after a replacement");
 }
 
+/// The bytes in the store are asked for again only if the volume changed: each time costs requests.
+#[test]
+fn an_idle_volume_is_not_measured_again() {
+    let far = formatted();
+    let fs = open(&far);
+    let bytes = |fs: &Fs| fs.status().expect("status").objects.expect("a store").bytes;
+    assert_eq!(bytes(&fs), None, "it was not asked for yet");
+    fs.measure_objects().expect("measured");
+    let before = bytes(&fs).expect("measured");
+    far.put("somebody", &[0; 1000]);
+    fs.measure_objects().expect("measured");
+    assert_eq!(bytes(&fs), Some(before), "no request was sent");
+    make(&fs, "file", &noise(1, 100_000));
+    fs.sync().expect("synced");
+    fs.measure_objects().expect("measured");
+    assert!(bytes(&fs).expect("measured") > before + 100_000);
+    let commits = fs.status().expect("status").objects.expect("a store").commits;
+    assert!(commits.classes.iter().sum::<u64>() > 0, "commits are timed");
+}
+
 /// A directory that has the objects of a volume is no volume directory.
 #[test]
 fn objects_are_not_opened_as_a_directory() {

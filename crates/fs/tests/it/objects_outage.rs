@@ -81,9 +81,8 @@ fn an_interrupted_caller_waits_no_longer_in_an_outage() {
             .zip(&cancels)
             .map(|(node, cancel)| {
                 let fs = &fs;
-                scope.spawn(move || {
-                    fs::with_cancellation(cancel, || fs.fsync(node, SyncScope::All))
-                })
+                scope
+                    .spawn(move || fs::with_cancellation(cancel, || fs.fsync(node, SyncScope::All)))
             })
             .collect();
         while waits(&fs).is_none() {
@@ -104,9 +103,14 @@ fn an_interrupted_caller_waits_no_longer_in_an_outage() {
             let synced = syncing.next().expect("a thread").join().expect("it ends");
             refused(synced, &FsError::Interrupted);
         }
-        assert!(!changing.is_finished());
+        let copying = scope.spawn(|| {
+            let copy = || fs.subvolume_create(&Caller::root(), ROOT, b"sub", 0o755).map(drop);
+            fs::with_cancellation(&cancels[3], copy)
+        });
+        assert!(!changing.is_finished() && !copying.is_finished());
         cancels[3].store(true, Ordering::SeqCst);
         refused(changing.join().expect("it ends"), &FsError::Interrupted);
+        refused(copying.join().expect("it ends"), &FsError::Interrupted);
         far.take_nothing(None);
         syncing.next().expect("a thread").join().expect("it ends").expect("synced");
     });

@@ -174,11 +174,8 @@ impl Session for KernelSession {
                 self.channel.try_clone()?
             });
         }
-        let queues = Queues {
-            slow: Queue::default(),
-            seeks: Queue::default(),
-            waits: Queue::of_waiting(),
-        };
+        let queues =
+            Queues { slow: Queue::default(), seeks: Queue::default(), waits: Queue::of_waiting() };
         let shares = Shares::new(channels.len() + 1);
         device::scope(|scope| {
             let (queues, adapter, agreed) = (&queues, &*self.adapter, self.agreed);

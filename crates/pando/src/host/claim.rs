@@ -224,7 +224,8 @@ fn holder(env: &Env) -> Holder {
     }
 }
 
-fn host_name() -> String {
+/// The name of this host.
+pub(super) fn host_name() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname");
     read.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }

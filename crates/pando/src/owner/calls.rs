@@ -11,7 +11,6 @@ use wire::{
     StoreStatus, Stuck,
 };
 
-
 use super::about::{Answered, about};
 use super::connection::Replies;
 use super::held::{Held, at, below, of_snapshots, split};
@@ -325,6 +324,9 @@ fn store_status(server: &Server, status: &fs::VolumeStatus) -> Option<StoreStatu
     let counts = store.traffic.counts();
     let now = server.clock().monotonic();
     let waits = status.objects.as_ref().and_then(|objects| objects.waits.clone());
+    let commits = status.objects.as_ref().map(|objects| objects.commits.clone());
+    let commits = commits.unwrap_or_default();
+    let limits = device::CLASSES.into_iter().map(Some).chain([None]);
     Some(StoreStatus {
         url: store.location.to_string(),
         creates: counts.create,
@@ -338,6 +340,8 @@ fn store_status(server: &Server, status: &fs::VolumeStatus) -> Option<StoreStatu
         cache: store.cache(),
         seconds: running.as_secs(),
         stored_bytes: status.objects.as_ref().and_then(|objects| objects.bytes),
+        commit_times: limits.zip(commits.classes).collect(),
+        commit_micros: u64::try_from(commits.total.as_micros()).unwrap_or(u64::MAX),
         silent: server.silent().map(|silent| silent.as_secs()),
         unreachable: counts
             .failing

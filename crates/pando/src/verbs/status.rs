@@ -206,10 +206,7 @@ fn store_text(store: &StoreStatus, output: &mut Output) -> Result<()> {
     let mut rows = vec![
         ("store", store.url.clone()),
         ("requests", requests),
-        (
-            "price",
-            format!("${:.2} a day, if it continues like this", dollars(store)?),
-        ),
+        ("price", format!("${:.2} a day, if it continues like this", dollars(store)?)),
     ];
     if let Some(cache) = store.cache {
         let (hits, misses) = (number(cache.hits), number(cache.misses));
@@ -338,7 +335,13 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         ("contents", size(status.bytes)),
         ("snapshots", number(status.snapshots)),
         ("clones", number(status.clones)),
-        ("on disk", format!("{}, of that log {}", size(status.disk_bytes), size(status.log_bytes))),
+        (
+            "on disk",
+            match disk_bytes(status) {
+                Some(bytes) => format!("{}, of that log {}", size(bytes), size(status.log_bytes)),
+                None => "not measured yet".to_owned(),
+            },
+        ),
         ("checkpoint", checkpoint),
         ("written", written_text(status)),
         ("background", work),
