@@ -49,7 +49,7 @@ pub fn check_offline(env: &Env, progress: CheckProgress<'_>) -> Result<VolumeRep
 
 /// An environment in which nothing reaches the disk, not even a sync, which a failing disk may
 /// refuse, and nothing the object store.
-fn overlaid(env: &Env) -> Env {
+pub fn overlaid(env: &Env) -> Env {
     let objects = env.objects.as_ref().map(|objects| objects.overlaid(Arc::clone(&env.clock)));
     Env { device: Arc::new(Overlay::new(Arc::clone(&env.device))), objects, ..env.clone() }
 }

@@ -16,6 +16,10 @@ use store::{Barrier, Error, Result};
 
 use crate::Data;
 
+/// Where only objects are durable, a writer that holds its file syncs from so many times the usual
+/// bound on.
+const UNSYNCED_TIMES: u64 = 4;
+
 impl Barrier for Data {
     fn reach(&self) -> std::result::Result<(), device::Error> {
         // First: bytes whose sync failed may be counted as synced.
@@ -72,10 +76,22 @@ impl Data {
         }
     }
 
-    /// Bounds the unsynced bytes: a writer that finds too many syncs them. The caller has no write
-    /// under way, for which a sync would wait.
+    /// Bounds the unsynced bytes: a writer that finds too many syncs them. For a caller that is
+    /// about to write and holds no lock, since a sync may take long.
+    pub fn make_room(&self, bytes: u64) -> Result<()> {
+        self.bound_unsynced(bytes, self.options.unsynced_bytes_max)
+    }
+
+    /// The same for a caller that may hold its file, and has no write under way, for which a sync
+    /// would wait. Where a sync waits for a far store, the bound is higher: a writer that made room
+    /// before it took its file then waits here only if others have filled that since.
     pub(crate) fn make_room_to_write(&self, bytes: u64) -> Result<()> {
-        if self.unsynced_bytes() + bytes > self.options.unsynced_bytes_max {
+        let times = if self.uploads() { UNSYNCED_TIMES } else { 1 };
+        self.bound_unsynced(bytes, self.options.unsynced_bytes_max.saturating_mul(times))
+    }
+
+    fn bound_unsynced(&self, bytes: u64, most: u64) -> Result<()> {
+        if self.unsynced_bytes() + bytes > most {
             self.sync()?;
         }
         Ok(())

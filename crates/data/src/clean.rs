@@ -291,7 +291,7 @@ impl Data {
                 for run in runs {
                     pages.set(*run);
                 }
-                match self.rewrite(segment, &|page| pages.get(page)) {
+                match self.rewrite(store, segment, &|page| pages.get(page)) {
                     Ok(_) => self.garbage.lock().gave_back(dead),
                     // A copy takes space before it frees any; a punch takes none.
                     Err(error) if error.is_no_space() => {

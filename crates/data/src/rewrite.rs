@@ -9,10 +9,16 @@
 //! 2. opening takes the greatest generation and deletes the others if it is intact, so from then on
 //!    the new one counts;
 //! 3. the old blob is deleted last. A reader that still uses it looks the segment up again.
+//!
+//! Another process may have taken the volume over. Only the owner rewrites, which it proves before
+//! it creates and before it deletes. A process that pauses after its proof may still do both; it
+//! knows all pages that were live when it was replaced, and the new owner gives sealed segments no
+//! more. So its blob is right for the new owner, which looks for it when the old one is gone
+//! (`Segments::read`).
 
 use format::extent::CHUNK_BYTES;
 use format::segment::{FIRST_PAGE, MAP_PAGE_BYTES, Mark, MarkKind, PAGES_MAX, PageMap};
-use store::Result;
+use store::{Result, Store};
 
 use crate::Data;
 use crate::alloc::PageRun;
@@ -21,7 +27,12 @@ use crate::segments::{Place, SealedSegment, blob_name};
 
 impl Data {
     /// Rewrites a sealed segment without its dead pages; `false` when that frees none.
-    pub(crate) fn rewrite(&self, segment: u64, dead: &dyn Fn(u32) -> bool) -> Result<bool> {
+    pub(crate) fn rewrite(
+        &self,
+        store: &dyn Store,
+        segment: u64,
+        dead: &dyn Fn(u32) -> bool,
+    ) -> Result<bool> {
         let Some(Place::Sealed(old)) = self.segments.get(segment) else { return Ok(false) };
         self.segments.prove(segment)?;
         let blobs = self.segments.blobs();
@@ -46,6 +57,7 @@ impl Data {
         if count == there.count() {
             return Ok(false);
         }
+        store.prove_owner()?;
         let map = PageMap::new(&|page| kept.get(page));
         let mut generation = old.generation;
         loop {
@@ -64,6 +76,8 @@ impl Data {
             // The generation exists: made by a sweep whose answer was lost.
         }
         self.segments.insert_sealed(SealedSegment::new(segment, generation, true));
+        // If this fails, the next opening deletes it.
+        store.prove_owner()?;
         blobs.delete(&old.name)?;
         Ok(true)
     }

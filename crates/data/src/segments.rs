@@ -372,14 +372,29 @@ impl Segments {
             match result {
                 Err(Error::Device(error)) if error.is_not_found() => {
                     let now = self.get(segment).ok_or_else(missing)?;
-                    if now.is(&place) {
+                    if now.is(&place) && !self.look_again(segment, &place)? {
                         return Err(missing());
                     }
-                    place = now;
+                    place = self.get(segment).ok_or_else(missing)?;
                 }
                 other => return other,
             }
         }
+    }
+
+    /// Looks for a later generation of a sealed segment whose blob is gone: a process that was
+    /// replaced may have rewritten it (`rewrite`). Whether there is one.
+    fn look_again(&self, segment: u64, place: &Place) -> Result<bool> {
+        let Place::Sealed(gone) = place else { return Ok(false) };
+        let names = self.blobs.list("")?;
+        let generations = names.iter().filter_map(|name| parse_name(name));
+        let later = generations.filter(|&(id, of)| id == segment && of > gone.generation);
+        let Some(generation) = later.map(|(_, generation)| generation).max() else {
+            return Ok(false);
+        };
+        tracing::warn!(segment, generation, "another process rewrote a segment of contents");
+        self.insert_sealed(SealedSegment::new(segment, generation, false));
+        Ok(true)
     }
 
     /// Deallocates pages; `false` when the disk cannot.

@@ -16,9 +16,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use device::{Device, Found, compare};
+use device::{Device, File, Found, compare};
 use format::Corruption;
 use format::segment::{Mark, MarkKind};
 use store::{Error, Result};
@@ -26,9 +25,6 @@ use store::{Error, Result};
 use crate::Data;
 use crate::segments::{OPEN_DIRECTORY, OpenSegment, SealedSegment, blob_name, open_path};
 use crate::write::{byte_offset, room};
-
-/// Pause before a footer is tried again on a full disk.
-const FULL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Data {
     /// Whether segments are durable only as blobs.
@@ -50,7 +46,15 @@ impl Data {
 
     /// Makes a blob of a segment that accepts no more data, or waits for the thread that does.
     fn upload(&self, segment: &Arc<OpenSegment>) -> Result<()> {
-        let _one_at_a_time = segment.uploading.lock();
+        let _one_at_a_time = loop {
+            if let Some(turn) = segment.uploading.try_lock_for(device::LOOK_EVERY) {
+                break turn;
+            }
+            if device::is_interrupted() {
+                let error = std::io::Error::from(std::io::ErrorKind::Interrupted);
+                return Err(device::Error::new("create", &blob_name(segment.id, 0), error).into());
+            }
+        };
         let Some(pages) = self.allocator.take_closed(segment.id) else { return Ok(()) };
         segment.wait_for_writes();
         if let Err(error) = self.make_object(segment, pages) {
@@ -80,16 +84,27 @@ impl Data {
             pages,
         };
         mark.encode(&mut footer);
-        self.write_footer(segment, &footer, byte_offset(pages))?;
+        let written =
+            self.with_relief(|| segment.file.write_at(&footer, byte_offset(pages)).map_err(room));
+        let full = match written {
+            Err(error) if error.is_no_space() => true,
+            written => written.map(|()| false)?,
+        };
         // Otherwise the kernel may drop pages whose write-back failed, and the object would be made
         // of what the disk had there before.
         segment.file.sync_data().map_err(|error| self.latch(error))?;
         let (name, path) = (blob_name(segment.id, 0), open_path(segment.id));
         let (device, blobs) = (self.env.device.as_ref(), self.segments.blobs());
-        if !blobs.adopt(&name, device, &path)? {
-            let file = &segment.file;
-            let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
-            if compare(blobs, &name, file.len()?, &part)? != Found::Same {
+        let made = if full {
+            self.make_from_memory(segment, &footer, byte_offset(pages))?
+        } else {
+            blobs.adopt(&name, device, &path)?
+        };
+        if !made {
+            let data = byte_offset(pages);
+            let part =
+                |buffer: &mut [u8], at: u64| part_with(&*segment.file, &footer, data, buffer, at);
+            if compare(blobs, &name, data + footer.len() as u64, &part)? != Found::Same {
                 let expected = "no object, or the segment of this opening".to_owned();
                 let found = "other bytes: another program writes here".to_owned();
                 let (file, structure) = (name, "data segment");
@@ -102,19 +117,18 @@ impl Data {
         Ok(())
     }
 
-    /// Writes the footer. What the segment holds was acknowledged, so a full disk of the host is
-    /// waited for: contents of files leave it space, but other programs may not.
-    fn write_footer(&self, segment: &OpenSegment, footer: &[u8], offset: u64) -> Result<()> {
-        loop {
-            let written = self.with_relief(|| segment.file.write_at(footer, offset).map_err(room));
-            match written {
-                Err(error) if error.is_no_space() => {
-                    tracing::warn!(%error, "waiting for space on the host's disk");
-                    self.env.clock.sleep(FULL_PAUSE);
-                }
-                written => return written,
-            }
+    /// Makes the object of a segment whose footer does not fit on the host's disk, which other
+    /// programs may have filled. What the segment holds was acknowledged, and the store has space.
+    fn make_from_memory(&self, segment: &OpenSegment, footer: &[u8], data: u64) -> Result<bool> {
+        let mut bytes = vec![0; data as usize + footer.len()];
+        let read = part_with(&*segment.file, footer, data, &mut bytes, 0)?;
+        bytes.truncate(read);
+        let made = self.segments.blobs().create(&blob_name(segment.id, 0), &bytes)?;
+        if made {
+            // That frees space.
+            self.env.device.remove(&open_path(segment.id))?;
         }
+        Ok(made)
     }
 
     /// Removes files of open segments: what a log record names of them, an object has.
@@ -130,4 +144,24 @@ impl Data {
         }
         Ok(())
     }
+}
+
+/// Reads a part of a segment's file up to where its data end, followed by the footer. What the file
+/// has behind its data does not matter: a footer may have been written in part.
+fn part_with(
+    file: &dyn File,
+    footer: &[u8],
+    data: u64,
+    buffer: &mut [u8],
+    at: u64,
+) -> device::Result<usize> {
+    let from_file = (data.saturating_sub(at) as usize).min(buffer.len());
+    let (first, last) = buffer.split_at_mut(from_file);
+    // Pages that were reserved and not written are a hole, also behind the end of the file.
+    let read = file.read_at(first, at)?;
+    first[read..].fill(0);
+    let part = footer.get(at.saturating_sub(data) as usize..).unwrap_or_default();
+    let part = &part[..part.len().min(last.len())];
+    last[..part.len()].copy_from_slice(part);
+    Ok(from_file + part.len())
 }

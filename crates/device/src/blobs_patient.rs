@@ -8,7 +8,10 @@
 //!    store's error.
 //! 2. A creation returns `false` only for an object that other bytes made: if an earlier attempt
 //!    got no answer, the object under the name is compared with the bytes.
-//! 3. Reads and deletions are never retried here: their callers have the means.
+//! 3. A caller that is [`crate::interruptible`] gets an error when nobody waits for it any more, or
+//!    when the store has been full for some time. What the creation was for stays undurable, and
+//!    whoever waits for it next continues.
+//! 4. Reads and deletions are never retried here: their callers have the means.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -19,7 +22,10 @@ use std::time::Duration;
 use crate::sync::Mutex;
 
 use crate::blobs::ReadPart;
-use crate::{Blobs, Clock, Device, Error, Found, Result, compare, part_of};
+use crate::{
+    Blobs, Clock, Device, Error, Found, LOOK_EVERY, Result, compare, is_interrupted,
+    is_interruptible, part_of,
+};
 
 /// First pause before a retry; each pause is twice as long as the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -37,6 +43,8 @@ pub struct Outage {
     pub since: Duration,
     /// The last error.
     pub why: String,
+    /// Whether the store is full, which only its users can change.
+    pub is_full: bool,
 }
 
 /// Creations under way from bytes in memory: what syncs wait for. Those from files may take long
@@ -58,6 +66,8 @@ pub struct PatientBlobs {
     /// How many creations are under way, readable without the lock.
     busy: AtomicU64,
     under_way: Mutex<UnderWay>,
+    /// Creations and deletions so far.
+    changes: AtomicU64,
 }
 
 impl PatientBlobs {
@@ -66,7 +76,18 @@ impl PatientBlobs {
         let insists = AtomicBool::new(false);
         let (is_out, busy) = (AtomicBool::new(false), AtomicU64::new(0));
         let (outage, under_way) = (Mutex::default(), Mutex::default());
-        PatientBlobs { blobs, clock, insists, is_out, outage, busy, under_way }
+        let changes = AtomicU64::new(0);
+        PatientBlobs { blobs, clock, insists, is_out, outage, busy, under_way, changes }
+    }
+
+    /// How many creations and deletions ended so far. If it is the same as before, the objects are.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn changed<T>(&self, answer: T) -> T {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        answer
     }
 
     /// From now on creations wait until the store accepts them.
@@ -81,24 +102,75 @@ impl PatientBlobs {
         }
         let since = self.under_way.lock().begun.values().min().copied()?;
         let is_long = self.clock.monotonic().saturating_sub(since) >= SILENCE_MAX;
-        is_long.then(|| Outage { since, why: "a creation has no answer yet".to_owned() })
+        let why = "a creation has no answer yet".to_owned();
+        is_long.then_some(Outage { since, why, is_full: false })
     }
 
-    /// Waits while an outage has lasted for at least `limit`.
+    /// Whether an outage has lasted for at least `limit`.
     #[inline]
-    pub fn wait_out(&self, limit: Duration) {
-        if self.is_out.load(Ordering::Acquire) || self.busy.load(Ordering::Acquire) > 0 {
-            self.wait(limit);
-        }
+    pub fn is_out_for(&self, limit: Duration) -> bool {
+        let may_be = self.is_out.load(Ordering::Acquire) || self.busy.load(Ordering::Acquire) > 0;
+        may_be && self.is_long(limit)
     }
 
     #[cold]
-    fn wait(&self, limit: Duration) {
+    fn is_long(&self, limit: Duration) -> bool {
+        self.outage().is_some_and(|outage| self.lasts(&outage) >= limit)
+    }
+
+    fn lasts(&self, outage: &Outage) -> Duration {
+        self.clock.monotonic().saturating_sub(outage.since)
+    }
+
+    /// Waits while an outage has lasted for at least `limit`. Fails if the store is full, and when
+    /// `gave_up` returns that nobody waits for this any more.
+    #[inline]
+    pub fn wait_out(&self, limit: Duration, gave_up: impl Fn() -> bool) -> Result<()> {
+        if self.is_out.load(Ordering::Acquire) || self.busy.load(Ordering::Acquire) > 0 {
+            self.wait(limit, &gave_up)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn wait(&self, limit: Duration, gave_up: &dyn Fn() -> bool) -> Result<()> {
         while let Some(outage) = self.outage() {
-            if self.clock.monotonic().saturating_sub(outage.since) < limit {
-                return;
+            if self.lasts(&outage) < limit {
+                break;
             }
-            self.clock.sleep(PAUSE_MIN);
+            let kind = match (outage.is_full, gave_up()) {
+                (true, _) => ErrorKind::StorageFull,
+                (false, true) => ErrorKind::Interrupted,
+                (false, false) => {
+                    self.clock.sleep(LOOK_EVERY);
+                    continue;
+                }
+            };
+            return Err(Error::new("create", "", std::io::Error::new(kind, outage.why)));
+        }
+        Ok(())
+    }
+
+    /// The error for a caller that need not wait until the store accepts something: nobody waits
+    /// for it any more, or the store has been full for some time.
+    fn refusal(&self, error: &Error) -> Option<Error> {
+        if !is_interruptible() {
+            return None;
+        }
+        if is_interrupted() {
+            return Some(Error { kind: ErrorKind::Interrupted, ..error.clone() });
+        }
+        let is_long = || self.is_long(SILENCE_MAX);
+        (error.is_no_space() && is_long()).then(|| error.clone())
+    }
+
+    /// Pauses, unless nobody waits any more.
+    fn pause(&self, pause: Duration) {
+        let mut left = pause;
+        while !left.is_zero() && !is_interrupted() {
+            let part = if is_interruptible() { left.min(LOOK_EVERY) } else { left };
+            self.clock.sleep(part);
+            left -= part;
         }
     }
 
@@ -143,7 +215,10 @@ impl PatientBlobs {
             };
             in_doubt = true;
             self.note_outage(&error);
-            self.clock.sleep(pause);
+            if let Some(refusal) = self.refusal(&error) {
+                return Err(refusal);
+            }
+            self.pause(pause);
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -163,7 +238,8 @@ impl PatientBlobs {
     fn note_outage(&self, error: &Error) {
         let mut outage = self.outage.lock();
         let since = outage.as_ref().map_or_else(|| self.clock.monotonic(), |outage| outage.since);
-        *outage = Some(Outage { since, why: error.to_string() });
+        let is_full = error.is_no_space();
+        *outage = Some(Outage { since, why: error.to_string(), is_full });
         self.is_out.store(true, Ordering::Release);
     }
 
@@ -189,7 +265,7 @@ impl Blobs for PatientBlobs {
         let attempt = || self.blobs.create(name, bytes);
         let made = self.create_patiently(name, bytes.len() as u64, &part, &attempt);
         self.end(number);
-        made
+        self.changed(made)
     }
 
     fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
@@ -198,7 +274,7 @@ impl Blobs for PatientBlobs {
         let length = file.len()?;
         let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
         let attempt = || self.blobs.adopt(name, device, path);
-        let made = self.create_patiently(name, length, &part, &attempt)?;
+        let made = self.changed(self.create_patiently(name, length, &part, &attempt))?;
         if made && device.metadata(path)?.is_some() {
             // The answer was lost, so the file is still there.
             device.remove(path)?;
@@ -219,7 +295,7 @@ impl Blobs for PatientBlobs {
     }
 
     fn delete(&self, name: &str) -> Result<()> {
-        self.blobs.delete(name)
+        self.changed(self.blobs.delete(name))
     }
 
     fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
@@ -235,7 +311,7 @@ impl Blobs for PatientBlobs {
     }
 
     fn delete_all(&self, names: &[String]) -> Result<()> {
-        self.blobs.delete_all(names)
+        self.changed(self.blobs.delete_all(names))
     }
 
     fn disk_bytes_below(&self, prefix: &str) -> Result<u64> {

@@ -64,6 +64,11 @@ impl Error {
         self.os.is_some_and(|os| short.contains(&os))
     }
 
+    /// Whether nobody waits for the answer any more ([`crate::interruptible`]).
+    pub fn is_interrupted(&self) -> bool {
+        self.kind == io::ErrorKind::Interrupted
+    }
+
     /// Whether nothing is at the path.
     pub fn is_not_found(&self) -> bool {
         self.kind == io::ErrorKind::NotFound

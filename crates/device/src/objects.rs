@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Blobs, Clock, OverlayBlobs, PatientBlobs};
+use crate::{Blobs, Clock, OverlayBlobs, PatientBlobs, Times};
 
 /// The object store that keeps a volume.
 #[derive(Clone)]
@@ -11,13 +11,16 @@ pub struct Objects {
     pub store: Arc<PatientBlobs>,
     /// The same, with what was read in a cache, if there is one.
     pub cached: Arc<dyn Blobs>,
+    /// How long commits took: the creations of log objects.
+    pub commits: Arc<Times>,
 }
 
 impl Objects {
     /// A store without a cache.
     pub fn new(blobs: Arc<dyn Blobs>, clock: Arc<dyn Clock>) -> Objects {
+        let commits = Arc::new(Times::new(Arc::clone(&clock)));
         let store = Arc::new(PatientBlobs::new(blobs, clock));
-        Objects { cached: Arc::<PatientBlobs>::clone(&store), store }
+        Objects { cached: Arc::<PatientBlobs>::clone(&store), store, commits }
     }
 
     /// The same store, with a cache over it.

@@ -12,7 +12,7 @@ use ops::posix::{
 };
 use vfs::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, WalkControl,
+    SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 use volume::Atime;
 
@@ -225,6 +225,10 @@ impl FileSystem for Fs {
 
     fn now(&self) -> Timestamp {
         self.env.clock.now()
+    }
+
+    fn waits(&self) -> Waits {
+        Fs::waits(self)
     }
 
     fn set_invalidate(&self, invalidate: Arc<dyn Invalidate>) {

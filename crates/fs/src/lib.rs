@@ -44,7 +44,7 @@ pub use upkeep::{
 };
 pub use vfs::{
     Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, Query,
-    RenameMode, Search, Seek, SetXattr, StatFs, SyncScope, VirtualDirs, WalkControl,
+    RenameMode, Search, Seek, SetXattr, StatFs, SyncScope, VirtualDirs, Waits, WalkControl,
     name_of_number, with_cancellation,
 };
 pub use volume::OpenError;

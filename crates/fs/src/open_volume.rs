@@ -11,7 +11,10 @@ use opening::{create, engine, header};
 use store::{CheckProgress, CheckReport, Store};
 use upkeep::Upkeep;
 use volume::info::FormatOptions;
-use volume::{OpenError, OpenOptions, VolumeId, own};
+use volume::{Atime, OpenError, OpenOptions, VolumeId, own};
+
+/// How often a state is looked for that stays while it is read: the owner deletes objects.
+const OBSERVE_ATTEMPTS: u32 = 5;
 
 /// An open volume.
 pub struct Fs {
@@ -28,6 +31,33 @@ impl Deref for Fs {
 }
 
 impl Fs {
+    /// Opens a volume in an object store for reading, in the state that its log has now, while
+    /// another process has it open. Nothing reaches the store or the host's disk, so the other
+    /// process notices nothing. It may delete objects that this state needs: then a read fails.
+    pub fn observe(env: &Env, why: &str) -> Result<Arc<Fs>, OpenError> {
+        let mut attempts = 0;
+        loop {
+            let over = check::overlaid(env);
+            let options = OpenOptions {
+                read_only: true,
+                read_only_because: Some(Arc::from(why)),
+                index: None,
+                atime: Atime::Never,
+                ..OpenOptions::default()
+            };
+            attempts += 1;
+            match Fs::open(over, &options) {
+                // The other process made a checkpoint meanwhile, and what was listed is gone.
+                Err(
+                    OpenError::Missing(_)
+                    | OpenError::Inconsistent(_)
+                    | OpenError::Store(store::Error::Replaced(_)),
+                ) if attempts < OBSERVE_ATTEMPTS => {}
+                opened => return opened,
+            }
+        }
+    }
+
     /// Creates a volume in an empty directory. The header gets its name last, so an interrupted
     /// call leaves no volume, and the next call starts over. Until then the header has another
     /// name, which distinguishes an interrupted format from a volume that lost its header.

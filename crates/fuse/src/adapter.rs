@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use inode::{Attr, Caller, Ends, Enforce, FsError, NodeId};
-use vfs::FileSystem;
+use vfs::{FileSystem, Waits};
 
 pub(crate) use attributes::{AttrChanges, Setting};
 pub(crate) use listing::Listed;
@@ -192,6 +192,11 @@ impl Adapter {
     /// Whether the kernel must ask again at every use of a node.
     pub(crate) fn is_volatile(&self, number: u64) -> bool {
         self.fs.is_volatile(self.node(number))
+    }
+
+    /// What calls may now wait for a far store.
+    pub(crate) fn waits(&self) -> Waits {
+        self.fs.waits()
     }
 
     /// Whether reading an extended attribute may take as long as a search.

@@ -63,6 +63,12 @@ pub struct MountOptions {
     /// Most bytes that the engine's merges write in a second (`merge-rate=SIZE`); `None` if not
     /// given. For the code that opens the file system.
     pub merge_bytes_per_second: Option<u64>,
+    /// Bytes up to which a file of a volume in an object store is stored with its name
+    /// (`small-files=SIZE`); `None` if not given. For the code that opens the file system.
+    pub small_file_bytes: Option<u64>,
+    /// Least time between two commits to an object store (`commit-interval=SECONDS`); `None` if not
+    /// given. For the code that opens the file system.
+    pub commit_interval: Option<Duration>,
     /// When reading changes the time of last read.
     pub atime: Atime,
     /// How long the kernel keeps attributes (`attr-timeout=SECONDS`).
@@ -125,6 +131,8 @@ impl MountOptions {
             dirsync: false,
             cache_bytes: None,
             merge_bytes_per_second: None,
+            small_file_bytes: None,
+            commit_interval: None,
             atime: Atime::Relative,
             attr_timeout: TIMEOUT_DEFAULT,
             entry_timeout: TIMEOUT_DEFAULT,
@@ -193,6 +201,12 @@ mod tests {
         assert_eq!(parsed("cache-size=1.5GiB").unwrap().cache_bytes, Some(3 << 29));
         assert_eq!(parsed("merge-rate=20M").unwrap().merge_bytes_per_second, Some(20 << 20));
         assert!(parsed("cache-size=big").is_err());
+        assert_eq!(parsed("small-files=0").unwrap().small_file_bytes, Some(0));
+        assert_eq!(parsed("small-files=1M").unwrap().small_file_bytes, Some(1 << 20));
+        assert!(parsed("small-files=2M").is_err());
+        let interval = parsed("commit-interval=0.05").unwrap().commit_interval;
+        assert_eq!(interval, Some(Duration::from_millis(50)));
+        assert!(parsed("commit-interval=6").is_err());
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use device::{Error, LocalDevice, Result, SharedDir};
+use device::{Blobs, Error, LocalDevice, Result, SharedDir};
 
 use crate::aws::{self, Found};
 use crate::location::Location;
@@ -12,6 +13,10 @@ use crate::rules;
 use crate::s3::{Place, S3Blobs};
 use crate::settings::{Opened, Probe, Seams, Settings};
 use crate::traffic::{Counted, Traffic};
+
+/// Longest time of an attempt, and of all pauses before the last one, of a request that must be
+/// answered soon: below half of the period of signs of life.
+const SOON: Duration = Duration::from_secs(2);
 
 impl Location {
     /// Opens the objects here. Errors name what is wrong and what to check.
@@ -62,7 +67,8 @@ fn open_bucket(bucket: &str, prefix: &str, settings: &Settings, seams: &Seams) -
         Probe::Trust => Vec::new(),
     };
     let traffic = Arc::clone(blobs.traffic());
-    Ok(Opened { blobs: Arc::new(blobs), traffic, warnings })
+    let soon = Arc::new(blobs.within(&place, SOON)?);
+    Ok(Opened { blobs: Arc::new(blobs), soon, traffic, warnings })
 }
 
 fn read_bundle(path: &str, seams: &Seams) -> Result<String> {
@@ -97,5 +103,7 @@ fn open_directory(path: &str, settings: &Settings, seams: &Seams) -> Result<Open
     blobs.remove_stale().ok();
     let traffic = Arc::<Traffic>::default();
     let counted = Counted { blobs, traffic: Arc::clone(&traffic), clock: Arc::clone(&seams.clock) };
-    Ok(Opened { blobs: Arc::new(counted), traffic, warnings: Vec::new() })
+    let blobs: Arc<dyn Blobs> = Arc::new(counted);
+    // What the operating system does for a file has no limit.
+    Ok(Opened { soon: Arc::clone(&blobs), blobs, traffic, warnings: Vec::new() })
 }

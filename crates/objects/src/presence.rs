@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::Mutex;
@@ -24,6 +25,12 @@ const UNKNOWN_PERIOD: Duration = Duration::from_secs(10);
 const WATCHED_MAX: Duration = Duration::from_secs(60);
 /// An observer looks this many times a period.
 const LOOKS: u32 = 4;
+/// A request that took less than a period divided by this leaves time for others before the next
+/// sign.
+const BRISK: u32 = 4;
+/// Periods without an acknowledged sign after which the next one is overdue, by the process's own
+/// clock. Less than `PERIODS`.
+const OVERDUE_PERIODS: u32 = 2;
 /// Shortest time between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(20);
 
@@ -49,6 +56,12 @@ pub struct Presence {
     holder: Holder,
     period: Duration,
     state: Mutex<State>,
+    /// When the request for the last sign that was acknowledged was sent, in nanoseconds of the
+    /// monotonic clock. Readable while a request has no answer.
+    shown: AtomicU64,
+    /// Whether the last request was answered well within a period. Otherwise there is only time
+    /// for the next sign.
+    is_brisk: AtomicBool,
 }
 
 #[derive(Default)]
@@ -70,8 +83,9 @@ impl Presence {
         period: Duration,
         clock: Arc<dyn Clock>,
     ) -> Result<Presence> {
-        let state = Mutex::default();
-        let presence = Presence { blobs, clock, volume, opening, holder, period, state };
+        let (state, shown, is_brisk) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(true));
+        let presence =
+            Presence { blobs, clock, volume, opening, holder, period, state, shown, is_brisk };
         presence.beat()?;
         Ok(presence)
     }
@@ -81,8 +95,16 @@ impl Presence {
         self.period
     }
 
-    /// Creates the next sign and deletes the earlier ones. After an error the caller continues: the
-    /// next call uses the next number.
+    /// How long others have seen no new sign, if it is so long that the next one is overdue: they may
+    /// soon take this process for gone. Measured from when the last acknowledged sign was sent.
+    pub fn overdue(&self) -> Option<Duration> {
+        let shown = Duration::from_nanos(self.shown.load(Ordering::Acquire));
+        let silent = self.clock.monotonic().saturating_sub(shown);
+        (silent >= self.period * OVERDUE_PERIODS).then_some(silent)
+    }
+
+    /// Creates the next sign, and deletes the earlier ones if there is time for that. After an error
+    /// the caller continues: the next call uses the next number.
     pub fn beat(&self) -> Result<()> {
         let mut state = self.state.lock();
         let number = state.next;
@@ -104,23 +126,42 @@ impl Presence {
         let before = std::mem::take(&mut state.made);
         // Also after an error: the request may be carried out.
         state.made.push(name.clone());
-        if let Err(error) = self.blobs.create(&name, &bytes) {
-            state.made.extend(before);
-            return Err(error);
+        let sent = self.clock.monotonic();
+        let created = self.timed(|| self.blobs.create(&name, &bytes));
+        if created.is_ok() {
+            self.shown.store(u64::try_from(sent.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
         }
-        if let Err(error) = self.blobs.delete_all(&before) {
+        if created.is_err() || !self.is_brisk.load(Ordering::Relaxed) {
+            state.made.extend(before);
+            return created.map(drop);
+        }
+        if let Err(error) = self.timed(|| self.blobs.delete_all(&before)) {
             state.made.extend(before);
             return Err(error);
         }
         Ok(())
     }
 
+    /// Sends a request, and notes whether it was answered well within a period.
+    fn timed<T>(&self, request: impl FnOnce() -> Result<T>) -> Result<T> {
+        let sent = self.clock.monotonic();
+        let answer = request();
+        let took = self.clock.monotonic().saturating_sub(sent);
+        self.is_brisk.store(took <= self.period / BRISK, Ordering::Relaxed);
+        answer
+    }
+
     /// Whether another process deleted the signs of this one: it has taken the volume over, and
-    /// further signs would make later openings take this process for its owner. One request.
+    /// further signs would make later openings take this process for its owner. One request; none,
+    /// and no answer, while the store answers slowly.
     pub fn was_cleared(&self) -> Result<bool> {
+        if !self.is_brisk.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let made = self.state.lock().made.clone();
         for name in &made {
-            if self.blobs.length(name)?.is_some() {
+            let found = self.timed(|| self.blobs.length(name))?;
+            if found.is_some() || !self.is_brisk.load(Ordering::Relaxed) {
                 return Ok(false);
             }
         }
@@ -129,15 +170,17 @@ impl Presence {
 
     /// Deletes all signs: the volume is closed. After an error an observer has to wait, and no
     /// more.
-    pub fn withdraw(self) -> Result<()> {
+    pub fn withdraw(&self) -> Result<()> {
         self.blobs.delete_all(&self.state.lock().made)
     }
 
     /// Looks for processes that have the volume open. Returns at once if there is no sign, when a
     /// new sign appears, or after some periods without one.
     pub fn watch(blobs: &dyn Blobs, volume: [u8; 16], clock: &dyn Clock) -> Result<Verdict> {
-        let start = clock.monotonic();
         let first = newest(blobs)?;
+        // A store may take long to answer. What it answers is of some moment in between, so the
+        // time that was watched lasts from the first answer to when the last request was sent.
+        let start = clock.monotonic();
         let mut signs: BTreeMap<String, Sign> = BTreeMap::new();
         for (opening, number) in &first {
             if let Some(sign) = read(blobs, volume, opening, *number)? {
@@ -148,12 +191,11 @@ impl Presence {
             return Ok(Verdict::Nobody);
         };
         let window = (longest * PERIODS).min(WATCHED_MAX);
-        loop {
+        let mut watched = Duration::ZERO;
+        while watched < window {
             let left = window.saturating_sub(clock.monotonic().saturating_sub(start));
-            if left.is_zero() {
-                break;
-            }
             clock.sleep((longest / LOOKS).clamp(LOOK_MIN, left + LOOK_MIN));
+            watched = clock.monotonic().saturating_sub(start);
             let now = newest(blobs)?;
             for (opening, number) in &now {
                 if first.get(opening).is_some_and(|before| before >= number) {
@@ -168,9 +210,8 @@ impl Presence {
                 return Ok(Verdict::Nobody);
             }
         }
-        let waited = clock.monotonic().saturating_sub(start);
         let last = signs.into_values().max_by_key(|sign| sign.written);
-        Ok(last.map_or(Verdict::Nobody, |sign| Verdict::Silent(Sign { silent: waited, ..sign })))
+        Ok(last.map_or(Verdict::Nobody, |sign| Verdict::Silent(Sign { silent: watched, ..sign })))
     }
 
     /// The openings that have signs.

@@ -103,7 +103,8 @@ impl S3Blobs {
         let deadline = place.deadline;
         let traffic = Arc::default();
         let patience = Patience { clock, random, deadline, traffic };
-        let agents = (agent(place, 1)?, agent(place, SILENCES_OF_ANSWER)?);
+        let long = |silences| Limits { silences, ..Limits::of(place) };
+        let agents = (agent(place, &long(1))?, agent(place, &long(SILENCES_OF_ANSWER))?);
         let server = |endpoint| server(place, endpoint, &agents, &patience);
         let blobs = S3Blobs {
             server: server(&place.endpoint)?,
@@ -120,6 +121,23 @@ impl S3Blobs {
             // honours conditions is tested before the first creation.
             Ok(Verdict::Sound) | Err(_) => Ok(blobs),
         }
+    }
+
+    /// The same objects for requests that must be answered soon or fail: each attempt ends within
+    /// `limit`, and none begins later. They are counted together.
+    pub(crate) fn within(&self, place: &Place, limit: Duration) -> Result<S3Blobs> {
+        let agent = agent(place, &Limits { whole: Some(limit), ..Limits::of(place) })?;
+        let patience = self.server.patience.within(limit);
+        let uploads = agent.clone();
+        Ok(S3Blobs {
+            server: Server { agent, uploads, patience, ..self.server.clone() },
+            others: Vec::new(),
+            probe: Probe::Trust,
+            own: self.own,
+            // Names of probes are this value's own.
+            probes: AtomicU64::new(1 << 32),
+            heeds: AtomicBool::new(self.heeds.load(Ordering::Relaxed)),
+        })
     }
 
     /// Counts of requests so far.
@@ -199,8 +217,24 @@ fn server(
     })
 }
 
-/// What sends requests, and waits for an answer for so many times the `silence`.
-fn agent(place: &Place, silences: u32) -> Result<Agent> {
+/// How long requests may take.
+struct Limits {
+    /// Longest time without sent or received data.
+    silence: Duration,
+    /// Multiples of it to wait for an answer.
+    silences: u32,
+    /// Longest time of a whole request.
+    whole: Option<Duration>,
+}
+
+impl Limits {
+    fn of(place: &Place) -> Limits {
+        Limits { silence: place.silence, silences: 1, whole: None }
+    }
+}
+
+/// What sends requests.
+fn agent(place: &Place, limits: &Limits) -> Result<Agent> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         // A signature is for one host. The answer tells the region.
@@ -210,9 +244,10 @@ fn agent(place: &Place, silences: u32) -> Result<Agent> {
         .max_idle_connections_per_host(IDLE_CONNECTIONS)
         .user_agent("pando")
         .timeout_connect(Some(CONNECT))
-        .timeout_per_read(Some(place.silence))
-        .timeout_per_write(Some(place.silence))
-        .timeout_recv_response(Some(place.silence * silences))
+        .timeout_per_read(Some(limits.silence))
+        .timeout_per_write(Some(limits.silence))
+        .timeout_recv_response(Some(limits.silence * limits.silences))
+        .timeout_global(limits.whole)
         .proxy(None);
     if let Some(text) = &place.authorities {
         let mut certificates = Vec::new();

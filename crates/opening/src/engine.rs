@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use btree::BtreeStore;
-use device::{BlobsBelow, Device, Env, LocalDevice, Objects, PatientBlobs};
+use device::{BlobsBelow, Device, Env, LocalDevice, Objects, PatientBlobs, TimedBlobs};
 use format::directory_record;
 use format::log_segment::{self, HEADER_BYTES, SegmentHeader};
 use format::superblock::{self, SUPERBLOCK_BYTES, Superblock};
@@ -218,7 +218,7 @@ fn common(
         },
         checkpoint_bytes: options.checkpoint_bytes.min(medium / 16),
         isolated_tree: Some(volume::own::COPY),
-        log_place: log_place(env),
+        log_place: log_place(env, options),
         ..EngineOptions::default()
     })
 }
@@ -235,12 +235,16 @@ pub fn make_directories(device: &dyn Device) -> device::Result<()> {
 
 /// Where the log is: with everything else, and never in the cache, because it is read only by
 /// recovery.
-fn log_place(env: &Env) -> LogPlace {
+fn log_place(env: &Env, options: &OpenOptions) -> LogPlace {
     let Some(objects) = &env.objects else { return LogPlace::Device };
     let store = Arc::<PatientBlobs>::clone(&objects.store);
+    let timed = TimedBlobs { blobs: store, times: Arc::clone(&objects.commits) };
     LogPlace::Objects(LogObjects {
-        blobs: Arc::new(BlobsBelow::new(store, RUNS)),
-        settings: ObjectLogSettings::default(),
+        blobs: Arc::new(BlobsBelow::new(Arc::new(timed), RUNS)),
+        settings: ObjectLogSettings {
+            commit_interval: options.commit_interval,
+            ..ObjectLogSettings::default()
+        },
     })
 }
 

@@ -50,7 +50,7 @@ impl Ops {
     #[inline]
     pub fn enter<'a>(&self, subvol: &'a Subvol) -> FsResult<Entered<'a>> {
         self.may_change()?;
-        self.wait_for_objects();
+        self.wait_for_objects()?;
         loop {
             let entered = subvol.enter()?;
             // Read with the gate held: a copy of a subvolume above this one is counted

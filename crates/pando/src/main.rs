@@ -86,6 +86,9 @@ fn main() -> ExitCode {
     let is_daemon = matches!(cli.verb, Verb::Owner(_));
     log::start(if is_daemon { LevelFilter::INFO } else { LevelFilter::WARN }, cli.json);
     let mut output = Output::new(cli.json, cli.quiet);
+    if cli.json || cli.quiet {
+        session::set_quiet();
+    }
     let done = match cli.verb {
         Verb::Format(args) => verbs::format::run(&args, &mut output),
         Verb::Mount(args) => verbs::mount::run(&args, &mut output),

@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Connection, connect_or_spawn};
 use device::SystemClock;
@@ -9,7 +10,7 @@ use wire::{Answer, Body, Call, Failure, FailureKind};
 
 use crate::failure::{self, Result};
 use crate::output::Output;
-use crate::{mounts, spawn};
+use crate::{host, mounts, spawn};
 
 /// The target of a call: a volume, or a place in one.
 pub(crate) trait Target {
@@ -48,7 +49,22 @@ impl Target for PathBuf {
 
 /// Connects to the daemon of a volume, and starts one if there is none.
 fn open(volume: &Path) -> Result<Connection> {
-    connect_or_spawn(volume, &SystemClock::new(), &mut || spawn::owner(volume, &[]))
+    let spawn = &mut || spawn::owner(volume, &[]);
+    let connection = connect_or_spawn(volume, &SystemClock::new(), spawn)?;
+    if let Some(remark) = host::observed(volume)
+        && !QUIET.swap(true, Ordering::Relaxed)
+    {
+        Output::new(false, false).remark(&remark);
+    }
+    Ok(connection)
+}
+
+/// Whether remarks are for nobody (`--quiet`, `--json`), or were printed.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Prints no remarks about connections from now on.
+pub(crate) fn set_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
 }
 
 /// Runs work over a fresh connection, and again with the successor if the daemon left before the

@@ -277,6 +277,14 @@ impl<E: Engine> Durable for Journaled<E> {
         self.journal().log().refused()
     }
 
+    fn await_room(&self) -> Result<()> {
+        self.journal().log().await_room()
+    }
+
+    fn prove_owner(&self) -> Result<()> {
+        self.journal().log().prove_owner()
+    }
+
     fn close(&self) -> Result<()> {
         let (engine, journal) = (&self.engine, self.journal());
         {
@@ -290,7 +298,11 @@ impl<E: Engine> Durable for Journaled<E> {
         let mut state = engine.state().lock();
         let written = match engine.checkpoint_locked(&mut state) {
             // The log keeps the changes durable.
-            Err(error) if error.is_no_space() || engine.may_close_with_log(&state, &error) => {
+            Err(error)
+                if error.is_no_space()
+                    || engine.may_close_with_log(&state, &error)
+                    || journal.log().only_refuses() =>
+            {
                 tracing::warn!(%error, "closed with a log");
                 Ok(())
             }
@@ -300,6 +312,8 @@ impl<E: Engine> Durable for Journaled<E> {
             }
             failed => failed,
         };
+        drop(state);
+        journal.log().delete_trimmed();
         // If the checkpoint failed, committed changes are in the log alone.
         let closed = journal.log().close();
         written.and(closed)
@@ -311,6 +325,7 @@ impl<E: Engine> Maintain for Journaled<E> {
         let Some(mut state) = self.engine.state().try_lock() else { return Ok(false) };
         self.engine.checkpoint_locked(&mut state)?;
         drop(state);
+        self.journal().log().delete_trimmed();
         self.engine.after_checkpoint();
         Ok(true)
     }

@@ -44,6 +44,14 @@ impl<S: Over> Durable for S {
         self.below().refused_by_log()
     }
 
+    fn await_room(&self) -> Result<()> {
+        self.below().await_room()
+    }
+
+    fn prove_owner(&self) -> Result<()> {
+        self.below().prove_owner()
+    }
+
     fn close(&self) -> Result<()> {
         self.below().close()
     }

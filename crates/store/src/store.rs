@@ -109,10 +109,23 @@ pub trait Durable {
         Ok(())
     }
 
+    /// Returns when the buffer of the log has space for many records, so that the next commit waits
+    /// for none. For a caller that holds no lock. Only a log in a far store makes it wait.
+    fn await_room(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// How often a record was refused because the log has a disk of its own, which is full. Space
     /// on the disk of the rest of the store would not have helped.
     fn refused_by_log(&self) -> u64 {
         0
+    }
+
+    /// Fails if another process has taken the store over, as far as a request now can tell. For work
+    /// outside of the log that only the owner may do. Nothing is asked where no other process can
+    /// have the store open.
+    fn prove_owner(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Makes everything durable and refuses further commits. Called once, before the last drop; a

@@ -31,6 +31,7 @@ impl Upkeep {
     /// directory below. Snapshots of directories below stay, and are found by
     /// [`Ops::snapshot_list_all`].
     pub fn rmr(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> FsResult<RmrInfo> {
+        self.wait_for_objects()?;
         if self.trash.is_on() {
             let mut search = Search::default();
             let kept = self.searching(&mut search, || self.rmr_into_trash(caller, parent, name));

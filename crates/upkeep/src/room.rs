@@ -109,7 +109,8 @@ impl Upkeep {
     pub fn searching<T>(&self, search: &mut Search, run: impl Fn() -> FsResult<T>) -> FsResult<T> {
         loop {
             match run() {
-                Err(FsError::NoSpace) if self.relieve(search) => {}
+                // Where the object store is full, nothing that frees space can be made durable.
+                Err(FsError::NoSpace) if !self.objects_full() && self.relieve(search) => {}
                 result => return result,
             }
         }

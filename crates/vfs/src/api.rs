@@ -140,6 +140,17 @@ pub enum SyncScope {
     All,
 }
 
+/// What calls may wait for a far store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waits {
+    /// None: there is no such store.
+    No,
+    /// Those that make something durable.
+    Syncs,
+    /// These, and those that change something.
+    Changes,
+}
+
 /// Space and limits, as `statvfs` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatFs {
@@ -363,6 +374,12 @@ pub trait FileSystem: Send + Sync {
     /// ask again at every use, and a look-up may take as long as a search.
     fn is_volatile(&self, _node: NodeId) -> bool {
         false
+    }
+
+    /// What calls may now wait for that takes much longer than a disk: a front end serves those
+    /// by threads of their own, so that others are answered meanwhile.
+    fn waits(&self) -> Waits {
+        Waits::No
     }
 
     /// Whether making a directory there takes a snapshot. This needs all groups of the caller.

@@ -14,7 +14,7 @@ mod virtual_dirs;
 
 pub use api::{
     Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, WalkControl,
+    SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 pub use cancellation::{cancel, is_cancelled, with_cancellation};
 pub use observed::{Observed, Observer, Operation, Outcome};

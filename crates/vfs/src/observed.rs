@@ -12,7 +12,7 @@ use inode::{Attr, Caller, FsError, NodeId, SetAttr};
 
 use crate::{
     Allocate, DirEntry, Entry, FileSystem, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, WalkControl,
+    SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 
 /// The kinds of calls, as reports name them.
@@ -427,6 +427,10 @@ impl FileSystem for Observed {
 
     fn is_volatile(&self, node: NodeId) -> bool {
         self.inner.is_volatile(node)
+    }
+
+    fn waits(&self) -> Waits {
+        self.inner.waits()
     }
 
     fn takes_snapshots(&self, directory: NodeId) -> bool {

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use data::Data;
-use device::sync::RwLock;
-use device::{Blobs, Env};
+use device::Env;
+use device::sync::{Mutex, RwLock};
 use format::key::{self, Counter};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
 use format::volume::VolumeHeader;
@@ -27,11 +26,7 @@ use crate::own::{self, Own};
 use crate::slots::Slots;
 use crate::subvol::{Subvol, SubvolTable, VOLUME};
 use crate::view::View;
-use crate::{ObjectsStatus, OpenError, OpenOptions};
-
-/// How long the object store may refuse objects before changes wait: at most this much of
-/// acknowledged changes is not durable.
-const UNDURABLE_MAX: Duration = Duration::from_secs(5);
+use crate::{OpenError, OpenOptions};
 
 /// Called with each key and value of a range.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> FsResult<()>;
@@ -71,7 +66,9 @@ pub struct Core {
     shown: AtomicU64,
     closed: AtomicBool,
     /// Bytes of the volume in its object store, when they were last measured.
-    object_bytes: AtomicU64,
+    pub(crate) object_bytes: Mutex<Option<u64>>,
+    /// Changes of the object store when that was measured.
+    pub(crate) measured: AtomicU64,
     invalidate: RwLock<Option<Arc<dyn Invalidate>>>,
 }
 
@@ -89,7 +86,7 @@ impl Core {
         // Damage that the store works around: no changes are allowed, as in a read-only volume.
         let kept_from = match own.noted().told() {
             Some(told) if own::is_of_own(&store.unknown()) => Some(Arc::from(told)),
-            _ => store.read_only(),
+            _ => store.read_only().or_else(|| options.read_only_because.clone()),
         };
         let read_only = options.read_only || kept_from.is_some();
         if !read_only && let Err(error) = own.complete() {
@@ -103,7 +100,8 @@ impl Core {
         }
         let next_subvolume = read_counter(&*store, Counter::NextSubvolume).map_err(damaged)?;
         let data_options = data::Options { volume: header.volume_id, ..options.data.clone() };
-        let data = objects::open_data(&env, &*store, data_options, read_only)?;
+        let data =
+            objects::open_data(&env, &*store, data_options, (options.small_file_bytes, read_only))?;
         store.set_barrier(Arc::<Data>::clone(&data));
         data.set_relief(relief(&store));
         let index = options.index.clone().map(|index| {
@@ -128,7 +126,8 @@ impl Core {
             root: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            object_bytes: AtomicU64::new(0),
+            object_bytes: Mutex::default(),
+            measured: AtomicU64::new(0),
             invalidate: RwLock::new(None),
         };
         let subvol = core.subvol(SubvolId(root)).map_err(damaged)?;
@@ -184,47 +183,6 @@ impl Core {
     /// Makes everything durable that returned before the call.
     pub fn sync(&self) -> FsResult<()> {
         self.store.sync(self.store.last_commit()).map_err(from_store)
-    }
-
-    /// Waits while the object store has refused objects for so long that more changes would have
-    /// to wait to be durable. The caller holds nothing.
-    #[inline]
-    pub fn wait_for_objects(&self) {
-        if let Some(objects) = &self.env.objects {
-            objects.store.wait_out(UNDURABLE_MAX);
-        }
-    }
-
-    /// Bytes that the volume occupies where it is kept.
-    pub fn stored_bytes(&self, stats: &store::Stats) -> FsResult<u64> {
-        match &self.env.objects {
-            None => {
-                let data = self.data.disk_bytes().map_err(from_store)?;
-                Ok(stats.disk_bytes + stats.log_bytes + data)
-            }
-            Some(_) => Ok(self.object_bytes.load(Ordering::Relaxed)),
-        }
-    }
-
-    /// Asks the object store how many bytes it has of the volume, if it is in one: one request for
-    /// each thousand objects. Status reports the last answer, and so never waits for the store.
-    pub fn measure_objects(&self) -> FsResult<()> {
-        if let Some(objects) = &self.env.objects {
-            let bytes = objects.store.disk_bytes_all();
-            let bytes = bytes.map_err(|error| from_store(error.into()))?;
-            self.object_bytes.store(bytes, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// The state of the object store, if the volume is in one.
-    pub fn objects_status(&self) -> Option<ObjectsStatus> {
-        let objects = self.env.objects.as_ref()?;
-        let now = self.env.clock.monotonic();
-        let outage = objects.store.outage();
-        Some(ObjectsStatus {
-            waits: outage.map(|outage| (now.saturating_sub(outage.since), outage.why)),
-        })
     }
 
     /// Files of contents that free nothing, because they are not proven to be the segments that

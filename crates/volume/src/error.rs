@@ -12,6 +12,7 @@ pub fn from_store(error: store::Error) -> FsError {
         return FsError::NoSpace;
     }
     match error {
+        store::Error::Device(error) if error.is_interrupted() => FsError::Interrupted,
         store::Error::ReadOnly(why) => FsError::ReadOnly(why.to_string()),
         // Another host opened the volume: nothing more can be changed through this one.
         store::Error::Replaced(_) => FsError::ReadOnly(error.to_string()),

@@ -109,6 +109,8 @@ pub struct OpenOptions {
     pub durability: Durability,
     /// Whether changes are refused.
     pub read_only: bool,
+    /// Why they are, if that is not what the user chose.
+    pub read_only_because: Option<std::sync::Arc<str>>,
     /// When reading changes times.
     pub atime: Atime,
     /// Length of a segment of the log: what is reserved on disk at a time.
@@ -117,6 +119,11 @@ pub struct OpenOptions {
     pub checkpoint_bytes: u64,
     /// Most bytes that merges of the log-structured engine write in a second; 0: no bound.
     pub merge_bytes_per_second: u64,
+    /// Bytes up to which a file of a volume in an object store is stored in its records; `None`: the
+    /// default. Other volumes ignore it.
+    pub small_file_bytes: Option<u64>,
+    /// Least time between two commits to an object store. Other volumes ignore it.
+    pub commit_interval: std::time::Duration,
     /// Limits of file contents; the volume's id in them is set by `open`.
     pub data: data::Options,
     /// By how many records the tree of a snapshot or clone must differ from its source before it is
@@ -135,10 +142,13 @@ impl Default for OpenOptions {
             cache_bytes: 256 << 20,
             durability: Durability::Async,
             read_only: false,
+            read_only_because: None,
             atime: Atime::Relative,
             log_segment_bytes: engine.log_segment_bytes,
             checkpoint_bytes: engine.checkpoint_bytes,
             merge_bytes_per_second: 0,
+            small_file_bytes: None,
+            commit_interval: std::time::Duration::ZERO,
             data: data::Options::default(),
             prune_records: 4096,
             index: Some(search::index::IndexOptions::default()),
@@ -153,6 +163,10 @@ pub struct ObjectsStatus {
     /// How long changes have been waiting to become durable because the store does not accept
     /// objects, and its last error.
     pub waits: Option<(std::time::Duration, String)>,
+    /// Bytes that it has of the volume, as last measured.
+    pub bytes: Option<u64>,
+    /// How long commits to it took.
+    pub commits: device::TimeCounts,
 }
 
 /// What a volume reports about itself.

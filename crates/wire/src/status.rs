@@ -98,8 +98,17 @@ pub struct StoreStatus {
     pub bytes_out: u64,
     /// The cache on the host's disk, if there is one.
     pub cache: Option<StoreCache>,
-    /// Estimated price of a day, in millionths of a dollar.
-    pub day_microdollars: u64,
+    /// Seconds since the daemon opened it: the time of these counts.
+    pub seconds: u64,
+    /// Bytes that it has of the volume, as last measured.
+    pub stored_bytes: Option<u64>,
+    /// How many commits took up to how many milliseconds; `None`: longer than all others.
+    pub commit_times: Vec<(Option<u64>, u64)>,
+    /// Sum of the times of all commits, in microseconds.
+    pub commit_micros: u64,
+    /// For how many seconds other hosts have seen no sign of this daemon, if the next one is
+    /// overdue: they may replace it.
+    pub silent: Option<u64>,
     /// For how many seconds the store has failed requests, and why.
     pub unreachable: Option<(u64, String)>,
     /// For how many seconds changes have waited to become durable, and why.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use data::Options;
 use store::{Durable, TreeId};
 use testing::run::{Context, for_seeds, rounds};
-use testing::{Call, FarBlobs, MemStore, Mishap};
+use testing::{Call, FarBlobs, Fault, FaultOn, MemStore, Mishap, Op};
 
 use crate::model::random_op;
 use crate::support::{
@@ -248,4 +248,50 @@ fn objects_shrink_when_contents_are_removed() {
     let after = bytes(&objects);
     assert!(after * 2 < before, "{after} of {before} bytes are left, and 1/4 is live");
     opened(&volume, volume.store.after_crash(), objects.copy(), 2).verify();
+}
+
+/// What was written is acknowledged, so a full disk of the host keeps no segment from becoming an
+/// object: not even its footer needs space there.
+#[test]
+fn a_full_disk_of_the_host_delays_no_sync() {
+    let mut volume = fresh(7);
+    let objects = volume.objects.clone().unwrap();
+    for mishap in [None, Some(Mishap::LostAnswer), Some(Mishap::LostRequest)] {
+        volume.write(32, 1, 0, &pattern(5, 50_001)).unwrap();
+        volume.sim.device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).forever());
+        if let Some(mishap) = mishap {
+            objects.order(Call::Make, "", mishap);
+            volume.data.sync().unwrap_err();
+        }
+        volume.data.sync().unwrap();
+        volume.sim.device.clear_faults();
+        volume.sync().unwrap();
+        assert_eq!(volume.data.unsynced_bytes(), 0);
+        volume.verify();
+        opened(&volume, volume.store.after_crash(), objects.copy(), 9).verify();
+    }
+}
+
+/// A process that was replaced may rewrite a segment after all, if it paused at the right moment:
+/// the new owner finds what it made.
+#[test]
+fn a_segment_that_a_replaced_process_rewrote_is_found() {
+    let mut old = fresh(8);
+    let objects = old.objects.clone().unwrap();
+    for ino in 1..20 {
+        old.write(32, ino, 0, &pattern(ino, 30_000)).unwrap();
+    }
+    old.sync().unwrap();
+    for ino in 1..20 {
+        if ino % 4 != 0 {
+            old.release(32, ino).unwrap();
+        }
+    }
+    old.sync().unwrap();
+    let new = opened(&old, old.store.after_crash(), Arc::clone(&objects), 2);
+    let before = objects.objects();
+    old.clean(true).unwrap();
+    let gone = before.keys().filter(|name| !objects.objects().contains_key(*name)).count();
+    assert!(gone > 0, "segments are rewritten");
+    new.verify();
 }

@@ -2,7 +2,6 @@
 //! that changes the store: another host then finds a state that the volume went through, at least
 //! the last that was synced. And: what is refused, and what an outage of the store does.
 
-use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,13 +20,13 @@ use crate::script::{Script, States, Step, check_state, options, scale};
 use crate::subject::{Base, FsSubject};
 use crate::support::refused;
 
-const URL: &str = "s3://bucket/prefix";
-const ROOT: NodeId = NodeId::ROOT;
+pub(crate) const URL: &str = "s3://bucket/prefix";
+pub(crate) const ROOT: NodeId = NodeId::ROOT;
 /// Operations of one script.
 const STEPS: u64 = 120;
 
 /// An environment with an object store, on a host that has nothing.
-fn env_of(sim: &SimEnv, far: &Arc<FarBlobs>) -> Env {
+pub(crate) fn env_of(sim: &SimEnv, far: &Arc<FarBlobs>) -> Env {
     let env = sim.env();
     let blobs = Arc::<FarBlobs>::clone(far);
     Env { objects: Some(Objects::new(blobs, Arc::clone(&env.clock))), ..env }
@@ -42,14 +41,14 @@ fn format_options() -> FormatOptions {
     }
 }
 
-fn formatted() -> Arc<FarBlobs> {
+pub(crate) fn formatted() -> Arc<FarBlobs> {
     let far = FarBlobs::new();
     Fs::format(&env_of(&sim_env(1), &far), &format_options()).expect("an empty store");
     far
 }
 
 /// Opens the volume on a host that may have a directory for it.
-fn try_open(sim: &SimEnv, far: &Arc<FarBlobs>) -> Result<Arc<Fs>, OpenError> {
+pub(crate) fn try_open(sim: &SimEnv, far: &Arc<FarBlobs>) -> Result<Arc<Fs>, OpenError> {
     let env = env_of(sim, far);
     if !fs::is_volume(&*env.device)? {
         fs::make_host(&*env.device, &**far, URL)?;
@@ -58,18 +57,18 @@ fn try_open(sim: &SimEnv, far: &Arc<FarBlobs>) -> Result<Arc<Fs>, OpenError> {
 }
 
 /// Opens the volume on a new host.
-fn open(far: &Arc<FarBlobs>) -> Arc<Fs> {
+pub(crate) fn open(far: &Arc<FarBlobs>) -> Arc<Fs> {
     try_open(&sim_env(9), far).expect("a volume")
 }
 
-fn make(fs: &Fs, name: &str, contents: &[u8]) -> NodeId {
+pub(crate) fn make(fs: &Fs, name: &str, contents: &[u8]) -> NodeId {
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let node = fs.mknod(&Caller::root(), ROOT, name.as_bytes(), &new).expect("made").node;
     fs.write(&Caller::root(), node, 0, contents).expect("written");
     node
 }
 
-fn read(fs: &Fs, name: &str) -> fs::FsResult<Vec<u8>> {
+pub(crate) fn read(fs: &Fs, name: &str) -> fs::FsResult<Vec<u8>> {
     let node = fs.lookup(&Caller::root(), ROOT, name.as_bytes())?.node;
     let size = fs.getattr(&Caller::root(), node)?.size;
     let mut bytes = vec![0; size as usize];
@@ -348,53 +347,48 @@ fn damage_of_an_object_is_named() {
     }
 }
 
-/// While the store accepts nothing, reads continue, a sync waits, and after some time changes do.
-/// Nothing is lost, and `status` says since when.
+/// A host that was replaced rewrites no objects of contents, and deletes none.
 #[test]
-fn an_outage_makes_changes_wait_and_loses_nothing() {
+fn a_replaced_host_rewrites_nothing() {
     let far = formatted();
-    let sim = sim_env(6);
-    let fs = try_open(&sim, &far).expect("a volume");
-    make(&fs, "before", &noise(1, 100_000));
-    fs.sync().expect("synced");
-    far.take_nothing(Some(ErrorKind::TimedOut));
-    let node = make(&fs, "during", &noise(2, 100_000));
-    device::scope(|scope| {
-        let syncing = scope.spawn(|| fs.fsync(node, SyncScope::All));
-        while fs.status().expect("status").objects.expect("a store").waits.is_none() {
-            device::yield_now();
-        }
-        assert_eq!(read(&fs, "before").expect("it is there"), noise(1, 100_000));
-        let (_, why) = fs.status().unwrap().objects.unwrap().waits.expect("it waits");
-        assert!(why.contains("create"), "{why}");
-        while fs
-            .status()
-            .unwrap()
-            .objects
-            .unwrap()
-            .waits
-            .is_none_or(|it| it.0 < Duration::from_secs(6))
-        {
-            sim.clock.advance(Duration::from_secs(1));
-        }
-        let made = Arc::new(AtomicU64::new(0));
-        let (of_thread, fs) = (Arc::clone(&made), &fs);
-        let changing = scope.spawn(move || {
-            make(fs, "waits", b"");
-            of_thread.store(1, Ordering::SeqCst);
-        });
-        for _ in 0..1000 {
-            device::yield_now();
-        }
-        assert_eq!(made.load(Ordering::SeqCst), 0, "a change waits");
-        far.take_nothing(None);
-        syncing.join().expect("it ends").expect("synced");
-        changing.join().expect("it ends");
-    });
-    assert_eq!(fs.status().unwrap().objects.unwrap().waits, None);
-    let left = far.copy();
-    drop(fs);
-    assert_eq!(read(&open(&left), "during").expect("synced"), noise(2, 100_000));
+    let sim = sim_env(9);
+    let first = try_open(&sim, &far).expect("a volume");
+    for file in 0..20 {
+        make(&first, &format!("{file}"), &noise(file, 200_000));
+    }
+    first.sync().expect("synced");
+    for file in (0..20).filter(|file| file % 3 != 0) {
+        first.unlink(&Caller::root(), ROOT, format!("{file}").as_bytes()).expect("removed");
+    }
+    // The inodes are removed, and that is durable; the pages are not freed yet.
+    for _ in 0..20 {
+        first.background_step(1000).expect("a step");
+    }
+    first.sync().expect("synced");
+    let contents = |far: &FarBlobs| -> Vec<String> {
+        let names = far.objects().into_keys();
+        names.filter(|name| name.starts_with("data/sealed/")).collect()
+    };
+    let before = contents(&far);
+    let copy = far.copy();
+    let second = try_open(&sim_env(10), &far).expect("a volume");
+    for _ in 0..1000 {
+        sim.clock.advance(Duration::from_secs(10));
+        first.background_step(1000).map(drop).unwrap_or_default();
+    }
+    assert_eq!(contents(&far), before, "the replaced host changed nothing");
+    drop(first);
+    for file in (0..20).step_by(3) {
+        assert_eq!(read(&second, &format!("{file}")).expect("it is there"), noise(file, 200_000));
+    }
+    // Otherwise the test shows nothing.
+    let sim = sim_env(11);
+    let alone = try_open(&sim, &copy).expect("a volume");
+    for _ in 0..1000 {
+        sim.clock.advance(Duration::from_secs(10));
+        alone.background_step(1000).expect("a step");
+    }
+    assert_ne!(contents(&copy), before, "an owner rewrites");
 }
 
 /// A host that was replaced adds nothing, and what it had made durable is there.
@@ -425,6 +419,26 @@ fn a_replaced_host_changes_nothing_more() {
     third.close().expect("closed");
     drop(third);
     check_whole(&far, "after a replacement");
+}
+
+/// The bytes in the store are asked for again only if the volume changed: each time costs requests.
+#[test]
+fn an_idle_volume_is_not_measured_again() {
+    let far = formatted();
+    let fs = open(&far);
+    let bytes = |fs: &Fs| fs.status().expect("status").objects.expect("a store").bytes;
+    assert_eq!(bytes(&fs), None, "it was not asked for yet");
+    fs.measure_objects().expect("measured");
+    let before = bytes(&fs).expect("measured");
+    far.put("somebody", &[0; 1000]);
+    fs.measure_objects().expect("measured");
+    assert_eq!(bytes(&fs), Some(before), "no request was sent");
+    make(&fs, "file", &noise(1, 100_000));
+    fs.sync().expect("synced");
+    fs.measure_objects().expect("measured");
+    assert!(bytes(&fs).expect("measured") > before + 100_000);
+    let commits = fs.status().expect("status").objects.expect("a store").commits;
+    assert!(commits.classes.iter().sum::<u64>() > 0, "commits are timed");
 }
 
 /// A directory that has the objects of a volume is no volume directory.

@@ -4,7 +4,7 @@
 //! 2. Each thread reads one request at a time into a buffer of its own, answers it, and reads the
 //!    next: the kernel passes every request to one reader.
 //!    What may take as long as a search is handed to threads of its own (`slow`), and so is what
-//!    waits until the kernel has written dirty pages.
+//!    waits until the kernel has written dirty pages, or for an object store.
 //! 3. ENODEV means that the file system is unmounted and that the last request was answered.
 
 use std::io::{self, IoSlice};
@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vfs::Waits;
 
 use super::clone_channel::clone_channel;
 use super::numbers::{
@@ -173,15 +174,21 @@ impl Session for KernelSession {
                 self.channel.try_clone()?
             });
         }
-        let queues = Queues::default();
+        let queues =
+            Queues { slow: Queue::default(), seeks: Queue::default(), waits: Queue::of_waiting() };
         let shares = Shares::new(channels.len() + 1);
         device::scope(|scope| {
             let (queues, adapter, agreed) = (&queues, &*self.adapter, self.agreed);
             let shares = &shares;
             let turns = &*self.turns;
             let mut result = Ok(());
-            for (name, queue) in [("fuse-slow", &queues.slow), ("fuse-seek", &queues.seeks)] {
-                for _ in 0..slow::THREADS {
+            let waiting = if adapter.waits() == Waits::No { 0 } else { slow::WAITING };
+            for (name, queue, threads) in [
+                ("fuse-slow", &queues.slow, slow::THREADS),
+                ("fuse-seek", &queues.seeks, slow::THREADS),
+                ("fuse-wait", &queues.waits, waiting),
+            ] {
+                for _ in 0..threads {
                     let serve = move || serve_slow(adapter, agreed, queue);
                     result = result.and(device::spawn_in(scope, name, serve).map(|_| ()));
                 }
@@ -206,19 +213,21 @@ impl Session for KernelSession {
             }
             queues.slow.end();
             queues.seeks.end();
+            queues.waits.end();
             result
         })
     }
 }
 
 /// Requests that the reading threads do not serve themselves.
-#[derive(Default)]
 struct Queues {
     /// Those that may take as long as a search.
     slow: Queue,
     /// Those that wait until the kernel has written dirty pages: that takes requests for which the
     /// reading threads must be free.
     seeks: Queue,
+    /// Those that may wait for a far store.
+    waits: Queue,
 }
 
 /// One thread that serves.
@@ -254,6 +263,11 @@ impl<'a> Worker<'a> {
             let share = match Request::parse(message) {
                 Some(request) if request.opcode == op::INTERRUPT => {
                     self.queues.slow.interrupt(&request);
+                    self.queues.waits.interrupt(&request);
+                    continue;
+                }
+                Some(request) if slow::may_wait(self.adapter, &request) => {
+                    self.queues.waits.put(&request, message, channel);
                     continue;
                 }
                 Some(request) if slow::is_slow(self.adapter, &request) => {

@@ -2,6 +2,8 @@
 //! They have threads of their own, so that the threads that serve all other requests continue. No
 //! user has more than a few of them at a time, one is reserved for root, and an interrupted request
 //! is cancelled.
+//!
+//! Another such queue has the requests that may wait for an object store.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -12,6 +14,7 @@ use super::numbers::op;
 use super::request::Request;
 use crate::adapter::Adapter;
 use device::sync::{Condvar, Mutex};
+use vfs::Waits;
 
 /// Threads for them.
 pub(super) const THREADS: usize = 4;
@@ -19,6 +22,8 @@ pub(super) const THREADS: usize = 4;
 const THREADS_A_USER: usize = 2;
 /// How many of them serve users other than root at a time.
 const THREADS_OF_USERS: usize = THREADS - 1;
+/// Threads for requests that may wait for a far store. They mostly wait, so many cost little.
+pub(super) const WAITING: usize = 16;
 /// Most remembered interruptions of requests that are not queued here: far more than the requests
 /// that can have been read and not yet queued.
 const REMEMBERED: usize = 1024;
@@ -34,9 +39,19 @@ pub(super) struct Slow {
     user: u32,
 }
 
+/// How many threads of a queue may serve at a time.
+struct Most {
+    /// Requests of one user.
+    a_user: usize,
+    /// Requests of users other than root.
+    of_users: usize,
+    /// Requests that were not cancelled. What is left serves those that were.
+    waited_for: usize,
+}
+
 /// Requests that wait for a thread.
-#[derive(Default)]
 pub(super) struct Queue {
+    most: Most,
     state: Mutex<SlowQueue>,
     changed: Condvar,
 }
@@ -68,7 +83,58 @@ pub(super) fn is_slow(adapter: &Adapter, request: &Request<'_>) -> bool {
     }
 }
 
+impl Default for Queue {
+    /// For `THREADS` threads.
+    fn default() -> Queue {
+        let (a_user, of_users) = (THREADS_A_USER, THREADS_OF_USERS);
+        Queue::of(Most { a_user, of_users, waited_for: THREADS })
+    }
+}
+
+/// Whether a request may wait for a far store now.
+pub(super) fn may_wait(adapter: &Adapter, request: &Request<'_>) -> bool {
+    match (adapter.waits(), request.opcode) {
+        (Waits::No, _) => false,
+        (_, op::FSYNC | op::FSYNCDIR) => true,
+        (Waits::Syncs, _) => false,
+        (Waits::Changes, opcode) => is_change(opcode),
+    }
+}
+
+fn is_change(opcode: u32) -> bool {
+    matches!(
+        opcode,
+        op::SETATTR
+            | op::SYMLINK
+            | op::MKNOD
+            | op::MKDIR
+            | op::UNLINK
+            | op::RMDIR
+            | op::RENAME
+            | op::RENAME2
+            | op::LINK
+            | op::CREATE
+            | op::TMPFILE
+            | op::WRITE
+            | op::FALLOCATE
+            | op::COPY_FILE_RANGE
+            | op::SETXATTR
+            | op::REMOVEXATTR
+    )
+}
+
 impl Queue {
+    fn of(most: Most) -> Queue {
+        Queue { most, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// For `WAITING` threads and requests that may wait for hours. One thread serves only those
+    /// that nobody waits for any more: so that a caller that is killed is let go.
+    pub(super) fn of_waiting() -> Queue {
+        let waited_for = WAITING - 1;
+        Queue::of(Most { a_user: waited_for - 2, of_users: waited_for - 1, waited_for })
+    }
+
     /// Queues a request for a thread. If its interruption came earlier, it is cancelled.
     pub(super) fn put(&self, request: &Request<'_>, message: &[u8], channel: &Arc<OwnedFd>) {
         let slow = Slow {
@@ -126,8 +192,9 @@ impl Queue {
             let users = state.served.iter().filter(|(_, user, _)| *user != 0).count();
             let next = state.waiting.iter().position(|slow| {
                 let own = state.served.iter().filter(|(_, user, _)| *user == slow.user).count();
-                let is_free = slow.user == 0 || users < THREADS_OF_USERS;
-                (is_free && own < THREADS_A_USER) || slow.cancel.load(Ordering::Relaxed)
+                let is_free = slow.user == 0 || users < self.most.of_users;
+                let is_free = is_free && state.served.len() < self.most.waited_for;
+                (is_free && own < self.most.a_user) || slow.cancel.load(Ordering::Relaxed)
             });
             if let Some(slow) = next.and_then(|at| state.waiting.remove(at)) {
                 state.served.push((slow.unique, slow.user, Arc::clone(&slow.cancel)));
@@ -231,6 +298,22 @@ mod tests {
         assert_eq!(numbers, [2, 4, 6, 12], "the fourth thread serves root");
         queue.done(&taken[0]);
         assert_eq!(queue.take().map(|slow| slow.unique), Some(8));
+        queue.end();
+    }
+
+    /// However many requests wait for a far store, one that nobody waits for any more is served.
+    #[test]
+    fn waiting_requests_leave_a_thread_to_those_that_were_given_up() {
+        let queue = Queue::of_waiting();
+        for unique in (2..100).step_by(2) {
+            put(&queue, unique, (unique % 3) as u32);
+        }
+        let taken: Vec<Slow> = (1..WAITING).filter_map(|_| queue.take()).collect();
+        assert_eq!(taken.len(), WAITING - 1);
+        interrupt(&queue, 98);
+        assert_eq!(queue.take().map(|slow| slow.unique), Some(98));
+        queue.done(&taken[0]);
+        assert!(queue.take().is_some(), "another waits");
         queue.end();
     }
 

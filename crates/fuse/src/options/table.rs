@@ -13,6 +13,10 @@ use super::{Atime, MountOptions};
 const THREADS_MAX: usize = 64;
 /// Longest accepted time-out, in seconds: a year.
 const TIMEOUT_SECONDS_MAX: f64 = 31_536_000.0;
+/// Largest file that may be stored with its name: records of it are in memory until a checkpoint.
+const SMALL_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Longest time between two commits: what is not synced becomes durable after as much.
+const COMMIT_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// Where help texts begin.
 const HELP_COLUMN: usize = 26;
 
@@ -127,6 +131,16 @@ const TABLE: &[Row] = &[
             Value("SIZE", |o, value| some(&mut o.merge_bytes_per_second, value)),
         )],
         help: "most bytes per second that merges of --engine lsm write",
+        remount: false,
+    },
+    Row {
+        options: &[("small-files", Value("SIZE", small_files))],
+        help: "files that are stored with their names, in an object store",
+        remount: false,
+    },
+    Row {
+        options: &[("commit-interval", Value("SECONDS", commit_interval))],
+        help: "least time between two commits to an object store",
         remount: false,
     },
     Row {
@@ -275,6 +289,17 @@ fn entry_timeout(options: &mut MountOptions, value: &str) -> Result<(), &'static
 fn threads(options: &mut MountOptions, value: &str) -> Result<(), &'static str> {
     let threads = value.parse().ok().filter(|n| (1..=THREADS_MAX).contains(n));
     set(&mut options.threads, threads.ok_or("a number from 1 to 64"))
+}
+
+fn small_files(options: &mut MountOptions, value: &str) -> Result<(), &'static str> {
+    let bytes = inode::parse_bytes(value).filter(|bytes| *bytes <= SMALL_FILE_BYTES_MAX);
+    set(&mut options.small_file_bytes, bytes.map(Some).ok_or("a number of bytes, at most 1M"))
+}
+
+fn commit_interval(options: &mut MountOptions, value: &str) -> Result<(), &'static str> {
+    let interval = seconds(value).ok().filter(|interval| *interval <= COMMIT_INTERVAL_MAX);
+    let wrong = "a time in seconds, at most 5";
+    set(&mut options.commit_interval, interval.map(Some).ok_or(wrong))
 }
 
 fn snapshot_inodes(options: &mut MountOptions, value: &str) -> Result<(), &'static str> {

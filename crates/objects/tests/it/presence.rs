@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::sync::Mutex;
-use device::{Blobs, Clock, Timestamp};
+use device::{Blobs, Clock, Device, Result, Timestamp};
 use objects::{Holder, Presence, Verdict};
 use testing::{Call, FarBlobs, Mishap, SimClock};
 
@@ -194,5 +194,152 @@ fn failed_signs_are_followed_by_others() {
             presence.withdraw().unwrap();
             assert!(far.objects().is_empty(), "{call:?} {mishap:?}");
         }
+    }
+}
+
+/// Objects of a store that takes its time: each request takes as long as ordered, by a clock that
+/// others read.
+struct Slow {
+    far: Arc<FarBlobs>,
+    clock: Arc<SimClock>,
+    takes: Mutex<Duration>,
+    requests: Mutex<Vec<&'static str>>,
+}
+
+impl Slow {
+    fn new() -> Arc<Slow> {
+        let (far, clock) = (FarBlobs::new(), Arc::new(SimClock::new()));
+        let (takes, requests) = (Mutex::new(Duration::ZERO), Mutex::default());
+        Arc::new(Slow { far, clock, takes, requests })
+    }
+
+    fn take(&self, what: &'static str) -> &FarBlobs {
+        self.requests.lock().push(what);
+        let takes = *self.takes.lock();
+        self.clock.advance(takes);
+        &self.far
+    }
+}
+
+impl Blobs for Slow {
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        self.take("create").create(name, bytes)
+    }
+
+    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> Result<bool> {
+        self.far.adopt(name, device, path)
+    }
+
+    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.far.read_at(name, buffer, offset)
+    }
+
+    fn length(&self, name: &str) -> Result<Option<u64>> {
+        self.take("length").length(name)
+    }
+
+    /// The answer is of when the request arrives.
+    fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let names = self.far.list(prefix);
+        self.take("list");
+        names
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        self.far.delete(name)
+    }
+
+    fn delete_all(&self, names: &[String]) -> Result<()> {
+        self.take("delete").delete_all(names)
+    }
+
+    fn punch(&self, name: &str, offset: u64, length: u64) -> Result<bool> {
+        self.far.punch(name, offset, length)
+    }
+
+    fn disk_bytes(&self, name: &str) -> Result<u64> {
+        self.far.disk_bytes(name)
+    }
+}
+
+/// An owner knows by its own clock when others see no sign of it, also while a request has no
+/// answer.
+#[test]
+fn an_owner_knows_that_its_sign_is_overdue() {
+    let slow = Slow::new();
+    let (blobs, clock): (Arc<dyn Blobs>, _) = (slow.clone(), slow.clock.clone());
+    let presence =
+        Presence::announce(blobs, VOLUME, [7; 16], holder("one.example"), PERIOD, clock).unwrap();
+    slow.clock.advance(PERIOD);
+    assert_eq!(presence.overdue(), None);
+    slow.far.take_nothing(Some(std::io::ErrorKind::TimedOut));
+    presence.beat().unwrap_err();
+    slow.clock.advance(PERIOD);
+    assert_eq!(presence.overdue(), Some(PERIOD * 2));
+    slow.far.take_nothing(None);
+    // It counts from when the request was sent: the sign may have appeared right then.
+    *slow.takes.lock() = PERIOD * 2;
+    presence.beat().unwrap();
+    assert_eq!(presence.overdue(), Some(PERIOD * 2));
+    *slow.takes.lock() = Duration::ZERO;
+    presence.beat().unwrap();
+    assert_eq!(presence.overdue(), None);
+}
+
+/// While the store is slow, an owner only gives signs: what could be done later would delay them.
+#[test]
+fn a_slow_store_delays_no_sign() {
+    let slow = Slow::new();
+    let (blobs, clock): (Arc<dyn Blobs>, _) = (slow.clone(), slow.clock.clone());
+    let presence =
+        Presence::announce(blobs, VOLUME, [7; 16], holder("one.example"), PERIOD, clock).unwrap();
+    slow.requests.lock().clear();
+    *slow.takes.lock() = PERIOD;
+    for _ in 0..3 {
+        assert!(!presence.was_cleared().unwrap());
+        presence.beat().unwrap();
+    }
+    // The first look finds out that the store is slow.
+    assert_eq!(*slow.requests.lock(), ["length", "create", "create", "create"]);
+    assert_eq!(slow.far.objects().len(), 4);
+    *slow.takes.lock() = Duration::ZERO;
+    presence.beat().unwrap();
+    assert_eq!(slow.far.objects().len(), 1, "what was left is deleted");
+    assert!(!presence.was_cleared().unwrap());
+}
+
+/// An observer of a slow store looks once more after its time: its last answer may be of long
+/// before.
+#[test]
+fn a_slow_store_makes_nobody_look_dead() {
+    let slow = Slow::new();
+    let presence = announce(&slow.far, 7, "one.example");
+    // Every request takes longer than an observer watches, and the process gives signs meanwhile.
+    *slow.takes.lock() = PERIOD * 4;
+    let beating = Meanwhile { clock: SimClock::new(), run: |_| presence.beat().unwrap() };
+    let clock = Both { own: beating, shared: slow.clock.clone() };
+    let verdict = Presence::watch(&*slow, VOLUME, &clock).unwrap();
+    let Verdict::Alive(sign) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(sign.holder.unwrap().host, "one.example");
+}
+
+/// The time of a store's clock, and what happens elsewhere at each sleep.
+struct Both<F: Fn(Duration) + Send + Sync> {
+    own: Meanwhile<F>,
+    shared: Arc<SimClock>,
+}
+
+impl<F: Fn(Duration) + Send + Sync> Clock for Both<F> {
+    fn now(&self) -> Timestamp {
+        self.shared.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.shared.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.shared.sleep(duration);
+        self.own.sleep(duration);
     }
 }

@@ -14,5 +14,5 @@ pub fn fsync(fs: &Ops, node: NodeId, _scope: SyncScope) -> FsResult<()> {
         let tree = fs.subvol_of(node)?.tree();
         fs.data.note_fsync(data::FileRef { tree, ino: node.ino().0 });
     }
-    fs.sync()
+    fs.sync_for_caller()
 }

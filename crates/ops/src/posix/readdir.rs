@@ -263,7 +263,7 @@ fn note_read(
     };
     let wanted = fs.options.atime == Atime::Relative
         && super::read::is_stale(record.atime, record.mtime, record.ctime, now);
-    if !wanted || subvol.read_only || fs.options.read_only {
+    if !wanted || subvol.read_only || fs.options.read_only || fs.changes_wait() {
         return;
     }
     let Ok(entered) = fs.enter(subvol) else { return };

@@ -111,8 +111,10 @@ impl Admin {
         ledger
     }
 
-    /// The ledger, for a caller that makes subvolumes: bounds hold for it.
+    /// The ledger, for a caller that makes subvolumes: bounds hold for it, and in an outage of the
+    /// object store it waits before it holds anything.
     pub(crate) fn lock_for(&self, fs: &Ops, caller: &Caller) -> FsResult<MutexGuard<'_, Ledger>> {
+        fs.wait_for_objects()?;
         let mut ledger = self.lock();
         ledger.shares.get_mut().begin_for(fs, caller)?;
         Ok(ledger)

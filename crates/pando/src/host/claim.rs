@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex};
-use device::{Device, Env, Thread};
+use device::{Clock, Device, Env, Thread};
 use nix::unistd::{Uid, User};
 use objects::{Holder, Presence, Sign, Verdict};
 use wire::{Failure, FailureKind};
@@ -63,28 +63,45 @@ impl Claim {
         let mut opening = [0; 16];
         env.random.fill(&mut opening);
         remember(&*env.device, opening).map_err(|error| of_store(&store.location, &error))?;
-        let (blobs, clock) = (Arc::clone(&store.blobs), Arc::clone(&env.clock));
+        let (blobs, clock) = (Arc::clone(&store.soon), Arc::clone(&env.clock));
         let holder = holder(env);
         let presence = Presence::announce(blobs, volume, opening, holder, PERIOD, clock);
-        let presence = presence.map_err(failed)?;
-        if let Err(failure) = alone(store, &presence, &before) {
-            // After an error of this, too, later openings only wait.
-            presence.withdraw().unwrap_or_default();
-            return Err(failure);
+        // From the first sign on the next ones follow, however long the store takes to answer what
+        // is asked meanwhile.
+        let claim = Claim::begin(presence.map_err(failed)?, &env.clock)?;
+        match alone(store, &claim.presence, &before) {
+            Ok(()) => Ok(claim),
+            Err(failure) => {
+                // After an error of this, too, later openings only wait.
+                claim.withdraw();
+                Err(failure)
+            }
         }
+    }
+
+    /// Starts to repeat an announcement.
+    fn begin(presence: Presence, clock: &Arc<dyn Clock>) -> Result<Claim> {
         let (presence, ending) = (Arc::new(presence), Arc::new(Ending::default()));
         let thread = device::spawn("presence", {
             let (presence, ending) = (Arc::clone(&presence), Arc::clone(&ending));
-            move || repeat(&presence, &ending)
+            let clock = Arc::clone(clock);
+            move || repeat(&presence, &*clock, &ending)
         });
         match thread {
             Ok(thread) => Ok(Claim { presence, ending, thread }),
             Err(error) => {
-                withdraw(presence);
+                withdraw(&presence);
                 let message = format!("cannot start a thread: {error}");
                 Err(Failure::new(FailureKind::Other, message))
             }
         }
+    }
+
+    /// A function that says for how long other hosts have seen no sign of this daemon, if the next
+    /// one is overdue.
+    pub(crate) fn overdue(&self) -> impl Fn() -> Option<Duration> + Send + Sync + use<> {
+        let presence = Arc::clone(&self.presence);
+        move || presence.overdue()
     }
 
     /// Withdraws it: the volume is closed.
@@ -93,13 +110,12 @@ impl Claim {
         *ending.ends.lock() = true;
         ending.changed.notify_all();
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        withdraw(presence);
+        withdraw(&presence);
     }
 }
 
 /// Withdraws an announcement whose thread has ended.
-fn withdraw(presence: Arc<Presence>) {
-    let presence = Arc::into_inner(presence).expect("invariant: its thread has ended");
+fn withdraw(presence: &Presence) {
     if let Err(error) = presence.withdraw() {
         tracing::warn!(%error, "the next opening on another host waits some seconds");
     }
@@ -116,19 +132,12 @@ fn alone(store: &Store, presence: &Presence, before: &BTreeSet<[u8; 16]>) -> Res
     presence.clear_others().map_err(failed)
 }
 
-/// Repeats an announcement until it ends.
-fn repeat(presence: &Presence, ending: &Ending) {
+/// Repeats an announcement until it ends: once a period, counted from the start of each.
+fn repeat(presence: &Presence, clock: &dyn Clock, ending: &Ending) {
     let mut failed = false;
-    let mut ends = ending.ends.lock();
-    loop {
-        if !*ends {
-            ending.changed.wait_for(&mut ends, PERIOD);
-        }
-        if *ends {
-            return;
-        }
-        // Not under the lock: the store may take long to answer.
-        drop(ends);
+    let mut next = clock.monotonic() + PERIOD;
+    while ending.wait_until(clock, next) {
+        next = clock.monotonic() + PERIOD;
         if presence.was_cleared().unwrap_or(false) {
             tracing::warn!(
                 "another host has taken the volume over: this daemon announces it no more"
@@ -143,7 +152,24 @@ fn repeat(presence: &Presence, ending: &Ending) {
                 failed = true;
             }
         }
-        ends = ending.ends.lock();
+        if let Some(silent) = presence.overdue() {
+            let seconds = silent.as_secs();
+            tracing::warn!(seconds, "other hosts see no sign of this daemon, and may replace it");
+        }
+    }
+}
+
+impl Ending {
+    /// Waits; `false` if it ends before.
+    fn wait_until(&self, clock: &dyn Clock, until: Duration) -> bool {
+        let mut ends = self.ends.lock();
+        loop {
+            let left = until.saturating_sub(clock.monotonic());
+            if *ends || left.is_zero() {
+                return !*ends;
+            }
+            self.changed.wait_for(&mut ends, left);
+        }
     }
 }
 
@@ -198,7 +224,8 @@ fn holder(env: &Env) -> Holder {
     }
 }
 
-fn host_name() -> String {
+/// The name of this host.
+pub(super) fn host_name() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname");
     read.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }

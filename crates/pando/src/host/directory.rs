@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::{Device, Env, LocalDevice, Objects};
+use nix::unistd::{Uid, User};
 use objects::{Location, Probe, Seams, Settings};
 use wire::{Failure, FailureKind};
 
-use super::store::{of_store, parse};
+use super::claim;
+use super::store::{SERVER, of_store, parse, server_of};
 use crate::environment::HOST_DIRECTORY;
 use crate::failure::{self, Result};
 use crate::place::is_volume;
@@ -73,6 +75,9 @@ fn host_in(location: &Location, blobs: &dyn device::Blobs, device: &LocalDevice)
         fs::OpenError::Device(error) => of_store(location, &error),
         other => failure::open(Path::new(&location.to_string()), &other),
     })?;
+    let server = server_of(location).map_err(|error| of_store(location, &error))?;
+    let noted = device.create(SERVER).and_then(|file| file.write_at(server.as_bytes(), 0));
+    noted.map_err(|error| of_store(location, &error))?;
     // Every user may reach the socket, and only the owner may list or read the directory.
     device.set_mode(0o711).map_err(|error| of_store(location, &error))
 }
@@ -139,7 +144,22 @@ fn make_directory(path: &Path) -> Result<()> {
 fn path_of(location: &Location) -> Result<PathBuf> {
     let identity = location.identity(&Settings::default(), &Seams::system());
     let identity = identity.map_err(|error| of_store(location, &error))?;
+    // Hosts may share a home directory.
+    let identity = format!("{identity} on {}", machine());
     Ok(base()?.join(name_of(&location.to_string(), &identity)))
+}
+
+/// What distinguishes this host from others: its machine id, or its name if it has none.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let id = read("/etc/machine-id").map(|id| id.trim().to_owned());
+    id.filter(|id| !id.is_empty() && id != "uninitialized").unwrap_or_else(claim::host_name)
+}
+
+/// The home directory of this user in the user database, for a process without `HOME`.
+fn home_of_user() -> Option<PathBuf> {
+    let user = User::from_uid(Uid::effective()).ok()??;
+    Some(user.dir).filter(|home| home.is_absolute() && home.is_dir())
 }
 
 /// The directory of all host directories.
@@ -156,11 +176,14 @@ fn base() -> Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from(OF_ROOT));
     }
-    let home = || absolute("HOME").map(|home| home.join(".cache"));
+    let home = || absolute("HOME").or_else(home_of_user).map(|home| home.join(".cache"));
     let cache = absolute("XDG_CACHE_HOME").or_else(home);
     cache.map(|cache| cache.join("pando")).ok_or_else(|| {
-        Failure::new(FailureKind::Invalid, "HOME is not set, so there is no place for a cache")
-            .hint(format!("set {HOST_DIRECTORY} to a directory for it"))
+        Failure::new(
+            FailureKind::Invalid,
+            "this user has no home directory, so there is no place for a cache",
+        )
+        .hint(format!("set {HOST_DIRECTORY} to a directory for it"))
     })
 }
 

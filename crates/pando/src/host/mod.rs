@@ -14,6 +14,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use device::Device;
+
 pub(crate) use claim::{Claim, TakeOver, announce_check};
 pub(crate) use directory::{directory, finish, for_format};
 pub(crate) use prices::Prices;
@@ -48,6 +50,31 @@ pub(crate) fn url(argument: &Path) -> Option<(&str, Vec<u8>)> {
 pub(crate) fn shown(volume: &Path) -> String {
     let host = || fs::host_directory(&fs::volume_files(volume).ok()?).ok()?;
     host().map_or_else(|| volume.display().to_string(), |host| host.url)
+}
+
+/// File of a host directory while its daemon only reads the volume: who has it open, and of when the
+/// state is that verbs show.
+const OBSERVED: &str = "observed";
+
+/// Notes that the daemon of a host directory only reads, or that it does not.
+pub(crate) fn set_observed(device: &dyn Device, remark: Option<&str>) {
+    // One that was killed may have left its own.
+    let removed = match device.remove(OBSERVED) {
+        Err(error) if error.is_not_found() => Ok(()),
+        removed => removed,
+    };
+    let noted = removed.and_then(|()| match remark {
+        Some(remark) => device.create(OBSERVED)?.write_at(remark.as_bytes(), 0),
+        None => Ok(()),
+    });
+    if let Err(error) = noted {
+        tracing::warn!(%error, "verbs may not say what they show");
+    }
+}
+
+/// What verbs say if the daemon of a volume directory only reads.
+pub(crate) fn observed(volume: &Path) -> Option<String> {
+    std::fs::read_to_string(volume.join(OBSERVED)).ok()
 }
 
 /// A URL that lacks its slashes, so that parsing it explains what is missing.

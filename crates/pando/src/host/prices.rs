@@ -1,6 +1,6 @@
 //! What an object store costs, for the estimate that `status` prints.
 
-use wire::{Failure, FailureKind};
+use wire::{Failure, FailureKind, StoreStatus};
 
 use crate::environment::OBJECT_PRICES;
 use crate::failure::Result;
@@ -47,8 +47,13 @@ impl Prices {
         numbers.next().is_none().then_some(prices)
     }
 
-    /// Dollars a day, if a day has requests as the time so far had, and so many bytes are stored.
-    pub(crate) fn day(&self, writes: u64, reads: u64, seconds: f64, bytes: u64) -> f64 {
+    /// Dollars a day, if a day has requests as the time so far had, and as many bytes are stored.
+    pub(crate) fn day(&self, store: &StoreStatus) -> f64 {
+        let (writes, reads) = (store.creates + store.lists, store.reads + store.heads);
+        self.of(writes, reads, store.seconds as f64, store.stored_bytes.unwrap_or(0))
+    }
+
+    fn of(&self, writes: u64, reads: u64, seconds: f64, bytes: u64) -> f64 {
         let requests = writes as f64 * self.writes + reads as f64 * self.reads;
         let stored = bytes as f64 / GIGABYTE * self.month / MONTH_DAYS;
         requests / 1000.0 / seconds.max(1.0) * DAY_SECONDS + stored
@@ -64,7 +69,7 @@ mod tests {
         let prices = Prices::parse("1, 0.5,30").unwrap();
         assert_eq!(prices, Prices { writes: 1.0, reads: 0.5, month: 30.0 });
         // A thousand writes and two thousand reads in half a day, and two gigabytes.
-        assert!((prices.day(1000, 2000, 43_200.0, 2_000_000_000) - 6.0).abs() < 1e-9);
+        assert!((prices.of(1000, 2000, 43_200.0, 2_000_000_000) - 6.0).abs() < 1e-9);
         for wrong in ["", "1,2", "1,2,3,4", "a,b,c", "-1,2,3", "inf,1,1"] {
             assert_eq!(Prices::parse(wrong), None, "{wrong}");
         }

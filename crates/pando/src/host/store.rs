@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use device::{Blobs, Env, Objects};
+use device::{Blobs, Device, Env, Objects};
 use fs::VolumeId;
 use objects::{CachedBlobs, Location, Seams, Settings, Traffic};
 use wire::{Failure, FailureKind, StoreCache};
@@ -14,6 +14,10 @@ use crate::failure::{self, Result};
 
 /// The cache in a host directory.
 const CACHE: &str = "cache";
+/// File of a host directory that names the store with its server.
+pub(super) const SERVER: &str = "server";
+/// Maximum bytes of that.
+const SERVER_BYTES_MAX: usize = 4096;
 /// Most bytes of a cache, unless the environment sets it.
 const CACHE_BYTES_MAX: u64 = 10 << 30;
 /// The default is at most this fraction of the disk: one divided by this.
@@ -27,6 +31,8 @@ pub(crate) struct Store {
     pub(crate) location: Location,
     /// The objects, without retries beyond those of a request, and without a cache.
     pub(crate) blobs: Arc<dyn Blobs>,
+    /// The same for requests that must be answered soon or fail.
+    pub(crate) soon: Arc<dyn Blobs>,
     /// Requests so far.
     pub(crate) traffic: Arc<Traffic>,
     cache: Option<Arc<CachedBlobs>>,
@@ -59,13 +65,14 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
     let Ok(Some(host)) = fs::host_directory(&*env.device) else { return Ok((env, None)) };
     let location = parse(&host.url)?;
     is_own(volume, &location)?;
+    is_same_server(volume, &*env.device, &location)?;
     let seams = Seams { clock: Arc::clone(&env.clock), ..Seams::system() };
     let opened = location.open(&Settings::default(), &seams);
     let opened = opened.map_err(|error| of_store(&location, &error))?;
     for warning in &opened.warnings {
         tracing::warn!(volume = %volume.display(), "{location}: {warning}");
     }
-    let blobs = Arc::clone(&opened.blobs);
+    let (blobs, soon) = (Arc::clone(&opened.blobs), opened.soon);
     let mut objects = Objects::new(opened.blobs, Arc::clone(&env.clock));
     let mut cache = None;
     let bytes = cache_bytes(volume, &env)?;
@@ -77,8 +84,34 @@ pub(crate) fn connect(volume: &Path, env: Env) -> Result<(Env, Option<Store>)> {
         objects = objects.cached(|_| cached);
     }
     let (volume, traffic) = (VolumeId(host.volume), opened.traffic);
-    let store = Store { volume, location, blobs, traffic, cache };
+    let store = Store { volume, location, blobs, soon, traffic, cache };
     Ok((Env { objects: Some(objects), ..env }, Some(store)))
+}
+
+/// The store and its server, as the settings name it.
+pub(super) fn server_of(location: &Location) -> device::Result<String> {
+    location.identity(&Settings::default(), &Seams::system())
+}
+
+/// Refuses a host directory of a store on another server than the settings name now: buckets of one
+/// name may exist on both. A verb that has the URL finds the directory by the server; one that only
+/// has the directory does not.
+fn is_same_server(volume: &Path, device: &dyn Device, location: &Location) -> Result<()> {
+    let Ok(file) = device.open(SERVER) else { return Ok(()) };
+    let mut bytes = [0; SERVER_BYTES_MAX];
+    let read = file.read_at(&mut bytes, 0).map_err(|error| of_store(location, &error))?;
+    let noted = String::from_utf8_lossy(&bytes[..read]);
+    let server = server_of(location).map_err(|error| of_store(location, &error))?;
+    // What does not begin so is damaged, and was written by nobody.
+    if noted == server || !noted.starts_with(&location.to_string()) {
+        return Ok(());
+    }
+    let message =
+        format!("{} is of {noted}, and the present settings name {server}", volume.display());
+    Err(Failure::new(FailureKind::Invalid, message).hint(format!(
+        "set AWS_ENDPOINT_URL as before; or name the volume {location}, for a host directory of \
+         its own"
+    )))
 }
 
 /// Refuses a host directory of another user, or one in which others may put a header: this user's

@@ -182,7 +182,11 @@ fn metrics_of_an_object_store_are_those_of_the_guide() {
         bytes_in: 17,
         bytes_out: 19,
         cache: Some(StoreCache { hits: 23, misses: 29, bytes: 31 }),
-        day_microdollars: 2_500_000,
+        seconds: 86_400,
+        stored_bytes: Some(3_000_000_000_000),
+        silent: Some(11),
+        commit_times: vec![(Some(5), 3), (Some(50), 4), (None, 1)],
+        commit_micros: 2_500_000,
         unreachable: Some((4, "no answer".to_owned())),
         waits: Some((37, "no answer".to_owned())),
     })));
@@ -196,14 +200,23 @@ fn metrics_of_an_object_store_are_those_of_the_guide() {
         "pando_store_sent_bytes_total 19",
         "pando_store_reachable 0",
         "pando_store_waits_seconds 37",
-        "pando_store_day_dollars 2.5",
+        "pando_store_silent_seconds 11",
+        "pando_store_commit_seconds_bucket{le=\"0.005\"} 3",
+        "pando_store_commit_seconds_bucket{le=\"0.05\"} 7",
+        "pando_store_commit_seconds_bucket{le=\"+Inf\"} 8",
+        "pando_store_commit_seconds_sum 2.5",
+        "pando_store_commit_seconds_count 8",
         "pando_store_cache_hits_total 23",
         "pando_store_cache_misses_total 29",
         "pando_store_cache_bytes 31",
     ] {
         assert!(text.lines().any(|found| found == line), "no line {line} in\n{text}");
     }
-    let name = |line: &str| line.split([' ', '{']).next().unwrap_or_default().to_owned();
+    let name = |line: &str| {
+        let name = line.split([' ', '{']).next().unwrap_or_default();
+        let histogram = "pando_store_commit_seconds";
+        if name.starts_with(histogram) { histogram.to_owned() } else { name.to_owned() }
+    };
     let found: std::collections::BTreeSet<_> =
         text.lines().filter(|line| !line.starts_with('#')).map(name).collect();
     let guide = include_str!("../../../../docs/guide/metrics.md");

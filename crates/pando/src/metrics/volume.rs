@@ -3,12 +3,14 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use wire::{Status, StoreStatus};
+
+use crate::host::Prices;
 
 /// What the metrics are read from.
 pub(crate) trait Source: Send + Sync + 'static {
@@ -158,10 +160,30 @@ pub(super) fn store(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result
     let waits = ConstGauge::new(signed(waits));
     let help = "How long changes have waited to become durable";
     writer.write("store_waits", help, Some(&Unit::Seconds), &waits)?;
-    let dollars = ConstGauge::new(store.day_microdollars as f64 / 1e6);
-    writer.write("store_day_dollars", "Estimated price of a day", None, &dollars)?;
+    // The daemon has the environment of the command that started it. Prices that cannot be read
+    // there give no estimate; `pando status` names what is wrong with them.
+    if let Ok(prices) = Prices::of_environment() {
+        let dollars = ConstGauge::new(prices.day(store));
+        writer.write("store_day_dollars", "Estimated price of a day", None, &dollars)?;
+    }
+    let silent = ConstGauge::new(signed(store.silent.unwrap_or(0)));
+    let help = "How long other hosts have seen no sign of this daemon, if the next is overdue";
+    writer.write("store_silent", help, Some(&Unit::Seconds), &silent)?;
+    commits(writer, store)?;
     let Some(cache) = store.cache else { return Ok(()) };
     writer.counter("store_cache_hits", "Reads that the host's cache answered", cache.hits)?;
     writer.counter("store_cache_misses", "Reads that went to the store", cache.misses)?;
     writer.bytes("store_cache", "Bytes in the host's cache", cache.bytes)
+}
+
+/// How long commits to the store took, as a histogram.
+fn commits(writer: &mut Writer<'_>, store: &StoreStatus) -> fmt::Result {
+    let seconds = |limit: Option<u64>| limit.map_or(f64::MAX, |millis| millis as f64 / 1000.0);
+    let buckets: Vec<(f64, u64)> =
+        store.commit_times.iter().map(|&(limit, count)| (seconds(limit), count)).collect();
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    let (unit, kind) = (Some(&Unit::Seconds), MetricType::Histogram);
+    let help = "Time that commits to the store took";
+    let mut encoder = writer.encoder.encode_descriptor("store_commit", help, unit, kind)?;
+    encoder.encode_histogram::<NoLabelSet>(store.commit_micros as f64 / 1e6, count, &buckets, None)
 }

@@ -11,8 +11,6 @@ use wire::{
     StoreStatus, Stuck,
 };
 
-use crate::host::Prices;
-
 use super::about::{Answered, about};
 use super::connection::Replies;
 use super::held::{Held, at, below, of_snapshots, split};
@@ -323,14 +321,15 @@ pub(super) fn read(
 }
 
 /// The object store of the volume, if it is in one.
-fn store_status(server: &Server, status: &fs::VolumeStatus) -> Answered<Option<StoreStatus>> {
-    let Some((store, running)) = server.store() else { return Ok(None) };
+fn store_status(server: &Server, status: &fs::VolumeStatus) -> Option<StoreStatus> {
+    let (store, running) = server.store()?;
     let counts = store.traffic.counts();
     let now = server.clock().monotonic();
     let waits = status.objects.as_ref().and_then(|objects| objects.waits.clone());
-    let prices = Prices::of_environment()?;
-    let (writes, reads) = (counts.create + counts.list, counts.read + counts.head);
-    Ok(Some(StoreStatus {
+    let commits = status.objects.as_ref().map(|objects| objects.commits.clone());
+    let commits = commits.unwrap_or_default();
+    let limits = device::CLASSES.into_iter().map(Some).chain([None]);
+    Some(StoreStatus {
         url: store.location.to_string(),
         creates: counts.create,
         reads: counts.read,
@@ -341,18 +340,21 @@ fn store_status(server: &Server, status: &fs::VolumeStatus) -> Answered<Option<S
         bytes_in: counts.bytes_in,
         bytes_out: counts.bytes_out,
         cache: store.cache(),
-        day_microdollars: (prices.day(writes, reads, running.as_secs_f64(), status.disk_bytes)
-            * 1e6) as u64,
+        seconds: running.as_secs(),
+        stored_bytes: status.objects.as_ref().and_then(|objects| objects.bytes),
+        commit_times: limits.zip(commits.classes).collect(),
+        commit_micros: u64::try_from(commits.total.as_micros()).unwrap_or(u64::MAX),
+        silent: server.silent().map(|silent| silent.as_secs()),
         unreachable: counts
             .failing
             .map(|failing| (now.saturating_sub(failing.since).as_secs(), failing.why)),
         waits: waits.map(|(lasts, why)| (lasts.as_secs(), why)),
-    }))
+    })
 }
 
 pub(super) fn status(server: &Server) -> Answered<Status> {
     let status = server.fs().status()?;
-    let store = store_status(server, &status)?;
+    let store = store_status(server, &status);
     let mount_point = server.mount_point().map(|path| Bytes::from(path.as_os_str().as_bytes()));
     Ok(Status {
         volume: status.id.to_string(),

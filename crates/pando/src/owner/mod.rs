@@ -59,13 +59,13 @@ use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
 use crate::host::{self, Claim, Store, TakeOver};
-use crate::{cache_size, index_cache, log_place, metrics};
+use crate::{cache_size, index_cache, log_place, metrics, output};
 pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
 use record::Recording;
-use server::{Event, Server};
+use server::{Event, Server, Silent};
 
 /// How long open files may delay the end of a mount after a signal.
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
@@ -131,6 +131,44 @@ pub(crate) fn run(start: &Start, tell: &mut dyn FnMut(&Launch)) -> Result<()> {
     ended
 }
 
+/// An open volume.
+struct Open {
+    fs: Arc<Fs>,
+    /// The announcement in its object store.
+    claim: Option<Claim>,
+    /// Which other host has it open, so that this process only reads it.
+    elsewhere: Option<String>,
+}
+
+/// Opens the volume. If another host has it open, a process without a mount reads the state that
+/// it has now.
+fn open(
+    start: &Start,
+    env: &Env,
+    store: Option<&Store>,
+    mount: Option<&fuse::MountOptions>,
+) -> Result<Open> {
+    let failed = |error| failure::open(&start.volume, &error);
+    let claim = match store.map(|store| Claim::announce(store, env, start.take_over)).transpose() {
+        Err(busy) if busy.kind == FailureKind::Busy && start.mount.is_none() => {
+            let shows = output::time_local(env.clock.now().0);
+            let fs = Fs::observe(env, &busy.message).map_err(|error| failed(error))?;
+            let elsewhere = Some(format!("{}; this shows its state of {shows}", busy.message));
+            return Ok(Open { fs, claim: None, elsewhere });
+        }
+        claim => claim?,
+    };
+    match Fs::open(env.clone(), &open_options(start, mount)) {
+        Ok(fs) => Ok(Open { fs, claim, elsewhere: None }),
+        Err(error) => {
+            if let Some(claim) = claim {
+                claim.withdraw();
+            }
+            Err(failed(error))
+        }
+    }
+}
+
 fn own(
     start: &Start,
     env: &Env,
@@ -142,22 +180,20 @@ fn own(
     signals::watch(events.clone())
         .map_err(|error| failure::io("watch signals for", &start.volume, &error))?;
     let options = options(start)?;
+    if let Some(mount) = options.as_ref().filter(|_| store.is_none()) {
+        refuse_options_of_stores(mount)?;
+    }
     let bound = start.metrics.map(metrics::Bound::bind).transpose()?;
     let calls = bound.is_some().then(metrics::Calls::new);
-    let claim = match &store {
-        Some(store) => Some(Claim::announce(store, env, start.take_over)?),
-        None => None,
-    };
-    let opened = Fs::open(env.clone(), &open_options(start, options.as_ref()));
-    let fs = match opened {
-        Ok(fs) => fs,
-        Err(error) => {
-            if let Some(claim) = claim {
-                claim.withdraw();
-            }
-            return Err(failure::open(&start.volume, &error));
-        }
-    };
+    let Open { fs, claim, elsewhere } = open(start, env, store.as_ref(), options.as_ref())?;
+    // One that only reads serves the command that started it: the next one sees a newer state.
+    let idle = if elsewhere.is_some() { Some(Duration::ZERO) } else { start.idle };
+    let start = &Start { idle, ..start.clone() };
+    // Only a host directory has such a note.
+    let is_host = store.is_some();
+    if is_host {
+        host::set_observed(&*env.device, elsewhere.as_deref());
+    }
     let shown = fs.with_virtual_dirs();
     let shown = match &options {
         None => shown,
@@ -165,8 +201,14 @@ fn own(
     };
     let shown = Arc::new(shown);
     let clock = Arc::clone(&env.clock);
-    let server =
-        Server::new(start, (Arc::clone(&shown), store), clock, events.clone(), Arc::clone(door));
+    let silent = claim.as_ref().map(|claim| Box::new(claim.overdue()) as Silent);
+    let server = Server::new(
+        start,
+        (Arc::clone(&shown), store, silent),
+        clock,
+        events.clone(),
+        Arc::clone(door),
+    );
     let measuring = claim.as_ref().map_or(Ok(()), |_| server.measure());
     let measuring =
         measuring.map_err(|error| failure::io("start a thread for", &start.volume, &error));
@@ -208,6 +250,9 @@ fn own(
     });
     recorded.into_iter().for_each(|recording| recording.end());
     server.end_background();
+    if is_host {
+        host::set_observed(&*env.device, None);
+    }
     let closed = fs.close();
     if let Some(claim) = claim {
         claim.withdraw();
@@ -291,6 +336,17 @@ fn options(start: &Start) -> Result<Option<fuse::MountOptions>> {
     Ok(Some(options))
 }
 
+/// Refuses options that only mean something for a volume in an object store.
+fn refuse_options_of_stores(mount: &fuse::MountOptions) -> Result<()> {
+    let given = [
+        ("small-files", mount.small_file_bytes.is_some()),
+        ("commit-interval", mount.commit_interval.is_some()),
+    ];
+    let Some((option, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
+    let message = format!("mount option '{option}' is for volumes in object stores");
+    Err(Failure::new(FailureKind::Invalid, message).hint("leave the option out"))
+}
+
 fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOptions {
     let cache_bytes = start.cache_bytes.unwrap_or_else(cache_size::default_bytes);
     let mut options = fs::OpenOptions { cache_bytes, ..fs::OpenOptions::default() };
@@ -298,6 +354,8 @@ fn open_options(start: &Start, mount: Option<&fuse::MountOptions>) -> fs::OpenOp
         if let Some(bytes) = mount.cache_bytes {
             options.cache_bytes = bytes.max(cache_size::CACHE_BYTES_MIN);
         }
+        options.small_file_bytes = mount.small_file_bytes;
+        options.commit_interval = mount.commit_interval.unwrap_or_default();
         options.merge_bytes_per_second = mount.merge_bytes_per_second.unwrap_or(0);
         options.read_only = mount.read_only;
         if mount.sync || mount.dirsync {

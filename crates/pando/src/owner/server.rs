@@ -47,8 +47,8 @@ const SHORT: Duration = Duration::from_secs(1);
 /// How long an ended session may take before its connection is cut off, and how long after that.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often the bytes of a volume in an object store are measured: each time costs a request for
-/// each thousand objects.
+/// How often the bytes of a volume in an object store are measured, if it changed: this for each
+/// request that the last time took, which is one for each thousand objects.
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
 
 /// How long a search waits for other searches of its user to end.
@@ -67,12 +67,17 @@ pub(super) enum Event {
     Unmounted(std::result::Result<(), String>),
 }
 
+/// Says how overdue the daemon's next sign of life is.
+pub(super) type Silent = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
+
 /// State that the daemon's threads share.
 pub(super) struct Server {
     volume: PathBuf,
     fs: Arc<Volume>,
     /// The object store that keeps the volume, if one does.
     store: Option<Store>,
+    /// For how long other hosts have seen no sign of this daemon, if the next one is overdue.
+    silent: Option<Silent>,
     clock: Arc<dyn Clock>,
     /// When the daemon started, on that clock.
     started: Duration,
@@ -101,7 +106,7 @@ struct Registry {
 impl Server {
     pub(super) fn new(
         start: &Start,
-        (fs, store): (Arc<Volume>, Option<Store>),
+        (fs, store, silent): (Arc<Volume>, Option<Store>, Option<Silent>),
         clock: Arc<dyn Clock>,
         events: Sender<Event>,
         door: Arc<Door>,
@@ -113,6 +118,7 @@ impl Server {
             volume: start.volume.clone(),
             fs,
             store,
+            silent,
             clock,
             started: last_active,
             events,
@@ -153,6 +159,11 @@ impl Server {
         self.store.as_ref().map(|store| (store, running))
     }
 
+    /// For how long other hosts have seen no sign of this daemon, if the next one is overdue.
+    pub(super) fn silent(&self) -> Option<Duration> {
+        self.silent.as_ref().and_then(|silent| silent())
+    }
+
     /// What its metrics are read from. It does not keep the server alive.
     pub(super) fn source(self: &Arc<Server>) -> impl metrics::Source + use<> {
         Reported(Arc::downgrade(self))
@@ -180,13 +191,17 @@ impl Server {
     /// Starts to measure what the object store has of the volume, now and then.
     pub(super) fn measure(self: &Arc<Server>) -> io::Result<()> {
         let (clock, fs) = (Arc::clone(&self.clock), Arc::clone(&self.fs));
-        let measured = Mutex::new(None::<Duration>);
+        let next = Mutex::new(Duration::ZERO);
+        let traffic = self.store.as_ref().map(|store| Arc::clone(&store.traffic));
         self.background.drive("measure", move || {
-            let now = clock.monotonic();
-            let mut measured = measured.lock();
-            if measured.is_none_or(|last| now.saturating_sub(last) >= MEASURE_EVERY) {
-                *measured = Some(now);
+            let (now, mut next) = (clock.monotonic(), next.lock());
+            if now >= *next {
+                *next = now + MEASURE_EVERY;
+                let lists = || traffic.as_ref().map_or(0, |traffic| traffic.counts().list);
+                let before = lists();
                 fs.measure_objects()?;
+                let requests = u32::try_from(lists() - before).unwrap_or(u32::MAX);
+                *next = now + MEASURE_EVERY.saturating_mul(requests.max(1));
             }
             Ok(MEASURE_EVERY)
         })

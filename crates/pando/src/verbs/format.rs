@@ -75,7 +75,10 @@ fn in_store(args: &FormatArgs, url: &str, inner: &[u8], output: &mut Output) -> 
         .map_err(|error| match error {
             OpenError::NotEmpty(name) => {
                 let message = format!("{location} is not empty: it holds {name}");
-                Failure::new(FailureKind::NotEmpty, message).hint("choose an empty prefix")
+                Failure::new(FailureKind::NotEmpty, message).hint(
+                    "choose another prefix; or, if an earlier `pando format` was interrupted there, \
+                     delete its objects",
+                )
             }
             OpenError::Device(error) => host::of_store(&location, &error),
             error => failure::open(&args.voldir, &error),

@@ -5,7 +5,7 @@ use wire::{Answer, Background, Call, Followed, Merges, ScanInfo, Status, StoreSt
 
 use crate::cli::VolumeArg;
 use crate::failure::Result;
-use crate::host;
+use crate::host::{self, Prices};
 use crate::output::{self, Output, number, size};
 use crate::place::Place;
 use crate::session;
@@ -19,7 +19,11 @@ pub(crate) fn run(args: &VolumeArg, output: &mut Output) -> Result<()> {
                 output.remark(&format!("the record of the index cannot be read: {failure}"));
                 None
             });
+            let dollars = status.store.as_ref().map(dollars).transpose()?;
             let mut object = json(&volume, &status);
+            if let Some(dollars) = dollars {
+                object["store"]["dollars_a_day"] = json!(dollars);
+            }
             object["index"] = index.as_ref().map_or(serde_json::Value::Null, index_json);
             output.object(&object)?;
             text(&volume, &status, output)?;
@@ -109,7 +113,7 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
         "snapshots": status.snapshots,
         "clones": status.clones,
         "subvolumes": status.subvolumes,
-        "disk_bytes": status.disk_bytes,
+        "disk_bytes": disk_bytes(status),
         "log_bytes": status.log_bytes,
         "cache_bytes": status.cache_bytes,
         "written_bytes": status.written_bytes,
@@ -151,6 +155,16 @@ fn json(volume: &std::path::Path, status: &Status) -> serde_json::Value {
     })
 }
 
+/// The disk space of the volume; `None` if it is in an object store that was not measured yet.
+fn disk_bytes(status: &Status) -> Option<u64> {
+    status.store.as_ref().map_or(Some(status.disk_bytes), |store| store.stored_bytes)
+}
+
+/// The estimated price of a day, by the prices of this command's environment.
+fn dollars(store: &StoreStatus) -> Result<f64> {
+    Ok(Prices::of_environment()?.day(store))
+}
+
 fn store_json(store: &StoreStatus) -> serde_json::Value {
     let lasts = |waits: &Option<(u64, String)>| {
         waits.as_ref().map(|(seconds, why)| json!({ "seconds": seconds, "why": why }))
@@ -172,9 +186,9 @@ fn store_json(store: &StoreStatus) -> serde_json::Value {
             "misses": cache.misses,
             "bytes": cache.bytes,
         })),
-        "dollars_a_day": store.day_microdollars as f64 / 1e6,
         "unreachable": lasts(&store.unreachable),
         "changes_wait": lasts(&store.waits),
+        "silent_seconds": store.silent,
     })
 }
 
@@ -192,10 +206,7 @@ fn store_text(store: &StoreStatus, output: &mut Output) -> Result<()> {
     let mut rows = vec![
         ("store", store.url.clone()),
         ("requests", requests),
-        (
-            "price",
-            format!("${:.2} a day, if it continues like this", store.day_microdollars as f64 / 1e6),
-        ),
+        ("price", format!("${:.2} a day, if it continues like this", dollars(store)?)),
     ];
     if let Some(cache) = store.cache {
         let (hits, misses) = (number(cache.hits), number(cache.misses));
@@ -203,6 +214,8 @@ fn store_text(store: &StoreStatus, output: &mut Output) -> Result<()> {
     }
     let lasts = |(seconds, why): &(u64, String)| format!("for {seconds} s: {why}");
     rows.extend(store.unreachable.as_ref().map(|it| ("UNREACHABLE", lasts(it))));
+    let silent = |seconds| format!("for {seconds} s other hosts see no sign of this daemon");
+    rows.extend(store.silent.map(|seconds| ("SILENT", silent(seconds))));
     rows.extend(store.waits.as_ref().map(|it| ("WAITS", lasts(it))));
     for (label, value) in rows {
         output.line(&format!("{label:<12}{value}"))?;
@@ -322,7 +335,13 @@ fn text(volume: &std::path::Path, status: &Status, output: &mut Output) -> Resul
         ("contents", size(status.bytes)),
         ("snapshots", number(status.snapshots)),
         ("clones", number(status.clones)),
-        ("on disk", format!("{}, of that log {}", size(status.disk_bytes), size(status.log_bytes))),
+        (
+            "on disk",
+            match disk_bytes(status) {
+                Some(bytes) => format!("{}, of that log {}", size(bytes), size(status.log_bytes)),
+                None => "not measured yet".to_owned(),
+            },
+        ),
         ("checkpoint", checkpoint),
         ("written", written_text(status)),
         ("background", work),

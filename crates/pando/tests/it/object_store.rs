@@ -172,11 +172,12 @@ fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
         return;
     }
     write_synced(&world.below_mount("/kept"), b"before");
-    for verb in [&["ls", world.vol()][..], &["fsck", world.vol()]] {
+    let fsck = ["fsck", world.vol()];
+    let create = ["subvolume", "create", &world.at("/new")];
+    for (verb, code) in [(&fsck[..], 6), (&create[..], 7)] {
         let refused = elsewhere(&world, verb);
-        assert_eq!(refused.code, 6, "{}", refused.err);
+        assert_eq!(refused.code, code, "{}", refused.err);
         assert!(refused.err.contains("is open on host"), "{}", refused.err);
-        assert!(refused.err.contains("--take-over"), "{}", refused.err);
     }
     let mount_point = world.path().join("mnt-elsewhere");
     std::fs::create_dir(&mount_point).unwrap();
@@ -196,6 +197,48 @@ fn a_volume_that_is_open_elsewhere_is_refused_unless_it_is_taken_over() {
     assert_eq!(std::fs::read(world.below_mount("/new")).unwrap(), b"after");
     assert!(!world.below_mount("/late").exists());
     world.umount();
+}
+
+/// Verbs that read see, on another host, the state that is durable now, and say so. They change
+/// nothing, and the host that has the volume open goes on.
+#[test]
+fn another_host_reads_a_volume_that_is_open() {
+    let world = World::in_store();
+    if !world.mount() {
+        return;
+    }
+    std::fs::create_dir(world.below_mount("/dir")).unwrap();
+    write_synced(&world.below_mount("/dir/large"), &noise(1, 300_000));
+    write_synced(&world.below_mount("/dir/small"), b"small");
+    let read = |arguments: &[&str]| {
+        let answer = elsewhere(&world, arguments);
+        assert_eq!(answer.code, 0, "{arguments:?}: {}", answer.err);
+        assert!(answer.err.contains("shows its state of"), "{arguments:?}: {}", answer.err);
+        answer.out
+    };
+    let before = objects(&world, "lsm/manifest");
+    assert_eq!(read(&["ls", &world.at("/dir")]), "large\nsmall\n");
+    assert_eq!(read(&["cat", &world.at("/dir/small")]), "small");
+    assert!(read(&["find", &world.at("/"), "-size", "+100k"]).contains("/dir/large"));
+    read(&["du", &world.at("/")]);
+    let status = elsewhere(&world, &["--json", "status", world.vol()]);
+    let status: serde_json::Value = serde_json::from_str(&status.out).unwrap();
+    assert!(status["read_only"].as_str().unwrap().contains("is open on host"), "{status}");
+    assert_eq!(objects(&world, "lsm/manifest"), before, "nothing was claimed");
+    // When the daemon that read this state has left, the next one sees what is durable then.
+    let hosts = world.path().join("elsewhere");
+    let observed = || {
+        let directories = std::fs::read_dir(&hosts).unwrap();
+        directories.flatten().any(|directory| directory.path().join("observed").exists())
+    };
+    crate::world::wait_until("nobody reads any more", || !observed());
+    write_synced(&world.below_mount("/dir/small"), b"other");
+    assert_eq!(read(&["cat", &world.at("/dir/small")]), "other");
+    crate::world::wait_until("nobody reads any more", || !observed());
+    world.umount();
+    world.close();
+    let closed = elsewhere(&world, &["ls", &world.at("/dir")]);
+    assert!(closed.code == 0 && closed.err.is_empty(), "{}", closed.err);
 }
 
 /// A host directory that is left from another volume does not open this one.
@@ -245,4 +288,71 @@ fn rubbish_in_the_host_directory_changes_no_contents() {
         .unwrap();
     assert!(command.success());
     assert!(std::fs::read(&out).unwrap() == noise(1, 300_000), "the contents are another's");
+}
+
+/// While the store accepts nothing, a process that waits for it can be killed, in an `fsync` as well
+/// as in a change, and everybody else goes on.
+#[test]
+fn a_process_that_waits_for_the_store_can_be_killed() {
+    let world = World::in_store();
+    if !world.mount() {
+        return;
+    }
+    write_synced(&world.below_mount("/before"), b"before");
+    // No file can be staged any more.
+    let staged = world.path().join("store/.staged");
+    std::fs::remove_dir_all(&staged).unwrap();
+    std::fs::write(&staged, b"").unwrap();
+    let of = format!("of={}", world.below_mount("/large").display());
+    let dd = ["if=/dev/zero", &of, "bs=64k", "count=64", "conv=fsync"];
+    let mut waiting: Vec<_> =
+        (0..4).map(|_| std::process::Command::new("dd").args(dd).spawn().unwrap()).collect();
+    let waits = || world.status()["store"]["changes_wait"]["seconds"].as_u64();
+    crate::world::wait_until("changes wait", || waits().is_some_and(|seconds| seconds > 6));
+    let touch = world.below_mount("/never");
+    waiting.push(std::process::Command::new("touch").arg(touch).spawn().unwrap());
+    assert_eq!(std::fs::read(world.below_mount("/before")).unwrap(), b"before");
+    for process in &mut waiting {
+        assert!(process.try_wait().unwrap().is_none(), "it waits");
+        process.kill().unwrap();
+    }
+    for process in &mut waiting {
+        crate::world::wait_until("a killed process is gone", || {
+            process.try_wait().unwrap().is_some()
+        });
+    }
+    assert!(waits().is_some(), "the store still accepts nothing");
+    std::fs::remove_file(&staged).unwrap();
+    write_synced(&world.below_mount("/after"), b"after");
+    assert!(!world.below_mount("/never").exists());
+    world.umount();
+}
+
+/// Prices are those of the command that asks, and a host directory is of one server.
+#[test]
+fn settings_are_those_of_the_command_that_is_run() {
+    let world = World::in_store();
+    world.ok(&["ls", world.vol()]);
+    let status = |prices: &str| {
+        let command = World::command(&["--json", "status", world.vol()])
+            .env("PANDO_HOST_DIRECTORY", world.hosts())
+            .env("PANDO_OBJECT_PRICES", prices)
+            .output();
+        answer(&command.unwrap())
+    };
+    let (free, dear) = (status("0,0,0"), status("1000,1000,1000"));
+    let dollars = |answer: &Answer| -> f64 {
+        let status: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
+        status["store"]["dollars_a_day"].as_f64().unwrap()
+    };
+    assert!(dollars(&free) == 0.0 && dollars(&dear) > 1.0);
+    let wrong = status("much");
+    assert!(wrong.code == 2 && wrong.err.contains("PANDO_OBJECT_PRICES"), "{}", wrong.err);
+    world.close();
+    let files = world.files();
+    let server = files.iter().find(|file| file.ends_with("server")).expect("it is noted");
+    assert_eq!(std::fs::read(server).unwrap(), world.vol().as_bytes());
+    std::fs::write(server, format!("{} at http://elsewhere", world.vol())).unwrap();
+    let refused = world.fails(2, &["ls", world.vol()]);
+    assert!(refused.contains("http://elsewhere"), "{refused}");
 }

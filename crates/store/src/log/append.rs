@@ -490,6 +490,13 @@ impl Log {
         self.state.lock().check()
     }
 
+    /// Whether only further records are refused, in a log in objects: those that have numbers are
+    /// still written.
+    pub fn only_refuses(&self) -> bool {
+        let state = self.state.lock();
+        self.objects.is_some() && state.failed.is_none() && state.refused.is_some()
+    }
+
     /// Refuses further records, because the engine could not write the data that belongs to them.
     /// Records that have numbers were acknowledged, or will be, and are still written.
     pub fn fail(&self, why: &str) {

@@ -76,6 +76,14 @@ impl Log {
         Ok(())
     }
 
+    /// Deletes objects that were trimmed. Requests may take long: the caller holds nothing that
+    /// others wait for.
+    pub fn delete_trimmed(&self) {
+        if let Some(objects) = &self.objects {
+            objects.delete_trimmed();
+        }
+    }
+
     /// Declares after which records [`Log::read`] will read, within the log's options. Records that
     /// no position precedes, and those of an incomplete sequence, are not kept. Before the first
     /// call, all are.

@@ -60,7 +60,7 @@ impl Log {
         while state.durable < lsn.0 {
             state.check_written()?;
             if state.writing {
-                state.wait(&self.turn);
+                self.await_turn(state)?;
             } else if let Some(objects) = &self.objects {
                 self.advance(state, objects, lsn.0)?;
             } else {
@@ -69,6 +69,20 @@ impl Log {
                 self.lead(state, Then::Sync);
             }
         }
+        Ok(())
+    }
+
+    /// Waits for what another thread does. Fails if no caller waits for that any more.
+    pub(super) fn await_turn(&self, state: &mut Locked<'_>) -> Result<()> {
+        if !device::is_interruptible() {
+            state.wait(&self.turn);
+            return Ok(());
+        }
+        if device::is_interrupted() {
+            let error = std::io::Error::from(std::io::ErrorKind::Interrupted);
+            return Err(device::Error::new("sync", "the log", error).into());
+        }
+        state.wait_for(&self.turn, device::LOOK_EVERY);
         Ok(())
     }
 
@@ -190,6 +204,20 @@ impl Log {
         state.check_written()
     }
 
+    /// Waits while a log in objects has so much buffered that an append might wait.
+    pub fn await_room(&self) -> Result<()> {
+        if self.objects.is_none() || !self.is_full() {
+            return Ok(());
+        }
+        let most = self.options.buffer_bytes_max / 4 * 3;
+        let mut state = self.state.lock();
+        while state.buffered > most {
+            state.check_written()?;
+            self.write_or_wait(&mut state)?;
+        }
+        Ok(())
+    }
+
     /// Makes everything durable. No append may follow.
     pub fn close(&self) -> Result<()> {
         self.sync(self.last())
@@ -198,7 +226,7 @@ impl Log {
     /// Makes space in the buffer: writes, or waits for the writing thread.
     pub(super) fn write_or_wait(&self, state: &mut Locked<'_>) -> Result<()> {
         if state.writing {
-            state.wait(&self.turn);
+            return self.await_turn(state);
         } else if let Some(objects) = &self.objects {
             let last = state.next - 1;
             return self.advance(state, objects, last);

@@ -1,6 +1,7 @@
 //! A log in objects: lost answers, late requests, holes, seals, other openings, grants.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::{Blobs, Clock};
@@ -199,6 +200,7 @@ fn a_paused_process_acknowledges_nothing_after_it_was_replaced() {
         let mut third = open(&blobs, settings(), &mut state).expect("open");
         assert_records(&third, 5, 7);
         third.log.trim(Lsn(7)).expect("trim");
+        third.log.delete_trimmed();
         let left = names(&far);
         let expected = [name(1, 2), name(2, 2)];
         assert_eq!(left, expected, "{behind} behind: the seals, and nothing else");
@@ -223,6 +225,7 @@ fn late_requests_of_a_replaced_process_change_nothing() {
     append(&next.log, 1);
     next.log.sync(Lsn(3)).expect("sync");
     next.log.trim(Lsn(2)).expect("trim");
+    next.log.delete_trimmed();
     assert_eq!(names(&far), [name(1, 2), name(2, 1)]);
     // The duplicate of the first makes its number again; that of the second meets the seal.
     far.deliver();
@@ -232,6 +235,7 @@ fn late_requests_of_a_replaced_process_change_nothing() {
     let third = open(&blobs, settings(), &mut state).expect("open");
     assert_records(&third, 3, 3);
     third.log.trim(Lsn(3)).expect("trim");
+    third.log.delete_trimmed();
     assert_eq!(names(&far), [name(1, 2), name(2, 2)], "what came late is deleted");
 }
 
@@ -440,6 +444,7 @@ fn changes_are_read_until_they_are_trimmed() {
     assert_eq!(read(30, 30), expected(31, 30));
     assert!(log.bytes_behind(Lsn(0)) > log.bytes_behind(Lsn(10)));
     log.trim(Lsn(15)).expect("trim");
+    log.delete_trimmed();
     assert_eq!(names(&far), [name(1, 2), name(1, 3)]);
     assert_eq!(read(10, 30), expected(11, 30));
     assert_eq!((read(9, 30), log.bytes_behind(Lsn(9))), (None, None));
@@ -449,4 +454,46 @@ fn changes_are_read_until_they_are_trimmed() {
     log.verify_beside(Lsn(20), &mut |error| found.push(error.to_string()));
     assert!(found.len() == 1 && found[0].contains(&name(1, 3)), "{found:?}");
     assert_eq!(read(20, 30), None);
+}
+
+/// An owner that makes objects faster than an opening looks at them is stopped nevertheless, and
+/// everything that it acknowledged is replayed.
+#[test]
+fn a_busy_owner_is_sealed() {
+    let (far, blobs) = far();
+    let (owner, mut state) = create(&blobs, settings());
+    append(&owner.log, 1);
+    owner.log.sync(Lsn(1)).expect("sync");
+    let owner = Arc::new(owner);
+    let acknowledged = Arc::new(AtomicU64::new(1));
+    let (of_owner, is_busy) = (Arc::clone(&acknowledged), AtomicBool::new(false));
+    far.watch(move |_, request| {
+        assert!(request < 1000, "the opening chases the owner");
+        if is_busy.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // Before each request of the opening the owner makes three objects.
+        for _ in 0..3 {
+            let lsn = of_owner.load(Ordering::SeqCst) + 1;
+            if owner.log.append(&payload(lsn), Room::Normal).is_err()
+                || owner.log.sync(Lsn(lsn)).is_err()
+            {
+                break;
+            }
+            of_owner.store(lsn, Ordering::SeqCst);
+        }
+        is_busy.store(false, Ordering::SeqCst);
+    });
+    let next = open(&blobs, settings(), &mut state).expect("open");
+    far.unwatch();
+    let last = acknowledged.load(Ordering::SeqCst);
+    assert!(last > 5, "the owner was busy: {last}");
+    // What was on its way when it was stopped may be there, too.
+    let replayed = next.log.last().0;
+    assert!(replayed == last || replayed == last + 1, "{replayed} of {last}");
+    assert_records(&next, 1, replayed);
+    append(&next.log, 3);
+    next.log.close().expect("close");
+    let third = open(&blobs, settings(), &mut state).expect("open");
+    assert_records(&third, replayed + 1, replayed + 3);
 }

@@ -96,6 +96,7 @@ impl Place {
         log.sync(Lsn(up_to)).expect("sync");
         (self.from, self.position) = (Lsn(up_to), log.position(Lsn(up_to)));
         log.trim(Lsn(up_to)).expect("trim");
+        log.delete_trimmed();
     }
 
     /// The same place after the process, or its machine, ended now. None if it cannot be copied.

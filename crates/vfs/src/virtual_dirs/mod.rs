@@ -24,7 +24,7 @@ use self::search::Searches;
 use crate::resolve::resolve_by;
 use crate::{
     Allocate, DirEntry, Entry, FileSystem, Follow, FsResult, Invalidate, NewNode, RenameMode, Seek,
-    SetXattr, StatFs, SyncScope, WalkControl,
+    SetXattr, StatFs, SyncScope, Waits, WalkControl,
 };
 
 /// A file system with virtual directories. Calls that are not of [`FileSystem`] are those of the
@@ -495,6 +495,10 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
     }
 
     #[inline]
+    fn waits(&self) -> Waits {
+        self.inner.waits()
+    }
+
     fn is_volatile(&self, node: NodeId) -> bool {
         search::is_volatile(node) || self.inner.is_volatile(node)
     }

@@ -85,6 +85,11 @@ impl Log {
         }
     }
 
+    /// Proves with a request that this process still owns the store, if another could.
+    pub fn prove_owner(&self) -> Result<()> {
+        if self.objects.is_none() { Ok(()) } else { self.renew_grant().map(drop) }
+    }
+
     /// The monotonic time from which this opening may acknowledge changes to other processes. Until
     /// then an earlier one may have a grant, and its answers would be out of date. Zero for a log
     /// on the volume's own device.

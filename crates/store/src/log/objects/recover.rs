@@ -8,7 +8,8 @@
 //! how far the log was durable when they were numbered, and if that contradicts the end, the log is
 //! damaged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ use super::super::verify::Verified;
 use super::super::{LogOptions, Recovery, Replay};
 use super::{LogPosition, ObjectLog, Opening, bytes_of, decode, object_name};
 use crate::{Error, LogObjects, Lsn, Result};
+
+/// How far ahead of an owner that is at work a seal is put: more objects than it makes while that is
+/// on its way, so that one is enough.
+const FAR: u64 = 64;
+/// Objects that are read at a time. Each waits for a request, and has at most some MiB.
+const READ_AHEAD: u64 = 8;
 
 /// How often a seal is sent before an opening gives up.
 const SEAL_ATTEMPTS: usize = 3;
@@ -123,14 +130,32 @@ impl<'a> Older<'a> {
         Ok(Some((object, bytes)))
     }
 
+    /// The objects of some numbers, read at the same time.
+    fn objects(&self, numbers: Range<u64>) -> VecDeque<Result<Option<(LogObject, Vec<u8>)>>> {
+        device::scope(|scope| {
+            let read = |number| move || self.object(number);
+            let rest = numbers.start + 1..numbers.end;
+            let started: Vec<_> = rest
+                .map(|number| (number, device::spawn_in(scope, "replay", read(number))))
+                .collect();
+            let mut objects = VecDeque::from([self.object(numbers.start)]);
+            for (number, thread) in started {
+                objects.push_back(match thread {
+                    Ok(thread) => {
+                        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    }
+                    // There are no more threads.
+                    Err(_) => self.object(number),
+                });
+            }
+            objects
+        })
+    }
+
     /// The first number that a listing lacks, or the last one before it if that is a seal; whether
     /// it is a seal.
     fn end(&self, listed: &[u64]) -> Result<(u64, bool)> {
-        let listed: BTreeSet<u64> = listed.iter().copied().collect();
-        let mut end = self.from.number;
-        while listed.contains(&end) {
-            end += 1;
-        }
+        let end = first_absent(listed, self.from.number);
         let before = end.checked_sub(1).filter(|&last| last >= self.from.number);
         match before.map(|last| self.object(last)).transpose()?.flatten() {
             Some((object, _)) if matches!(object.kind, Kind::Seal { .. }) => Ok((end - 1, true)),
@@ -147,7 +172,7 @@ impl<'a> Older<'a> {
             return Ok(Sealed { number, listed });
         }
         self.refuse_lost(&listed, number, lsn)?;
-        let mut attempts = 0;
+        let (mut attempts, mut fenced) = (0, false);
         loop {
             let kind = Kind::Seal { successor: opening.epoch };
             let seal = LogObject {
@@ -165,8 +190,14 @@ impl<'a> Older<'a> {
                 Some((object, _)) if matches!(object.kind, Kind::Seal { .. }) => {
                     return Ok(Sealed { number, listed });
                 }
-                // The owner was faster.
-                Some(_) => number += 1,
+                // The owner was faster. It makes several at a time, and could stay ahead for ever.
+                Some(_) => {
+                    if !fenced {
+                        fenced = self.fence(opening, number + FAR)?;
+                    }
+                    let listed = ObjectLog::numbers_of(blobs, self.from.epoch)?;
+                    number = first_absent(&listed, number + 1);
+                }
                 None => {
                     attempts += 1;
                     if attempts >= SEAL_ATTEMPTS {
@@ -178,6 +209,24 @@ impl<'a> Older<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// Creates a seal well ahead of an owner that is at work, which stops there at the latest. What
+    /// it acknowledges before is replayed. The end of the log is still the first absent number,
+    /// which gets a seal of its own. Whether there is one now: the owner may be beyond already.
+    fn fence(&self, opening: Opening, number: u64) -> Result<bool> {
+        let kind = Kind::Seal { successor: opening.epoch };
+        let (volume, epoch) = (self.place.volume, self.from.epoch);
+        let seal = LogObject { volume, opening: opening.id, epoch, number, kind };
+        let made = self.place.objects.blobs.create(&object_name(epoch, number), &seal.encode(&[]));
+        match made {
+            Ok(made) => Ok(made),
+            // Perhaps it was made.
+            Err(error) => match self.object(number)? {
+                Some((object, _)) => Ok(matches!(object.kind, Kind::Seal { .. })),
+                None => Err(error.into()),
+            },
         }
     }
 
@@ -213,9 +262,14 @@ impl<'a> Older<'a> {
         recovery: &mut Recovery,
     ) -> Result<u64> {
         let mut opening = None;
+        let mut read = VecDeque::new();
         for number in self.from.number..end {
+            if read.is_empty() {
+                read = self.objects(number..end.min(number + READ_AHEAD));
+            }
             let name = object_name(self.from.epoch, number);
-            let Some((object, bytes)) = self.object(number)? else {
+            let found = read.pop_front().expect("invariant: it was read just now")?;
+            let Some((object, bytes)) = found else {
                 return Err(Error::Missing { file: name });
             };
             let Kind::Records { first, count } = object.kind else {
@@ -253,6 +307,16 @@ impl<'a> Older<'a> {
         }
         Ok(end)
     }
+}
+
+/// The first number from `from` on that a listing lacks.
+fn first_absent(listed: &[u64], from: u64) -> u64 {
+    let listed: BTreeSet<u64> = listed.iter().copied().collect();
+    let mut end = from;
+    while listed.contains(&end) {
+        end += 1;
+    }
+    end
 }
 
 fn bad(name: &str, expected: &str, found: &str) -> Error {

@@ -37,10 +37,7 @@ impl Log {
         lsn: u64,
     ) -> Result<()> {
         match objects.step(lsn) {
-            Step::Wait => {
-                state.wait(&self.turn);
-                Ok(())
-            }
+            Step::Wait => self.await_turn(state),
             Step::Send(number) => {
                 objects.progress(number, Progress::Sending);
                 self.send(state, objects, number)
@@ -126,6 +123,12 @@ impl Log {
                 Ok(Outcome::Replaced(why)) => {
                     objects.progress(number, Progress::Idle);
                     return Err(self.replace(state, &why));
+                }
+                // Whoever waits for it next, or the thread that flushes, continues.
+                Err(error) if device::is_interruptible() => {
+                    objects.progress(number, Progress::Idle);
+                    self.turn.notify_all();
+                    return Err(error.into());
                 }
                 Err(error) => error,
             };

@@ -15,9 +15,20 @@ use crate::Lsn;
 const DELETED_AT_ONCE: usize = 1024;
 
 impl ObjectLog {
-    /// Deletes objects whose records are all numbered `up_to` or less, and what earlier openings
-    /// left.
+    /// Objects whose records are all numbered `up_to` or less are not needed any more. Sends no
+    /// request: the caller holds locks.
     pub(in super::super) fn trim(&self, up_to: Lsn) {
+        let mut inner = self.inner.lock();
+        let gone = inner.live.iter().take_while(|placed| placed.last <= up_to.0).count();
+        let epoch = self.opening.epoch;
+        let placed = inner.live.drain(..gone).map(|placed| object_name(epoch, placed.number));
+        let names: Vec<String> = placed.collect();
+        inner.doomed.extend(names);
+    }
+
+    /// Deletes some of what is not needed any more, and of what earlier openings left. The caller
+    /// holds nothing that others wait for.
+    pub(in super::super) fn delete_trimmed(&self) {
         if !self.inner.lock().announced {
             // Opening a store does not wait for deletions.
             return;
@@ -25,14 +36,12 @@ impl ObjectLog {
         self.sweep();
         let names: Vec<String> = {
             let mut inner = self.inner.lock();
-            let gone = inner.live.iter().take_while(|placed| placed.last <= up_to.0).count();
-            let epoch = self.opening.epoch;
-            let placed = inner.live.drain(..gone).map(|placed| object_name(epoch, placed.number));
-            let names: Vec<String> = placed.collect();
-            inner.doomed.extend(names);
             let count = inner.doomed.len().min(DELETED_AT_ONCE);
             inner.doomed.drain(..count).collect()
         };
+        if names.is_empty() {
+            return;
+        }
         if let Err(error) = self.blobs.delete_all(&names) {
             let count = names.len();
             tracing::warn!(%error, count, "cannot delete log objects that are not needed");
