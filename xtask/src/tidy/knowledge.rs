@@ -29,7 +29,7 @@ const NAMESPACE: [&str; 21] = [
 ];
 
 /// Modules of `format` that the store, its engines or the index need, which say nothing of keys.
-const STRUCTURES: [&str; 28] = [
+const STRUCTURES: [&str; 29] = [
     "batch",
     "cached_chunk",
     "catalog",
@@ -58,6 +58,7 @@ const STRUCTURES: [&str; 28] = [
     "run_manifest",
     "space_map",
     "superblock",
+    "trace",
 ];
 
 /// Beginnings of paths in a volume.

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 pub(super) const HELP: &str = "\
 A trace is made by `pando mount --trace FILE`. It has every call that reached the file system, with
 time, duration, caller, arguments and result; names, but no contents. What the kernel answers from
-its cache is not in it: mount with -o attr_timeout=0,entry_timeout=0 to record look-ups and stats of
-cached names too.
+its cache is not in it. To record everything, mount with
+-o attr-timeout=0,entry-timeout=0,negative-timeout=0,trace_opens, which costs a message each.
 
 Examples:
   pando trace info build.trace

@@ -180,7 +180,9 @@ fn own(
     });
     let recording = answered.and_then(|()| match &start.trace {
         None => Ok(None),
-        Some(path) => Recording::start(path, env).map(Some),
+        Some(path) => {
+            Recording::start(path, env, options.as_ref().is_some_and(|o| o.trace_opens)).map(Some)
+        }
     });
     let served = recording.and_then(|recording| {
         let front = recording.as_ref().map(|recording| recording.wrap(Arc::clone(&observed)));

@@ -23,13 +23,13 @@ pub(super) struct Recording {
 
 impl Recording {
     /// Creates the file, which must not exist, and starts the thread that writes it.
-    pub(super) fn start(path: &Path, env: &Env) -> Result<Recording> {
+    pub(super) fn start(path: &Path, env: &Env, opens: bool) -> Result<Recording> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(|error| failure::io("record a trace in", path, &error))?;
         let clock: Arc<dyn Clock> = Arc::clone(&env.clock);
         let limits = Limits::default();
-        let recorder = Recorder::start(Box::new(file), (clock, &*env.random), limits, false);
+        let recorder = Recorder::start(Box::new(file), (clock, &*env.random), limits, opens);
         let recorder = recorder.map_err(|error| {
             let message = format!("cannot record a trace in {}: {error}", path.display());
             Failure::new(FailureKind::Other, message)
