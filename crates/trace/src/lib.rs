@@ -13,6 +13,7 @@
 
 mod anonymise;
 mod expected;
+mod fields;
 pub mod generate;
 pub mod json;
 mod names;

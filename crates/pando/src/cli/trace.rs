@@ -115,7 +115,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Timing::Fast)]
     pub(crate) timing: Timing,
     /// How many threads make calls
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
     /// Change owners as recorded, make device nodes and set set-id bits; without it they are left
     /// out
