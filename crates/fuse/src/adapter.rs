@@ -82,6 +82,8 @@ pub(crate) struct Adapter {
     root_shown: AtomicU64,
     /// Whether nodes in snapshots show the same numbers in each snapshot.
     snapshots_alike: bool,
+    /// Whether the kernel reports opens and closes.
+    pub(crate) trace_opens: bool,
     pub(crate) timeouts: Timeouts,
     groups: Groups,
     /// Which listings of large directories carry attributes.
@@ -99,6 +101,7 @@ impl Adapter {
             root: AtomicU64::new(root.0),
             root_shown: AtomicU64::new(root.0),
             snapshots_alike: options.snapshots_alike,
+            trace_opens: options.trace_opens,
             timeouts: Timeouts {
                 attr: options.attr_timeout,
                 entry: options.entry_timeout,

@@ -84,6 +84,9 @@ pub struct MountOptions {
     /// Nodes in snapshots show the same inode numbers in each snapshot (`snapshot-inodes=alike`);
     /// otherwise each snapshot has its own (`unique`, the default).
     pub snapshots_alike: bool,
+    /// The kernel reports every open and close (`trace_opens`), for a file system that records
+    /// calls.
+    pub trace_opens: bool,
 }
 
 /// Why a list of options was refused.
@@ -141,6 +144,7 @@ impl MountOptions {
             threads: cores.clamp(2, 8),
             clone_fd: false,
             snapshots_alike: false,
+            trace_opens: false,
         }
     }
 

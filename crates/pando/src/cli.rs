@@ -52,6 +52,11 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a number with s, m, h, d, w or y, such as 90m or 7d".to_owned())
 }
 
+/// A size from the command line.
+fn bytes(text: &str) -> Result<u64, String> {
+    inode::parse_bytes(text).ok_or_else(|| "expected a number of bytes, such as 10G".to_owned())
+}
+
 const PATHS: &str = "\
 PATH is a path below a mounted volume, or VOLDIR:/inner/path for a volume directory,
 mounted or not. The URL of a volume in an object store (s3://BUCKET/PREFIX, file:///DIR) stands
@@ -325,6 +330,9 @@ pub(crate) struct MountArgs {
     /// not exist
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+    /// End the trace before its file is longer, such as 10G; the mount continues
+    #[arg(long, value_name = "SIZE", requires = "trace", value_parser = bytes)]
+    pub(crate) trace_limit: Option<u64>,
     /// Mount options, comma-separated
     #[arg(long = "options", short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) options: Vec<String>,
@@ -539,6 +547,9 @@ pub(crate) struct OwnerArgs {
     /// Record all calls of the mount there
     #[arg(long)]
     pub(crate) trace: Option<PathBuf>,
+    /// Longest trace
+    #[arg(long, requires = "trace", value_parser = bytes)]
+    pub(crate) trace_limit: Option<u64>,
     /// Mount it there, and stay until it is unmounted
     #[arg(long)]
     pub(crate) mount: Option<PathBuf>,

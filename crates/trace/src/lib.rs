@@ -13,6 +13,7 @@
 
 mod anonymise;
 mod expected;
+mod fields;
 pub mod generate;
 pub mod json;
 mod names;
@@ -28,7 +29,7 @@ pub use anonymise::{Anonymiser, Keep};
 pub use expected::{Expected, Placed};
 pub use names::{Names, Place, Touched, is_entry};
 pub use order::{Claims, Order, Task};
-pub use outcome::{call_is_change, ended_by};
+pub use outcome::ended_by;
 pub use reader::{End, TraceReader};
 pub use recorder::{Limits, Recorder, Sink};
 pub use summary::{OfCall, Percentiles, Summary};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use device::sync::Mutex;
-use format::trace::{Call, Event};
+use format::trace::{Call, Ended, Event};
 use siphasher::sip::SipHasher13;
 
 use crate::names::{Names, Touched};
@@ -48,6 +48,13 @@ impl Claims {
         self.node(parent, false);
     }
 
+    /// The inode that a call made, if it did.
+    fn made(&mut self, event: &Event<'_>) {
+        if event.ended == Ended::Done {
+            self.node(event.found.node, true);
+        }
+    }
+
     /// The claims of an event; `names` are those before it.
     pub fn of(event: &Event<'_>, names: &Names) -> Claims {
         let mut claims = Claims::default();
@@ -74,11 +81,11 @@ impl Claims {
             | Call::Release => claims.node(event.node, true),
             Call::Mknod | Call::Mkdir | Call::Symlink => {
                 claims.name(event.node, event.name, true);
-                claims.node(event.found.node, true);
+                claims.made(event);
             }
             Call::Tmpfile => {
                 claims.node(event.node, false);
-                claims.node(event.found.node, true);
+                claims.made(event);
             }
             Call::Link => {
                 claims.name(event.node, event.name, true);

@@ -1,6 +1,6 @@
 //! How results of a file system are recorded.
 
-use format::trace::{Call, Ended};
+use format::trace::Ended;
 use inode::FsError;
 use vfs::FsResult;
 
@@ -32,40 +32,5 @@ pub fn ended_by<T>(result: &FsResult<T>) -> Ended {
         FsError::PastEnd => Ended::PastEnd,
         FsError::Interrupted => Ended::Interrupted,
         FsError::Io(_) => Ended::Failed,
-    }
-}
-
-/// Whether a call changes something, if it succeeds.
-pub fn call_is_change(call: Call) -> bool {
-    match call {
-        Call::Setattr
-        | Call::Mknod
-        | Call::Mkdir
-        | Call::Symlink
-        | Call::Link
-        | Call::Unlink
-        | Call::Rmdir
-        | Call::Rename
-        | Call::Write
-        | Call::Tmpfile
-        | Call::Fallocate
-        | Call::CopyRange
-        | Call::Setxattr
-        | Call::Removexattr => true,
-        Call::Lookup
-        | Call::Getattr
-        | Call::Access
-        | Call::Readlink
-        | Call::Read
-        | Call::Seek
-        | Call::Fsync
-        | Call::Sync
-        | Call::Readdir
-        | Call::Readdirplus
-        | Call::Statfs
-        | Call::Getxattr
-        | Call::Listxattr
-        | Call::Open
-        | Call::Release => false,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use format::trace::{Call, Ended, Event};
 use hdrhistogram::Histogram;
 
-/// Latencies that are told apart: three digits, up to an hour.
+/// Latencies have three digits, and are at most an hour.
 const LONGEST_NANOS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 

@@ -93,6 +93,8 @@ const STATED: &[Stated] = layouts![
     superblock::LAYOUT,
     retention::LAYOUT,
     retention::HOLD_LAYOUT,
+    trace::LAYOUT,
+    trace::BLOCK_LAYOUT,
     trash::LAYOUT,
     usage::LAYOUT,
     volume::LAYOUT,

@@ -60,6 +60,7 @@ const STRUCTURES: [&str; 29] = [
     "space_map",
     "stream",
     "superblock",
+    "trace",
 ];
 
 /// Beginnings of paths in a volume.

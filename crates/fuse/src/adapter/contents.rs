@@ -188,6 +188,17 @@ impl Adapter {
             .map_err(failed("copy_range", to.0))
     }
 
+    /// Reports an open to the file system.
+    pub(crate) fn opened(&self, who: Who, number: u64, flags: u32) -> Answer<()> {
+        let opened = self.fs.opened(&Adapter::caller(who), self.node(number), flags);
+        opened.map_err(failed("open", number))
+    }
+
+    /// Reports a close to the file system.
+    pub(crate) fn released(&self, who: Who, number: u64) {
+        self.fs.released(&Adapter::caller(who), self.node(number));
+    }
+
     /// Syncs a file or directory.
     pub(crate) fn fsync(&self, number: u64, data_only: bool) -> Answer<()> {
         let scope = if data_only { SyncScope::Data } else { SyncScope::All };

@@ -2,7 +2,9 @@
 
 use vfs::WalkControl;
 
-use super::numbers::{FSYNC_DATA, WRITE_CACHE, WRITE_KILL_SUIDGID};
+use super::numbers::{
+    FSYNC_DATA, OPEN_CACHE_DIR, OPEN_KEEP_CACHE, OPEN_NO_FLUSH, WRITE_CACHE, WRITE_KILL_SUIDGID, op,
+};
 use super::reply::Reply;
 use super::request::{Arguments, Request};
 use crate::adapter::{Adapter, Answer, Timeouts};
@@ -46,6 +48,25 @@ pub(super) fn fsync(adapter: &Adapter, request: Asked<'_, '_>) -> Answer<()> {
     request.arguments.skip(8)?;
     let flags = request.arguments.u32()?;
     adapter.fsync(request.node, flags & FSYNC_DATA != 0)
+}
+
+/// Answers an open as the kernel does without a message: what it cached stays.
+pub(super) fn open(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {
+    let flags = request.arguments.u32()?;
+    adapter.opened(request.who, request.node, flags)?;
+    let flags = match request.opcode {
+        op::OPENDIR => OPEN_KEEP_CACHE | OPEN_CACHE_DIR,
+        _ => OPEN_KEEP_CACHE | OPEN_NO_FLUSH,
+    };
+    reply.u64(0).u32(flags).u32(0);
+    Ok(())
+}
+
+/// A close; without opens there are closes of files that were created.
+pub(super) fn release(adapter: &Adapter, request: Asked<'_, '_>) {
+    if adapter.trace_opens {
+        adapter.released(request.who, request.node);
+    }
 }
 
 pub(super) fn readlink(adapter: &Adapter, request: Asked<'_, '_>, reply: &mut Reply) -> Answer<()> {

@@ -28,6 +28,7 @@ pub(super) mod op {
     pub(crate) const RMDIR: u32 = 11;
     pub(crate) const RENAME: u32 = 12;
     pub(crate) const LINK: u32 = 13;
+    pub(crate) const OPEN: u32 = 14;
     pub(crate) const READ: u32 = 15;
     pub(crate) const WRITE: u32 = 16;
     pub(crate) const STATFS: u32 = 17;
@@ -38,6 +39,7 @@ pub(super) mod op {
     pub(crate) const LISTXATTR: u32 = 23;
     pub(crate) const REMOVEXATTR: u32 = 24;
     pub(crate) const INIT: u32 = 26;
+    pub(crate) const OPENDIR: u32 = 27;
     pub(crate) const READDIR: u32 = 28;
     pub(crate) const RELEASEDIR: u32 = 29;
     pub(crate) const FSYNCDIR: u32 = 30;
@@ -98,6 +100,7 @@ pub(super) mod set {
 
 /// Flags of answers to open and create.
 pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
+pub(super) const OPEN_CACHE_DIR: u32 = 1 << 3;
 pub(super) const OPEN_NO_FLUSH: u32 = 1 << 5;
 /// A write comes from the page cache, of a mapping: the kernel does not say which process stored
 /// it.

@@ -1,6 +1,6 @@
 //! Dispatches a request to a call. An unlisted request is answered with ENOSYS, after which the
-//! kernel does without: it keeps locks by itself, opens and closes without a message, and copies by
-//! reading and writing if copies are not offered.
+//! kernel does without: it keeps locks by itself, opens and closes without a message (unless a
+//! trace needs them), and copies by reading and writing if copies are not offered.
 
 use super::numbers::op;
 use super::reply::Reply;
@@ -55,7 +55,12 @@ pub(super) fn serve(
         op::GETXATTR => names::getxattr(adapter, request, reply),
         op::LISTXATTR => names::listxattr(adapter, request, reply),
         op::REMOVEXATTR => names::removexattr(adapter, request),
-        op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(()),
+        op::OPEN | op::OPENDIR if adapter.trace_opens => contents::open(adapter, request, reply),
+        op::RELEASE | op::RELEASEDIR => {
+            contents::release(adapter, request);
+            Ok(())
+        }
+        op::DESTROY => Ok(()),
         _ => Err(NOT_OFFERED),
     };
     Some(answer)

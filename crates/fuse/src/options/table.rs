@@ -162,6 +162,11 @@ const TABLE: &[Row] = &[
         remount: false,
     },
     Row {
+        options: &[("trace_opens", Flag(|o| o.trace_opens = true))],
+        help: "the kernel reports every open and close, for --trace",
+        remount: false,
+    },
+    Row {
         options: &[(
             "fsname",
             Value("NAME", |o, value| set(&mut o.fsname, Ok(Some(value.to_owned())))),

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 pub(super) const HELP: &str = "\
 A trace is made by `pando mount --trace FILE`. It has every call that reached the file system, with
 time, duration, caller, arguments and result; names, but no contents. What the kernel answers from
-its cache is not in it: mount with -o attr_timeout=0,entry_timeout=0 to record look-ups and stats of
-cached names too.
+its cache is not in it. To record everything, mount with
+-o attr-timeout=0,entry-timeout=0,negative-timeout=0,trace_opens, which costs a message each.
 
 Examples:
   pando trace info build.trace
@@ -115,7 +115,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Timing::Fast)]
     pub(crate) timing: Timing,
     /// How many threads make calls
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
     /// Change owners as recorded, make device nodes and set set-id bits; without it they are left
     /// out

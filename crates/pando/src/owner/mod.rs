@@ -65,6 +65,7 @@ use door::Door;
 use elect::Elected;
 pub(crate) use elect::alone;
 use record::Recording;
+pub(crate) use record::TraceStart;
 use server::{Event, Server, Silent};
 
 /// How long open files may delay the end of a mount after a signal.
@@ -86,7 +87,7 @@ pub(crate) struct Start {
     /// Where to answer scrapes of metrics, if at all.
     pub(crate) metrics: Option<SocketAddr>,
     /// Where to record the calls of the mount, if at all.
-    pub(crate) trace: Option<PathBuf>,
+    pub(crate) trace: Option<TraceStart>,
     /// Whether to replace a daemon on another host.
     pub(crate) take_over: TakeOver,
 }
@@ -224,7 +225,9 @@ fn own(
     });
     let recording = answered.and_then(|()| match &start.trace {
         None => Ok(None),
-        Some(path) => Recording::start(path, env).map(Some),
+        Some(trace) => {
+            Recording::start(trace, env, options.as_ref().is_some_and(|o| o.trace_opens)).map(Some)
+        }
     });
     let served = recording.and_then(|recording| {
         let front = recording.as_ref().map(|recording| recording.wrap(Arc::clone(&observed)));

@@ -5,7 +5,7 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use device::{Clock, Env};
@@ -15,6 +15,15 @@ use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
 
+/// A trace to record.
+#[derive(Debug, Clone)]
+pub(crate) struct TraceStart {
+    /// Where; it must not exist.
+    pub(crate) file: PathBuf,
+    /// Longest file, in bytes; `None` means as long as there is space.
+    pub(crate) limit: Option<u64>,
+}
+
 /// A trace that is being recorded.
 pub(super) struct Recording {
     path: PathBuf,
@@ -23,13 +32,15 @@ pub(super) struct Recording {
 
 impl Recording {
     /// Creates the file, which must not exist, and starts the thread that writes it.
-    pub(super) fn start(path: &Path, env: &Env) -> Result<Recording> {
+    pub(super) fn start(trace: &TraceStart, env: &Env, opens: bool) -> Result<Recording> {
+        let path = trace.file.as_path();
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(|error| failure::io("record a trace in", path, &error))?;
         let clock: Arc<dyn Clock> = Arc::clone(&env.clock);
-        let limits = Limits::default();
-        let recorder = Recorder::start(Box::new(file), (clock, &*env.random), limits, false);
+        let file_bytes = trace.limit.unwrap_or(u64::MAX);
+        let limits = Limits { file_bytes, ..Limits::default() };
+        let recorder = Recorder::start(Box::new(file), (clock, &*env.random), limits, opens);
         let recorder = recorder.map_err(|error| {
             let message = format!("cannot record a trace in {}: {error}", path.display());
             Failure::new(FailureKind::Other, message)

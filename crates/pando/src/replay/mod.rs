@@ -153,6 +153,7 @@ impl Replay<'_> {
         bar: &ProgressBar,
     ) -> Result<(Outcome, Duration, bool)> {
         rustix::process::umask(Mode::empty());
+        pattern::make();
         let root = self.root()?;
         let how = self.how(&root, bar);
         let start = root.try_clone().map_err(|error| failure::io("open", self.dir, &error))?;

@@ -30,7 +30,7 @@ pub(crate) struct Prepared {
     pub(crate) bytes: u64,
     /// Inodes that no directory of the trace holds, because events were dropped.
     pub(crate) unreached: u64,
-    /// Device nodes, which are made on request only.
+    /// Device nodes, whose numbers no trace has, and what a file system has of its own.
     pub(crate) left_out: u64,
 }
 
@@ -143,7 +143,11 @@ impl<'a> Builder<'a> {
         let mode = self.mode(child.placed);
         match shown.kind {
             0 => self.file(&fd, child, mode)?,
-            DIRECTORY => fs::mkdirat(&*fd, name, Mode::RWXU)?,
+            DIRECTORY => match fs::mkdirat(&*fd, name, Mode::RWXU) {
+                // A directory that the file system has of its own, such as `.snapshots`.
+                Err(Errno::EXIST) => return Ok(false),
+                made => made?,
+            },
             SYMLINK => {
                 let filler = || vec![b'x'; shown.size.clamp(1, TARGET_BYTES_MAX) as usize];
                 let target = child.placed.target.as_ref().map_or_else(filler, |t| t.to_vec());

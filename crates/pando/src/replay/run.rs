@@ -104,9 +104,12 @@ impl<'a> Runner<'a> {
                     self.make(&job);
                 }
                 Some(shared) => {
-                    shared.wait_for_room();
+                    // Counted before it is added: from then on another thread may end it.
+                    shared.enter();
                     let (task, ready) = self.order.add(job, &claims);
-                    shared.added(ready.then_some(task));
+                    if ready {
+                        shared.push(task);
+                    }
                 }
                 None => self.make(&job),
             },
@@ -140,6 +143,17 @@ struct Queue {
     ended: bool,
 }
 
+/// Ends the process when its thread panics: other threads would wait for the call forever.
+struct StopAtPanic;
+
+impl Drop for StopAtPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// The queue of calls that can be made.
 pub(super) struct Shared {
     queue: Mutex<Queue>,
@@ -155,21 +169,19 @@ impl Shared {
         Shared { queue, work: Condvar::new(), room: Condvar::new() }
     }
 
-    fn wait_for_room(&self) {
+    /// Counts a call that is about to be added, once few enough are open.
+    fn enter(&self) {
         let mut queue = self.queue.lock();
         while queue.open >= AHEAD_MAX {
             self.room.wait(&mut queue);
         }
+        queue.open += 1;
     }
 
-    fn added(&self, ready: Option<Arc<Task<Box<Job>>>>) {
-        let mut queue = self.queue.lock();
-        queue.open += 1;
-        if let Some(task) = ready {
-            queue.ready.push_back(task);
-            drop(queue);
-            self.work.notify_one();
-        }
+    /// A call can be made.
+    fn push(&self, task: Arc<Task<Box<Job>>>) {
+        self.queue.lock().ready.push_back(task);
+        self.work.notify_one();
     }
 
     /// Waits until no call is open.
@@ -187,6 +199,7 @@ impl Shared {
 
     /// Makes calls until there are no more.
     pub(super) fn work(&self, how: &How<'_>) -> Outcome {
+        let _bug = StopAtPanic;
         let (mut maker, mut outcome) = (how.maker(), Outcome::default());
         let mut queue = self.queue.lock();
         loop {

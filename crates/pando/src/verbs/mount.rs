@@ -45,7 +45,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
             index_bytes: args.index_cache,
             idle: None,
             metrics: args.metrics,
-            trace: trace.clone(),
+            trace: trace.map(|file| owner::TraceStart { file, limit: args.trace_limit }),
             take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
         };
         let mut told = Ok(());
@@ -66,6 +66,8 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
         }
         if let Some(trace) = trace {
             extra.extend(["--trace".into(), trace.into()]);
+            let limit = args.trace_limit.into_iter();
+            extra.extend(limit.flat_map(|n| ["--trace-limit".into(), n.to_string().into()]));
         }
         extra.extend(args.take_over.then(|| "--take-over".into()));
         for option in options {

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &OwnerArgs) -> Result<()> {
         index_bytes: args.index_cache,
         idle: Some(Duration::from_secs(args.idle_seconds)),
         metrics: args.metrics,
-        trace: args.trace.clone(),
+        trace: args.trace.clone().map(|file| owner::TraceStart { file, limit: args.trace_limit }),
         take_over: if args.take_over { TakeOver::Yes } else { TakeOver::No },
     };
     let mut report = LaunchReport::new(std::io::stdout());

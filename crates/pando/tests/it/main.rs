@@ -68,6 +68,7 @@ mod streaming_bounds;
 mod totals;
 mod totals_by_group;
 mod totals_over_base;
+mod trace;
 mod trash;
 mod verbs;
 mod world;

@@ -2,7 +2,7 @@
 //! to it.
 
 use format::trace::{Call, Ended, Event, UNKNOWN_CALLER};
-use inode::{Caller, Kind, NodeId, SetAttr};
+use inode::{Caller, Enforce, Kind, NodeId, SetAttr};
 use trace::{End, Limits, TraceError};
 use vfs::{FileSystem, NewNode, RenameMode, SyncScope, WalkControl};
 
@@ -11,7 +11,7 @@ use crate::support::{Tape, read, traced, written};
 const ROOT: NodeId = NodeId::ROOT;
 
 fn caller() -> Caller {
-    Caller { uid: 0, gid: 7, pid: 4711, ..Caller::root() }
+    Caller { uid: 0, gid: 7, pid: 4711, enforce: Enforce::Kernel, ..Caller::root() }
 }
 
 /// Makes some calls, and returns how many.

@@ -45,7 +45,7 @@ pub(crate) fn traced(tape: &Tape, limits: Limits) -> (Traced, Arc<Recorder>) {
     let sink = Box::new(tape.clone());
     let recorder = Recorder::start(sink, (clock, &SystemRandom), limits, false).unwrap();
     let recorder = Arc::new(recorder);
-    (Traced::new(MemoryFs::new(), Arc::clone(&recorder)), recorder)
+    (Traced::new(Arc::new(MemoryFs::new()), Arc::clone(&recorder)), recorder)
 }
 
 /// A trace of these events.
