@@ -474,23 +474,17 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Record<'_>, Malformed> {
             target: bounded(&mut reader, TARGET_BYTES_MAX)?,
         },
         OPEN => Record::Open { path: path(&mut reader)? },
-        DATA => Record::Data {
-            offset: reader.u64()?,
-            bytes: bounded(&mut reader, DATA_BYTES_MAX)?,
-        },
+        DATA => {
+            Record::Data { offset: reader.u64()?, bytes: bounded(&mut reader, DATA_BYTES_MAX)? }
+        }
         HOLE => Record::Hole { offset: reader.u64()?, length: reader.u64()? },
         SIZE => Record::Size { size: reader.u64()? },
         LINK => Record::Link { path: path(&mut reader)?, target: path(&mut reader)? },
-        ATTR => Record::Attr {
-            attributes: attributes(&mut reader)?,
-            path: path(&mut reader)?,
-        },
+        ATTR => Record::Attr { attributes: attributes(&mut reader)?, path: path(&mut reader)? },
         RESUME => Record::Resume { path: path(&mut reader)? },
-        END => Record::End {
-            records: reader.u64()?,
-            bytes: reader.u64()?,
-            digest: reader.array()?,
-        },
+        END => {
+            Record::End { records: reader.u64()?, bytes: reader.u64()?, digest: reader.array()? }
+        }
         _ => return Err(reader.malformed("a known kind of record", kind.to_string())),
     };
     reader.end()?;

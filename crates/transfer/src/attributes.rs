@@ -51,11 +51,8 @@ pub(crate) fn apply(
 ) -> FsResult<()> {
     let is_root = caller.is_root();
     if is_root {
-        let owners = SetAttr {
-            uid: Some(attributes.uid),
-            gid: Some(attributes.gid),
-            ..SetAttr::default()
-        };
+        let owners =
+            SetAttr { uid: Some(attributes.uid), gid: Some(attributes.gid), ..SetAttr::default() };
         fs.setattr(caller, node, &owners)?;
     }
     let wanted: Vec<_> =

@@ -452,11 +452,7 @@ fn drop_logged(stage: &Stage<'_>) {
 /// The token of a stream to a destination that was cut, by the identity of its snapshot.
 impl Receiver<'_> {
     /// Whether a stage exists for a stream, and how much was applied.
-    pub fn token(
-        fs: &Fs,
-        caller: &Caller,
-        destination: (NodeId, &[u8]),
-    ) -> Result<Option<Token>> {
+    pub fn token(fs: &Fs, caller: &Caller, destination: (NodeId, &[u8])) -> Result<Option<Token>> {
         Stage::token(fs, caller, destination).at(destination.1)
     }
 }

@@ -401,10 +401,9 @@ fn answer<'a>(
         (Call::ScanFollow { by, unwatched }, _) => {
             scan::follow((server, id), caller, by, unwatched)
         }
-        (
-            call @ (Call::ReceiveOpen { .. } | Call::Receive { .. } | Call::ReceiveClose),
-            _,
-        ) => answer_receive(server, caller, &call, &mut work.receive),
+        (call @ (Call::ReceiveOpen { .. } | Call::Receive { .. } | Call::ReceiveClose), _) => {
+            answer_receive(server, caller, &call, &mut work.receive)
+        }
         (call @ Call::Send { .. }, _) => {
             let peer = replies.stream()?;
             let end_turn = || server.end_turn(id);

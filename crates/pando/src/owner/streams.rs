@@ -44,9 +44,12 @@ pub(super) fn send(
         broken.set(failed);
         goes_on
     };
-    let sent = watch::while_heard(peer, &cancel, || {}, || {
-        transfer::send(fs, caller, nodes, &options, (&cancel, &mut emit))
-    })?;
+    let sent = watch::while_heard(
+        peer,
+        &cancel,
+        || {},
+        || transfer::send(fs, caller, nodes, &options, (&cancel, &mut emit)),
+    )?;
     if let Some(failure) = broken.take() {
         return Err(failure);
     }
@@ -110,9 +113,8 @@ fn hold(
 
 fn parse(text: &str) -> Answered<Token> {
     Token::parse(text).ok_or_else(|| {
-        Failure::new(FailureKind::Invalid, "that is no token").hint(
-            "`pando receive --token DST` prints the token of a stream that was cut",
-        )
+        Failure::new(FailureKind::Invalid, "that is no token")
+            .hint("`pando receive --token DST` prints the token of a stream that was cut")
     })
 }
 
@@ -127,11 +129,7 @@ pub(super) struct Receive<'a> {
 
 impl<'a> Receive<'a> {
     /// Begins to receive.
-    pub(super) fn open(
-        fs: &'a Volume,
-        caller: &Caller,
-        call: &Call<'_>,
-    ) -> Answered<Receive<'a>> {
+    pub(super) fn open(fs: &'a Volume, caller: &Caller, call: &Call<'_>) -> Answered<Receive<'a>> {
         let Call::ReceiveOpen { path, name, force, hold } = *call else {
             return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
         };

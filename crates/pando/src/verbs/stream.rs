@@ -83,7 +83,8 @@ fn report_sent(args: &SendArgs, sent: &Sent, output: &mut Output) -> Result<()> 
         size(stream_bytes),
     );
     if args.dry_run {
-        output.object(&json!({ "records": records, "bytes": bytes, "stream_bytes": stream_bytes }))?;
+        output
+            .object(&json!({ "records": records, "bytes": bytes, "stream_bytes": stream_bytes }))?;
         return output.line(&text);
     }
     output.remark(&format!("sent {text}"));

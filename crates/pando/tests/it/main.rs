@@ -63,6 +63,7 @@ mod sessions;
 mod shown;
 mod streaming;
 mod streaming_bounds;
+mod streams;
 mod totals;
 mod totals_by_group;
 mod totals_over_base;

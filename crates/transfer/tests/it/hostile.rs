@@ -50,8 +50,19 @@ fn refused(records: &[Record<'_>]) {
 #[test]
 fn no_path_leaves_the_destination() {
     for path in [
-        &b"../out"[..], b"/out", b"a/../../out", b"a//b", b"a/", b".", b"..", b"a/.", b"a\0b",
-        b".snapshots/x", b"link/out", b"missing/out", &[b'x'; 256],
+        &b"../out"[..],
+        b"/out",
+        b"a/../../out",
+        b"a//b",
+        b"a/",
+        b".",
+        b"..",
+        b"a/.",
+        b"a\0b",
+        b".snapshots/x",
+        b"link/out",
+        b"missing/out",
+        &[b'x'; 256],
     ] {
         for kind in [NewKind::File, NewKind::Directory] {
             refused(&[
@@ -196,9 +207,10 @@ fn random_records_do_no_harm() {
                 let mut tried = records.clone();
                 tried.push(attr(b"", 0o755));
                 // Only what is applied is kept, so that histories become long.
-                if world.receive("got", &stream(&tried)).is_err_and(|error| {
-                    !error.to_string().contains("without a name")
-                }) {
+                if world
+                    .receive("got", &stream(&tried))
+                    .is_err_and(|error| !error.to_string().contains("without a name"))
+                {
                     records.pop();
                 }
             }

@@ -134,20 +134,15 @@ impl History<'_> {
             1 if attr.kind == Kind::Directory => {
                 // A directory moves below what was in it.
                 let all = self.all();
-                let below = all.iter().find(|there| {
-                    there.0 == node && there.3.kind == Kind::Directory
-                });
+                let below =
+                    all.iter().find(|there| there.0 == node && there.3.kind == Kind::Directory);
                 if let Some((_, inner, inner_node, _)) = below {
                     let moved = self.name();
                     let up = (self.top, &moved[..]);
                     let out = fs.rename(&root(), (node, inner), up, RenameMode::NoReplace);
                     if out.is_ok() {
-                        let _ = fs.rename(
-                            &root(),
-                            from,
-                            (*inner_node, &name),
-                            RenameMode::NoReplace,
-                        );
+                        let _ =
+                            fs.rename(&root(), from, (*inner_node, &name), RenameMode::NoReplace);
                     }
                 }
             }

@@ -86,8 +86,7 @@ fn a_stream_goes_on_after_a_crash() {
                 other.receive("got", &first).expect("the base");
             }
             let parent = (NodeId::ROOT, &b"got"[..]);
-            let mut receiver =
-                Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
+            let mut receiver = Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
             receiver.feed(&whole[..at]).expect("the start of a stream");
             other.fs.sync().expect("a disk");
             // Nothing more is noted.
