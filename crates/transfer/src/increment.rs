@@ -11,9 +11,9 @@ use crate::attributes;
 use crate::contents::{Source, changed};
 use crate::error::{At, Error, Result};
 use crate::full::{Links, object};
+use crate::job::Job;
 use crate::out::Out;
 use crate::plan::{Arrive, Gathered, Leave, Plan, Unnamed};
-use crate::send::Job;
 use crate::walk::{Held, Walk, join};
 
 /// Bytes of memory that a change takes, besides its paths.
@@ -101,7 +101,7 @@ fn find(job: &Job<'_>, root: NodeId, node: NodeId) -> Result<Option<Vec<u8>>> {
 /// Sends the steps of a plan.
 pub(crate) fn send(
     job: &Job<'_>,
-    plan: Plan,
+    plan: &Plan,
     (old, new): (NodeId, NodeId),
     out: &mut Out<'_>,
 ) -> Result<()> {

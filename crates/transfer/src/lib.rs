@@ -1,7 +1,7 @@
 //! Streams of snapshots: `send` writes one, `Receiver` applies one.
 //!
 //! A stream is a list of steps on paths (`docs/format/stream.md`), so both sides need to remember
-//! nothing of inodes: the receiver keeps one record, and a stream that was cut goes on at any
+//! nothing of inodes: the receiver keeps one record, and a stream that was cut continues at any
 //! record. Sending reads a snapshot with the rights of the caller. What is received is built in a
 //! subvolume of its own and becomes visible at once, when the whole stream was verified.
 
@@ -10,6 +10,7 @@ mod contents;
 mod error;
 mod full;
 mod increment;
+mod job;
 mod out;
 mod plan;
 mod receive;

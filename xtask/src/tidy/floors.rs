@@ -112,7 +112,7 @@ const LEFT: [(&str, &str, usize); 10] = [
     ("volume", "fs", 3),
     ("ops", "policy", 6),
     ("ops", "upkeep", 7),
-    ("ops", "fs", 49),
+    ("ops", "fs", 50),
     ("policy", "upkeep", 1),
     ("policy", "fs", 13),
     ("upkeep", "fs", 20),

@@ -13,7 +13,7 @@ The snapshot that was sent is held (`pando snapshot list --json` shows holds), b
 increment needs it. An increment releases the holds on what is older than its base. You need the
 right to read everything that is sent.
 
-A stream that was cut goes on: `pando receive --token DST` prints a token, and --resume sends what
+A stream that was cut continues: `pando receive --token DST` prints a token, and --resume sends what
 is missing.
 
 Examples:

@@ -407,7 +407,8 @@ fn answer<'a>(
         (call @ Call::Send { .. }, _) => {
             let peer = replies.stream()?;
             let end_turn = || server.end_turn(id);
-            streams::send(server.fs(), caller, &call, (&peer, replies), end_turn)
+            let mut send = |body| replies.part(body);
+            streams::send(server.fs(), caller, &call, (&peer, &mut send), end_turn)
         }
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {

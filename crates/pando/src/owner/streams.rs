@@ -11,7 +11,6 @@ use transfer::{Error, ReceiveOptions, Receiver, SendOptions, Suspended, Token};
 use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving, Sent};
 
 use super::about::{Answered, about};
-use super::connection::Replies;
 use super::held::{Held, split};
 use super::watch;
 
@@ -22,7 +21,7 @@ pub(super) fn send(
     fs: &Volume,
     caller: &Caller,
     call: &Call<'_>,
-    (peer, replies): (&UnixStream, &mut Replies),
+    (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
     let Call::Send { base, snapshot, token, memory, dry_run, hold } = *call else {
@@ -39,7 +38,7 @@ pub(super) fn send(
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
     let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
     let mut emit = |part: &[u8]| {
-        let failed = replies.part(Body::Data(part.into())).err();
+        let failed = send(Body::Data(part.into())).err();
         let goes_on = failed.is_none();
         broken.set(failed);
         goes_on
@@ -196,7 +195,7 @@ pub(super) fn token(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answe
     Ok(Answer::Token(token.map(|token| token.to_string())))
 }
 
-/// Says how a stream that failed goes on.
+/// Says how a stream that failed continues.
 fn goes_on(failure: Failure, suspended: Option<Suspended>) -> Failure {
     match suspended {
         None => failure,

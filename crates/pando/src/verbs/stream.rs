@@ -68,7 +68,7 @@ pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
 fn cannot_write(error: &io::Error) -> Failure {
     let message = format!("cannot write the stream to standard output: {error}");
     Failure::new(FailureKind::Interrupted, message)
-        .hint("`pando receive --token DST` prints the token with which it goes on")
+        .hint("`pando receive --token DST` prints the token with which it continues")
 }
 
 /// Standard output has the stream: what was sent is reported on standard error, except of a dry

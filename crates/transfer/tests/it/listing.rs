@@ -20,7 +20,7 @@ pub(crate) struct Node {
     size: u64,
     times: [i64; 4],
     bytes: Vec<u8>,
-    /// Where ranges of data begin and end, in pages; of files of one page nothing is told.
+    /// Where ranges of data begin and end, in pages; none of files of one page.
     ranges: Vec<(u64, u64)>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The first path of the same inode.

@@ -1,4 +1,5 @@
 //! Tests of streams: volumes on a simulated disk, of both engines.
+#![expect(clippy::unwrap_used, reason = "tests stop at what they do not expect")]
 
 mod cases;
 mod hostile;

@@ -1,5 +1,5 @@
 //! Random histories of a directory on both engines: what is received, complete and by increments
-//! from any older snapshot, equals the source in every attribute, and goes on to a third volume.
+//! from any older snapshot, equals the source in every attribute, and is sent on to a third volume.
 
 use fastrand::Rng;
 use fs::{Allocate, Engine, FileSystem, NewNode, RenameMode, SetXattr};

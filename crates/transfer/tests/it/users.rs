@@ -2,7 +2,7 @@
 
 use fs::{Engine, FileSystem};
 use inode::SetAttr;
-use transfer::{Error, SendOptions};
+use transfer::{Error, ReceiveOptions, SendOptions};
 
 use crate::world::{World, root, user};
 
@@ -16,7 +16,7 @@ fn a_user_sends_what_the_user_may_read_and_owns_what_is_received() {
     world.file_as(&me, "/top/d/g", b"mine");
     let first = world.snapshot("/top", "first");
     let stream = world.try_stream(&me, None, first.root, &SendOptions::default()).unwrap();
-    other.receive_as(&me, "got", &stream, Default::default()).expect("a user");
+    other.receive_as(&me, "got", &stream, ReceiveOptions::default()).expect("a user");
     // A directory that the user may not write for now.
     let closed = SetAttr { mode: Some(0o555), ..SetAttr::default() };
     other.fs.setattr(&me, other.at("/got/d"), &closed).unwrap();
@@ -25,7 +25,7 @@ fn a_user_sends_what_the_user_may_read_and_owns_what_is_received() {
     let second = world.snapshot("/top", "second");
     let base = Some(first.root);
     let stream = world.try_stream(&me, base, second.root, &SendOptions::default()).unwrap();
-    let options = transfer::ReceiveOptions { force: true, ..Default::default() };
+    let options = ReceiveOptions { force: true, ..ReceiveOptions::default() };
     other.receive_as(&me, "got", &stream, options).expect("an increment");
     for path in ["/got", "/got/f", "/got/d", "/got/d/h", "/got/d/i"] {
         assert_eq!(other.find(path).expect(path).attr.uid, 7, "{path}");
@@ -78,7 +78,8 @@ fn a_user_changes_no_file_of_another_in_an_increment() {
     world.fs.write(&root(), theirs, 0, b"forged").unwrap();
     let second = world.snapshot("/top", "second");
     let stream = world.stream(Some(first.root), second.root);
-    let refused = other.receive_as(&me, "got", &stream, Default::default());
-    assert!(refused.is_err(), "{refused:?}");
+    let refused = other.receive_as(&me, "got", &stream, ReceiveOptions::default());
+    let error = refused.expect_err("another's file").to_string();
+    assert!(error.contains("only the owner"), "{error}");
     assert_eq!(other.names(), ["got"]);
 }
