@@ -32,7 +32,7 @@ pub(crate) use program::EngineArg;
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 pub(crate) use session::SessionVerb;
-pub(crate) use stream::{ReceiveArgs, SendArgs};
+pub(crate) use stream::{DumpArgs, LoadArgs, ReceiveArgs, SendArgs};
 pub(crate) use trash::{RestoreArgs, TrashVerb};
 
 use crate::cli_totals::{DU_HELP, DuArgs, HISTORY_HELP, HistoryArgs, SUMMARY_HELP, SummaryArgs};
@@ -179,6 +179,12 @@ pub(crate) enum Verb {
     /// Receive a stream of `pando send` from standard input
     #[command(after_help = stream::RECEIVE_HELP)]
     Receive(ReceiveArgs),
+    /// Write all metadata of a directory as JSON lines
+    #[command(after_help = stream::DUMP_HELP)]
+    Dump(DumpArgs),
+    /// Make a tree of a dump: all metadata, files without contents
+    #[command(after_help = stream::LOAD_HELP)]
+    Load(LoadArgs),
     /// Remove a tree: detached at once, its space reclaimed in the background
     #[command(
         after_help = "Examples:\n  pando rmr /mnt/vol/old\n  pando rmr --wait /data/vol:/old"

@@ -7,10 +7,12 @@
 
 mod attributes;
 mod contents;
+mod dump;
 mod error;
 mod full;
 mod increment;
 mod job;
+mod load;
 mod out;
 mod plan;
 mod receive;
@@ -19,7 +21,9 @@ mod stage;
 mod token;
 mod walk;
 
+pub use dump::dump;
 pub use error::{Error, Result};
+pub use load::Loader;
 pub use receive::{ReceiveOptions, Received, Receiver, Suspended};
 pub use send::{SendOptions, Sent, send};
 pub use token::Token;

@@ -24,6 +24,9 @@ pub(super) fn send(
     (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
+    if let Call::Dump { path, memory } = *call {
+        return dump(fs, caller, (path, memory), (peer, send), found);
+    }
     let Call::Send { base, snapshot, token, memory, dry_run, hold } = *call else {
         return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
     };
@@ -62,6 +65,44 @@ pub(super) fn send(
     };
     let transfer::Sent { records, bytes, stream_bytes } = sent;
     Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held }))
+}
+
+/// Dumps the metadata of a directory of a snapshot.
+fn dump(
+    fs: &Volume,
+    caller: &Caller,
+    (path, memory): (&[u8], u64),
+    (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
+    found: impl FnOnce(),
+) -> Answered<Answer> {
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    if !fs.is_in_snapshot(held.entry.node) {
+        let failure = Failure::new(FailureKind::Invalid, "only a snapshot is dumped");
+        return Err(failure.at(path));
+    }
+    found();
+    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+    let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
+    let mut emit = |part: &[u8]| {
+        let failed = send(Body::Data(part.into())).err();
+        let continues = failed.is_none();
+        broken.set(failed);
+        continues
+    };
+    let node = held.entry.node;
+    let dumped = watch::while_heard(
+        peer,
+        &cancel,
+        || {},
+        || transfer::dump(fs, caller, node, memory, (&cancel, &mut emit)),
+    )?;
+    if let Some(failure) = broken.take() {
+        return Err(failure);
+    }
+    if cancel.load(Ordering::Relaxed) {
+        return Err(watch::cut_off());
+    }
+    dumped.map(|()| Answer::Nothing).map_err(|error| failed(error, path))
 }
 
 /// About how many bytes and inodes a directory has, if that is known without a walk.

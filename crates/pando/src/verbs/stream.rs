@@ -156,7 +156,11 @@ fn stream(
     }
 }
 
-fn report_received(place: &Place, received: &Received, output: &mut Output) -> Result<()> {
+pub(super) fn report_received(
+    place: &Place,
+    received: &Received,
+    output: &mut Output,
+) -> Result<()> {
     let mut object = json!({ "records": received.records, "bytes": received.bytes });
     output::put_bytes(&mut object, "path", place.typed());
     output::put_bytes(&mut object, "snapshot", &received.snapshot.0);

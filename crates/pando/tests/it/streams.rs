@@ -219,3 +219,35 @@ fn another_user_sends_and_receives_what_is_theirs() {
     let found = fs::metadata(to.join("a/b/short")).unwrap();
     assert_eq!((found.uid(), found.nlink()), (crate::world::NOBODY, 2));
 }
+
+#[test]
+fn a_dump_is_loaded_and_dumped_again() {
+    let Some(world) = filled("btree") else { return };
+    let other = World::on("lsm");
+    let d = world.below_mount("d");
+    let (d, to) = (d.to_str().unwrap(), other.at("/loaded"));
+    let text = world.ok(&["dump", d]);
+    assert_eq!(world.ok(&["dump", &format!("{d}@one")]), text);
+    assert!(!world.ok(&["snapshot", "list", d]).contains("dump-"));
+    let first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(first["pando_dump"], 1);
+    let load = |text: &[u8]| {
+        let mut command = Command::new(PANDO);
+        command.args(["load", &to]).env("PANDO_IDLE_SECONDS", IDLE_SECONDS);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text).unwrap();
+        answer(&child.wait_with_output().unwrap())
+    };
+    let cut = load(&text.as_bytes()[..text.len() / 2]);
+    assert_eq!(cut.code, 2, "{}", cut.err);
+    assert!(other.fails(3, &["stat", &to]).contains("no such"));
+    let loaded = load(text.as_bytes());
+    assert_eq!(loaded.code, 0, "{}", loaded.err);
+    assert_eq!(other.ok(&["dump", &format!("{to}@loaded")]), text);
+    if is_root() {
+        let nobody = Nobody::new(&world);
+        let refused = nobody.run(&["dump", d]);
+        assert_eq!(refused.code, 4, "{}", refused.err);
+    }
+}

@@ -28,6 +28,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Has no contents.
+    pub(crate) fn forget_contents(&mut self) {
+        if self.kind == Kind::File {
+            self.bytes.clear();
+            self.ranges.clear();
+        }
+    }
+
     /// Has no time of the last read, which is no change by itself.
     pub(crate) fn forget_read(&mut self) {
         self.times[0] = 0;
