@@ -10,11 +10,16 @@ use std::process::{Command, Stdio};
 use crate::other_users::Nobody;
 use crate::world::{Answer, IDLE_SECONDS, PANDO, World, answer, is_root, signal, wait_until};
 
+fn opened(path: &Path, flags: rustix::fs::OFlags) -> std::os::fd::OwnedFd {
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap()
+}
+
 /// Writes the stream of some arguments to a file, and returns what `send` said.
 fn send(world: &World, arguments: &[&str], to: &Path) -> Answer {
     let mut command = Command::new(PANDO);
     command.arg("send").args(arguments).env("PANDO_IDLE_SECONDS", IDLE_SECONDS);
-    let file = fs::File::create(to).unwrap();
+    fs::write(to, b"").unwrap();
+    let file = opened(to, rustix::fs::OFlags::WRONLY);
     let output = command.stdin(Stdio::null()).stdout(file).current_dir(world.path()).output();
     answer(&output.unwrap())
 }
@@ -27,7 +32,7 @@ fn receive(arguments: &[&str], stream: &[u8]) -> Answer {
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     // It may be refused before all is read.
-    let _ = input.write_all(stream);
+    input.write_all(stream).ok();
     drop(input);
     answer(&child.wait_with_output().unwrap())
 }
@@ -84,7 +89,7 @@ fn a_directory_moves_between_volumes(engine: &str) {
     assert_same(&world.below_mount("d/.snapshots/one"), Path::new(to));
     // An increment, through a pipe.
     let at = |inner: &str| world.below_mount(inner);
-    fs::rename(at("d/a/b"), at("d/b")).unwrap();
+    rustix::fs::rename(at("d/a/b"), at("d/b")).unwrap();
     fs::remove_file(at("d/link")).unwrap();
     fs::write(at("d/new"), "new\n").unwrap();
     world.ok(&["snapshot", "create", from, "two"]);
@@ -147,7 +152,7 @@ fn a_stream_that_is_cut_or_interrupted_goes_on() {
     });
     signal(child.id() as i32, rustix::process::Signal::INT);
     // It is noticed with the next bytes.
-    let _ = input.write_all(&rest[600 << 10..1200 << 10]);
+    input.write_all(&rest[600 << 10..1200 << 10]).ok();
     drop(input);
     let interrupted = answer(&child.wait_with_output().unwrap());
     assert_eq!(interrupted.code, 130, "{}", interrupted.err);
@@ -209,7 +214,7 @@ fn another_user_sends_and_receives_what_is_theirs() {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(program).arg("receive").arg(&to);
         command.env("PANDO_IDLE_SECONDS", IDLE_SECONDS).current_dir("/");
-        command.stdin(fs::File::open(&stream).unwrap());
+        command.stdin(opened(&stream, rustix::fs::OFlags::RDONLY));
         answer(&command.output().unwrap())
     };
     assert_eq!(run().code, 4);

@@ -1,5 +1,9 @@
 //! Tests of streams: volumes on a simulated disk, of both engines.
-#![expect(clippy::unwrap_used, reason = "tests stop at what they do not expect")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests stop at what they do not expect, and say what they are at"
+)]
 
 mod cases;
 mod dumps;

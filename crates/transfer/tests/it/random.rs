@@ -287,7 +287,9 @@ fn run(seed: u64, source: Engine, target: Engine) {
                 present.insert(Vec::new(), snapshot[&Vec::new()].clone());
             }
             if last.is_some() {
-                present.values_mut().for_each(|node| node.forget_read());
+                for node in present.values_mut() {
+                    node.forget_read();
+                }
             }
             assert_equal(&format!("{what}, present"), &expected, present);
             assert_eq!(other.names(), ["top"], "{what}");
