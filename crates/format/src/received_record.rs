@@ -43,7 +43,7 @@ impl ReceivedRecord {
         let mut out = Vec::new();
         out.put_u8(u8::from(self.is_complete));
         out.put_u64(self.applied);
-        out.put_varint(self.origins.len() as u64);
+        out.put_varint(u64::try_from(self.origins.len()).unwrap_or(0));
         for origin in &self.origins {
             out.raw(&origin.volume);
             out.put_u64(origin.snapshot);

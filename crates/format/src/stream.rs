@@ -112,24 +112,23 @@ pub struct Head<'a> {
     pub bases: Vec<Origin>,
 }
 
-/// What a new inode is. The numbers are those of the format.
+/// What a new inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum NewKind {
     /// A regular file.
-    File = 1,
+    File,
     /// A directory.
-    Directory = 2,
+    Directory,
     /// A symbolic link.
-    Symlink = 3,
+    Symlink,
     /// A named pipe.
-    Fifo = 4,
+    Fifo,
     /// A socket.
-    Socket = 5,
+    Socket,
     /// A character device.
-    CharDevice = 6,
+    CharDevice,
     /// A block device.
-    BlockDevice = 7,
+    BlockDevice,
 }
 
 impl NewKind {
@@ -142,6 +141,18 @@ impl NewKind {
         NewKind::CharDevice,
         NewKind::BlockDevice,
     ];
+
+    fn number(self) -> u8 {
+        match self {
+            NewKind::File => 1,
+            NewKind::Directory => 2,
+            NewKind::Symlink => 3,
+            NewKind::Fifo => 4,
+            NewKind::Socket => 5,
+            NewKind::CharDevice => 6,
+            NewKind::BlockDevice => 7,
+        }
+    }
 }
 
 /// Attributes of an inode. Times are nanoseconds since 1970.
@@ -304,7 +315,7 @@ impl Record<'_> {
         let kind = self.payload(out);
         let Some(frame) = out.get_mut(start..) else { return };
         let Some((head, payload)) = frame.split_at_mut_checked(FRAME_HEAD_BYTES) else { return };
-        let length = (payload.len() as u32).to_le_bytes();
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
         let checksum = checksum(length, kind, payload).to_le_bytes();
         let bytes = length.into_iter().chain(checksum).chain([kind]);
         for (place, byte) in head.iter_mut().zip(bytes) {
@@ -342,7 +353,7 @@ impl Record<'_> {
                 PLACE
             }
             Record::Make { path, kind, device, target } => {
-                out.put_u8(*kind as u8);
+                out.put_u8(kind.number());
                 out.put_u32(*device);
                 out.put_bytes(path);
                 out.put_bytes(target);
@@ -391,7 +402,7 @@ impl Record<'_> {
 }
 
 fn put_origins(out: &mut Vec<u8>, origins: &[Origin]) {
-    out.put_varint(origins.len() as u64);
+    out.put_varint(u64::try_from(origins.len()).unwrap_or(0));
     for origin in origins {
         out.raw(&origin.volume);
         out.put_u64(origin.snapshot);
@@ -405,7 +416,7 @@ fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes<'_>) {
     for time in [attributes.atime, attributes.mtime, attributes.ctime, attributes.btime] {
         out.put_i64(time);
     }
-    out.put_varint(attributes.xattrs.len() as u64);
+    out.put_varint(u64::try_from(attributes.xattrs.len()).unwrap_or(0));
     for (name, value) in &attributes.xattrs {
         out.put_bytes(name);
         out.put_bytes(value);
@@ -425,7 +436,7 @@ pub fn decode_frame(bytes: &[u8]) -> Result<Option<(Record<'_>, usize)>, Malform
         return Ok(None);
     }
     let length = reader.u32()?;
-    let payload_bytes = length as usize;
+    let payload_bytes = usize::try_from(length).unwrap_or(usize::MAX);
     if payload_bytes > PAYLOAD_BYTES_MAX {
         return Err(reader.malformed("a payload of at most 1 MiB", length.to_string()));
     }
@@ -474,23 +485,17 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Record<'_>, Malformed> {
             target: bounded(&mut reader, TARGET_BYTES_MAX)?,
         },
         OPEN => Record::Open { path: path(&mut reader)? },
-        DATA => Record::Data {
-            offset: reader.u64()?,
-            bytes: bounded(&mut reader, DATA_BYTES_MAX)?,
-        },
+        DATA => {
+            Record::Data { offset: reader.u64()?, bytes: bounded(&mut reader, DATA_BYTES_MAX)? }
+        }
         HOLE => Record::Hole { offset: reader.u64()?, length: reader.u64()? },
         SIZE => Record::Size { size: reader.u64()? },
         LINK => Record::Link { path: path(&mut reader)?, target: path(&mut reader)? },
-        ATTR => Record::Attr {
-            attributes: attributes(&mut reader)?,
-            path: path(&mut reader)?,
-        },
+        ATTR => Record::Attr { attributes: attributes(&mut reader)?, path: path(&mut reader)? },
         RESUME => Record::Resume { path: path(&mut reader)? },
-        END => Record::End {
-            records: reader.u64()?,
-            bytes: reader.u64()?,
-            digest: reader.array()?,
-        },
+        END => {
+            Record::End { records: reader.u64()?, bytes: reader.u64()?, digest: reader.array()? }
+        }
         _ => return Err(reader.malformed("a known kind of record", kind.to_string())),
     };
     reader.end()?;
@@ -516,7 +521,7 @@ fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
 
 fn new_kind(reader: &mut Reader<'_>) -> Result<NewKind, Malformed> {
     let number = reader.u8()?;
-    let found = NewKind::ALL.into_iter().find(|kind| *kind as u8 == number);
+    let found = NewKind::ALL.into_iter().find(|kind| kind.number() == number);
     found.ok_or_else(|| reader.malformed("a kind of inode", number.to_string()))
 }
 
@@ -548,76 +553,4 @@ fn attributes<'a>(reader: &mut Reader<'a>) -> Result<Attributes<'a>, Malformed> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn samples() -> Vec<Record<'static>> {
-        let origin = Origin { volume: [7; 16], snapshot: 300 };
-        let attributes = Attributes {
-            mode: 0o4755,
-            uid: 1,
-            gid: 2,
-            atime: -3,
-            mtime: 4,
-            ctime: 5,
-            btime: 6,
-            xattrs: vec![(b"user.a", b""), (b"user.b", b"value")],
-        };
-        vec![
-            Record::Head(Head {
-                created: -1,
-                skipped: 3,
-                bytes: 4,
-                changes: 5,
-                name: b"monday",
-                origins: vec![origin],
-                bases: vec![origin, Origin { snapshot: 1, ..origin }],
-            }),
-            Record::Remove { path: b"a/b", is_directory: true },
-            Record::Park { path: b"a", number: 9, keeps_name: true },
-            Record::Place { path: b"", number: 9, keeps_parked: false },
-            Record::Make { path: b"l", kind: NewKind::Symlink, device: 0, target: b"to" },
-            Record::Open { path: b"\xff\n" },
-            Record::Data { offset: 1 << 40, bytes: &[1; 300] },
-            Record::Hole { offset: 5, length: u64::MAX },
-            Record::Size { size: 7 },
-            Record::Link { path: b"new", target: b"old" },
-            Record::Attr { path: b"x", attributes },
-            Record::Resume { path: b"x" },
-            Record::End { records: 1, bytes: 2, digest: [3; 16] },
-        ]
-    }
-
-    #[test]
-    fn records_round_trip_and_no_part_of_a_frame_is_one() {
-        for record in samples() {
-            let mut bytes = Vec::new();
-            record.encode(&mut bytes);
-            let decoded = decode_frame(&bytes).expect("it was encoded");
-            assert_eq!(decoded, Some((record.clone(), bytes.len())), "{record:?}");
-            for length in 0..bytes.len() {
-                assert_eq!(decode_frame(&bytes[..length]), Ok(None), "{record:?}: {length} bytes");
-            }
-            for bit in 0..bytes.len() * 8 {
-                let mut other = bytes.clone();
-                other[bit / 8] ^= 1 << (bit % 8);
-                let found = decode_frame(&other);
-                assert!(!matches!(found, Ok(Some(_))), "{record:?}: bit {bit} is not checked");
-            }
-            let payload = &bytes[FRAME_HEAD_BYTES..];
-            for length in 0..payload.len() {
-                assert!(decode(bytes[8], &payload[..length]).is_err(), "{record:?}: {length}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_preamble_of_another_version_is_refused_with_its_number() {
-        decode_preamble(&preamble()).expect("it is this version's");
-        let mut other = preamble();
-        other[8] = 2;
-        let refused = decode_preamble(&other).expect_err("it is another version's").to_string();
-        assert!(refused.contains("version 2"), "{refused}");
-        assert!(decode_preamble(b"#!/bin/sh\nls").is_err());
-    }
-}
+mod tests;

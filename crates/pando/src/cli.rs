@@ -34,7 +34,7 @@ pub(crate) use program::EngineArg;
 pub(crate) use quota::{QuotaSetArgs, QuotaVerb};
 pub(crate) use search::SearchVerb;
 pub(crate) use session::SessionVerb;
-pub(crate) use stream::{ReceiveArgs, SendArgs};
+pub(crate) use stream::{DumpArgs, LoadArgs, ReceiveArgs, SendArgs};
 pub(crate) use transfer::{Appear, ExportArgs, ExportFormat, ImportArgs, ImportFormat, OnConflict};
 use transfer::{EXPORT_HELP, IMPORT_HELP};
 pub(crate) use trace::{MixArg, ReplayArgs, Timing, TraceVerb};
@@ -192,6 +192,12 @@ pub(crate) enum Verb {
     /// Receive a stream of `pando send` from standard input
     #[command(after_help = stream::RECEIVE_HELP)]
     Receive(ReceiveArgs),
+    /// Write all metadata of a directory as JSON lines
+    #[command(after_help = stream::DUMP_HELP)]
+    Dump(DumpArgs),
+    /// Make a tree of a dump: all metadata, files without contents
+    #[command(after_help = stream::LOAD_HELP)]
+    Load(LoadArgs),
     /// Remove a tree: detached at once, its space reclaimed in the background
     #[command(
         after_help = "Examples:\n  pando rmr /mnt/vol/old\n  pando rmr --wait /data/vol:/old"

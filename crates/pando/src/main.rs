@@ -113,6 +113,8 @@ fn main() -> ExitCode {
         Verb::Diff(args) => verbs::diff::run(&args, &mut output),
         Verb::Send(args) => verbs::stream::send(&args, &mut output),
         Verb::Receive(args) => verbs::stream::receive(&args, &mut output),
+        Verb::Dump(args) => verbs::dump::dump(&args, &mut output),
+        Verb::Load(args) => verbs::dump::load(&args, &mut output),
         Verb::Rmr(args) => verbs::rmr::run(&args, &mut output),
         Verb::Subvolume(verb) => verbs::subvolume::run(&verb, &mut output),
         Verb::Quota(verb) => verbs::quota::run(&verb, &mut output),

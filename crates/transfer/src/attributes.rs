@@ -30,7 +30,7 @@ pub(crate) fn send(
 }
 
 /// Extended attributes and access lists that a caller may see, by name.
-fn all(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn all(fs: &Fs, caller: &Caller, node: NodeId) -> FsResult<Vec<(Vec<u8>, Vec<u8>)>> {
     let names = fs.listxattr(caller, node)?;
     let mut found = Vec::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
@@ -50,20 +50,23 @@ pub(crate) fn apply(
     attributes: &Attributes<'_>,
 ) -> FsResult<()> {
     let is_root = caller.is_root();
-    if is_root {
-        let owners = SetAttr {
-            uid: Some(attributes.uid),
-            gid: Some(attributes.gid),
-            ..SetAttr::default()
-        };
+    let may_set = |name: &[u8]| is_root || is_of_users(name);
+    let wanted: Vec<_> = attributes.xattrs.iter().filter(|(name, _)| may_set(name)).collect();
+    let present = fs.listxattr(caller, node)?;
+    let has_xattrs = !wanted.is_empty() || !present.is_empty();
+    let owners = SetAttr {
+        uid: is_root.then_some(attributes.uid),
+        gid: is_root.then_some(attributes.gid),
+        ..SetAttr::default()
+    };
+    if has_xattrs {
+        // A change of owners ends capabilities, which are among them.
         fs.setattr(caller, node, &owners)?;
     }
-    let wanted: Vec<_> =
-        attributes.xattrs.iter().filter(|(name, _)| is_root || may_set(name)).collect();
-    for (name, _) in all(fs, caller, node)? {
+    for name in present.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let is_wanted = wanted.iter().any(|(wanted, _)| *wanted == name);
-        if !is_wanted && (is_root || may_set(&name)) {
-            fs.removexattr(caller, node, &name)?;
+        if !is_wanted && may_set(name) {
+            fs.removexattr(caller, node, name)?;
         }
     }
     for (name, value) in wanted {
@@ -78,11 +81,12 @@ pub(crate) fn apply(
         mtime: at(attributes.mtime),
         ctime: at(attributes.ctime).filter(|_| is_root),
         btime: at(attributes.btime).filter(|_| is_root),
-        ..SetAttr::default()
+        ..if has_xattrs { SetAttr::default() } else { owners }
     };
     fs.setattr(caller, node, &changes).map(drop)
 }
 
-fn may_set(name: &[u8]) -> bool {
+/// Whether any owner of a file may set an attribute.
+fn is_of_users(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name == ACCESS || name == DEFAULT
 }

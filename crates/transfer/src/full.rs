@@ -11,8 +11,8 @@ use inode::{Attr, FsError, Kind, NodeId};
 use crate::attributes;
 use crate::contents::{Source, whole};
 use crate::error::{At, Result};
+use crate::job::Job;
 use crate::out::Out;
-use crate::send::Job;
 use crate::walk::{Held, Walk};
 
 /// Most names that are read at once of one directory.

@@ -7,14 +7,14 @@ use fs::{Difference, FileSystem, WalkControl};
 use inode::permissions::{EXECUTE, READ};
 use inode::{FsError, Kind, NodeId};
 
+use crate::attributes;
 use crate::contents::{Source, changed};
 use crate::error::{At, Error, Result};
 use crate::full::{Links, object};
+use crate::job::Job;
 use crate::out::Out;
 use crate::plan::{Arrive, Gathered, Leave, Plan, Unnamed};
-use crate::send::Job;
 use crate::walk::{Held, Walk, join};
-use crate::attributes;
 
 /// Bytes of memory that a change takes, besides its paths.
 const CHANGE_BYTES: usize = 400;
@@ -39,9 +39,8 @@ pub(crate) fn compare(job: &Job<'_>, (old, new): (NodeId, NodeId)) -> Result<Pla
             && !job.caller.is_root()
             && closed.is_none()
         {
-            closed = Some((path.clone(), attr.node)).filter(|(_, node)| {
-                job.fs.access(job.caller, *node, READ | EXECUTE).is_err()
-            });
+            closed = Some((path.clone(), attr.node))
+                .filter(|(_, node)| job.fs.access(job.caller, *node, READ | EXECUTE).is_err());
         }
         gathered.add(change);
         ControlFlow::Continue(())
@@ -102,7 +101,7 @@ fn find(job: &Job<'_>, root: NodeId, node: NodeId) -> Result<Option<Vec<u8>>> {
 /// Sends the steps of a plan.
 pub(crate) fn send(
     job: &Job<'_>,
-    plan: Plan,
+    plan: &Plan,
     (old, new): (NodeId, NodeId),
     out: &mut Out<'_>,
 ) -> Result<()> {

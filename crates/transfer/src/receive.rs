@@ -58,7 +58,7 @@ pub struct Received {
 /// A stream that was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspended {
-    /// Where it goes on.
+    /// Where it continues.
     pub token: Token,
 }
 
@@ -187,7 +187,7 @@ impl<'a> Receiver<'a> {
             }
             (Record::Resume { path }, Some(work)) => {
                 if work.records > 0 || work.skipped == 0 {
-                    return Err(Error::refused("the stream goes on in its middle", ""));
+                    return Err(Error::refused("the stream resumes in its middle", ""));
                 }
                 work.apply.open(path)?;
             }
@@ -258,7 +258,7 @@ impl<'a> Receiver<'a> {
             Some((_, applied)) if head.skipped > 0 => {
                 let token = Token { origin, applied };
                 return Err(Error::refused(
-                    format!("the stream goes on elsewhere; the token is {token}"),
+                    format!("the stream continues elsewhere; the token is {token}"),
                     "send it with `--resume` and this token",
                 ));
             }
@@ -396,8 +396,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Ends a stream that failed or was cut. What was applied stays if the stream can go on; of a
-    /// stream that is damaged or not allowed nothing stays.
+    /// Ends a stream that failed or was cut. What was applied stays if the stream can continue;
+    /// nothing stays of a stream that is damaged or not allowed.
     pub fn give_up(mut self, because: Option<&Error>) -> Option<Suspended> {
         let work = self.work.take()?;
         let goes_on = match because {
@@ -435,7 +435,7 @@ impl Work<'_> {
         let applied = match self.note() {
             Ok(()) => self.skipped + self.records,
             Err(error) => {
-                tracing::info!(%error, "a stream goes on from where it was noted last");
+                tracing::info!(%error, "a stream continues from where it was noted last");
                 self.skipped + self.noted.0
             }
         };
@@ -452,11 +452,7 @@ fn drop_logged(stage: &Stage<'_>) {
 /// The token of a stream to a destination that was cut, by the identity of its snapshot.
 impl Receiver<'_> {
     /// Whether a stage exists for a stream, and how much was applied.
-    pub fn token(
-        fs: &Fs,
-        caller: &Caller,
-        destination: (NodeId, &[u8]),
-    ) -> Result<Option<Token>> {
+    pub fn token(fs: &Fs, caller: &Caller, destination: (NodeId, &[u8])) -> Result<Option<Token>> {
         Stage::token(fs, caller, destination).at(destination.1)
     }
 }

@@ -1,12 +1,13 @@
 //! Sends a snapshot: all of it, or what differs from an older one.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use format::stream::{Head, Origin};
 use fs::Fs;
 use inode::{Caller, NodeId};
 
 use crate::error::{Error, Result};
+use crate::job::Job;
 use crate::out::{Emit, Out};
 use crate::token::Token;
 use crate::{full, increment};
@@ -16,7 +17,7 @@ use crate::{full, increment};
 pub struct SendOptions {
     /// Most bytes of memory for what is to be sorted or remembered.
     pub memory: usize,
-    /// Where a stream goes on that was cut.
+    /// Where a stream that was cut continues.
     pub token: Option<Token>,
     /// Whether the stream is only measured.
     pub dry_run: bool,
@@ -39,30 +40,6 @@ pub struct Sent {
     pub bytes: u64,
     /// Bytes of the stream; of a dry run, an estimate.
     pub stream_bytes: u64,
-}
-
-/// What is sent, for the two ways to do it.
-pub(crate) struct Job<'a> {
-    pub(crate) fs: &'a Fs,
-    pub(crate) caller: &'a Caller,
-    pub(crate) memory: usize,
-    pub(crate) cancel: &'a AtomicBool,
-}
-
-impl Job<'_> {
-    /// Ends the work of a caller that has left.
-    pub(crate) fn check_wanted(&self) -> Result<()> {
-        if self.cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
-    }
-
-    /// Counts bytes of memory.
-    pub(crate) fn count(&self, used: &mut usize, more: usize, what: &'static str) -> Result<()> {
-        *used = used.saturating_add(more);
-        if *used > self.memory {
-            return Err(Error::Memory { what, limit: self.memory });
-        }
-        Ok(())
-    }
 }
 
 /// Sends a snapshot, whose root is given, to a function that returns `false` when nobody reads on.
@@ -110,7 +87,7 @@ pub fn send(
             let plan = increment::compare(&job, (base, snapshot))?;
             (head.bytes, head.changes) = plan.expected();
             let mut out = Out::begin(emit, &head, options.dry_run);
-            increment::send(&job, plan, (base, snapshot), &mut out)?;
+            increment::send(&job, &plan, (base, snapshot), &mut out)?;
             out
         }
     };

@@ -78,9 +78,10 @@ impl<'a> Walk<'a> {
     pub(crate) fn entry(&mut self, path: &[u8]) -> Result<Held<'a>> {
         if path.is_empty() {
             let attr = self.fs.getattr(&self.caller, self.root).at(path)?;
-            self.fs.lookup(&self.caller, self.root, b".").at(path).map(|entry| {
-                Held::new(self.fs, Entry { node: entry.node, attr })
-            })
+            self.fs
+                .lookup(&self.caller, self.root, b".")
+                .at(path)
+                .map(|entry| Held::new(self.fs, Entry { node: entry.node, attr }))
         } else {
             let (directory, name) = self.parent(path)?;
             let entry = self.fs.lookup(&self.caller, directory, name).at(path)?;

@@ -211,6 +211,13 @@ pub enum Call<'a> {
         /// The name of the hold that keeps the snapshot as the next base; `None`: none is set.
         hold: Option<&'a [u8]>,
     },
+    /// The metadata of a directory of a snapshot as JSON lines, as `Data`.
+    Dump {
+        /// The directory.
+        path: &'a [u8],
+        /// Most bytes of memory.
+        memory: u64,
+    },
     /// Begins to receive a stream on this connection.
     ReceiveOpen {
         /// The destination.

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError, Received, Receiving,
-    Removed, ScanDirectory, ScanInfo, Scheduled, Sent, Status, Sums, SumsOf, Totals, Trash, Version,
+    Attr, Bytes, Difference, DirectoryTotals, Failure, Found, FoundOutcome, Hold, ItemError,
+    Received, Receiving, Removed, ScanDirectory, ScanInfo, Scheduled, Sent, Status, Sums, SumsOf,
+    Totals, Trash, Version,
 };
 
 /// One message of the daemon.

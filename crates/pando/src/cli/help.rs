@@ -12,11 +12,14 @@ use super::Cli;
 /// Verbs by what they are for, in the order in which a user meets them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Volumes", &["format", "mount", "umount", "status", "session", "sync", "fsck", "gc"]),
-    ("Filling and copying them", &["import", "export", "index", "receive"]),
+    ("Filling and copying them", &["import", "export", "index", "receive", "load"]),
     ("Snapshots and clones", &["snapshot", "clone", "rollback", "send", "subvolume", "rmr"]),
     (
         "Looking",
-        &["ls", "stat", "cat", "info", "find", "du", "summary", "history", "diff", "search"],
+        &[
+            "ls", "stat", "cat", "info", "find", "du", "summary", "history", "diff", "dump",
+            "search",
+        ],
     ),
     ("Limits and trash", &["quota", "trash", "restore"]),
     ("Measuring", &["bench", "trace", "replay"]),

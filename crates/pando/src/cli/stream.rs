@@ -13,7 +13,7 @@ The snapshot that was sent is held (`pando snapshot list --json` shows holds), b
 increment needs it. An increment releases the holds on what is older than its base. You need the
 right to read everything that is sent.
 
-A stream that was cut goes on: `pando receive --token DST` prints a token, and --resume sends what
+A stream that was cut continues: `pando receive --token DST` prints a token, and --resume sends what
 is missing.
 
 Examples:
@@ -37,6 +37,26 @@ Examples:
   pando send /mnt/vol/home@monday | pando receive /backup/vol:/home
   pando receive --token /backup/vol:/home
   pando receive --name tue /backup/vol:/home < increment";
+
+pub(super) const DUMP_HELP: &str = "\
+Writes one line for each name below a directory: path, kind, mode, owners, size, all times,
+extended attributes and access lists, targets. A further name of a file has `link_to`, the first
+one. Bytes that are no text are in fields that end in `_hex`. The order is that of the names, so
+equal trees have equal dumps. Of the present a snapshot is taken first, and deleted at the end.
+The first line is {\"pando_dump\":1}, the last one has the number of lines between.
+
+Examples:
+  pando dump /mnt/vol/project > project.jsonl
+  pando dump /data/vol:/project@monday | zstd > monday.jsonl.zst
+  pando dump /mnt/vol/project | jq -r 'select(.size > 1e9) | .path'";
+
+pub(super) const LOAD_HELP: &str = "\
+Reads a dump from standard input, and makes DST of it: a new directory with a snapshot `loaded`.
+Files have the right length and no contents. Nothing is visible before the last line was read. Root
+gets every attribute, other users what they may set.
+
+Example:
+  pando load /data/vol:/project < project.jsonl";
 
 /// Least memory for a stream.
 const MEMORY_MIN: u64 = 1 << 20;
@@ -86,4 +106,19 @@ pub(crate) struct ReceiveArgs {
     /// Set no hold on the snapshot
     #[arg(long)]
     pub(crate) no_hold: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpArgs {
+    /// The directory, or DIR@SNAPSHOT
+    pub(crate) dir: PathBuf,
+    /// Memory for names of directories and for files with several names
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory)]
+    pub(crate) memory: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// The directory, which does not exist
+    pub(crate) dst: PathBuf,
 }

@@ -19,8 +19,7 @@ use super::sessions::Who;
 use super::trash;
 use super::{
     check, clusters, diff, find, history, list, mounted, quota, schedule_calls, snapshots, streams,
-    totals,
-    watch,
+    totals, watch,
 };
 
 /// Bytes of contents in one message.

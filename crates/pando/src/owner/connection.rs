@@ -261,6 +261,7 @@ fn load(call: &Call<'_>) -> Load {
         | Call::History { .. }
         | Call::Diff { .. }
         | Call::Send { .. }
+        | Call::Dump { .. }
         | Call::SnapshotsOfVolume { .. }
         | Call::Schedules
         | Call::Check
@@ -288,6 +289,7 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::ImportOpen { path, .. }
         | Call::ReceiveOpen { path, .. }
         | Call::ReceiveToken { path }
+        | Call::Dump { path, .. }
         | Call::QuotaSet { path, .. }
         | Call::QuotaGet { path }
         | Call::ScheduleSet { path, .. }
@@ -313,7 +315,7 @@ fn name(call: &Call<'_>) -> Option<&'static str> {
         }
         Call::ImportOpen { .. } => "an import",
         Call::ReceiveOpen { .. } => "receiving a stream",
-        Call::Send { .. } => "sending a snapshot",
+        Call::Send { .. } | Call::Dump { .. } => "sending a snapshot",
         Call::ScanOpen { .. } => "an update of its index",
         Call::Find(_) | Call::List { .. } | Call::History { .. } => "a search",
         Call::Diff { .. } => "a comparison",
@@ -411,14 +413,14 @@ fn answer<'a>(
         (Call::ScanFollow { by, unwatched }, _) => {
             scan::follow((server, id), caller, by, unwatched)
         }
-        (
-            call @ (Call::ReceiveOpen { .. } | Call::Receive { .. } | Call::ReceiveClose),
-            _,
-        ) => answer_receive(server, caller, &call, &mut work.receive),
-        (call @ Call::Send { .. }, _) => {
+        (call @ (Call::ReceiveOpen { .. } | Call::Receive { .. } | Call::ReceiveClose), _) => {
+            answer_receive(server, caller, &call, &mut work.receive)
+        }
+        (call @ (Call::Send { .. } | Call::Dump { .. }), _) => {
             let peer = replies.stream()?;
             let end_turn = || server.end_turn(id);
-            streams::send(server.fs(), caller, &call, (&peer, replies), end_turn)
+            let mut send = |body| replies.part(body);
+            streams::send(server.fs(), caller, &call, (&peer, &mut send), end_turn)
         }
         // How long the rest takes is up to the other side: it keeps no search from others.
         (Call::Read { path }, _) => {

@@ -11,7 +11,6 @@ use transfer::{Error, ReceiveOptions, Receiver, SendOptions, Suspended, Token};
 use wire::{Answer, Body, Bytes, Call, Failure, FailureKind, Received, Receiving, Sent};
 
 use super::about::{Answered, about};
-use super::connection::Replies;
 use super::held::{Held, split};
 use super::watch;
 
@@ -22,9 +21,12 @@ pub(super) fn send(
     fs: &Volume,
     caller: &Caller,
     call: &Call<'_>,
-    (peer, replies): (&UnixStream, &mut Replies),
+    (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
     found: impl FnOnce(),
 ) -> Answered<Answer> {
+    if let Call::Dump { path, memory } = *call {
+        return dump(fs, caller, (path, memory), (peer, send), found);
+    }
     let Call::Send { base, snapshot, token, memory, dry_run, hold } = *call else {
         return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
     };
@@ -39,14 +41,17 @@ pub(super) fn send(
     let nodes = (base.as_ref().map(|base| base.entry.node), snapshot.entry.node);
     let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
     let mut emit = |part: &[u8]| {
-        let failed = replies.part(Body::Data(part.into())).err();
+        let failed = send(Body::Data(part.into())).err();
         let goes_on = failed.is_none();
         broken.set(failed);
         goes_on
     };
-    let sent = watch::while_heard(peer, &cancel, || {}, || {
-        transfer::send(fs, caller, nodes, &options, (&cancel, &mut emit))
-    })?;
+    let sent = watch::while_heard(
+        peer,
+        &cancel,
+        || {},
+        || transfer::send(fs, caller, nodes, &options, (&cancel, &mut emit)),
+    )?;
     if let Some(failure) = broken.take() {
         return Err(failure);
     }
@@ -60,6 +65,44 @@ pub(super) fn send(
     };
     let transfer::Sent { records, bytes, stream_bytes } = sent;
     Ok(Answer::Sent(Sent { records, bytes, stream_bytes, held }))
+}
+
+/// Dumps the metadata of a directory of a snapshot.
+fn dump(
+    fs: &Volume,
+    caller: &Caller,
+    (path, memory): (&[u8], u64),
+    (peer, send): (&UnixStream, &mut dyn FnMut(Body) -> Answered<()>),
+    found: impl FnOnce(),
+) -> Answered<Answer> {
+    let held = Held::resolve(fs, caller, path, Follow::Yes)?;
+    if !fs.is_in_snapshot(held.entry.node) {
+        let failure = Failure::new(FailureKind::Invalid, "only a snapshot is dumped");
+        return Err(failure.at(path));
+    }
+    found();
+    let memory = usize::try_from(memory).unwrap_or(usize::MAX);
+    let (cancel, broken) = (AtomicBool::new(false), Cell::new(None));
+    let mut emit = |part: &[u8]| {
+        let failed = send(Body::Data(part.into())).err();
+        let continues = failed.is_none();
+        broken.set(failed);
+        continues
+    };
+    let node = held.entry.node;
+    let dumped = watch::while_heard(
+        peer,
+        &cancel,
+        || {},
+        || transfer::dump(fs, caller, node, memory, (&cancel, &mut emit)),
+    )?;
+    if let Some(failure) = broken.take() {
+        return Err(failure);
+    }
+    if cancel.load(Ordering::Relaxed) {
+        return Err(watch::cut_off());
+    }
+    dumped.map(|()| Answer::Nothing).map_err(|error| failed(error, path))
 }
 
 /// About how many bytes and inodes a directory has, if that is known without a walk.
@@ -110,9 +153,8 @@ fn hold(
 
 fn parse(text: &str) -> Answered<Token> {
     Token::parse(text).ok_or_else(|| {
-        Failure::new(FailureKind::Invalid, "that is no token").hint(
-            "`pando receive --token DST` prints the token of a stream that was cut",
-        )
+        Failure::new(FailureKind::Invalid, "that is no token")
+            .hint("`pando receive --token DST` prints the token of a stream that was cut")
     })
 }
 
@@ -127,11 +169,7 @@ pub(super) struct Receive<'a> {
 
 impl<'a> Receive<'a> {
     /// Begins to receive.
-    pub(super) fn open(
-        fs: &'a Volume,
-        caller: &Caller,
-        call: &Call<'_>,
-    ) -> Answered<Receive<'a>> {
+    pub(super) fn open(fs: &'a Volume, caller: &Caller, call: &Call<'_>) -> Answered<Receive<'a>> {
         let Call::ReceiveOpen { path, name, force, hold } = *call else {
             return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
         };
@@ -198,7 +236,7 @@ pub(super) fn token(fs: &Volume, caller: &Caller, path: &[u8]) -> Answered<Answe
     Ok(Answer::Token(token.map(|token| token.to_string())))
 }
 
-/// Says how a stream that failed goes on.
+/// Says how a stream that failed continues.
 fn goes_on(failure: Failure, suspended: Option<Suspended>) -> Failure {
     match suspended {
         None => failure,

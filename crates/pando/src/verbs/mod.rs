@@ -7,6 +7,7 @@ pub(crate) mod umount;
 
 pub(crate) mod diff;
 pub(crate) mod du;
+pub(crate) mod dump;
 pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod fsck;

@@ -68,7 +68,7 @@ pub(crate) fn send(args: &SendArgs, output: &mut Output) -> Result<()> {
 fn cannot_write(error: &io::Error) -> Failure {
     let message = format!("cannot write the stream to standard output: {error}");
     Failure::new(FailureKind::Interrupted, message)
-        .hint("`pando receive --token DST` prints the token with which it goes on")
+        .hint("`pando receive --token DST` prints the token with which it continues")
 }
 
 /// Standard output has the stream: what was sent is reported on standard error, except of a dry
@@ -83,7 +83,8 @@ fn report_sent(args: &SendArgs, sent: &Sent, output: &mut Output) -> Result<()> 
         size(stream_bytes),
     );
     if args.dry_run {
-        output.object(&json!({ "records": records, "bytes": bytes, "stream_bytes": stream_bytes }))?;
+        output
+            .object(&json!({ "records": records, "bytes": bytes, "stream_bytes": stream_bytes }))?;
         return output.line(&text);
     }
     output.remark(&format!("sent {text}"));
@@ -155,7 +156,11 @@ fn stream(
     }
 }
 
-fn report_received(place: &Place, received: &Received, output: &mut Output) -> Result<()> {
+pub(super) fn report_received(
+    place: &Place,
+    received: &Received,
+    output: &mut Output,
+) -> Result<()> {
     let mut object = json!({ "records": received.records, "bytes": received.bytes });
     output::put_bytes(&mut object, "path", place.typed());
     output::put_bytes(&mut object, "snapshot", &received.snapshot.0);

@@ -65,6 +65,7 @@ mod sessions;
 mod shown;
 mod streaming;
 mod streaming_bounds;
+mod streams;
 mod totals;
 mod totals_by_group;
 mod totals_over_base;

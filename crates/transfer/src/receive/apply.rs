@@ -47,9 +47,9 @@ impl<'a> Apply<'a> {
             Record::Place { path, number, keeps_parked } => self.place(path, number, keeps_parked),
             Record::Make { path, kind, device, target } => self.make(path, kind, device, target),
             Record::Open { path } => self.open(path),
-            Record::Data { offset, bytes } => self.contents(|fs, caller, node| {
-                fs.write(caller, node, offset, bytes)
-            }),
+            Record::Data { offset, bytes } => {
+                self.contents(|fs, caller, node| fs.write(caller, node, offset, bytes))
+            }
             Record::Hole { offset, length } => self.contents(|fs, caller, node| {
                 fs.fallocate(caller, node, (offset, length), Allocate::Punch)
             }),
@@ -132,12 +132,8 @@ impl<'a> Apply<'a> {
             let done = self.fs.link(&self.caller, held.node(), parked, &to);
             return self.again(self.forget(done), &FsError::Exists, path);
         }
-        let done = self.fs.rename(
-            &self.caller,
-            (directory, name),
-            (parked, &to),
-            RenameMode::NoReplace,
-        );
+        let done =
+            self.fs.rename(&self.caller, (directory, name), (parked, &to), RenameMode::NoReplace);
         self.again(done, &FsError::NotFound, path)
     }
 
@@ -153,12 +149,8 @@ impl<'a> Apply<'a> {
             let done = self.fs.link(&self.caller, held.node(), directory, name);
             return self.again(self.forget(done), &FsError::Exists, path);
         }
-        let done = self.fs.rename(
-            &self.caller,
-            (parked, &from),
-            (directory, name),
-            RenameMode::NoReplace,
-        );
+        let done =
+            self.fs.rename(&self.caller, (parked, &from), (directory, name), RenameMode::NoReplace);
         self.again(done, &FsError::NotFound, path)
     }
 
@@ -171,7 +163,8 @@ impl<'a> Apply<'a> {
         let (directory, name) = self.parent(path)?;
         let made = match self.create((directory, name), kind, device, target) {
             Err(FsError::Exists) if self.repeats => {
-                let held = Held::new(self.fs, self.fs.lookup(&self.caller, directory, name).at(path)?);
+                let held =
+                    Held::new(self.fs, self.fs.lookup(&self.caller, directory, name).at(path)?);
                 if kind == NewKind::Directory && held.entry.attr.kind == Kind::Directory {
                     return Ok(());
                 }
@@ -224,10 +217,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    fn contents(
-        &self,
-        change: impl FnOnce(&Fs, &Caller, NodeId) -> FsResult<()>,
-    ) -> Result<()> {
+    fn contents(&self, change: impl FnOnce(&Fs, &Caller, NodeId) -> FsResult<()>) -> Result<()> {
         let Some((held, path)) = &self.open else {
             return Err(Error::refused("the stream has contents of no file", ""));
         };

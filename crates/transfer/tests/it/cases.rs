@@ -2,7 +2,7 @@
 
 use fs::{Allocate, Engine, FileSystem, RenameMode};
 use inode::SetAttr;
-use transfer::{Error, SendOptions};
+use transfer::{Error, ReceiveOptions, SendOptions};
 
 use crate::listing::{assert_equal, list};
 use crate::world::{World, root};
@@ -214,7 +214,7 @@ fn what_cannot_be_a_base_is_refused_and_changes_nothing() {
     other.file("/got/mine", b"mine");
     let last = world.stream(Some(second.root), third.root);
     refused(&last, "changed since");
-    let options = transfer::ReceiveOptions { force: true, ..Default::default() };
+    let options = ReceiveOptions { force: true, ..ReceiveOptions::default() };
     let forced = other.receive_as(&root(), "got", &last, options).unwrap();
     assert_equal("forced", &list(&world.fs, third.root), &list(&other.fs, other.at("/got")));
     assert!(other.find("/got/mine").is_none());

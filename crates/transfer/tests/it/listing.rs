@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use fs::{FileSystem, Fs, Seek, WalkControl};
 use inode::{Caller, Kind, NodeId};
 
+/// Unit of holes.
+const PAGE: u64 = 4096;
+
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
@@ -17,7 +20,7 @@ pub(crate) struct Node {
     size: u64,
     times: [i64; 4],
     bytes: Vec<u8>,
-    /// Where ranges of data begin and end.
+    /// Where ranges of data begin and end, in pages; none of files of one page.
     ranges: Vec<(u64, u64)>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The first path of the same inode.
@@ -25,6 +28,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Has no contents.
+    pub(crate) fn forget_contents(&mut self) {
+        if self.kind == Kind::File {
+            self.bytes.clear();
+            self.ranges.clear();
+        }
+    }
+
     /// Has no time of the last read, which is no change by itself.
     pub(crate) fn forget_read(&mut self) {
         self.times[0] = 0;
@@ -66,18 +77,24 @@ pub(crate) fn list(fs: &Fs, directory: NodeId) -> Listing {
 fn look(fs: &Fs, node: NodeId, first: Vec<u8>) -> Node {
     let root = Caller::root();
     let attr = fs.getattr(&root, node).unwrap();
-    let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
+    let (mut bytes, mut ranges) = (Vec::new(), Vec::<(u64, u64)>::new());
     match attr.kind {
         Kind::File => {
             bytes = vec![0; attr.size as usize];
             assert_eq!(fs.read_untimed(&root, node, 0, &mut bytes).unwrap(), bytes.len());
             let mut at = 0;
             while at < attr.size
+                && attr.size > PAGE
                 && let Ok(start) = fs.seek(&root, node, at, Seek::Data)
             {
                 let end = fs.seek(&root, node, start, Seek::Hole).unwrap();
-                ranges.push((start, end));
                 at = end;
+                // How few bytes are stored depends on how they were written.
+                let (start, end) = (start / PAGE, end.div_ceil(PAGE));
+                match ranges.last_mut() {
+                    Some((_, last)) if *last >= start => *last = end,
+                    _ => ranges.push((start, end)),
+                }
             }
         }
         Kind::Symlink => bytes = fs.readlink_untimed(&root, node).unwrap(),

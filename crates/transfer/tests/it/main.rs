@@ -1,6 +1,12 @@
 //! Tests of streams: volumes on a simulated disk, of both engines.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests stop at what they do not expect, and say what they are at"
+)]
 
 mod cases;
+mod dumps;
 mod hostile;
 mod listing;
 mod random;

@@ -1,5 +1,5 @@
 //! Random histories of a directory on both engines: what is received, complete and by increments
-//! from any older snapshot, equals the source in every attribute, and goes on to a third volume.
+//! from any older snapshot, equals the source in every attribute, and is sent on to a third volume.
 
 use fastrand::Rng;
 use fs::{Allocate, Engine, FileSystem, NewNode, RenameMode, SetXattr};
@@ -84,7 +84,7 @@ impl History<'_> {
                 }
             }
             3 | 4 => {
-                let _ = fs.mkdir(&root(), directory, &name, 0o755);
+                drop(fs.mkdir(&root(), directory, &name, 0o755));
             }
             5 => match self.random.u8(..3) {
                 0 => drop(fs.symlink(&root(), directory, &name, b"to/\xff")),
@@ -106,13 +106,13 @@ impl History<'_> {
             }
             9 => {
                 if let Some((above, name, ..)) = self.any(|attr| attr.kind == Kind::Directory) {
-                    let _ = match self.random.u8(..3) {
+                    drop(match self.random.u8(..3) {
                         0 => fs.rmr(&root(), above, &name).map(drop),
                         _ => fs.rmdir(&root(), above, &name),
-                    };
+                    });
                 }
             }
-            10..=13 => self.rename((directory, name)),
+            10..=13 => self.rename((directory, &name)),
             14 | 15 => self.rewrite(),
             _ => self.attributes(),
         }
@@ -120,7 +120,7 @@ impl History<'_> {
     }
 
     /// Renames, exchanges, and directories that trade places with what is in them.
-    fn rename(&mut self, to: (NodeId, Vec<u8>)) {
+    fn rename(&mut self, to: (NodeId, &[u8])) {
         let fs = std::sync::Arc::clone(&self.world.fs);
         let Some((above, name, node, attr)) = self.any(|_| true) else { return };
         let from = (above, &name[..]);
@@ -128,31 +128,25 @@ impl History<'_> {
             0 => {
                 if let Some((other, other_name, ..)) = self.any(|_| true) {
                     let other = (other, &other_name[..]);
-                    let _ = fs.rename(&root(), from, other, RenameMode::Exchange);
+                    drop(fs.rename(&root(), from, other, RenameMode::Exchange));
                 }
             }
             1 if attr.kind == Kind::Directory => {
                 // A directory moves below what was in it.
                 let all = self.all();
-                let below = all.iter().find(|there| {
-                    there.0 == node && there.3.kind == Kind::Directory
-                });
+                let below =
+                    all.iter().find(|there| there.0 == node && there.3.kind == Kind::Directory);
                 if let Some((_, inner, inner_node, _)) = below {
                     let moved = self.name();
                     let up = (self.top, &moved[..]);
                     let out = fs.rename(&root(), (node, inner), up, RenameMode::NoReplace);
                     if out.is_ok() {
-                        let _ = fs.rename(
-                            &root(),
-                            from,
-                            (*inner_node, &name),
-                            RenameMode::NoReplace,
-                        );
+                        drop(fs.rename(&root(), from, (*inner_node, &name), RenameMode::NoReplace));
                     }
                 }
             }
-            2 => drop(fs.rename(&root(), from, (to.0, &to.1), RenameMode::Replace)),
-            _ => drop(fs.rename(&root(), from, (to.0, &to.1), RenameMode::NoReplace)),
+            2 => drop(fs.rename(&root(), from, to, RenameMode::Replace)),
+            _ => drop(fs.rename(&root(), from, to, RenameMode::NoReplace)),
         }
     }
 
@@ -206,10 +200,11 @@ impl History<'_> {
                 let name = all[self.random.usize(..3)];
                 let value = vec![7; self.random.usize(..5000)];
                 // Not on symbolic links and the like.
-                let _ = match self.random.bool() {
-                    true => fs.setxattr(&root(), node, name, &value, SetXattr::Any),
-                    false => fs.removexattr(&root(), node, name),
-                };
+                drop(if self.random.bool() {
+                    fs.setxattr(&root(), node, name, &value, SetXattr::Any)
+                } else {
+                    fs.removexattr(&root(), node, name)
+                });
                 return;
             }
             _ if attr.kind != Kind::Symlink => {
@@ -229,6 +224,15 @@ impl History<'_> {
             _ => return,
         }
         fs.setattr(&root(), node, &changes).unwrap();
+    }
+}
+
+/// Makes a directory `/top` with a random history.
+pub(crate) fn history(world: &World, seed: u64) {
+    let top = world.mkdir("/top");
+    let mut history = History { world, random: Rng::with_seed(seed), top, names: names() };
+    for _ in 0..OPS * 4 {
+        history.step();
     }
 }
 
@@ -283,7 +287,9 @@ fn run(seed: u64, source: Engine, target: Engine) {
                 present.insert(Vec::new(), snapshot[&Vec::new()].clone());
             }
             if last.is_some() {
-                present.values_mut().for_each(|node| node.forget_read());
+                for node in present.values_mut() {
+                    node.forget_read();
+                }
             }
             assert_equal(&format!("{what}, present"), &expected, present);
             assert_eq!(other.names(), ["top"], "{what}");

@@ -1,9 +1,9 @@
-//! Streams that were cut go on at any record, also after a crash, and lead to the same.
+//! Streams that were cut continue at any record, also after a crash, with the same result.
 
 use fs::{Engine, FileSystem, Fs, OpenOptions};
-use inode::NodeId;
+use inode::{FsError, NodeId};
 use testing::SimEnv;
-use transfer::{ReceiveOptions, Receiver, SendOptions, Token};
+use transfer::{Error, ReceiveOptions, Receiver, SendOptions, Token};
 
 use crate::listing::{assert_equal, list};
 use crate::world::{World, root};
@@ -21,7 +21,7 @@ fn source() -> (World, NodeId, NodeId) {
     let before = world.snapshot("/top", "before");
     world.rename("/top/d", "/top/e");
     world.fs.rmr(&root(), world.at("/top"), b"gone").unwrap();
-    world.fs.write(&root(), linked, 300_000, &[6; 300_000]).unwrap();
+    world.fs.write(&root(), linked, 300_000, &vec![6; 300_000]).unwrap();
     world.fs.link(&root(), linked, world.at("/top/e"), b"more").unwrap();
     world.file("/top/gone", b"a file");
     let now = world.snapshot("/top", "now");
@@ -72,7 +72,7 @@ fn a_stream_that_is_cut_anywhere_goes_on() {
     }
 }
 
-/// The power fails while a stream is applied: it goes on from what was noted last, and repeats
+/// The power fails while a stream is applied: it continues from what was noted last, and repeats
 /// what was applied since.
 #[test]
 fn a_stream_goes_on_after_a_crash() {
@@ -86,12 +86,11 @@ fn a_stream_goes_on_after_a_crash() {
                 other.receive("got", &first).expect("the base");
             }
             let parent = (NodeId::ROOT, &b"got"[..]);
-            let mut receiver =
-                Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
+            let mut receiver = Receiver::new(&other.fs, &root(), parent, ReceiveOptions::default());
             receiver.feed(&whole[..at]).expect("the start of a stream");
             other.fs.sync().expect("a disk");
             // Nothing more is noted.
-            std::mem::forget(receiver);
+            let _receiver = std::mem::ManuallyDrop::new(receiver);
             let seed = at as u64;
             let device = other.env.device.after_crash(testing::CrashPolicy::Random, seed);
             let env = SimEnv::on(device, 3);
@@ -117,15 +116,61 @@ fn a_token_of_another_snapshot_is_refused_and_a_stream_without_one_begins_again(
     let whole = world.stream(None, before);
     let token = cut(&other.fs, &whole[..whole.len() / 2]).expect("a token");
     let options = SendOptions { token: Some(token), ..SendOptions::default() };
-    assert!(world.try_stream(&root(), None, now, &options).is_err());
+    let refused = |options: &SendOptions, node, part: &str| {
+        let error = world.try_stream(&root(), None, node, options).expect_err("another token");
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    refused(&options, now, "of another snapshot");
     let longer = Token { applied: 1 << 40, ..token };
     let options = SendOptions { token: Some(longer), ..SendOptions::default() };
-    assert!(world.try_stream(&root(), None, before, &options).is_err());
+    refused(&options, before, "of a longer stream");
     other.receive("got", &whole).expect("it begins again");
     assert_eq!(other.names(), ["got"]);
     // The rest alone is of no use.
     let options = SendOptions { token: Some(token), ..SendOptions::default() };
     let rest = world.try_stream(&root(), None, before, &options).expect("the rest");
-    assert!(other.receive("elsewhere", &rest).is_err());
+    let error = other.receive("elsewhere", &rest).expect_err("the start is missing");
+    assert!(error.to_string().contains("nothing of that is here"), "{error}");
     assert_eq!(other.names(), ["got"]);
+}
+
+/// The disk is full: nothing is visible, and with space the stream continues.
+#[test]
+fn a_full_disk_stops_a_stream_which_continues_with_space() {
+    let world = World::new(Engine::Btree, 1);
+    world.mkdir("/top");
+    for at in 0..250 {
+        world.file(&format!("/top/{at}"), &vec![at as u8; 200_000]);
+    }
+    let taken = world.snapshot("/top", "taken");
+    let whole = world.stream(None, taken.root);
+    let expected = list(&world.fs, taken.root);
+    for engine in Engine::ALL {
+        let mut continued = 0;
+        for space in [1, 16, 24, 32, 40] {
+            let other = World::new(engine, 2);
+            let parent = (NodeId::ROOT, &b"got"[..]);
+            let device = &other.env.device;
+            device.set_capacity(Some(device.used_bytes() + (space << 20)));
+            let options = ReceiveOptions::default();
+            let mut receiver = Receiver::new(&other.fs, &root(), parent, options);
+            let error = receiver.feed(&whole).expect_err("the disk is too small");
+            let is_full = matches!(
+                &error,
+                Error::At { error: FsError::NoSpace, .. } | Error::Fs(FsError::NoSpace)
+            );
+            assert!(is_full, "{engine:?}: {error:?}");
+            // Without any space there is not even a stage.
+            let token = receiver.give_up(Some(&error)).map(|suspended| suspended.token);
+            continued += u32::from(token.is_some());
+            assert!(other.find("/got").is_none(), "{engine:?}");
+            device.set_capacity(None);
+            let options = SendOptions { token, ..SendOptions::default() };
+            let rest = world.try_stream(&root(), None, taken.root, &options).expect("the rest");
+            let received = other.receive("got", &rest).expect("there is space");
+            assert_equal("with space", &expected, &list(&other.fs, received.snapshot.root));
+            assert_eq!(other.names(), ["got"], "{engine:?}");
+        }
+        assert!(continued > 1, "{engine:?}: no stream was cut in its middle");
+    }
 }

@@ -1,0 +1,110 @@
+//! `pando dump` and `pando load`: metadata as JSON lines.
+
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::Connection;
+use transfer::Loader;
+use wire::{Answer, Body, Call, Failure, FailureKind, Kind, Received};
+
+use super::stream::report_received;
+use crate::cli::{DumpArgs, LoadArgs};
+use crate::failure::Result;
+use crate::output::Output;
+use crate::place::Place;
+use crate::{interrupt, session};
+
+/// Name of the snapshot that a load takes.
+const LOADED: &[u8] = b"loaded";
+/// Longest line: a path in two forms, and 256 KiB of extended attributes in hexadecimal.
+const LINE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of the stream in one message.
+const PART_BYTES: usize = 256 << 10;
+
+/// `pando dump`.
+pub(crate) fn dump(args: &DumpArgs, output: &mut Output) -> Result<()> {
+    let place = Place::reading(&args.dir)?;
+    match lines(&place, &place.inner, args.memory, output) {
+        Err(failure) if is_of_the_present(&place, &failure) => {}
+        done => return done,
+    }
+    // Of the present: a snapshot keeps it as it is meanwhile.
+    let name = format!("dump-{}", std::process::id()).into_bytes();
+    let path = &place.inner[..];
+    session::perform(&place, &Call::SnapshotCreate { path, name: &name })?;
+    let inner = [path, b"@", &name].concat();
+    let dumped = lines(&place, &inner, args.memory, output);
+    let deleted = session::perform(&place, &Call::SnapshotDelete { path, name: &name });
+    dumped.and(deleted)
+}
+
+/// Whether a directory is no snapshot, and that is why it was not dumped.
+fn is_of_the_present(place: &Place, failure: &Failure) -> bool {
+    let stat = || session::ask(place, &Call::Stat { path: &place.inner });
+    failure.kind == FailureKind::Invalid
+        && !place.inner.contains(&b'@')
+        && matches!(stat(), Ok(Answer::Stat(found)) if found.attr.kind == Kind::Directory)
+}
+
+fn lines(place: &Place, path: &[u8], memory: u64, output: &mut Output) -> Result<()> {
+    let answer = session::call(place, &Call::Dump { path, memory }, &mut |body| match body {
+        Body::Data(bytes) => output.raw(&bytes.0),
+        _ => Ok(()),
+    })?;
+    match answer {
+        Answer::Nothing => Ok(()),
+        other => Err(session::unexpected(&other)),
+    }
+}
+
+/// `pando load`.
+pub(crate) fn load(args: &LoadArgs, output: &mut Output) -> Result<()> {
+    let place = Place::to_change(&args.dst)?;
+    if io::stdin().is_terminal() {
+        let message = "a dump is read from standard input, which is a terminal";
+        return Err(Failure::new(FailureKind::Invalid, message)
+            .hint("`pando load DST < LINES`, with the lines of `pando dump`"));
+    }
+    let interrupted = interrupt::flag()?;
+    let open =
+        Call::ReceiveOpen { path: &place.inner, name: Some(LOADED), force: false, hold: false };
+    let received = session::with(&place.volume, |mut connection| {
+        connection.ask(open.clone())?;
+        feed(&mut connection, &interrupted)
+    });
+    let received = received.map_err(|failure| session::Target::told(&place, failure))?;
+    report_received(&place, &received, output)
+}
+
+/// Hands the lines to the daemon, as a stream.
+fn feed(connection: &mut Connection, interrupted: &AtomicBool) -> Result<Received> {
+    let (mut loader, mut input) = (Loader::default(), io::stdin().lock());
+    let (mut line, mut stream) = (Vec::new(), Vec::new());
+    while !interrupted.load(Ordering::Relaxed) {
+        line.clear();
+        let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        let length = read.map_err(|error| {
+            Failure::new(FailureKind::Other, format!("cannot read the dump: {error}"))
+        })?;
+        if length == 0 {
+            break;
+        }
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        loader
+            .line(line, LOADED, &mut stream)
+            .map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))?;
+        if stream.len() >= PART_BYTES {
+            connection.ask(Call::Receive { bytes: &stream })?;
+            stream.clear();
+        }
+    }
+    if !loader.is_complete() {
+        let message = "the dump ends before its last line; nothing of it is visible";
+        return Err(Failure::new(FailureKind::Invalid, message).hint("load all of it"));
+    }
+    connection.ask(Call::Receive { bytes: &stream })?;
+    match connection.ask(Call::ReceiveClose)? {
+        Answer::Received(received) => Ok(received),
+        other => Err(session::unexpected(&other)),
+    }
+}
