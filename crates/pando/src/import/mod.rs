@@ -8,6 +8,7 @@
 mod archived;
 mod count;
 mod itself;
+mod listed;
 mod source;
 mod stream;
 mod tree;
@@ -27,6 +28,7 @@ use crate::failure::Result;
 use crate::output::Output;
 pub(crate) use archived::{Archived, Options};
 pub(crate) use itself::refuse as refuse_itself;
+pub(crate) use listed::Listed;
 pub(crate) use tree::Visible;
 
 /// What to import.

@@ -93,7 +93,8 @@ impl<'a> Walk<'a> {
             // A dangling symbolic link can be imported.
             Err(_) => false,
         };
-        let open = Call::ImportOpen { path: destination, directory: is_directory, staged: false };
+        let staged = visible != Visible::Gradually;
+        let open = Call::ImportOpen { path: destination, directory: is_directory, staged };
         if is_directory {
             let directory =
                 Directory::open(source).map_err(|error| failure::source("read", source, &error))?;

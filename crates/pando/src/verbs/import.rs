@@ -12,7 +12,7 @@ use wire::{Call, Failure, FailureKind};
 
 use crate::cli::{Appear, ImportArgs, ImportFormat};
 use crate::failure::{self, Result};
-use crate::import::{self, Archived, Import, Options, Outcome, Visible};
+use crate::import::{self, Archived, Import, Listed, Options, Outcome, Visible};
 use crate::interrupt;
 use crate::output::{self, Output};
 use crate::place::Place;
@@ -25,6 +25,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
     let place = Place::to_change(&args.dst)?;
+    check_options(args)?;
     if args.format == ImportFormat::Dir {
         refuse_volume(&args.src)?;
         refuse_stream(&args.src)?;
@@ -54,6 +55,22 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
                 archive.run(connection, output)
             })
         }
+        ImportFormat::List => {
+            let mut input = Some(opened(&args.src)?);
+            session::with(&place.volume, |connection| {
+                let list = Listed {
+                    input: input.take().ok_or_else(read_before)?,
+                    contents: args.contents.as_deref(),
+                    strip: args.strip.as_deref().unwrap_or_default().as_bytes(),
+                    keep_going: args.keep_going,
+                    destination,
+                    on_conflict,
+                    bar: &bar,
+                    interrupted: &interrupted,
+                };
+                list.run(connection, output)
+            })
+        }
     };
     bar.finish_and_clear();
     let outcome = outcome.map_err(|failure| match &staged {
@@ -61,6 +78,21 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<()> {
         None => place.told(failure),
     })?;
     report(args, &outcome, output)
+}
+
+/// Refuses an option that this format has no use for.
+fn check_options(args: &ImportArgs) -> Result<()> {
+    let list = args.contents.is_some() || args.strip.is_some() || args.keep_going;
+    let (option, format) = match args.format {
+        ImportFormat::List if args.numeric_owner => ("--numeric-owner", "tar"),
+        ImportFormat::Dir if args.numeric_owner => ("--numeric-owner", "tar"),
+        ImportFormat::Dir | ImportFormat::Tar if list => {
+            ("--contents, --strip and --keep-going", "list")
+        }
+        _ => return Ok(()),
+    };
+    let message = format!("{option}: only with --format {format}");
+    Err(Failure::new(FailureKind::Invalid, message))
 }
 
 /// A directory that gets its name when it is complete.

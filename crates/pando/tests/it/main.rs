@@ -36,6 +36,7 @@ mod habits;
 mod held_trees;
 mod hostile_find;
 mod import;
+mod import_list;
 mod import_tar;
 mod index;
 mod index_progress;
