@@ -13,7 +13,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error says which to restart.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = 23;
 
 /// First message of a client. Its layout never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -367,6 +367,15 @@ pub enum Call<'a> {
         at: Option<i64>,
         /// For a directory, restore what was removed from it since then.
         since: Option<i64>,
+    },
+    /// Restores a path out of a snapshot of it or of a directory above it; answered when durable.
+    RestoreFrom {
+        /// The snapshot.
+        snapshot: &'a [u8],
+        /// The path, which need not exist any more.
+        path: &'a [u8],
+        /// The destination, if another.
+        to: Option<&'a [u8]>,
     },
     /// Whether the daemon serves the mount with a device number, as in `0:53`: checked before the
     /// source name of another user's mount is trusted. Fails if not.

@@ -31,6 +31,7 @@ mod mounted;
 mod peer_wait;
 mod questions;
 mod quota;
+mod restore;
 mod scan;
 mod schedule_calls;
 mod schedules;

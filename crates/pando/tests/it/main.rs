@@ -58,6 +58,7 @@ mod owner;
 mod planted;
 mod quota;
 mod removed_snapshots;
+mod restore_from;
 mod retention;
 mod search_box;
 mod search_dir;
