@@ -115,6 +115,9 @@ pub(crate) struct ImportArgs {
     /// When it becomes visible [default: whole, if DST is new and SRC no directory]
     #[arg(long, value_enum, value_name = "WHEN")]
     pub(crate) appear: Option<Appear>,
+    /// Read back what was copied, and compare it; files that were there already are not compared
+    #[arg(long)]
+    pub(crate) verify: bool,
     /// Take the numbers of an archive's owners, and not their names
     #[arg(long)]
     pub(crate) numeric_owner: bool,

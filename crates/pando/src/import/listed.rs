@@ -47,6 +47,8 @@ pub(crate) struct Listed<'a, R> {
     /// The destination, a path inside the volume, and how it becomes visible.
     pub(crate) destination: (&'a [u8], Visible<'a>),
     pub(crate) on_conflict: OnConflict,
+    /// Whether to keep what is sent, to be verified.
+    pub(crate) verify: bool,
     pub(crate) bar: &'a ProgressBar,
     pub(crate) interrupted: &'a AtomicBool,
 }
@@ -73,7 +75,13 @@ impl<R: Read> Listed<'_, R> {
         // What is no list leaves nothing behind.
         let first = import.next(&mut list)?;
         let both = (self.bar, self.interrupted);
-        let mut tree = Tree::open(connection, self.destination, self.on_conflict, both, output)?;
+        let mut tree = Tree::open(
+            connection,
+            self.destination,
+            (self.on_conflict, self.verify),
+            both,
+            output,
+        )?;
         match import.entries(first, &mut list, &mut tree) {
             Ok(()) if tree.is_interrupted() => tree.abandon()?,
             Ok(()) => tree.finish(self.destination.1)?,

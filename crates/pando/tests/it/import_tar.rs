@@ -441,6 +441,47 @@ fn an_import_that_is_ended_continues() {
     }
 }
 
+#[test]
+fn what_was_imported_is_verified() {
+    for engine in ["btree", "lsm"] {
+        let world = World::on(engine);
+        let source = world.path().join("source");
+        fs::create_dir(&source).unwrap();
+        sample(&source);
+        odd(&source);
+        let archive = world.path().join("archive");
+        packed(&source, &archive, &["--format=pax", "-S", "--xattrs", "--acls"]);
+        let names = 1 + walkdir(&source);
+        let verified = |more: &[&str], from: &Path, to: &str| {
+            let to = world.at(to);
+            let words = [&["import", "--verify"][..], more, &[from.to_str().unwrap(), &to]];
+            let done = world.json(&words.concat());
+            assert_eq!(done[0]["differ"], 0, "{done:?}");
+            done[0]["verified"].as_u64().unwrap()
+        };
+        assert_eq!(verified(&[], &source, "/dir"), names);
+        assert_eq!(verified(&["--appear", "whole"], &source, "/whole"), names);
+        assert_eq!(verified(&["--format", "tar"], &archive, "/tar"), names);
+        assert_eq!(verified(&[], &source.join("d/big"), "/file"), 1);
+        // What is there already is not read; directories are.
+        assert!(verified(&[], &source, "/dir") < 8);
+        let other = world.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("more"), "more").unwrap();
+        assert_eq!(verified(&[], &other, "/dir"), 2);
+    }
+}
+
+/// How many names are below a directory.
+fn walkdir(directory: &Path) -> u64 {
+    let below = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let is_directory = entry.file_type().unwrap().is_dir();
+        1 + if is_directory { walkdir(&entry.path()) } else { 0 }
+    };
+    fs::read_dir(directory).unwrap().map(below).sum()
+}
+
 /// A directory becomes visible as a whole, too, and a second run over it finds it unchanged.
 #[test]
 fn a_directory_appears_whole() {
